@@ -1,0 +1,363 @@
+//! Requests and replies, as data.
+//!
+//! Because they are data, one wrapper around any backend can drop, delay, repeat or hold back each
+//! of them; see [`testing`](crate::testing).
+
+use bytes::Bytes;
+
+use crate::error::{Error, Result};
+use crate::path::ZnodePath;
+use crate::types::{Acl, CreateMode, Stat, WatchMode, Zxid};
+use crate::watch::{PersistentWatcher, Watcher};
+
+/// What a session can ask of its store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Request {
+    /// Make a znode. Answered by [`Reply::Created`].
+    Create(Create),
+    /// Delete a znode, if it is at this version (`None`: at any). Answered by [`Reply::Done`].
+    Delete {
+        /// The znode.
+        path: ZnodePath,
+        /// The version that it must have.
+        version: Option<i32>,
+    },
+    /// Look whether a znode exists. Answered by [`Reply::Exists`].
+    Exists {
+        /// The znode.
+        path: ZnodePath,
+        /// Whether to watch it, or its coming.
+        watch: bool,
+    },
+    /// Read data. Answered by [`Reply::Data`].
+    GetData {
+        /// The znode.
+        path: ZnodePath,
+        /// Whether to watch it.
+        watch: bool,
+    },
+    /// Replace data, if the znode is at this version (`None`: at any). Answered by [`Reply::Stat`].
+    SetData {
+        /// The znode.
+        path: ZnodePath,
+        /// What it shall hold.
+        data: Bytes,
+        /// The version that it must have.
+        version: Option<i32>,
+    },
+    /// List the names of the children, in no particular order. Answered by [`Reply::Children`].
+    GetChildren {
+        /// The parent.
+        path: ZnodePath,
+        /// Whether to watch the list.
+        watch: bool,
+    },
+    /// Carry out all of these under one zxid, each seeing those before it, or none. Answered by [`Reply::Multi`].
+    Multi(Vec<Op>),
+    /// Read all of these at one zxid. Answered by [`Reply::MultiRead`].
+    MultiRead(Vec<ReadOp>),
+    /// Wait until this session's server has caught up with what was committed before. Answered by [`Reply::Done`].
+    Sync {
+        /// Where (ZooKeeper asks for a path and ignores it).
+        path: ZnodePath,
+    },
+    /// List this session's ephemeral znodes whose paths start with this text. Answered by [`Reply::Paths`].
+    GetEphemerals {
+        /// The text.
+        prefix: ZnodePath,
+    },
+    /// Count all znodes below a path. Answered by [`Reply::Count`].
+    GetAllChildrenNumber {
+        /// The top, itself not counted.
+        path: ZnodePath,
+    },
+    /// Watch from now on, until the watcher is dropped. Answered by [`Reply::Watching`].
+    AddWatch {
+        /// The znode, which need not exist.
+        path: ZnodePath,
+        /// What to be told.
+        mode: WatchMode,
+    },
+    /// Join the queue under a parent, and say who is ahead. Answered by [`Reply::Enqueued`].
+    Enqueue(Enqueue),
+    /// Who is ahead of my entry now? Answered by [`Reply::Ahead`].
+    LookAhead(LookAhead),
+    /// Who is in the queue under a parent, head first? Answered by [`Reply::Queue`].
+    ///
+    /// A store without an index answers with every child, unsorted.
+    GetQueue {
+        /// The parent.
+        parent: ZnodePath,
+        /// At most how many, where the store can count (0: all).
+        limit: usize,
+    },
+    /// End the session: its ephemeral znodes go. Answered by [`Reply::Done`].
+    Close,
+}
+
+impl Request {
+    /// Whether this goes through the store's log, in an ensemble through its quorum.
+    pub fn is_write(&self) -> bool {
+        matches!(
+            self,
+            Self::Create(_)
+                | Self::Delete { .. }
+                | Self::SetData { .. }
+                | Self::Multi(_)
+                | Self::Enqueue(_)
+                | Self::Close
+        )
+    }
+}
+
+/// The making of a znode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Create {
+    /// Its path; for a sequential mode without the number.
+    pub path: ZnodePath,
+    /// What it shall hold.
+    pub data: Bytes,
+    /// How long it lives, and whether it is numbered.
+    pub mode: CreateMode,
+    /// Who may do what with it.
+    pub acl: Acl,
+}
+
+/// One operation of a [`Request::Multi`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// As [`Request::Create`].
+    Create(Create),
+    /// As [`Request::Delete`].
+    Delete {
+        /// The znode.
+        path: ZnodePath,
+        /// The version that it must have.
+        version: Option<i32>,
+    },
+    /// As [`Request::SetData`].
+    SetData {
+        /// The znode.
+        path: ZnodePath,
+        /// What it shall hold.
+        data: Bytes,
+        /// The version that it must have.
+        version: Option<i32>,
+    },
+    /// Fail unless the znode exists and is at this version (`None`: at any).
+    Check {
+        /// The znode.
+        path: ZnodePath,
+        /// The version that it must have.
+        version: Option<i32>,
+    },
+}
+
+/// What an operation of a multi did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpReply {
+    /// A znode was made.
+    Created {
+        /// Its path, number included.
+        path: ZnodePath,
+        /// Its state; `None` where the server does not say (in a multi, ZooKeeper before 3.9).
+        stat: Option<Stat>,
+    },
+    /// A znode was deleted.
+    Deleted,
+    /// Data was set.
+    Set(Stat),
+    /// The check held.
+    Checked,
+}
+
+/// One operation of a [`Request::MultiRead`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadOp {
+    /// Read a znode's data.
+    GetData(ZnodePath),
+    /// List a znode's children.
+    GetChildren(ZnodePath),
+}
+
+/// What an operation of a multi-read found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadReply {
+    /// The data.
+    Data {
+        /// What the znode holds.
+        data: Bytes,
+        /// Its state.
+        stat: Stat,
+    },
+    /// The names of the children.
+    Children(Vec<String>),
+    /// This operation failed; the others need not have.
+    Failed(Error),
+}
+
+/// Joining a queue: the making of an ephemeral sequential znode, and the question who is ahead of it.
+///
+/// An entry of a queue is any child whose name ends with a number of ten digits or more, or a sign
+/// and nine or more (ZooKeeper's `%010d`); order is numeric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Enqueue {
+    /// The queue.
+    pub parent: ZnodePath,
+    /// The entry's name, without the number. One valid part of a path.
+    pub name: String,
+    /// What the entry holds.
+    pub data: Bytes,
+    /// Who may do what with it.
+    pub acl: Acl,
+    /// Who counts as ahead.
+    pub skip: Skip,
+    /// Whether to say how many are ahead.
+    pub count: bool,
+}
+
+/// The question who is ahead of an entry that is in its queue already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LookAhead {
+    /// The entry.
+    pub entry: ZnodePath,
+    /// Who counts as ahead.
+    pub skip: Skip,
+    /// Whether to say how many are ahead.
+    pub count: bool,
+}
+
+/// Which entries ahead of mine do not block me.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Skip {
+    /// All block.
+    None,
+    /// Shared entries do not: those with [`SHARED_MARK`] in their names.
+    Shared,
+}
+
+/// What the name of a shared entry (a reader's) contains, as in Curator's read-write lock.
+pub const SHARED_MARK: &str = "__READ__";
+
+/// Who is ahead of an entry.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Ahead {
+    /// Nobody who blocks.
+    Clear,
+    /// The nearest entry that blocks; its deletion is watched already.
+    Blocked {
+        /// That entry.
+        by: ZnodePath,
+        /// Fires when that entry goes.
+        watcher: Watcher,
+        /// How many are ahead in all, blocking or not, if that was asked.
+        count: Option<usize>,
+    },
+    /// My entry is not there.
+    Gone,
+    /// The store has no index: these are all the children, to be sorted by the asker.
+    Listed(Vec<String>),
+    /// My entry was made, but the connection broke before the rest was known.
+    Unknown,
+}
+
+/// What a store answers.
+#[derive(Debug)]
+#[non_exhaustive]
+#[allow(
+    missing_docs,
+    reason = "each variant says which request it answers, and holds what that asks"
+)]
+pub enum Reply {
+    /// To a create.
+    Created { path: ZnodePath, stat: Stat },
+    /// To what has no more to say than that it was done.
+    Done,
+    /// To exists.
+    Exists {
+        stat: Option<Stat>,
+        watcher: Option<Watcher>,
+    },
+    /// To getData.
+    Data {
+        data: Bytes,
+        stat: Stat,
+        watcher: Option<Watcher>,
+    },
+    /// To setData.
+    Stat(Stat),
+    /// To getChildren.
+    Children {
+        names: Vec<String>,
+        stat: Stat,
+        watcher: Option<Watcher>,
+    },
+    /// To a multi.
+    Multi(Vec<OpReply>),
+    /// To a multi-read.
+    MultiRead(Vec<ReadReply>),
+    /// To getEphemerals.
+    Paths(Vec<ZnodePath>),
+    /// To getAllChildrenNumber.
+    Count(usize),
+    /// To addWatch.
+    Watching(PersistentWatcher),
+    /// To enqueue.
+    Enqueued {
+        path: ZnodePath,
+        czxid: Zxid,
+        ahead: Ahead,
+    },
+    /// To look-ahead.
+    Ahead(Ahead),
+    /// To getQueue: names, and whether they are sorted contenders or just all children.
+    Queue { names: Vec<String>, sorted: bool },
+}
+
+/// The number at the end of a queue entry's name, if it is one.
+///
+/// ZooKeeper writes its signed 32-bit counter as `%010d`: ten digits, or a minus sign and nine or
+/// more once it has wrapped. A longer run of digits is a 64-bit store's. The digits are read
+/// backwards from the end; a minus sign counts only where nine or ten digits follow it and the
+/// wrapped counter could have written it: after a name's own `-`, as in `lock--000000005`
+/// (-5), against `lock-0000000005` (5).
+///
+/// ```
+/// use lockkeeper_store::sequence_of;
+/// assert_eq!(sequence_of("_c_x-lock-0000000005"), Some(5));
+/// assert_eq!(sequence_of("lock--000000005"), Some(-5));
+/// assert_eq!(sequence_of("lock--2147483648"), Some(-2147483648));
+/// assert_eq!(sequence_of("lock-12345678901"), Some(12345678901));
+/// assert_eq!(sequence_of("config"), None);
+/// ```
+pub fn sequence_of(name: &str) -> Option<i64> {
+    let bytes = name.as_bytes();
+    let digits = bytes
+        .iter()
+        .rev()
+        .take_while(|byte| byte.is_ascii_digit())
+        .count();
+    let start = bytes.len() - digits;
+    let signed = start >= 1
+        && bytes[start - 1] == b'-'
+        && (digits == 9
+            || (digits == 10
+                && bytes[start] != b'0'
+                && start >= 2
+                && matches!(bytes[start - 2], b'-' | b'_')));
+    let number = match digits {
+        9 | 10 if signed => &name[start - 1..],
+        10..=18 => &name[start..],
+        _ => return None,
+    };
+    number.parse().ok()
+}
+
+/// Takes the one reply that a typed method expects.
+pub(crate) fn unexpected<T>(request: &'static str, reply: Reply) -> Result<T> {
+    Err(Error::Protocol(format!(
+        "{request} was answered with {reply:?}"
+    )))
+}

@@ -1,0 +1,262 @@
+//! Between the types of zookeeper-client and ours.
+
+use bytes::Bytes;
+use zookeeper_client as zk;
+
+use crate::backend::{Create, Op, OpReply, ReadOp, ReadReply};
+use crate::error::{Error, Result};
+use crate::path::{ZnodePath, parent_of};
+use crate::types::{
+    Acl, AclEntry, CreateMode, EventKind, SessionId, Stat, WatchMode, WatchedEvent, Zxid,
+};
+
+/// What a request was about: what its error needs to say so.
+#[derive(Clone, Copy)]
+pub(super) struct About<'a> {
+    pub(super) what: &'static str,
+    pub(super) path: &'a str,
+    pub(super) version: Option<i32>,
+    pub(super) session: SessionId,
+}
+
+impl About<'_> {
+    pub(super) fn error(self, error: zk::Error) -> Error {
+        let path = || self.path.to_owned();
+        match error {
+            zk::Error::NoNode if self.what == CREATE => Error::NoNode {
+                path: parent_of(self.path).unwrap_or("/").to_owned(),
+            },
+            zk::Error::NoNode => Error::NoNode { path: path() },
+            zk::Error::NodeExists => Error::NodeExists { path: path() },
+            zk::Error::NotEmpty => Error::NotEmpty { path: path() },
+            zk::Error::NoAuth => Error::NoAuth { path: path() },
+            zk::Error::InvalidAcl => Error::InvalidAcl { path: path() },
+            zk::Error::NoChildrenForEphemerals => Error::NoChildrenForEphemerals { path: path() },
+            zk::Error::BadVersion => Error::BadVersion {
+                path: path(),
+                expected: self.version.unwrap_or(-1),
+            },
+            zk::Error::BadArguments(reason) => {
+                Error::BadArguments(format!("{}: {reason}", self.path))
+            }
+            zk::Error::Unimplemented => Error::Unimplemented { what: self.what },
+            zk::Error::AuthFailed => Error::AuthFailed,
+            zk::Error::SessionExpired => Error::SessionExpired {
+                session: self.session,
+            },
+            zk::Error::ClientClosed => Error::SessionClosed {
+                session: self.session,
+            },
+            // The crate fails what was under way with whatever ended the connection.
+            zk::Error::ConnectionLoss
+            | zk::Error::Timeout
+            | zk::Error::SessionMoved
+            | zk::Error::Custom(_) => Error::ConnectionLoss,
+            other => Error::Protocol(format!("{} of {}: {other}", self.what, self.path)),
+        }
+    }
+}
+
+/// The name that a create goes by in errors.
+pub(super) const CREATE: &str = "create";
+
+pub(super) fn stat(stat: zk::Stat) -> Stat {
+    Stat {
+        czxid: Zxid(stat.czxid),
+        mzxid: Zxid(stat.mzxid),
+        pzxid: Zxid(stat.pzxid),
+        ctime: stat.ctime,
+        mtime: stat.mtime,
+        version: stat.version,
+        cversion: stat.cversion,
+        aversion: stat.aversion,
+        ephemeral_owner: SessionId(stat.ephemeral_owner),
+        data_length: stat.data_length,
+        num_children: stat.num_children,
+    }
+}
+
+/// An access control list as the crate has it; `None` for the open one.
+pub(super) struct Acls(Option<Vec<zk::Acl>>);
+
+impl Acls {
+    pub(super) fn new(acl: &Acl) -> Self {
+        Self(
+            acl.entries()
+                .map(|entries| entries.iter().map(acl_entry).collect()),
+        )
+    }
+
+    /// The options of a create in this mode.
+    pub(super) fn options(&self, mode: CreateMode) -> zk::CreateOptions<'_> {
+        let acls = self
+            .0
+            .as_deref()
+            .map_or(zk::Acls::anyone_all(), zk::Acls::new);
+        let (plain, ttl) = match mode {
+            CreateMode::Persistent => (zk::CreateMode::Persistent, None),
+            CreateMode::PersistentSequential => (zk::CreateMode::PersistentSequential, None),
+            CreateMode::Ephemeral => (zk::CreateMode::Ephemeral, None),
+            CreateMode::EphemeralSequential => (zk::CreateMode::EphemeralSequential, None),
+            CreateMode::Container => (zk::CreateMode::Container, None),
+            CreateMode::PersistentTtl(ttl) => (zk::CreateMode::Persistent, Some(ttl)),
+            CreateMode::PersistentSequentialTtl(ttl) => {
+                (zk::CreateMode::PersistentSequential, Some(ttl))
+            }
+        };
+        let options = plain.with_acls(acls);
+        match ttl {
+            Some(ttl) => options.with_ttl(ttl),
+            None => options,
+        }
+    }
+}
+
+fn acl_entry(entry: &AclEntry) -> zk::Acl {
+    let rights = [
+        (AclEntry::READ, zk::Permission::READ),
+        (AclEntry::WRITE, zk::Permission::WRITE),
+        (AclEntry::CREATE, zk::Permission::CREATE),
+        (AclEntry::DELETE, zk::Permission::DELETE),
+        (AclEntry::ADMIN, zk::Permission::ADMIN),
+    ];
+    let permission = rights
+        .into_iter()
+        .filter(|(right, _)| entry.permissions & right != 0)
+        .fold(zk::Permission::NONE, |sum, (_, permission)| {
+            sum | permission
+        });
+    zk::Acl::new(permission, zk::AuthId::new(&entry.scheme, &entry.id))
+}
+
+pub(super) fn watch_mode(mode: WatchMode) -> zk::AddWatchMode {
+    match mode {
+        WatchMode::Persistent => zk::AddWatchMode::Persistent,
+        WatchMode::PersistentRecursive => zk::AddWatchMode::PersistentRecursive,
+    }
+}
+
+/// An event of a watch; that of a session is its end, or the loss of its connection.
+pub(super) fn event(event: zk::WatchedEvent, session: SessionId) -> Result<WatchedEvent> {
+    let kind = match event.event_type {
+        zk::EventType::NodeCreated => EventKind::NodeCreated,
+        zk::EventType::NodeDeleted => EventKind::NodeDeleted,
+        zk::EventType::NodeDataChanged => EventKind::NodeDataChanged,
+        zk::EventType::NodeChildrenChanged => EventKind::NodeChildrenChanged,
+        zk::EventType::Session => {
+            return Err(match event.session_state {
+                zk::SessionState::Expired | zk::SessionState::AuthFailed => {
+                    Error::SessionExpired { session }
+                }
+                zk::SessionState::Closed => Error::SessionClosed { session },
+                _ => Error::ConnectionLoss,
+            });
+        }
+    };
+    Ok(WatchedEvent {
+        kind,
+        path: ZnodePath::new(event.path)?,
+        // Servers before 3.9 do not say.
+        zxid: (event.zxid != zk::WatchedEvent::NO_ZXID).then_some(Zxid(event.zxid)),
+    })
+}
+
+/// The path that a create has made: a sequential one ends with the number, as ZooKeeper prints it.
+pub(super) fn made(create: &Create, number: zk::CreateSequence) -> ZnodePath {
+    if create.mode.is_sequential() {
+        ZnodePath::trusted(format!("{}{:010}", create.path, number.into_i64()))
+    } else {
+        create.path.clone()
+    }
+}
+
+pub(super) fn about_op(op: &Op, session: SessionId) -> About<'_> {
+    let (what, path, version) = match op {
+        Op::Create(create) => (CREATE, &create.path, None),
+        Op::Delete { path, version } => ("delete", path, *version),
+        Op::SetData { path, version, .. } => ("setData", path, *version),
+        Op::Check { path, version } => ("check", path, *version),
+    };
+    About {
+        what,
+        path: path.as_str(),
+        version,
+        session,
+    }
+}
+
+/// Adds an operation to a multi.
+pub(super) fn add_op(writer: &mut zk::MultiWriter<'_>, op: &Op) -> Result<(), zk::Error> {
+    match op {
+        Op::Create(create) => {
+            let acls = Acls::new(&create.acl);
+            writer.add_create(
+                create.path.as_str(),
+                &create.data,
+                &acls.options(create.mode),
+            )
+        }
+        Op::Delete { path, version } => writer.add_delete(path.as_str(), *version),
+        Op::SetData {
+            path,
+            data,
+            version,
+        } => writer.add_set_data(path.as_str(), data, *version),
+        Op::Check { path, version } => {
+            writer.add_check_version(path.as_str(), version.unwrap_or(-1))
+        }
+    }
+}
+
+pub(super) fn op_reply(result: zk::MultiWriteResult) -> Result<OpReply> {
+    Ok(match result {
+        zk::MultiWriteResult::Check => OpReply::Checked,
+        zk::MultiWriteResult::Delete => OpReply::Deleted,
+        zk::MultiWriteResult::SetData { stat: set } => OpReply::Set(stat(set)),
+        zk::MultiWriteResult::Create { path, stat: made } => OpReply::Created {
+            path: ZnodePath::new(path)?,
+            stat: (!made.is_invalid()).then(|| stat(made)),
+        },
+        other => {
+            return Err(Error::Protocol(format!(
+                "a multi was answered with {other:?}"
+            )));
+        }
+    })
+}
+
+/// Adds an operation to a multi-read.
+pub(super) fn add_read(reader: &mut zk::MultiReader<'_>, op: &ReadOp) -> Result<(), zk::Error> {
+    match op {
+        ReadOp::GetData(path) => reader.add_get_data(path.as_str()),
+        ReadOp::GetChildren(path) => reader.add_get_children(path.as_str()),
+    }
+}
+
+pub(super) fn read_reply(
+    op: &ReadOp,
+    result: zk::MultiReadResult,
+    session: SessionId,
+) -> ReadReply {
+    match result {
+        zk::MultiReadResult::Data { data, stat: found } => ReadReply::Data {
+            data: Bytes::from(data),
+            stat: stat(found),
+        },
+        zk::MultiReadResult::Children { children } => ReadReply::Children(children),
+        zk::MultiReadResult::Error { err } => ReadReply::Failed(about_read(op, session).error(err)),
+        other => ReadReply::Failed(Error::Protocol(format!(
+            "a multi-read was answered with {other:?}"
+        ))),
+    }
+}
+
+pub(super) fn about_read(op: &ReadOp, session: SessionId) -> About<'_> {
+    let (ReadOp::GetData(path) | ReadOp::GetChildren(path)) = op;
+    About {
+        what: "multiRead",
+        path: path.as_str(),
+        version: None,
+        session,
+    }
+}

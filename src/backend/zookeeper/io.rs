@@ -1,0 +1,117 @@
+//! The thread that all connections to ZooKeeper live on.
+
+use std::future::{Future, pending, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::OnceLock;
+use std::task::{Context, Poll};
+
+use async_executor::Executor;
+use tokio::sync::oneshot;
+
+use crate::backend::BoxFuture;
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, Result};
+
+/// The executor of the connections: one thread, made at the first connect, that a busy executor of
+/// the user's cannot starve, so that users may run any. It waits for the network itself
+/// (`async_io::block_on`): an answer of the server wakes no other thread on its way.
+///
+/// Everything that follows a session's state runs here too. The thread takes its tasks first in,
+/// first out, and a connection waits for the network between two changes of state; so the task
+/// that publishes a state has run before the next one comes.
+fn executor() -> &'static Executor<'static> {
+    static EXECUTOR: OnceLock<Executor<'static>> = OnceLock::new();
+    static THREAD: OnceLock<()> = OnceLock::new();
+    let executor = EXECUTOR.get_or_init(Executor::new);
+    THREAD.get_or_init(|| {
+        let run = || {
+            let _crates_tasks_too = spawns_core::enter(&Spawner);
+            async_io::block_on(executor.run(pending::<()>()));
+        };
+        let thread = std::thread::Builder::new()
+            .name("lockkeeper-io".into())
+            .spawn(run);
+        thread.expect("the system refuses a thread");
+    });
+    executor
+}
+
+/// Lets zookeeper-client put its tasks here.
+struct Spawner;
+
+impl spawns_core::Spawn for Spawner {
+    fn spawn(&self, task: spawns_core::Task) {
+        executor()
+            .spawn(Guarded(Box::into_pin(task.future)))
+            .detach();
+    }
+}
+
+/// Runs `work` on the thread of the connections.
+pub(super) fn spawn<T: Send + 'static>(work: BoxFuture<T>) -> Task<T> {
+    Task(Some(executor().spawn(Guarded(work))))
+}
+
+/// Runs what blocks on a thread of its own.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
+    let (answer, answered) = oneshot::channel();
+    let thread = std::thread::Builder::new().spawn(move || answer.send(work()));
+    thread.map_err(|error| Error::Protocol(format!("the system refuses a thread: {error}")))?;
+    answered.await.map_err(|_| panicked())
+}
+
+/// A task on the thread of the connections. It goes on when it is dropped.
+pub(super) struct Task<T>(Option<async_executor::Task<Result<T>>>);
+
+impl<T> Future for Task<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let task = self.0.as_mut().expect("only dropping takes the task");
+        Pin::new(task).poll(context)
+    }
+}
+
+impl<T> Drop for Task<T> {
+    fn drop(&mut self) {
+        if let Some(task) = self.0.take() {
+            task.detach();
+        }
+    }
+}
+
+/// Work whose panic ends it alone, not the thread that other sessions share.
+struct Guarded<T>(Pin<Box<dyn Future<Output = T> + Send>>);
+
+impl<T> Future for Guarded<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(context))) {
+            Ok(polled) => polled.map(Ok),
+            Err(_) => Poll::Ready(Err(panicked())),
+        }
+    }
+}
+
+fn panicked() -> Error {
+    Error::Protocol("the client library panicked".to_owned())
+}
+
+/// What `work` answers, unless `moment` comes first.
+pub(super) async fn until<T>(
+    clock: &Clock,
+    moment: Moment,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let mut work = pin!(work);
+    let mut over = pin!(clock.sleep_until(moment));
+    poll_fn(|context| match work.as_mut().poll(context) {
+        Poll::Ready(answer) => Poll::Ready(Some(answer)),
+        Poll::Pending => over.as_mut().poll(context).map(|()| None),
+    })
+    .await
+}

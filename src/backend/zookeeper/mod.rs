@@ -1,0 +1,345 @@
+//! The backend for a real ZooKeeper, through the crate zookeeper-client. Only this folder names it.
+//!
+//! What the crate leaves to us: it sends a request when its future is made, but the future borrows
+//! the client, so [`session`] drives it on a thread of ours; it reports a session's end by its own
+//! clock at 7/5 of the timeout, which [`SessionStatus::held_until`] makes good; it does not arm
+//! persistent watches anew after a reconnection; it leaves small requests to Nagle's algorithm
+//! ([`nodelay`]).
+
+mod convert;
+#[cfg(feature = "test-util")]
+mod expire;
+mod io;
+mod nodelay;
+mod session;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use zookeeper_client as zk;
+
+use self::convert::{About, Acls, CREATE};
+use self::io::{blocking, spawn, until};
+use self::session::ZooKeeperSession;
+use super::{Backend, BoxFuture, Connector, SessionStatus};
+use crate::clock::{Clock, Moment};
+use crate::connect::ConnectOptions;
+use crate::error::{Error, Result};
+use crate::path::ZnodePath;
+use crate::types::{Acl, AclEntry, CreateMode, SessionId};
+
+const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// Between two tries to connect.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The persistent znode, under the chroot, that holds the store's id.
+const STORE_ID: &str = "/lockkeeper.id";
+
+/// The servers of one ensemble, and the znode that sessions there take for their root.
+#[derive(Debug)]
+pub(crate) struct ZooKeeper(Arc<Servers>);
+
+#[derive(Debug)]
+struct Servers {
+    hosts: String,
+    chroot: ZnodePath,
+    clock: Clock,
+    /// The sessions that were opened here, so that a test can end one as its server would.
+    #[cfg(feature = "test-util")]
+    opened: parking_lot::Mutex<std::collections::HashMap<SessionId, zk::SessionInfo>>,
+}
+
+impl ZooKeeper {
+    /// `hosts` as `host:port[,host:port…]`.
+    pub(crate) fn new(hosts: &str, chroot: &ZnodePath) -> Self {
+        Self(Arc::new(Servers {
+            hosts: hosts.to_owned(),
+            chroot: chroot.clone(),
+            clock: Clock::system(),
+            #[cfg(feature = "test-util")]
+            opened: parking_lot::Mutex::default(),
+        }))
+    }
+}
+
+impl Connector for ZooKeeper {
+    fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
+        let opening = Opening {
+            servers: self.0.clone(),
+            options: options.clone(),
+        };
+        Box::pin(async move { Ok(Arc::new(opening.open().await?) as Arc<dyn Backend>) })
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    #[cfg(feature = "test-util")]
+    fn expire(&self, backend: &Arc<dyn Backend>) -> BoxFuture<Result<()>> {
+        let status = backend.status().clone();
+        let servers = self.0.clone();
+        Box::pin(async move {
+            let Some(info) = servers.opened.lock().get(&status.id()).cloned() else {
+                let why = format!("session {} was opened elsewhere", status.id());
+                return Err(Error::BadArguments(why));
+            };
+            expire::expire(servers.hosts.clone(), info, &status).await
+        })
+    }
+}
+
+/// The opening of one session.
+struct Opening {
+    servers: Arc<Servers>,
+    options: ConnectOptions,
+}
+
+impl Opening {
+    /// Tries until it succeeds, until the connect timeout, or until an answer ends all hope.
+    async fn open(&self) -> Result<ZooKeeperSession> {
+        let clock = &self.servers.clock;
+        let timeout = self.options.connect_timeout;
+        let deadline = clock.now().after(timeout);
+        let mut reason = "no answer".to_owned();
+        let trying = async {
+            loop {
+                match self.open_once().await {
+                    Err(Error::ConnectionLoss) => reason = self.why_not(deadline).await,
+                    done => return done,
+                }
+                clock.sleep(PAUSE).await;
+            }
+        };
+        match until(clock, deadline, trying).await {
+            Some(opened) => opened,
+            None => Err(Error::ConnectFailed {
+                hosts: self.servers.hosts.clone(),
+                timeout,
+                reason,
+            }),
+        }
+    }
+
+    /// Asks each server once.
+    async fn open_once(&self) -> Result<ZooKeeperSession> {
+        let sent = self.servers.clock.now();
+        let (connector, servers) = (self.connector(), self.servers.clone());
+        let connecting = async move { connector.connect(&servers.hosts).await };
+        let client = match spawn(Box::pin(connecting)).await? {
+            Ok(client) => client,
+            Err(zk::Error::AuthFailed) => return Err(Error::AuthFailed),
+            Err(_) => return Err(Error::ConnectionLoss),
+        };
+        nodelay::send_at_once(&self.servers.hosts);
+        let status = self.status(&client, sent).await;
+        #[cfg(feature = "test-util")]
+        self.servers
+            .opened
+            .lock()
+            .insert(status.id(), client.session().clone());
+        let client = self.enter_chroot(client, status.id()).await?;
+        let store_id = self.store_id(&client, status.id()).await;
+        Ok(ZooKeeperSession::new(
+            client,
+            status,
+            self.servers.hosts.clone(),
+            store_id,
+            self.options.connect_timeout,
+        ))
+    }
+
+    fn connector(&self) -> zk::Connector {
+        let timeout = self
+            .options
+            .session_timeout
+            .unwrap_or(DEFAULT_SESSION_TIMEOUT);
+        let connector = zk::Client::connector()
+            .with_session_timeout(timeout)
+            .with_fail_eagerly();
+        let auth = self.options.auth.iter();
+        auth.fold(connector, |connector, (scheme, secret)| {
+            connector.with_auth(scheme, secret)
+        })
+    }
+
+    /// What a failed try met. The crate does not say, so each host is asked for a connection.
+    async fn why_not(&self, deadline: Moment) -> String {
+        let servers = self.servers.clone();
+        let left = deadline
+            .since(servers.clock.now())
+            .max(Duration::from_millis(1));
+        let asking = move || {
+            servers
+                .hosts
+                .split(',')
+                .find_map(|host| refusal(host, left))
+        };
+        match blocking(asking).await {
+            Ok(Some(refusal)) => refusal,
+            Ok(None) => "it took the connection, and gave no session".to_owned(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    async fn status(&self, client: &zk::Client, sent: Moment) -> Arc<SessionStatus> {
+        let quorum_only = client
+            .get_config()
+            .await
+            .map_or(true, |(config, _)| is_ensemble(&config));
+        Arc::new(SessionStatus::new(
+            SessionId(client.session_id().0),
+            self.servers.clock.clone(),
+            Some(client.session_timeout()),
+            quorum_only,
+            sent,
+        ))
+    }
+
+    async fn enter_chroot(&self, client: zk::Client, session: SessionId) -> Result<zk::Client> {
+        if self.servers.chroot.is_root() {
+            return Ok(client);
+        }
+        let path = self.servers.chroot.as_str();
+        let about = |what| About {
+            what,
+            path,
+            version: None,
+            session,
+        };
+        let found = client
+            .check_stat(path)
+            .await
+            .map_err(|error| about("exists").error(error))?;
+        if found.is_none() {
+            if !self.options.create_chroot {
+                return Err(Error::NoChroot {
+                    path: path.to_owned(),
+                    hosts: self.servers.hosts.clone(),
+                });
+            }
+            let acls = Acls::new(&self.options.acl);
+            let made = client
+                .mkdir(path, &acls.options(CreateMode::Persistent))
+                .await;
+            made.map_err(|error| about(CREATE).error(error))?;
+        }
+        client
+            .chroot(path)
+            .map_err(|_| Error::Protocol(format!("the chroot {path} was refused")))
+    }
+
+    /// The store's id, made if this is the first client here; `None` without the right to.
+    async fn store_id(&self, client: &zk::Client, session: SessionId) -> Option<String> {
+        match read_or_make_id(client, &self.options.acl).await {
+            Ok(id) => Some(id),
+            Err(error) => {
+                let error = About {
+                    what: "getData",
+                    path: STORE_ID,
+                    version: None,
+                    session,
+                }
+                .error(error);
+                tracing::warn!(hosts = %self.servers.hosts, %error, "no store id: tokens are not pinned to this store");
+                None
+            }
+        }
+    }
+}
+
+async fn read_or_make_id(client: &zk::Client, acl: &Acl) -> Result<String, zk::Error> {
+    let made = random_id();
+    let acls = Acls::new(&readable(acl));
+    loop {
+        match client.get_data(STORE_ID).await {
+            Ok((id, _)) => return Ok(String::from_utf8_lossy(&id).into_owned()),
+            Err(zk::Error::NoNode) => {}
+            Err(error) => return Err(error),
+        }
+        match client
+            .create(
+                STORE_ID,
+                made.as_bytes(),
+                &acls.options(CreateMode::Persistent),
+            )
+            .await
+        {
+            Ok(_) => return Ok(made),
+            Err(zk::Error::NodeExists) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The list, and the right to read for everybody: the id is no secret, and all must find the same.
+fn readable(acl: &Acl) -> Acl {
+    let Some(entries) = acl.entries() else {
+        return Acl::open();
+    };
+    let anyone = AclEntry {
+        permissions: AclEntry::READ,
+        scheme: "world".into(),
+        id: "anyone".into(),
+    };
+    Acl::new([entries, &[anyone]].concat())
+}
+
+/// 128 bits that no other store has, in hex. The standard library's hasher keys are random.
+fn random_id() -> String {
+    let half = || RandomState::new().build_hasher().finish();
+    format!("{:016x}{:016x}", half(), half())
+}
+
+/// Whether a configuration (`/zookeeper/config`) names more than one server.
+fn is_ensemble(config: &[u8]) -> bool {
+    let config = String::from_utf8_lossy(config);
+    config
+        .lines()
+        .filter(|line| line.trim_start().starts_with("server."))
+        .count()
+        > 1
+}
+
+/// Why no connection to `host` can be made; `None` if it can.
+fn refusal(host: &str, limit: Duration) -> Option<String> {
+    let addresses = match host.to_socket_addrs() {
+        Ok(addresses) => addresses,
+        Err(error) => return Some(format!("{host}: {error}")),
+    };
+    let mut refusal = Some(format!("{host}: the name has no address"));
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, limit) {
+            Ok(_) => return None,
+            Err(error) => refusal = Some(format!("{host}: {error}")),
+        }
+    }
+    refusal
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ensemble_is_more_than_one_server() {
+        let one = "server.1=127.0.0.1:2888:3888:participant;0.0.0.0:2181\nversion=0";
+        assert!(!is_ensemble(b""));
+        assert!(!is_ensemble(one.as_bytes()));
+        assert!(is_ensemble(
+            format!("{one}\nserver.2=b:2888:3888").as_bytes()
+        ));
+    }
+
+    #[test]
+    fn a_refusal_names_the_host_and_the_reason() {
+        let refused = refusal("127.0.0.1:1", Duration::from_secs(1)).unwrap();
+        assert!(
+            refused.starts_with("127.0.0.1:1: ") && refused.contains("refused"),
+            "{refused}"
+        );
+    }
+}

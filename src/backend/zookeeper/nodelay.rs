@@ -1,0 +1,93 @@
+//! Sends small requests at once: `TCP_NODELAY` on the connections that zookeeper-client makes.
+//!
+//! The crate does not set it, and writes each request by itself. Of a create and a list that are
+//! sent together the kernel would then hold back the second until the first was acknowledged,
+//! which mostly means answered: two round trips for a lock instead of one. (Java's client sets it.)
+//! The crate keeps its sockets to itself, so they are looked for among this process's descriptors,
+//! by their peer's port; `pidfd_getfd` is the way to a descriptor of one's own process without
+//! unsafe code. Where the system forbids it, requests take the longer way.
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+
+use rustix::net::{getpeername, sockopt};
+use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
+
+/// Finds a connection to one of these hosts (`host:port[,host:port…]`) that holds requests back,
+/// and makes it stop that. Called for each new connection, so that none is left.
+pub(super) fn send_at_once(hosts: &str) {
+    let ports: Vec<u16> = hosts
+        .split(',')
+        .filter_map(|host| host.rsplit_once(':')?.1.parse().ok())
+        .collect();
+    if let Err(error) = set_on_one(&ports) {
+        tracing::debug!(%error, "TCP_NODELAY is not set: a lock takes one round trip more");
+    }
+}
+
+fn set_on_one(ports: &[u16]) -> io::Result<()> {
+    let process = pidfd_open(getpid(), PidfdFlags::empty())?;
+    let mut sockets = sockets()?;
+    // New descriptors mostly have high numbers.
+    sockets.sort_unstable_by(|one, other| other.cmp(one));
+    for socket in sockets {
+        // It may have been closed since.
+        let Ok(socket) = pidfd_getfd(&process, socket, PidfdGetfdFlags::empty()) else {
+            continue;
+        };
+        if peer_port(&socket).is_some_and(|port| ports.contains(&port))
+            && !sockopt::tcp_nodelay(&socket)?
+        {
+            return Ok(sockopt::set_tcp_nodelay(&socket, true)?);
+        }
+    }
+    Ok(())
+}
+
+/// The numbers of this process's sockets. Nothing else may be duplicated: the closing of a
+/// duplicate would release the locks of a file (`fcntl`).
+fn sockets() -> io::Result<Vec<RawFd>> {
+    let mut sockets = Vec::new();
+    for entry in fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        let is_socket = fs::read_link(entry.path()).is_ok_and(|target| {
+            target
+                .as_os_str()
+                .as_encoded_bytes()
+                .starts_with(b"socket:")
+        });
+        if is_socket && let Some(number) = entry.file_name().to_str() {
+            sockets.extend(number.parse::<RawFd>());
+        }
+    }
+    Ok(sockets)
+}
+
+fn peer_port(socket: &OwnedFd) -> Option<u16> {
+    let peer = getpeername(socket.as_fd()).ok()??;
+    SocketAddr::try_from(peer).ok().map(|peer| peer.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn connections_to_that_port_and_no_others_send_at_once() {
+        let (ours, others) = (
+            TcpListener::bind("127.0.0.1:0").unwrap(),
+            TcpListener::bind("127.0.0.1:0").unwrap(),
+        );
+        let connect = |to: &TcpListener| TcpStream::connect(to.local_addr().unwrap()).unwrap();
+        let (first, second, other) = (connect(&ours), connect(&ours), connect(&others));
+        let port = ours.local_addr().unwrap().port();
+        set_on_one(&[port]).unwrap();
+        set_on_one(&[port]).unwrap();
+        assert!(first.nodelay().unwrap() && second.nodelay().unwrap());
+        assert!(!other.nodelay().unwrap());
+    }
+}

@@ -1,0 +1,360 @@
+//! [`Clock`]: the time that a store and its sessions live by, real or virtual.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::time::{ClockId, clock_gettime};
+
+/// A moment on a [`Clock`]: nanoseconds since the machine's start, suspended time included.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// The moment that many nanoseconds after the clock's zero.
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since the clock's zero.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Whole milliseconds since the clock's zero.
+    pub const fn as_millis(self) -> u64 {
+        self.0 / 1_000_000
+    }
+
+    /// How long after `earlier` this is; zero if it is not after it.
+    pub fn since(self, earlier: Moment) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// This moment, moved forward; stays at the end of time when it would pass it.
+    pub fn after(self, by: Duration) -> Moment {
+        Self(
+            self.0
+                .saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+impl fmt::Debug for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", Duration::from_nanos(self.0))
+    }
+}
+
+/// The clock that a store and its sessions live by.
+///
+/// The system's clock is `CLOCK_BOOTTIME`, which counts suspended time: a laptop that slept past
+/// its session's timeout knows so when it wakes. A virtual clock, for tests, stands still until it
+/// is told to move. Timers are kept here, on a thread of the clock's own, so that sleeping works on
+/// any executor and cannot be starved by one. A clone is the same clock.
+#[derive(Clone)]
+pub struct Clock(Arc<Inner>);
+
+struct Inner {
+    /// The current moment of a virtual clock; `None` for the system's.
+    virtual_now: Option<AtomicU64>,
+    timers: Mutex<Timers>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Timers {
+    due: BTreeMap<(Moment, u64), Waker>,
+    next_id: u64,
+    thread_runs: bool,
+}
+
+/// The timer thread looks at the clock at least this often: its own wait does not count suspended time.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+
+impl Clock {
+    /// The machine's clock.
+    pub fn system() -> Self {
+        static SYSTEM: OnceLock<Clock> = OnceLock::new();
+        SYSTEM.get_or_init(|| Self::with(None)).clone()
+    }
+
+    /// A clock of its own, which stands still until [`advance`](Self::advance) moves it.
+    pub fn new_virtual() -> Self {
+        Self::with(Some(AtomicU64::new(1_000_000_000)))
+    }
+
+    fn with(virtual_now: Option<AtomicU64>) -> Self {
+        Self(Arc::new(Inner {
+            virtual_now,
+            timers: Mutex::default(),
+            changed: Condvar::new(),
+        }))
+    }
+
+    /// The current moment.
+    pub fn now(&self) -> Moment {
+        match &self.0.virtual_now {
+            None => {
+                let now = clock_gettime(ClockId::Boottime);
+                Moment(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+            }
+            Some(now) => Moment(now.load(Ordering::Acquire)),
+        }
+    }
+
+    /// The date, in milliseconds since the epoch, as coarse as the system's tick (a few ms).
+    pub fn date_ms(&self) -> i64 {
+        match &self.0.virtual_now {
+            None => {
+                let now = clock_gettime(ClockId::RealtimeCoarse);
+                now.tv_sec * 1_000 + now.tv_nsec / 1_000_000
+            }
+            // Any fixed date will do, as long as it moves with the clock.
+            Some(_) => 1_700_000_000_000 + self.now().as_millis() as i64,
+        }
+    }
+
+    /// Whether this is a virtual clock.
+    pub fn is_virtual(&self) -> bool {
+        self.0.virtual_now.is_some()
+    }
+
+    /// Waits until `moment`. Cancel safe: dropping it forgets the timer.
+    pub fn sleep_until(&self, moment: Moment) -> Sleep {
+        Sleep {
+            clock: self.clone(),
+            moment,
+            registered: None,
+        }
+    }
+
+    /// Waits for `duration` from now on.
+    pub fn sleep(&self, duration: Duration) -> Sleep {
+        self.sleep_until(self.now().after(duration))
+    }
+
+    /// The earliest moment that somebody sleeps for.
+    pub fn next_timer(&self) -> Option<Moment> {
+        let timers = self.0.timers.lock();
+        timers.due.first_key_value().map(|((moment, _), _)| *moment)
+    }
+
+    /// Moves a virtual clock forward, waking the sleepers on the way, each at its own moment.
+    ///
+    /// # Panics
+    /// On the system's clock, which nobody moves.
+    pub fn advance(&self, by: Duration) {
+        let now = self
+            .0
+            .virtual_now
+            .as_ref()
+            .expect("only a virtual clock can be moved");
+        let target = Moment(now.load(Ordering::Acquire)).after(by);
+        loop {
+            // The lock is let go before the waker runs: what it wakes may set timers.
+            let due = self.0.timers.lock().pop_until(target);
+            let Some((moment, waker)) = due else { break };
+            now.fetch_max(moment.0, Ordering::AcqRel);
+            waker.wake();
+        }
+        now.fetch_max(target.0, Ordering::AcqRel);
+    }
+
+    fn register(&self, moment: Moment, waker: &Waker) -> u64 {
+        let mut timers = self.0.timers.lock();
+        let id = timers.next_id;
+        timers.next_id += 1;
+        timers.due.insert((moment, id), waker.clone());
+        if !self.is_virtual() {
+            if !timers.thread_runs {
+                timers.thread_runs = true;
+                let clock = self.clone();
+                std::thread::Builder::new()
+                    .name("lockkeeper-timer".into())
+                    .spawn(move || clock.run())
+                    .expect("the system refuses a thread");
+            }
+            if timers
+                .due
+                .first_key_value()
+                .is_some_and(|(first, _)| *first == (moment, id))
+            {
+                self.0.changed.notify_one();
+            }
+        }
+        id
+    }
+
+    /// The timer thread of the system's clock.
+    fn run(&self) {
+        let mut timers = self.0.timers.lock();
+        loop {
+            let now = self.now();
+            if let Some((_, waker)) = timers.pop_until(now) {
+                parking_lot::MutexGuard::unlocked(&mut timers, || waker.wake());
+                continue;
+            }
+            let next = timers
+                .due
+                .first_key_value()
+                .map(|((moment, _), _)| moment.since(now));
+            let wait = next.unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT);
+            if next.is_none() {
+                self.0.changed.wait(&mut timers);
+            } else {
+                self.0.changed.wait_for(&mut timers, wait);
+            }
+        }
+    }
+}
+
+impl Timers {
+    fn pop_until(&mut self, moment: Moment) -> Option<(Moment, Waker)> {
+        let first = self.due.first_entry()?;
+        let due = first.key().0;
+        (due <= moment).then(|| (due, first.remove()))
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.is_virtual() {
+            "virtual"
+        } else {
+            "system"
+        };
+        write!(f, "Clock({kind}, {:?})", self.now())
+    }
+}
+
+/// The future of [`Clock::sleep_until`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Sleep {
+    clock: Clock,
+    moment: Moment,
+    registered: Option<(u64, Waker)>,
+}
+
+impl Sleep {
+    fn forget(&mut self) {
+        if let Some((id, _)) = self.registered.take() {
+            self.clock.0.timers.lock().due.remove(&(self.moment, id));
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.clock.now() >= self.moment {
+            self.forget();
+            return Poll::Ready(());
+        }
+        if self
+            .registered
+            .as_ref()
+            .is_none_or(|(_, waker)| !waker.will_wake(context.waker()))
+        {
+            self.forget();
+            let id = self.clock.register(self.moment, context.waker());
+            self.registered = Some((id, context.waker().clone()));
+            // The clock may have passed the moment before the timer stood.
+            if self.clock.now() >= self.moment {
+                self.forget();
+                return Poll::Ready(());
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+/// A moment by which something ends, and the clock that it stands on.
+#[derive(Clone, Debug)]
+pub struct Deadline {
+    clock: Clock,
+    moment: Moment,
+}
+
+impl Deadline {
+    pub(crate) fn new(clock: Clock, moment: Moment) -> Self {
+        Self { clock, moment }
+    }
+
+    /// How long there still is; zero once it has passed.
+    pub fn remaining(&self) -> Duration {
+        self.moment.since(self.clock.now())
+    }
+
+    /// Whether it has passed.
+    pub fn has_passed(&self) -> bool {
+        self.clock.now() >= self.moment
+    }
+
+    /// The moment itself.
+    pub fn moment(&self) -> Moment {
+        self.moment
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn virtual_sleepers_wake_in_order_of_their_moments() {
+        let clock = Clock::new_virtual();
+        let woken = Arc::new(Mutex::new(Vec::new()));
+        for seconds in [3u64, 1, 2, 9] {
+            let (clock, woken) = (clock.clone(), woken.clone());
+            crate::drive(async move {
+                clock.sleep(Duration::from_secs(seconds)).await;
+                woken.lock().push((seconds, clock.now()));
+            });
+        }
+        let start = clock.now();
+        clock.advance(Duration::from_secs(5));
+        let at = |seconds| (seconds, start.after(Duration::from_secs(seconds)));
+        assert_eq!(*woken.lock(), [at(1), at(2), at(3)]);
+        assert_eq!(clock.next_timer(), Some(at(9).1));
+    }
+
+    #[test]
+    fn a_dropped_sleep_leaves_no_timer() {
+        let clock = Clock::new_virtual();
+        let mut sleep = Box::pin(clock.sleep(Duration::from_secs(1)));
+        assert!(
+            sleep
+                .as_mut()
+                .poll(&mut Context::from_waker(Waker::noop()))
+                .is_pending()
+        );
+        assert!(clock.next_timer().is_some());
+        drop(sleep);
+        assert_eq!(clock.next_timer(), None);
+    }
+
+    #[test]
+    fn the_system_clock_wakes_its_sleepers() {
+        let (send, receive) = std::sync::mpsc::channel();
+        crate::drive(async move {
+            Clock::system().sleep(Duration::from_millis(1)).await;
+            send.send(()).unwrap();
+        });
+        receive.recv().unwrap();
+    }
+}

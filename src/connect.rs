@@ -1,0 +1,326 @@
+//! [`connect`], and the [`Client`] that it answers.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::backend::{Backend, Connector};
+use crate::clock::Clock;
+use crate::engine::Store;
+use crate::error::{Error, Result, TargetError};
+use crate::session::Session;
+use crate::target::{Kind, Target};
+use crate::types::Acl;
+
+/// How to connect. Secrets stand here, never in a URL, and are shown nowhere.
+#[derive(Clone)]
+pub struct ConnectOptions {
+    pub(crate) session_timeout: Option<Duration>,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) auth: Vec<(String, Vec<u8>)>,
+    pub(crate) acl: Acl,
+    pub(crate) create_chroot: bool,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        Self {
+            session_timeout: None,
+            connect_timeout: Duration::from_secs(10),
+            auth: Vec::new(),
+            acl: Acl::open(),
+            create_chroot: false,
+        }
+    }
+}
+
+impl ConnectOptions {
+    /// The defaults: no session timeout in this process and 15 s elsewhere, 10 s to connect, no
+    /// credentials, open access control lists, no making of a missing chroot.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long the store waits for a sign of life before it ends the session. The store may
+    /// change it into its own bounds (ZooKeeper: 2 to 20 ticks).
+    #[must_use]
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = Some(timeout);
+        self
+    }
+
+    /// How long `connect` tries before it gives up.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// Proves an identity to a ZooKeeper server, as `digest` and `user:password`.
+    #[must_use]
+    pub fn auth(mut self, scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
+        self.auth.push((scheme.into(), secret.into()));
+        self
+    }
+
+    /// The access control list of the znodes that recipes and typed methods make.
+    #[must_use]
+    pub fn acl(mut self, acl: Acl) -> Self {
+        self.acl = acl;
+        self
+    }
+
+    /// Makes the path that the URL ends with, if it is missing. Without this, that is an error.
+    #[must_use]
+    pub fn create_chroot(mut self) -> Self {
+        self.create_chroot = true;
+        self
+    }
+
+    fn check(&self) -> Result<()> {
+        let session = self.session_timeout.map(|timeout| ("session", timeout));
+        for (what, timeout) in session
+            .into_iter()
+            .chain([("connect", self.connect_timeout)])
+        {
+            if !(SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).contains(&timeout) {
+                return Err(Error::BadArguments(format!(
+                    "the {what} timeout of {timeout:?}: expected {SHORTEST_TIMEOUT:?} to {LONGEST_TIMEOUT:?}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// ZooKeeper counts timeouts in whole milliseconds, as a signed 32-bit number.
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
+const LONGEST_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
+
+impl fmt::Debug for ConnectOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectOptions")
+            .field("session_timeout", &self.session_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field(
+                "auth",
+                &self
+                    .auth
+                    .iter()
+                    .map(|(scheme, _)| scheme)
+                    .collect::<Vec<_>>(),
+            )
+            .field("acl", &self.acl)
+            .field("create_chroot", &self.create_chroot)
+            .finish()
+    }
+}
+
+/// Connects to the store at a URL, with the default options.
+///
+/// # Errors
+/// [`Error::Target`] for a bad URL, [`Error::ConnectFailed`] when nobody answers within the
+/// connect timeout, [`Error::NoChroot`].
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let client = lockkeeper_store::connect("memory:").await?;
+/// # client.close().await?;
+/// # Ok::<(), lockkeeper_store::Error>(()) }).unwrap();
+/// ```
+pub async fn connect<T>(target: T) -> Result<Client>
+where
+    T: TryInto<Target>,
+    T::Error: Into<TargetError>,
+{
+    connect_with(target, ConnectOptions::new()).await
+}
+
+/// Connects to the store at a URL.
+///
+/// # Errors
+/// As [`connect`], and [`Error::BadArguments`] for options that cannot be meant.
+pub async fn connect_with<T>(target: T, options: ConnectOptions) -> Result<Client>
+where
+    T: TryInto<Target>,
+    T::Error: Into<TargetError>,
+{
+    let target = target
+        .try_into()
+        .map_err(|error| Error::Target(error.into()))?;
+    Client::open(connector(&target)?, target.to_string(), options).await
+}
+
+pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
+    match &target.0 {
+        Kind::Memory { name } => Ok(Store::named(name).connector()),
+        #[cfg(feature = "zookeeper")]
+        Kind::ZooKeeper { hosts, chroot } => Ok(Arc::new(
+            crate::backend::zookeeper::ZooKeeper::new(hosts, chroot),
+        )),
+        #[cfg(not(feature = "zookeeper"))]
+        Kind::ZooKeeper { .. } => Err(Error::Target(TargetError::FeatureMissing {
+            url: target.to_string(),
+            feature: "zookeeper",
+        })),
+    }
+}
+
+/// A program's way to one store. It hands out the current [`Session`], and opens a new one when
+/// the last has ended; so recipes outlive their sessions. A clone is the same client.
+#[derive(Clone)]
+pub struct Client(Arc<Inner>);
+
+struct Inner {
+    target: String,
+    connector: Arc<dyn Connector>,
+    options: ConnectOptions,
+    current: Mutex<Current>,
+    /// One opening at a time.
+    opening: tokio::sync::Mutex<()>,
+    store_id: OnceLock<String>,
+}
+
+struct Current {
+    session: Session,
+    closed: bool,
+}
+
+impl Client {
+    /// Opens the first session at a store. [`connect`] is the usual way; this one is for stores
+    /// and wrappers of one's own. `target` is what errors call the store.
+    ///
+    /// # Errors
+    /// Those of the connector, and [`Error::BadArguments`] for options that cannot be meant.
+    pub async fn open(
+        connector: Arc<dyn Connector>,
+        target: String,
+        options: ConnectOptions,
+    ) -> Result<Self> {
+        options.check()?;
+        let backend = connector.open(&options).await?;
+        let store_id = OnceLock::new();
+        if let Some(id) = backend.store_id() {
+            let _ = store_id.set(id.to_owned());
+        }
+        let session = Session::new(backend, options.acl.clone());
+        Ok(Self(Arc::new(Inner {
+            target,
+            connector,
+            current: Mutex::new(Current {
+                session,
+                closed: false,
+            }),
+            options,
+            opening: tokio::sync::Mutex::new(()),
+            store_id,
+        })))
+    }
+
+    /// Where the store is.
+    pub fn target(&self) -> &str {
+        &self.0.target
+    }
+
+    /// The id of the store that this client's tokens belong to, where it has one.
+    pub fn store_id(&self) -> Option<&str> {
+        self.0.store_id.get().map(String::as_str)
+    }
+
+    /// The clock that the client's sessions live by.
+    pub fn clock(&self) -> &Clock {
+        self.0.connector.clock()
+    }
+
+    /// The session as it is, alive or over.
+    pub fn current_session(&self) -> Session {
+        self.0.current.lock().session.clone()
+    }
+
+    /// The session, or a new one if the last has ended.
+    ///
+    /// # Errors
+    /// Those of [`connect`]; [`Error::SessionClosed`] after [`close`](Self::close);
+    /// [`Error::StoreChanged`] when another store is found where the first was.
+    pub async fn session(&self) -> Result<Session> {
+        match self.living()? {
+            Some(session) => Ok(session),
+            // Boxed: this is rare, and a future that asks for a session stays small.
+            None => Box::pin(self.open_another()).await,
+        }
+    }
+
+    async fn open_another(&self) -> Result<Session> {
+        let _one_at_a_time = self.0.opening.lock().await;
+        if let Some(session) = self.living()? {
+            return Ok(session);
+        }
+        let backend = self.0.connector.open(&self.0.options).await?;
+        self.same_store(&backend)?;
+        let session = Session::new(backend, self.0.options.acl.clone());
+        tracing::info!(target_store = %self.0.target, session = %session.id(), "opened a new session");
+        let mut current = self.0.current.lock();
+        if current.closed {
+            return Err(Error::SessionClosed {
+                session: current.session.id(),
+            });
+        }
+        current.session = session.clone();
+        Ok(session)
+    }
+
+    fn living(&self) -> Result<Option<Session>> {
+        let current = self.0.current.lock();
+        if current.closed {
+            return Err(Error::SessionClosed {
+                session: current.session.id(),
+            });
+        }
+        let session = &current.session;
+        Ok(session.status().is_alive().then(|| session.clone()))
+    }
+
+    fn same_store(&self, backend: &Arc<dyn Backend>) -> Result<()> {
+        let Some(found) = backend.store_id() else {
+            return Ok(());
+        };
+        let expected = self.0.store_id.get_or_init(|| found.to_owned());
+        if expected == found {
+            return Ok(());
+        }
+        Err(Error::StoreChanged {
+            target: self.0.target.clone(),
+            expected: expected.clone(),
+            found: found.to_owned(),
+        })
+    }
+
+    /// Closes the session and opens no other. What it held is free at once.
+    ///
+    /// # Errors
+    /// [`Error::ConnectionLoss`] when the store could not be told; its timeout frees the rest then.
+    pub async fn close(&self) -> Result<()> {
+        let session = {
+            let mut current = self.0.current.lock();
+            current.closed = true;
+            current.session.clone()
+        };
+        session.close().await
+    }
+
+    /// The store behind the client, for wrappers and tests.
+    pub fn connector(&self) -> &Arc<dyn Connector> {
+        &self.0.connector
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("target", &self.0.target)
+            .field("session", &self.current_session())
+            .finish()
+    }
+}

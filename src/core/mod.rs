@@ -1,0 +1,459 @@
+//! The store's heart, pure: no clock, no IO, no randomness. It is driven by calls, which say what
+//! time it is, and answers with replies and [`Effects`]. The same calls give the same answers.
+//!
+//! A write is checked and resolved first (`write`, `multi`, `queue`), then applied ([`Core::apply`]
+//! and what it is made of), and what was applied is a [`Txn`], which a log can keep.
+
+mod entries;
+mod links;
+mod multi;
+mod queue;
+mod read;
+mod reaper;
+mod sessions;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod txn;
+mod watches;
+mod write;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+pub(crate) use self::sessions::SessionRef;
+pub(crate) use self::txn::{Txn, TxnOp};
+pub(crate) use self::watches::{Fired, WatchKey};
+
+use self::reaper::Reaper;
+use self::sessions::{Session, Sessions};
+use self::tree::Tree;
+use self::watches::{WatchKind, Watches};
+use crate::backend::{OpReply, ReadReply, Request};
+use crate::clock::Moment;
+use crate::error::{Error, Result};
+use crate::path::ZnodePath;
+use crate::types::{SessionId, Stat, WatchMode, Zxid};
+
+/// What the core is told once.
+#[derive(Clone, Debug)]
+pub(crate) struct CoreOptions {
+    /// The first zxid is the one after this.
+    pub(crate) last_zxid: i64,
+    /// The width of an expiry bucket.
+    pub(crate) tick: Duration,
+    pub(crate) shortest_timeout: Duration,
+    pub(crate) longest_timeout: Duration,
+    pub(crate) allow_ttl: bool,
+    /// How often container and TTL znodes are looked at.
+    pub(crate) reaper_interval: Duration,
+    /// How long a container may go without a first child.
+    pub(crate) unused_container: Duration,
+    pub(crate) limits: Limits,
+    /// Something that nobody outside knows, so that nobody can make paths collide.
+    pub(crate) hash_seed: u64,
+}
+
+/// How many of each there may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) znodes: usize,
+    pub(crate) sessions: usize,
+    pub(crate) watches_per_session: usize,
+}
+
+/// What time it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Now {
+    /// For the times in a [`Stat`] and for a log; need not be right where nobody sees either.
+    pub(crate) date_ms: i64,
+    /// For deadlines; need not be right where the session has none.
+    pub(crate) moment: Moment,
+}
+
+/// The number and date of a transaction.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stamp {
+    zxid: Zxid,
+    date_ms: i64,
+}
+
+/// What a call did beside its answer, in order. The caller empties it.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    /// Events for watchers; they precede the answer.
+    pub(crate) fired: Vec<Fired>,
+    /// Sessions that are over.
+    pub(crate) ended: Vec<Ended>,
+    /// Their watches.
+    pub(crate) dropped: Vec<(WatchKey, SessionId, End)>,
+}
+
+impl Effects {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.fired.is_empty() && self.ended.is_empty() && self.dropped.is_empty()
+    }
+}
+
+/// A session that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) id: SessionId,
+    pub(crate) slot: u32,
+    pub(crate) end: End,
+}
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Expired,
+    Closed,
+}
+
+impl End {
+    pub(crate) fn error(self, session: SessionId) -> Error {
+        match self {
+            Self::Expired => Error::SessionExpired { session },
+            Self::Closed => Error::SessionClosed { session },
+        }
+    }
+}
+
+/// A reply, with keys where the session's side puts watchers.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Created {
+        path: ZnodePath,
+        stat: Stat,
+    },
+    Done,
+    Exists {
+        stat: Option<Stat>,
+        watch: Option<WatchKey>,
+    },
+    Data {
+        data: Bytes,
+        stat: Stat,
+        watch: Option<WatchKey>,
+    },
+    Stat(Stat),
+    Children {
+        names: Vec<String>,
+        stat: Stat,
+        watch: Option<WatchKey>,
+    },
+    Multi(Vec<OpReply>),
+    MultiRead(Vec<ReadReply>),
+    Paths(Vec<ZnodePath>),
+    Count(usize),
+    Watching(WatchKey),
+    Enqueued {
+        path: ZnodePath,
+        czxid: Zxid,
+        standing: Standing,
+    },
+    Standing(Standing),
+    Queue(Vec<String>),
+}
+
+/// Where an entry stands in its queue.
+#[derive(Debug)]
+pub(crate) enum Standing {
+    Clear,
+    Blocked {
+        by: ZnodePath,
+        watch: WatchKey,
+        count: Option<usize>,
+    },
+    Gone,
+}
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    options: CoreOptions,
+    tree: Tree,
+    watches: Watches,
+    sessions: Sessions,
+    reaper: Reaper,
+    /// The last that was given out.
+    zxid: i64,
+    /// Where a new path is put together.
+    path: String,
+    recorded: Option<Vec<Txn>>,
+}
+
+impl Core {
+    pub(crate) fn new(options: CoreOptions) -> Self {
+        Self {
+            tree: Tree::new(options.hash_seed),
+            watches: Watches::new(options.hash_seed),
+            sessions: Sessions::new(options.tick, options.hash_seed),
+            reaper: Reaper::default(),
+            zxid: options.last_zxid,
+            path: String::new(),
+            recorded: None,
+            options,
+        }
+    }
+
+    /// The last zxid that was given out.
+    pub(crate) fn last_zxid(&self) -> Zxid {
+        Zxid(self.zxid)
+    }
+
+    /// Opens a session under an id that no other has. `timeout` is brought within the store's
+    /// bounds; without one the session never expires.
+    pub(crate) fn open_session(
+        &mut self,
+        id: SessionId,
+        password: [u8; 16],
+        timeout: Option<Duration>,
+        now: Now,
+    ) -> Result<(SessionRef, Option<Duration>)> {
+        let limit = self.options.limits.sessions;
+        if self.sessions.slots.len() >= limit {
+            return Err(Error::LimitReached {
+                what: "sessions",
+                limit,
+            });
+        }
+        let bounds = (self.options.shortest_timeout, self.options.longest_timeout);
+        let timeout = timeout.map(|timeout| timeout.clamp(bounds.0, bounds.1));
+        let timeout_ms = timeout.map_or(0, |timeout| timeout.as_millis() as u64);
+        let at = self.stamp(now);
+        let slot = self.sessions.insert(Session::new(id, password, timeout_ms));
+        self.sessions.touch(slot, now.moment);
+        self.log(id, at, || TxnOp::OpenSession {
+            timeout_ms,
+            password,
+        });
+        Ok((
+            SessionRef {
+                id,
+                slot,
+                connection: 0,
+            },
+            timeout,
+        ))
+    }
+
+    /// Takes a session over to another connection, whose watches are `one_watcher`'s: the former
+    /// connection is refused from now on, and its watches are gone.
+    ///
+    /// `None` for a session that is over and for a wrong password: these two must look the same.
+    #[cfg_attr(
+        not(test),
+        expect(dead_code, reason = "the way in for served connections")
+    )]
+    pub(crate) fn reattach(
+        &mut self,
+        id: SessionId,
+        password: &[u8; 16],
+        one_watcher: bool,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Option<(SessionRef, Option<Duration>)> {
+        let slot = self.sessions.find(id)?;
+        if self.sessions.get(slot).password != *password {
+            return None;
+        }
+        if self.sessions.is_overdue(slot, now.moment) {
+            self.end_session(slot, End::Expired, now, effects);
+            return None;
+        }
+        self.watches
+            .drop_session(&mut self.tree, &mut self.sessions, slot, &mut |_| {});
+        self.sessions.touch(slot, now.moment);
+        let session = self.sessions.get_mut(slot);
+        session.connection += 1;
+        session.is_one_watcher = one_watcher;
+        let timeout = (session.timeout_ms > 0).then(|| Duration::from_millis(session.timeout_ms));
+        Some((
+            SessionRef {
+                id,
+                slot,
+                connection: session.connection,
+            },
+            timeout,
+        ))
+    }
+
+    /// Ends a session from the store's side, if it is not over yet.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn expire_session(&mut self, id: SessionId, now: Now, effects: &mut Effects) {
+        if let Some(slot) = self.sessions.find(id) {
+            self.end_session(slot, End::Expired, now, effects);
+        }
+    }
+
+    /// Carries out a request.
+    pub(crate) fn submit(
+        &mut self,
+        session: SessionRef,
+        request: Request,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<Answer> {
+        self.admit(session, now, effects)?;
+        match request {
+            Request::Create(create) => self.create(session, create, now, effects),
+            Request::Delete { path, version } => self.delete(session, &path, version, now, effects),
+            Request::SetData {
+                path,
+                data,
+                version,
+            } => self.set_data(session, path, data, version, now, effects),
+            Request::Exists { path, watch } => self.exists(session, &path, watch),
+            Request::GetData { path, watch } => self.get_data(session, &path, watch),
+            Request::GetChildren { path, watch } => self.get_children(session, &path, watch),
+            Request::Multi(ops) => self.multi(session, ops, now, effects),
+            Request::MultiRead(ops) => Ok(self.multi_read(&ops)),
+            Request::Sync { .. } => Ok(Answer::Done),
+            Request::GetEphemerals { prefix } => Ok(self.get_ephemerals(session, &prefix)),
+            Request::GetAllChildrenNumber { path } => self.get_all_children_number(&path),
+            Request::AddWatch { path, mode } => self.add_watch(session, &path, mode),
+            Request::Enqueue(enqueue) => self.enqueue(session, enqueue, now, effects),
+            Request::LookAhead(look) => self.look_ahead(session, &look),
+            Request::GetQueue { parent, limit } => self.get_queue(&parent, limit),
+            Request::Close => {
+                self.end_session(session.slot, End::Closed, now, effects);
+                Ok(Answer::Done)
+            }
+        }
+    }
+
+    /// Takes a watch back; it may have fired already.
+    pub(crate) fn unwatch(&mut self, watch: WatchKey) -> bool {
+        self.watches
+            .disarm(&mut self.tree, &mut self.sessions, watch)
+    }
+
+    /// Does what is due: ends sessions, reaps znodes.
+    pub(crate) fn tick(&mut self, now: Now, effects: &mut Effects) {
+        while let Some(slot) = self.sessions.first_due(now.moment) {
+            self.end_session(slot, End::Expired, now, effects);
+        }
+        self.reap(now, effects);
+    }
+
+    /// When [`tick`](Self::tick) is due next. `now` is asked for only when a timer starts.
+    pub(crate) fn next_deadline(&mut self, now: impl FnOnce() -> Moment) -> Option<Moment> {
+        let sweep = self.reaper.next_sweep(self.options.reaper_interval, now);
+        match (self.sessions.next_deadline(), sweep) {
+            (Some(expiry), Some(sweep)) => Some(expiry.min(sweep)),
+            (expiry, sweep) => expiry.or(sweep),
+        }
+    }
+
+    /// Lets a request in if its session lives and has not moved on, and counts it as a sign of life.
+    fn admit(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> Result<()> {
+        let known = self.sessions.slots.get(of.slot as usize);
+        let Some(session) = known.filter(|session| session.id == of.id) else {
+            return Err(Error::SessionExpired { session: of.id });
+        };
+        if session.connection != of.connection {
+            return Err(Error::SessionMoved { session: of.id });
+        }
+        if session.timeout_ms == 0 {
+            return Ok(());
+        }
+        if self.sessions.is_overdue(of.slot, now.moment) {
+            self.end_session(of.slot, End::Expired, now, effects);
+            return Err(Error::SessionExpired { session: of.id });
+        }
+        self.sessions.touch(of.slot, now.moment);
+        Ok(())
+    }
+
+    fn end_session(&mut self, slot: u32, end: End, now: Now, effects: &mut Effects) {
+        let id = self.sessions.get(slot).id;
+        let at = self.stamp(now);
+        self.remove_session(slot, end, at, effects);
+        self.log(id, at, || TxnOp::CloseSession(end));
+    }
+
+    /// Its own watches go first: it is told of its end, not of what its end does.
+    fn remove_session(&mut self, slot: u32, end: End, at: Stamp, effects: &mut Effects) {
+        let id = self.sessions.get(slot).id;
+        let dropped = &mut |key| effects.dropped.push((key, id, end));
+        self.watches
+            .drop_session(&mut self.tree, &mut self.sessions, slot, dropped);
+        while let Some(node) = self.sessions.get(slot).first_ephemeral() {
+            self.apply_delete(node, at, effects);
+        }
+        self.sessions.remove(slot);
+        effects.ended.push(Ended { id, slot, end });
+    }
+
+    /// The number and date of the next transaction.
+    fn stamp(&mut self, now: Now) -> Stamp {
+        self.zxid += 1;
+        Stamp {
+            zxid: Zxid(self.zxid),
+            date_ms: now.date_ms,
+        }
+    }
+
+    /// Keeps a transaction, where somebody wants them.
+    fn log(&mut self, session: SessionId, at: Stamp, op: impl FnOnce() -> TxnOp) {
+        if let Some(recorded) = &mut self.recorded {
+            recorded.push(Txn {
+                zxid: at.zxid,
+                date_ms: at.date_ms,
+                session,
+                op: op(),
+            });
+        }
+    }
+
+    fn add_watch(
+        &mut self,
+        session: SessionRef,
+        path: &ZnodePath,
+        mode: WatchMode,
+    ) -> Result<Answer> {
+        let kind = match mode {
+            WatchMode::Persistent => WatchKind::Persistent,
+            WatchMode::PersistentRecursive => WatchKind::Recursive,
+        };
+        let node = self.tree.find(path.as_str());
+        self.check_watch_limit(session)?;
+        Ok(Answer::Watching(self.arm(session, kind, path, node)))
+    }
+
+    /// Asked before anything is armed or changed.
+    fn check_watch_limit(&self, session: SessionRef) -> Result<()> {
+        let limit = self.options.limits.watches_per_session;
+        if self.sessions.get(session.slot).watch_count < limit {
+            return Ok(());
+        }
+        Err(Error::LimitReached {
+            what: "watches of a session",
+            limit,
+        })
+    }
+
+    fn arm(
+        &mut self,
+        session: SessionRef,
+        kind: WatchKind,
+        path: &ZnodePath,
+        node: Option<u32>,
+    ) -> WatchKey {
+        self.watches.arm(
+            &mut self.tree,
+            &mut self.sessions,
+            session.slot,
+            kind,
+            path,
+            node,
+        )
+    }
+}
+
+fn no_node(path: &str) -> Error {
+    Error::NoNode {
+        path: path.to_owned(),
+    }
+}

@@ -1,0 +1,126 @@
+//! Queues: joining one, looking ahead in it, listing it.
+
+use super::sessions::SessionRef;
+use super::tree::push_number;
+use super::txn::{Kind, NewNode};
+use super::watches::WatchKind;
+use super::write::check_acl;
+use super::{Answer, Core, Effects, Now, Standing, no_node};
+use crate::backend::{Enqueue, LookAhead, Skip};
+use crate::error::{Error, Result};
+use crate::path::ZnodePath;
+
+impl Core {
+    pub(super) fn enqueue(
+        &mut self,
+        session: SessionRef,
+        enqueue: Enqueue,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<Answer> {
+        check_name(&enqueue.parent, &enqueue.name)?;
+        check_acl(&enqueue.acl, &enqueue.parent)?;
+        self.check_watch_limit(session)?;
+        let parent_path = enqueue.parent.as_str();
+        let parent = self
+            .tree
+            .find(parent_path)
+            .ok_or_else(|| no_node(parent_path))?;
+        let creates = self.tree.node(parent).creates();
+        let path = self.entry_path(&enqueue, creates);
+        let hash = self.tree.hash(path.as_str());
+        self.check_new(parent, &path, hash, || {
+            let asked = enqueue.parent.join(&enqueue.name);
+            asked.map_or_else(|_| path.to_string(), |asked| asked.to_string())
+        })?;
+        let new = NewNode {
+            path,
+            data: enqueue.data,
+            acl: enqueue.acl,
+            kind: Kind::Ephemeral,
+            sequence: Some(creates),
+            creates: creates + 1,
+        };
+        let entry = self.add(session, parent, new, hash, now, effects);
+        let node = self.tree.node(entry);
+        let (path, czxid) = (node.path.clone(), node.czxid);
+        let standing = self.standing(session, entry, enqueue.skip, enqueue.count);
+        Ok(Answer::Enqueued {
+            path,
+            czxid,
+            standing,
+        })
+    }
+
+    fn entry_path(&mut self, enqueue: &Enqueue, creates: i64) -> ZnodePath {
+        self.path.clear();
+        self.path.push_str(enqueue.parent.as_str());
+        if !enqueue.parent.is_root() {
+            self.path.push('/');
+        }
+        self.path.push_str(&enqueue.name);
+        push_number(&mut self.path, creates);
+        ZnodePath::trusted(self.path.as_str())
+    }
+
+    pub(super) fn look_ahead(&mut self, session: SessionRef, look: &LookAhead) -> Result<Answer> {
+        let entry = self.tree.find(look.entry.as_str());
+        let mine = entry.filter(|entry| self.tree.node(*entry).owner == session.id);
+        let Some(entry) = mine else {
+            return Ok(Answer::Standing(Standing::Gone));
+        };
+        if !self.tree.is_entry(entry) {
+            return Err(Error::BadArguments(format!(
+                "{} is no entry of a queue: its name does not end with a sequence number",
+                look.entry
+            )));
+        }
+        self.check_watch_limit(session)?;
+        Ok(Answer::Standing(
+            self.standing(session, entry, look.skip, look.count),
+        ))
+    }
+
+    /// Who blocks an entry; from now on watched.
+    fn standing(&mut self, session: SessionRef, entry: u32, skip: Skip, count: bool) -> Standing {
+        let Some(blocker) = self.tree.ahead_of(entry, skip) else {
+            return Standing::Clear;
+        };
+        let by = self.tree.node(blocker).path.clone();
+        let count = count.then(|| self.tree.count_ahead_of(entry));
+        let watch = self.arm(session, WatchKind::Data, &by, Some(blocker));
+        Standing::Blocked { by, watch, count }
+    }
+
+    pub(super) fn get_queue(&self, parent: &ZnodePath, limit: usize) -> Result<Answer> {
+        let limit = if limit == 0 { usize::MAX } else { limit };
+        let queue = self.tree.queue(self.existing(parent)?);
+        Ok(Answer::Queue(
+            queue
+                .take(limit)
+                .map(|node| node.path.name().to_owned())
+                .collect(),
+        ))
+    }
+}
+
+/// The name of an entry, without its number, must be fit for a path; and end without a digit, or
+/// nobody could tell where the number starts.
+fn check_name(parent: &ZnodePath, name: &str) -> Result<()> {
+    let is_plain = name.bytes().fold(true, |plain, byte| {
+        plain & (b' '..=b'~').contains(&byte) & (byte != b'/')
+    });
+    if name
+        .bytes()
+        .next_back()
+        .is_some_and(|byte| byte.is_ascii_digit())
+    {
+        return Err(Error::BadArguments(format!(
+            "the entry name {name:?} ends with a digit, where its number must start"
+        )));
+    }
+    if !is_plain {
+        parent.join(&format!("{name}0"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,101 @@
+//! The reaper: container znodes that have lost their last child (or never had one for long), and
+//! TTL znodes that nobody has touched.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::tree::Tree;
+use super::txn::{Kind, TxnOp};
+use super::{Core, Effects, Now};
+use crate::clock::Moment;
+use crate::types::{SessionId, Zxid};
+
+/// At most this many znodes are reaped in one sweep; when there are more, the next one comes
+/// after a tenth of the interval, so that the store serves others in between.
+const MOST_PER_SWEEP: usize = 1_000;
+
+/// Znodes that may be due, and when they are looked at.
+#[derive(Debug, Default)]
+pub(super) struct Reaper {
+    /// A znode's index, and its czxid, by which it is told from a later one of that index.
+    candidates: VecDeque<(u32, Zxid)>,
+    sweep: Option<Moment>,
+    is_behind: bool,
+}
+
+impl Reaper {
+    /// Looks at a znode in the next sweep, if it is one that is reaped and has no child now.
+    pub(super) fn consider(&mut self, tree: &mut Tree, index: u32) {
+        let node = tree.node_mut(index);
+        let is_reaped = matches!(node.kind, Kind::Container | Kind::Ttl { .. });
+        if is_reaped && !node.is_candidate && node.children() == 0 {
+            node.is_candidate = true;
+            self.candidates.push_back((index, node.czxid));
+        }
+    }
+
+    /// When the next sweep is due; the timer starts when there is something to look at.
+    pub(super) fn next_sweep(
+        &mut self,
+        interval: Duration,
+        now: impl FnOnce() -> Moment,
+    ) -> Option<Moment> {
+        if self.sweep.is_none() && !self.candidates.is_empty() {
+            let wait = if self.is_behind {
+                interval / 10
+            } else {
+                interval
+            };
+            self.sweep = Some(now().after(wait));
+        }
+        self.sweep
+    }
+}
+
+impl Core {
+    /// Sweeps, if that is due.
+    pub(super) fn reap(&mut self, now: Now, effects: &mut Effects) {
+        if self.reaper.sweep.is_none_or(|due| due > now.moment) {
+            return;
+        }
+        self.reaper.sweep = None;
+        let mut reaped = 0;
+        for _ in 0..self.reaper.candidates.len() {
+            let Some((index, czxid)) = self.reaper.candidates.pop_front() else {
+                break;
+            };
+            let known = self.tree.nodes.get_mut(index as usize);
+            let Some(node) = known.filter(|node| node.czxid == czxid && node.is_candidate) else {
+                continue;
+            };
+            if node.children() > 0 {
+                node.is_candidate = false;
+            } else if reaped < MOST_PER_SWEEP && self.is_due(index, now) {
+                self.reap_node(index, now, effects);
+                reaped += 1;
+            } else {
+                self.reaper.candidates.push_back((index, czxid));
+            }
+        }
+        self.reaper.is_behind = reaped == MOST_PER_SWEEP;
+    }
+
+    fn is_due(&self, index: u32, now: Now) -> bool {
+        let node = self.tree.node(index);
+        let idle_ms = u64::try_from(now.date_ms - node.mtime).unwrap_or(0);
+        match node.kind {
+            Kind::Container => {
+                node.creates() > 0 || idle_ms > self.options.unused_container.as_millis() as u64
+            }
+            Kind::Ttl { ms } => idle_ms > ms,
+            Kind::Persistent | Kind::Ephemeral => false,
+        }
+    }
+
+    fn reap_node(&mut self, index: u32, now: Now, effects: &mut Effects) {
+        let path = self.tree.node(index).path.clone();
+        let at = self.stamp(now);
+        self.apply_delete(index, at, effects);
+        self.log(SessionId(0), at, || TxnOp::Delete { path });
+    }
+}

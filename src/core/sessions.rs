@@ -1,0 +1,148 @@
+//! [`Sessions`]: the table of sessions, and the buckets in which they expire.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use slab::Slab;
+
+use super::links::List;
+use crate::clock::Moment;
+use crate::types::SessionId;
+
+/// A session as its connection knows it: refused once the session is over or has moved on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SessionRef {
+    pub(crate) id: SessionId,
+    pub(crate) slot: u32,
+    /// Which of the session's connections this is.
+    pub(crate) connection: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) id: SessionId,
+    pub(super) password: [u8; 16],
+    pub(super) timeout_ms: u64,
+    /// The end of the bucket in which it expires.
+    deadline: Option<Moment>,
+    pub(super) connection: u32,
+    /// Whether all its watches are one watcher's, as over a wire: one event for all of them.
+    pub(super) is_one_watcher: bool,
+    /// The number of the last event that it was told.
+    pub(super) last_event: u64,
+    /// In order of creation.
+    pub(super) ephemerals: List,
+    pub(super) watches: List,
+    pub(super) watch_count: usize,
+}
+
+impl Session {
+    pub(super) fn new(id: SessionId, password: [u8; 16], timeout_ms: u64) -> Self {
+        Self {
+            id,
+            password,
+            timeout_ms,
+            deadline: None,
+            connection: 0,
+            is_one_watcher: false,
+            last_event: 0,
+            ephemerals: List::EMPTY,
+            watches: List::EMPTY,
+            watch_count: 0,
+        }
+    }
+
+    pub(super) fn first_ephemeral(&self) -> Option<u32> {
+        (!self.ephemerals.is_empty()).then_some(self.ephemerals.first)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Sessions {
+    pub(super) slots: Slab<Session>,
+    by_id: HashMap<SessionId, u32, FixedState>,
+    /// Deadline and slot of each session that can expire.
+    expiry: BTreeSet<(Moment, u32)>,
+    tick: Duration,
+}
+
+impl Sessions {
+    pub(super) fn new(tick: Duration, hash_seed: u64) -> Self {
+        Self {
+            slots: Slab::new(),
+            by_id: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
+            expiry: BTreeSet::new(),
+            tick,
+        }
+    }
+
+    pub(super) fn insert(&mut self, session: Session) -> u32 {
+        let id = session.id;
+        let slot = self.slots.insert(session) as u32;
+        self.by_id.insert(id, slot);
+        slot
+    }
+
+    pub(super) fn remove(&mut self, slot: u32) {
+        let session = self.slots.remove(slot as usize);
+        self.by_id.remove(&session.id);
+        if let Some(deadline) = session.deadline {
+            self.expiry.remove(&(deadline, slot));
+        }
+    }
+
+    pub(super) fn find(&self, id: SessionId) -> Option<u32> {
+        self.by_id.get(&id).copied()
+    }
+
+    pub(super) fn get(&self, slot: u32) -> &Session {
+        &self.slots[slot as usize]
+    }
+
+    pub(super) fn get_mut(&mut self, slot: u32) -> &mut Session {
+        &mut self.slots[slot as usize]
+    }
+
+    /// Whether the session is past its deadline, though the tick that ends it has not come yet.
+    pub(super) fn is_overdue(&self, slot: u32, now: Moment) -> bool {
+        self.get(slot)
+            .deadline
+            .is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Moves the deadline to a full timeout from now, rounded up to the end of its bucket.
+    pub(super) fn touch(&mut self, slot: u32, now: Moment) {
+        let tick_ns = self.tick.as_nanos() as u64;
+        let session = &mut self.slots[slot as usize];
+        let expires = now
+            .after(Duration::from_millis(session.timeout_ms))
+            .as_nanos();
+        let bucket = Moment::from_nanos((expires / tick_ns + 1).saturating_mul(tick_ns));
+        if session.timeout_ms == 0 || session.deadline.is_some_and(|deadline| deadline >= bucket) {
+            return;
+        }
+        if let Some(deadline) = session.deadline.replace(bucket) {
+            self.expiry.remove(&(deadline, slot));
+        }
+        self.expiry.insert((bucket, slot));
+    }
+
+    pub(super) fn touch_all(&mut self, now: Moment) {
+        let slots: Vec<u32> = self.slots.iter().map(|(slot, _)| slot as u32).collect();
+        for slot in slots {
+            self.touch(slot, now);
+        }
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Moment> {
+        self.expiry.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// A session whose deadline has come.
+    pub(super) fn first_due(&self, now: Moment) -> Option<u32> {
+        let (deadline, slot) = self.expiry.first()?;
+        (*deadline <= now).then_some(*slot)
+    }
+}

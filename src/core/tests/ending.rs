@@ -1,0 +1,120 @@
+//! How sessions end and move, and what goes with them.
+
+use super::*;
+
+#[test]
+fn ephemerals_go_with_their_session_under_one_zxid() {
+    let mut store = Harness::new();
+    let (me, other) = (store.session(), store.session());
+    store.create(me, "/a", Persistent).unwrap();
+    for name in ["/a/z", "/a/y", "/a/x"] {
+        store.create(other, name, Ephemeral).unwrap();
+    }
+    let under = store.create(other, "/a/z/sub", Persistent).unwrap_err();
+    assert_eq!(
+        under,
+        Error::NoChildrenForEphemerals {
+            path: "/a/z/sub".into()
+        }
+    );
+    store.delete(me, "/a/y").unwrap();
+    let watches = ["/a/x", "/a/z"].map(|at| store.watch(me, get_data(at)));
+    let own = store.watch(other, get_data("/a/x"));
+    let before = store.core.last_zxid();
+    store.submit(other, Request::Close).unwrap();
+    assert_eq!(store.core.last_zxid(), Zxid(before.0 + 1));
+    let deleted = |watch, at: &str| (watch, NodeDeleted, at.to_owned());
+    assert_eq!(
+        store.fired(),
+        [deleted(watches[1], "/a/z"), deleted(watches[0], "/a/x")]
+    );
+    assert_eq!(store.effects.dropped, [(own, other.id, End::Closed)]);
+    let ended = Ended {
+        id: other.id,
+        slot: other.slot,
+        end: End::Closed,
+    };
+    assert_eq!(store.effects.ended, [ended]);
+    let after = store.submit(other, exists("/a")).unwrap_err();
+    assert_eq!(after, Error::SessionExpired { session: other.id });
+}
+
+#[test]
+fn a_session_expires_at_the_end_of_its_bucket() {
+    let mut store = Harness::new();
+    store.now.moment = Moment::from_nanos(1_500_000_000);
+    let me = store.open(Some(SECOND));
+    // 1.5 s + the least timeout of 4 s, rounded up to the next tick.
+    assert_eq!(
+        store.next_deadline(),
+        Some(Moment::from_nanos(6_000_000_000))
+    );
+    store.advance(3 * SECOND);
+    store.stat(me, "/");
+    assert_eq!(
+        store.next_deadline(),
+        Some(Moment::from_nanos(10_000_000_000))
+    );
+    store.advance(Duration::from_millis(5_499));
+    assert_eq!(store.effects.ended, []);
+    store.advance(Duration::from_millis(1));
+    assert_eq!(
+        store.effects.ended,
+        [Ended {
+            id: me.id,
+            slot: me.slot,
+            end: End::Expired
+        }]
+    );
+    assert_eq!(store.next_deadline(), None);
+}
+
+#[test]
+fn a_request_after_the_deadline_comes_too_late_even_before_the_tick() {
+    let mut store = Harness::new();
+    let me = store.open(Some(4 * SECOND));
+    store.now.moment = Moment::from_nanos(6_000_000_000);
+    let late = store.submit(me, exists("/")).unwrap_err();
+    assert_eq!(late, Error::SessionExpired { session: me.id });
+    assert_eq!(store.effects.ended.len(), 1);
+}
+
+#[test]
+fn a_session_without_timeout_never_expires() {
+    let mut store = Harness::new();
+    let me = store.session();
+    assert_eq!(store.next_deadline(), None);
+    store.advance(SECOND * 1_000_000);
+    assert!(store.stat(me, "/").is_some());
+}
+
+#[test]
+fn a_session_moves_with_its_password_and_the_former_owner_is_refused() {
+    let mut store = Harness::new();
+    let me = store.open(Some(4 * SECOND));
+    store.watch(me, exists("/a"));
+    let (now, effects) = (store.now, &mut store.effects);
+    assert!(
+        store
+            .core
+            .reattach(me.id, &[8; 16], true, now, effects)
+            .is_none()
+    );
+    assert!(
+        store
+            .core
+            .reattach(SessionId(99), &[7; 16], true, now, effects)
+            .is_none()
+    );
+    let (moved, timeout) = store
+        .core
+        .reattach(me.id, &[7; 16], true, now, effects)
+        .unwrap();
+    assert_eq!(timeout, Some(4 * SECOND));
+    assert_eq!(store.core.watches.counts(), (0, 0));
+    assert_eq!(
+        store.submit(me, exists("/")).unwrap_err(),
+        Error::SessionMoved { session: me.id }
+    );
+    assert!(store.stat(moved, "/").is_some());
+}

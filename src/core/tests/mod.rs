@@ -1,0 +1,236 @@
+//! What is not obvious: each test drives the core by itself and owns its time.
+
+mod ending;
+mod nodes;
+mod queueing;
+mod reaping;
+mod replay;
+mod watching;
+
+use super::*;
+use crate::backend::{Create, Enqueue, LookAhead, Op, ReadOp, Skip};
+use crate::types::CreateMode::*;
+use crate::types::EventKind::*;
+use crate::types::{Acl, CreateMode, EventKind};
+
+/// A core, a date that stands still, and what was fired.
+struct Harness {
+    core: Core,
+    now: Now,
+    effects: Effects,
+    next_id: i64,
+}
+
+fn options() -> CoreOptions {
+    CoreOptions {
+        last_zxid: 0,
+        tick: Duration::from_secs(2),
+        shortest_timeout: Duration::from_secs(4),
+        longest_timeout: Duration::from_secs(40),
+        allow_ttl: true,
+        reaper_interval: Duration::from_secs(60),
+        unused_container: Duration::from_secs(300),
+        limits: Limits {
+            znodes: 1 << 20,
+            sessions: 100,
+            watches_per_session: 100,
+        },
+        hash_seed: 0,
+    }
+}
+
+impl Harness {
+    fn new() -> Self {
+        Self::with(options())
+    }
+
+    fn with(options: CoreOptions) -> Self {
+        let mut core = Core::new(options);
+        core.record();
+        Self {
+            core,
+            now: Now::default(),
+            effects: Effects::default(),
+            next_id: 0,
+        }
+    }
+
+    fn session(&mut self) -> SessionRef {
+        self.open(None)
+    }
+
+    fn open(&mut self, timeout: Option<Duration>) -> SessionRef {
+        self.next_id += 1;
+        let id = SessionId(self.next_id);
+        self.core
+            .open_session(id, [7; 16], timeout, self.now)
+            .unwrap()
+            .0
+    }
+
+    fn submit(&mut self, session: SessionRef, request: Request) -> Result<Answer> {
+        self.core
+            .submit(session, request, self.now, &mut self.effects)
+    }
+
+    fn create(
+        &mut self,
+        session: SessionRef,
+        at: &str,
+        mode: CreateMode,
+    ) -> Result<(ZnodePath, Stat)> {
+        match self.submit(session, Request::Create(create(at, mode)))? {
+            Answer::Created { path, stat } => Ok((path, stat)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn delete(&mut self, session: SessionRef, at: &str) -> Result<()> {
+        self.submit(
+            session,
+            Request::Delete {
+                path: path(at),
+                version: None,
+            },
+        )
+        .map(drop)
+    }
+
+    fn set(&mut self, session: SessionRef, at: &str, version: Option<i32>) -> Result<Stat> {
+        let request = Request::SetData {
+            path: path(at),
+            data: "new".into(),
+            version,
+        };
+        match self.submit(session, request)? {
+            Answer::Stat(stat) => Ok(stat),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn stat(&mut self, session: SessionRef, at: &str) -> Option<Stat> {
+        match self.submit(
+            session,
+            Request::Exists {
+                path: path(at),
+                watch: false,
+            },
+        ) {
+            Ok(Answer::Exists { stat, .. }) => stat,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn watch(&mut self, session: SessionRef, request: Request) -> WatchKey {
+        match self.submit(session, request) {
+            Ok(
+                Answer::Exists {
+                    watch: Some(watch), ..
+                }
+                | Answer::Data {
+                    watch: Some(watch), ..
+                }
+                | Answer::Children {
+                    watch: Some(watch), ..
+                }
+                | Answer::Watching(watch),
+            ) => watch,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn enqueue(
+        &mut self,
+        session: SessionRef,
+        parent: &str,
+        name: &str,
+        skip: Skip,
+    ) -> (ZnodePath, Standing) {
+        let enqueue = Enqueue {
+            parent: path(parent),
+            name: name.into(),
+            data: Bytes::new(),
+            acl: Acl::open(),
+            skip,
+            count: true,
+        };
+        match self.submit(session, Request::Enqueue(enqueue)) {
+            Ok(Answer::Enqueued { path, standing, .. }) => (path, standing),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn look(&mut self, session: SessionRef, entry: &ZnodePath, skip: Skip) -> Standing {
+        let look = LookAhead {
+            entry: entry.clone(),
+            skip,
+            count: true,
+        };
+        match self.submit(session, Request::LookAhead(look)) {
+            Ok(Answer::Standing(standing)) => standing,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The events since the last call: watch, kind, path.
+    fn fired(&mut self) -> Vec<(WatchKey, EventKind, String)> {
+        let fired = self.effects.fired.drain(..);
+        fired
+            .map(|fired| (fired.watch, fired.event.kind, fired.event.path.to_string()))
+            .collect()
+    }
+
+    fn advance(&mut self, by: Duration) {
+        self.now.date_ms += by.as_millis() as i64;
+        self.now.moment = self.now.moment.after(by);
+        self.core.tick(self.now, &mut self.effects);
+        self.next_deadline();
+    }
+
+    fn next_deadline(&mut self) -> Option<Moment> {
+        self.core.next_deadline(|| self.now.moment)
+    }
+}
+
+fn path(text: &str) -> ZnodePath {
+    ZnodePath::new(text).unwrap()
+}
+
+fn create(at: &str, mode: CreateMode) -> Create {
+    Create {
+        path: path(at),
+        data: "data".into(),
+        mode,
+        acl: Acl::open(),
+    }
+}
+
+fn exists(at: &str) -> Request {
+    Request::Exists {
+        path: path(at),
+        watch: true,
+    }
+}
+
+fn get_data(at: &str) -> Request {
+    Request::GetData {
+        path: path(at),
+        watch: true,
+    }
+}
+
+fn get_children(at: &str) -> Request {
+    Request::GetChildren {
+        path: path(at),
+        watch: true,
+    }
+}
+
+fn by(standing: &Standing) -> Option<(&str, usize)> {
+    match standing {
+        Standing::Blocked { by, count, .. } => Some((by.as_str(), count.unwrap())),
+        Standing::Clear | Standing::Gone => None,
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);

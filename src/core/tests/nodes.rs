@@ -1,0 +1,176 @@
+//! Znodes, their accounts, and several operations at once.
+
+use super::*;
+
+#[test]
+fn a_fresh_tree_is_zookeepers() {
+    let mut store = Harness::new();
+    let me = store.session();
+    let root = store.stat(me, "/").unwrap();
+    assert_eq!(
+        (root.cversion, root.num_children, root.czxid),
+        (-1, 1, Zxid(0))
+    );
+    let count = store.submit(
+        me,
+        Request::GetAllChildrenNumber {
+            path: ZnodePath::root(),
+        },
+    );
+    assert!(matches!(count, Ok(Answer::Count(3))));
+    for special in ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"] {
+        assert!(matches!(
+            store.delete(me, special),
+            Err(Error::BadArguments(_))
+        ));
+    }
+    assert!(matches!(
+        store.create(me, "/", Persistent),
+        Err(Error::NodeExists { .. })
+    ));
+    assert_eq!(
+        store
+            .create(me, "/", PersistentSequential)
+            .unwrap()
+            .0
+            .as_str(),
+        "/0000000000"
+    );
+}
+
+#[test]
+fn stats_keep_zookeepers_accounts() {
+    let mut store = Harness::new();
+    let me = store.session();
+    let (_, made) = store.create(me, "/a", Persistent).unwrap();
+    for name in ["/a/1", "/a/2", "/a/3"] {
+        store.create(me, name, Persistent).unwrap();
+    }
+    store.delete(me, "/a/2").unwrap();
+    let stat = store.stat(me, "/a").unwrap();
+    assert_eq!((stat.cversion, stat.num_children), (2 * 3 - 2, 2));
+    assert_eq!((stat.mzxid, stat.version), (made.czxid, 0));
+    assert_eq!(stat.pzxid, store.core.last_zxid());
+    let set = store.set(me, "/a", Some(0)).unwrap();
+    assert_eq!(
+        (set.version, set.mzxid, set.pzxid),
+        (1, store.core.last_zxid(), stat.pzxid)
+    );
+    let refused = store.set(me, "/a", Some(0)).unwrap_err();
+    assert_eq!(
+        refused,
+        Error::BadVersion {
+            path: "/a".into(),
+            expected: 0
+        }
+    );
+    assert_eq!(store.set(me, "/a", Some(-1)).unwrap().version, 2);
+}
+
+#[test]
+fn the_version_skips_minus_one() {
+    assert_eq!(write::next_version(i32::MAX), i32::MIN);
+    assert_eq!(write::next_version(-2), 0);
+}
+
+#[test]
+fn numbers_have_ten_digits_or_more() {
+    let text = |number| {
+        let mut text = String::new();
+        tree::push_number(&mut text, number);
+        text
+    };
+    assert_eq!(text(0), "0000000000");
+    assert_eq!(text(2_147_483_648), "2147483648");
+    assert_eq!(text(12_345_678_901), "12345678901");
+}
+
+#[test]
+fn the_counter_counts_every_child_create() {
+    let mut store = Harness::new();
+    let me = store.session();
+    store.create(me, "/q", Persistent).unwrap();
+    store.create(me, "/q/plain", Persistent).unwrap();
+    store.delete(me, "/q/plain").unwrap();
+    let (made, _) = store.create(me, "/q/n-", PersistentSequential).unwrap();
+    assert_eq!(made.as_str(), "/q/n-0000000001");
+}
+
+#[test]
+fn a_multi_sees_its_own_operations_or_does_nothing() {
+    let mut store = Harness::new();
+    let me = store.session();
+    store.create(me, "/a", Persistent).unwrap();
+    let watch = store.watch(me, get_children("/a"));
+    let delete = |at| Op::Delete {
+        path: path(at),
+        version: Some(0),
+    };
+    let before = store.core.dump();
+    let failing = vec![
+        Op::Create(create("/a/b", Persistent)),
+        Op::Create(create("/a/b/n-", EphemeralSequential)),
+        delete("/a/b"),
+    ];
+    let failed = store
+        .submit(me, Request::Multi(failing.clone()))
+        .unwrap_err();
+    let source = Error::NotEmpty {
+        path: "/a/b".into(),
+    }
+    .into();
+    assert_eq!(failed, Error::MultiFailed { index: 2, source });
+    assert_eq!(store.core.dump(), before);
+    assert_eq!(store.fired(), []);
+
+    let mut ops = failing[..2].to_vec();
+    ops.push(delete("/a/b/n-0000000000"));
+    ops.push(Op::SetData {
+        path: path("/a/b"),
+        data: "x".into(),
+        version: Some(0),
+    });
+    ops.push(Op::Check {
+        path: path("/a/b"),
+        version: Some(1),
+    });
+    ops.push(Op::Delete {
+        path: path("/a/b"),
+        version: Some(1),
+    });
+    ops.push(Op::Create(create("/a/n-", PersistentSequential)));
+    let Ok(Answer::Multi(replies)) = store.submit(me, Request::Multi(ops)) else {
+        panic!()
+    };
+    let OpReply::Created {
+        path: made,
+        stat: Some(stat),
+    } = &replies[6]
+    else {
+        panic!()
+    };
+    assert_eq!(
+        (made.as_str(), stat.czxid),
+        ("/a/n-0000000001", store.core.last_zxid())
+    );
+    assert_eq!(store.fired(), [(watch, NodeChildrenChanged, "/a".into())]);
+}
+
+#[test]
+fn a_multi_read_fails_one_by_one() {
+    let mut store = Harness::new();
+    let me = store.session();
+    store.create(me, "/a", Persistent).unwrap();
+    let ops = vec![ReadOp::GetData(path("/b")), ReadOp::GetChildren(path("/"))];
+    let Ok(Answer::MultiRead(replies)) = store.submit(me, Request::MultiRead(ops)) else {
+        panic!()
+    };
+    assert_eq!(
+        replies[0],
+        ReadReply::Failed(Error::NoNode { path: "/b".into() })
+    );
+    assert_eq!(
+        replies[1],
+        ReadReply::Children(vec!["zookeeper".into(), "a".into()])
+    );
+}

@@ -1,0 +1,75 @@
+//! Containers and TTL nodes.
+
+use super::*;
+
+#[test]
+fn containers_are_reaped_when_childless_after_having_had_children() {
+    let mut store = Harness::new();
+    let me = store.session();
+    assert_eq!(store.next_deadline(), None);
+    for at in ["/used", "/full", "/new"] {
+        store.create(me, at, Container).unwrap();
+    }
+    for at in ["/used/a", "/full/a"] {
+        store.create(me, at, Persistent).unwrap();
+    }
+    store.delete(me, "/used/a").unwrap();
+    assert!(store.next_deadline().is_some());
+    store.advance(60 * SECOND);
+    let there =
+        |store: &mut Harness| ["/used", "/full", "/new"].map(|at| store.stat(me, at).is_some());
+    assert_eq!(there(&mut store), [false, true, true]);
+    for _ in 0..5 {
+        store.advance(60 * SECOND);
+    }
+    assert_eq!(there(&mut store), [false, true, false]);
+    assert_eq!(store.next_deadline(), None);
+}
+
+#[test]
+fn ttl_nodes_are_reaped_when_childless_and_unchanged() {
+    let mut store = Harness::new();
+    let me = store.session();
+    store.create(me, "/t", PersistentTtl(90 * SECOND)).unwrap();
+    assert_eq!(store.stat(me, "/t").unwrap().ephemeral_owner, SessionId(0));
+    store.next_deadline();
+    store.advance(60 * SECOND);
+    store.set(me, "/t", None).unwrap();
+    store.create(me, "/t/a", Persistent).unwrap();
+    for _ in 0..3 {
+        store.advance(60 * SECOND);
+    }
+    assert!(store.stat(me, "/t").is_some());
+    store.delete(me, "/t/a").unwrap();
+    store.next_deadline();
+    store.advance(60 * SECOND);
+    assert!(store.stat(me, "/t").is_none());
+    for ttl in [Duration::ZERO, Duration::from_millis(1 << 40)] {
+        let refused = store.create(me, "/t", PersistentTtl(ttl)).unwrap_err();
+        assert!(matches!(refused, Error::BadArguments(_)));
+    }
+    let mut strict = Harness::with(CoreOptions {
+        allow_ttl: false,
+        ..options()
+    });
+    let me = strict.session();
+    let refused = strict.create(me, "/t", PersistentTtl(SECOND)).unwrap_err();
+    assert!(matches!(refused, Error::Unimplemented { .. }));
+}
+
+#[test]
+fn a_sweep_is_limited_and_the_next_one_comes_soon() {
+    let mut store = Harness::new();
+    let me = store.session();
+    for n in 0..1_500 {
+        store
+            .create(me, &format!("/t{n}"), PersistentTtl(SECOND))
+            .unwrap();
+    }
+    store.next_deadline();
+    store.advance(60 * SECOND);
+    let left = |store: &Harness| store.core.tree.nodes.len() - 4;
+    assert_eq!(left(&store), 500);
+    store.advance(6 * SECOND);
+    assert_eq!(left(&store), 0);
+}

@@ -1,0 +1,96 @@
+//! Which watch hears of what, and how often.
+
+use super::*;
+
+#[test]
+fn each_watch_hears_what_is_its_business() {
+    let mut store = Harness::new();
+    let me = store.session();
+    let made = store.watch(me, exists("/a"));
+    store.create(me, "/a", Persistent).unwrap();
+    assert_eq!(store.fired(), [(made, NodeCreated, "/a".into())]);
+
+    let data = store.watch(me, get_data("/a"));
+    let list = store.watch(me, get_children("/a"));
+    let all = store.watch(
+        me,
+        Request::AddWatch {
+            path: path("/a"),
+            mode: WatchMode::Persistent,
+        },
+    );
+    let below = Request::AddWatch {
+        path: path("/a"),
+        mode: WatchMode::PersistentRecursive,
+    };
+    let below = store.watch(me, below);
+    store.create(me, "/a/b", Persistent).unwrap();
+    assert_eq!(
+        store.fired(),
+        [
+            (below, NodeCreated, "/a/b".into()),
+            (list, NodeChildrenChanged, "/a".into()),
+            (all, NodeChildrenChanged, "/a".into()),
+        ]
+    );
+    store.set(me, "/a/b", None).unwrap();
+    assert_eq!(store.fired(), [(below, NodeDataChanged, "/a/b".into())]);
+    store.delete(me, "/a/b").unwrap();
+    let list = (all, NodeChildrenChanged, "/a".into());
+    assert_eq!(store.fired(), [(below, NodeDeleted, "/a/b".into()), list]);
+    store.delete(me, "/a").unwrap();
+    let deleted = |watch| (watch, NodeDeleted, "/a".to_owned());
+    assert_eq!(store.fired(), [deleted(data), deleted(all), deleted(below)]);
+    // The persistent ones live on where there is no znode.
+    store.create(me, "/a", Persistent).unwrap();
+    let created = |watch| (watch, NodeCreated, "/a".to_owned());
+    assert_eq!(store.fired(), [created(all), created(below)]);
+    assert!(store.core.unwatch(all) && store.core.unwatch(below));
+    assert!(!store.core.unwatch(data));
+    store.delete(me, "/a").unwrap();
+    assert_eq!(store.core.watches.counts(), (0, 0));
+}
+
+#[test]
+fn reads_of_a_missing_znode_arm_nothing() {
+    let mut store = Harness::new();
+    let me = store.session();
+    for request in [get_data("/a"), get_children("/a")] {
+        assert_eq!(
+            store.submit(me, request).unwrap_err(),
+            Error::NoNode { path: "/a".into() }
+        );
+    }
+    assert_eq!(store.core.watches.counts(), (0, 0));
+}
+
+#[test]
+fn a_connection_is_told_once() {
+    let mut store = Harness::new();
+    let me = store.session();
+    let taken = store
+        .core
+        .reattach(me.id, &[7; 16], true, store.now, &mut store.effects);
+    let me = taken.unwrap().0;
+    store.create(me, "/a", Persistent).unwrap();
+    let data = store.watch(me, get_data("/a"));
+    assert_eq!(store.watch(me, get_data("/a")), data);
+    store.watch(me, get_children("/a"));
+    store.delete(me, "/a").unwrap();
+    assert_eq!(store.fired(), [(data, NodeDeleted, "/a".into())]);
+    assert_eq!(store.core.watches.counts(), (0, 0));
+}
+
+#[test]
+fn the_watches_of_a_session_are_limited() {
+    let mut store = Harness::new();
+    let me = store.session();
+    let watches: Vec<_> = (0..100).map(|_| store.watch(me, exists("/a"))).collect();
+    let limit = Error::LimitReached {
+        what: "watches of a session",
+        limit: 100,
+    };
+    assert_eq!(store.submit(me, exists("/a")).unwrap_err(), limit);
+    store.core.unwatch(watches[50]);
+    store.watch(me, exists("/a"));
+}

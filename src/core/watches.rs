@@ -1,0 +1,366 @@
+//! [`Watches`]: who wants to be told of what.
+//!
+//! A znode that exists carries the list of its watches, so that firing takes no look-up; those on
+//! paths where no znode is are kept aside, and join it when it is made.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use slab::Slab;
+
+use super::Effects;
+use super::links::{Links, List, NIL};
+use super::sessions::Sessions;
+use super::tree::Tree;
+use crate::path::ZnodePath;
+use crate::types::{EventKind, WatchedEvent, Zxid};
+
+/// Names one armed watch, and no later one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct WatchKey {
+    /// Small numbers, used again: fit for an index.
+    pub(crate) index: u32,
+    stamp: u32,
+}
+
+impl WatchKey {
+    pub(crate) fn to_u64(self) -> u64 {
+        u64::from(self.stamp) << 32 | u64::from(self.index)
+    }
+
+    pub(crate) fn from_u64(key: u64) -> Self {
+        Self {
+            index: key as u32,
+            stamp: (key >> 32) as u32,
+        }
+    }
+}
+
+/// An event for a watcher.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Fired {
+    pub(crate) watch: WatchKey,
+    /// The slot of the watcher's session.
+    pub(crate) slot: u32,
+    pub(crate) event: WatchedEvent,
+    /// Whether the watch is used up.
+    pub(crate) is_last: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WatchKind {
+    /// Of getData and exists.
+    Data,
+    /// Of getChildren.
+    Child,
+    Persistent,
+    Recursive,
+}
+
+impl WatchKind {
+    fn is_one_shot(self) -> bool {
+        matches!(self, Self::Data | Self::Child)
+    }
+
+    /// Whether an event of its own znode is its business.
+    fn wants(self, event: EventKind) -> bool {
+        match event {
+            EventKind::NodeDeleted => true,
+            EventKind::NodeCreated | EventKind::NodeDataChanged => self != Self::Child,
+            EventKind::NodeChildrenChanged => matches!(self, Self::Child | Self::Persistent),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Watch {
+    slot: u32,
+    stamp: u32,
+    kind: WatchKind,
+    spot: Spot,
+    /// Among those on the same path.
+    at_spot: Links,
+    /// Among those of the same session.
+    of_session: Links,
+}
+
+/// Where a watch is kept.
+#[derive(Clone, Debug)]
+enum Spot {
+    Node(u32),
+    Absent(ZnodePath),
+}
+
+#[derive(Debug)]
+pub(super) struct Watches {
+    slab: Slab<Watch>,
+    absent: HashMap<ZnodePath, List, FixedState>,
+    /// How many are recursive: with none, no ancestor need be looked at.
+    recursive: usize,
+    last_stamp: u32,
+    last_event: u64,
+}
+
+impl Watches {
+    pub(super) fn new(hash_seed: u64) -> Self {
+        Self {
+            slab: Slab::new(),
+            absent: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
+            recursive: 0,
+            last_stamp: 0,
+            last_event: 0,
+        }
+    }
+
+    /// Adds a watch on a path, where `node` is if there is one.
+    pub(super) fn arm(
+        &mut self,
+        tree: &mut Tree,
+        sessions: &mut Sessions,
+        slot: u32,
+        kind: WatchKind,
+        path: &ZnodePath,
+        node: Option<u32>,
+    ) -> WatchKey {
+        let mut list = match node {
+            Some(node) => tree.node(node).watches,
+            None => self.absent.get(path).copied().unwrap_or(List::EMPTY),
+        };
+        if sessions.get(slot).is_one_watcher
+            && let Some(key) = self.same_watch(list, slot, kind)
+        {
+            return key;
+        }
+        self.last_stamp = self.last_stamp.wrapping_add(1);
+        let index = self.slab.insert(Watch {
+            slot,
+            stamp: self.last_stamp,
+            kind,
+            spot: node.map_or_else(|| Spot::Absent(path.clone()), Spot::Node),
+            at_spot: Links::NONE,
+            of_session: Links::NONE,
+        }) as u32;
+        list.push_back(&mut self.slab, |watch| &mut watch.at_spot, index);
+        match node {
+            Some(node) => tree.node_mut(node).watches = list,
+            None => {
+                self.absent.insert(path.clone(), list);
+            }
+        }
+        let session = sessions.get_mut(slot);
+        session
+            .watches
+            .push_back(&mut self.slab, |watch| &mut watch.of_session, index);
+        session.watch_count += 1;
+        self.recursive += usize::from(kind == WatchKind::Recursive);
+        self.key(index)
+    }
+
+    fn same_watch(&self, list: List, slot: u32, kind: WatchKind) -> Option<WatchKey> {
+        let mut watches = list.iter(&self.slab, |watch| &watch.at_spot);
+        watches
+            .find(|(_, watch)| watch.slot == slot && watch.kind == kind)
+            .map(|(index, _)| self.key(index))
+    }
+
+    fn key(&self, index: u32) -> WatchKey {
+        WatchKey {
+            index,
+            stamp: self.slab[index as usize].stamp,
+        }
+    }
+
+    /// Takes a watch back, if it has not fired yet.
+    pub(super) fn disarm(
+        &mut self,
+        tree: &mut Tree,
+        sessions: &mut Sessions,
+        key: WatchKey,
+    ) -> bool {
+        let known = self.slab.get(key.index as usize);
+        let is_armed = known.is_some_and(|watch| watch.stamp == key.stamp);
+        if is_armed {
+            self.remove(tree, sessions, key.index);
+        }
+        is_armed
+    }
+
+    fn remove(&mut self, tree: &mut Tree, sessions: &mut Sessions, index: u32) {
+        match self.slab[index as usize].spot.clone() {
+            Spot::Node(node) => {
+                let list = &mut tree.node_mut(node).watches;
+                list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
+            }
+            Spot::Absent(path) => {
+                let list = self
+                    .absent
+                    .get_mut(&path)
+                    .expect("an absent path's watch is listed");
+                list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
+                if list.is_empty() {
+                    self.absent.remove(&path);
+                }
+            }
+        }
+        self.forget(sessions, index);
+    }
+
+    /// Removes a watch that is in no path's list any more.
+    fn forget(&mut self, sessions: &mut Sessions, index: u32) {
+        let session = sessions.get_mut(self.slab[index as usize].slot);
+        session
+            .watches
+            .unlink(&mut self.slab, |watch| &mut watch.of_session, index);
+        session.watch_count -= 1;
+        let watch = self.slab.remove(index as usize);
+        self.recursive -= usize::from(watch.kind == WatchKind::Recursive);
+    }
+
+    /// Drops all watches of a session, saying which.
+    pub(super) fn drop_session(
+        &mut self,
+        tree: &mut Tree,
+        sessions: &mut Sessions,
+        slot: u32,
+        dropped: &mut dyn FnMut(WatchKey),
+    ) {
+        loop {
+            let first = sessions.get(slot).watches.first;
+            if first == NIL {
+                return;
+            }
+            dropped(self.key(first));
+            self.remove(tree, sessions, first);
+        }
+    }
+
+    /// A znode was made: what watched its path before watches it now.
+    pub(super) fn attach(&mut self, tree: &mut Tree, node: u32) {
+        if self.absent.is_empty() {
+            return;
+        }
+        if let Some(list) = self.absent.remove(&tree.node(node).path) {
+            self.move_spot(list, &Spot::Node(node));
+            tree.node_mut(node).watches = list;
+        }
+    }
+
+    /// A znode was deleted: what still watches it watches its path from now on.
+    pub(super) fn detach(&mut self, list: List, path: &ZnodePath) {
+        if !list.is_empty() {
+            self.move_spot(list, &Spot::Absent(path.clone()));
+            self.absent.insert(path.clone(), list);
+        }
+    }
+
+    fn move_spot(&mut self, list: List, spot: &Spot) {
+        let mut at = list.first;
+        while at != NIL {
+            let watch = &mut self.slab[at as usize];
+            watch.spot = spot.clone();
+            at = watch.at_spot.next;
+        }
+    }
+
+    /// Tells all who want to know of an event of `node`, each watcher once.
+    pub(super) fn fire(
+        &mut self,
+        tree: &mut Tree,
+        sessions: &mut Sessions,
+        node: u32,
+        kind: EventKind,
+        zxid: Zxid,
+        effects: &mut Effects,
+    ) {
+        let is_watched = !tree.node(node).watches.is_empty();
+        let is_recursive = self.recursive > 0 && kind != EventKind::NodeChildrenChanged;
+        if !is_watched && !is_recursive {
+            return;
+        }
+        self.last_event += 1;
+        let event = WatchedEvent {
+            kind,
+            path: tree.node(node).path.clone(),
+            zxid: Some(zxid),
+        };
+        self.fire_list(tree, sessions, node, &event, effects);
+        let mut ancestor = tree.node(node).parent;
+        while is_recursive && ancestor != NIL {
+            self.fire_recursive(tree, sessions, ancestor, &event, effects);
+            ancestor = tree.node(ancestor).parent;
+        }
+    }
+
+    fn fire_list(
+        &mut self,
+        tree: &mut Tree,
+        sessions: &mut Sessions,
+        node: u32,
+        event: &WatchedEvent,
+        effects: &mut Effects,
+    ) {
+        let mut at = tree.node(node).watches.first;
+        while at != NIL {
+            let index = at;
+            let watch = &self.slab[index as usize];
+            at = watch.at_spot.next;
+            if !watch.kind.wants(event.kind) {
+                continue;
+            }
+            let is_last = watch.kind.is_one_shot();
+            self.tell(sessions, index, event, is_last, effects);
+            if is_last {
+                let list = &mut tree.node_mut(node).watches;
+                list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
+                self.forget(sessions, index);
+            }
+        }
+    }
+
+    fn fire_recursive(
+        &mut self,
+        tree: &Tree,
+        sessions: &mut Sessions,
+        node: u32,
+        event: &WatchedEvent,
+        effects: &mut Effects,
+    ) {
+        let mut at = tree.node(node).watches.first;
+        while at != NIL {
+            let index = at;
+            let watch = &self.slab[index as usize];
+            at = watch.at_spot.next;
+            if watch.kind == WatchKind::Recursive {
+                self.tell(sessions, index, event, false, effects);
+            }
+        }
+    }
+
+    fn tell(
+        &self,
+        sessions: &mut Sessions,
+        index: u32,
+        event: &WatchedEvent,
+        is_last: bool,
+        effects: &mut Effects,
+    ) {
+        let slot = self.slab[index as usize].slot;
+        let session = sessions.get_mut(slot);
+        let is_told = session.is_one_watcher && session.last_event == self.last_event;
+        session.last_event = self.last_event;
+        if !is_told {
+            let event = event.clone();
+            effects.fired.push(Fired {
+                watch: self.key(index),
+                slot,
+                event,
+                is_last,
+            });
+        }
+    }
+
+    /// How many watches there are, and on how many paths without a znode.
+    #[cfg(test)]
+    pub(super) fn counts(&self) -> (usize, usize) {
+        (self.slab.len(), self.absent.len())
+    }
+}

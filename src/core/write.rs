@@ -1,0 +1,362 @@
+//! Writes: the rules that a create, delete or setData must keep, and what each then does.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::links::NIL;
+use super::sessions::SessionRef;
+use super::tree::{Facts, is_system_path, push_number};
+use super::txn::{Kind, NewNode, TxnOp};
+use super::{Answer, Core, CoreOptions, Effects, Now, Stamp, no_node};
+use crate::backend::{Create, OpReply, sequence_of};
+use crate::error::{Error, Result};
+use crate::path::{ZnodePath, parent_of};
+use crate::types::{Acl, CreateMode, EventKind, SessionId};
+
+impl Core {
+    pub(super) fn create(
+        &mut self,
+        session: SessionRef,
+        create: Create,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<Answer> {
+        let kind = kind_of(create.mode, &self.options)?;
+        check_acl(&create.acl, &create.path)?;
+        let parent_path = parent_for(&create);
+        let parent = self
+            .tree
+            .find(parent_path)
+            .ok_or_else(|| no_node(parent_path))?;
+        let creates = self.tree.node(parent).creates();
+        let (path, sequence) = final_path(&create, creates);
+        let hash = self.tree.hash(path.as_str());
+        self.check_new(parent, &path, hash, || create.path.to_string())?;
+        let new = NewNode {
+            path,
+            data: create.data,
+            acl: create.acl,
+            kind,
+            sequence,
+            creates: creates + 1,
+        };
+        let node = self.add(session, parent, new, hash, now, effects);
+        let node = self.tree.node(node);
+        Ok(Answer::Created {
+            path: node.path.clone(),
+            stat: node.stat(),
+        })
+    }
+
+    /// The rules for a new znode under a parent that is there. `asked` is what errors call it.
+    pub(super) fn check_new(
+        &self,
+        parent: u32,
+        path: &ZnodePath,
+        hash: u64,
+        asked: impl FnOnce() -> String,
+    ) -> Result<()> {
+        let exists = self.tree.find_hashed(path.as_str(), hash).is_some();
+        check_create(self.tree.node(parent).facts(), exists, asked)?;
+        self.check_room()
+    }
+
+    pub(super) fn check_room(&self) -> Result<()> {
+        let limit = self.options.limits.znodes;
+        if self.tree.nodes.len() < limit {
+            return Ok(());
+        }
+        Err(Error::LimitReached {
+            what: "znodes",
+            limit,
+        })
+    }
+
+    /// Makes a znode that was checked, in a transaction of its own.
+    pub(super) fn add(
+        &mut self,
+        session: SessionRef,
+        parent: u32,
+        new: NewNode,
+        hash: u64,
+        now: Now,
+        effects: &mut Effects,
+    ) -> u32 {
+        let at = self.stamp(now);
+        if self.recorded.is_some() {
+            let new = new.clone();
+            self.log(session.id, at, || TxnOp::Create(new));
+        }
+        self.apply_create((session.id, session.slot), parent, new, hash, at, effects)
+    }
+
+    pub(super) fn delete(
+        &mut self,
+        session: SessionRef,
+        path: &ZnodePath,
+        version: Option<i32>,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<Answer> {
+        let node = self.tree.find(path.as_str());
+        check_delete(node.map(|node| self.tree.node(node).facts()), path, version)?;
+        let node = node.ok_or_else(|| no_node(path.as_str()))?;
+        let at = self.stamp(now);
+        self.apply_delete(node, at, effects);
+        self.log(session.id, at, || TxnOp::Delete { path: path.clone() });
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn set_data(
+        &mut self,
+        session: SessionRef,
+        path: ZnodePath,
+        data: Bytes,
+        version: Option<i32>,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<Answer> {
+        let node = self
+            .tree
+            .find(path.as_str())
+            .ok_or_else(|| no_node(path.as_str()))?;
+        let current = self.tree.node(node).version;
+        check_version(current, &path, version)?;
+        let version = next_version(current);
+        let at = self.stamp(now);
+        if self.recorded.is_some() {
+            let data = data.clone();
+            self.log(session.id, at, || TxnOp::SetData {
+                path,
+                data,
+                version,
+            });
+        }
+        self.apply_set(node, data, version, at, effects);
+        Ok(Answer::Stat(self.tree.node(node).stat()))
+    }
+
+    /// Carries out what was resolved. Decides nothing.
+    pub(super) fn apply(
+        &mut self,
+        session: SessionId,
+        op: TxnOp,
+        at: Stamp,
+        effects: &mut Effects,
+    ) -> OpReply {
+        let known = "a resolved operation names znodes that are there";
+        match op {
+            TxnOp::Create(new) => {
+                let parent = parent_of(new.path.as_str()).and_then(|path| self.tree.find(path));
+                let slot = self.sessions.find(session).unwrap_or(NIL);
+                let hash = self.tree.hash(new.path.as_str());
+                let owner = (session, slot);
+                let node = self.apply_create(owner, parent.expect(known), new, hash, at, effects);
+                let node = self.tree.node(node);
+                OpReply::Created {
+                    path: node.path.clone(),
+                    stat: Some(node.stat()),
+                }
+            }
+            TxnOp::Delete { path } => {
+                let node = self.tree.find(path.as_str()).expect(known);
+                self.apply_delete(node, at, effects);
+                OpReply::Deleted
+            }
+            TxnOp::SetData {
+                path,
+                data,
+                version,
+            } => {
+                let node = self.tree.find(path.as_str()).expect(known);
+                self.apply_set(node, data, version, at, effects);
+                OpReply::Set(self.tree.node(node).stat())
+            }
+            TxnOp::Multi(ops) => {
+                for op in ops {
+                    self.apply(session, op, at, effects);
+                }
+                OpReply::Checked
+            }
+            TxnOp::Check | TxnOp::OpenSession { .. } | TxnOp::CloseSession(_) => OpReply::Checked,
+        }
+    }
+
+    fn apply_create(
+        &mut self,
+        session: (SessionId, u32),
+        parent: u32,
+        new: NewNode,
+        hash: u64,
+        at: Stamp,
+        effects: &mut Effects,
+    ) -> u32 {
+        let kind = new.kind;
+        let is_ephemeral = kind == Kind::Ephemeral;
+        let owner = if is_ephemeral {
+            session
+        } else {
+            (SessionId(0), NIL)
+        };
+        let node = self.tree.insert(parent, new, hash, owner, at);
+        if is_ephemeral {
+            let owned = &mut self.sessions.get_mut(owner.1).ephemerals;
+            owned.push_back(&mut self.tree.nodes, |node| &mut node.ephemerals, node);
+        }
+        if matches!(kind, Kind::Container | Kind::Ttl { .. }) {
+            self.reaper.consider(&mut self.tree, node);
+        }
+        self.watches.attach(&mut self.tree, node);
+        self.fire(node, EventKind::NodeCreated, at, effects);
+        self.fire(parent, EventKind::NodeChildrenChanged, at, effects);
+        node
+    }
+
+    pub(super) fn apply_delete(&mut self, node: u32, at: Stamp, effects: &mut Effects) {
+        self.fire(node, EventKind::NodeDeleted, at, effects);
+        let slot = self.tree.node(node).owner_slot;
+        if slot != NIL {
+            let owned = &mut self.sessions.get_mut(slot).ephemerals;
+            owned.unlink(&mut self.tree.nodes, |node| &mut node.ephemerals, node);
+        }
+        let gone = self.tree.remove(node, at);
+        self.watches.detach(gone.watches, &gone.path);
+        self.reaper.consider(&mut self.tree, gone.parent);
+        self.fire(gone.parent, EventKind::NodeChildrenChanged, at, effects);
+    }
+
+    fn apply_set(
+        &mut self,
+        index: u32,
+        data: Bytes,
+        version: i32,
+        at: Stamp,
+        effects: &mut Effects,
+    ) {
+        let node = self.tree.node_mut(index);
+        node.data = data;
+        node.version = version;
+        node.mzxid = at.zxid;
+        node.mtime = at.date_ms;
+        self.fire(index, EventKind::NodeDataChanged, at, effects);
+    }
+
+    fn fire(&mut self, node: u32, kind: EventKind, at: Stamp, effects: &mut Effects) {
+        self.watches.fire(
+            &mut self.tree,
+            &mut self.sessions,
+            node,
+            kind,
+            at.zxid,
+            effects,
+        );
+    }
+}
+
+/// The parent's path. For a sequential create, `/` is a parent with an empty name under it.
+pub(super) fn parent_for(create: &Create) -> &str {
+    parent_of(create.path.as_str()).unwrap_or("/")
+}
+
+/// The path with its number, if it has one, and the number as an entry of a queue.
+pub(super) fn final_path(create: &Create, creates: i64) -> (ZnodePath, Option<i64>) {
+    if !create.mode.is_sequential() {
+        return (create.path.clone(), sequence_of(create.path.name()));
+    }
+    let mut path = String::with_capacity(create.path.as_str().len() + 20);
+    path.push_str(create.path.as_str());
+    push_number(&mut path, creates);
+    (ZnodePath::trusted(path), Some(creates))
+}
+
+/// The greatest time to live that ZooKeeper can write down.
+const LONGEST_TTL: Duration = Duration::from_millis((1 << 40) - 1);
+
+pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<Kind> {
+    Ok(match mode {
+        CreateMode::Persistent | CreateMode::PersistentSequential => Kind::Persistent,
+        CreateMode::Ephemeral | CreateMode::EphemeralSequential => Kind::Ephemeral,
+        CreateMode::Container => Kind::Container,
+        CreateMode::PersistentTtl(ttl) | CreateMode::PersistentSequentialTtl(ttl) => {
+            if !options.allow_ttl {
+                return Err(Error::Unimplemented {
+                    what: "TTL znodes, which its options rule out",
+                });
+            }
+            if ttl < Duration::from_millis(1) || ttl > LONGEST_TTL {
+                return Err(Error::BadArguments(format!(
+                    "a time to live of {ttl:?}: expected 1 ms to {} ms",
+                    LONGEST_TTL.as_millis()
+                )));
+            }
+            Kind::Ttl {
+                ms: ttl.as_millis() as u64,
+            }
+        }
+    })
+}
+
+/// An empty list would let nobody do anything.
+pub(super) fn check_acl(acl: &Acl, path: &ZnodePath) -> Result<()> {
+    if acl.entries().is_some_and(<[_]>::is_empty) {
+        return Err(Error::InvalidAcl {
+            path: path.to_string(),
+        });
+    }
+    Ok(())
+}
+
+/// As over the wire, errors name the path that was asked for, without the number.
+pub(super) fn check_create(
+    parent: Facts,
+    exists: bool,
+    asked: impl FnOnce() -> String,
+) -> Result<()> {
+    if exists {
+        return Err(Error::NodeExists { path: asked() });
+    }
+    if parent.is_ephemeral {
+        return Err(Error::NoChildrenForEphemerals { path: asked() });
+    }
+    Ok(())
+}
+
+pub(super) fn check_delete(
+    node: Option<Facts>,
+    path: &ZnodePath,
+    version: Option<i32>,
+) -> Result<()> {
+    if is_system_path(path.as_str()) {
+        return Err(Error::BadArguments(format!(
+            "the znode {path} cannot be deleted"
+        )));
+    }
+    let node = node.ok_or_else(|| no_node(path.as_str()))?;
+    check_version(node.version, path, version)?;
+    if node.children > 0 {
+        return Err(Error::NotEmpty {
+            path: path.to_string(),
+        });
+    }
+    Ok(())
+}
+
+/// −1 expects nothing, as over the wire.
+pub(super) fn check_version(current: i32, path: &ZnodePath, expected: Option<i32>) -> Result<()> {
+    match expected {
+        Some(expected) if expected != -1 && expected != current => Err(Error::BadVersion {
+            path: path.to_string(),
+            expected,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// −1 is skipped: as an expected version it means any.
+pub(super) fn next_version(version: i32) -> i32 {
+    match version.wrapping_add(1) {
+        -1 => 0,
+        next => next,
+    }
+}

@@ -1,0 +1,167 @@
+//! [`Embedded`]: a session in the store's own process. Its requests are carried out in the thread
+//! that submits them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{Engine, Leash, State};
+use crate::backend::{Ahead, Backend, Reply, Request, Response, SessionStatus};
+use crate::core::{Answer, SessionRef, Standing, WatchKey};
+use crate::error::{Error, Result};
+use crate::watch::{PersistentWatcher, Unwatch, WatchCell, Watcher};
+
+pub(super) struct Embedded {
+    engine: Arc<Engine>,
+    session: SessionRef,
+    status: Arc<SessionStatus>,
+    has_timeout: bool,
+    leash: Arc<dyn Unwatch>,
+}
+
+impl Embedded {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        session: SessionRef,
+        status: Arc<SessionStatus>,
+    ) -> Self {
+        Self {
+            engine: engine.clone(),
+            session,
+            has_timeout: status.timeout().is_some(),
+            status,
+            leash: Arc::new(Leash(Arc::downgrade(engine))),
+        }
+    }
+
+    fn carry_out(&self, request: Request) -> Result<Reply> {
+        let now = self.engine.now(self.has_timeout, is_dated(&request));
+        let mut guard = self.engine.state.lock();
+        let state = &mut *guard;
+        let answer = state
+            .core
+            .submit(self.session, request, now, &mut state.effects);
+        // First what it fired: its own watch may have got the index of one that is used up.
+        let aftermath = state.gather(&self.engine.clock);
+        let reply = match answer {
+            Ok(answer) => Ok(self.reply(answer, state)),
+            Err(error) => Err(self.explain(error)),
+        };
+        drop(guard);
+        if let Some(aftermath) = aftermath {
+            aftermath.carry_out(&self.engine);
+        }
+        reply
+    }
+
+    /// The core has forgotten how a session ended that is gone.
+    fn explain(&self, error: Error) -> Error {
+        match error {
+            Error::SessionExpired { .. } => self.status.end().unwrap_or(error),
+            error => error,
+        }
+    }
+
+    fn reply(&self, answer: Answer, state: &mut State) -> Reply {
+        match answer {
+            Answer::Created { path, stat } => Reply::Created { path, stat },
+            Answer::Done => Reply::Done,
+            Answer::Exists { stat, watch } => {
+                let watcher = watch.map(|watch| self.watcher(watch, state));
+                Reply::Exists { stat, watcher }
+            }
+            Answer::Data { data, stat, watch } => {
+                let watcher = watch.map(|watch| self.watcher(watch, state));
+                Reply::Data {
+                    data,
+                    stat,
+                    watcher,
+                }
+            }
+            Answer::Stat(stat) => Reply::Stat(stat),
+            Answer::Children { names, stat, watch } => {
+                let watcher = watch.map(|watch| self.watcher(watch, state));
+                Reply::Children {
+                    names,
+                    stat,
+                    watcher,
+                }
+            }
+            Answer::Multi(replies) => Reply::Multi(replies),
+            Answer::MultiRead(replies) => Reply::MultiRead(replies),
+            Answer::Paths(paths) => Reply::Paths(paths),
+            Answer::Count(count) => Reply::Count(count),
+            Answer::Watching(watch) => {
+                Reply::Watching(PersistentWatcher::of_cell(self.cell(watch, state)))
+            }
+            Answer::Enqueued {
+                path,
+                czxid,
+                standing,
+            } => {
+                let ahead = self.ahead(standing, state);
+                Reply::Enqueued { path, czxid, ahead }
+            }
+            Answer::Standing(standing) => Reply::Ahead(self.ahead(standing, state)),
+            Answer::Queue(names) => Reply::Queue {
+                names,
+                sorted: true,
+            },
+        }
+    }
+
+    fn ahead(&self, standing: Standing, state: &mut State) -> Ahead {
+        match standing {
+            Standing::Clear => Ahead::Clear,
+            Standing::Gone => Ahead::Gone,
+            Standing::Blocked { by, watch, count } => {
+                let watcher = self.watcher(watch, state);
+                Ahead::Blocked { by, watcher, count }
+            }
+        }
+    }
+
+    fn watcher(&self, watch: WatchKey, state: &mut State) -> Watcher {
+        Watcher::of_cell(self.cell(watch, state))
+    }
+
+    fn cell(&self, watch: WatchKey, state: &mut State) -> Arc<WatchCell> {
+        let cell = Arc::new(WatchCell::new(self.leash.clone(), watch.to_u64()));
+        state.keep_cell(watch, cell.clone());
+        cell
+    }
+}
+
+/// Whether what a request does shows its date, in a [`Stat`](crate::Stat).
+fn is_dated(request: &Request) -> bool {
+    request.is_write() && !matches!(request, Request::Delete { .. } | Request::Close)
+}
+
+impl Backend for Embedded {
+    fn submit(&self, request: Request) -> Response {
+        Response::ready(self.carry_out(request))
+    }
+
+    fn status(&self) -> &Arc<SessionStatus> {
+        &self.status
+    }
+
+    fn store_id(&self) -> Option<&str> {
+        Some(&self.engine.id)
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.engine.close(self.session);
+    }
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Embedded({}, memory:{})",
+            self.session.id, self.engine.name
+        )
+    }
+}

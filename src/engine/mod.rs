@@ -1,0 +1,410 @@
+//! [`Store`]: the embedded store. A thin shell around the pure core: one lock, the clock, the
+//! watchers' cells, and the timer.
+
+mod embedded;
+mod options;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+
+pub use self::options::StoreOptions;
+
+use self::embedded::Embedded;
+use crate::backend::{Backend, BoxFuture, Connector, SessionStatus};
+use crate::clock::{Clock, Moment};
+use crate::connect::{Client, ConnectOptions};
+use crate::core::{Core, Effects, End, Now, SessionRef, WatchKey};
+use crate::error::Result;
+use crate::types::{SessionId, SessionState};
+use crate::watch::{Unwatch, WatchCell};
+
+/// A coordination store in this program. A clone is the same store; it lives as long as a handle,
+/// a client or a session of it does.
+///
+/// Sessions have no timeout, unless [`ConnectOptions::session_timeout`] gives them one. Tokens
+/// (zxids) start above the wall clock, so that they grow over restarts of the program.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let store = lockkeeper_store::Store::memory();
+/// let (one, other) = (store.connect().await?, store.connect().await?);
+/// assert_eq!(one.store_id(), other.store_id());
+/// # Ok::<(), lockkeeper_store::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Store(Arc<Engine>);
+
+/// What is behind a [`Store`].
+struct Engine {
+    name: String,
+    id: String,
+    clock: Clock,
+    state: Mutex<State>,
+}
+
+/// What the one lock guards.
+struct State {
+    core: Core,
+    effects: Effects,
+    /// The watchers' cells, by the index of their watch.
+    cells: Vec<Option<Arc<WatchCell>>>,
+    /// The sessions' states, by their slots.
+    statuses: Vec<Option<Arc<SessionStatus>>>,
+    /// When the timer goes off.
+    alarm: Option<Moment>,
+}
+
+/// What is to be done after the lock has been let go: whoever is woken may ask the store at once.
+#[derive(Default)]
+struct Aftermath {
+    cell: Option<Arc<WatchCell>>,
+    more_cells: Vec<Arc<WatchCell>>,
+    ended: Vec<(Arc<SessionStatus>, SessionState)>,
+    alarm: Option<Moment>,
+}
+
+impl Store {
+    /// A fresh store, which nobody else can reach.
+    pub fn memory() -> Self {
+        Self::memory_with(StoreOptions::new())
+    }
+
+    /// A fresh store with options of its own.
+    pub fn memory_with(options: StoreOptions) -> Self {
+        Self::build(String::new(), &options, 0)
+    }
+
+    /// This process's store of that name, the same for all as long as anybody has a handle to it.
+    /// The empty name is the default store, `memory:`.
+    pub fn named(name: &str) -> Self {
+        static STORES: LazyLock<Mutex<HashMap<String, Weak<Engine>>>> =
+            LazyLock::new(Mutex::default);
+        let mut stores = STORES.lock();
+        if let Some(engine) = stores.get(name).and_then(Weak::upgrade) {
+            return Self(engine);
+        }
+        stores.retain(|_, engine| engine.strong_count() > 0);
+        let store = Self::build(
+            name.into(),
+            &StoreOptions::new(),
+            HIGHEST_ZXID.load(Ordering::Acquire),
+        );
+        stores.insert(name.into(), Arc::downgrade(&store.0));
+        store
+    }
+
+    fn build(name: String, options: &StoreOptions, least_zxid: i64) -> Self {
+        let clock = options.clock.clone();
+        let first_zxid = clock.date_ms().saturating_mul(ZXIDS_PER_MS).max(least_zxid);
+        let hash_seed = u64::from_ne_bytes(random());
+        let id: [u8; 16] = random();
+        Self(Arc::new(Engine {
+            name,
+            id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
+            state: Mutex::new(State {
+                core: Core::new(options.core(first_zxid, hash_seed)),
+                effects: Effects::default(),
+                cells: Vec::new(),
+                statuses: Vec::new(),
+                alarm: None,
+            }),
+            clock,
+        }))
+    }
+
+    /// Opens a client with the default options.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`](crate::Error::LimitReached) when there are too many sessions.
+    pub async fn connect(&self) -> Result<Client> {
+        self.connect_with(ConnectOptions::new()).await
+    }
+
+    /// Opens a client.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect), and
+    /// [`Error::BadArguments`](crate::Error::BadArguments) for options that cannot be meant.
+    pub async fn connect_with(&self, options: ConnectOptions) -> Result<Client> {
+        Client::open(self.connector(), format!("memory:{}", self.0.name), options).await
+    }
+
+    /// The store as what sessions can be opened at, for [`Client::open`] and wrappers.
+    pub fn connector(&self) -> Arc<dyn Connector> {
+        Arc::new(self.clone())
+    }
+
+    /// The clock that the store lives by.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+}
+
+impl Connector for Store {
+    fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
+        let opened = self.0.open(options.session_timeout);
+        Box::pin(std::future::ready(
+            opened.map(|session| Arc::new(session) as Arc<dyn Backend>),
+        ))
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    #[cfg(feature = "test-util")]
+    fn expire(&self, backend: &Arc<dyn Backend>) -> BoxFuture<Result<()>> {
+        self.0.expire(backend.status().id());
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store(memory:{}, {})", self.0.name, self.0.id)
+    }
+}
+
+/// Tokens grow over restarts of the program, as long as it makes fewer than this in a millisecond.
+const ZXIDS_PER_MS: i64 = 1 << 20;
+
+/// Above the zxids of all named stores that are gone: a name can be used again within one tick of
+/// the coarse clock.
+static HIGHEST_ZXID: AtomicI64 = AtomicI64::new(0);
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        HIGHEST_ZXID.fetch_max(self.state.get_mut().core.last_zxid().0, Ordering::AcqRel);
+    }
+}
+
+impl Engine {
+    fn open(self: &Arc<Self>, timeout: Option<Duration>) -> Result<Embedded> {
+        let sent = self.clock.now();
+        let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
+        let mut state = self.state.lock();
+        let (session, timeout) =
+            state
+                .core
+                .open_session(id, random(), timeout, self.now(true, true))?;
+        let status = Arc::new(SessionStatus::new(
+            id,
+            self.clock.clone(),
+            timeout,
+            false,
+            sent,
+        ));
+        put_at(&mut state.statuses, session.slot, status.clone());
+        self.settle(state);
+        Ok(Embedded::new(self, session, status))
+    }
+
+    fn close(self: &Arc<Self>, session: SessionRef) {
+        let mut state = self.state.lock();
+        let state_now = &mut *state;
+        // The session may be over already.
+        let _ = state_now.core.submit(
+            session,
+            crate::Request::Close,
+            self.now(true, true),
+            &mut state_now.effects,
+        );
+        self.settle(state);
+    }
+
+    #[cfg(feature = "test-util")]
+    fn expire(self: &Arc<Self>, id: SessionId) {
+        let mut state = self.state.lock();
+        let state_now = &mut *state;
+        state_now
+            .core
+            .expire_session(id, self.now(true, true), &mut state_now.effects);
+        self.settle(state);
+    }
+
+    /// What time it is. The exact clock is read only for those who have deadlines, the date only
+    /// for what will show it.
+    fn now(&self, has_deadline: bool, is_dated: bool) -> Now {
+        let mut now = Now::default();
+        if has_deadline {
+            now.moment = self.clock.now();
+        }
+        if is_dated {
+            now.date_ms = self.clock.date_ms();
+        }
+        now
+    }
+
+    /// Hands out what a call to the core has done, lets the lock go, and wakes those concerned.
+    fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let aftermath = state.gather(&self.clock);
+        drop(state);
+        if let Some(aftermath) = aftermath {
+            aftermath.carry_out(self);
+        }
+    }
+
+    /// Does what is due at `alarm`; answers when to come again.
+    fn tick(self: &Arc<Self>, alarm: Moment) -> Option<Moment> {
+        let mut state = self.state.lock();
+        if state.alarm != Some(alarm) {
+            return None; // an earlier alarm has taken over
+        }
+        let state_now = &mut *state;
+        state_now
+            .core
+            .tick(self.now(true, true), &mut state_now.effects);
+        state_now.alarm = None;
+        let next = state_now.next_alarm(&self.clock);
+        let aftermath = state_now.collect(None);
+        drop(state);
+        aftermath.carry_out(self);
+        next
+    }
+}
+
+impl State {
+    /// What a call to the core has done; `None`, quickly, when nobody is concerned.
+    fn gather(&mut self, clock: &Clock) -> Option<Aftermath> {
+        let alarm = self.next_alarm(clock);
+        (alarm.is_some() || !self.effects.is_empty()).then(|| self.collect(alarm))
+    }
+
+    /// Puts events where the watchers look for them, and says what is left to do.
+    fn collect(&mut self, alarm: Option<Moment>) -> Aftermath {
+        let mut aftermath = Aftermath {
+            alarm,
+            ..Aftermath::default()
+        };
+        for fired in self.effects.fired.drain(..) {
+            let cell = &mut self.cells[fired.watch.index as usize];
+            let cell = if fired.is_last {
+                cell.take()
+            } else {
+                cell.clone()
+            };
+            if let Some(cell) = cell {
+                cell.put(fired.event);
+                aftermath.wake(cell);
+            }
+        }
+        for (watch, session, end) in self.effects.dropped.drain(..) {
+            if let Some(cell) = self.cells[watch.index as usize].take() {
+                cell.end(end.error(session));
+                aftermath.wake(cell);
+            }
+        }
+        for ended in self.effects.ended.drain(..) {
+            if let Some(status) = self.statuses[ended.slot as usize].take() {
+                // Before the lock is let go, and with it what the session held.
+                status.set_closing();
+                let state = match ended.end {
+                    End::Expired => SessionState::Expired,
+                    End::Closed => SessionState::Closed,
+                };
+                aftermath.ended.push((status, state));
+            }
+        }
+        aftermath
+    }
+
+    /// The alarm to be set, if there is something due before the one that is.
+    fn next_alarm(&mut self, clock: &Clock) -> Option<Moment> {
+        let due = self.core.next_deadline(|| clock.now())?;
+        if self.alarm.is_some_and(|alarm| alarm <= due) {
+            return None;
+        }
+        self.alarm = Some(due);
+        self.alarm
+    }
+
+    fn keep_cell(&mut self, watch: WatchKey, cell: Arc<WatchCell>) {
+        put_at(&mut self.cells, watch.index, cell);
+    }
+}
+
+impl Aftermath {
+    fn wake(&mut self, cell: Arc<WatchCell>) {
+        if self.cell.is_none() {
+            self.cell = Some(cell);
+        } else {
+            self.more_cells.push(cell);
+        }
+    }
+
+    fn carry_out(self, engine: &Arc<Engine>) {
+        for (status, state) in self.ended {
+            if state == SessionState::Expired {
+                tracing::warn!(session = %status.id(), "the session has expired");
+            }
+            status.set_state(state);
+        }
+        for cell in self.cell.iter().chain(&self.more_cells) {
+            cell.wake();
+        }
+        if let Some(alarm) = self.alarm {
+            crate::drive(keep_time(
+                Arc::downgrade(engine),
+                engine.clock.clone(),
+                alarm,
+            ));
+        }
+    }
+}
+
+/// Ticks at `alarm` and whenever there is something due, as long as the store lives.
+async fn keep_time(engine: Weak<Engine>, clock: Clock, mut alarm: Moment) {
+    loop {
+        clock.sleep_until(alarm).await;
+        let Some(engine) = engine.upgrade() else {
+            return;
+        };
+        let Some(next) = engine.tick(alarm) else {
+            return;
+        };
+        alarm = next;
+    }
+}
+
+/// The watchers' way back to their store, which they do not keep alive.
+struct Leash(Weak<Engine>);
+
+impl Unwatch for Leash {
+    fn unwatch(&self, watch: u64) {
+        let Some(engine) = self.0.upgrade() else {
+            return;
+        };
+        let watch = WatchKey::from_u64(watch);
+        let mut state = engine.state.lock();
+        if state.core.unwatch(watch) {
+            state.cells[watch.index as usize] = None;
+        }
+    }
+}
+
+fn put_at<T>(slots: &mut Vec<Option<T>>, index: u32, value: T) {
+    let index = index as usize;
+    if slots.len() <= index {
+        slots.resize_with(index + 1, || None);
+    }
+    slots[index] = Some(value);
+}
+
+/// Bytes from the system's source of randomness.
+fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    let mut filled = 0;
+    while filled < N {
+        filled +=
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
+                .expect("the system has a source of randomness");
+    }
+    bytes
+}

@@ -1,0 +1,284 @@
+//! What can go wrong with a request.
+
+use std::time::Duration;
+
+use crate::types::SessionId;
+
+/// The result of a request.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a request failed.
+///
+/// [`Error::is_answer`] tells an answer of the store (the request was refused and changed nothing)
+/// from the loss of an answer (it may have been carried out).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The path breaks ZooKeeper's rules; nothing was sent.
+    #[error("invalid path {path:?}: {reason}")]
+    InvalidPath {
+        /// The path as it was given.
+        path: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// An argument cannot be meant; nothing was sent.
+    #[error("bad argument: {0}")]
+    BadArguments(String),
+    /// There is no such znode.
+    #[error("no znode {path}")]
+    NoNode {
+        /// The znode that was asked for, or the missing parent of the one to be made.
+        path: String,
+    },
+    /// A znode of that name is there already.
+    #[error("znode {path} exists already")]
+    NodeExists {
+        /// The znode; of one that was to be numbered, without the number.
+        path: String,
+    },
+    /// The znode has children, so it cannot be deleted.
+    #[error("znode {path} has children")]
+    NotEmpty {
+        /// The znode.
+        path: String,
+    },
+    /// The znode's version is another than the one that was expected.
+    #[error("znode {path} is not at the expected version {expected}")]
+    BadVersion {
+        /// The znode.
+        path: String,
+        /// The version that the request named.
+        expected: i32,
+    },
+    /// Ephemeral znodes have no children.
+    #[error("the parent of {path} is ephemeral and can have no children")]
+    NoChildrenForEphemerals {
+        /// The znode that was to be made; of one that was to be numbered, without the number.
+        path: String,
+    },
+    /// The znode's access control list does not allow this.
+    #[error("not authorized for {path}")]
+    NoAuth {
+        /// The znode.
+        path: String,
+    },
+    /// The access control list is empty or malformed.
+    #[error("invalid access control list for {path}")]
+    InvalidAcl {
+        /// The znode that was to have it.
+        path: String,
+    },
+    /// The credentials were refused; the session is over.
+    #[error("authentication failed")]
+    AuthFailed,
+    /// The request is larger than a request may be.
+    #[error("{what} of {actual} bytes is over the limit of {limit} bytes")]
+    TooLarge {
+        /// What is too large.
+        what: &'static str,
+        /// How large it is.
+        actual: usize,
+        /// How large it may be.
+        limit: usize,
+    },
+    /// A stated limit is reached.
+    #[error("the limit of {limit} {what} is reached")]
+    LimitReached {
+        /// Of what there are too many.
+        what: &'static str,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The parent's counter of children is at its end, so it can number no more of them.
+    #[error("the sequence numbers under {path} are used up")]
+    SequenceExhausted {
+        /// The parent.
+        path: String,
+    },
+    /// An operation of a multi failed, so none of them was carried out.
+    #[error("operation {index} of the multi failed: {source}")]
+    MultiFailed {
+        /// Which operation, counted from 0.
+        index: usize,
+        /// Why.
+        source: Box<Error>,
+    },
+    /// The connection broke before the answer came: the request may or may not have been carried out.
+    #[error("the connection was lost before the answer came")]
+    ConnectionLoss,
+    /// The session has expired; its ephemeral znodes are gone.
+    #[error("session {session} has expired")]
+    SessionExpired {
+        /// The session.
+        session: SessionId,
+    },
+    /// The session was closed by this program.
+    #[error("session {session} is closed")]
+    SessionClosed {
+        /// The session.
+        session: SessionId,
+    },
+    /// The session has moved to another connection; this one can use it no more.
+    #[error("session {session} has moved to another connection")]
+    SessionMoved {
+        /// The session.
+        session: SessionId,
+    },
+    /// Nobody answered at any of the addresses in time.
+    #[error("no ZooKeeper answered at {hosts} within {timeout:?}: {reason}")]
+    ConnectFailed {
+        /// The addresses that were tried, as `host:port`.
+        hosts: String,
+        /// How long they were tried.
+        timeout: Duration,
+        /// What the last try met.
+        reason: String,
+    },
+    /// The path in the URL does not exist on the server.
+    #[error(
+        "the chroot {path} does not exist on {hosts}; create it, or ask for it with ConnectOptions::create_chroot"
+    )]
+    NoChroot {
+        /// The path.
+        path: String,
+        /// The server.
+        hosts: String,
+    },
+    /// The URL cannot be used.
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    /// A client found another store where it had left its own.
+    #[error(
+        "the store at {target} is another one than before (expected {expected}, found {found}): its tokens cannot be compared"
+    )]
+    StoreChanged {
+        /// Where.
+        target: String,
+        /// The id of the store that the client knows.
+        expected: String,
+        /// The id that it found.
+        found: String,
+    },
+    /// The store does not know this kind of request.
+    #[error("the store does not implement {what}")]
+    Unimplemented {
+        /// What was asked.
+        what: &'static str,
+    },
+    /// The server or the client library said something that it should not say.
+    #[error("protocol: {0}")]
+    Protocol(String),
+}
+
+impl Error {
+    /// Whether the store itself refused the request, so that it changed nothing.
+    ///
+    /// `false` for a lost connection (unknown), an ended session, and whatever was refused on this side.
+    pub fn is_answer(&self) -> bool {
+        matches!(
+            self,
+            Self::NoNode { .. }
+                | Self::NodeExists { .. }
+                | Self::NotEmpty { .. }
+                | Self::BadVersion { .. }
+                | Self::NoChildrenForEphemerals { .. }
+                | Self::NoAuth { .. }
+                | Self::InvalidAcl { .. }
+                | Self::SequenceExhausted { .. }
+                | Self::MultiFailed { .. }
+                | Self::Unimplemented { .. }
+        )
+    }
+
+    /// Whether the session is over.
+    pub fn is_session_end(&self) -> bool {
+        matches!(
+            self,
+            Self::SessionExpired { .. } | Self::SessionClosed { .. } | Self::AuthFailed
+        )
+    }
+}
+
+/// So that what cannot fail to be a path can stand where a path is asked for.
+impl From<std::convert::Infallible> for Error {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}
+
+/// What is wrong with a URL.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// The scheme is none that is known. Schemes are lower-case.
+    #[error(
+        "unknown scheme {scheme:?} in {url:?}: expected memory:[NAME] or zookeeper://host:port[,host:port…][/chroot]"
+    )]
+    UnknownScheme {
+        /// The whole URL.
+        url: String,
+        /// Its scheme; empty where the URL has no `:`.
+        scheme: String,
+    },
+    /// The scheme is known, and this build leaves it out.
+    #[error("{url:?} needs the feature {feature:?}, which this build leaves out")]
+    FeatureMissing {
+        /// The whole URL.
+        url: String,
+        /// The Cargo feature.
+        feature: &'static str,
+    },
+    /// A host is missing.
+    #[error("no host in {url:?}: expected zookeeper://host:port[,host:port…][/chroot]")]
+    NoHost {
+        /// The whole URL.
+        url: String,
+    },
+    /// A port is not a number between 1 and 65535.
+    #[error("bad port {port:?} in {url:?}: expected a number from 1 to 65535")]
+    BadPort {
+        /// The whole URL.
+        url: String,
+        /// The port as written.
+        port: String,
+    },
+    /// A host is malformed.
+    #[error("bad host {host:?} in {url:?}: {reason}")]
+    BadHost {
+        /// The whole URL.
+        url: String,
+        /// The host as written.
+        host: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The path after the hosts is no znode path.
+    #[error("bad chroot {path:?} in {url:?}: {reason}")]
+    BadChroot {
+        /// The whole URL.
+        url: String,
+        /// The path as written.
+        path: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A name after `memory:` is malformed.
+    #[error("bad store name {name:?} in {url:?}: letters, digits, `-`, `_` and `.` only")]
+    BadName {
+        /// The whole URL.
+        url: String,
+        /// The name as written.
+        name: String,
+    },
+    /// Secrets never stand in a URL.
+    #[error("credentials do not belong in a URL: give them in ConnectOptions")]
+    Credentials,
+}
+
+/// A [`Target`](crate::Target) is taken where a URL is.
+impl From<std::convert::Infallible> for TargetError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
+    }
+}

@@ -1,0 +1,50 @@
+//! The coordination store of Lockkeeper: znodes, sessions and watches with ZooKeeper's rules,
+//! embedded in the program or on a real ZooKeeper. The recipes (mutex and its kin) are in the
+//! package `lockkeeper`, which re-exports what its users need from here.
+//!
+//! ```
+//! # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+//! use lockkeeper_store::CreateMode;
+//!
+//! let client = lockkeeper_store::connect("memory:doc").await?;
+//! let session = client.session().await?;
+//! let (path, _) = session.create(&"/job-".parse()?, "payload", CreateMode::EphemeralSequential).await?;
+//! assert_eq!(path.as_str(), "/job-0000000000");
+//! # Ok::<(), lockkeeper_store::Error>(()) }).unwrap();
+//! ```
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod backend;
+mod clock;
+mod connect;
+mod core;
+mod drive;
+mod engine;
+mod error;
+mod path;
+mod session;
+mod target;
+#[cfg(feature = "test-util")]
+pub mod testing;
+mod types;
+mod watch;
+
+pub use backend::{
+    Ahead, Backend, BoxFuture, Connector, Create, Enqueue, LookAhead, Op, OpReply, ReadOp,
+    ReadReply, Reply, Request, Response, SHARED_MARK, SessionStatus, Skip, StateStream,
+    sequence_of,
+};
+pub use clock::{Clock, Deadline, Moment, Sleep};
+pub use connect::{Client, ConnectOptions, connect, connect_with};
+pub use drive::drive;
+pub use engine::{Store, StoreOptions};
+pub use error::{Error, Result, TargetError};
+pub use path::ZnodePath;
+pub use session::{Call, Keep, LARGEST_REQUEST_BYTES, Session};
+pub use target::Target;
+pub use types::{
+    Acl, AclEntry, CreateMode, EventKind, SessionId, SessionState, Stat, WatchMode, WatchedEvent,
+    Zxid,
+};
+pub use watch::{PersistentWatcher, Watcher};

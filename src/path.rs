@@ -1,0 +1,227 @@
+//! [`ZnodePath`]: an absolute znode path, checked once.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::error::Error;
+
+/// The absolute path of a znode, checked when it is made.
+///
+/// The rules are ZooKeeper's (`PathUtils.validatePath`): it starts with `/`, does not end with
+/// one (the root apart), has no empty part, no part `.` or `..`, and none of the characters that
+/// ZooKeeper refuses (U+0000 to U+001F, U+007F to U+009F, U+D800 to U+F8FF, U+FFF0 to U+FFFF).
+///
+/// A clone shares the text.
+///
+/// ```
+/// use lockkeeper_store::ZnodePath;
+///
+/// let orders: ZnodePath = "/lock/orders".parse()?;
+/// assert_eq!(orders.name(), "orders");
+/// assert_eq!(orders.parent().unwrap().as_str(), "/lock");
+/// assert!("lock/orders".parse::<ZnodePath>().is_err());
+/// # Ok::<(), lockkeeper_store::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ZnodePath(Arc<str>);
+
+impl ZnodePath {
+    /// Checks `path` and keeps it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`], which says what is wrong.
+    pub fn new(path: impl AsRef<str>) -> Result<Self, Error> {
+        let path = path.as_ref();
+        match fault(path) {
+            None => Ok(Self(path.into())),
+            Some(reason) => Err(Error::InvalidPath {
+                path: path.to_owned(),
+                reason,
+            }),
+        }
+    }
+
+    /// The root, `/`.
+    pub fn root() -> Self {
+        Self("/".into())
+    }
+
+    /// For text that was assembled from parts that are valid by themselves.
+    pub(crate) fn trusted(path: impl Into<Arc<str>>) -> Self {
+        let path = path.into();
+        debug_assert_eq!(fault(&path), None, "{path}");
+        Self(path)
+    }
+
+    /// The path as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether this is `/`.
+    pub fn is_root(&self) -> bool {
+        self.0.len() == 1
+    }
+
+    /// The last part; empty for the root.
+    pub fn name(&self) -> &str {
+        &self.0[self.0.rfind('/').map_or(0, |slash| slash + 1)..]
+    }
+
+    /// The path without its last part; `None` for the root.
+    pub fn parent(&self) -> Option<ZnodePath> {
+        parent_of(&self.0).map(|parent| Self(parent.into()))
+    }
+
+    /// The path of a child.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`], when `name` is no single valid part.
+    pub fn join(&self, name: &str) -> Result<ZnodePath, Error> {
+        let path = if self.is_root() {
+            format!("/{name}")
+        } else {
+            format!("{}/{name}", self.0)
+        };
+        if name.contains('/') {
+            return Err(Error::InvalidPath {
+                path,
+                reason: "a name of one part must not contain `/`",
+            });
+        }
+        Self::new(path)
+    }
+}
+
+/// The text of the parent's path; `None` for the root.
+pub(crate) fn parent_of(path: &str) -> Option<&str> {
+    match path.rfind('/')? {
+        0 if path.len() == 1 => None,
+        0 => Some("/"),
+        slash => Some(&path[..slash]),
+    }
+}
+
+/// What is wrong with `path`, if anything.
+fn fault(path: &str) -> Option<&'static str> {
+    if path.is_empty() {
+        return Some("it is empty");
+    }
+    if !path.starts_with('/') {
+        return Some("it must start with `/`");
+    }
+    if path.len() == 1 {
+        return None;
+    }
+    if path.ends_with('/') {
+        return Some("it must not end with `/`");
+    }
+    for part in path[1..].split('/') {
+        match part {
+            "" => return Some("a part of it is empty (`//`)"),
+            "." | ".." => return Some("relative parts (`.`, `..`) are not allowed"),
+            _ => {}
+        }
+    }
+    path.chars().find_map(|c| match c {
+        '\0' => Some("it contains a NUL"),
+        '\u{1}'..='\u{1f}' | '\u{7f}'..='\u{9f}' => Some("it contains a control character"),
+        '\u{e000}'..='\u{f8ff}' => Some("it contains a private-use character"),
+        '\u{fff0}'..='\u{ffff}' => Some("it contains a Unicode special"),
+        _ => None,
+    })
+}
+
+impl FromStr for ZnodePath {
+    type Err = Error;
+
+    fn from_str(path: &str) -> Result<Self, Error> {
+        Self::new(path)
+    }
+}
+
+impl TryFrom<&str> for ZnodePath {
+    type Error = Error;
+
+    fn try_from(path: &str) -> Result<Self, Error> {
+        Self::new(path)
+    }
+}
+
+impl TryFrom<String> for ZnodePath {
+    type Error = Error;
+
+    fn try_from(path: String) -> Result<Self, Error> {
+        Self::new(path)
+    }
+}
+
+impl TryFrom<&ZnodePath> for ZnodePath {
+    type Error = Error;
+
+    fn try_from(path: &ZnodePath) -> Result<Self, Error> {
+        Ok(path.clone())
+    }
+}
+
+impl AsRef<str> for ZnodePath {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ZnodePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ZnodePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_paths_are_refused_with_the_reason() {
+        for (path, reason) in [
+            ("", "it is empty"),
+            ("a", "it must start with `/`"),
+            ("/a/", "it must not end with `/`"),
+            ("/a//b", "a part of it is empty (`//`)"),
+            ("/./b", "relative parts (`.`, `..`) are not allowed"),
+            ("/a/..", "relative parts (`.`, `..`) are not allowed"),
+            ("/a\0b", "it contains a NUL"),
+            ("/a\nb", "it contains a control character"),
+            ("/a\u{e000}", "it contains a private-use character"),
+            ("/a\u{fffe}", "it contains a Unicode special"),
+        ] {
+            match ZnodePath::new(path) {
+                Err(Error::InvalidPath { reason: said, .. }) => {
+                    assert_eq!(said, reason, "{path:?}")
+                }
+                other => panic!("{path:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn parts() {
+        let path = ZnodePath::new("/a/b.c/é").unwrap();
+        assert_eq!(path.name(), "é");
+        assert_eq!(path.parent().unwrap().as_str(), "/a/b.c");
+        assert_eq!(
+            ZnodePath::new("/a").unwrap().parent(),
+            Some(ZnodePath::root())
+        );
+        assert_eq!(ZnodePath::root().parent(), None);
+        assert_eq!(ZnodePath::root().join("x").unwrap().as_str(), "/x");
+        assert!(path.join("x/y").is_err());
+        assert!(path.join("").is_err());
+    }
+}

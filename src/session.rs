@@ -1,0 +1,639 @@
+//! [`Session`]: what users and recipes hold.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::backend::{
+    Ahead, Backend, Create, Enqueue, LookAhead, Op, OpReply, ReadOp, ReadReply, Reply, Request,
+    Response, SessionStatus, StateStream, unexpected,
+};
+use crate::clock::{Clock, Deadline};
+use crate::error::{Error, Result};
+use crate::path::ZnodePath;
+use crate::types::{Acl, CreateMode, SessionId, SessionState, Stat, WatchMode, Zxid};
+use crate::watch::{PersistentWatcher, Watcher};
+
+/// The most that a request may hold, in bytes: ZooKeeper's `jute.maxbuffer`, less room for its framing.
+pub const LARGEST_REQUEST_BYTES: usize = 1_048_575 - 1_024;
+
+/// A session at a store. It never silently becomes another: when it has expired, it is over.
+///
+/// Each method sends its request when it is called, not when its future is polled, so that several
+/// can be under way; the store carries them out in that order. Dropping a future does not take its
+/// request back. A request fails with [`Error::ConnectionLoss`] if the connection broke before the
+/// answer came, and with [`Error::SessionExpired`] or [`Error::SessionClosed`] once the session is
+/// over. A clone is the same session; when the last clone is dropped, the session is closed.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use lockkeeper_store::{CreateMode, Store};
+///
+/// let client = Store::memory().connect().await?;
+/// let session = client.session().await?;
+/// let (path, stat) = session.create(&"/config".parse()?, "v1", CreateMode::Persistent).await?;
+/// let (data, _) = session.get_data(&path).await?;
+/// assert_eq!(data, "v1");
+/// assert_eq!(stat.version, 0);
+/// # Ok::<(), lockkeeper_store::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Session(Arc<Inner>);
+
+struct Inner {
+    backend: Arc<dyn Backend>,
+    status: Arc<SessionStatus>,
+    acl: Acl,
+    kept: Mutex<Kept>,
+    keeper_lag_ns: AtomicU64,
+}
+
+/// The nodes whose holders want the proof of life renewed.
+#[derive(Default)]
+struct Kept {
+    nodes: BTreeMap<u64, ZnodePath>,
+    next: u64,
+}
+
+impl Session {
+    /// A session that speaks through `backend`. `acl` is for the znodes that it makes.
+    pub fn new(backend: Arc<dyn Backend>, acl: Acl) -> Self {
+        let session = Self(Arc::new(Inner {
+            status: backend.status().clone(),
+            backend,
+            acl,
+            kept: Mutex::default(),
+            keeper_lag_ns: AtomicU64::new(0),
+        }));
+        if session.timeout().is_some() {
+            crate::drive(keep_proven(Arc::downgrade(&session.0)));
+        }
+        session
+    }
+
+    /// The session's number, the owner of its ephemeral znodes.
+    pub fn id(&self) -> SessionId {
+        self.0.status.id()
+    }
+
+    /// Where the session stands now.
+    pub fn state(&self) -> SessionState {
+        self.0.status.state()
+    }
+
+    /// The changes of state from now on.
+    pub fn states(&self) -> StateStream {
+        self.0.status.states()
+    }
+
+    /// Where the session stands, in detail.
+    pub fn status(&self) -> &Arc<SessionStatus> {
+        &self.0.status
+    }
+
+    /// The negotiated timeout; `None` where the store never expires the session (in its own process).
+    pub fn timeout(&self) -> Option<Duration> {
+        self.0.status.timeout()
+    }
+
+    /// Until when nobody else can hold what this session holds, as far as clocks and the server
+    /// allow; `None` for as long as it lives. See [`SessionStatus::held_until`].
+    pub fn held_until(&self) -> Option<Deadline> {
+        self.0.status.held_until()
+    }
+
+    /// The clock that the session lives by.
+    pub fn clock(&self) -> &Clock {
+        self.0.status.clock()
+    }
+
+    /// The access control list of the znodes that this session makes.
+    pub fn acl(&self) -> &Acl {
+        &self.0.acl
+    }
+
+    /// The backend, for wrappers and tests.
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.0.backend
+    }
+
+    /// How late the last renewal of the proof of life was (see [`keep`](Self::keep)).
+    pub fn keeper_lag(&self) -> Duration {
+        Duration::from_nanos(self.0.keeper_lag_ns.load(Ordering::Relaxed))
+    }
+
+    /// Sends any request.
+    pub fn submit(&self, request: Request) -> Response {
+        self.0.submit(request)
+    }
+
+    /// Makes a znode with the session's access control list; answers its path, number included, and its state.
+    ///
+    /// # Errors
+    /// [`Error::NoNode`] without a parent, [`Error::NodeExists`],
+    /// [`Error::NoChildrenForEphemerals`], [`Error::TooLarge`], and those of every request.
+    pub fn create(
+        &self,
+        path: &ZnodePath,
+        data: impl Into<Bytes>,
+        mode: CreateMode,
+    ) -> Call<(ZnodePath, Stat)> {
+        let request = Request::Create(Create {
+            path: path.clone(),
+            data: data.into(),
+            mode,
+            acl: self.0.acl.clone(),
+        });
+        self.call(request, |reply| match reply {
+            Reply::Created { path, stat } => Ok((path, stat)),
+            reply => unexpected("create", reply),
+        })
+    }
+
+    /// Makes a znode and those above it that are missing, as persistent ones. One that exists is left as it is.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create), but for `NoNode` and `NodeExists`.
+    pub async fn create_all(&self, path: &ZnodePath, mode: CreateMode) -> Result<()> {
+        let mut missing = vec![(path.clone(), mode)];
+        while let Some((path, mode)) = missing.pop() {
+            match self.create(&path, Bytes::new(), mode).await {
+                Ok(_) | Err(Error::NodeExists { .. }) => {}
+                Err(Error::NoNode { .. }) => {
+                    let parent = path.parent().filter(|parent| !parent.is_root());
+                    let Some(parent) = parent else {
+                        return Err(Error::NoNode {
+                            path: path.to_string(),
+                        });
+                    };
+                    missing.push((path, mode));
+                    missing.push((parent, CreateMode::Persistent));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes a znode, if it is at this version (`None`: at any).
+    ///
+    /// # Errors
+    /// [`Error::NoNode`], [`Error::BadVersion`], [`Error::NotEmpty`], and those of every request.
+    pub fn delete(&self, path: &ZnodePath, version: Option<i32>) -> Call<()> {
+        let path = path.clone();
+        self.call(Request::Delete { path, version }, done)
+    }
+
+    /// The state of a znode; `None` if there is none.
+    pub fn exists(&self, path: &ZnodePath) -> Call<Option<Stat>> {
+        let path = path.clone();
+        self.call(
+            Request::Exists { path, watch: false },
+            |reply| match reply {
+                Reply::Exists { stat, .. } => Ok(stat),
+                reply => unexpected("exists", reply),
+            },
+        )
+    }
+
+    /// [`exists`](Self::exists), with a watch that fires when the znode is made, changed or deleted.
+    pub fn watch_exists(&self, path: &ZnodePath) -> Call<(Option<Stat>, Watcher)> {
+        let path = path.clone();
+        self.call(Request::Exists { path, watch: true }, |reply| match reply {
+            Reply::Exists {
+                stat,
+                watcher: Some(watcher),
+            } => Ok((stat, watcher)),
+            reply => unexpected("exists with a watch", reply),
+        })
+    }
+
+    /// The data and state of a znode.
+    ///
+    /// # Errors
+    /// [`Error::NoNode`], and those of every request.
+    pub fn get_data(&self, path: &ZnodePath) -> Call<(Bytes, Stat)> {
+        let path = path.clone();
+        self.call(
+            Request::GetData { path, watch: false },
+            |reply| match reply {
+                Reply::Data { data, stat, .. } => Ok((data, stat)),
+                reply => unexpected("getData", reply),
+            },
+        )
+    }
+
+    /// [`get_data`](Self::get_data), with a watch that fires when the znode is changed or deleted.
+    /// On a missing znode nothing is watched.
+    pub fn watch_data(&self, path: &ZnodePath) -> Call<(Bytes, Stat, Watcher)> {
+        let path = path.clone();
+        self.call(
+            Request::GetData { path, watch: true },
+            |reply| match reply {
+                Reply::Data {
+                    data,
+                    stat,
+                    watcher: Some(watcher),
+                } => Ok((data, stat, watcher)),
+                reply => unexpected("getData with a watch", reply),
+            },
+        )
+    }
+
+    /// Replaces a znode's data, if it is at this version (`None`: at any).
+    ///
+    /// # Errors
+    /// [`Error::NoNode`], [`Error::BadVersion`], [`Error::TooLarge`], and those of every request.
+    pub fn set_data(
+        &self,
+        path: &ZnodePath,
+        data: impl Into<Bytes>,
+        version: Option<i32>,
+    ) -> Call<Stat> {
+        let request = Request::SetData {
+            path: path.clone(),
+            data: data.into(),
+            version,
+        };
+        self.call(request, |reply| match reply {
+            Reply::Stat(stat) => Ok(stat),
+            reply => unexpected("setData", reply),
+        })
+    }
+
+    /// The names of a znode's children, in no particular order, and its own state.
+    ///
+    /// # Errors
+    /// [`Error::NoNode`], and those of every request.
+    pub fn get_children(&self, path: &ZnodePath) -> Call<(Vec<String>, Stat)> {
+        let path = path.clone();
+        self.call(
+            Request::GetChildren { path, watch: false },
+            |reply| match reply {
+                Reply::Children { names, stat, .. } => Ok((names, stat)),
+                reply => unexpected("getChildren", reply),
+            },
+        )
+    }
+
+    /// [`get_children`](Self::get_children), with a watch that fires when the list changes or the
+    /// znode is deleted. On a missing znode nothing is watched.
+    pub fn watch_children(&self, path: &ZnodePath) -> Call<(Vec<String>, Stat, Watcher)> {
+        let path = path.clone();
+        self.call(
+            Request::GetChildren { path, watch: true },
+            |reply| match reply {
+                Reply::Children {
+                    names,
+                    stat,
+                    watcher: Some(watcher),
+                } => Ok((names, stat, watcher)),
+                reply => unexpected("getChildren with a watch", reply),
+            },
+        )
+    }
+
+    /// Fails unless the znode exists and is at this version (`None`: at any). Goes through the store's log.
+    ///
+    /// # Errors
+    /// [`Error::MultiFailed`] with [`Error::NoNode`] or [`Error::BadVersion`], and those of every request.
+    pub fn check(&self, path: &ZnodePath, version: Option<i32>) -> Call<()> {
+        let path = path.clone();
+        let request = Request::Multi(vec![Op::Check { path, version }]);
+        self.call(request, |reply| match reply {
+            Reply::Multi(_) => Ok(()),
+            reply => unexpected("check", reply),
+        })
+    }
+
+    /// Carries out all operations under one zxid, each seeing those before it, or none of them.
+    ///
+    /// # Errors
+    /// [`Error::MultiFailed`], which says which operation failed and why, and those of every request.
+    pub fn multi(&self, ops: impl Into<Vec<Op>>) -> Call<Vec<OpReply>> {
+        self.call(Request::Multi(ops.into()), |reply| match reply {
+            Reply::Multi(replies) => Ok(replies),
+            reply => unexpected("multi", reply),
+        })
+    }
+
+    /// Reads several znodes at one zxid; each operation may fail by itself.
+    pub fn multi_read(&self, ops: impl Into<Vec<ReadOp>>) -> Call<Vec<ReadReply>> {
+        self.call(Request::MultiRead(ops.into()), |reply| match reply {
+            Reply::MultiRead(replies) => Ok(replies),
+            reply => unexpected("multiRead", reply),
+        })
+    }
+
+    /// Waits until this session's server has caught up with what was committed before. A barrier,
+    /// no proof: of itself it does not make a read linearizable.
+    pub fn sync(&self, path: &ZnodePath) -> Call<()> {
+        let path = path.clone();
+        self.call(Request::Sync { path }, done)
+    }
+
+    /// This session's ephemeral znodes whose paths start with `prefix`. As in ZooKeeper it is one
+    /// of text: `/a` is a prefix of `/ab`, too.
+    pub fn get_ephemerals(&self, prefix: &ZnodePath) -> Call<Vec<ZnodePath>> {
+        let prefix = prefix.clone();
+        self.call(Request::GetEphemerals { prefix }, |reply| match reply {
+            Reply::Paths(paths) => Ok(paths),
+            reply => unexpected("getEphemerals", reply),
+        })
+    }
+
+    /// How many znodes there are below a path.
+    ///
+    /// # Errors
+    /// [`Error::NoNode`], and those of every request.
+    pub fn get_all_children_number(&self, path: &ZnodePath) -> Call<usize> {
+        let path = path.clone();
+        self.call(
+            Request::GetAllChildrenNumber { path },
+            |reply| match reply {
+                Reply::Count(count) => Ok(count),
+                reply => unexpected("getAllChildrenNumber", reply),
+            },
+        )
+    }
+
+    /// Watches from now on, until the watcher is dropped.
+    pub fn add_watch(&self, path: &ZnodePath, mode: WatchMode) -> Call<PersistentWatcher> {
+        let path = path.clone();
+        self.call(Request::AddWatch { path, mode }, |reply| match reply {
+            Reply::Watching(watcher) => Ok(watcher),
+            reply => unexpected("addWatch", reply),
+        })
+    }
+
+    /// Joins a queue; answers the entry's path, the zxid that made it, and who is ahead of it.
+    ///
+    /// # Errors
+    /// [`Error::NoNode`] without the queue's parent, and those of [`create`](Self::create).
+    pub fn enqueue(&self, enqueue: Enqueue) -> Call<(ZnodePath, Zxid, Ahead)> {
+        self.call(Request::Enqueue(enqueue), |reply| match reply {
+            Reply::Enqueued { path, czxid, ahead } => Ok((path, czxid, ahead)),
+            reply => unexpected("enqueue", reply),
+        })
+    }
+
+    /// Who is ahead of an entry now.
+    pub fn look_ahead(&self, look: LookAhead) -> Call<Ahead> {
+        self.call(Request::LookAhead(look), |reply| match reply {
+            Reply::Ahead(ahead) => Ok(ahead),
+            reply => unexpected("lookAhead", reply),
+        })
+    }
+
+    /// Who is in a queue: names, head first and contenders only if the flag says so, else every child.
+    ///
+    /// # Errors
+    /// [`Error::NoNode`], and those of every request.
+    pub fn get_queue(&self, parent: &ZnodePath, limit: usize) -> Call<(Vec<String>, bool)> {
+        let parent = parent.clone();
+        self.call(Request::GetQueue { parent, limit }, |reply| match reply {
+            Reply::Queue { names, sorted } => Ok((names, sorted)),
+            reply => unexpected("getQueue", reply),
+        })
+    }
+
+    /// Closes the session: from this call on nothing is believed to be held, and the store deletes
+    /// its ephemeral znodes at once. Closing a session that is over succeeds.
+    ///
+    /// Dropping the future does not stop the closing.
+    pub fn close(&self) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
+        self.0.status.set_closing();
+        let closing = self.call(Request::Close, done);
+        async move {
+            match closing.await {
+                Err(error) if error.is_session_end() => Ok(()),
+                other => other,
+            }
+        }
+    }
+
+    /// Keeps the proof of life of this session fresh by means of a node of its own, until the
+    /// answer is dropped.
+    ///
+    /// A session with a timeout asks its store for a sign of life every third of it, from the
+    /// clock's own thread. Against an ensemble only a committed write proves anything: for as long
+    /// as a node is kept, that is a multi with nothing but a `check` of that node.
+    pub fn keep(&self, node: ZnodePath) -> Keep {
+        let mut kept = self.0.kept.lock();
+        let id = kept.next;
+        kept.next += 1;
+        kept.nodes.insert(id, node);
+        Keep {
+            session: Arc::downgrade(&self.0),
+            id,
+        }
+    }
+
+    fn call<T>(&self, request: Request, take: fn(Reply) -> Result<T>) -> Call<T> {
+        Call {
+            response: self.submit(request),
+            take,
+        }
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Session({}, {:?})", self.id(), self.state())
+    }
+}
+
+impl PartialEq for Session {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+fn done(reply: Reply) -> Result<()> {
+    match reply {
+        Reply::Done => Ok(()),
+        reply => unexpected("a request without an answer of its own", reply),
+    }
+}
+
+impl Inner {
+    fn submit(&self, request: Request) -> Response {
+        if let Err(error) = check_size(&request) {
+            return Response::ready(Err(error));
+        }
+        if self.status.timeout().is_none() {
+            return self.backend.submit(request);
+        }
+        let (sent, was_write) = (self.status.clock().now(), request.is_write());
+        match self.backend.submit(request).try_now() {
+            Ok(reply) => {
+                if proves(&reply) {
+                    self.status.prove(sent, was_write);
+                }
+                Response::ready(reply)
+            }
+            Err(response) => {
+                let status = self.status.clone();
+                Response::pending(async move {
+                    let reply = response.await;
+                    if proves(&reply) {
+                        status.prove(sent, was_write);
+                    }
+                    reply
+                })
+            }
+        }
+    }
+}
+
+/// Whether the store itself has answered.
+fn proves(reply: &Result<Reply>) -> bool {
+    reply.as_ref().map_or_else(Error::is_answer, |_| true)
+}
+
+fn check_size(request: &Request) -> Result<()> {
+    let actual = match request {
+        Request::Create(create) => size_of_create(create),
+        Request::SetData { path, data, .. } => path.as_str().len() + data.len(),
+        Request::Enqueue(enqueue) => {
+            enqueue.parent.as_str().len() + enqueue.name.len() + enqueue.data.len()
+        }
+        Request::Multi(ops) => ops.iter().map(size_of_op).sum(),
+        Request::MultiRead(ops) => ops
+            .iter()
+            .map(|(ReadOp::GetData(path) | ReadOp::GetChildren(path))| path.as_str().len() + 18)
+            .sum(),
+        _ => return Ok(()),
+    };
+    if actual > LARGEST_REQUEST_BYTES {
+        return Err(Error::TooLarge {
+            what: "a request",
+            actual,
+            limit: LARGEST_REQUEST_BYTES,
+        });
+    }
+    Ok(())
+}
+
+fn size_of_create(create: &Create) -> usize {
+    create.path.as_str().len() + create.data.len()
+}
+
+/// Generous: no operation's framing takes more than 64 bytes beside its path, data and list.
+fn size_of_op(op: &Op) -> usize {
+    64 + match op {
+        Op::Create(create) => size_of_create(create),
+        Op::SetData { path, data, .. } => path.as_str().len() + data.len(),
+        Op::Delete { path, .. } | Op::Check { path, .. } => path.as_str().len(),
+    }
+}
+
+/// Asks the store for a sign of life every third of the timeout, as long as the session lives.
+async fn keep_proven(session: std::sync::Weak<Inner>) {
+    loop {
+        let (clock, due) = {
+            let Some(session) = session.upgrade() else {
+                return;
+            };
+            let Some(timeout) = session.status.timeout() else {
+                return;
+            };
+            let clock = session.status.clock().clone();
+            let due = clock.now().after(timeout / 3);
+            (clock, due)
+        };
+        clock.sleep_until(due).await;
+        let Some(session) = session.upgrade() else {
+            return;
+        };
+        if !session.status.is_alive() {
+            return;
+        }
+        let lag = clock.now().since(due);
+        session
+            .keeper_lag_ns
+            .store(lag.as_nanos() as u64, Ordering::Relaxed);
+        let kept = session.kept.lock().nodes.values().next().cloned();
+        let request = match kept {
+            Some(path) if session.status.quorum_only() => Request::Multi(vec![Op::Check {
+                path,
+                version: None,
+            }]),
+            _ => Request::Exists {
+                path: ZnodePath::root(),
+                watch: false,
+            },
+        };
+        let proof = session.submit(request);
+        drop(session);
+        // Not awaited here: a stuck answer must not hold back the next question.
+        crate::drive(async move { drop(proof.await) });
+    }
+}
+
+/// Keeps a session's proof of life fresh until it is dropped. See [`Session::keep`].
+#[must_use = "dropping it ends the keeping"]
+pub struct Keep {
+    session: std::sync::Weak<Inner>,
+    id: u64,
+}
+
+impl Drop for Keep {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.upgrade() {
+            session.kept.lock().nodes.remove(&self.id);
+        }
+    }
+}
+
+impl fmt::Debug for Keep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keep({})", self.id)
+    }
+}
+
+/// The future of a typed request, which is under way already. Dropping it does not take it back.
+#[must_use = "the request is under way; await its answer or drop it on purpose"]
+pub struct Call<T> {
+    response: Response,
+    take: fn(Reply) -> Result<T>,
+}
+
+impl<T> Call<T> {
+    /// The answer if it is there, else the call again. In a store of this process it always is.
+    #[expect(clippy::result_large_err, reason = "as with `Response::try_now`")]
+    pub fn try_now(self) -> Result<Result<T>, Self> {
+        match self.response.try_now() {
+            Ok(reply) => Ok(reply.and_then(self.take)),
+            Err(response) => Err(Self {
+                response,
+                take: self.take,
+            }),
+        }
+    }
+}
+
+impl<T> Future for Call<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let take = self.take;
+        Pin::new(&mut self.response)
+            .poll(context)
+            .map(|reply| reply.and_then(take))
+    }
+}
+
+impl<T> fmt::Debug for Call<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Call").field(&self.response).finish()
+    }
+}

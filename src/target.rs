@@ -1,0 +1,228 @@
+//! [`Target`]: a URL, parsed once.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::{Error, TargetError};
+use crate::path::ZnodePath;
+
+/// Where a store is: `memory:`, `memory:NAME` or `zookeeper://host:port[,host:port…][/chroot]`.
+///
+/// ```
+/// use lockkeeper_store::Target;
+///
+/// let target: Target = "zookeeper://zk1:2181,zk2/app".parse()?;
+/// assert_eq!(target.to_string(), "zookeeper://zk1:2181,zk2:2181/app");
+/// assert_eq!("memory:".parse::<Target>()?, Target::memory());
+/// # Ok::<(), lockkeeper_store::TargetError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Target(pub(crate) Kind);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    Memory { name: String },
+    ZooKeeper { hosts: String, chroot: ZnodePath },
+}
+
+/// ZooKeeper's own port, where a URL names none.
+const DEFAULT_PORT: u16 = 2181;
+
+impl Target {
+    /// This process's default store, `memory:`.
+    pub fn memory() -> Self {
+        Self(Kind::Memory {
+            name: String::new(),
+        })
+    }
+
+    /// A ZooKeeper server, or the members of one ensemble, as `host[:port][,host[:port]…][/chroot]`.
+    ///
+    /// # Errors
+    /// A [`TargetError`] that says what is wrong with which part.
+    pub fn zookeeper(hosts: &str) -> Result<Self, TargetError> {
+        zookeeper(&format!("zookeeper://{hosts}"), hosts)
+    }
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(url: &str) -> Result<Self, TargetError> {
+        let Some((scheme, rest)) = url.split_once(':') else {
+            return Err(TargetError::UnknownScheme {
+                url: url.into(),
+                scheme: String::new(),
+            });
+        };
+        match (scheme, rest.strip_prefix("//")) {
+            ("memory", None) => memory(url, rest),
+            ("zookeeper", hosts) => zookeeper(url, hosts.unwrap_or_default()),
+            _ => Err(TargetError::UnknownScheme {
+                url: if rest.contains('@') {
+                    "(not shown: it holds credentials)"
+                } else {
+                    url
+                }
+                .into(),
+                scheme: scheme.into(),
+            }),
+        }
+    }
+}
+
+fn memory(url: &str, name: &str) -> Result<Target, TargetError> {
+    if !name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    {
+        return Err(TargetError::BadName {
+            url: url.into(),
+            name: name.into(),
+        });
+    }
+    Ok(Target(Kind::Memory { name: name.into() }))
+}
+
+fn zookeeper(url: &str, rest: &str) -> Result<Target, TargetError> {
+    let (hosts, chroot) = match rest.find('/') {
+        Some(slash) => rest.split_at(slash),
+        None => (rest, "/"),
+    };
+    if hosts.contains('@') {
+        return Err(TargetError::Credentials);
+    }
+    if hosts.is_empty() {
+        return Err(TargetError::NoHost { url: url.into() });
+    }
+    let hosts: Vec<String> = hosts
+        .split(',')
+        .map(|host| host_and_port(url, host))
+        .collect::<Result<_, _>>()?;
+    let chroot = ZnodePath::new(chroot).map_err(|error| match error {
+        Error::InvalidPath { path, reason } => TargetError::BadChroot {
+            url: url.into(),
+            path,
+            reason,
+        },
+        _ => unreachable!("a path is either valid or an InvalidPath"),
+    })?;
+    Ok(Target(Kind::ZooKeeper {
+        hosts: hosts.join(","),
+        chroot,
+    }))
+}
+
+fn host_and_port(url: &str, text: &str) -> Result<String, TargetError> {
+    let (host, port) = match text.rsplit_once(':') {
+        // The colons of a bare IPv6 address are no port's.
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
+        _ => (text, None),
+    };
+    let bad_host = |reason| TargetError::BadHost {
+        url: url.into(),
+        host: host.into(),
+        reason,
+    };
+    if host.is_empty() {
+        return Err(TargetError::NoHost { url: url.into() });
+    }
+    if host.contains(':') && !(host.starts_with('[') && host.ends_with(']')) {
+        return Err(bad_host("an IPv6 address stands in brackets"));
+    }
+    if !host
+        .chars()
+        .all(|c| c.is_alphanumeric() || "-_.[]:%".contains(c))
+    {
+        return Err(bad_host("it contains a character that no host name has"));
+    }
+    let port = match port {
+        None => DEFAULT_PORT,
+        Some(port) => match port.parse::<u16>() {
+            Ok(number) if number > 0 && !port.starts_with('+') => number,
+            _ => {
+                return Err(TargetError::BadPort {
+                    url: url.into(),
+                    port: port.into(),
+                });
+            }
+        },
+    };
+    Ok(format!("{host}:{port}"))
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Kind::Memory { name } => write!(f, "memory:{name}"),
+            Kind::ZooKeeper { hosts, chroot } if chroot.is_root() => {
+                write!(f, "zookeeper://{hosts}")
+            }
+            Kind::ZooKeeper { hosts, chroot } => write!(f, "zookeeper://{hosts}{chroot}"),
+        }
+    }
+}
+
+impl TryFrom<&str> for Target {
+    type Error = TargetError;
+
+    fn try_from(url: &str) -> Result<Self, TargetError> {
+        url.parse()
+    }
+}
+
+impl TryFrom<&String> for Target {
+    type Error = TargetError;
+
+    fn try_from(url: &String) -> Result<Self, TargetError> {
+        url.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn good_urls_come_back_as_written() {
+        for url in [
+            "memory:",
+            "memory:orders-2",
+            "zookeeper://a:1",
+            "zookeeper://a:2181,b.example:2182/app/x",
+            "zookeeper://[::1]:2181",
+        ] {
+            assert_eq!(url.parse::<Target>().unwrap().to_string(), url);
+        }
+    }
+
+    #[test]
+    fn bad_urls_say_what_is_wrong_with_which_part() {
+        for (url, says) in [
+            ("", "unknown scheme \"\""),
+            ("redis://a", "unknown scheme \"redis\""),
+            ("memory://x", "unknown scheme \"memory\""),
+            ("memory:a/b", "bad store name \"a/b\""),
+            ("zookeeper:", "no host in"),
+            ("zookeeper://", "no host in"),
+            ("zookeeper:///app", "no host in"),
+            ("zookeeper://:2181", "no host in"),
+            ("zookeeper://a,,b", "no host in"),
+            ("zookeeper://a:0", "bad port \"0\""),
+            ("zookeeper://a:65536", "bad port \"65536\""),
+            ("zookeeper://a:zk", "bad port \"zk\""),
+            ("zookeeper://a:", "bad port \"\""),
+            ("zookeeper://::1", "an IPv6 address stands in brackets"),
+            ("zookeeper://a b:1", "bad host \"a b\""),
+            ("zookeeper://a:1/x/", "it must not end with `/`"),
+            (
+                "zookeeper://u:secret@a:1",
+                "credentials do not belong in a URL",
+            ),
+        ] {
+            let said = url.parse::<Target>().expect_err(url).to_string();
+            assert!(said.contains(says), "{url:?}: {said}");
+            assert!(!said.contains("secret"), "{said}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! [`Faults`]: a wrapper around any store, whose sessions meet faults.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::line::{Command, Line};
+use super::plan::{Loss, Plan};
+use super::{On, Traffic};
+use crate::backend::{Backend, BoxFuture, Connector};
+use crate::clock::{Clock, Moment};
+use crate::connect::{Client, ConnectOptions};
+use crate::error::Result;
+use crate::session::Session;
+use crate::types::SessionId;
+
+/// A wrapper around any store: a [`Connector`] whose sessions meet faults, by a [`Plan`] and by command.
+///
+/// The faults stand between the client and the store, where a network would. A connection that
+/// breaks fails every unanswered request with [`ConnectionLoss`](crate::Error::ConnectionLoss);
+/// the state is [`Suspended`](crate::SessionState::Suspended) until it is back; requests wait
+/// until then; one-shot watches stay armed and fire then; lasting ones yield `ConnectionLoss` and
+/// miss what happened meanwhile. Replies and watch events of a session keep their order, however
+/// they are delayed.
+///
+/// Commands name a session by the session itself, its id, or the client (its current one). They
+/// take effect before they return.
+///
+/// # Panics
+/// A command for a session that was not opened here, or that nothing is left of.
+///
+/// A clone is the same wrapper.
+#[derive(Clone)]
+pub struct Faults(Arc<Shared>);
+
+/// What the sessions have in common.
+pub(super) struct Shared {
+    pub(super) connector: Arc<dyn Connector>,
+    pub(super) plan: Mutex<Plan>,
+    pub(super) total: Mutex<Traffic>,
+    opened: AtomicU64,
+    lines: Mutex<BTreeMap<SessionId, Weak<Line>>>,
+}
+
+/// What names a session: a [`Client`] (its current one), a [`Session`] or a [`SessionId`].
+pub trait Whose {
+    /// The session's id.
+    fn session_id(&self) -> SessionId;
+}
+
+impl Whose for Client {
+    fn session_id(&self) -> SessionId {
+        self.current_session().id()
+    }
+}
+
+impl Whose for Session {
+    fn session_id(&self) -> SessionId {
+        self.id()
+    }
+}
+
+impl Whose for SessionId {
+    fn session_id(&self) -> SessionId {
+        *self
+    }
+}
+
+impl Faults {
+    /// Wraps a store.
+    pub fn over(connector: Arc<dyn Connector>, plan: Plan) -> Self {
+        Self(Arc::new(Shared {
+            connector,
+            plan: Mutex::new(plan),
+            total: Mutex::default(),
+            opened: AtomicU64::new(0),
+            lines: Mutex::default(),
+        }))
+    }
+
+    /// Opens a client whose sessions meet the faults. Errors call the store `target`.
+    ///
+    /// # Errors
+    /// Those of [`Client::open`].
+    pub async fn connect(&self, target: &str, options: ConnectOptions) -> Result<Client> {
+        Client::open(Arc::new(self.clone()), target.to_owned(), options).await
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> Plan {
+        self.0.plan.lock().clone()
+    }
+
+    /// Changes what happens to requests from now on. The sessions that are open go on with the
+    /// generators that they have.
+    pub fn set_plan(&self, plan: Plan) {
+        *self.0.plan.lock() = plan;
+    }
+
+    /// Loses the next request of this kind before the store sees it; the connection breaks.
+    pub fn lose_request(&self, whose: &impl Whose, on: On) {
+        self.command(whose, Command::Lose(on, Loss::Request));
+    }
+
+    /// Loses the reply to the next request of this kind, which the store carries out; the
+    /// connection breaks.
+    pub fn lose_reply(&self, whose: &impl Whose, on: On) {
+        self.command(whose, Command::Lose(on, Loss::Reply));
+    }
+
+    /// Holds back every reply and event for so long, from now on. Zero ends it; what is on its way
+    /// already keeps its time.
+    pub fn delay_replies(&self, whose: &impl Whose, delay: Duration) {
+        self.command(whose, Command::Delay(delay));
+    }
+
+    /// Breaks the connection, until [`reconnect`](Self::reconnect).
+    pub fn disconnect(&self, whose: &impl Whose) {
+        self.command(whose, Command::Disconnect(None));
+    }
+
+    /// Breaks the connection for so long.
+    pub fn disconnect_for(&self, whose: &impl Whose, outage: Duration) {
+        self.command(whose, Command::Disconnect(Some(outage)));
+    }
+
+    /// Brings the connection back. Nothing to do if it is not broken.
+    pub fn reconnect(&self, whose: &impl Whose) {
+        self.command(whose, Command::Reconnect);
+    }
+
+    /// Stops the client, as SIGSTOP or a pause of its machine would: no request goes out, not even
+    /// a renewal, and nothing comes in, until [`resume`](Self::resume). The tasks that use the
+    /// client are not stopped: they go on until they wait for the store.
+    pub fn pause(&self, whose: &impl Whose) {
+        self.command(whose, Command::Pause);
+    }
+
+    /// Lets a stopped client go on. Its session may have expired.
+    pub fn resume(&self, whose: &impl Whose) {
+        self.command(whose, Command::Resume);
+    }
+
+    /// Makes the store end the session before its time. The client learns of it as soon as it is
+    /// connected and not stopped, so for a moment it may believe that it holds what another holds:
+    /// the token is the guarantee. (To see [`held_until`](Session::held_until) at work, give the
+    /// session a timeout, and pause or disconnect it for longer.) A session without a timeout stops
+    /// believing before the store acts.
+    ///
+    /// # Errors
+    /// Those of [`Connector::expire`].
+    pub async fn expire(&self, whose: &impl Whose) -> Result<()> {
+        self.line(whose.session_id()).expire().await
+    }
+
+    /// Ends all faults: no plan, no orders, no delays, everybody connected and going on, and what
+    /// was on its way is there.
+    pub fn heal(&self) {
+        let seed = self.plan().seed();
+        self.set_plan(Plan::new(seed));
+        let lines: Vec<_> = self
+            .0
+            .lines
+            .lock()
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect();
+        for line in lines {
+            line.command(Command::Heal);
+        }
+    }
+
+    /// What went through, of all sessions together.
+    pub fn traffic(&self) -> Traffic {
+        *self.0.total.lock()
+    }
+
+    /// What went through, of one session.
+    pub fn traffic_of(&self, whose: &impl Whose) -> Traffic {
+        self.line(whose.session_id()).traffic()
+    }
+
+    fn command(&self, whose: &impl Whose, command: Command) {
+        self.line(whose.session_id()).command(command);
+    }
+
+    fn line(&self, session: SessionId) -> Arc<Line> {
+        let line = self.0.lines.lock().get(&session).and_then(Weak::upgrade);
+        line.unwrap_or_else(|| {
+            panic!("session {session} is none of those opened through this wrapper")
+        })
+    }
+
+    fn wrap(&self, inner: Arc<dyn Backend>, number: u64, sent: Moment) -> Arc<dyn Backend> {
+        let session = inner.status().id();
+        let (line, backend) = Line::open(inner, self.0.clone(), number, sent);
+        let mut lines = self.0.lines.lock();
+        lines.retain(|_, line| line.strong_count() > 0);
+        lines.insert(session, Arc::downgrade(&line));
+        backend
+    }
+}
+
+impl Connector for Faults {
+    fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
+        let sent = self.clock().now();
+        let number = self.0.opened.fetch_add(1, Ordering::Relaxed);
+        let (faults, opening) = (self.clone(), self.0.connector.open(options));
+        Box::pin(async move { Ok(faults.wrap(opening.await?, number, sent)) })
+    }
+
+    fn clock(&self) -> &Clock {
+        self.0.connector.clock()
+    }
+
+    fn expire(&self, backend: &Arc<dyn Backend>) -> BoxFuture<Result<()>> {
+        let (faults, session) = (self.clone(), backend.status().id());
+        Box::pin(async move { Faults::expire(&faults, &session).await })
+    }
+}
+
+impl fmt::Debug for Faults {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Faults")
+            .field("over", &self.0.connector)
+            .field("plan", &*self.0.plan.lock())
+            .finish()
+    }
+}

@@ -1,0 +1,202 @@
+//! [`Line`]: what everybody knows of one wrapped session, and its two ends: the backend that the
+//! client has, and the commands that the test gives.
+//!
+//! Both only leave what they want at the [`Desk`] and wake the [`Pump`], which does the work in the
+//! thread that woke it (see [`drive`](crate::drive)), so a reply that nothing delays is there
+//! before `submit` returns.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use super::faults::Shared;
+use super::plan::Loss;
+use super::pump::Pump;
+use super::{On, Traffic};
+use crate::backend::{Backend, BoxFuture, Reply, Request, Response, SessionStatus};
+use crate::clock::Moment;
+use crate::error::{Error, Result};
+
+/// What everybody knows of a wrapped session.
+pub(super) struct Line {
+    pub(super) status: Arc<SessionStatus>,
+    pub(super) desk: Mutex<Desk>,
+    pub(super) waker: OnceLock<Waker>,
+    pub(super) shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+pub(super) struct Desk {
+    /// The wrapped session; gone once it is over.
+    pub(super) inner: Option<Arc<dyn Backend>>,
+    pub(super) requests: VecDeque<Waiting>,
+    pub(super) commands: VecDeque<Command>,
+    pub(super) traffic: Traffic,
+    /// Whether the client has let go of its backend.
+    pub(super) dropped: bool,
+    /// Set once nothing will be carried out any more.
+    pub(super) over: Option<Error>,
+}
+
+/// A request that has not gone out yet.
+pub(super) struct Waiting {
+    pub(super) request: Request,
+    pub(super) answer: Answer,
+    /// Whether its fate was drawn before, and was to wait.
+    pub(super) drawn: bool,
+}
+
+pub(super) type Answer = oneshot::Sender<Result<Reply>>;
+
+/// What a test tells a session to do.
+#[derive(Debug)]
+pub(super) enum Command {
+    Pause,
+    Resume,
+    /// Breaks the connection, for so long or until [`Reconnect`](Self::Reconnect).
+    Disconnect(Option<Duration>),
+    Reconnect,
+    /// Holds every reply and event back for so long, from now on.
+    Delay(Duration),
+    Lose(On, Loss),
+    Heal,
+}
+
+impl Line {
+    /// Wraps the session that was opened as the `number`th, by a request sent at `sent`.
+    pub(super) fn open(
+        inner: Arc<dyn Backend>,
+        shared: Arc<Shared>,
+        number: u64,
+        sent: Moment,
+    ) -> (Arc<Self>, Arc<dyn Backend>) {
+        let theirs = inner.status();
+        let status = Arc::new(SessionStatus::new(
+            theirs.id(),
+            theirs.clock().clone(),
+            theirs.timeout(),
+            theirs.quorum_only(),
+            sent,
+        ));
+        let (states, store_id) = (theirs.states(), inner.store_id().map(str::to_owned));
+        let random = shared.plan.lock().random(number);
+        let line = Arc::new(Self {
+            status,
+            desk: Mutex::new(Desk {
+                inner: Some(inner),
+                ..Desk::default()
+            }),
+            waker: OnceLock::new(),
+            shared,
+        });
+        let mut pump = Pump::new(line.clone(), states, random);
+        crate::drive(std::future::poll_fn(move |context| pump.poll(context)));
+        let backend = Arc::new(Wrapped {
+            line: line.clone(),
+            store_id,
+        });
+        (line, backend)
+    }
+
+    pub(super) fn command(&self, command: Command) {
+        self.desk.lock().commands.push_back(command);
+        self.wake();
+    }
+
+    pub(super) fn traffic(&self) -> Traffic {
+        self.desk.lock().traffic
+    }
+
+    /// The wrapped session, while it is not over.
+    pub(super) fn inner(&self) -> Option<Arc<dyn Backend>> {
+        self.desk.lock().inner.clone()
+    }
+
+    /// Makes the store end the session.
+    pub(super) fn expire(&self) -> BoxFuture<Result<()>> {
+        if self.status.timeout().is_none() {
+            // Such a session believes that it holds until it ends: there is no other moment to stop.
+            self.status.set_closing();
+        }
+        match self.inner() {
+            Some(inner) => self.shared.connector.expire(&inner),
+            None => Box::pin(std::future::ready(Ok(()))),
+        }
+    }
+
+    pub(super) fn wake(&self) {
+        if let Some(waker) = self.waker.get() {
+            waker.wake_by_ref();
+        }
+    }
+
+    pub(super) fn count(&self, traffic: Traffic) {
+        self.desk.lock().traffic += traffic;
+        *self.shared.total.lock() += traffic;
+    }
+
+    /// Why no answer came.
+    pub(super) fn lost(&self) -> Error {
+        self.status.end().unwrap_or(Error::ConnectionLoss)
+    }
+}
+
+/// The session as its client sees it.
+struct Wrapped {
+    line: Arc<Line>,
+    store_id: Option<String>,
+}
+
+impl Backend for Wrapped {
+    fn submit(&self, request: Request) -> Response {
+        let (answer, mut reply) = oneshot::channel();
+        {
+            let mut desk = self.line.desk.lock();
+            if let Some(error) = &desk.over {
+                return Response::ready(Err(error.clone()));
+            }
+            desk.requests.push_back(Waiting {
+                request,
+                answer,
+                drawn: false,
+            });
+        }
+        self.line.wake();
+        if let Ok(reply) = reply.try_recv() {
+            return Response::ready(reply);
+        }
+        let line = self.line.clone();
+        Response::pending(async move { reply.await.unwrap_or_else(|_| Err(line.lost())) })
+    }
+
+    fn status(&self) -> &Arc<SessionStatus> {
+        &self.line.status
+    }
+
+    fn store_id(&self) -> Option<&str> {
+        self.store_id.as_deref()
+    }
+}
+
+impl Drop for Wrapped {
+    fn drop(&mut self) {
+        self.line.desk.lock().dropped = true;
+        self.line.wake();
+    }
+}
+
+impl fmt::Debug for Wrapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Wrapped({}, {:?})",
+            self.line.status.id(),
+            self.line.status.state()
+        )
+    }
+}

@@ -1,0 +1,289 @@
+//! [`Plan`]: which faults come how often, and the seed that decides when.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::On;
+use crate::backend::Request;
+
+/// Which faults a [`Faults`](super::Faults) wrapper makes by itself, how often, and from which seed.
+///
+/// Each probability is for one request. They are drawn when the request goes out, in that order,
+/// from a generator of the session's own: it starts from the seed and from how many sessions were
+/// opened before. So the same seed makes the same faults, whatever the other sessions do.
+///
+/// # Panics
+/// The methods that take a probability want one from 0 to 1.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper_store::testing::Plan;
+///
+/// let plan = Plan::new(17)
+///     .lose_replies(0.05)
+///     .outages(Duration::from_millis(1)..Duration::from_millis(50));
+/// assert_eq!(plan.seed(), 17);
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    seed: u64,
+    lose_request: f64,
+    lose_reply: f64,
+    disconnect: f64,
+    expire: f64,
+    pause: f64,
+    delay: f64,
+    outages: Range<Duration>,
+    pauses: Range<Duration>,
+    delays: Range<Duration>,
+}
+
+impl Plan {
+    /// A plan without faults, to add some to. A connection that breaks is back at once.
+    pub fn new(seed: u64) -> Self {
+        let none = Duration::ZERO..Duration::ZERO;
+        Self {
+            seed,
+            lose_request: 0.0,
+            lose_reply: 0.0,
+            disconnect: 0.0,
+            expire: 0.0,
+            pause: 0.0,
+            delay: 0.0,
+            outages: none.clone(),
+            pauses: none.clone(),
+            delays: none,
+        }
+    }
+
+    /// A plan without faults: they come by command only.
+    pub fn calm() -> Self {
+        Self::new(0)
+    }
+
+    /// A plan with all faults but expiry and pauses, which take locks away from those who did
+    /// nothing wrong: of 100 requests 2 are lost, 3 lose their reply and 1 meets a broken connection,
+    /// which is back within 200 ms; 30 replies are up to 20 ms late.
+    pub fn lossy(seed: u64) -> Self {
+        let ms = Duration::from_millis;
+        Self::new(seed)
+            .lose_requests(0.02)
+            .lose_replies(0.03)
+            .disconnects(0.01)
+            .outages(ms(0)..ms(200))
+            .delays(0.3, ms(0)..ms(20))
+    }
+
+    /// A plan with every kind of fault: [`lossy`](Self::lossy), and of 1,000 requests 5 meet the end
+    /// of their session and 5 a pause of up to 30 s.
+    pub fn rough(seed: u64) -> Self {
+        let ms = Duration::from_millis;
+        Self::lossy(seed)
+            .expiries(0.005)
+            .pauses(0.005, ms(1)..ms(30_000))
+    }
+
+    /// How often a request is lost before the store sees it.
+    #[must_use]
+    pub fn lose_requests(mut self, probability: f64) -> Self {
+        self.lose_request = checked(probability);
+        self
+    }
+
+    /// How often a reply is lost after the store has carried the request out.
+    #[must_use]
+    pub fn lose_replies(mut self, probability: f64) -> Self {
+        self.lose_reply = checked(probability);
+        self
+    }
+
+    /// How often the connection breaks just before a request, which waits for the next one.
+    #[must_use]
+    pub fn disconnects(mut self, probability: f64) -> Self {
+        self.disconnect = checked(probability);
+        self
+    }
+
+    /// How often the session ends just before a request: the connection breaks for twice its
+    /// timeout, or, of a session without one, the store ends it at once.
+    #[must_use]
+    pub fn expiries(mut self, probability: f64) -> Self {
+        self.expire = checked(probability);
+        self
+    }
+
+    /// How often the client is stopped just before a request, and for how long.
+    #[must_use]
+    pub fn pauses(mut self, probability: f64, length: Range<Duration>) -> Self {
+        self.pause = checked(probability);
+        self.pauses = length;
+        self
+    }
+
+    /// How often a reply is held back, and for how long. What comes after it waits as well.
+    #[must_use]
+    pub fn delays(mut self, probability: f64, length: Range<Duration>) -> Self {
+        self.delay = checked(probability);
+        self.delays = length;
+        self
+    }
+
+    /// How long it takes until a connection that broke is back. A range without width is its start.
+    #[must_use]
+    pub fn outages(mut self, length: Range<Duration>) -> Self {
+        self.outages = length;
+        self
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The generator of the session that was opened as the `number`th.
+    pub(super) fn random(&self, number: u64) -> Random {
+        let mut random = Random(self.seed);
+        Random(random.next() ^ number.wrapping_mul(GOLDEN))
+    }
+
+    pub(super) fn outage(&self, random: &mut Random) -> Duration {
+        random.within(&self.outages)
+    }
+
+    /// What shall happen to the next request. As many numbers are drawn whatever comes out, so that
+    /// one probability changed does not change everything after it.
+    pub(super) fn draw(&self, random: &mut Random) -> Fate {
+        let lose_request = random.chance(self.lose_request);
+        let lose_reply = random.chance(self.lose_reply);
+        let disconnect = random.chance(self.disconnect);
+        let expire = random.chance(self.expire);
+        let (pause, paused) = (random.chance(self.pause), random.within(&self.pauses));
+        let (delay, delayed) = (random.chance(self.delay), random.within(&self.delays));
+        Fate {
+            disconnect,
+            expire,
+            pause: pause.then_some(paused),
+            loss: match (lose_request, lose_reply) {
+                (true, _) => Some(Loss::Request),
+                (false, true) => Some(Loss::Reply),
+                (false, false) => None,
+            },
+            delay: if delay { delayed } else { Duration::ZERO },
+        }
+    }
+}
+
+fn checked(probability: f64) -> f64 {
+    assert!(
+        (0.0..=1.0).contains(&probability),
+        "a probability lies between 0 and 1, {probability} does not"
+    );
+    probability
+}
+
+/// What happens to one request.
+#[derive(Debug, Default)]
+pub(super) struct Fate {
+    /// Before it goes out: the connection breaks.
+    pub(super) disconnect: bool,
+    /// Before it goes out: the store ends the session.
+    pub(super) expire: bool,
+    /// Before it goes out: the client stops.
+    pub(super) pause: Option<Duration>,
+    /// What of it is lost on the way.
+    pub(super) loss: Option<Loss>,
+    /// How long its reply is held back.
+    pub(super) delay: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    Request,
+    Reply,
+}
+
+/// A loss that was ordered, and waits for the request that it is meant for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ordered {
+    pub(super) on: On,
+    pub(super) loss: Loss,
+}
+
+impl Ordered {
+    /// Takes the first order out that fits.
+    pub(super) fn take(orders: &mut Vec<Self>, request: &Request) -> Option<Loss> {
+        let found = orders.iter().position(|order| order.on.matches(request))?;
+        Some(orders.remove(found).loss)
+    }
+}
+
+/// SplitMix64 (Steele, Lea and Flood: Fast splittable pseudorandom number generators, 2014).
+#[derive(Debug)]
+pub(super) struct Random(u64);
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(GOLDEN);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn chance(&mut self, probability: f64) -> bool {
+        // 53 bits are what a f64 holds.
+        let drawn = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+        drawn < probability
+    }
+
+    fn within(&mut self, range: &Range<Duration>) -> Duration {
+        let drawn = self.next();
+        let width = range.end.saturating_sub(range.start).as_nanos();
+        match u64::try_from(width).unwrap_or(u64::MAX) {
+            0 => range.start,
+            width => range.start + Duration::from_nanos(drawn % width),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_generator_is_splitmix64() {
+        // The first numbers of the reference implementation from the seed 1234567.
+        let mut random = Random(1_234_567);
+        assert_eq!(random.next(), 6_457_827_717_110_365_317);
+        assert_eq!(random.next(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn sessions_draw_from_streams_of_their_own() {
+        let plan = Plan::rough(3);
+        let draws = |number| -> Vec<u64> {
+            let mut random = plan.random(number);
+            (0..8).map(|_| random.next()).collect()
+        };
+        assert_eq!(draws(0), draws(0));
+        assert_ne!(draws(0), draws(1));
+    }
+
+    #[test]
+    fn probabilities_are_what_they_say() {
+        let plan = Plan::new(5).lose_requests(0.25);
+        let mut random = plan.random(0);
+        let lost = (0..10_000)
+            .filter(|_| plan.draw(&mut random).loss.is_some())
+            .count();
+        assert!((2_300..2_700).contains(&lost), "{lost}");
+    }
+
+    #[test]
+    #[should_panic(expected = "a probability lies between 0 and 1")]
+    fn a_probability_over_one_is_refused() {
+        let _ = Plan::new(0).lose_replies(1.5);
+    }
+}

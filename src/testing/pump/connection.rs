@@ -1,0 +1,157 @@
+//! What the test commands, and what breaks and mends: the connection, pauses, silence.
+
+use std::time::Duration;
+
+use super::inward::{Source, What};
+use super::{Link, Pump};
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::testing::line::{Answer, Command};
+use crate::testing::plan::Ordered;
+use crate::types::SessionState;
+
+impl Pump {
+    pub(super) fn carry_out(&mut self, command: Command) {
+        match command {
+            Command::Disconnect(_) | Command::Reconnect if self.paused.is_some() => {
+                self.unnoticed.push(command);
+            }
+            Command::Disconnect(length) => self.break_link(length, None),
+            Command::Reconnect => self.reconnect(),
+            Command::Pause => self.pause(None),
+            Command::Resume => self.resume(),
+            Command::Delay(delay) => self.delay = delay,
+            Command::Lose(on, loss) => self.orders.push(Ordered { on, loss }),
+            Command::Heal => {
+                self.orders.clear();
+                self.delay = Duration::ZERO;
+                self.hurry();
+                self.resume();
+                self.reconnect();
+            }
+        }
+    }
+
+    pub(super) fn pass_time(&mut self) {
+        let now = self.now();
+        let passed = |moment: Option<Moment>| moment.is_some_and(|moment| moment <= now);
+        if self.paused.is_some_and(passed) {
+            self.resume();
+        }
+        if let Link::Down(until) = self.link
+            && self.paused.is_none()
+            && passed(until)
+        {
+            self.reconnect();
+        }
+        if passed(self.silence_ends()) {
+            self.silent_since = None;
+            self.expire();
+        }
+    }
+
+    pub(super) fn pause(&mut self, length: Option<Duration>) {
+        self.paused = Some(length.map(|length| self.now().after(length)));
+        self.fall_silent();
+    }
+
+    fn resume(&mut self) {
+        self.paused = None;
+        for command in std::mem::take(&mut self.unnoticed) {
+            self.carry_out(command);
+        }
+        self.speak_again();
+    }
+
+    fn reconnect(&mut self) {
+        if self.link == Link::Up {
+            return;
+        }
+        self.link = Link::Up;
+        self.speak_again();
+        let inner = self.line.inner().map(|inner| inner.status().state());
+        match inner {
+            Some(state) if state.is_final() => self.end(state),
+            Some(state) if state.is_connected() => {
+                self.line.status.set_state(SessionState::Reconnected);
+            }
+            _ => {}
+        }
+        self.tell_of_gaps();
+    }
+
+    /// The store hears nothing from now on, and ends the session in time. A client library that
+    /// sends heartbeats by itself would keep it alive, so the wrapper sees to it.
+    fn fall_silent(&mut self) {
+        let now = self.now();
+        self.silent_since.get_or_insert(now);
+    }
+
+    fn speak_again(&mut self) {
+        if self.is_open() {
+            self.silent_since = None;
+        }
+    }
+
+    /// When the store must have ended the session: servers are up to half a timeout late.
+    pub(super) fn silence_ends(&self) -> Option<Moment> {
+        let timeout = self.line.status.timeout()?;
+        Some(self.silent_since?.after(timeout + timeout / 2))
+    }
+
+    pub(super) fn expire(&mut self) {
+        self.expiring = Some(self.line.expire());
+    }
+
+    /// Fails all that is unanswered, `last` at last.
+    pub(super) fn break_link(&mut self, length: Option<Duration>, last: Option<Answer>) {
+        self.link = Link::Down(length.map(|length| self.now().after(length)));
+        self.fall_silent();
+        self.line.status.set_state(SessionState::Suspended);
+        for answer in self.take_unanswered().into_iter().chain(last) {
+            let _ = answer.send(Err(Error::ConnectionLoss));
+        }
+        self.keep_events();
+    }
+
+    pub(super) fn take_unanswered(&mut self) -> Vec<Answer> {
+        let mut answers = Vec::new();
+        for incoming in std::mem::take(&mut self.incoming) {
+            match incoming.what {
+                What::Reply { answer, .. } => answers.push(answer),
+                _ => self.incoming.push_back(incoming),
+            }
+        }
+        answers.extend(self.in_flight.drain(..).map(|request| request.answer));
+        answers
+    }
+
+    /// What a connection that broke does to events that were under way: one-shot watches are armed
+    /// again on the next one and fire there, lasting ones miss what happened meanwhile.
+    fn keep_events(&mut self) {
+        let is_lasting =
+            |what: &What| matches!(what, What::Event { persistent, .. } if *persistent);
+        self.incoming.retain(|incoming| !is_lasting(&incoming.what));
+        self.hurry();
+        for watch in &mut self.watches {
+            watch.gap = true;
+        }
+    }
+
+    /// What is on its way is there.
+    fn hurry(&mut self) {
+        let now = self.now();
+        for incoming in &mut self.incoming {
+            incoming.due = now;
+        }
+        self.last_due = now;
+    }
+
+    fn tell_of_gaps(&mut self) {
+        for watch in &mut self.watches {
+            if std::mem::take(&mut watch.gap) && matches!(watch.source, Source::Lasting(_)) {
+                let _ = watch.to.send(Err(Error::ConnectionLoss));
+            }
+        }
+    }
+}

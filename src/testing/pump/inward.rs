@@ -1,0 +1,294 @@
+//! Replies, events and states: taken from the wrapped session, held back, handed to the client.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_core::Stream;
+use tokio::sync::mpsc;
+
+use super::Pump;
+use super::outward::InFlight;
+use crate::backend::{Ahead, Reply};
+use crate::clock::Moment;
+use crate::error::{Error, Result};
+use crate::testing::Traffic;
+use crate::testing::line::{Answer, Line};
+use crate::types::{SessionState, WatchedEvent};
+use crate::watch::{PersistentWatcher, Watcher};
+
+/// What comes in, and when.
+pub(super) struct Incoming {
+    pub(super) due: Moment,
+    pub(super) what: What,
+}
+
+pub(super) enum What {
+    Reply {
+        reply: Result<Reply>,
+        answer: Answer,
+        /// Whether the connection breaks under it.
+        lost: bool,
+    },
+    Event {
+        event: Result<WatchedEvent>,
+        to: Mail,
+        persistent: bool,
+    },
+    State(SessionState),
+}
+
+pub(super) type Mail = mpsc::UnboundedSender<Result<WatchedEvent>>;
+
+/// A watch of the wrapped session, and whom its events are for.
+pub(super) struct Watch {
+    pub(super) source: Source,
+    pub(super) to: Mail,
+    /// Whether events went by while the connection was down.
+    pub(super) gap: bool,
+}
+
+pub(super) enum Source {
+    Once(Watcher),
+    Lasting(PersistentWatcher),
+}
+
+impl Pump {
+    /// Takes in what the wrapped session has for us.
+    pub(super) fn collect(&mut self, context: &mut Context<'_>) {
+        if let Some(expiring) = &mut self.expiring
+            && expiring.as_mut().poll(context).is_ready()
+        {
+            self.expiring = None;
+        }
+        while let Some(first) = self.in_flight.front_mut()
+            && let Poll::Ready(reply) = Pin::new(&mut first.response).poll(context)
+        {
+            let InFlight {
+                answer,
+                delay,
+                lost,
+                ..
+            } = self.in_flight.pop_front().expect("the first was looked at");
+            // An event that this reply must not overtake is there by now.
+            self.collect_events(context);
+            let reply = reply.map(|reply| self.adopt(reply));
+            self.push(
+                delay,
+                What::Reply {
+                    reply,
+                    answer,
+                    lost,
+                },
+            );
+        }
+        self.collect_events(context);
+        self.collect_states(context);
+    }
+
+    fn push(&mut self, delay: Duration, what: What) {
+        let due = self.now().after(delay + self.delay).max(self.last_due);
+        self.last_due = due;
+        self.incoming.push_back(Incoming { due, what });
+    }
+
+    fn collect_events(&mut self, context: &mut Context<'_>) {
+        let mut watches = std::mem::take(&mut self.watches);
+        watches.retain_mut(|watch| !watch.to.is_closed() && self.collect_from(watch, context));
+        self.watches = watches;
+    }
+
+    /// Whether more may come from this watch.
+    fn collect_from(&mut self, watch: &mut Watch, context: &mut Context<'_>) -> bool {
+        loop {
+            let (event, persistent) = match &mut watch.source {
+                Source::Once(watcher) => match Pin::new(watcher).poll(context) {
+                    Poll::Ready(event) => (event, false),
+                    Poll::Pending => return true,
+                },
+                Source::Lasting(watcher) => match Pin::new(watcher).poll_next(context) {
+                    Poll::Ready(Some(event)) => (event, true),
+                    Poll::Ready(None) => return false,
+                    Poll::Pending => return true,
+                },
+            };
+            if event.as_ref().is_err_and(Error::is_session_end) {
+                // Told when the session ends for the client, too.
+                self.orphans.push(watch.to.clone());
+                return false;
+            }
+            if !(persistent && watch.gap) {
+                let to = watch.to.clone();
+                self.push(
+                    Duration::ZERO,
+                    What::Event {
+                        event,
+                        to,
+                        persistent,
+                    },
+                );
+            }
+            if !persistent {
+                return false;
+            }
+        }
+    }
+
+    fn collect_states(&mut self, context: &mut Context<'_>) {
+        while let Some(states) = &mut self.states
+            && let Poll::Ready(state) = Pin::new(states).poll_next(context)
+        {
+            if state.is_none_or(SessionState::is_final) {
+                self.states = None;
+            }
+            let state = state.or_else(|| Some(self.line.inner()?.status().state()));
+            self.push(
+                Duration::ZERO,
+                What::State(state.unwrap_or(SessionState::Closed)),
+            );
+        }
+    }
+
+    /// Puts this wrapper between a reply's watchers and the client.
+    fn adopt(&mut self, reply: Reply) -> Reply {
+        match reply {
+            Reply::Exists { stat, watcher } => Reply::Exists {
+                stat,
+                watcher: watcher.map(|watcher| self.watch_once(watcher)),
+            },
+            Reply::Data {
+                data,
+                stat,
+                watcher,
+            } => Reply::Data {
+                data,
+                stat,
+                watcher: watcher.map(|watcher| self.watch_once(watcher)),
+            },
+            Reply::Children {
+                names,
+                stat,
+                watcher,
+            } => Reply::Children {
+                names,
+                stat,
+                watcher: watcher.map(|watcher| self.watch_once(watcher)),
+            },
+            Reply::Watching(watcher) => {
+                let inbox = self.watch(Source::Lasting(watcher));
+                Reply::Watching(PersistentWatcher::from_stream(inbox))
+            }
+            Reply::Enqueued { path, czxid, ahead } => Reply::Enqueued {
+                path,
+                czxid,
+                ahead: self.adopt_ahead(ahead),
+            },
+            Reply::Ahead(ahead) => Reply::Ahead(self.adopt_ahead(ahead)),
+            reply => reply,
+        }
+    }
+
+    fn adopt_ahead(&mut self, ahead: Ahead) -> Ahead {
+        match ahead {
+            Ahead::Blocked { by, watcher, count } => Ahead::Blocked {
+                by,
+                watcher: self.watch_once(watcher),
+                count,
+            },
+            ahead => ahead,
+        }
+    }
+
+    fn watch_once(&mut self, watcher: Watcher) -> Watcher {
+        let mut inbox = self.watch(Source::Once(watcher));
+        Watcher::from_future(async move {
+            let event = std::future::poll_fn(|context| inbox.mail.poll_recv(context)).await;
+            event.unwrap_or_else(|| Err(inbox.line.lost()))
+        })
+    }
+
+    fn watch(&mut self, source: Source) -> Inbox {
+        let (to, mail) = mpsc::unbounded_channel();
+        self.watches.push(Watch {
+            source,
+            to,
+            gap: false,
+        });
+        Inbox {
+            mail,
+            line: self.line.clone(),
+        }
+    }
+
+    /// Hands over what is due. Whether there was any.
+    pub(super) fn deliver(&mut self) -> bool {
+        let mut any = false;
+        while let Some(what) = self.next_due() {
+            any = true;
+            self.hand_over(what);
+        }
+        any
+    }
+
+    fn next_due(&mut self) -> Option<What> {
+        let now = self.now();
+        let first = self
+            .incoming
+            .front()
+            .filter(|first| self.is_open() && first.due <= now);
+        first
+            .is_some()
+            .then(|| self.incoming.pop_front())?
+            .map(|first| first.what)
+    }
+
+    fn hand_over(&mut self, what: What) {
+        match what {
+            What::Reply {
+                answer, lost: true, ..
+            } => {
+                let outage = self.outage();
+                self.break_link(Some(outage), Some(answer));
+            }
+            What::Reply { reply, answer, .. } => {
+                if reply.as_ref().is_err_and(Error::is_session_end) {
+                    // Whoever reads that the session is over shall see it so.
+                    self.inner_end()
+                        .inspect(|state| self.line.status.set_state(*state));
+                }
+                self.line.count(Traffic::of_reply(&reply));
+                let _ = answer.send(reply);
+            }
+            What::Event { event, to, .. } => {
+                if let Ok(event) = &event {
+                    self.line.count(Traffic::of_event(event));
+                }
+                let _ = to.send(event);
+            }
+            What::State(state) if state.is_final() => self.end(state),
+            What::State(state) => self.line.status.set_state(state),
+        }
+    }
+}
+
+/// Where a watcher of the client takes its events from.
+struct Inbox {
+    mail: mpsc::UnboundedReceiver<Result<WatchedEvent>>,
+    line: Arc<Line>,
+}
+
+impl Stream for Inbox {
+    type Item = Result<WatchedEvent>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.mail.poll_recv(context)
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        self.mail.close();
+        self.line.wake();
+    }
+}

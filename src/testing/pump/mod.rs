@@ -1,0 +1,204 @@
+//! [`Pump`]: it alone owns what is under way in a wrapped session. Requests go out through it in
+//! order, and replies and watch events come in through one ordered queue, each at its time.
+
+mod connection;
+mod inward;
+mod outward;
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use self::inward::{Incoming, Mail, Watch, What};
+use self::outward::InFlight;
+use super::line::{Command, Line};
+use super::plan::{Ordered, Random};
+use crate::backend::{BoxFuture, StateStream};
+use crate::clock::{Moment, Sleep};
+use crate::error::Result;
+use crate::types::SessionState;
+
+/// The connection, as the wrapper pretends it to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Link {
+    Up,
+    /// Until that moment, or until it is told.
+    Down(Option<Moment>),
+}
+
+pub(super) struct Pump {
+    line: Arc<Line>,
+    random: Random,
+    /// The states of the wrapped session, until it is over.
+    states: Option<StateStream>,
+    link: Link,
+    /// Whether the client is stopped, and until when (`None`: until it is told).
+    paused: Option<Option<Moment>>,
+    /// What happened to the connection while the client was stopped: it finds out when it goes on.
+    unnoticed: Vec<Command>,
+    /// Since when the store has heard nothing.
+    silent_since: Option<Moment>,
+    /// The end of the session that is under way at the store.
+    expiring: Option<BoxFuture<Result<()>>>,
+    orders: Vec<Ordered>,
+    /// How long everything is held back, by command.
+    delay: Duration,
+    in_flight: VecDeque<InFlight>,
+    incoming: VecDeque<Incoming>,
+    /// When the last of what comes in is due: nothing after it is due before it.
+    last_due: Moment,
+    watches: Vec<Watch>,
+    /// Whose watches ended with the wrapped session.
+    orphans: Vec<Mail>,
+    sleep: Option<(Moment, Sleep)>,
+    over: bool,
+}
+
+impl Pump {
+    pub(super) fn new(line: Arc<Line>, states: StateStream, random: Random) -> Self {
+        Self {
+            line,
+            random,
+            states: Some(states),
+            link: Link::Up,
+            paused: None,
+            unnoticed: Vec::new(),
+            silent_since: None,
+            expiring: None,
+            orders: Vec::new(),
+            delay: Duration::ZERO,
+            in_flight: VecDeque::new(),
+            incoming: VecDeque::new(),
+            last_due: Moment::default(),
+            watches: Vec::new(),
+            orphans: Vec::new(),
+            sleep: None,
+            over: false,
+        }
+    }
+
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        self.line.waker.get_or_init(|| context.waker().clone());
+        loop {
+            self.obey();
+            self.pass_time();
+            self.collect(context);
+            let delivered = self.deliver();
+            let forwarded = self.forward();
+            self.close_if_dropped();
+            if self.over {
+                return Poll::Ready(());
+            }
+            if !delivered && !forwarded && self.wait(context).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    fn now(&self) -> Moment {
+        self.line.status.clock().now()
+    }
+
+    fn is_open(&self) -> bool {
+        self.link == Link::Up && self.paused.is_none() && !self.over
+    }
+
+    fn obey(&mut self) {
+        let commands = std::mem::take(&mut self.line.desk.lock().commands);
+        for command in commands {
+            self.carry_out(command);
+        }
+    }
+
+    /// Closes the wrapped session once the client has let go of it and all its requests are out.
+    fn close_if_dropped(&mut self) {
+        let (dropped, idle) = {
+            let desk = self.line.desk.lock();
+            (desk.dropped, desk.requests.is_empty())
+        };
+        if !dropped {
+            return;
+        }
+        if let Some(state) = self.inner_end() {
+            return self.end(state);
+        }
+        if idle && self.is_open() {
+            self.states = None;
+            let inner = self.line.desk.lock().inner.take();
+            drop(inner);
+            if !self.awaits_replies() {
+                self.end(SessionState::Closed);
+            }
+        }
+    }
+
+    /// The final state of the wrapped session, if it is over.
+    fn inner_end(&self) -> Option<SessionState> {
+        let state = self.line.inner()?.status().state();
+        state.is_final().then_some(state)
+    }
+
+    fn awaits_replies(&self) -> bool {
+        let is_reply = |incoming: &Incoming| matches!(incoming.what, What::Reply { .. });
+        !self.in_flight.is_empty() || self.incoming.iter().any(is_reply)
+    }
+
+    /// The client learns that the session is over.
+    fn end(&mut self, state: SessionState) {
+        self.over = true;
+        self.line.status.set_state(state);
+        let error = self.line.lost();
+        let (inner, waiting) = {
+            let mut desk = self.line.desk.lock();
+            desk.over = Some(error.clone());
+            (desk.inner.take(), std::mem::take(&mut desk.requests))
+        };
+        let waiting = waiting.into_iter().map(|waiting| waiting.answer);
+        for answer in self.take_unanswered().into_iter().chain(waiting) {
+            let _ = answer.send(Err(error.clone()));
+        }
+        self.incoming.clear();
+        let watching = self.watches.drain(..).map(|watch| watch.to);
+        for mail in watching.chain(self.orphans.drain(..)) {
+            let _ = mail.send(Err(error.clone()));
+        }
+        self.sleep = None;
+        drop(inner);
+    }
+
+    /// Sets the timer. Ready when there is something to do at once.
+    fn wait(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(next) = self.next_moment() else {
+            self.sleep = None;
+            return Poll::Pending;
+        };
+        if self
+            .sleep
+            .as_ref()
+            .is_none_or(|(moment, _)| *moment != next)
+        {
+            self.sleep = Some((next, self.line.status.clock().sleep_until(next)));
+        }
+        let (_, sleep) = self.sleep.as_mut().expect("it was set just now");
+        Pin::new(sleep).poll(context)
+    }
+
+    fn next_moment(&self) -> Option<Moment> {
+        let resume = self.paused.flatten();
+        let reconnect = match self.link {
+            Link::Down(until) if self.paused.is_none() => until,
+            _ => None,
+        };
+        let due = self
+            .incoming
+            .front()
+            .filter(|_| self.is_open())
+            .map(|incoming| incoming.due);
+        [resume, reconnect, due, self.silence_ends()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}

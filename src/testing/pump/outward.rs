@@ -1,0 +1,97 @@
+//! Requests: one after the other, each to its fate.
+
+use std::time::Duration;
+
+use super::Pump;
+use crate::backend::Response;
+use crate::testing::Traffic;
+use crate::testing::line::{Answer, Waiting};
+use crate::testing::plan::{Fate, Loss, Ordered};
+
+/// A request that has gone out.
+pub(super) struct InFlight {
+    pub(super) response: Response,
+    pub(super) answer: Answer,
+    pub(super) delay: Duration,
+    pub(super) lost: bool,
+}
+
+impl Pump {
+    /// The next request, unless a command came before it: that may have been given on another
+    /// thread, just now.
+    fn next_request(&mut self) -> Option<Waiting> {
+        let mut desk = self.line.desk.lock();
+        match desk.commands.is_empty() {
+            true => desk.requests.pop_front(),
+            false => None,
+        }
+    }
+
+    /// Sends one request. Whether there was one, or something happened to it.
+    pub(super) fn forward(&mut self) -> bool {
+        if !self.is_open() {
+            return false;
+        }
+        let Some(mut waiting) = self.next_request() else {
+            return false;
+        };
+        let fate = self.fate_of(&mut waiting);
+        match self.line.status.timeout() {
+            // The store ends it by itself when the connection is broken for too long.
+            Some(timeout) if fate.expire => self.break_link(Some(2 * timeout), None),
+            None if fate.expire => self.expire(),
+            _ if fate.disconnect => {
+                let outage = self.outage();
+                self.break_link(Some(outage), None);
+            }
+            _ => {}
+        }
+        if let Some(length) = fate.pause {
+            self.pause(Some(length));
+        }
+        if self.is_open() && !fate.expire {
+            self.send(waiting, fate);
+        } else {
+            self.line.desk.lock().requests.push_front(waiting);
+        }
+        true
+    }
+
+    fn fate_of(&mut self, waiting: &mut Waiting) -> Fate {
+        if let Some(loss) = Ordered::take(&mut self.orders, &waiting.request) {
+            return Fate {
+                loss: Some(loss),
+                ..Fate::default()
+            };
+        }
+        if std::mem::replace(&mut waiting.drawn, true) {
+            return Fate::default();
+        }
+        self.line.shared.plan.lock().draw(&mut self.random)
+    }
+
+    fn send(&mut self, waiting: Waiting, fate: Fate) {
+        let Waiting {
+            request, answer, ..
+        } = waiting;
+        self.line.count(Traffic::of_request(&request));
+        if fate.loss == Some(Loss::Request) {
+            let outage = self.outage();
+            return self.break_link(Some(outage), Some(answer));
+        }
+        // Not under the desk's lock: the request may fire watches of this very session.
+        let Some(inner) = self.line.inner() else {
+            return;
+        };
+        self.in_flight.push_back(InFlight {
+            response: inner.submit(request),
+            answer,
+            delay: fate.delay,
+            lost: fate.loss == Some(Loss::Reply),
+        });
+    }
+
+    pub(super) fn outage(&mut self) -> Duration {
+        self.line.shared.plan.lock().outage(&mut self.random)
+    }
+}

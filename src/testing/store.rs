@@ -1,0 +1,282 @@
+//! [`TestStore`]: what a test of a program with locks starts from.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Deref;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::{Faults, Plan, Traffic};
+use crate::backend::Connector;
+use crate::clock::{Clock, Moment};
+use crate::connect::{Client, ConnectOptions, connector};
+use crate::engine::{Store, StoreOptions};
+use crate::error::{Error, Result, TargetError};
+use crate::target::Target;
+
+/// A store for one test, with faults on command (it derefs to [`Faults`]).
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use lockkeeper_store::{SessionState, testing::TestStore};
+///
+/// let store = TestStore::new();
+/// let client = store.client().await?;
+/// let session = client.session().await?;
+/// store.expire(&client).await?;
+/// assert_eq!(session.state(), SessionState::Expired);
+/// # Ok::<(), lockkeeper_store::Error>(()) }).unwrap();
+/// ```
+///
+/// If a test panics while it holds a store with a plan, the store prints the plan's seed.
+pub struct TestStore {
+    faults: Faults,
+    target: String,
+}
+
+impl TestStore {
+    /// A fresh store in memory, on a virtual clock, without faults but those by command.
+    #[expect(
+        clippy::new_without_default,
+        reason = "a store is opened, and not a value"
+    )]
+    pub fn new() -> Self {
+        Self::with_plan(Plan::calm())
+    }
+
+    /// A fresh store in memory, on a virtual clock, with faults by plan.
+    pub fn with_plan(plan: Plan) -> Self {
+        Self::in_memory(Clock::new_virtual(), plan)
+    }
+
+    /// A fresh store in memory, on the system's clock.
+    pub fn system_time() -> Self {
+        Self::in_memory(Clock::system(), Plan::calm())
+    }
+
+    fn in_memory(clock: Clock, plan: Plan) -> Self {
+        let store = Store::memory_with(StoreOptions::new().clock(clock));
+        Self::wrapping(store.connector(), "memory:test", plan)
+    }
+
+    /// The store at a URL, a real ZooKeeper for instance, with the same faults on this side of the
+    /// wire.
+    ///
+    /// # Errors
+    /// [`Error::Target`] for a bad URL.
+    pub fn over<T>(target: T, plan: Plan) -> Result<Self>
+    where
+        T: TryInto<Target>,
+        T::Error: Into<TargetError>,
+    {
+        let target = target
+            .try_into()
+            .map_err(|error| Error::Target(error.into()))?;
+        Ok(Self::wrapping(
+            connector(&target)?,
+            &target.to_string(),
+            plan,
+        ))
+    }
+
+    /// Any store, with the same faults. Errors call it `target`.
+    pub fn wrapping(connector: Arc<dyn Connector>, target: &str, plan: Plan) -> Self {
+        Self {
+            faults: Faults::over(connector, plan),
+            target: target.to_owned(),
+        }
+    }
+
+    /// A client with a session of its own.
+    ///
+    /// # Errors
+    /// Those of [`connect`](crate::connect()).
+    pub async fn client(&self) -> Result<Client> {
+        self.client_with(ConnectOptions::new()).await
+    }
+
+    /// A client with a session of its own, to these options.
+    ///
+    /// # Errors
+    /// Those of [`connect_with`](crate::connect_with).
+    pub async fn client_with(&self, options: ConnectOptions) -> Result<Client> {
+        self.faults.connect(&self.target, options).await
+    }
+
+    /// The wrapper, to hand on.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// The clock that the store and all its sessions live by.
+    pub fn clock(&self) -> &Clock {
+        Connector::clock(&self.faults)
+    }
+
+    /// Lets time pass. A virtual clock moves from timer to timer, and at each the tasks that it
+    /// wakes get their turn (see [`settle`](Self::settle)); the system's clock is waited for.
+    pub async fn advance(&self, by: Duration) {
+        let clock = self.clock();
+        if !clock.is_virtual() {
+            return clock.sleep(by).await;
+        }
+        let end = clock.now().after(by);
+        self.settle().await;
+        while let Some(next) = clock.next_timer().filter(|next| *next <= end) {
+            clock.advance(next.since(clock.now()));
+            self.settle().await;
+        }
+        clock.advance(end.since(clock.now()));
+        self.settle().await;
+    }
+
+    /// Gives other tasks their turn until nothing moves at the store any more: no request, reply,
+    /// event or timer. It knows only of the store, so a task that is busy otherwise may not have
+    /// come to its end; and only on a single-threaded executor has everything that is ready run.
+    pub async fn settle(&self) {
+        let mut quiet = Quiet::new(self);
+        while !quiet.turn(self) {
+            yield_now().await;
+        }
+    }
+
+    /// Runs `work`, and lets virtual time pass whenever nothing else moves, as
+    /// [`advance`](Self::advance) does. `work` may spawn tasks, on a single-threaded executor.
+    ///
+    /// # Panics
+    /// When `work` has not ended after a day of virtual time: it waits for something that never comes.
+    pub async fn run<T>(&self, work: impl Future<Output = T>) -> T {
+        let clock = self.clock().clone();
+        if !clock.is_virtual() {
+            return work.await;
+        }
+        let limit = clock.now().after(LONGEST_RUN);
+        let mut work = pin!(work);
+        let mut quiet = Quiet::new(self);
+        loop {
+            let polled = std::future::poll_fn(|context| Poll::Ready(work.as_mut().poll(context)));
+            if let Poll::Ready(done) = polled.await {
+                return done;
+            }
+            if !quiet.turn(self) {
+                yield_now().await;
+                continue;
+            }
+            quiet = Quiet::new(self);
+            match clock.next_timer() {
+                Some(next) => {
+                    assert!(
+                        next <= limit,
+                        "the work has not ended after {LONGEST_RUN:?}"
+                    );
+                    clock.advance(next.since(clock.now()));
+                }
+                // What it waits for is not in this store: it will be woken.
+                None => wait_for_wake().await,
+            }
+        }
+    }
+}
+
+impl Deref for TestStore {
+    type Target = Faults;
+
+    fn deref(&self) -> &Faults {
+        &self.faults
+    }
+}
+
+impl fmt::Debug for TestStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TestStore").field(&self.faults).finish()
+    }
+}
+
+impl Drop for TestStore {
+    fn drop(&mut self) {
+        let seed = self.plan().seed();
+        if std::thread::panicking() && seed != 0 {
+            eprintln!("the faults came from seed {seed}: run again with {SEED_VARIABLE}={seed}");
+        }
+    }
+}
+
+/// The seeds to test with: 1 to `count`, or only the one that the environment variable
+/// `LOCKKEEPER_SEED` names.
+///
+/// # Panics
+/// If `LOCKKEEPER_SEED` is no number.
+pub fn seeds(count: u64) -> impl Iterator<Item = u64> {
+    match std::env::var(SEED_VARIABLE) {
+        Err(_) => 1..=count,
+        Ok(text) => {
+            let seed = text
+                .parse()
+                .unwrap_or_else(|_| panic!("{SEED_VARIABLE}={text} is no number"));
+            seed..=seed
+        }
+    }
+}
+
+const SEED_VARIABLE: &str = "LOCKKEEPER_SEED";
+
+const LONGEST_RUN: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Counts the turns in which nothing moved.
+struct Quiet {
+    turns: u32,
+    seen: (Traffic, Option<Moment>),
+}
+
+/// After so many quiet turns in a row nothing is expected to move by itself. Each gives every ready
+/// task of a single-threaded executor at least one turn in a few.
+const QUIET_TURNS: u32 = 32;
+
+impl Quiet {
+    fn new(store: &TestStore) -> Self {
+        Self {
+            turns: 0,
+            seen: Self::look(store),
+        }
+    }
+
+    fn look(store: &TestStore) -> (Traffic, Option<Moment>) {
+        (store.traffic(), store.clock().next_timer())
+    }
+
+    /// Notes one turn. Whether it has been quiet for long enough.
+    fn turn(&mut self, store: &TestStore) -> bool {
+        let seen = Self::look(store);
+        self.turns = if seen == self.seen { self.turns + 1 } else { 0 };
+        self.seen = seen;
+        self.turns > QUIET_TURNS
+    }
+}
+
+/// Gives the executor's other tasks a turn, whatever executor it is.
+async fn yield_now() {
+    let mut yielded = false;
+    std::future::poll_fn(|context| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Returns control until something wakes this task.
+async fn wait_for_wake() {
+    let mut waited = false;
+    std::future::poll_fn(|_| {
+        if std::mem::replace(&mut waited, true) {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
+    })
+    .await;
+}

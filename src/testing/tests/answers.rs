@@ -1,0 +1,136 @@
+//! Which requests and replies get through, and in which order.
+
+use super::*;
+
+#[test]
+fn without_faults_an_answer_that_is_there_passes_at_once() {
+    let world = World::new();
+    let (_client, session) = world.open();
+    create(&session, "/a").try_now().unwrap().unwrap();
+    let exists = create(&session, "/a").try_now().unwrap();
+    assert_eq!(exists.unwrap_err(), Error::NodeExists { path: "/a".into() });
+}
+
+#[test]
+fn a_lost_request_never_reaches_the_store() {
+    let world = World::lossy();
+    let (client, session) = world.open();
+    world.store.lose_request(&client, On::Create);
+    assert!(now(session.exists(&path("/a"))).unwrap().is_ok());
+    let lost = create(&session, "/a");
+    assert_eq!(now(lost).unwrap().unwrap_err(), Error::ConnectionLoss);
+    assert_eq!(session.state(), SessionState::Suspended);
+    assert_eq!(world.log(), ["1 exists /a"]);
+
+    world.advance(9 * MS);
+    assert_eq!(session.state(), SessionState::Suspended);
+    world.advance(MS);
+    assert_eq!(session.state(), SessionState::Reconnected);
+    assert!(now(create(&session, "/a")).unwrap().is_ok());
+}
+
+#[test]
+fn a_lost_reply_is_lost_after_the_request_was_carried_out() {
+    let world = World::lossy();
+    let (client, session) = world.open();
+    world.store.lose_reply(&client, On::Any);
+    assert_eq!(
+        now(create(&session, "/a")).unwrap().unwrap_err(),
+        Error::ConnectionLoss
+    );
+    assert_eq!(world.fake.nodes(), ["/a"]);
+    world.advance(10 * MS);
+    assert_eq!(session.state(), SessionState::Reconnected);
+    assert_eq!(session.status().connection(), 2);
+}
+
+#[test]
+fn every_unanswered_request_fails_when_the_connection_breaks() {
+    let world = World::lossy();
+    let (client, session) = world.open();
+    world.fake.tree().slow = true;
+    let mut first = create(&session, "/a");
+    world.store.lose_request(&client, On::Delete);
+    assert!(peek(&mut first).is_none());
+    let second = session.delete(&path("/a"), None);
+    assert_eq!(now(first).unwrap().unwrap_err(), Error::ConnectionLoss);
+    assert_eq!(now(second).unwrap().unwrap_err(), Error::ConnectionLoss);
+    assert_eq!(world.log(), ["1 create /a"]);
+}
+
+#[test]
+fn the_answers_before_a_lost_reply_come_and_those_after_it_do_not() {
+    let world = World::lossy();
+    let (client, session) = world.open();
+    world.fake.tree().slow = true;
+    world.store.lose_reply(&client, On::SetData);
+    let before = create(&session, "/a");
+    let lost = session.set_data(&path("/a"), "x", None);
+    let after = create(&session, "/b");
+    world.fake.release();
+    assert!(now(before).unwrap().is_ok());
+    assert_eq!(now(lost).unwrap().unwrap_err(), Error::ConnectionLoss);
+    assert_eq!(now(after).unwrap().unwrap_err(), Error::ConnectionLoss);
+    assert_eq!(world.fake.nodes(), ["/a", "/b"]);
+}
+
+#[test]
+fn delayed_replies_keep_their_order() {
+    let world = World::new();
+    let (client, session) = world.open();
+    world.store.delay_replies(&client, 20 * MS);
+    let mut first = create(&session, "/a");
+    world.store.delay_replies(&client, Duration::ZERO);
+    world.advance(5 * MS);
+    let mut second = create(&session, "/b");
+    assert_eq!(world.fake.nodes(), ["/a", "/b"]);
+
+    world.advance(14 * MS);
+    assert!(peek(&mut first).is_none() && peek(&mut second).is_none());
+    world.advance(MS);
+    assert!(peek(&mut first).is_some() && peek(&mut second).is_some());
+}
+
+#[test]
+fn delays_reorder_what_different_sessions_see() {
+    let world = World::new();
+    let ((slow, first), (_fast, second)) = (world.open(), world.open());
+    world.store.delay_replies(&slow, 20 * MS);
+    let mut early = create(&first, "/a");
+    assert!(now(create(&second, "/b")).unwrap().is_ok());
+    assert!(peek(&mut early).is_none());
+    world.advance(20 * MS);
+    assert!(peek(&mut early).unwrap().is_ok());
+}
+
+#[test]
+fn an_event_is_there_before_any_later_reply() {
+    let world = World::new();
+    let ((client, watching), (_other, acting)) = (world.open(), world.open());
+    let (_, mut watcher) = now(watching.watch_exists(&path("/a"))).unwrap().unwrap();
+    world.store.delay_replies(&client, 20 * MS);
+    let mut earlier = watching.exists(&path("/a"));
+    world.advance(5 * MS);
+    now(create(&acting, "/a")).unwrap().unwrap();
+    world.store.delay_replies(&client, Duration::ZERO);
+    let mut later = watching.exists(&path("/a"));
+
+    // The earlier reply holds the event back, and the event the later reply.
+    world.advance(15 * MS);
+    assert_eq!(peek(&mut earlier).unwrap(), Ok(None));
+    assert!(peek(&mut watcher).is_none());
+    assert!(peek(&mut later).is_none());
+    world.advance(5 * MS);
+    assert_eq!(kind_of(peek(&mut watcher)), Some(EventKind::NodeCreated));
+    assert!(matches!(peek(&mut later), Some(Ok(Some(_)))));
+}
+
+#[test]
+fn the_event_of_a_sessions_own_request_comes_before_its_reply() {
+    let world = World::new();
+    let (_client, session) = world.open();
+    let (_, mut watcher) = now(session.watch_exists(&path("/a"))).unwrap().unwrap();
+    let created = create(&session, "/a").try_now();
+    assert_eq!(kind_of(peek(&mut watcher)), Some(EventKind::NodeCreated));
+    assert!(created.is_ok());
+}

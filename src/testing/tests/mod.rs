@@ -1,0 +1,103 @@
+//! The wrapper over a store that is as simple as can be ([`Fake`]).
+
+mod answers;
+mod outages;
+mod passing_through;
+mod plans;
+mod time;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::fake::Fake;
+use super::{On, Plan, TestStore, Whose};
+use crate::backend::{Ahead, Enqueue, Request, Skip};
+use crate::clock::Clock;
+use crate::connect::{Client, ConnectOptions};
+use crate::error::{Error, Result};
+use crate::path::ZnodePath;
+use crate::session::{Call, Session};
+use crate::types::{CreateMode, EventKind, SessionState, Stat, WatchMode};
+
+const MS: Duration = Duration::from_millis(1);
+
+struct World {
+    fake: Arc<Fake>,
+    store: TestStore,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::with(Plan::calm())
+    }
+
+    /// A connection that breaks is back after 10 ms.
+    fn lossy() -> Self {
+        Self::with(Plan::calm().outages(10 * MS..10 * MS))
+    }
+
+    fn with(plan: Plan) -> Self {
+        let fake = Fake::new(Clock::new_virtual());
+        let store = TestStore::wrapping(fake.clone(), "fake:", plan);
+        Self { fake, store }
+    }
+
+    fn open(&self) -> (Client, Session) {
+        self.open_with(ConnectOptions::new())
+    }
+
+    fn open_with(&self, options: ConnectOptions) -> (Client, Session) {
+        let client = now(self.store.client_with(options)).unwrap().unwrap();
+        let session = client.current_session();
+        (client, session)
+    }
+
+    fn advance(&self, by: Duration) {
+        self.store.clock().advance(by);
+    }
+
+    fn log(&self) -> Vec<String> {
+        self.fake.tree().log.clone()
+    }
+}
+
+/// What a future answers at its first look.
+fn now<T>(future: impl Future<Output = T>) -> Option<T> {
+    look(pin!(future))
+}
+
+fn look<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
+
+fn peek<T>(future: &mut (impl Future<Output = T> + Unpin)) -> Option<T> {
+    look(std::pin::Pin::new(future))
+}
+
+fn path(text: &str) -> ZnodePath {
+    text.parse().unwrap()
+}
+
+fn create(session: &Session, at: &str) -> Call<(ZnodePath, Stat)> {
+    session.create(&path(at), "", CreateMode::Ephemeral)
+}
+
+fn kind_of(event: Option<Result<crate::WatchedEvent>>) -> Option<EventKind> {
+    event.map(|event| event.unwrap().kind)
+}
+
+/// For work that wakes itself.
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    loop {
+        if let Some(done) = look(work.as_mut()) {
+            return done;
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! Watchers: what a session is given when it asks to be told.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use atomic_waker::AtomicWaker;
+use futures_core::Stream;
+use parking_lot::Mutex;
+
+use crate::backend::BoxFuture;
+use crate::error::{Error, Result};
+use crate::types::WatchedEvent;
+
+/// Takes a watch back when its watcher is dropped.
+pub(crate) trait Unwatch: Send + Sync {
+    /// The watcher with this number has gone.
+    fn unwatch(&self, watch: u64);
+}
+
+/// What a watcher and the store that fires it share.
+///
+/// The store puts the event in while it applies the transaction, so that the event is there before
+/// any later reply, and wakes the watcher after it has let its own lock go.
+pub(crate) struct WatchCell {
+    events: Mutex<Events>,
+    waker: AtomicWaker,
+    /// Who takes the watch back, and its number there.
+    owner: Arc<dyn Unwatch>,
+    watch: u64,
+    /// Whether there is something to take back: not once a one-shot watch has fired.
+    is_armed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Events {
+    /// The oldest, and for a one-shot watch the only one: it takes no allocation.
+    first: Option<WatchedEvent>,
+    more: VecDeque<WatchedEvent>,
+    missed: bool,
+    end: Option<Box<Error>>,
+}
+
+impl Events {
+    fn push(&mut self, event: WatchedEvent) {
+        if self.first.is_none() {
+            self.first = Some(event);
+        } else if self.more.len() + 1 < LONGEST_BACKLOG {
+            self.more.push_back(event);
+        } else {
+            self.missed = true;
+        }
+    }
+
+    fn pop(&mut self) -> Option<WatchedEvent> {
+        let next = self.more.pop_front();
+        std::mem::replace(&mut self.first, next)
+    }
+}
+
+impl WatchCell {
+    pub(crate) fn new(owner: Arc<dyn Unwatch>, watch: u64) -> Self {
+        Self {
+            events: Mutex::default(),
+            waker: AtomicWaker::new(),
+            owner,
+            watch,
+            is_armed: AtomicBool::new(true),
+        }
+    }
+
+    /// Puts an event in; the caller calls [`wake`](Self::wake) afterwards.
+    pub(crate) fn put(&self, event: WatchedEvent) {
+        self.events.lock().push(event);
+    }
+
+    /// Says that no event will follow; the caller calls [`wake`](Self::wake) afterwards.
+    pub(crate) fn end(&self, error: Error) {
+        self.events.lock().end.get_or_insert(Box::new(error));
+    }
+
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
+    }
+
+    fn poll(&self, context: &mut Context<'_>) -> Poll<Result<WatchedEvent>> {
+        if let Some(next) = self.take() {
+            return Poll::Ready(next);
+        }
+        self.waker.register(context.waker());
+        self.take().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    fn take(&self) -> Option<Result<WatchedEvent>> {
+        let mut events = self.events.lock();
+        match events.pop() {
+            Some(event) => Some(Ok(event)),
+            None if events.missed => {
+                events.missed = false;
+                Some(Err(Error::LimitReached {
+                    what: "unread watch events (some were dropped: read again)",
+                    limit: LONGEST_BACKLOG,
+                }))
+            }
+            None => events.end.as_deref().cloned().map(Err),
+        }
+    }
+}
+
+/// How many events a watcher may leave unread before the store drops some and says so.
+const LONGEST_BACKLOG: usize = 16_384;
+
+/// A one-shot watch: a future of the event that it was armed for.
+///
+/// It fails with the session's end, if that comes first. Over a reconnection it stays armed, and
+/// what happened meanwhile fires it. Dropping it takes the watch back.
+#[must_use = "dropping a watcher takes the watch back"]
+pub struct Watcher(Source<BoxFuture<Result<WatchedEvent>>>);
+
+/// A watch that survives firing: a stream of events, until the session ends or it is dropped.
+///
+/// Where events can be lost, over a reconnection, it yields
+/// [`ConnectionLoss`](Error::ConnectionLoss) and goes on: read again what you watch.
+#[must_use = "dropping a watcher takes the watch back"]
+pub struct PersistentWatcher(Source<BoxedEvents>);
+
+type BoxedEvents = Pin<Box<dyn Stream<Item = Result<WatchedEvent>> + Send>>;
+
+enum Source<B> {
+    Cell(Arc<WatchCell>),
+    Boxed(B),
+}
+
+impl<B> Drop for Source<B> {
+    fn drop(&mut self) {
+        if let Self::Cell(cell) = self
+            && cell.is_armed.load(Ordering::Relaxed)
+        {
+            cell.owner.unwatch(cell.watch);
+        }
+    }
+}
+
+impl Watcher {
+    pub(crate) fn of_cell(cell: Arc<WatchCell>) -> Self {
+        Self(Source::Cell(cell))
+    }
+
+    /// A watcher that is any future of an event.
+    pub fn from_future(event: impl Future<Output = Result<WatchedEvent>> + Send + 'static) -> Self {
+        Self(Source::Boxed(Box::pin(event)))
+    }
+}
+
+impl Future for Watcher {
+    type Output = Result<WatchedEvent>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Source::Cell(cell) => {
+                let polled = cell.poll(context);
+                if let Poll::Ready(Ok(_)) = polled {
+                    cell.is_armed.store(false, Ordering::Relaxed);
+                }
+                polled
+            }
+            Source::Boxed(event) => event.as_mut().poll(context),
+        }
+    }
+}
+
+impl PersistentWatcher {
+    pub(crate) fn of_cell(cell: Arc<WatchCell>) -> Self {
+        Self(Source::Cell(cell))
+    }
+
+    /// A watcher that is any stream of events.
+    pub fn from_stream(events: impl Stream<Item = Result<WatchedEvent>> + Send + 'static) -> Self {
+        Self(Source::Boxed(Box::pin(events)))
+    }
+
+    /// The next event; `None` after the error of the session's end.
+    ///
+    /// Cancel safe.
+    pub async fn next(&mut self) -> Option<Result<WatchedEvent>> {
+        std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+    }
+}
+
+impl Stream for PersistentWatcher {
+    type Item = Result<WatchedEvent>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        match &mut self.0 {
+            Source::Cell(cell) => cell.poll(context).map(Some),
+            Source::Boxed(events) => events.as_mut().poll_next(context),
+        }
+    }
+}
+
+impl fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Watcher")
+    }
+}
+
+impl fmt::Debug for PersistentWatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PersistentWatcher")
+    }
+}
