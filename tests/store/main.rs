@@ -1,0 +1,16 @@
+//! The tests of the store and of its ZooKeeper backend, through their public interface.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod common;
+mod differential;
+mod hostile;
+mod model;
+mod naive;
+mod program;
+mod rules;
+mod rules_in_time;
+mod rules_over_a_wire;
+mod sessions;
+mod zookeeper;

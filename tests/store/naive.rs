@@ -1,0 +1,651 @@
+//! The reference model: the rules of a ZooKeeper store, written down as dumbly as possible. It
+//! copies the whole tree for a multi and searches all of it for everything. It shares no code with
+//! the store.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper_store::{
+    Create, CreateMode, Error, EventKind, Op, OpReply, ReadOp, ReadReply, Request, Result,
+    SHARED_MARK, SessionId, Skip, Stat, WatchMode, WatchedEvent, ZnodePath, Zxid,
+};
+
+use crate::program::{Outcome, Place, Seen};
+
+/// ZooKeeper's bucket of expiry.
+pub(crate) const TICK_MS: u64 = 2_000;
+
+#[derive(Clone)]
+struct Node {
+    data: Bytes,
+    mode: CreateMode,
+    owner: SessionId,
+    czxid: i64,
+    mzxid: i64,
+    pzxid: i64,
+    ctime: i64,
+    mtime: i64,
+    version: i32,
+    children_ever: i64,
+    /// How many znodes there ever were before it.
+    age: usize,
+}
+
+struct Session {
+    id: SessionId,
+    timeout_ms: Option<u64>,
+    touched_ms: u64,
+    /// Sessions that expire at one moment end in the order of their slots, which are used again.
+    slot: usize,
+    over: Option<Over>,
+}
+
+#[derive(Clone, Copy)]
+enum Over {
+    Expired,
+    Closed,
+}
+
+/// What a watcher waits for.
+#[derive(Clone, Copy, PartialEq)]
+enum Waits {
+    Data,
+    Child,
+    Persistent,
+    Recursive,
+}
+
+struct Watch {
+    session: usize,
+    path: String,
+    waits: Waits,
+}
+
+/// The tree: its nodes by path, and the last zxid. A failed transaction is forgotten whole.
+#[derive(Clone)]
+struct Tree {
+    nodes: BTreeMap<String, Node>,
+    zxid: i64,
+    now_ms: u64,
+    /// What the virtual clock's date is ahead of its moment.
+    epoch_ms: i64,
+    made: usize,
+    changes: Vec<(EventKind, String)>,
+}
+
+pub(crate) struct Naive {
+    tree: Tree,
+    sessions: Vec<Session>,
+    free_slots: Vec<usize>,
+    seat: Vec<usize>,
+    watches: BTreeMap<usize, Watch>,
+    armed: usize,
+    fired: BTreeMap<usize, Vec<Result<WatchedEvent>>>,
+}
+
+impl Naive {
+    /// `start_ms` is the virtual clock's moment, `date_ms` its date then.
+    pub(crate) fn new(timeouts: &[Option<Duration>], start_ms: u64, date_ms: i64) -> Self {
+        let mut nodes = BTreeMap::new();
+        nodes.insert(
+            "/".to_owned(),
+            Node::new(Bytes::new(), CreateMode::Persistent, SessionId(0), 0, 0),
+        );
+        let epoch_ms = date_ms - start_ms as i64;
+        let tree = Tree {
+            nodes,
+            zxid: 0,
+            now_ms: start_ms,
+            epoch_ms,
+            made: 0,
+            changes: Vec::new(),
+        };
+        let mut naive = Self {
+            tree,
+            sessions: Vec::new(),
+            free_slots: Vec::new(),
+            seat: Vec::new(),
+            watches: BTreeMap::new(),
+            armed: 0,
+            fired: BTreeMap::new(),
+        };
+        for timeout in timeouts {
+            naive.open(*timeout);
+            naive.seat.push(naive.sessions.len() - 1);
+        }
+        naive
+    }
+
+    pub(crate) fn ids(&self) -> Vec<SessionId> {
+        self.sessions.iter().map(|session| session.id).collect()
+    }
+
+    pub(crate) fn living(&self, seat: usize) -> bool {
+        self.sessions[self.seat[seat]].over.is_none()
+    }
+
+    fn open(&mut self, timeout: Option<Duration>) {
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
+            let living = self
+                .sessions
+                .iter()
+                .filter(|session| session.over.is_none());
+            living.count()
+        });
+        self.sessions.push(Session {
+            slot,
+            id: SessionId(1_000 + self.sessions.len() as i64),
+            timeout_ms: timeout.map(|timeout| timeout.as_millis() as u64),
+            touched_ms: self.tree.now_ms,
+            over: None,
+        });
+    }
+
+    fn seen(&mut self, outcome: Outcome) -> Seen {
+        Seen {
+            outcome,
+            fired: std::mem::take(&mut self.fired),
+        }
+    }
+
+    pub(crate) fn ask(&mut self, seat: usize, request: Request) -> Seen {
+        let index = self.seat[seat];
+        let session = &mut self.sessions[index];
+        let id = session.id;
+        let outcome = match session.over {
+            Some(Over::Expired) => Outcome::Failed(Error::SessionExpired { session: id }),
+            Some(Over::Closed) => Outcome::Failed(Error::SessionClosed { session: id }),
+            None => {
+                session.touched_ms = self.tree.now_ms;
+                self.answer(index, request).unwrap_or_else(Outcome::Failed)
+            }
+        };
+        self.seen(outcome)
+    }
+
+    pub(crate) fn reopen(&mut self, seat: usize, timeout: Option<Duration>) -> Seen {
+        self.open(timeout);
+        let index = std::mem::replace(&mut self.seat[seat], self.sessions.len() - 1);
+        let id = self.sessions[index].id;
+        self.watches.retain(|_, watch| watch.session != index);
+        let outcome = match self.sessions[index].over {
+            Some(Over::Expired) => Outcome::Failed(Error::SessionExpired { session: id }),
+            Some(Over::Closed) => Outcome::Failed(Error::SessionClosed { session: id }),
+            None => {
+                self.end(index, Over::Closed);
+                Outcome::Done
+            }
+        };
+        self.seen(outcome)
+    }
+
+    pub(crate) fn drop_watcher(&mut self, nth: usize) -> Seen {
+        let number = self.watches.keys().nth(nth).copied();
+        if let Some(number) = number {
+            self.watches.remove(&number);
+        }
+        self.seen(Outcome::Nothing)
+    }
+
+    /// Lets time pass, a bucket of expiry at a time.
+    pub(crate) fn advance(&mut self, by: Duration) -> Seen {
+        let target = self.tree.now_ms + by.as_millis() as u64;
+        while let Some((at, index)) = self.next_expiry().filter(|(at, _)| *at <= target) {
+            self.tree.now_ms = at;
+            self.end(index, Over::Expired);
+        }
+        self.tree.now_ms = target;
+        self.seen(Outcome::Nothing)
+    }
+
+    fn next_expiry(&self) -> Option<(u64, usize)> {
+        let living = self
+            .sessions
+            .iter()
+            .enumerate()
+            .filter(|(_, session)| session.over.is_none());
+        living
+            .filter_map(|(index, session)| {
+                let deadline = session.touched_ms + session.timeout_ms?;
+                Some(((deadline / TICK_MS + 1) * TICK_MS, session.slot, index))
+            })
+            .min()
+            .map(|(at, _, index)| (at, index))
+    }
+
+    /// Ends a session: first its watchers hear of it, then all its ephemeral nodes go at once.
+    fn end(&mut self, index: usize, over: Over) {
+        let id = self.sessions[index].id;
+        self.sessions[index].over = Some(over);
+        self.free_slots.push(self.sessions[index].slot);
+        let error = match over {
+            Over::Expired => Error::SessionExpired { session: id },
+            Over::Closed => Error::SessionClosed { session: id },
+        };
+        let mine = self
+            .watches
+            .extract_if(.., |_, watch| watch.session == index);
+        for (number, _) in mine {
+            self.fired
+                .entry(number)
+                .or_default()
+                .push(Err(error.clone()));
+        }
+        self.tree.begin();
+        let mut ephemerals = self.tree.nodes.clone();
+        ephemerals.retain(|_, node| node.owner == id);
+        for path in ephemerals.keys() {
+            self.tree
+                .delete(path, None)
+                .expect("an ephemeral node has no children");
+        }
+        self.fire();
+    }
+
+    /// Tells the watchers about all changes of one transaction.
+    fn fire(&mut self) {
+        for (kind, path) in std::mem::take(&mut self.tree.changes) {
+            let event = WatchedEvent {
+                kind,
+                path: path.parse().unwrap(),
+                zxid: Some(Zxid(self.tree.zxid)),
+            };
+            let fired = &mut self.fired;
+            self.watches.retain(|number, watch| {
+                let told = watch.is_told(kind, &path);
+                if told {
+                    fired.entry(*number).or_default().push(Ok(event.clone()));
+                }
+                !told || matches!(watch.waits, Waits::Persistent | Waits::Recursive)
+            });
+        }
+    }
+
+    fn arm(&mut self, session: usize, path: &ZnodePath, waits: Waits) {
+        let path = path.to_string();
+        self.watches.insert(
+            self.armed,
+            Watch {
+                session,
+                path,
+                waits,
+            },
+        );
+        self.armed += 1;
+    }
+
+    fn answer(&mut self, index: usize, request: Request) -> Result<Outcome> {
+        let id = self.sessions[index].id;
+        match request {
+            Request::Create(create) => {
+                let (path, stat) = self.write(|tree| tree.create(id, &create))?;
+                Ok(Outcome::Created(path, stat))
+            }
+            Request::Delete { path, version } => {
+                self.write(|tree| tree.delete(path.as_str(), version))?;
+                Ok(Outcome::Done)
+            }
+            Request::SetData {
+                path,
+                data,
+                version,
+            } => {
+                let stat = self.write(|tree| tree.set(&path, data, version))?;
+                Ok(Outcome::Set(stat))
+            }
+            Request::Multi(ops) => {
+                let replies = self.write(|tree| {
+                    let replies = ops.iter().enumerate().map(|(index, op)| {
+                        let wrap = |source| Error::MultiFailed {
+                            index,
+                            source: Box::new(source),
+                        };
+                        tree.op(id, op).map_err(wrap)
+                    });
+                    replies.collect()
+                })?;
+                Ok(Outcome::Multi(replies))
+            }
+            Request::Enqueue(enqueue) => {
+                let create = Create {
+                    path: enqueue.parent.join(&enqueue.name)?,
+                    data: enqueue.data,
+                    mode: CreateMode::EphemeralSequential,
+                    acl: enqueue.acl,
+                };
+                let (path, stat) = self.write(|tree| tree.create(id, &create))?;
+                let place = self.place(index, &path, enqueue.skip, enqueue.count);
+                Ok(Outcome::Enqueued(path, stat.czxid, place))
+            }
+            Request::LookAhead(look) => {
+                let place = match self.tree.node(look.entry.as_str()) {
+                    Ok(node) if node.owner == id => {
+                        self.place(index, &look.entry, look.skip, look.count)
+                    }
+                    _ => Place::Gone,
+                };
+                Ok(Outcome::Ahead(place))
+            }
+            Request::Exists { path, watch } => {
+                if watch {
+                    self.arm(index, &path, Waits::Data);
+                }
+                Ok(Outcome::Exists(self.tree.stat(path.as_str()).ok()))
+            }
+            Request::GetData { path, watch } => {
+                let stat = self.tree.stat(path.as_str())?;
+                if watch {
+                    self.arm(index, &path, Waits::Data);
+                }
+                Ok(Outcome::Data(
+                    self.tree.nodes[path.as_str()].data.clone(),
+                    stat,
+                ))
+            }
+            Request::GetChildren { path, watch } => {
+                let stat = self.tree.stat(path.as_str())?;
+                if watch {
+                    self.arm(index, &path, Waits::Child);
+                }
+                Ok(Outcome::Children(self.tree.children(path.as_str()), stat))
+            }
+            Request::AddWatch { path, mode } => {
+                let waits = match mode {
+                    WatchMode::Persistent => Waits::Persistent,
+                    WatchMode::PersistentRecursive => Waits::Recursive,
+                };
+                self.arm(index, &path, waits);
+                Ok(Outcome::Watching)
+            }
+            Request::MultiRead(ops) => Ok(Outcome::MultiRead(
+                ops.iter().map(|op| self.tree.read(op)).collect(),
+            )),
+            Request::Sync { .. } => Ok(Outcome::Done),
+            Request::GetEphemerals { prefix } => {
+                let mut mine = self.tree.nodes.clone();
+                mine.retain(|path, node| node.owner == id && path.starts_with(prefix.as_str()));
+                Ok(Outcome::Paths(
+                    mine.keys().map(|path| path.parse().unwrap()).collect(),
+                ))
+            }
+            Request::GetAllChildrenNumber { path } => {
+                self.tree.stat(path.as_str())?;
+                let mut below = self.tree.nodes.clone();
+                below.retain(|other, _| other != path.as_str() && is_below(other, path.as_str()));
+                Ok(Outcome::Count(below.len()))
+            }
+            Request::GetQueue { parent, limit } => {
+                self.tree.stat(parent.as_str())?;
+                let mut names = self.queue(&parent);
+                names.truncate(if limit == 0 { usize::MAX } else { limit });
+                Ok(Outcome::Queue(names))
+            }
+            request => panic!("no program asks {request:?}"),
+        }
+    }
+
+    /// One transaction: all of it, or nothing.
+    fn write<T>(&mut self, change: impl FnOnce(&mut Tree) -> Result<T>) -> Result<T> {
+        let before = self.tree.clone();
+        self.tree.begin();
+        let result = change(&mut self.tree);
+        match result {
+            Ok(_) => self.fire(),
+            Err(_) => self.tree = before,
+        }
+        result
+    }
+
+    /// The contenders among the children, in order of their numbers, then of their making.
+    fn queue(&self, parent: &ZnodePath) -> Vec<String> {
+        let mut names = self.tree.children(parent.as_str());
+        names.retain(|name| number(name).is_some());
+        let age = |name: &String| self.tree.nodes[parent.join(name).unwrap().as_str()].age;
+        names.sort_by_key(|name| (number(name), age(name)));
+        names
+    }
+
+    fn place(&mut self, index: usize, entry: &ZnodePath, skip: Skip, count: bool) -> Place {
+        let parent = entry.parent().unwrap();
+        let queue = self.queue(&parent);
+        let Some(mine) = queue.iter().position(|name| name == entry.name()) else {
+            return Place::Gone;
+        };
+        let blocks = |name: &&String| skip == Skip::None || !name.contains(SHARED_MARK);
+        match queue[..mine].iter().rev().find(blocks) {
+            None => Place::Clear,
+            Some(name) => {
+                let by = parent.join(name).unwrap();
+                self.arm(index, &by, Waits::Data);
+                Place::Blocked(by, count.then_some(mine))
+            }
+        }
+    }
+}
+
+/// The ten digits or more at the end of a name.
+fn number(name: &str) -> Option<i64> {
+    let digits: String = name
+        .chars()
+        .rev()
+        .take_while(char::is_ascii_digit)
+        .collect();
+    let digits: String = digits.chars().rev().collect();
+    if digits.len() < 10 {
+        None
+    } else {
+        digits.parse().ok()
+    }
+}
+
+fn is_below(path: &str, top: &str) -> bool {
+    path == top || path.starts_with(&format!("{top}/"))
+}
+
+fn parent(path: &str) -> String {
+    let (parent, _) = path.rsplit_once('/').unwrap();
+    if parent.is_empty() {
+        "/".to_owned()
+    } else {
+        parent.to_owned()
+    }
+}
+
+impl Watch {
+    fn is_told(&self, kind: EventKind, path: &str) -> bool {
+        let here = self.path == path;
+        match self.waits {
+            Waits::Data => here && kind != EventKind::NodeChildrenChanged,
+            Waits::Child => {
+                here && matches!(
+                    kind,
+                    EventKind::NodeChildrenChanged | EventKind::NodeDeleted
+                )
+            }
+            Waits::Persistent => here,
+            Waits::Recursive => {
+                kind != EventKind::NodeChildrenChanged && is_below(path, &self.path)
+            }
+        }
+    }
+}
+
+impl Node {
+    fn new(data: Bytes, mode: CreateMode, owner: SessionId, zxid: i64, date_ms: i64) -> Self {
+        Self {
+            data,
+            mode,
+            owner,
+            czxid: zxid,
+            mzxid: zxid,
+            pzxid: zxid,
+            ctime: date_ms,
+            mtime: date_ms,
+            version: 0,
+            children_ever: 0,
+            age: 0,
+        }
+    }
+}
+
+impl Tree {
+    fn begin(&mut self) {
+        self.zxid += 1;
+        self.changes.clear();
+    }
+
+    fn date_ms(&self) -> i64 {
+        self.now_ms as i64 + self.epoch_ms
+    }
+
+    fn node(&self, path: &str) -> Result<&Node> {
+        self.nodes.get(path).ok_or_else(|| Error::NoNode {
+            path: path.to_owned(),
+        })
+    }
+
+    fn children(&self, path: &str) -> Vec<String> {
+        let others = self.nodes.keys().filter(|other| *other != "/");
+        let mine = others.filter(|other| parent(other) == path);
+        mine.map(|child| child.rsplit_once('/').unwrap().1.to_owned())
+            .collect()
+    }
+
+    fn stat(&self, path: &str) -> Result<Stat> {
+        let node = self.node(path)?;
+        let children = self.children(path).len() as i32;
+        Ok(Stat {
+            czxid: Zxid(node.czxid),
+            mzxid: Zxid(node.mzxid),
+            pzxid: Zxid(node.pzxid),
+            ctime: node.ctime,
+            mtime: node.mtime,
+            version: node.version,
+            cversion: 2 * node.children_ever as i32 - children,
+            aversion: 0,
+            ephemeral_owner: node.owner,
+            data_length: node.data.len() as i32,
+            num_children: children,
+        })
+    }
+
+    fn create(&mut self, session: SessionId, create: &Create) -> Result<(ZnodePath, Stat)> {
+        let parent_path = parent(create.path.as_str());
+        let Ok(above) = self.node(&parent_path).cloned() else {
+            return Err(Error::NoNode { path: parent_path });
+        };
+        let asked = create.path.to_string();
+        let path = match create.mode.is_sequential() {
+            true => format!("{}{:010}", create.path, above.children_ever),
+            false => create.path.to_string(),
+        };
+        if self.nodes.contains_key(&path) {
+            return Err(Error::NodeExists { path: asked });
+        }
+        if above.mode.is_ephemeral() {
+            return Err(Error::NoChildrenForEphemerals { path: asked });
+        }
+        let owner = if create.mode.is_ephemeral() {
+            session
+        } else {
+            SessionId(0)
+        };
+        let mut node = Node::new(
+            create.data.clone(),
+            create.mode,
+            owner,
+            self.zxid,
+            self.date_ms(),
+        );
+        self.made += 1;
+        node.age = self.made;
+        self.nodes.insert(path.clone(), node);
+        let above = self.nodes.get_mut(&parent_path).unwrap();
+        above.children_ever += 1;
+        above.pzxid = self.zxid;
+        self.changes.push((EventKind::NodeCreated, path.clone()));
+        self.changes
+            .push((EventKind::NodeChildrenChanged, parent_path));
+        let stat = self.stat(&path)?;
+        Ok((path.parse()?, stat))
+    }
+
+    fn check(&self, path: &str, version: Option<i32>) -> Result<()> {
+        let node = self.node(path)?;
+        match version {
+            None | Some(-1) => Ok(()),
+            Some(expected) if expected == node.version => Ok(()),
+            Some(expected) => Err(Error::BadVersion {
+                path: path.to_owned(),
+                expected,
+            }),
+        }
+    }
+
+    fn delete(&mut self, path: &str, version: Option<i32>) -> Result<()> {
+        self.check(path, version)?;
+        if !self.children(path).is_empty() {
+            return Err(Error::NotEmpty {
+                path: path.to_owned(),
+            });
+        }
+        self.nodes.remove(path);
+        let parent_path = parent(path);
+        self.nodes.get_mut(&parent_path).unwrap().pzxid = self.zxid;
+        self.changes.push((EventKind::NodeDeleted, path.to_owned()));
+        self.changes
+            .push((EventKind::NodeChildrenChanged, parent_path));
+        Ok(())
+    }
+
+    fn set(&mut self, path: &ZnodePath, data: Bytes, version: Option<i32>) -> Result<Stat> {
+        self.check(path.as_str(), version)?;
+        let (zxid, date_ms) = (self.zxid, self.date_ms());
+        let node = self.nodes.get_mut(path.as_str()).unwrap();
+        node.data = data;
+        node.version += 1;
+        (node.mzxid, node.mtime) = (zxid, date_ms);
+        self.changes
+            .push((EventKind::NodeDataChanged, path.to_string()));
+        self.stat(path.as_str())
+    }
+
+    fn op(&mut self, session: SessionId, op: &Op) -> Result<OpReply> {
+        Ok(match op {
+            Op::Create(create) => {
+                let (path, stat) = self.create(session, create)?;
+                OpReply::Created {
+                    path,
+                    stat: Some(stat),
+                }
+            }
+            Op::Delete { path, version } => {
+                self.delete(path.as_str(), *version)?;
+                OpReply::Deleted
+            }
+            Op::SetData {
+                path,
+                data,
+                version,
+            } => OpReply::Set(self.set(path, data.clone(), *version)?),
+            Op::Check { path, version } => {
+                self.check(path.as_str(), *version)?;
+                OpReply::Checked
+            }
+        })
+    }
+
+    fn read(&self, op: &ReadOp) -> ReadReply {
+        let read = match op {
+            ReadOp::GetData(path) => self.stat(path.as_str()).map(|stat| ReadReply::Data {
+                data: self.nodes[path.as_str()].data.clone(),
+                stat,
+            }),
+            ReadOp::GetChildren(path) => self
+                .node(path.as_str())
+                .map(|_| ReadReply::Children(self.children(path.as_str()))),
+        };
+        read.unwrap_or_else(ReadReply::Failed)
+    }
+}

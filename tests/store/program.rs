@@ -1,0 +1,585 @@
+//! Random programs of requests, and what is seen when one runs: the common part of the
+//! differential test (memory against ZooKeeper) and of the model test (memory against a naive model).
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use lockkeeper_store::{
+    Acl, Ahead, Backend, Create, CreateMode, Enqueue, Error, LookAhead, Op, OpReply,
+    PersistentWatcher, ReadOp, ReadReply, Reply, Request, Result, SHARED_MARK, SessionId, Skip,
+    Stat, WatchMode, WatchedEvent, Watcher, ZnodePath, Zxid,
+};
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
+
+use crate::support::{report, rounds, scaled};
+
+/// One step of a program.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Step {
+    /// A session asks something.
+    Ask { session: usize, request: Request },
+    /// A session is closed, and another opened in its place.
+    Reopen { session: usize },
+    /// The oldest living watcher but this many is dropped.
+    DropWatcher { nth: usize },
+    /// Virtual time passes.
+    Advance { by: Duration },
+}
+
+/// What one step let its sessions see.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Seen {
+    pub(crate) outcome: Outcome,
+    /// By the number of the watcher, counted in the order of arming.
+    pub(crate) fired: BTreeMap<usize, Vec<Result<WatchedEvent>>>,
+}
+
+/// An answer, without its watcher.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Outcome {
+    Nothing,
+    Done,
+    Created(ZnodePath, Stat),
+    Exists(Option<Stat>),
+    Data(Bytes, Stat),
+    Set(Stat),
+    Children(Vec<String>, Stat),
+    Multi(Vec<OpReply>),
+    MultiRead(Vec<ReadReply>),
+    Paths(Vec<ZnodePath>),
+    Count(usize),
+    Watching,
+    Enqueued(ZnodePath, Zxid, Place),
+    Ahead(Place),
+    Queue(Vec<String>),
+    Failed(Error),
+}
+
+/// An [`Ahead`] without its watcher.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Place {
+    Clear,
+    Blocked(ZnodePath, Option<usize>),
+    Gone,
+}
+
+/// A watcher of either kind.
+pub(crate) enum Armed {
+    Once(Watcher),
+    Stream(PersistentWatcher),
+}
+
+impl Armed {
+    /// All that it has to say now.
+    pub(crate) fn drain(&mut self) -> Vec<Result<WatchedEvent>> {
+        let mut events = Vec::new();
+        while let Some(event) = self.next() {
+            let last = event.is_err() || matches!(self, Self::Once(_));
+            events.push(event);
+            if last {
+                break;
+            }
+        }
+        events
+    }
+
+    fn next(&mut self) -> Option<Result<WatchedEvent>> {
+        match self {
+            Self::Once(watcher) => now(Pin::new(watcher)),
+            Self::Stream(watcher) => now(std::pin::pin!(watcher.next())).flatten(),
+        }
+    }
+}
+
+/// What a future has now, whatever its executor thinks of its share of time.
+pub(crate) fn now<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+    let future = std::pin::pin!(tokio::task::unconstrained(future));
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+impl Outcome {
+    /// Parts an answer from its watcher.
+    pub(crate) fn of(reply: Result<Reply>) -> (Self, Option<Armed>) {
+        let reply = match reply {
+            Ok(reply) => reply,
+            Err(error) => return (Self::Failed(error), None),
+        };
+        match reply {
+            Reply::Done => (Self::Done, None),
+            Reply::Created { path, stat } => (Self::Created(path, stat), None),
+            Reply::Exists { stat, watcher } => (Self::Exists(stat), watcher.map(Armed::Once)),
+            Reply::Data {
+                data,
+                stat,
+                watcher,
+            } => (Self::Data(data, stat), watcher.map(Armed::Once)),
+            Reply::Stat(stat) => (Self::Set(stat), None),
+            Reply::Children {
+                names,
+                stat,
+                watcher,
+            } => (
+                Self::Children(sorted(names), stat),
+                watcher.map(Armed::Once),
+            ),
+            Reply::Multi(replies) => (Self::Multi(replies), None),
+            Reply::MultiRead(replies) => {
+                let replies = replies.into_iter().map(|reply| match reply {
+                    ReadReply::Children(names) => ReadReply::Children(sorted(names)),
+                    reply => reply,
+                });
+                (Self::MultiRead(replies.collect()), None)
+            }
+            Reply::Paths(paths) => (Self::Paths(sorted(paths)), None),
+            Reply::Count(count) => (Self::Count(count), None),
+            Reply::Watching(watcher) => (Self::Watching, Some(Armed::Stream(watcher))),
+            Reply::Enqueued { path, czxid, ahead } => {
+                let (place, watcher) = Place::of(ahead);
+                (Self::Enqueued(path, czxid, place), watcher)
+            }
+            Reply::Ahead(ahead) => {
+                let (place, watcher) = Place::of(ahead);
+                (Self::Ahead(place), watcher)
+            }
+            Reply::Queue {
+                names,
+                sorted: true,
+            } => (Self::Queue(names), None),
+            reply => panic!("no program asks for {reply:?}"),
+        }
+    }
+
+    fn stats(&mut self) -> Vec<&mut Stat> {
+        match self {
+            Self::Created(_, stat)
+            | Self::Exists(Some(stat))
+            | Self::Data(_, stat)
+            | Self::Set(stat)
+            | Self::Children(_, stat) => vec![stat],
+            Self::Multi(replies) => replies
+                .iter_mut()
+                .filter_map(|reply| match reply {
+                    OpReply::Set(stat) => Some(stat),
+                    OpReply::Created { stat, .. } => stat.as_mut(),
+                    _ => None,
+                })
+                .collect(),
+            Self::MultiRead(replies) => replies
+                .iter_mut()
+                .filter_map(|reply| match reply {
+                    ReadReply::Data { stat, .. } => Some(stat),
+                    _ => None,
+                })
+                .collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Place {
+    fn of(ahead: Ahead) -> (Self, Option<Armed>) {
+        match ahead {
+            Ahead::Clear => (Self::Clear, None),
+            Ahead::Gone => (Self::Gone, None),
+            Ahead::Blocked { by, watcher, count } => {
+                (Self::Blocked(by, count), Some(Armed::Once(watcher)))
+            }
+            ahead => panic!("the embedded store does not answer {ahead:?}"),
+        }
+    }
+}
+
+fn sorted<T: Ord>(mut list: Vec<T>) -> Vec<T> {
+    list.sort();
+    list
+}
+
+/// Makes two runs comparable: zxids become their ranks among all that the run showed, sessions
+/// their order of opening.
+pub(crate) fn normalise(trace: &mut [Seen], sessions: &[SessionId]) {
+    let mut zxids = BTreeSet::from([Zxid(0)]);
+    for seen in &mut *trace {
+        for stat in seen.outcome.stats() {
+            zxids.extend([stat.czxid, stat.mzxid, stat.pzxid]);
+        }
+        if let Outcome::Enqueued(_, czxid, _) = &seen.outcome {
+            zxids.insert(*czxid);
+        }
+        for event in seen.fired.values().flatten().flatten() {
+            zxids.extend(event.zxid);
+        }
+    }
+    let ranks: BTreeMap<Zxid, i64> = zxids.into_iter().zip(0..).collect();
+    let rank = |zxid: &mut Zxid| *zxid = Zxid(ranks[zxid]);
+    for seen in trace {
+        for stat in seen.outcome.stats() {
+            rank(&mut stat.czxid);
+            rank(&mut stat.mzxid);
+            rank(&mut stat.pzxid);
+            stat.ephemeral_owner = ordinal(stat.ephemeral_owner, sessions);
+        }
+        if let Outcome::Enqueued(_, czxid, _) = &mut seen.outcome {
+            rank(czxid);
+        }
+        for event in seen.fired.values_mut().flatten() {
+            match event {
+                Ok(WatchedEvent {
+                    zxid: Some(zxid), ..
+                }) => rank(zxid),
+                Ok(_) => {}
+                Err(error) => name_session(error, sessions),
+            }
+        }
+        if let Outcome::Failed(error) = &mut seen.outcome {
+            name_session(error, sessions);
+        }
+    }
+}
+
+/// Takes out what the two stores are meant to differ in: times, the zxid of events (3.8 does not
+/// say it) and the Stat of a create within a multi (3.8 does not say it).
+pub(crate) fn forget_known_differences(trace: &mut [Seen]) {
+    for seen in trace {
+        for event in seen.fired.values_mut().flatten().flatten() {
+            event.zxid = None;
+        }
+        if let Outcome::Multi(replies) = &mut seen.outcome {
+            for reply in replies {
+                if let OpReply::Created { stat, .. } = reply {
+                    *stat = None;
+                }
+            }
+        }
+        for stat in seen.outcome.stats() {
+            (stat.ctime, stat.mtime) = (0, 0);
+        }
+    }
+}
+
+fn ordinal(id: SessionId, sessions: &[SessionId]) -> SessionId {
+    let position = sessions.iter().position(|session| *session == id);
+    SessionId(position.map_or(0, |position| position as i64 + 1))
+}
+
+fn name_session(error: &mut Error, sessions: &[SessionId]) {
+    if let Error::SessionExpired { session } | Error::SessionClosed { session } = error {
+        *session = ordinal(*session, sessions);
+    }
+}
+
+/// Events of a session's end come in no stated order (ZooKeeper: that of a hash set).
+pub(crate) fn sort_events(seen: &mut Seen) {
+    for events in seen.fired.values_mut() {
+        events.sort_by_key(|event| {
+            event
+                .as_ref()
+                .ok()
+                .map(|event| (event.path.clone(), event.kind))
+        });
+    }
+}
+
+/// The sessions of one run, and what they watch.
+pub(crate) struct Sessions {
+    open: Vec<Arc<dyn Backend>>,
+    /// All that were ever opened.
+    pub(crate) ids: Vec<SessionId>,
+    watchers: BTreeMap<usize, (usize, Armed)>,
+    armed: usize,
+}
+
+impl Sessions {
+    pub(crate) fn new(open: Vec<Arc<dyn Backend>>) -> Self {
+        let ids = open.iter().map(|session| session.status().id()).collect();
+        Self {
+            open,
+            ids,
+            watchers: BTreeMap::new(),
+            armed: 0,
+        }
+    }
+
+    /// Asks, and keeps the watcher that comes with the answer.
+    pub(crate) async fn ask(&mut self, session: usize, request: Request) -> Outcome {
+        let (outcome, watcher) = Outcome::of(self.open[session].submit(request).await);
+        if let Some(watcher) = watcher {
+            self.watchers.insert(self.armed, (session, watcher));
+            self.armed += 1;
+        }
+        outcome
+    }
+
+    /// Closes a session, forgets its watchers, and lets another take its place.
+    pub(crate) async fn replace(&mut self, session: usize, new: Arc<dyn Backend>) -> Outcome {
+        let outcome = Outcome::of(self.open[session].submit(Request::Close).await).0;
+        self.watchers.retain(|_, (owner, _)| *owner != session);
+        self.ids.push(new.status().id());
+        self.open[session] = new;
+        outcome
+    }
+
+    pub(crate) fn drop_watcher(&mut self, nth: usize) -> Outcome {
+        let number = self.watchers.keys().nth(nth).copied();
+        if let Some(number) = number {
+            self.watchers.remove(&number);
+        }
+        Outcome::Nothing
+    }
+
+    /// After a read on every session, whatever fired before is at its watcher.
+    pub(crate) async fn barrier(&self) {
+        for session in &self.open {
+            let path = ZnodePath::root();
+            drop(session.submit(Request::Exists { path, watch: false }).await);
+        }
+    }
+
+    pub(crate) fn drain(&mut self) -> BTreeMap<usize, Vec<Result<WatchedEvent>>> {
+        let mut fired = BTreeMap::new();
+        self.watchers.retain(|number, (_, watcher)| {
+            let events = watcher.drain();
+            let over = events.iter().any(Result::is_err)
+                || !events.is_empty() && matches!(watcher, Armed::Once(_));
+            if !events.is_empty() {
+                fired.insert(*number, events);
+            }
+            !over
+        });
+        fired
+    }
+
+    pub(crate) async fn close(self) {
+        for session in self.open {
+            drop(session.submit(Request::Close).await);
+        }
+    }
+
+    pub(crate) fn living(&self, session: usize) -> bool {
+        self.open[session].status().is_alive()
+    }
+}
+
+/// A TTL that no test lives to see the end of.
+pub(crate) const LONG_TTL: Duration = Duration::from_secs(100_000);
+
+const PATHS: [&str; 13] = [
+    "/t",
+    "/t/a",
+    "/t/a",
+    "/t/ab",
+    "/t/b",
+    "/t/a/a",
+    "/t/a/b",
+    "/t/a/b/a",
+    "/t/b/a",
+    "/t/a/s-0000000000",
+    "/t/a/s-0000000001",
+    "/t/b/s-0000000000",
+    "/t/b/s-0000000002",
+];
+
+fn path() -> impl Strategy<Value = ZnodePath> + Clone {
+    select(&PATHS[..]).prop_map(|path| path.parse().unwrap())
+}
+
+fn data() -> impl Strategy<Value = Bytes> {
+    select(&["", "x", "some data"][..]).prop_map(Bytes::from)
+}
+
+fn version() -> impl Strategy<Value = Option<i32>> {
+    prop_oneof![3 => Just(None), 3 => (0..3i32).prop_map(Some), 1 => Just(Some(-1))]
+}
+
+fn create() -> impl Strategy<Value = Create> {
+    let plain = (
+        path(),
+        select(vec![
+            CreateMode::Persistent,
+            CreateMode::Persistent,
+            CreateMode::Ephemeral,
+            CreateMode::Container,
+            CreateMode::PersistentTtl(LONG_TTL),
+        ]),
+    );
+    let numbered = (
+        select(&["/t/s-", "/t/a/s-", "/t/a/s-", "/t/b/s-", "/t/b", "/t/ab/s-"][..])
+            .prop_map(|path| path.parse().unwrap()),
+        select(vec![
+            CreateMode::PersistentSequential,
+            CreateMode::EphemeralSequential,
+            CreateMode::PersistentSequentialTtl(LONG_TTL),
+        ]),
+    );
+    (prop_oneof![2 => plain, 1 => numbered], data()).prop_map(|((path, mode), data)| Create {
+        path,
+        data,
+        mode,
+        acl: Acl::open(),
+    })
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        4 => create().prop_map(Op::Create),
+        2 => (path(), version()).prop_map(|(path, version)| Op::Delete { path, version }),
+        2 => (path(), data(), version())
+            .prop_map(|(path, data, version)| Op::SetData { path, data, version }),
+        1 => (path(), version()).prop_map(|(path, version)| Op::Check { path, version }),
+    ]
+}
+
+fn read_op() -> impl Strategy<Value = ReadOp> {
+    (path(), any::<bool>()).prop_map(|(path, list)| match list {
+        true => ReadOp::GetChildren(path),
+        false => ReadOp::GetData(path),
+    })
+}
+
+/// Requests that every store answers alike.
+fn request() -> impl Strategy<Value = Request> {
+    let watch = any::<bool>();
+    prop_oneof![
+        8 => create().prop_map(Request::Create),
+        4 => (path(), version()).prop_map(|(path, version)| Request::Delete { path, version }),
+        3 => (path(), data(), version())
+            .prop_map(|(path, data, version)| Request::SetData { path, data, version }),
+        3 => (path(), watch).prop_map(|(path, watch)| Request::Exists { path, watch }),
+        3 => (path(), watch).prop_map(|(path, watch)| Request::GetData { path, watch }),
+        3 => (path(), watch).prop_map(|(path, watch)| Request::GetChildren { path, watch }),
+        3 => prop::collection::vec(op(), 1..5).prop_map(Request::Multi),
+        1 => prop::collection::vec(read_op(), 1..4).prop_map(Request::MultiRead),
+        1 => path().prop_map(|path| Request::Sync { path }),
+        1 => path().prop_map(|prefix| Request::GetEphemerals { prefix }),
+        1 => path().prop_map(|path| Request::GetAllChildrenNumber { path }),
+        2 => (path(), select(&[WatchMode::Persistent, WatchMode::PersistentRecursive][..]))
+            .prop_map(|(path, mode)| Request::AddWatch { path, mode }),
+    ]
+}
+
+/// Requests that only a store with an index of its queues answers by itself.
+fn queue_request() -> impl Strategy<Value = Request> {
+    let parent = select(&["/t/a", "/t/b"][..]).prop_map(|path| path.parse::<ZnodePath>().unwrap());
+    let skip = select(&[Skip::None, Skip::Shared][..]);
+    let name = select(vec![
+        "w-".to_owned(),
+        format!("r{SHARED_MARK}"),
+        "s-".to_owned(),
+    ]);
+    prop_oneof![
+        4 => (parent.clone(), name, data(), skip.clone(), any::<bool>()).prop_map(
+            |(parent, name, data, skip, count)| {
+                Request::Enqueue(Enqueue { parent, name, data, acl: Acl::open(), skip, count })
+            },
+        ),
+        2 => (parent.clone(), select(vec!["w-", "r__READ__", "s-"]), 0..6u8, skip, any::<bool>())
+            .prop_map(|(parent, name, number, skip, count)| {
+                let entry = parent.join(&format!("{name}{number:010}")).unwrap();
+                Request::LookAhead(LookAhead { entry, skip, count })
+            }),
+        1 => (parent, 0..4usize).prop_map(|(parent, limit)| Request::GetQueue { parent, limit }),
+    ]
+}
+
+/// Programs that run on every store.
+pub(crate) fn programs(sessions: usize, steps: usize) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        24 => (0..sessions, request()).prop_map(|(session, request)| Step::Ask { session, request }),
+        1 => (0..sessions).prop_map(|session| Step::Reopen { session }),
+        1 => (0..8usize).prop_map(|nth| Step::DropWatcher { nth }),
+    ];
+    prop::collection::vec(step, 1..=steps)
+}
+
+/// Programs with queues, and in virtual time.
+pub(crate) fn timed_programs(sessions: usize, steps: usize) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        18 => (0..sessions, request()).prop_map(|(session, request)| Step::Ask { session, request }),
+        8 => (0..sessions, queue_request())
+            .prop_map(|(session, request)| Step::Ask { session, request }),
+        2 => (0..sessions).prop_map(|session| Step::Reopen { session }),
+        1 => (0..8usize).prop_map(|nth| Step::DropWatcher { nth }),
+        3 => (1..7_000u64).prop_map(|ms| Step::Advance { by: Duration::from_millis(ms) }),
+    ];
+    prop::collection::vec(step, 1..=steps)
+}
+
+/// What every program finds.
+pub(crate) fn prelude() -> impl Iterator<Item = Request> {
+    ["/t", "/t/a", "/t/b"].into_iter().map(|path| {
+        Request::Create(Create {
+            path: path.parse().unwrap(),
+            data: Bytes::new(),
+            mode: CreateMode::Persistent,
+            acl: Acl::open(),
+        })
+    })
+}
+
+/// Reads all of a znode, to look at what a program has left.
+pub(crate) fn look_at(path: &ZnodePath) -> [Request; 2] {
+    let (path, watch) = (path.clone(), false);
+    let data = Request::GetData {
+        path: path.clone(),
+        watch,
+    };
+    [data, Request::GetChildren { path, watch }]
+}
+
+/// The znodes below `path` that [`look_at`] has found.
+pub(crate) fn below(path: &ZnodePath, outcome: &Outcome) -> Vec<ZnodePath> {
+    match outcome {
+        Outcome::Children(names, _) => names.iter().map(|name| path.join(name).unwrap()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Runs `test` on so many random programs: ten times as many with `LOCKKEEPER_FULL=1`, fewer when
+/// `LOCKKEEPER_SECONDS` run out. A failing program is shrunk, printed, and kept in the file
+/// `regressions`, from where the next run replays it.
+pub(crate) fn for_programs(
+    name: &'static str,
+    regressions: &'static str,
+    count: u64,
+    programs: impl Strategy<Value = Vec<Step>>,
+    test: impl Fn(Vec<Step>) -> Result<(), TestCaseError>,
+) {
+    let start = Instant::now();
+    let config = Config {
+        cases: u32::try_from(scaled(count)).expect("a count of programs is small"),
+        max_shrink_iters: 2_000,
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(regressions))),
+        source_file: Some(file!()),
+        test_name: Some(name),
+        ..Config::default()
+    };
+    let (left, ran, failed) = (RefCell::new(rounds(count)), Cell::new(0), Cell::new(false));
+    let result = TestRunner::new(config).run(&programs, |program| {
+        // What has failed is shrunk for as long as that takes.
+        if !failed.get() && left.borrow_mut().next().is_none() {
+            return Ok(());
+        }
+        ran.set(ran.get() + 1);
+        let outcome = test(program);
+        failed.set(failed.get() || outcome.is_err());
+        outcome
+    });
+    report(format_args!(
+        "{name}: {} programs in {:.1?}",
+        ran.get(),
+        start.elapsed()
+    ));
+    if let Err(failure) = result {
+        panic!("{failure}");
+    }
+}

@@ -1,0 +1,178 @@
+//! What all tests share: a fresh store of each kind, a real ZooKeeper, a wire that can be cut.
+
+#![allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "each test binary takes what it needs"
+)]
+
+mod proxy;
+mod server;
+
+use std::io::Write;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use lockkeeper_store::{Client, ConnectOptions, Connector, Session, Store, connect_with};
+
+pub(crate) use proxy::{Frame, Proxy};
+pub(crate) use server::ZooKeeper;
+
+/// The server that the tests of this binary share. Containers and TTL nodes are swept often.
+pub(crate) fn zookeeper() -> &'static ZooKeeper {
+    static SERVER: OnceLock<ZooKeeper> = OnceLock::new();
+    SERVER.get_or_init(|| ZooKeeper::start_with(Duration::from_millis(200)))
+}
+
+/// A server that sweeps nothing by itself, so that what it answers depends on its requests alone.
+pub(crate) fn differential_server() -> &'static ZooKeeper {
+    static SERVER: OnceLock<ZooKeeper> = OnceLock::new();
+    SERVER.get_or_init(|| ZooKeeper::start_with(Duration::from_secs(24 * 60 * 60)))
+}
+
+/// A name that no other test of this process has.
+pub(crate) fn unique(prefix: &str) -> String {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// `count`, or ten times that with `tests/run --full`.
+pub(crate) fn scaled(count: u64) -> u64 {
+    let full = std::env::var_os("LOCKKEEPER_FULL").is_some_and(|full| full == "1");
+    if full { count * 10 } else { count }
+}
+
+/// How much a test that repeats itself should do: `scaled(count)` times, but no longer than its
+/// share of time; at least once in any case.
+pub(crate) fn rounds(count: u64) -> impl Iterator<Item = u64> {
+    let seconds = std::env::var("LOCKKEEPER_SECONDS")
+        .ok()
+        .and_then(|seconds| seconds.parse().ok());
+    let share = Duration::from_secs(seconds.unwrap_or(u64::MAX));
+    let start = Instant::now();
+    (0..scaled(count)).take_while(move |round| *round == 0 || start.elapsed() < share)
+}
+
+/// Says how much such a test has done. Straight to the descriptor: a test's own output is shown
+/// only when it fails.
+pub(crate) fn report(done: std::fmt::Arguments<'_>) {
+    // Nobody may be reading.
+    let _ = writeln!(std::io::stderr(), "{done}");
+}
+
+/// A store of its own for one test, to which it can open clients.
+pub(crate) struct Env {
+    first: Client,
+    memory: Option<Store>,
+}
+
+impl Env {
+    /// A fresh store of this process.
+    pub(crate) async fn memory() -> Self {
+        let store = Store::memory();
+        let first = store.connect().await.expect("memory is always there");
+        Self {
+            first,
+            memory: Some(store),
+        }
+    }
+
+    /// A fresh chroot on the shared ZooKeeper.
+    pub(crate) async fn zookeeper() -> Self {
+        let url = format!("zookeeper://{}/{}", zookeeper().hosts(), unique("env"));
+        let first = connect_with(url.as_str(), ConnectOptions::new().create_chroot()).await;
+        Self {
+            first: first.expect("the test's ZooKeeper answers"),
+            memory: None,
+        }
+    }
+
+    pub(crate) fn is_memory(&self) -> bool {
+        self.memory.is_some()
+    }
+
+    /// The store, where it is one of this process.
+    pub(crate) fn store(&self) -> Option<&Store> {
+        self.memory.as_ref()
+    }
+
+    /// What opens sessions here; for wrappers.
+    pub(crate) fn connector(&self) -> &std::sync::Arc<dyn Connector> {
+        self.first.connector()
+    }
+
+    /// The URL of the store.
+    pub(crate) fn target(&self) -> &str {
+        self.first.target()
+    }
+
+    /// A client of its own, with a session of its own.
+    pub(crate) async fn client(&self) -> Client {
+        self.client_with(ConnectOptions::new()).await
+    }
+
+    pub(crate) async fn client_with(&self, options: ConnectOptions) -> Client {
+        let client =
+            Client::open(self.connector().clone(), self.target().to_owned(), options).await;
+        client.expect("the test's store answers")
+    }
+
+    pub(crate) async fn session(&self) -> Session {
+        self.client()
+            .await
+            .session()
+            .await
+            .expect("the session was opened just now")
+    }
+
+    pub(crate) async fn session_with(&self, options: ConnectOptions) -> Session {
+        let client = self.client_with(options).await;
+        client
+            .session()
+            .await
+            .expect("the session was opened just now")
+    }
+
+    /// Ends a client's session as its store would when the timeout has passed.
+    pub(crate) async fn expire(&self, client: &Client) {
+        let session = client.current_session();
+        let expired = self.connector().expire(session.backend()).await;
+        expired.expect("the session can be ended");
+    }
+}
+
+/// Runs a test, and fails one that hangs.
+pub(crate) async fn within_reason<T>(test: impl Future<Output = T>) -> T {
+    let limit = Duration::from_secs(300);
+    tokio::time::timeout(limit, test)
+        .await
+        .unwrap_or_else(|_| panic!("the test hung for {limit:?}"))
+}
+
+/// Makes of each `async fn name(env: Env)` the tests `name::memory` and `name::zookeeper`.
+macro_rules! on_every_backend {
+    ($($(#[$meta:meta])* async fn $name:ident($env:ident: Env) $body:block)*) => {$(
+        $(#[$meta])*
+        mod $name {
+            use super::*;
+
+            async fn test($env: $crate::support::Env) $body
+
+            #[tokio::test]
+            async fn memory() {
+                let env = $crate::support::Env::memory().await;
+                $crate::support::within_reason(test(env)).await;
+            }
+
+            #[cfg(feature = "zookeeper")]
+            #[tokio::test]
+            async fn zookeeper() {
+                let env = $crate::support::Env::zookeeper().await;
+                $crate::support::within_reason(test(env)).await;
+            }
+        }
+    )*};
+}
+pub(crate) use on_every_backend;

@@ -1,0 +1,239 @@
+//! A wire between a client and a ZooKeeper, which a test can cut, hold back and read.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
+
+/// One frame that went over the wire, pings left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) to_server: bool,
+    /// The request's number: −1 in an event; 0 in the handshake.
+    pub(crate) xid: i32,
+    /// What is asked, in a request: ZooKeeper's number of the operation. 0 in the handshake.
+    pub(crate) operation: i32,
+    /// Its length, that of its own length included.
+    pub(crate) bytes: usize,
+}
+
+const PING: i32 = -2;
+
+/// A wire to a server. Dropping it cuts it for good.
+pub(crate) struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    server: SocketAddr,
+    wire: Mutex<Wire>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Wire {
+    /// New connections are refused.
+    cut: bool,
+    over: bool,
+    hold_requests: bool,
+    hold_replies: bool,
+    frames: Vec<Frame>,
+    open: Vec<TcpStream>,
+}
+
+impl Shared {
+    fn wire(&self) -> MutexGuard<'_, Wire> {
+        self.wire.lock().unwrap()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Wire)) {
+        change(&mut self.wire());
+        self.changed.notify_all();
+    }
+}
+
+impl Proxy {
+    /// A new wire to a server.
+    pub(crate) fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let shared = Arc::new(Shared {
+            server,
+            wire: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        let accepting = shared.clone();
+        thread::spawn(move || accept(&listener, &accepting));
+        Self { address, shared }
+    }
+
+    /// The address of this end, as `host:port`.
+    pub(crate) fn hosts(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Breaks the connections; new ones are let through.
+    pub(crate) fn break_off(&self) {
+        self.shared.change(Wire::close_all);
+    }
+
+    /// Breaks the connections, and lets none through until [`mend`](Self::mend).
+    pub(crate) fn cut(&self) {
+        self.shared.change(|wire| {
+            wire.cut = true;
+            wire.close_all();
+        });
+    }
+
+    /// Lets connections through again, and everything on them.
+    pub(crate) fn mend(&self) {
+        self.shared.change(|wire| {
+            wire.cut = false;
+            wire.hold_requests = false;
+            wire.hold_replies = false;
+        });
+    }
+
+    /// Holds back what clients send, until [`mend`](Self::mend).
+    pub(crate) fn hold_requests(&self) {
+        self.shared.change(|wire| wire.hold_requests = true);
+    }
+
+    /// Holds back what the server sends, until [`mend`](Self::mend).
+    pub(crate) fn hold_replies(&self) {
+        self.shared.change(|wire| wire.hold_replies = true);
+    }
+
+    /// What went over the wire since the last call.
+    pub(crate) fn take_frames(&self) -> Vec<Frame> {
+        std::mem::take(&mut self.shared.wire().frames)
+    }
+
+    /// Waits until such a frame has gone over the wire and was not taken yet.
+    pub(crate) fn wait_for(&self, wanted: impl Fn(&Frame) -> bool) {
+        let wire = self.shared.wire();
+        let missing = |wire: &mut Wire| !wire.frames.iter().any(&wanted);
+        let limit = Duration::from_secs(120);
+        let (wire, over) = self
+            .shared
+            .changed
+            .wait_timeout_while(wire, limit, missing)
+            .unwrap();
+        assert!(
+            !over.timed_out(),
+            "only these went over the wire: {:?}",
+            wire.frames
+        );
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.change(|wire| {
+            wire.over = true;
+            wire.close_all();
+        });
+        // Wakes the accepting thread, so that it sees the end.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl Wire {
+    fn close_all(&mut self) {
+        for connection in self.open.drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn holds(&self, to_server: bool) -> bool {
+        !self.over
+            && if to_server {
+                self.hold_requests
+            } else {
+                self.hold_replies
+            }
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    for client in listener.incoming() {
+        if shared.wire().over {
+            return;
+        }
+        let Ok(client) = client else { continue };
+        let _ = join(client, shared);
+    }
+}
+
+/// Joins a client to the server, unless the wire is cut.
+fn join(client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
+    let server = TcpStream::connect(shared.server)?;
+    let mut wire = shared.wire();
+    if wire.cut || wire.over {
+        return Ok(());
+    }
+    for end in [&client, &server] {
+        end.set_nodelay(true)?;
+        wire.open.push(end.try_clone()?);
+    }
+    drop(wire);
+    for (from, to, to_server) in [
+        (client.try_clone()?, server.try_clone()?, true),
+        (server, client, false),
+    ] {
+        let shared = shared.clone();
+        thread::spawn(move || {
+            let _ = pump(&from, &to, to_server, &shared);
+            let _ = from.shutdown(Shutdown::Both);
+            let _ = to.shutdown(Shutdown::Both);
+        });
+    }
+    Ok(())
+}
+
+/// Carries frames one way until an end closes.
+fn pump(
+    mut from: &TcpStream,
+    mut to: &TcpStream,
+    to_server: bool,
+    shared: &Shared,
+) -> io::Result<()> {
+    let mut handshake = true;
+    loop {
+        let mut frame = vec![0; 4];
+        from.read_exact(&mut frame)?;
+        let length = u32::from_be_bytes(frame[..4].try_into().unwrap()) as usize;
+        frame.resize(4 + length, 0);
+        from.read_exact(&mut frame[4..])?;
+        let held = shared.wire();
+        drop(
+            shared
+                .changed
+                .wait_while(held, |wire| wire.holds(to_server))
+                .unwrap(),
+        );
+        to.write_all(&frame)?;
+        let word = |at: usize| match handshake {
+            true => 0,
+            false => frame
+                .get(at..at + 4)
+                .map_or(0, |word| i32::from_be_bytes(word.try_into().unwrap())),
+        };
+        let xid = word(4);
+        if xid != PING {
+            let operation = if to_server { word(8) } else { 0 };
+            let bytes = frame.len();
+            shared.change(|wire| {
+                wire.frames.push(Frame {
+                    to_server,
+                    xid,
+                    operation,
+                    bytes,
+                })
+            });
+        }
+        handshake = false;
+    }
+}

@@ -1,0 +1,134 @@
+//! A real ZooKeeper for tests: Debian's package `zookeeper`, run by java on a free loopback port.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const JARS: [&str; 2] = [
+    "/usr/share/java/zookeeper.jar",
+    "/usr/share/java/slf4j-simple.jar",
+];
+
+/// Starting takes a second or two; a machine that is busy may need much longer.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Runs java, and ends it with this process, however that dies.
+const SCRIPT: &str = include_str!("../zookeeper.sh");
+
+/// A running server. Dropping it ends it.
+pub(crate) struct ZooKeeper {
+    port: u16,
+    folder: PathBuf,
+    watcher: Child,
+}
+
+impl ZooKeeper {
+    /// A server of a test's own.
+    pub(crate) fn start() -> Self {
+        Self::start_with(Duration::from_secs(60))
+    }
+
+    /// A server that looks for containers and TTL nodes to remove once in `sweep`.
+    pub(crate) fn start_with(sweep: Duration) -> Self {
+        for jar in JARS {
+            assert!(
+                Path::new(jar).exists(),
+                "{jar} is missing: run tests/run, which installs what the tests need"
+            );
+        }
+        // Another process may take the free port before java does; then the next one is tried.
+        (0..5)
+            .find_map(|_| Self::try_start(sweep).ok())
+            .expect("ZooKeeper starts on some port")
+    }
+
+    fn try_start(sweep: Duration) -> Result<Self, String> {
+        let port = free_port();
+        let name = format!("zookeeper-{}-{port}", std::process::id());
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let watcher = Command::new("sh")
+            .args(["-c", SCRIPT, "zookeeper"])
+            .arg(port.to_string())
+            .arg(&folder)
+            .arg(sweep.as_millis().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("sh: {error}"))?;
+        let mut server = Self {
+            port,
+            folder,
+            watcher,
+        };
+        server.wait_until_it_answers()?;
+        Ok(server)
+    }
+
+    fn wait_until_it_answers(&mut self) -> Result<(), String> {
+        let start = Instant::now();
+        loop {
+            if self
+                .try_admin("srvr")
+                .is_ok_and(|answer| answer.starts_with("Zookeeper version"))
+            {
+                return Ok(());
+            }
+            let ended = self
+                .watcher
+                .try_wait()
+                .map_err(|error| error.to_string())?
+                .is_some();
+            if ended || start.elapsed() > PATIENCE {
+                return Err(fs::read_to_string(self.folder.join("log")).unwrap_or_default());
+            }
+            // The server says nothing of itself when it is ready: it must be asked again.
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Its address, as `host:port`.
+    pub(crate) fn hosts(&self) -> String {
+        self.address().to_string()
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// What it answers to an admin word (`srvr`, `cons`, `wchs`, …).
+    pub(crate) fn admin(&self, word: &str) -> String {
+        self.try_admin(word)
+            .expect("the server answers its admin words")
+    }
+
+    fn try_admin(&self, word: &str) -> std::io::Result<String> {
+        let mut connection = TcpStream::connect(self.address())?;
+        // A server that is just starting may forget to answer, and to hang up.
+        connection.set_read_timeout(Some(Duration::from_secs(1)))?;
+        connection.write_all(word.as_bytes())?;
+        connection.shutdown(Shutdown::Write)?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+}
+
+impl Drop for ZooKeeper {
+    fn drop(&mut self) {
+        drop(self.watcher.stdin.take());
+        let _ = self.watcher.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn free_port() -> u16 {
+    let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
+    probe
+        .local_addr()
+        .expect("a bound socket has an address")
+        .port()
+}
