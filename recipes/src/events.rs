@@ -1,0 +1,175 @@
+//! [`LockEvent`]s: what happens to one contender, as a stream.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_core::Stream;
+use lockkeeper_store::{Deadline, ZnodePath};
+use tokio::sync::mpsc;
+
+use crate::error::LostReason;
+use crate::token::FencingToken;
+
+/// What happened to a contender.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum LockEvent {
+    /// It joined the queue and has to wait.
+    Queued {
+        /// How many entries are ahead of it, the holder included.
+        position: usize,
+        /// The entry that it waits for.
+        ahead: ZnodePath,
+    },
+    /// Somebody ahead of it left, and it still has to wait.
+    Advanced {
+        /// How many entries are ahead of it now.
+        position: usize,
+    },
+    /// It holds the lock.
+    Acquired {
+        /// Its fencing token.
+        token: FencingToken,
+        /// How long it waited; zero when the lock was free.
+        waited: Duration,
+    },
+    /// The connection is lost; the lock may be held until the deadline, or as long as the session lives.
+    Suspended {
+        /// Until when the lock can be believed to be held.
+        held_until: Option<Deadline>,
+    },
+    /// The connection is back, in the same session.
+    Resumed,
+    /// The lock is lost.
+    Lost {
+        /// Why.
+        reason: LostReason,
+    },
+    /// The lock was released.
+    Released,
+    /// The wait was given up: timed out, cancelled or failed.
+    Abandoned,
+    /// The reader was slow, and this many events were dropped.
+    Missed {
+        /// How many.
+        count: u64,
+    },
+}
+
+impl fmt::Display for LockEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queued { position, ahead } => {
+                write!(f, "queued behind {position}, next after {}", ahead.name())
+            }
+            Self::Advanced { position } => write!(f, "advanced, {position} ahead"),
+            Self::Acquired { token, waited } if waited.is_zero() => {
+                write!(f, "acquired at once, token {token}")
+            }
+            Self::Acquired { token, waited } => {
+                write!(f, "acquired after {waited:.1?}, token {token}")
+            }
+            Self::Suspended { held_until: None } => f.write_str("suspended"),
+            Self::Suspended {
+                held_until: Some(deadline),
+            } => write!(f, "suspended, held for {:.1?} more", deadline.remaining()),
+            Self::Resumed => f.write_str("resumed"),
+            Self::Lost { reason } => write!(f, "lost: {reason}"),
+            Self::Released => f.write_str("released"),
+            Self::Abandoned => f.write_str("gave up waiting"),
+            Self::Missed { count } => write!(f, "{count} events were missed"),
+        }
+    }
+}
+
+/// How many events a reader may leave unread before some are dropped.
+const LONGEST_BACKLOG: usize = 1_024;
+
+/// A sink to hand to [`LockOptions::events`](crate::LockOptions::events), and the stream of what
+/// goes into it.
+///
+/// A slow reader never slows the lock: what it misses is dropped, and it is told how much. The
+/// stream ends when the sink and all that use it are gone.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use lockkeeper::{LockEvent, LockOptions, Mutex, lock_events};
+///
+/// # let client = lockkeeper::connect("memory:events").await?;
+/// let mutex = Mutex::new(&client, "/lock/orders")?;
+/// let (sink, mut events) = lock_events();
+/// let guard = mutex.lock_with(LockOptions::new().events(sink)).await?;
+/// assert!(matches!(events.next().await, Some(LockEvent::Acquired { .. })));
+/// guard.release().await?;
+/// assert!(matches!(events.next().await, Some(LockEvent::Released)));
+/// assert!(events.next().await.is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub fn lock_events() -> (EventSink, LockEvents) {
+    let (sender, mut receiver) = mpsc::channel(LONGEST_BACKLOG);
+    let missed = Arc::new(AtomicU64::new(0));
+    let sink = EventSink {
+        sender,
+        missed: missed.clone(),
+    };
+    let events = Box::pin(async_stream::stream! {
+        while let Some(event) = receiver.recv().await {
+            yield event;
+            if receiver.is_empty() {
+                let count = missed.swap(0, Ordering::Relaxed);
+                if count > 0 {
+                    yield LockEvent::Missed { count };
+                }
+            }
+        }
+    });
+    (sink, LockEvents { events })
+}
+
+/// Where a lock puts its events. See [`lock_events`]. A clone is the same sink.
+#[derive(Clone, Debug)]
+pub struct EventSink {
+    sender: mpsc::Sender<LockEvent>,
+    missed: Arc<AtomicU64>,
+}
+
+impl EventSink {
+    pub(crate) fn put(&self, event: LockEvent) {
+        // A closed channel means that nobody reads: nothing is missed then.
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.sender.try_send(event) {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The stream of [`lock_events`].
+pub struct LockEvents {
+    events: Pin<Box<dyn Stream<Item = LockEvent> + Send>>,
+}
+
+impl LockEvents {
+    /// The next event; `None` when nothing can follow.
+    ///
+    /// Cancel safe.
+    pub async fn next(&mut self) -> Option<LockEvent> {
+        std::future::poll_fn(|context| self.events.as_mut().poll_next(context)).await
+    }
+}
+
+impl Stream for LockEvents {
+    type Item = LockEvent;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<LockEvent>> {
+        self.events.as_mut().poll_next(context)
+    }
+}
+
+impl fmt::Debug for LockEvents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LockEvents")
+    }
+}

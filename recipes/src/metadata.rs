@@ -1,0 +1,179 @@
+//! [`LockMetadata`]: who holds or waits, written in the create itself.
+
+use std::cell::RefCell;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// What an entry of a queue says of itself: the data of its znode, as JSON.
+///
+/// It is written in the create itself, never in a second step that can fail. Fields that this
+/// version does not know are kept. Other languages read and write it: `v` is 1, times are
+/// milliseconds since the epoch, durations milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct LockMetadata {
+    /// The version of the format.
+    pub v: u32,
+    /// What the caller calls itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// The host's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
+    /// The process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// When the entry joined the queue, by its own clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued_at_ms: Option<i64>,
+    /// How long the holder expects to hold, from its grant or its last `keep_alive` on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_hold_ms: Option<u64>,
+    /// How often the holder has said that it is still at work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_alive: Option<u64>,
+    /// What the lock is wanted for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Where in the code it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backtrace: Option<String>,
+    /// All else.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+impl LockMetadata {
+    /// The version that this code writes.
+    pub const VERSION: u32 = 1;
+
+    /// Reads the data of an entry's znode; `None` for what another recipe library wrote.
+    pub fn parse(data: &[u8]) -> Option<Self> {
+        serde_json::from_slice(data).ok()
+    }
+
+    /// How long the holder expects to hold.
+    pub fn expected_hold(&self) -> Option<Duration> {
+        self.expected_hold_ms.map(Duration::from_millis)
+    }
+
+    pub(crate) fn of_this_process() -> Self {
+        Self {
+            v: Self::VERSION,
+            host: Some(host().to_owned()),
+            pid: Some(std::process::id()),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        serde_json::to_vec(self)
+            .expect("metadata is plain JSON")
+            .into()
+    }
+}
+
+/// The data of an entry's znode.
+#[derive(Clone, Debug)]
+pub(crate) enum EntryData {
+    /// This process's default metadata.
+    Default {
+        /// When the entry joined the queue.
+        queued_at_ms: i64,
+    },
+    /// Metadata that has more to say.
+    Written(Bytes),
+}
+
+impl EntryData {
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        match self {
+            Self::Default { queued_at_ms } => default_bytes(*queued_at_ms),
+            Self::Written(data) => data.clone(),
+        }
+    }
+}
+
+/// This process's default metadata at a time, which is as coarse as the system's tick: each thread
+/// renders it once for all that it queues meanwhile.
+fn default_bytes(queued_at_ms: i64) -> Bytes {
+    thread_local! {
+        static LAST: RefCell<(i64, Bytes)> = const { RefCell::new((i64::MIN, Bytes::new())) };
+    }
+    LAST.with_borrow_mut(|(at, bytes)| {
+        if *at != queued_at_ms {
+            *bytes = render_default(queued_at_ms);
+            *at = queued_at_ms;
+        }
+        bytes.clone()
+    })
+}
+
+/// But for the time it is rendered once, then copied.
+fn render_default(queued_at_ms: i64) -> Bytes {
+    static RENDERED: OnceLock<Vec<u8>> = OnceLock::new();
+    let rendered = RENDERED.get_or_init(|| {
+        let mut json = LockMetadata::of_this_process().to_bytes().to_vec();
+        json.pop();
+        json.extend_from_slice(b",\"queued_at_ms\":");
+        json
+    });
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut left = queued_at_ms.unsigned_abs();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (left % 10) as u8;
+        left /= 10;
+        if left == 0 {
+            break;
+        }
+    }
+    let digits = &digits[at..];
+    let mut json = Vec::with_capacity(rendered.len() + digits.len() + 1);
+    json.extend_from_slice(rendered);
+    json.extend_from_slice(digits);
+    json.push(b'}');
+    json.into()
+}
+
+fn host() -> &'static str {
+    static HOST: OnceLock<String> = OnceLock::new();
+    HOST.get_or_init(|| {
+        let uname = rustix::system::uname();
+        uname.nodename().to_string_lossy().into_owned()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rendered_default_is_what_the_long_way_gives() {
+        let quick = LockMetadata::parse(&default_bytes(1_700_000_000_123)).unwrap();
+        let long = LockMetadata {
+            queued_at_ms: Some(1_700_000_000_123),
+            ..LockMetadata::of_this_process()
+        };
+        assert_eq!(quick, long);
+    }
+
+    #[test]
+    fn unknown_fields_are_kept() {
+        let written = br#"{"v":1,"label":"x","team":"blue"}"#;
+        let metadata = LockMetadata::parse(written).unwrap();
+        assert_eq!(metadata.other["team"], "blue");
+        assert_eq!(LockMetadata::parse(&metadata.to_bytes()), Some(metadata));
+    }
+
+    #[test]
+    fn foreign_data_is_no_metadata() {
+        assert_eq!(LockMetadata::parse(b"127.0.0.1"), None);
+        assert_eq!(LockMetadata::parse(b""), None);
+    }
+}

@@ -1,0 +1,208 @@
+//! Looking at queues from outside: who holds, who waits, since when and what for.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use futures_core::Stream;
+use lockkeeper_store::{
+    Client, Error, ReadOp, ReadReply, Session, SessionId, Watcher, ZnodePath, sequence_of,
+};
+
+use crate::metadata::LockMetadata;
+use crate::path::LockPath;
+use crate::race::race;
+use crate::token::FencingToken;
+
+/// One entry of a queue, as an observer sees it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct QueueEntry {
+    /// Its znode.
+    pub path: ZnodePath,
+    /// Its number, which is its place in the order of arrival.
+    pub sequence: i64,
+    /// The fencing token that it has, or will have.
+    pub token: FencingToken,
+    /// The session that it belongs to.
+    pub owner: SessionId,
+    /// What it says of itself; `None` when another library wrote it.
+    pub metadata: Option<LockMetadata>,
+    /// The data of its znode as it is.
+    pub data: Bytes,
+}
+
+/// How many znodes are read in one request.
+const READ_AT_ONCE: usize = 256;
+
+/// The queue of a lock: the holder first, then those who wait, in order. Empty when nobody is there.
+///
+/// # Errors
+/// Those of the store.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let client = lockkeeper::connect("memory:queue").await?;
+/// let mutex = lockkeeper::Mutex::new(&client, "/lock/orders")?;
+/// let guard = mutex.lock().await?;
+/// let queue = lockkeeper::queue(&client, "/lock/orders").await?;
+/// assert_eq!(queue[0].token, guard.fencing_token());
+/// assert_eq!(queue[0].metadata.as_ref().unwrap().pid, Some(std::process::id()));
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub async fn queue<P>(client: &Client, path: P) -> Result<Vec<QueueEntry>, Error>
+where
+    P: TryInto<LockPath>,
+    P::Error: Into<Error>,
+{
+    let path = path.try_into().map_err(Into::into)?;
+    let session = client.session().await?;
+    read_queue(&session, path.as_znode()).await
+}
+
+async fn read_queue(session: &Session, path: &ZnodePath) -> Result<Vec<QueueEntry>, Error> {
+    let names = match session.get_queue(path, 0).await {
+        Ok((names, _)) => names,
+        Err(Error::NoNode { .. }) => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    let mut places: Vec<(i64, ZnodePath)> = Vec::with_capacity(names.len());
+    for name in names {
+        if let Some(sequence) = sequence_of(&name) {
+            places.push((sequence, path.join(&name)?));
+        }
+    }
+    places.sort_unstable();
+    let mut entries = Vec::with_capacity(places.len());
+    for places in places.chunks(READ_AT_ONCE) {
+        let reads: Vec<_> = places
+            .iter()
+            .map(|(_, path)| ReadOp::GetData(path.clone()))
+            .collect();
+        let replies = session.multi_read(reads).await?;
+        for ((sequence, path), reply) in places.iter().zip(replies) {
+            // One that failed has left since the list was read.
+            if let ReadReply::Data { data, stat } = reply {
+                entries.push(QueueEntry {
+                    path: path.clone(),
+                    sequence: *sequence,
+                    token: FencingToken::new(stat.czxid),
+                    owner: stat.ephemeral_owner,
+                    metadata: LockMetadata::parse(&data),
+                    data,
+                });
+            }
+        }
+    }
+    Ok(entries)
+}
+
+/// The queue of a lock, again each time it changes. See [`queue`].
+///
+/// The first snapshot comes at once. Changes that come faster than the reader reads are seen
+/// together. The queue is read anew after every reconnection; after the session's expiry a new one
+/// is opened. The stream ends after an error.
+///
+/// # Errors
+/// [`Error::InvalidPath`] at once; those of the store in the stream.
+pub fn observe<P>(client: &Client, path: P) -> Result<Snapshots, Error>
+where
+    P: TryInto<LockPath>,
+    P::Error: Into<Error>,
+{
+    let path = path.try_into().map_err(Into::into)?;
+    let client = client.clone();
+    let snapshots = Box::pin(async_stream::stream! {
+        let mut last: Option<Vec<QueueEntry>> = None;
+        loop {
+            match observe_once(&client, path.as_znode()).await {
+                Ok((entries, change)) => {
+                    if last.as_ref() != Some(&entries) {
+                        last = Some(entries.clone());
+                        yield Ok(entries);
+                    }
+                    change.wait().await;
+                }
+                Err(Error::ConnectionLoss | Error::SessionExpired { .. }) => {}
+                Err(error) => {
+                    yield Err(error);
+                    return;
+                }
+            }
+        }
+    });
+    Ok(Snapshots { snapshots })
+}
+
+/// What to wait for before a queue is read again.
+struct Change {
+    session: Session,
+    connection: u64,
+    watcher: Watcher,
+}
+
+impl Change {
+    async fn wait(self) {
+        let status = self.session.status().clone();
+        let mut states = status.states();
+        if status.connection() != self.connection || status.end().is_some() {
+            return;
+        }
+        let reconnected = async {
+            while let Some(state) = states.next().await {
+                if state.is_final() || status.connection() != self.connection {
+                    return;
+                }
+            }
+        };
+        race(self.watcher, reconnected).await;
+    }
+}
+
+/// Arms a watch, then reads: what comes after the reading fires the watch.
+async fn observe_once(
+    client: &Client,
+    path: &ZnodePath,
+) -> Result<(Vec<QueueEntry>, Change), Error> {
+    let session = client.session().await?;
+    let connection = session.status().connection();
+    let watcher = match session.watch_children(path).await {
+        Ok((.., watcher)) => watcher,
+        Err(Error::NoNode { .. }) => session.watch_exists(path).await?.1,
+        Err(error) => return Err(error),
+    };
+    let entries = read_queue(&session, path).await?;
+    let change = Change {
+        session,
+        connection,
+        watcher,
+    };
+    Ok((entries, change))
+}
+
+/// The stream of [`observe`].
+pub struct Snapshots {
+    snapshots: Pin<Box<dyn Stream<Item = Result<Vec<QueueEntry>, Error>> + Send>>,
+}
+
+impl Snapshots {
+    /// The next snapshot. Cancel safe.
+    pub async fn next(&mut self) -> Option<Result<Vec<QueueEntry>, Error>> {
+        std::future::poll_fn(|context| self.snapshots.as_mut().poll_next(context)).await
+    }
+}
+
+impl Stream for Snapshots {
+    type Item = Result<Vec<QueueEntry>, Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.snapshots.as_mut().poll_next(context)
+    }
+}
+
+impl fmt::Debug for Snapshots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Snapshots")
+    }
+}

@@ -1,0 +1,223 @@
+//! [`Entry`]: a place in a queue that is given up when it is dropped, at whatever moment.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+
+use lockkeeper_store::{
+    Ahead, Call, Create, CreateMode, Enqueue, Error, Request, Session, Skip, ZnodePath, Zxid, drive,
+};
+
+use super::cleanup::{find_unanswered, remove, sweep};
+use super::mark::Mark;
+use crate::events::{EventSink, LockEvent};
+use crate::metadata::EntryData;
+use crate::names::{EntryId, Kind};
+
+type Answer = (ZnodePath, Zxid, Ahead);
+
+/// A place in a queue. Dropping it leaves no node behind, even between the sending of the create
+/// and its answer, and even when the connection breaks there.
+pub(crate) struct Entry<'a> {
+    pub(crate) session: &'a Session,
+    pub(crate) parent: &'a ZnodePath,
+    pub(crate) kind: Kind,
+    pub(crate) events: Option<EventSink>,
+    id: EntryId,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Nothing of it is at the store.
+    Out,
+    /// The create is under way.
+    Sent(Box<Call<Answer>>),
+    /// The create's answer was lost.
+    Unknown,
+    /// It stands in the queue.
+    In(ZnodePath),
+}
+
+/// What an entry is made of.
+pub(crate) struct Form {
+    pub(crate) data: EntryData,
+    pub(crate) skip: Skip,
+    pub(crate) count: bool,
+}
+
+impl<'a> Entry<'a> {
+    pub(crate) fn new(
+        session: &'a Session,
+        parent: &'a ZnodePath,
+        kind: Kind,
+        events: Option<EventSink>,
+    ) -> Self {
+        Self {
+            session,
+            parent,
+            kind,
+            events,
+            id: EntryId::random(),
+            stage: Stage::Out,
+        }
+    }
+
+    fn name(&self) -> String {
+        self.kind.name(self.id)
+    }
+
+    /// The entry's node. Only for one that has entered.
+    pub(crate) fn path(&self) -> &ZnodePath {
+        match &self.stage {
+            Stage::In(path) => path,
+            _ => unreachable!("only an entry that has entered is asked for its node"),
+        }
+    }
+
+    /// Joins the queue, making its parents where they are missing.
+    pub(crate) async fn enter(&mut self, form: &Form) -> Result<(Zxid, Ahead), Error> {
+        loop {
+            match self.send(form).await {
+                Ok((path, czxid, ahead)) => {
+                    self.stage = Stage::In(path);
+                    return Ok((czxid, ahead));
+                }
+                // Never made, or reaped since: containers go when they are empty.
+                Err(Error::NoNode { .. }) => {
+                    self.stage = Stage::Out;
+                    Box::pin(make_queue(self.session, self.parent, self.kind)).await?;
+                }
+                Err(Error::ConnectionLoss) => {
+                    self.stage = Stage::Unknown;
+                    if let Some(czxid) = Box::pin(self.find()).await? {
+                        return Ok((czxid, Ahead::Unknown));
+                    }
+                    self.stage = Stage::Out;
+                }
+                Err(error) => {
+                    self.stage = Stage::Out;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    async fn send(&mut self, form: &Form) -> Result<Answer, Error> {
+        let call = self.session.enqueue(Enqueue {
+            parent: self.parent.clone(),
+            name: self.name(),
+            data: form.data.to_bytes(),
+            acl: self.session.acl().clone(),
+            skip: form.skip,
+            count: form.count,
+        });
+        match call.try_now() {
+            Ok(answer) => answer,
+            Err(call) => {
+                // Kept here while it is awaited, so that a drop finds it.
+                self.stage = Stage::Sent(Box::new(call));
+                poll_fn(|context| match &mut self.stage {
+                    Stage::Sent(call) => Pin::new(call).poll(context),
+                    _ => unreachable!("nothing else moves the stage while the answer is awaited"),
+                })
+                .await
+            }
+        }
+    }
+
+    /// Looks for the node of a create whose answer was lost.
+    async fn find(&mut self) -> Result<Option<Zxid>, Error> {
+        let Some(path) = find_unanswered(self.session, self.parent, &self.name()).await? else {
+            return Ok(None);
+        };
+        self.stage = Stage::In(path.clone());
+        loop {
+            match self.session.exists(&path).await {
+                Err(Error::ConnectionLoss) => {}
+                Ok(Some(stat)) if stat.ephemeral_owner == self.session.id() => {
+                    return Ok(Some(stat.czxid));
+                }
+                Ok(_) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Hands the node over to a guard, which deletes it from now on.
+    pub(crate) fn into_path(mut self) -> ZnodePath {
+        self.events = None;
+        match std::mem::replace(&mut self.stage, Stage::Out) {
+            Stage::In(path) => path,
+            _ => unreachable!("only an entry that has entered becomes a guard"),
+        }
+    }
+
+    pub(crate) fn put(&self, event: impl FnOnce() -> LockEvent) {
+        if let Some(events) = &self.events {
+            events.put(event());
+        }
+    }
+
+    fn abandon(&mut self) {
+        match std::mem::replace(&mut self.stage, Stage::Out) {
+            Stage::Out => {}
+            Stage::In(path) => remove(self.session, &path),
+            Stage::Sent(call) => {
+                let (session, parent, name) = self.identity();
+                drive(async move {
+                    match call.await {
+                        Ok((path, ..)) => remove(&session, &path),
+                        Err(Error::ConnectionLoss) => sweep(&session, &parent, &name).await,
+                        Err(_) => {}
+                    }
+                });
+            }
+            Stage::Unknown => {
+                let (session, parent, name) = self.identity();
+                drive(async move { sweep(&session, &parent, &name).await });
+            }
+        }
+        self.put(|| LockEvent::Abandoned);
+    }
+
+    fn identity(&self) -> (Session, ZnodePath, String) {
+        (self.session.clone(), self.parent.clone(), self.name())
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+/// Makes a queue's parent, as a container where the server has them, and what is missing above it.
+async fn make_queue(session: &Session, parent: &ZnodePath, kind: Kind) -> Result<(), Error> {
+    let mut mode = CreateMode::Container;
+    loop {
+        let create = Create {
+            path: parent.clone(),
+            data: Mark::fresh(kind).to_bytes(),
+            mode,
+            acl: session.acl().clone(),
+        };
+        match session.submit(Request::Create(create)).await {
+            Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
+            Err(Error::ConnectionLoss) => {}
+            Err(Error::Unimplemented { .. }) if mode == CreateMode::Container => {
+                mode = CreateMode::Persistent;
+            }
+            Err(Error::NoNode { .. }) => {
+                let Some(above) = parent.parent().filter(|above| !above.is_root()) else {
+                    return Err(Error::NoNode {
+                        path: parent.to_string(),
+                    });
+                };
+                match session.create_all(&above, CreateMode::Persistent).await {
+                    Ok(()) | Err(Error::ConnectionLoss) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
