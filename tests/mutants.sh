@@ -1,0 +1,84 @@
+#!/bin/bash
+# Puts one fault at a time into a copy of the code, and shows that the test meant for it fails.
+#
+#   tests/mutants.sh         all of tests/mutants
+#   tests/mutants.sh NAME…   these only
+#
+# A mutant is a patch. Above it stand `Fault:`, what it breaks, and `Test:`, the test binary and the
+# tests that must fail. A test that hangs has failed too: it would wait for its own limit.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+root=$PWD
+code=$root/target/mutants/code
+export CARGO_TARGET_DIR=$root/target/mutants/build
+# The copy lies inside this repository, and is no part of it.
+export GIT_CEILING_DIRECTORIES=$root/target/mutants
+export LOCKKEEPER_SECONDS=10 RUST_BACKTRACE=0
+longest=30
+
+mutants=("$@")
+if [ $# -eq 0 ]; then
+    for patch in tests/mutants/*.patch; do mutants+=("$(basename "$patch" .patch)"); done
+fi
+
+field() {
+    sed -n "s/^$1: //p" "$root/tests/mutants/$2.patch"
+}
+
+# Builds the test binary $1 of the copy, and prints its path.
+binary() {
+    local package=lockkeeper
+    if [ "$1" = store ]; then package=lockkeeper-store; fi
+    (cd "$code" && cargo test -q -p $package --all-features --test "$1" --no-run --message-format=json) |
+        sed -n "s/.*\"name\":\"$1\".*\"executable\":\"\([^\"]*\)\".*/\1/p" | tail -n 1
+}
+
+# Runs the tests of the mutant $1 in the copy as it is.
+run_tests() {
+    local test filters executable
+    read -r test filters <<<"$(field Test "$1")"
+    executable=$(binary "$test")
+    # shellcheck disable=SC2086  # several filters are several words
+    (cd "$code/$([ "$test" = store ] && echo . || echo recipes)" &&
+        timeout $longest "$executable" $filters) >"$root/target/mutants/log" 2>&1
+}
+
+rm -rf "$code"
+mkdir -p "$code"
+# With the time of now: cargo would take what the last mutant left built for up to date.
+git ls-files -z | xargs -0 cp --parents -t "$code"
+
+survivors=0
+for mutant in "${mutants[@]}"; do
+    if ! run_tests "$mutant"; then
+        cat target/mutants/log
+        echo "$mutant: its tests fail without it" >&2
+        exit 1
+    fi
+    if ! grep -q '^test .* ok$' target/mutants/log; then
+        echo "$mutant: there is no such test: $(field Test "$mutant")" >&2
+        exit 1
+    fi
+done
+for mutant in "${mutants[@]}"; do
+    start=$SECONDS
+    (cd "$code" && git apply "$root/tests/mutants/$mutant.patch")
+    read -r test _ <<<"$(field Test "$mutant")"
+    if ! binary "$test" >/dev/null; then
+        echo "$mutant: the mutant does not compile" >&2
+        exit 1
+    fi
+    verdict=caught
+    if run_tests "$mutant"; then
+        verdict=SURVIVED
+        survivors=$((survivors + 1))
+    fi
+    (cd "$code" && git apply -R "$root/tests/mutants/$mutant.patch")
+    printf '%-9s %-34s %3d s  %s\n' $verdict "$mutant" $((SECONDS - start)) "$(field Fault "$mutant")"
+done
+if [ $survivors -gt 0 ]; then
+    echo "$survivors of ${#mutants[@]} mutants survived" >&2
+    exit 1
+fi
+echo "${#mutants[@]} mutants, all caught"

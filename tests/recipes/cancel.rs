@@ -1,0 +1,178 @@
+//! A wait that is cancelled at any point leaves nothing behind, with and without lost answers; and
+//! those who wait go on when a session ends anywhere in the queue.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use lockkeeper::testing::On;
+use lockkeeper::{LostReason, Mutex};
+
+use crate::common::*;
+use crate::support::on_every_backend;
+
+/// What each wait loses on the way, first the requests, then the replies.
+type Losses = (&'static [On], &'static [On]);
+
+/// Every combination of a lost create, a lost list after it, and a lost clean-up.
+const LOSSES: [Losses; 11] = [
+    (&[], &[]),
+    (&[On::Enqueue], &[]),
+    (&[], &[On::Enqueue]),
+    (&[], &[On::Enqueue, On::Delete]),
+    (&[], &[On::Enqueue, On::GetChildren]),
+    (&[], &[On::Enqueue, On::Exists]),
+    (&[], &[On::Enqueue, On::GetChildren, On::Delete, On::Delete]),
+    (&[On::Delete], &[]),
+    (&[], &[On::Delete]),
+    (&[On::LookAhead], &[On::Exists]),
+    (&[], &[On::LookAhead, On::MultiRead]),
+];
+
+async fn contender(world: &World, (requests, replies): Losses) -> Mutex {
+    let mutex = world.mutex().await;
+    // Each answer comes in a turn of its own, on every backend.
+    world.delay_replies(mutex.client(), Duration::from_millis(1));
+    for on in requests {
+        world.lose_request(mutex.client(), *on);
+    }
+    for on in replies {
+        world.lose_reply(mutex.client(), *on);
+    }
+    mutex
+}
+
+/// Cancels a wait after its first poll, another after its second, and so on, until one ends first.
+async fn of_a_free_lock(world: &World, losses: Losses) {
+    for polls in 1.. {
+        let mutex = contender(world, losses).await;
+        let outcome = polled(mutex.lock(), polls).await;
+        let granted = outcome.is_some();
+        if let Some(guard) = outcome {
+            guard.unwrap().release().await.unwrap();
+        }
+        world.until_swept(&mutex).await;
+        if granted {
+            assert!(polls > 1, "there is a point to cancel at");
+            return;
+        }
+    }
+}
+
+/// The same of a lock that is held until the wait has joined the queue.
+async fn of_a_held_lock(world: &World, losses: Losses) {
+    for polls in 1.. {
+        let holder = world.mutex().await.lock().await.unwrap();
+        let mutex = contender(world, losses).await;
+        let mut wait = pin!(polled(mutex.lock(), polls));
+        let outcome = tokio::select! {
+            outcome = &mut wait => {
+                holder.release().await.unwrap();
+                outcome
+            }
+            () = world.until_count(2) => {
+                holder.release().await.unwrap();
+                wait.await
+            }
+        };
+        let granted = outcome.is_some();
+        if let Some(guard) = outcome {
+            guard.unwrap().release().await.unwrap();
+        }
+        world.until_swept(&mutex).await;
+        if granted {
+            return;
+        }
+    }
+}
+
+on_every_backend! {
+    async fn at_every_point_of_a_free_lock(env: Env) {
+        let world = World::new(env).await;
+        for losses in LOSSES {
+            of_a_free_lock(&world, losses).await;
+        }
+    }
+
+    async fn at_every_point_of_a_held_lock(env: Env) {
+        let world = World::new(env).await;
+        for losses in LOSSES {
+            of_a_held_lock(&world, losses).await;
+        }
+    }
+
+    async fn asleep_in_the_queue(env: Env) {
+        let world = World::new(env).await;
+        let holder = world.mutex().await.lock().await.unwrap();
+        let mutex = world.mutex().await;
+        let (first, second) = (world.queue_up(&mutex).await, world.queue_up(&mutex).await);
+        let third = world.queue_up(&mutex).await;
+        second.abort();
+        world.until_count(3).await;
+        first.abort();
+        world.until_count(2).await;
+        holder.release().await.unwrap();
+        granted(third).await.release().await.unwrap();
+        world.until_swept(&mutex).await;
+    }
+
+    async fn while_the_connection_is_broken(env: Env) {
+        let world = World::new(env).await;
+        let _holder = world.mutex().await.lock().await.unwrap();
+        let mutex = world.mutex().await;
+        let waiter = world.queue_up(&mutex).await;
+        world.disconnect(mutex.client());
+        waiter.abort();
+        assert!(waiter.await.unwrap_err().is_cancelled());
+        assert_eq!(world.children().await.len(), 2, "the store has not heard of it");
+        world.reconnect(mutex.client());
+        world.until_count(1).await;
+    }
+
+    async fn the_holders_session_expires(env: Env) {
+        let world = World::new(env).await;
+        let holding = world.mutex().await;
+        let holder = holding.lock().await.unwrap();
+        let first = world.queue_up(&world.mutex().await).await;
+        let second = world.queue_up(&world.mutex().await).await;
+        world.expire(holding.client()).await.unwrap();
+        let next = granted(first).await;
+        assert_eq!(holder.lost().await, LostReason::SessionExpired);
+        assert!(!holder.is_held() && next.is_held() && !second.is_finished());
+        next.release().await.unwrap();
+        granted(second).await.release().await.unwrap();
+        world.until_count(0).await;
+    }
+
+    async fn the_first_waiters_session_expires(env: Env) {
+        let world = World::new(env).await;
+        let holder = world.mutex().await.lock().await.unwrap();
+        let mutex = world.mutex().await;
+        let first = world.queue_up(&mutex).await;
+        let second = world.queue_up(&world.mutex().await).await;
+        world.expire(mutex.client()).await.unwrap();
+        assert!(refused(first).await.is_session_end());
+        world.until_count(2).await;
+        assert!(holder.is_held() && !second.is_finished());
+        holder.release().await.unwrap();
+        granted(second).await.release().await.unwrap();
+        world.until_count(0).await;
+    }
+
+    async fn a_middle_waiters_session_expires(env: Env) {
+        let world = World::new(env).await;
+        let holder = world.mutex().await.lock().await.unwrap();
+        let first = world.queue_up(&world.mutex().await).await;
+        let mutex = world.mutex().await;
+        let middle = world.queue_up(&mutex).await;
+        let last = world.queue_up(&world.mutex().await).await;
+        world.expire(mutex.client()).await.unwrap();
+        assert!(refused(middle).await.is_session_end());
+        world.until_count(3).await;
+        holder.release().await.unwrap();
+        let next = granted(first).await;
+        assert!(!last.is_finished());
+        next.release().await.unwrap();
+        granted(last).await.release().await.unwrap();
+        world.until_count(0).await;
+    }
+}

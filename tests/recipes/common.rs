@@ -1,0 +1,175 @@
+//! Small words that all tests use.
+
+use std::future::poll_fn;
+use std::ops::Deref;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use lockkeeper::testing::{Plan, TestStore};
+use lockkeeper::{Client, ConnectOptions, Error, Guard, LockError, LockOptions, Mutex, Session};
+use lockkeeper_store::{CreateMode, ZnodePath};
+use tokio::task::JoinHandle;
+
+use crate::support::Env;
+
+/// The lock of most tests.
+pub(crate) const LOCK: &str = "/lock/orders";
+
+/// Longer than any test takes, so that no session expires but by command.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+pub(crate) fn path(path: &str) -> ZnodePath {
+    path.parse().unwrap()
+}
+
+/// A wait that goes on in a task of its own.
+pub(crate) type Waiter = JoinHandle<Result<Guard, LockError>>;
+
+/// A store of a test's own behind a wrapper that makes faults, and an observer beside it.
+pub(crate) struct World {
+    pub(crate) env: Env,
+    pub(crate) observer: Client,
+    store: TestStore,
+}
+
+impl World {
+    pub(crate) async fn new(env: Env) -> Self {
+        let store = TestStore::wrapping(env.connector().clone(), env.target(), Plan::calm());
+        let observer = env
+            .client_with(ConnectOptions::new().session_timeout(LONG))
+            .await;
+        Self {
+            env,
+            observer,
+            store,
+        }
+    }
+
+    /// A client with a session of its own, through the wrapper.
+    pub(crate) async fn client(&self) -> Client {
+        self.client_for(LONG).await
+    }
+
+    pub(crate) async fn client_for(&self, timeout: Duration) -> Client {
+        let options = ConnectOptions::new().session_timeout(timeout);
+        self.store.client_with(options).await.unwrap()
+    }
+
+    /// The lock, for a client of its own.
+    pub(crate) async fn mutex(&self) -> Mutex {
+        Mutex::new(&self.client().await, LOCK).unwrap()
+    }
+
+    pub(crate) async fn observing(&self) -> Session {
+        self.observer.session().await.unwrap()
+    }
+
+    /// Makes a znode that stays, and those above it.
+    pub(crate) async fn make(&self, at: &str) {
+        let session = self.observing().await;
+        session
+            .create_all(&path(at), CreateMode::Persistent)
+            .await
+            .unwrap();
+    }
+
+    /// The names under the lock.
+    pub(crate) async fn children(&self) -> Vec<String> {
+        children(&self.observing().await, LOCK).await
+    }
+
+    /// Waits until so many names are under the lock.
+    pub(crate) async fn until_count(&self, count: usize) {
+        until(&self.observing().await, LOCK, |names| names.len() == count).await;
+    }
+
+    /// Waits until nothing of this client's is in the queue, nor on its way there.
+    pub(crate) async fn until_swept(&self, mutex: &Mutex) {
+        let session = mutex.client().current_session();
+        // What was sent before has been carried out when this is answered, or when the session ended.
+        while let Err(Error::ConnectionLoss) = session.exists(mutex.path()).await {}
+        self.until_count(0).await;
+    }
+
+    /// Starts to wait for the lock, and returns when the entry stands in the queue.
+    pub(crate) async fn queue_up(&self, mutex: &Mutex) -> Waiter {
+        self.queue_up_with(mutex, LockOptions::new()).await
+    }
+
+    pub(crate) async fn queue_up_with(&self, mutex: &Mutex, options: LockOptions) -> Waiter {
+        let before = self.children().await;
+        let mutex = mutex.clone();
+        let waiter = tokio::spawn(async move { mutex.lock_with(options).await });
+        let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
+        until(&self.observing().await, LOCK, joined).await;
+        waiter
+    }
+
+    /// Deletes a holder's or a waiter's znode, as an administrator would.
+    pub(crate) async fn revoke(&self, entry: &ZnodePath) {
+        self.observing().await.delete(entry, None).await.unwrap();
+    }
+}
+
+impl Deref for World {
+    type Target = TestStore;
+
+    fn deref(&self) -> &TestStore {
+        &self.store
+    }
+}
+
+pub(crate) async fn children(session: &Session, at: &str) -> Vec<String> {
+    match session.get_children(&path(at)).await {
+        Ok((names, _)) => names,
+        Err(Error::NoNode { .. }) => Vec::new(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// Waits until the names under a path are as wanted.
+pub(crate) async fn until(session: &Session, at: &str, wanted: impl Fn(&[String]) -> bool) {
+    loop {
+        let (names, watcher) = match session.watch_children(&path(at)).await {
+            Ok((names, _, watcher)) => (names, watcher),
+            Err(Error::NoNode { .. }) => match session.watch_exists(&path(at)).await.unwrap() {
+                (None, watcher) => (Vec::new(), watcher),
+                // It was made in between.
+                (Some(_), _) => continue,
+            },
+            Err(error) => panic!("{error}"),
+        };
+        if wanted(&names) {
+            return;
+        }
+        watcher.await.unwrap();
+    }
+}
+
+/// The outcome of a wait.
+pub(crate) async fn granted(waiter: Waiter) -> Guard {
+    waiter.await.unwrap().unwrap()
+}
+
+pub(crate) async fn refused(waiter: Waiter) -> LockError {
+    waiter.await.unwrap().unwrap_err()
+}
+
+/// Polls a future at most so often, each time when it was woken, and drops it if it is not done then.
+pub(crate) async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
+    let mut future = pin!(future);
+    let mut left = times;
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}

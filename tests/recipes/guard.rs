@@ -1,0 +1,272 @@
+//! Holding: tokens, the end of a hold by will and by loss, and what a guard says of it.
+
+use std::future::pending;
+use std::time::Duration;
+
+use bytes::Bytes;
+use lockkeeper::testing::TestStore;
+use lockkeeper::{
+    ConnectOptions, FencingGate, Guard, LockError, LockMetadata, LostReason, Mutex, Store,
+};
+
+use crate::common::*;
+use crate::support::on_every_backend;
+
+/// The shortest session that the tests' ZooKeeper gives, twice.
+const BRIEF: Duration = Duration::from_millis(800);
+
+async fn lost(release: impl Future<Output = Result<(), LockError>>) -> LostReason {
+    match release.await {
+        Err(LockError::Lost(reason)) => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+on_every_backend! {
+    async fn dropping_a_guard_releases_the_lock(env: Env) {
+        let world = World::new(env).await;
+        let mutex = world.mutex().await;
+        let guard = mutex.lock().await.unwrap();
+        let waiter = world.queue_up(&world.mutex().await).await;
+        drop(guard);
+        drop(granted(waiter).await);
+        world.until_swept(&mutex).await;
+    }
+
+    async fn a_confirmed_release_is_done(env: Env) {
+        let world = World::new(env).await;
+        let guard = world.mutex().await.lock().await.unwrap();
+        guard.release().await.unwrap();
+        assert!(world.children().await.is_empty());
+    }
+
+    async fn a_release_goes_on_when_its_future_is_dropped(env: Env) {
+        let world = World::new(env).await;
+        let mutex = world.mutex().await;
+        drop(mutex.lock().await.unwrap().release());
+        world.until_swept(&mutex).await;
+        world.disconnect(mutex.client());
+        let waiting = tokio::spawn({
+            let mutex = mutex.clone();
+            async move { polled(mutex.lock().await.unwrap().release(), 1).await }
+        });
+        world.reconnect(mutex.client());
+        waiting.await.unwrap();
+        world.until_swept(&mutex).await;
+    }
+
+    async fn another_task_may_release(env: Env) {
+        let world = World::new(env).await;
+        let mutex = world.mutex().await;
+        let guard = mutex.lock().await.unwrap();
+        tokio::spawn(async move { guard.release().await }).await.unwrap().unwrap();
+        world.until_swept(&mutex).await;
+    }
+
+    async fn the_release_of_an_expired_lock_says_so(env: Env) {
+        let world = World::new(env).await;
+        let mutex = world.mutex().await;
+        let guard = mutex.lock().await.unwrap();
+        world.expire(mutex.client()).await.unwrap();
+        assert_eq!(lost(guard.release()).await, LostReason::SessionExpired);
+    }
+
+    async fn the_release_of_a_closed_lock_says_so(env: Env) {
+        let world = World::new(env).await;
+        let mutex = world.mutex().await;
+        let guard = mutex.lock().await.unwrap();
+        mutex.client().close().await.unwrap();
+        assert_eq!(lost(guard.release()).await, LostReason::SessionClosed);
+    }
+
+    async fn the_release_of_a_revoked_lock_says_so(env: Env) {
+        let world = World::new(env).await;
+        let first = world.mutex().await.lock().await.unwrap();
+        world.revoke(first.path()).await;
+        // Another holds by now, and is not disturbed.
+        let second = world.mutex().await.lock().await.unwrap();
+        assert_eq!(lost(first.release()).await, LostReason::Revoked);
+        world.until_count(1).await;
+        second.release().await.unwrap();
+    }
+
+    async fn the_loss_is_told(env: Env) {
+        let world = World::new(env).await;
+        let (expired, closed, revoked) =
+            (world.mutex().await, world.mutex().await, world.mutex().await);
+
+        let guard = expired.lock().await.unwrap();
+        world.expire(expired.client()).await.unwrap();
+        assert_eq!(guard.lost().await, LostReason::SessionExpired);
+        assert!(!guard.is_held());
+
+        let guard = closed.lock().await.unwrap();
+        let closing = closed.client().close();
+        closing.await.unwrap();
+        assert_eq!(guard.lost().await, LostReason::SessionClosed);
+        assert!(!guard.is_held());
+
+        let guard = revoked.lock().await.unwrap();
+        let (reason, ()) = tokio::join!(guard.lost(), world.revoke(guard.path()));
+        assert_eq!(reason, LostReason::Revoked);
+        assert!(!guard.is_held());
+    }
+
+    async fn nothing_is_held_from_the_closing_on(env: Env) {
+        let world = World::new(env).await;
+        let mutex = world.mutex().await;
+        let guard = mutex.lock().await.unwrap();
+        // Called, and not awaited: what others may hold soon is no longer believed to be held.
+        let closing = guard.session().close();
+        assert!(!guard.is_held());
+        closing.await.unwrap();
+        world.until_count(0).await;
+    }
+
+    async fn a_lost_lock_stays_lost(env: Env) {
+        let world = World::new(env).await;
+        let mutex = Mutex::new(&world.client_for(BRIEF).await, LOCK).unwrap();
+        let guard = mutex.lock().await.unwrap();
+        world.disconnect(mutex.client());
+        assert_eq!(guard.lost().await, LostReason::Lapsed);
+        assert!(guard.held_until().unwrap().has_passed());
+        // The session may well survive; what it believed to hold is let go all the same.
+        world.reconnect(mutex.client());
+        let next = world.mutex().await.lock().await.unwrap();
+        assert!(!guard.is_held());
+        assert_eq!(guard.lost().await, LostReason::Lapsed);
+        assert!(next.fencing_token() > guard.fencing_token());
+        assert_eq!(lost(guard.release()).await, LostReason::Lapsed);
+        assert!(next.is_held());
+    }
+
+    async fn protect_runs_while_the_lock_is_held(env: Env) {
+        let world = World::new(env).await;
+        let guard = world.mutex().await.lock().await.unwrap();
+        assert_eq!(guard.protect(async { 7 }).await, Ok(7));
+        assert!(guard.is_held());
+
+        let (alive, mut dropped) = tokio::sync::oneshot::channel::<()>();
+        let work = async {
+            let _alive = alive;
+            pending::<()>().await;
+        };
+        let (outcome, ()) = tokio::join!(guard.protect(work), world.revoke(guard.path()));
+        assert_eq!(outcome, Err(LostReason::Revoked));
+        assert!(dropped.try_recv().is_err(), "the work is dropped with the lock");
+    }
+
+    async fn keep_alive_is_written_into_the_entry(env: Env) {
+        let world = World::new(env).await;
+        let mut guard = world.mutex().await.lock().await.unwrap();
+        assert_eq!(guard.metadata().kept_alive, None);
+        for times in 1..=3 {
+            guard.keep_alive().await.unwrap();
+            let (data, _) = world.observing().await.get_data(guard.path()).await.unwrap();
+            assert_eq!(LockMetadata::parse(&data).unwrap().kept_alive, Some(times));
+            assert_eq!(guard.metadata().kept_alive, Some(times));
+        }
+    }
+
+    async fn keep_alive_of_a_lost_lock_says_so(env: Env) {
+        let world = World::new(env).await;
+        let (revoked, expired) = (world.mutex().await, world.mutex().await);
+        let mut guard = revoked.lock().await.unwrap();
+        world.revoke(guard.path()).await;
+        let refusal = guard.keep_alive().await;
+        assert_eq!(refusal, Err(LockError::Lost(LostReason::Revoked)));
+        assert!(!guard.is_held());
+
+        let mut guard = expired.lock().await.unwrap();
+        world.expire(expired.client()).await.unwrap();
+        let refusal = guard.keep_alive().await;
+        assert_eq!(refusal, Err(LockError::Lost(LostReason::SessionExpired)));
+    }
+
+    async fn tokens_grow_over_sessions_and_new_parents(env: Env) {
+        let world = World::new(env).await;
+        let mut gate = FencingGate::default();
+        let mut newest = None;
+        for round in 0..6 {
+            let mutex = world.mutex().await;
+            let guard = mutex.lock().await.unwrap();
+            assert!(newest < Some(guard.fencing_token()));
+            newest = Some(guard.fencing_token());
+            gate.admit(guard.fencing_token()).unwrap();
+            guard.release().await.unwrap();
+            if round % 2 == 0 {
+                // The numbers start again under a new parent. It may have been reaped already.
+                let _ = world.observing().await.delete(&path(LOCK), None).await;
+            }
+        }
+    }
+
+    async fn held_until_moves_on_while_the_session_lives(env: Env) {
+        let world = World::new(env).await;
+        let mutex = world.mutex().await;
+        let guard = mutex.lock().await.unwrap();
+        let before = guard.held_until().unwrap();
+        assert!(before.remaining() <= LONG);
+        world.observing().await.exists(&path(LOCK)).await.unwrap();
+        // Any answer of the store proves the session anew.
+        guard.session().exists(&path(LOCK)).await.unwrap();
+        assert!(guard.held_until().unwrap().moment() > before.moment());
+        assert!(guard.is_held());
+    }
+}
+
+#[tokio::test]
+async fn an_idle_holder_is_kept_proven() {
+    let store = TestStore::new();
+    let options = ConnectOptions::new().session_timeout(Duration::from_secs(10));
+    let client = store.client_with(options).await.unwrap();
+    let guard = Mutex::new(&client, LOCK).unwrap().lock().await.unwrap();
+    for _ in 0..100 {
+        store.advance(Duration::from_secs(7)).await;
+        assert!(guard.is_held());
+        assert!(guard.held_until().unwrap().remaining() >= Duration::from_secs(5));
+    }
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_of_this_process_has_no_end_unless_asked_for() {
+    let guard = Mutex::new(&Store::memory().connect().await.unwrap(), LOCK)
+        .unwrap()
+        .lock()
+        .await
+        .unwrap();
+    assert!(guard.held_until().is_none());
+    assert!(guard.is_held());
+}
+
+#[tokio::test]
+async fn tokens_grow_over_restarts_of_the_program() {
+    async fn token() -> lockkeeper::FencingToken {
+        // As a program that starts again: a store of its own, that knows nothing of the last.
+        let client = Store::memory().connect().await.unwrap();
+        let guard: Guard = Mutex::new(&client, LOCK).unwrap().lock().await.unwrap();
+        guard.fencing_token()
+    }
+    let first = token().await;
+    // Tokens start above the clock's milliseconds.
+    let later = lockkeeper::Clock::system();
+    later.sleep(Duration::from_millis(20)).await;
+    assert!(first < token().await);
+}
+
+#[tokio::test]
+async fn foreign_metadata_is_none() {
+    let client = Store::memory().connect().await.unwrap();
+    let mutex = Mutex::new(&client, LOCK).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let session = client.session().await.unwrap();
+    session
+        .set_data(guard.path(), Bytes::from_static(b"10.0.0.1"), None)
+        .await
+        .unwrap();
+    let entry = lockkeeper::queue(&client, LOCK).await.unwrap().remove(0);
+    assert_eq!(entry.metadata, None);
+    assert_eq!(entry.data, "10.0.0.1");
+    assert_eq!(entry.owner, session.id());
+}
