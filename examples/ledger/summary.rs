@@ -1,0 +1,285 @@
+//! The summary: what the run came to, and whether that is right.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::book::Book;
+use crate::input::{Balances, Transfer};
+use crate::observer::Arrivals;
+use crate::worker::Grant;
+
+/// What a run came to. Its JSON is the last line of the output under `--json`.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(crate) struct Summary {
+    /// How many transfers the input has.
+    pub(crate) transfers: usize,
+    /// How many of them are in the ledger, each counted once.
+    pub(crate) applied: usize,
+    /// How many stand in the ledger a second time, or are none of the input's.
+    pub(crate) surplus: usize,
+    /// Whether every balance is what the input comes to without locks.
+    pub(crate) balances_correct: bool,
+    /// How many workers found another one inside, or overwrote what another had written.
+    pub(crate) overlaps: usize,
+    pub(crate) grants: usize,
+    /// How many grants had a token that was not above that of the grant before.
+    pub(crate) token_regressions: usize,
+    /// How many grants went to somebody who had arrived before the previous holder.
+    pub(crate) order_violations: usize,
+    /// How many grants went to somebody whose arrival the observer had not seen.
+    pub(crate) arrivals_unseen: usize,
+    /// How often the observer's connection broke, so that arrivals may have gone unseen.
+    pub(crate) observer_gaps: usize,
+    pub(crate) wait_p50_us: u64,
+    pub(crate) wait_p99_us: u64,
+    pub(crate) workers: usize,
+    /// How many workers were to be cut off, and were.
+    pub(crate) crash: usize,
+    pub(crate) crashed: usize,
+    pub(crate) late_writes_refused: usize,
+    pub(crate) with_lock: bool,
+    pub(crate) url: String,
+    pub(crate) elapsed_ms: u64,
+    /// Where the ledger was left to be looked at, if anything is wrong with it.
+    #[serde(skip)]
+    pub(crate) kept: Option<PathBuf>,
+}
+
+impl Summary {
+    /// Compares the ledger with the sum computed without locks.
+    pub(crate) fn check_book(&mut self, book: &Book, opening: &Balances, transfers: &[Transfer]) {
+        let mut right = opening.clone();
+        for transfer in transfers {
+            transfer.apply(&mut right);
+        }
+        let wanted: HashSet<u64> = transfers.iter().map(|transfer| transfer.id).collect();
+        let posted: HashSet<u64> = book.posted.iter().copied().collect();
+        self.transfers = transfers.len();
+        self.applied = posted.intersection(&wanted).count();
+        self.surplus = book.posted.len() - self.applied;
+        self.balances_correct = book.balances == right;
+    }
+
+    /// Compares the grants, in the ledger's order, with each other and with the arrivals.
+    pub(crate) fn check_order(&mut self, mut grants: Vec<Grant>, arrivals: &Arrivals) {
+        grants.sort_unstable_by_key(|grant| grant.place);
+        self.grants = grants.len();
+        self.observer_gaps = arrivals.gaps;
+        self.token_regressions = count_pairs(&grants, |a, b| b.token <= a.token);
+        let mut waits: Vec<_> = grants.iter().map(|grant| grant.waited).collect();
+        waits.sort_unstable();
+        self.wait_p50_us = percentile_us(&waits, 50);
+        self.wait_p99_us = percentile_us(&waits, 99);
+
+        let places: HashMap<&str, usize> = arrivals
+            .seen
+            .iter()
+            .enumerate()
+            .map(|(place, arrival)| (arrival.entry.as_str(), place))
+            .collect();
+        let arrived: Vec<usize> = grants
+            .iter()
+            .filter_map(|grant| places.get(grant.entry.as_str()).copied())
+            .collect();
+        self.arrivals_unseen = grants.len() - arrived.len();
+        // The order in which the store told of the creates must be that of their zxids.
+        let czxids: Vec<_> = arrivals.seen.iter().filter_map(|seen| seen.czxid).collect();
+        self.order_violations =
+            count_pairs(&arrived, |a, b| b <= a) + count_pairs(&czxids, |a, b| b <= a);
+    }
+
+    /// All that is wrong, in words.
+    pub(crate) fn wrongs(&self) -> Vec<String> {
+        let unseen = self.arrivals_unseen > 0 && self.observer_gaps == 0;
+        let checks = [
+            (
+                self.applied != self.transfers,
+                format!("{} transfers are missing", self.transfers - self.applied),
+            ),
+            (
+                self.surplus > 0,
+                format!("{} transfers stand there too often", self.surplus),
+            ),
+            (!self.balances_correct, "the balances are wrong".to_owned()),
+            (self.overlaps > 0, format!("{} overlaps", self.overlaps)),
+            (
+                self.token_regressions > 0,
+                format!("{} tokens went back", self.token_regressions),
+            ),
+            (
+                self.order_violations > 0,
+                format!("{} grants were out of order", self.order_violations),
+            ),
+            (
+                unseen,
+                format!("{} holders never arrived", self.arrivals_unseen),
+            ),
+            (
+                self.crashed != self.crash,
+                format!("{} of {} workers died", self.crashed, self.crash),
+            ),
+            (
+                self.late_writes_refused != self.crashed,
+                format!("{} late writes were refused", self.late_writes_refused),
+            ),
+        ];
+        let wrong = checks.into_iter().filter(|(wrong, _)| *wrong);
+        wrong.map(|(_, text)| text).collect()
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = Duration::from_millis(self.elapsed_ms).as_secs_f64();
+        let rate = self.applied as f64 / seconds.max(0.001);
+        let balances = if self.balances_correct {
+            "as computed without locks"
+        } else {
+            "NOT as computed without locks"
+        };
+        let (applied, transfers) = (self.applied, self.transfers);
+        writeln!(f, "transfers applied         {applied} of {transfers}")?;
+        writeln!(f, "final balances            {balances}")?;
+        writeln!(f, "overlaps seen             {}", self.overlaps)?;
+        if self.with_lock {
+            let regressions = self.token_regressions;
+            writeln!(
+                f,
+                "tokens out of order       {regressions} of {}",
+                self.grants
+            )?;
+            let violations = self.order_violations;
+            write!(
+                f,
+                "grants out of order       {violations} of {}, ",
+                self.grants
+            )?;
+            writeln!(f, "against the arrivals that another session saw")?;
+            if self.arrivals_unseen > 0 || self.observer_gaps > 0 {
+                let (unseen, gaps) = (self.arrivals_unseen, self.observer_gaps);
+                writeln!(
+                    f,
+                    "arrivals not seen         {unseen} (the observer missed events {gaps} times)"
+                )?;
+            }
+            let (p50, p99) = (self.wait_p50_us, self.wait_p99_us);
+            writeln!(f, "wait for the lock         p50 {p50} µs, p99 {p99} µs")?;
+        }
+        if self.crash > 0 {
+            let (crashed, refused) = (self.crashed, self.late_writes_refused);
+            writeln!(
+                f,
+                "workers that died         {crashed}; late writes of theirs refused: {refused}"
+            )?;
+        }
+        write!(
+            f,
+            "{} workers on {} in {seconds:.2} s: {rate:.0} transfers/s",
+            self.workers, self.url
+        )
+    }
+}
+
+fn count_pairs<T>(items: &[T], wrong: impl Fn(&T, &T) -> bool) -> usize {
+    items
+        .windows(2)
+        .filter(|pair| wrong(&pair[0], &pair[1]))
+        .count()
+}
+
+/// The smallest wait that this percentage of all waits does not exceed.
+fn percentile_us(sorted: &[Duration], percent: usize) -> u64 {
+    let rank = (sorted.len() * percent).div_ceil(100).max(1);
+    let wait = sorted.get(rank - 1).copied().unwrap_or_default();
+    u64::try_from(wait.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observer::Arrival;
+
+    fn grants(entries: &[(&str, u64)]) -> Vec<Grant> {
+        let grant = |(place, (entry, token)): (usize, &(&str, u64))| Grant {
+            place: place as u64,
+            entry: (*entry).to_owned(),
+            token: token.to_string().parse().unwrap(),
+            waited: Duration::ZERO,
+        };
+        entries.iter().enumerate().map(grant).collect()
+    }
+
+    fn arrivals(entries: &[&str]) -> Arrivals {
+        let arrival = |entry: &&str| Arrival {
+            entry: (*entry).to_owned(),
+            czxid: None,
+        };
+        Arrivals {
+            seen: entries.iter().map(arrival).collect(),
+            gaps: 0,
+        }
+    }
+
+    fn checked(granted: &[(&str, u64)], arrived: &[&str]) -> Summary {
+        let mut summary = Summary {
+            balances_correct: true,
+            ..Summary::default()
+        };
+        summary.check_order(grants(granted), &arrivals(arrived));
+        summary
+    }
+
+    #[test]
+    fn grants_in_order_of_arrival_are_right() {
+        // One that gave up, "b", is no violation.
+        let summary = checked(&[("a", 1), ("c", 3), ("d", 4)], &["a", "b", "c", "d"]);
+        assert_eq!(summary.wrongs(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_grant_out_of_turn_is_seen() {
+        let summary = checked(&[("a", 1), ("c", 3), ("b", 2)], &["a", "b", "c"]);
+        assert_eq!(summary.order_violations, 1);
+        assert_eq!(summary.token_regressions, 1);
+        assert_eq!(summary.wrongs().len(), 2);
+    }
+
+    #[test]
+    fn a_holder_that_never_arrived_is_seen() {
+        let summary = checked(&[("a", 1), ("ghost", 2)], &["a"]);
+        assert_eq!(summary.arrivals_unseen, 1);
+        assert_eq!(summary.wrongs(), ["1 holders never arrived"]);
+    }
+
+    #[test]
+    fn what_is_missing_or_posted_twice_is_seen() {
+        let transfer = |id| Transfer {
+            id,
+            from: "a".into(),
+            to: "b".into(),
+            cents: 5,
+        };
+        let opening = Balances::from([("a".into(), 10), ("b".into(), 0)]);
+        let transfers = [transfer(1), transfer(2)];
+        let mut book = Book {
+            balances: opening.clone(),
+            ..Book::default()
+        };
+        book.post(&transfers[0]).unwrap();
+        assert!(book.post(&transfers[0]).is_err());
+
+        let mut summary = Summary::default();
+        summary.check_book(&book, &opening, &transfers);
+        assert_eq!((summary.applied, summary.surplus), (1, 0));
+        assert!(!summary.balances_correct);
+
+        book.posted.push(1);
+        summary.check_book(&book, &opening, &transfers[..1]);
+        assert_eq!((summary.applied, summary.surplus), (1, 1));
+        assert!(summary.balances_correct && !summary.wrongs().is_empty());
+    }
+}

@@ -1,0 +1,133 @@
+#!/bin/sh
+# Runs the examples against one store, and checks what they say of themselves.
+#
+#   tests/examples.sh [URL]          URL is memory: (default) or zookeeper://host:port[/chroot]
+#   EXAMPLES=DIR tests/examples.sh   uses the programs in DIR instead of building them
+set -eu
+
+cd "$(dirname "$0")/.."
+url=${1:-memory:}
+if [ -z "${EXAMPLES:-}" ]; then
+    cargo build --quiet --release --package lockkeeper --example ledger --example lock_events
+    EXAMPLES=${CARGO_TARGET_DIR:-target}/release/examples
+fi
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+# Ledgers that went wrong on purpose are kept: here, not in the system's folder.
+export TMPDIR="$work"
+
+fail() {
+    echo "tests/examples.sh: $url: $*" >&2
+    sed 's/^/    /' "$work/out" "$work/err" >&2
+    exit 1
+}
+
+# expect STATUS PROGRAM ARGUMENT...
+expect() {
+    wanted=$1 program=$2 status=0
+    shift 2
+    "$EXAMPLES/$program" "$@" >"$work/out" 2>"$work/err" || status=$?
+    [ "$status" = "$wanted" ] || fail "$program $*: exit status $status, not $wanted"
+}
+
+# holds PYTHON-EXPRESSION: over the summary's fields, on the last line of the output.
+holds() {
+    tail -n 1 "$work/out" | python3 -c '
+import json, sys
+summary = json.loads(sys.stdin.read())
+sys.exit(not eval(sys.argv[1], {}, summary))' "$1" || fail "not so: $1"
+}
+
+says() {
+    cat "$work/out" "$work/err" | grep -qF -- "$1" || fail "nothing said of: $1"
+}
+
+right='balances_correct and applied == transfers and surplus == overlaps == token_regressions == order_violations == arrivals_unseen == 0'
+
+# The input that the repository carries is what its generator makes.
+python3 examples/data/generate.py "$work"
+for file in accounts.csv transfers.csv; do
+    cmp -s "examples/data/$file" "$work/$file" || fail "$file is not what generate.py makes"
+done
+
+# The main job, and everything that it says of itself.
+expect 0 ledger --url "$url" --json
+holds "$right and transfers == grants == 3000 and workers == 8 and crashed == 0 and url == '$url'"
+holds '0 <= wait_p50_us <= wait_p99_us'
+says 'acquired at once'
+says 'acquired after'
+says 'queued behind'
+says 'from here on one line a second'
+[ "$(grep -cE 'acquired (at once|after)' "$work/out")" = 40 ] || fail 'not the first 40 grants in full'
+
+# Quiet, all events, and a ledger that is gone on with.
+python3 examples/data/generate.py "$work" 100
+set -- --url "$url" --json --accounts "$work/accounts.csv" --transfers "$work/transfers.csv"
+expect 0 ledger "$@" --quiet --ledger "$work/kept.json"
+holds "$right and grants == 100"
+! grep -q 'acquired' "$work/out" || fail 'it is not quiet'
+expect 0 ledger "$@" --quiet --ledger "$work/kept.json"
+holds "$right and grants == 0"
+expect 0 ledger "$@" --events all
+holds "$right"
+[ "$(grep -cE 'acquired (at once|after)' "$work/out")" = 100 ] || fail 'not all grants in full'
+[ "$(grep -c ' released$' "$work/out")" = 100 ] || fail 'not all releases in full'
+
+# Holders die in the middle of a write.
+expect 0 ledger "$@" --crash 3
+holds "$right and crashed == late_writes_refused == 3 and grants == 103"
+says 'DIES while it holds the lock'
+says 'its late write arrives and is refused'
+
+# Without a lock it goes wrong.
+expect 1 ledger "$@" --quiet --without-lock
+holds 'overlaps > 0 and not balances_correct and applied < transfers'
+
+# Malformed input is refused before anything is locked.
+refused() {
+    expect 1 ledger "$@"
+    [ ! -s "$work/out" ] || fail 'something was done first'
+}
+malformed() {
+    file=$1 line=$2 says=$3 text=$4
+    cp "$work/accounts.csv" "$work/bad-accounts.csv"
+    cp "$work/transfers.csv" "$work/bad-transfers.csv"
+    sed -i "${line}s/.*/$text/" "$work/bad-$file.csv"
+    refused --url "$url" --accounts "$work/bad-accounts.csv" --transfers "$work/bad-transfers.csv"
+    says "bad-$file.csv, line $line: expected $says"
+}
+malformed transfers 1 'the header id,from,to,cents' 'id,from,to'
+malformed transfers 4 '4 fields' '3,ACC-0001,ACC-0002'
+malformed transfers 5 '4 fields' ''
+malformed transfers 6 'id as a whole number' 'x,ACC-0001,ACC-0002,5'
+malformed transfers 7 'an id of its own' '1,ACC-0001,ACC-0002,5'
+malformed transfers 8 'an account that the accounts file opens' '7,ACC-0001,ACC-9999,5'
+malformed transfers 9 'two different accounts' '8,ACC-0001,ACC-0001,5'
+malformed transfers 10 'cents as a whole number from 1' '9,ACC-0001,ACC-0002,0'
+malformed transfers 11 'cents as a whole number from 1' '10,ACC-0001,ACC-0002,1.5'
+malformed transfers 101 'cents as a whole number from 1' '100,ACC-0001,ACC-0002,99999999999999999999'
+malformed accounts 1 'the header account,cents' 'name,cents'
+malformed accounts 2 'an account of 1 to 64' ',5'
+malformed accounts 3 'each account once' 'ACC-0001,5'
+malformed accounts 4 'cents as a whole number' 'ACC-0003,+5'
+refused --url "$url" --transfers "$work/no-such-file.csv"
+says 'no-such-file.csv: No such file'
+
+# Nobody is there (which takes the connect timeout to find out), or the command line cannot be meant.
+if [ "$url" = memory: ]; then
+    refused --url zookeeper://127.0.0.1:1
+    says 'no ZooKeeper answered at 127.0.0.1:1'
+fi
+expect 2 ledger --url redis://127.0.0.1
+says 'unknown scheme "redis"'
+expect 2 ledger --workers 0
+expect 2 ledger --workers 3 --crash 3
+says '--crash must be below the number of workers'
+expect 2 ledger --no-such-option
+
+# The other example checks itself.
+expect 0 lock_events --url "$url"
+says 'All events came as expected.'
+expect 2 lock_events --url redis://127.0.0.1
+
+echo "examples at $url: all as expected"
