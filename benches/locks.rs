@@ -1,0 +1,106 @@
+//! The locks' speed beside that of their peers, in the same run: one JSON object a line.
+//!
+//! `cargo bench --bench locks -- --url memory: --workload w1,w2`; docs/performance.md says what
+//! is measured, and how.
+
+#[path = "locks/args.rs"]
+mod args;
+#[path = "locks/curator.rs"]
+mod curator;
+#[path = "locks/report.rs"]
+mod report;
+#[path = "locks/systems.rs"]
+mod systems;
+#[path = "locks/workloads.rs"]
+mod workloads;
+
+use args::Args;
+use curator::Curator;
+use report::Contender;
+use systems::{Keeper, TokioLock};
+use workloads::{Case, From, Workload};
+
+fn main() {
+    let args = Args::parse();
+    let mut builder = match args.threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder
+        .worker_threads(args.threads)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    runtime.block_on(run(args));
+}
+
+async fn run(args: Args) {
+    let keeper = Keeper::connect(&args.url).await;
+    let curator = args.curator.then(|| Curator::start(&args.url)).flatten();
+    let mut w3_of_one = None;
+    for case in cases(&args) {
+        let locks = keeper.locks(&case).await;
+        let mut contenders = vec![Contender::of("lockkeeper", &args.url, case, locks)];
+        if args.tokio {
+            let locks = TokioLock::many(&case);
+            contenders.push(Contender::of("tokio", "", case, locks));
+        }
+        if case.workload == Workload::W1 && !keeper.in_process() {
+            contenders.extend(keeper.raw(case).await);
+        }
+        if let Some(curator) = &curator {
+            contenders.extend(curator.contender(case));
+        }
+        let ours = report::measure(&args, case, contenders).await;
+        if case.workload == Workload::W3 {
+            let p50 = ours["handover_p50_us"];
+            match w3_of_one {
+                Some((from, one)) if from == case.from => {
+                    report::ratio(case, "handover_p50_us", "lockkeeper at n = 1", p50 / one);
+                }
+                _ => w3_of_one = Some((case.from, p50)),
+            }
+        }
+    }
+}
+
+/// What is to be measured, in order.
+fn cases(args: &Args) -> Vec<Case> {
+    let memory = args.url.starts_with("memory:");
+    let mut cases = Vec::new();
+    for &workload in &args.workloads {
+        let case = Case::new(workload);
+        match workload {
+            Workload::W1 => cases.push(case),
+            Workload::W2 => {
+                cases.extend([2, 8, 64, 512].map(|clients| Case { clients, ..case }));
+            }
+            Workload::W3 => {
+                let queued: &[usize] = match memory {
+                    true => &[1, 100, 1_000, 100_000],
+                    false => &[1, 100, 1_000],
+                };
+                let froms: &[From] = match memory {
+                    true => &[From::Task, From::Thread],
+                    false => &[From::Task],
+                };
+                for &from in froms {
+                    cases.extend(queued.iter().map(|&n| Case {
+                        n,
+                        clients: 1 + n.min(1_000),
+                        from,
+                        ..case
+                    }));
+                }
+            }
+            Workload::W4 => cases.push(Case {
+                n: 10_000,
+                clients: 2,
+                ..case
+            }),
+        }
+    }
+    cases.retain(|case| args.clients.is_none_or(|only| case.clients == only));
+    cases.retain(|case| args.n.is_none_or(|only| case.n == only));
+    cases
+}

@@ -1,0 +1,109 @@
+//! The command line.
+
+use std::time::Duration;
+
+use crate::workloads::Workload;
+
+const USAGE: &str = "\
+usage: cargo bench --bench locks -- [options]
+  --url URL            memory: (the default) or zookeeper://host:port[/chroot]
+  --system S[,S]       peers to run beside: tokio, curator, none
+                       (by default tokio for memory:, curator for zookeeper:)
+  --recipe mutex       the only one so far
+  --workload W[,W]     w1 uncontended, w2 contended, w3 hand-over, w4 many keys (all by default)
+  --clients C, --n N   only the cases with so many sessions, so many queued
+  --seconds S          how long to measure each system in each case (2)
+  --rounds R           in how many alternating rounds (5)
+  --threads T          threads of the runtime (2)";
+
+pub(crate) struct Args {
+    pub(crate) url: String,
+    pub(crate) tokio: bool,
+    pub(crate) curator: bool,
+    pub(crate) workloads: Vec<Workload>,
+    pub(crate) clients: Option<usize>,
+    pub(crate) n: Option<usize>,
+    pub(crate) seconds: Duration,
+    pub(crate) rounds: u32,
+    pub(crate) threads: usize,
+}
+
+impl Args {
+    pub(crate) fn parse() -> Self {
+        match Self::of(std::env::args().skip(1)) {
+            Ok(args) => args,
+            Err(fault) => {
+                eprintln!("{fault}\n{USAGE}");
+                std::process::exit(2);
+            }
+        }
+    }
+
+    fn of(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
+        let mut args = Self {
+            url: "memory:".into(),
+            tokio: false,
+            curator: false,
+            workloads: Workload::ALL.to_vec(),
+            clients: None,
+            n: None,
+            seconds: Duration::from_secs(2),
+            rounds: 5,
+            threads: 2,
+        };
+        let mut systems = None;
+        while let Some(word) = words.next() {
+            if word == "--help" {
+                return Err(String::new());
+            }
+            // What `cargo bench` says to every benchmark.
+            if word == "--bench" {
+                continue;
+            }
+            let value = words.next().ok_or(format!("{word} needs a value"))?;
+            match word.as_str() {
+                "--url" => args.url = value,
+                "--system" => systems = Some(value),
+                "--recipe" if value == "mutex" => {}
+                "--workload" => args.workloads = list(&value)?,
+                "--clients" => args.clients = Some(number(&value)?),
+                "--n" => args.n = Some(number(&value)?),
+                "--seconds" => args.seconds = seconds(&value)?,
+                "--rounds" => args.rounds = number(&value)?,
+                "--threads" => args.threads = number(&value)?,
+                _ => return Err(format!("{word} {value} is not known")),
+            }
+        }
+        if args.rounds == 0 || args.threads == 0 {
+            return Err("--rounds and --threads are at least 1".into());
+        }
+        let memory = args.url.starts_with("memory:");
+        let default = if memory { "tokio" } else { "curator" };
+        for system in systems.as_deref().unwrap_or(default).split(',') {
+            match system {
+                "tokio" => args.tokio = true,
+                "curator" => args.curator = true,
+                "none" | "lockkeeper" => {}
+                _ => return Err(format!("--system {system} is not known")),
+            }
+        }
+        Ok(args)
+    }
+}
+
+fn list(names: &str) -> Result<Vec<Workload>, String> {
+    let of = |name| {
+        let mut all = Workload::ALL.into_iter();
+        all.find(|workload| workload.name() == name)
+            .ok_or(format!("--workload {name} is not known"))
+    };
+    names.split(',').map(of).collect()
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{text:?} is no number"))
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    Duration::try_from_secs_f64(number(text)?).map_err(|error| error.to_string())
+}

@@ -1,0 +1,198 @@
+//! What is measured: Lockkeeper's mutex, and tokio's as the floor.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use lockkeeper::{Client, Guard, LockPath, Mutex, Session, ZnodePath};
+use lockkeeper_store::CreateMode;
+
+use crate::report::{Contender, Row, Times};
+use crate::workloads::{Case, Workload};
+
+/// One client's handle to a lock.
+pub(crate) trait Lock: Clone + Send + Sync + 'static {
+    type Guard: Send + 'static;
+
+    fn lock(&self) -> impl Future<Output = Self::Guard> + Send;
+
+    fn unlock(guard: Self::Guard) -> impl Future<Output = ()> + Send;
+
+    /// A number that grows in the order of arrival, where the system has one.
+    fn token(guard: &Self::Guard) -> Option<i64>;
+
+    /// Waits until so many are in the queue, the holder included, and know whom they wait for.
+    /// Each has asked for its place before.
+    fn settled(&self, queued: usize) -> impl Future<Output = ()> + Send;
+
+    /// Waits until one more, who has asked for its place before, stands in the queue and waits.
+    fn settled_again(&self) -> impl Future<Output = ()> + Send;
+}
+
+/// The store under test, and a session of its own that looks on.
+pub(crate) struct Keeper {
+    url: String,
+    observer: Session,
+    _client: Client,
+}
+
+impl Keeper {
+    pub(crate) async fn connect(url: &str) -> Self {
+        let client = lockkeeper::connect(url).await.expect("the store answers");
+        let observer = client.session().await.expect("a session");
+        Self {
+            url: url.into(),
+            observer,
+            _client: client,
+        }
+    }
+
+    pub(crate) fn in_process(&self) -> bool {
+        self.observer.timeout().is_none()
+    }
+
+    /// The handles that a case needs: each client has a session of its own.
+    pub(crate) async fn locks(&self, case: &Case) -> Vec<Ours> {
+        let path = self.fresh_path();
+        let mut clients = Vec::new();
+        for _ in 0..case.clients {
+            clients.push(lockkeeper::connect(&*self.url).await.expect("a session"));
+        }
+        let lock = |path: &LockPath, client: &Client| Ours {
+            mutex: Mutex::new(client, path).expect("a valid path"),
+            observer: self.observer.clone(),
+        };
+        match case.workload {
+            Workload::W4 => (0..case.n)
+                .map(|key| lock(&path.key(&key.to_string()), &clients[key % clients.len()]))
+                .collect(),
+            _ => clients.iter().map(|client| lock(&path, client)).collect(),
+        }
+    }
+
+    fn fresh_path(&self) -> LockPath {
+        static USED: AtomicUsize = AtomicUsize::new(0);
+        let number = USED.fetch_add(1, Ordering::Relaxed);
+        let run = std::process::id();
+        LockPath::new(format!("/bench/{run}-{number}")).expect("a valid path")
+    }
+
+    /// What bounds an acquire on a remote store: a create and a delete with nothing around them;
+    /// and the way of most recipes, which list only when the create has been answered.
+    pub(crate) async fn raw(&self, case: Case) -> [Contender; 2] {
+        assert_eq!(case.workload, Workload::W1);
+        let path = self.fresh_path().as_znode().clone();
+        let made = self.observer.create_all(&path, CreateMode::Persistent);
+        made.await.expect("a parent");
+        [("create", false), ("create, then list", true)].map(|(name, list)| {
+            let (session, parent) = (self.observer.clone(), path.clone());
+            Contender::new(name, &self.url, move |time| {
+                raw_round(session.clone(), parent.clone(), list, time)
+            })
+        })
+    }
+}
+
+async fn raw_round(session: Session, parent: ZnodePath, list: bool, time: Duration) -> Row {
+    let entry = parent.join("raw-lock-").expect("a valid path");
+    let (mut acquires, mut releases) = (Times::default(), Times::default());
+    let start = Instant::now();
+    while start.elapsed() < time {
+        let asked = Instant::now();
+        let create = session.create(&entry, "", CreateMode::EphemeralSequential);
+        let (path, _) = create.await.expect("created");
+        if list {
+            session.get_children(&parent).await.expect("listed");
+        }
+        acquires.push(asked.elapsed());
+        let left = Instant::now();
+        session.delete(&path, None).await.expect("deleted");
+        releases.push(left.elapsed());
+    }
+    let mut row = Row::new();
+    acquires.write(&mut row, "acquire");
+    releases.write(&mut row, "release");
+    row
+}
+
+/// A handle to Lockkeeper's mutex.
+#[derive(Clone)]
+pub(crate) struct Ours {
+    mutex: Mutex,
+    observer: Session,
+}
+
+/// How long a contender on a remote store needs, at the most, to find whom it waits for.
+const REMOTE_PAUSE: Duration = Duration::from_millis(5);
+
+impl Ours {
+    async fn pause_if_remote(&self, pause: Duration) {
+        if self.observer.timeout().is_some() {
+            tokio::time::sleep(pause).await;
+        }
+    }
+}
+
+impl Lock for Ours {
+    type Guard = Guard;
+
+    async fn lock(&self) -> Guard {
+        self.mutex.lock().await.expect("granted")
+    }
+
+    async fn unlock(guard: Guard) {
+        guard.release().await.expect("released");
+    }
+
+    fn token(guard: &Guard) -> Option<i64> {
+        Some(guard.fencing_token().as_i64())
+    }
+
+    async fn settled(&self, queued: usize) {
+        let listed = || self.observer.get_all_children_number(self.mutex.path());
+        while listed().await.expect("a list") < queued {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.pause_if_remote(100 * REMOTE_PAUSE).await;
+    }
+
+    async fn settled_again(&self) {
+        self.pause_if_remote(REMOTE_PAUSE).await;
+    }
+}
+
+/// tokio's mutex, which is fair as well; nothing of it outlives the process.
+#[derive(Clone)]
+pub(crate) struct TokioLock(&'static tokio::sync::Mutex<()>);
+
+impl TokioLock {
+    /// The handles that a case needs. The locks are leaked: their guards borrow them, which costs
+    /// less than sharing.
+    pub(crate) fn many(case: &Case) -> Vec<Self> {
+        let new = || Self(Box::leak(Box::default()));
+        match case.workload {
+            Workload::W4 => (0..case.n).map(|_| new()).collect(),
+            _ => vec![new(); case.clients],
+        }
+    }
+}
+
+impl Lock for TokioLock {
+    type Guard = tokio::sync::MutexGuard<'static, ()>;
+
+    async fn lock(&self) -> Self::Guard {
+        self.0.lock().await
+    }
+
+    async fn unlock(guard: Self::Guard) {
+        drop(guard);
+    }
+
+    fn token(_guard: &Self::Guard) -> Option<i64> {
+        None
+    }
+
+    async fn settled(&self, _queued: usize) {}
+
+    async fn settled_again(&self) {}
+}
