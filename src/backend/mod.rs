@@ -2,6 +2,7 @@
 
 mod request;
 mod response;
+mod states;
 mod status;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
@@ -17,7 +18,8 @@ pub use request::{
     Skip, sequence_of,
 };
 pub use response::Response;
-pub use status::{SessionStatus, StateStream};
+pub use states::StateStream;
+pub use status::SessionStatus;
 
 use crate::clock::Clock;
 use crate::connect::ConnectOptions;

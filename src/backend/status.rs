@@ -1,13 +1,9 @@
 //! [`SessionStatus`]: where a session stands, and until when it can believe so.
 
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_core::Stream;
-use tokio::sync::watch;
-
+use super::states::{StateStream, States};
 use crate::clock::{Clock, Deadline, Moment};
 use crate::error::Error;
 use crate::types::{SessionId, SessionState};
@@ -29,14 +25,7 @@ pub struct SessionStatus {
     lapses: AtomicU64,
     state: AtomicU8,
     closing: AtomicBool,
-    changes: watch::Sender<Change>,
-}
-
-/// A state, and the number of the connection that it belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Change {
-    state: SessionState,
-    connection: u64,
+    states: States,
 }
 
 impl SessionStatus {
@@ -51,10 +40,6 @@ impl SessionStatus {
         quorum_only: bool,
         sent: Moment,
     ) -> Self {
-        let (changes, _) = watch::channel(Change {
-            state: SessionState::Connected,
-            connection: 1,
-        });
         Self {
             id,
             clock,
@@ -65,7 +50,7 @@ impl SessionStatus {
             lapses: AtomicU64::new(0),
             state: AtomicU8::new(SessionState::Connected as u8),
             closing: AtomicBool::new(false),
-            changes,
+            states: States::connected(),
         }
     }
 
@@ -106,27 +91,18 @@ impl SessionStatus {
 
     /// The number of the current connection: it grows with each reconnection.
     pub fn connection(&self) -> u64 {
-        self.changes.borrow().connection
+        self.states.connections()
     }
 
     /// All changes of state from now on; one that overtakes another replaces it.
     pub fn states(&self) -> StateStream {
-        let mut receiver = self.changes.subscribe();
-        receiver.borrow_and_update();
-        StateStream::new(receiver)
+        self.states.stream()
     }
 
     /// Writes a new state. A final one stays.
     pub fn set_state(&self, state: SessionState) {
-        self.changes.send_if_modified(|change| {
-            if change.state.is_final() || change.state == state {
-                return false;
-            }
-            change.state = state;
-            change.connection += u64::from(state == SessionState::Reconnected);
-            self.state.store(state as u8, Ordering::Release);
-            true
-        });
+        self.states
+            .set(state, || self.state.store(state as u8, Ordering::Release));
     }
 
     /// Says that the session is being closed from this side: from now on nothing is held.
@@ -203,51 +179,4 @@ const MARGIN: u32 = 10;
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// The changes of a session's state. See [`SessionStatus::states`].
-///
-/// A slow reader misses what was overtaken, never the latest; it ends after a final state.
-pub struct StateStream {
-    changes: BoxedStates,
-}
-
-type BoxedStates = Pin<Box<dyn Stream<Item = SessionState> + Send>>;
-
-impl StateStream {
-    fn new(mut receiver: watch::Receiver<Change>) -> Self {
-        let mut done = receiver.borrow().state.is_final();
-        let changes = Box::pin(async_stream::stream! {
-            while !done && receiver.changed().await.is_ok() {
-                let change = *receiver.borrow_and_update();
-                done = change.state.is_final();
-                yield change.state;
-            }
-        });
-        Self { changes }
-    }
-
-    /// The next change; `None` after a final state.
-    ///
-    /// Cancel safe.
-    pub async fn next(&mut self) -> Option<SessionState> {
-        std::future::poll_fn(|context| self.changes.as_mut().poll_next(context)).await
-    }
-}
-
-impl Stream for StateStream {
-    type Item = SessionState;
-
-    fn poll_next(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<SessionState>> {
-        self.changes.as_mut().poll_next(context)
-    }
-}
-
-impl std::fmt::Debug for StateStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("StateStream")
-    }
 }

@@ -1,6 +1,5 @@
 //! [`Faults`]: a wrapper around any store, whose sessions meet faults.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -43,7 +42,8 @@ pub(super) struct Shared {
     pub(super) plan: Mutex<Plan>,
     pub(super) total: Mutex<Traffic>,
     opened: AtomicU64,
-    lines: Mutex<BTreeMap<SessionId, Weak<Line>>>,
+    /// In the order of their opening: ids are random, and a seed must replay.
+    lines: Mutex<Vec<(SessionId, Weak<Line>)>>,
 }
 
 /// What names a session: a [`Client`] (its current one), a [`Session`] or a [`SessionId`].
@@ -166,8 +166,8 @@ impl Faults {
             .0
             .lines
             .lock()
-            .values()
-            .filter_map(Weak::upgrade)
+            .iter()
+            .filter_map(|(_, line)| line.upgrade())
             .collect();
         for line in lines {
             line.command(Command::Heal);
@@ -189,7 +189,10 @@ impl Faults {
     }
 
     fn line(&self, session: SessionId) -> Arc<Line> {
-        let line = self.0.lines.lock().get(&session).and_then(Weak::upgrade);
+        let lines = self.0.lines.lock();
+        let known = lines.iter().find(|(id, _)| *id == session);
+        let line = known.and_then(|(_, line)| line.upgrade());
+        drop(lines);
         line.unwrap_or_else(|| {
             panic!("session {session} is none of those opened through this wrapper")
         })
@@ -199,8 +202,8 @@ impl Faults {
         let session = inner.status().id();
         let (line, backend) = Line::open(inner, self.0.clone(), number, sent);
         let mut lines = self.0.lines.lock();
-        lines.retain(|_, line| line.strong_count() > 0);
-        lines.insert(session, Arc::downgrade(&line));
+        lines.retain(|(_, line)| line.strong_count() > 0);
+        lines.push((session, Arc::downgrade(&line)));
         backend
     }
 }

@@ -189,6 +189,7 @@ async fn a_free_lock_takes_one_round_trip_on_zookeeper_and_its_release_another()
 #[tokio::test]
 async fn a_holder_that_says_it_is_alive_has_nobody_list_the_queue_again() {
     const DELETE: i32 = 2;
+    const EXISTS: i32 = 3;
     const SET_DATA: i32 = 5;
     const MULTI_READ: i32 = 22;
     within_reason(async {
@@ -197,11 +198,14 @@ async fn a_holder_that_says_it_is_alive_has_nobody_list_the_queue_again() {
         let session = client.session().await.unwrap();
         let mutex = Mutex::new(&client, LOCK).unwrap();
         let mut holder = mutex.lock().await.unwrap();
+        frames(&proxy, &session).await;
         let waiter = tokio::spawn({
             let mutex = mutex.clone();
             async move { mutex.lock().await }
         });
-        proxy.wait_for(|frame| frame.to_server && frame.operation == 3);
+        // The waiter's look at the holder's node: that of `frames` names a shorter path.
+        let entry = holder.path().as_str().len();
+        proxy.wait_for(|frame| frame.to_server && frame.operation == EXISTS && frame.bytes > entry);
         frames(&proxy, &session).await;
 
         holder.keep_alive().await.unwrap();

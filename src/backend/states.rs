@@ -1,0 +1,186 @@
+//! [`StateStream`]: the changes of a session's state, told in the order in which they were asked for.
+//!
+//! By hand, since a general channel's order of waking is random, and faults must replay from their
+//! seeds.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use futures_core::Stream;
+use parking_lot::Mutex;
+
+use crate::types::SessionState;
+
+/// The state of a session, for its backend to write.
+#[derive(Debug)]
+pub(super) struct States(Arc<Mutex<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    state: SessionState,
+    /// How often the state has changed.
+    changes: u64,
+    /// How many connections there have been.
+    connections: u64,
+    /// Who waits for the next change, by the number of the stream.
+    waiting: BTreeMap<u64, Waker>,
+    streams: u64,
+    /// Nobody will write any more.
+    gone: bool,
+}
+
+impl States {
+    /// Of a session that has just been connected.
+    pub(super) fn connected() -> Self {
+        Self(Arc::new(Mutex::new(Shared {
+            state: SessionState::Connected,
+            changes: 0,
+            connections: 1,
+            waiting: BTreeMap::new(),
+            streams: 0,
+            gone: false,
+        })))
+    }
+
+    pub(super) fn connections(&self) -> u64 {
+        self.0.lock().connections
+    }
+
+    /// Writes a new state, which `publish` makes known before anybody is woken. A final one stays.
+    pub(super) fn set(&self, state: SessionState, publish: impl FnOnce()) {
+        let mut shared = self.0.lock();
+        if shared.state.is_final() || shared.state == state {
+            return;
+        }
+        shared.state = state;
+        shared.changes += 1;
+        shared.connections += u64::from(state == SessionState::Reconnected);
+        publish();
+        let waiting = std::mem::take(&mut shared.waiting);
+        drop(shared);
+        waiting.into_values().for_each(Waker::wake);
+    }
+
+    pub(super) fn stream(&self) -> StateStream {
+        let mut shared = self.0.lock();
+        shared.streams += 1;
+        StateStream {
+            number: shared.streams,
+            seen: shared.changes,
+            done: shared.state.is_final(),
+            shared: self.0.clone(),
+        }
+    }
+}
+
+impl Drop for States {
+    fn drop(&mut self) {
+        let mut shared = self.0.lock();
+        shared.gone = true;
+        let waiting = std::mem::take(&mut shared.waiting);
+        drop(shared);
+        waiting.into_values().for_each(Waker::wake);
+    }
+}
+
+/// The changes of a session's state. See [`SessionStatus::states`](super::SessionStatus::states).
+///
+/// A slow reader misses what was overtaken, never the latest; it ends after a final state.
+pub struct StateStream {
+    shared: Arc<Mutex<Shared>>,
+    number: u64,
+    /// How many changes it has told, or left out.
+    seen: u64,
+    done: bool,
+}
+
+impl StateStream {
+    /// The next change; `None` after a final state.
+    ///
+    /// Cancel safe.
+    pub async fn next(&mut self) -> Option<SessionState> {
+        std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+    }
+}
+
+impl Stream for StateStream {
+    type Item = SessionState;
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<SessionState>> {
+        let this = &mut *self;
+        if this.done {
+            return Poll::Ready(None);
+        }
+        let mut shared = this.shared.lock();
+        if shared.changes != this.seen {
+            this.seen = shared.changes;
+            this.done = shared.state.is_final();
+            return Poll::Ready(Some(shared.state));
+        }
+        if shared.gone {
+            return Poll::Ready(None);
+        }
+        shared.waiting.insert(this.number, context.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for StateStream {
+    fn drop(&mut self) {
+        self.shared.lock().waiting.remove(&self.number);
+    }
+}
+
+impl fmt::Debug for StateStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StateStream")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn poll(stream: &mut StateStream) -> Poll<Option<SessionState>> {
+        Pin::new(stream).poll_next(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_stream_tells_the_latest_and_ends_after_the_last() {
+        let states = States::connected();
+        let mut stream = states.stream();
+        assert_eq!(poll(&mut stream), Poll::Pending);
+        states.set(SessionState::Suspended, || ());
+        states.set(SessionState::Reconnected, || ());
+        assert_eq!(
+            poll(&mut stream),
+            Poll::Ready(Some(SessionState::Reconnected))
+        );
+        assert_eq!(states.connections(), 2);
+        states.set(SessionState::Expired, || ());
+        states.set(SessionState::Closed, || ());
+        assert_eq!(poll(&mut stream), Poll::Ready(Some(SessionState::Expired)));
+        assert_eq!(poll(&mut stream), Poll::Ready(None));
+        assert_eq!(poll(&mut states.stream()), Poll::Ready(None));
+    }
+
+    #[test]
+    fn a_stream_ends_with_its_session_and_leaves_nothing_when_dropped() {
+        let states = States::connected();
+        let mut stream = states.stream();
+        drop({
+            let mut other = states.stream();
+            assert_eq!(poll(&mut other), Poll::Pending);
+            other
+        });
+        assert!(states.0.lock().waiting.is_empty());
+        drop(states);
+        assert_eq!(poll(&mut stream), Poll::Ready(None));
+    }
+}
