@@ -177,6 +177,8 @@ struct Inner {
     target: String,
     connector: Arc<dyn Connector>,
     options: ConnectOptions,
+    /// The session that most clients ever have: handed out without a lock while it lives.
+    first: Session,
     current: Mutex<Current>,
     /// One opening at a time.
     opening: tokio::sync::Mutex<()>,
@@ -209,6 +211,7 @@ impl Client {
         Ok(Self(Arc::new(Inner {
             target,
             connector,
+            first: session.clone(),
             current: Mutex::new(Current {
                 session,
                 closed: false,
@@ -272,6 +275,9 @@ impl Client {
     }
 
     fn living(&self) -> Result<Option<Session>> {
+        if self.0.first.status().is_alive() {
+            return Ok(Some(self.0.first.clone()));
+        }
         let current = self.0.current.lock();
         if current.closed {
             return Err(Error::SessionClosed {

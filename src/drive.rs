@@ -33,6 +33,9 @@ struct Task(Mutex<State>);
 /// send.send(7).unwrap(); // runs the rest of the work here and now
 /// ```
 pub fn drive(work: impl Future<Output = ()> + Send + 'static) {
+    // tokio's channels say "not yet" for the rest of a task's turn when that has used up its budget, and
+    // wake at once. Polled in place, in the midst of that turn, the work would be asked again for ever.
+    let work = tokio::task::coop::unconstrained(work);
     Arc::new(Task(Mutex::new(State::Idle(Box::pin(work))))).wake();
 }
 
@@ -88,5 +91,39 @@ mod tests {
             Poll::Pending
         }));
         receive.try_recv().unwrap();
+    }
+
+    #[test]
+    fn work_is_done_in_a_task_that_has_used_up_its_budget() {
+        let (ended, end) = std::sync::mpsc::channel();
+        // A thread of its own: what is wrong here never comes back.
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build();
+            runtime.unwrap().block_on(async {
+                let (send, receive) = tokio::sync::oneshot::channel::<()>();
+                let ended = ended.clone();
+                drive(async move {
+                    assert!(receive.await.is_err());
+                    ended.send("work").unwrap();
+                });
+                use_up_the_budget().await;
+                drop(send);
+            });
+            ended.send("task").unwrap();
+        });
+        let limit = std::time::Duration::from_secs(60);
+        assert_eq!(end.recv_timeout(limit), Ok("work"));
+        assert_eq!(end.recv_timeout(limit), Ok("task"));
+    }
+
+    async fn use_up_the_budget() {
+        let (send, mut receive) = tokio::sync::mpsc::unbounded_channel();
+        (0..1_000).for_each(|item| send.send(item).unwrap());
+        std::future::poll_fn(|context| {
+            while receive.poll_recv(context).is_ready() {}
+            Poll::Ready(())
+        })
+        .await;
+        assert!(!receive.is_empty(), "tokio grants more than is known");
     }
 }

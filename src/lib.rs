@@ -24,6 +24,7 @@ mod engine;
 mod error;
 mod path;
 mod session;
+mod size;
 mod target;
 #[cfg(feature = "test-util")]
 pub mod testing;
@@ -41,10 +42,11 @@ pub use drive::drive;
 pub use engine::{Store, StoreOptions};
 pub use error::{Error, Result, TargetError};
 pub use path::ZnodePath;
-pub use session::{Call, Keep, LARGEST_REQUEST_BYTES, Session};
+pub use session::{Call, Keep, Session};
+pub use size::LARGEST_REQUEST_BYTES;
 pub use target::Target;
 pub use types::{
-    Acl, AclEntry, CreateMode, EventKind, SessionId, SessionState, Stat, WatchMode, WatchedEvent,
-    Zxid,
+    Acl, AclEntry, Cause, CreateMode, Departure, EventKind, SessionId, SessionState, Stat,
+    WatchMode, WatchedEvent, Zxid,
 };
 pub use watch::{PersistentWatcher, Watcher};

@@ -19,11 +19,9 @@ use crate::backend::{
 use crate::clock::{Clock, Deadline};
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
+use crate::size::Scale;
 use crate::types::{Acl, CreateMode, SessionId, SessionState, Stat, WatchMode, Zxid};
 use crate::watch::{PersistentWatcher, Watcher};
-
-/// The most that a request may hold, in bytes: ZooKeeper's `jute.maxbuffer`, less room for its framing.
-pub const LARGEST_REQUEST_BYTES: usize = 1_048_575 - 1_024;
 
 /// A session at a store. It never silently becomes another: when it has expired, it is over.
 ///
@@ -52,6 +50,7 @@ struct Inner {
     backend: Arc<dyn Backend>,
     status: Arc<SessionStatus>,
     acl: Acl,
+    scale: Scale,
     kept: Mutex<Kept>,
     keeper_lag_ns: AtomicU64,
 }
@@ -68,6 +67,9 @@ impl Session {
     pub fn new(backend: Arc<dyn Backend>, acl: Acl) -> Self {
         let session = Self(Arc::new(Inner {
             status: backend.status().clone(),
+            scale: Scale {
+                prefix: backend.prefix_bytes(),
+            },
             backend,
             acl,
             kept: Mutex::default(),
@@ -97,6 +99,14 @@ impl Session {
     /// Where the session stands, in detail.
     pub fn status(&self) -> &Arc<SessionStatus> {
         &self.0.status
+    }
+
+    /// How many bytes a create takes in a multi, rounded up, by the lengths of its path and its data
+    /// and with this session's [`acl`](Self::acl): what counts towards [`LARGEST_REQUEST_BYTES`].
+    ///
+    /// [`LARGEST_REQUEST_BYTES`]: crate::LARGEST_REQUEST_BYTES
+    pub fn create_bytes(&self, path: usize, data: usize) -> usize {
+        self.0.scale.create_op(path, data, &self.0.acl)
     }
 
     /// The negotiated timeout; `None` where the store never expires the session (in its own process).
@@ -190,6 +200,16 @@ impl Session {
     pub fn delete(&self, path: &ZnodePath, version: Option<i32>) -> Call<()> {
         let path = path.clone();
         self.call(Request::Delete { path, version }, done)
+    }
+
+    /// Deletes an entry of a queue that was never held, or is not believed to be held any more:
+    /// those behind do not take it for a release ([`Cause`](crate::Cause)).
+    ///
+    /// # Errors
+    /// As [`delete`](Self::delete).
+    pub fn withdraw(&self, entry: &ZnodePath) -> Call<()> {
+        let entry = entry.clone();
+        self.call(Request::Withdraw { entry }, done)
     }
 
     /// The state of a znode; `None` if there is none.
@@ -466,7 +486,7 @@ fn done(reply: Reply) -> Result<()> {
 
 impl Inner {
     fn submit(&self, request: Request) -> Response {
-        if let Err(error) = check_size(&request) {
+        if let Err(error) = self.scale.check(&request) {
             return Response::ready(Err(error));
         }
         if self.status.timeout().is_none() {
@@ -497,43 +517,6 @@ impl Inner {
 /// Whether the store itself has answered.
 fn proves(reply: &Result<Reply>) -> bool {
     reply.as_ref().map_or_else(Error::is_answer, |_| true)
-}
-
-fn check_size(request: &Request) -> Result<()> {
-    let actual = match request {
-        Request::Create(create) => size_of_create(create),
-        Request::SetData { path, data, .. } => path.as_str().len() + data.len(),
-        Request::Enqueue(enqueue) => {
-            enqueue.parent.as_str().len() + enqueue.name.len() + enqueue.data.len()
-        }
-        Request::Multi(ops) => ops.iter().map(size_of_op).sum(),
-        Request::MultiRead(ops) => ops
-            .iter()
-            .map(|(ReadOp::GetData(path) | ReadOp::GetChildren(path))| path.as_str().len() + 18)
-            .sum(),
-        _ => return Ok(()),
-    };
-    if actual > LARGEST_REQUEST_BYTES {
-        return Err(Error::TooLarge {
-            what: "a request",
-            actual,
-            limit: LARGEST_REQUEST_BYTES,
-        });
-    }
-    Ok(())
-}
-
-fn size_of_create(create: &Create) -> usize {
-    create.path.as_str().len() + create.data.len()
-}
-
-/// Generous: no operation's framing takes more than 64 bytes beside its path, data and list.
-fn size_of_op(op: &Op) -> usize {
-    64 + match op {
-        Op::Create(create) => size_of_create(create),
-        Op::SetData { path, data, .. } => path.as_str().len() + data.len(),
-        Op::Delete { path, .. } | Op::Check { path, .. } => path.as_str().len(),
-    }
 }
 
 /// Asks the store for a sign of life every third of the timeout, as long as the session lives.

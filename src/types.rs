@@ -184,6 +184,42 @@ pub struct WatchedEvent {
     pub path: ZnodePath,
     /// In which transaction; `None` where the server does not say (ZooKeeper before 3.9).
     pub zxid: Option<Zxid>,
+    /// What it means for who waits; only for a watcher of [`Ahead::Blocked`](crate::Ahead::Blocked).
+    pub departure: Option<Departure>,
+}
+
+/// The departure of the entry of a queue that another waited for, as the store knew it at the end
+/// of that very transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Departure {
+    /// Whether the entry that waits is there, and nobody ahead of it blocks it any more. If not,
+    /// look ahead again.
+    pub clear: bool,
+    /// How the one ahead left.
+    pub cause: Cause,
+}
+
+impl Departure {
+    /// A departure.
+    pub fn new(clear: bool, cause: Cause) -> Self {
+        Self { clear, cause }
+    }
+}
+
+/// How an entry left its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Cause {
+    /// Its own session deleted it.
+    Released,
+    /// Its session ended.
+    Died,
+    /// Somebody else deleted it.
+    Removed,
+    /// Its own session [withdrew](crate::Session::withdraw) it: it may never have known that its turn
+    /// had come. Or the store cannot say.
+    Unknown,
 }
 
 /// The modes of a watch that survives firing (ZOOKEEPER-1416: servers since 3.6).

@@ -28,6 +28,8 @@ pub(crate) trait Unwatch: Send + Sync {
 /// any later reply, and wakes the watcher after it has let its own lock go.
 pub(crate) struct WatchCell {
     events: Mutex<Events>,
+    /// Whether there is anything to take: who only looks needs no lock.
+    has_news: AtomicBool,
     waker: AtomicWaker,
     /// Who takes the watch back, and its number there.
     owner: Arc<dyn Unwatch>,
@@ -66,6 +68,7 @@ impl WatchCell {
     pub(crate) fn new(owner: Arc<dyn Unwatch>, watch: u64) -> Self {
         Self {
             events: Mutex::default(),
+            has_news: AtomicBool::new(false),
             waker: AtomicWaker::new(),
             owner,
             watch,
@@ -76,11 +79,13 @@ impl WatchCell {
     /// Puts an event in; the caller calls [`wake`](Self::wake) afterwards.
     pub(crate) fn put(&self, event: WatchedEvent) {
         self.events.lock().push(event);
+        self.has_news.store(true, Ordering::Release);
     }
 
     /// Says that no event will follow; the caller calls [`wake`](Self::wake) afterwards.
     pub(crate) fn end(&self, error: Error) {
         self.events.lock().end.get_or_insert(Box::new(error));
+        self.has_news.store(true, Ordering::Release);
     }
 
     pub(crate) fn wake(&self) {
@@ -96,6 +101,9 @@ impl WatchCell {
     }
 
     fn take(&self) -> Option<Result<WatchedEvent>> {
+        if !self.has_news.load(Ordering::Acquire) {
+            return None;
+        }
         let mut events = self.events.lock();
         match events.pop() {
             Some(event) => Some(Ok(event)),

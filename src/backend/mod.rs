@@ -46,6 +46,12 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
 
     /// The id of the store; `None` where there is none and none may be made.
     fn store_id(&self) -> Option<&str>;
+
+    /// How many bytes stand before each path on the wire: a chroot's. They count when the size of a
+    /// request is checked, so who wraps another backend passes its answer on.
+    fn prefix_bytes(&self) -> usize {
+        0
+    }
 }
 
 /// A boxed future, for object-safe traits.

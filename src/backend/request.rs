@@ -23,6 +23,12 @@ pub enum Request {
         /// The version that it must have.
         version: Option<i32>,
     },
+    /// Delete an entry of a queue that was never held, or is not believed to be held any more: a
+    /// [`Delete`](Self::Delete) that those behind do not take for a release. Answered by [`Reply::Done`].
+    Withdraw {
+        /// The entry.
+        entry: ZnodePath,
+    },
     /// Look whether a znode exists. Answered by [`Reply::Exists`].
     Exists {
         /// The znode.
@@ -103,6 +109,7 @@ impl Request {
             self,
             Self::Create(_)
                 | Self::Delete { .. }
+                | Self::Withdraw { .. }
                 | Self::SetData { .. }
                 | Self::Multi(_)
                 | Self::Enqueue(_)
@@ -246,11 +253,11 @@ pub const SHARED_MARK: &str = "__READ__";
 pub enum Ahead {
     /// Nobody who blocks.
     Clear,
-    /// The nearest entry that blocks; its deletion is watched already.
+    /// The nearest entry that blocks; its deletion, and nothing else of it, is watched already.
     Blocked {
         /// That entry.
         by: ZnodePath,
-        /// Fires when that entry goes.
+        /// Fires when that entry goes, and says what that means: [`WatchedEvent::departure`](crate::WatchedEvent::departure).
         watcher: Watcher,
         /// How many are ahead in all, blocking or not, if that was asked.
         count: Option<usize>,

@@ -34,7 +34,7 @@ use crate::backend::{OpReply, ReadReply, Request};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
-use crate::types::{SessionId, Stat, WatchMode, Zxid};
+use crate::types::{Cause, SessionId, Stat, WatchMode, Zxid};
 
 /// What the core is told once.
 #[derive(Clone, Debug)]
@@ -298,7 +298,12 @@ impl Core {
         self.admit(session, now, effects)?;
         match request {
             Request::Create(create) => self.create(session, create, now, effects),
-            Request::Delete { path, version } => self.delete(session, &path, version, now, effects),
+            Request::Delete { path, version } => {
+                self.delete(session, &path, version, Cause::Released, now, effects)
+            }
+            Request::Withdraw { entry } => {
+                self.delete(session, &entry, None, Cause::Unknown, now, effects)
+            }
             Request::SetData {
                 path,
                 data,
@@ -370,6 +375,7 @@ impl Core {
         let id = self.sessions.get(slot).id;
         let at = self.stamp(now);
         self.remove_session(slot, end, at, effects);
+        self.judge(effects);
         self.log(id, at, || TxnOp::CloseSession(end));
     }
 
@@ -380,7 +386,7 @@ impl Core {
         self.watches
             .drop_session(&mut self.tree, &mut self.sessions, slot, dropped);
         while let Some(node) = self.sessions.get(slot).first_ephemeral() {
-            self.apply_delete(node, at, effects);
+            self.apply_delete(node, Cause::Died, at, effects);
         }
         self.sessions.remove(slot);
         effects.ended.push(Ended { id, slot, end });

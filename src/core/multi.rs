@@ -45,6 +45,7 @@ impl Core {
             .into_iter()
             .map(|op| self.apply(session.id, op, at, effects))
             .collect();
+        self.judge(effects);
         Ok(Answer::Multi(replies))
     }
 }

@@ -88,7 +88,8 @@ impl Core {
         };
         let by = self.tree.node(blocker).path.clone();
         let count = count.then(|| self.tree.count_ahead_of(entry));
-        let watch = self.arm(session, WatchKind::Data, &by, Some(blocker));
+        let turn = WatchKind::Turn(self.tree.waiter(entry, skip));
+        let watch = self.arm(session, turn, &by, Some(blocker));
         Standing::Blocked { by, watch, count }
     }
 

@@ -8,7 +8,7 @@ use super::tree::Tree;
 use super::txn::{Kind, TxnOp};
 use super::{Core, Effects, Now};
 use crate::clock::Moment;
-use crate::types::{SessionId, Zxid};
+use crate::types::{Cause, SessionId, Zxid};
 
 /// At most this many znodes are reaped in one sweep; when there are more, the next one comes
 /// after a tenth of the interval, so that the store serves others in between.
@@ -95,7 +95,8 @@ impl Core {
     fn reap_node(&mut self, index: u32, now: Now, effects: &mut Effects) {
         let path = self.tree.node(index).path.clone();
         let at = self.stamp(now);
-        self.apply_delete(index, at, effects);
+        self.apply_delete(index, Cause::Removed, at, effects);
+        self.judge(effects);
         self.log(SessionId(0), at, || TxnOp::Delete { path });
     }
 }

@@ -82,6 +82,15 @@ pub(super) struct Gone {
     pub(super) watches: List,
 }
 
+/// An entry of a queue that waits for the one ahead of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Waiter {
+    entry: u32,
+    /// Tells it from a later node in the same place.
+    czxid: Zxid,
+    skip: Skip,
+}
+
 /// What the rules for writes ask of a node.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
@@ -329,6 +338,19 @@ impl Tree {
             Skip::None => exclusive.max(family.shared.ahead_of(place)),
         };
         nearest.map(|(_, index)| index)
+    }
+
+    /// An entry as one that waits.
+    pub(super) fn waiter(&self, entry: u32, skip: Skip) -> Waiter {
+        let czxid = self.node(entry).czxid;
+        Waiter { entry, czxid, skip }
+    }
+
+    /// Whether who waits is there, and nobody blocks it. O(log n).
+    pub(super) fn is_clear(&self, waiter: Waiter) -> bool {
+        let node = self.nodes.get(waiter.entry as usize);
+        node.is_some_and(|node| node.czxid == waiter.czxid)
+            && self.ahead_of(waiter.entry, waiter.skip).is_none()
     }
 
     /// How many entries of the same queue are ahead of `index`. O(n).

@@ -10,9 +10,9 @@ use slab::Slab;
 use super::Effects;
 use super::links::{Links, List, NIL};
 use super::sessions::Sessions;
-use super::tree::Tree;
+use super::tree::{Tree, Waiter};
 use crate::path::ZnodePath;
-use crate::types::{EventKind, WatchedEvent, Zxid};
+use crate::types::{Cause, Departure, EventKind, WatchedEvent, Zxid};
 
 /// Names one armed watch, and no later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -42,6 +42,8 @@ pub(crate) struct Fired {
     /// The slot of the watcher's session.
     pub(crate) slot: u32,
     pub(crate) event: WatchedEvent,
+    /// Whose departure it is to be judged, when the transaction is done.
+    pub(super) waiter: Option<Waiter>,
     /// Whether the watch is used up.
     pub(crate) is_last: bool,
 }
@@ -52,20 +54,24 @@ pub(super) enum WatchKind {
     Data,
     /// Of getChildren.
     Child,
+    /// Of an entry of a queue, on the one ahead of it.
+    Turn(Waiter),
     Persistent,
     Recursive,
 }
 
 impl WatchKind {
     fn is_one_shot(self) -> bool {
-        matches!(self, Self::Data | Self::Child)
+        matches!(self, Self::Data | Self::Child | Self::Turn(_))
     }
 
     /// Whether an event of its own znode is its business.
     fn wants(self, event: EventKind) -> bool {
         match event {
             EventKind::NodeDeleted => true,
-            EventKind::NodeCreated | EventKind::NodeDataChanged => self != Self::Child,
+            EventKind::NodeCreated | EventKind::NodeDataChanged => {
+                !matches!(self, Self::Child | Self::Turn(_))
+            }
             EventKind::NodeChildrenChanged => matches!(self, Self::Child | Self::Persistent),
         }
     }
@@ -81,6 +87,16 @@ struct Watch {
     at_spot: Links,
     /// Among those of the same session.
     of_session: Links,
+}
+
+/// What happened to a znode.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Happening {
+    pub(super) node: u32,
+    pub(super) kind: EventKind,
+    pub(super) zxid: Zxid,
+    /// Why, if it was deleted.
+    pub(super) cause: Cause,
 }
 
 /// Where a watch is kept.
@@ -261,31 +277,24 @@ impl Watches {
         }
     }
 
-    /// Tells all who want to know of an event of `node`, each watcher once.
+    /// Tells all who want to know what happened, each watcher once.
     pub(super) fn fire(
         &mut self,
         tree: &mut Tree,
         sessions: &mut Sessions,
-        node: u32,
-        kind: EventKind,
-        zxid: Zxid,
+        what: Happening,
         effects: &mut Effects,
     ) {
-        let is_watched = !tree.node(node).watches.is_empty();
-        let is_recursive = self.recursive > 0 && kind != EventKind::NodeChildrenChanged;
+        let is_watched = !tree.node(what.node).watches.is_empty();
+        let is_recursive = self.recursive > 0 && what.kind != EventKind::NodeChildrenChanged;
         if !is_watched && !is_recursive {
             return;
         }
         self.last_event += 1;
-        let event = WatchedEvent {
-            kind,
-            path: tree.node(node).path.clone(),
-            zxid: Some(zxid),
-        };
-        self.fire_list(tree, sessions, node, &event, effects);
-        let mut ancestor = tree.node(node).parent;
+        self.fire_list(tree, sessions, what, effects);
+        let mut ancestor = tree.node(what.node).parent;
         while is_recursive && ancestor != NIL {
-            self.fire_recursive(tree, sessions, ancestor, &event, effects);
+            self.fire_recursive(tree, sessions, ancestor, what, effects);
             ancestor = tree.node(ancestor).parent;
         }
     }
@@ -294,22 +303,21 @@ impl Watches {
         &mut self,
         tree: &mut Tree,
         sessions: &mut Sessions,
-        node: u32,
-        event: &WatchedEvent,
+        what: Happening,
         effects: &mut Effects,
     ) {
-        let mut at = tree.node(node).watches.first;
+        let mut at = tree.node(what.node).watches.first;
         while at != NIL {
             let index = at;
             let watch = &self.slab[index as usize];
             at = watch.at_spot.next;
-            if !watch.kind.wants(event.kind) {
+            if !watch.kind.wants(what.kind) {
                 continue;
             }
             let is_last = watch.kind.is_one_shot();
-            self.tell(sessions, index, event, is_last, effects);
+            self.tell(tree, sessions, index, what, effects);
             if is_last {
-                let list = &mut tree.node_mut(node).watches;
+                let list = &mut tree.node_mut(what.node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
                 self.forget(sessions, index);
             }
@@ -320,42 +328,54 @@ impl Watches {
         &mut self,
         tree: &Tree,
         sessions: &mut Sessions,
-        node: u32,
-        event: &WatchedEvent,
+        ancestor: u32,
+        what: Happening,
         effects: &mut Effects,
     ) {
-        let mut at = tree.node(node).watches.first;
+        let mut at = tree.node(ancestor).watches.first;
         while at != NIL {
             let index = at;
             let watch = &self.slab[index as usize];
             at = watch.at_spot.next;
             if watch.kind == WatchKind::Recursive {
-                self.tell(sessions, index, event, false, effects);
+                self.tell(tree, sessions, index, what, effects);
             }
         }
     }
 
     fn tell(
         &self,
+        tree: &Tree,
         sessions: &mut Sessions,
         index: u32,
-        event: &WatchedEvent,
-        is_last: bool,
+        what: Happening,
         effects: &mut Effects,
     ) {
-        let slot = self.slab[index as usize].slot;
+        let &Watch { slot, kind, .. } = &self.slab[index as usize];
+        let waiter = match kind {
+            WatchKind::Turn(waiter) => Some(waiter),
+            _ => None,
+        };
         let session = sessions.get_mut(slot);
         let is_told = session.is_one_watcher && session.last_event == self.last_event;
         session.last_event = self.last_event;
-        if !is_told {
-            let event = event.clone();
-            effects.fired.push(Fired {
-                watch: self.key(index),
-                slot,
-                event,
-                is_last,
-            });
+        // A departure is no plain event, which another watch may have told already.
+        if is_told && waiter.is_none() {
+            return;
         }
+        effects.fired.push(Fired {
+            watch: self.key(index),
+            slot,
+            event: WatchedEvent {
+                kind: what.kind,
+                path: tree.node(what.node).path.clone(),
+                zxid: Some(what.zxid),
+                // Whether the way is clear, the end of the transaction tells.
+                departure: waiter.map(|_| Departure::new(false, what.cause)),
+            },
+            waiter,
+            is_last: kind.is_one_shot(),
+        });
     }
 
     /// How many watches there are, and on how many paths without a znode.

@@ -8,11 +8,12 @@ use super::links::NIL;
 use super::sessions::SessionRef;
 use super::tree::{Facts, is_system_path, push_number};
 use super::txn::{Kind, NewNode, TxnOp};
+use super::watches::Happening;
 use super::{Answer, Core, CoreOptions, Effects, Now, Stamp, no_node};
 use crate::backend::{Create, OpReply, sequence_of};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
-use crate::types::{Acl, CreateMode, EventKind, SessionId};
+use crate::types::{Acl, Cause, CreateMode, EventKind, SessionId};
 
 impl Core {
     pub(super) fn create(
@@ -96,6 +97,7 @@ impl Core {
         session: SessionRef,
         path: &ZnodePath,
         version: Option<i32>,
+        of_its_own: Cause,
         now: Now,
         effects: &mut Effects,
     ) -> Result<Answer> {
@@ -103,7 +105,9 @@ impl Core {
         check_delete(node.map(|node| self.tree.node(node).facts()), path, version)?;
         let node = node.ok_or_else(|| no_node(path.as_str()))?;
         let at = self.stamp(now);
-        self.apply_delete(node, at, effects);
+        let cause = self.cause(node, session.id, of_its_own);
+        self.apply_delete(node, cause, at, effects);
+        self.judge(effects);
         self.log(session.id, at, || TxnOp::Delete { path: path.clone() });
         Ok(Answer::Done)
     }
@@ -161,7 +165,8 @@ impl Core {
             }
             TxnOp::Delete { path } => {
                 let node = self.tree.find(path.as_str()).expect(known);
-                self.apply_delete(node, at, effects);
+                let cause = self.cause(node, session, Cause::Released);
+                self.apply_delete(node, cause, at, effects);
                 OpReply::Deleted
             }
             TxnOp::SetData {
@@ -213,8 +218,23 @@ impl Core {
         node
     }
 
-    pub(super) fn apply_delete(&mut self, node: u32, at: Stamp, effects: &mut Effects) {
-        self.fire(node, EventKind::NodeDeleted, at, effects);
+    /// What a session's delete of a znode is to those who wait for that.
+    fn cause(&self, node: u32, session: SessionId, of_its_own: Cause) -> Cause {
+        if self.tree.node(node).owner == session {
+            of_its_own
+        } else {
+            Cause::Removed
+        }
+    }
+
+    pub(super) fn apply_delete(
+        &mut self,
+        node: u32,
+        cause: Cause,
+        at: Stamp,
+        effects: &mut Effects,
+    ) {
+        self.tell(node, EventKind::NodeDeleted, cause, at, effects);
         let slot = self.tree.node(node).owner_slot;
         if slot != NIL {
             let owned = &mut self.sessions.get_mut(slot).ephemerals;
@@ -243,14 +263,30 @@ impl Core {
     }
 
     fn fire(&mut self, node: u32, kind: EventKind, at: Stamp, effects: &mut Effects) {
-        self.watches.fire(
-            &mut self.tree,
-            &mut self.sessions,
+        self.tell(node, kind, Cause::Unknown, at, effects);
+    }
+
+    fn tell(&mut self, node: u32, kind: EventKind, cause: Cause, at: Stamp, effects: &mut Effects) {
+        let what = Happening {
             node,
             kind,
-            at.zxid,
-            effects,
-        );
+            zxid: at.zxid,
+            cause,
+        };
+        self.watches
+            .fire(&mut self.tree, &mut self.sessions, what, effects);
+    }
+
+    /// Tells those whose way the transaction may have cleared whether it has. Asked at its end: a
+    /// multi can take one entry away and put another in its place.
+    pub(super) fn judge(&self, effects: &mut Effects) {
+        for fired in &mut effects.fired {
+            if let (Some(waiter), Some(departure)) =
+                (fired.waiter.take(), &mut fired.event.departure)
+            {
+                departure.clear = self.tree.is_clear(waiter);
+            }
+        }
     }
 }
 

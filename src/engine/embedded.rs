@@ -133,7 +133,11 @@ impl Embedded {
 
 /// Whether what a request does shows its date, in a [`Stat`](crate::Stat).
 fn is_dated(request: &Request) -> bool {
-    request.is_write() && !matches!(request, Request::Delete { .. } | Request::Close)
+    let only_deletes = matches!(
+        request,
+        Request::Delete { .. } | Request::Withdraw { .. } | Request::Close
+    );
+    request.is_write() && !only_deletes
 }
 
 impl Backend for Embedded {

@@ -9,7 +9,7 @@ use crate::backend::{Ahead, Enqueue, Skip};
 use crate::error::Error;
 use crate::path::ZnodePath;
 use crate::session::Session;
-use crate::types::{Acl, CreateMode, EventKind};
+use crate::types::{Acl, Cause, CreateMode, Departure, EventKind};
 
 fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
@@ -181,7 +181,11 @@ fn a_blocked_entry_is_woken_by_the_one_ahead() {
     };
     assert_eq!((by, count), (first.clone(), Some(1)));
     now(session.delete(&first, None)).unwrap();
-    assert!(matches!(poll(&mut watcher), Poll::Ready(Ok(_))));
+    let Poll::Ready(Ok(event)) = poll(&mut watcher) else {
+        panic!()
+    };
+    let released = Departure::new(true, Cause::Released);
+    assert_eq!(event.departure, Some(released));
 }
 
 #[test]

@@ -13,7 +13,9 @@ use crate::clock::Clock;
 use crate::connect::ConnectOptions;
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
-use crate::types::{EventKind, SessionId, SessionState, Stat, WatchedEvent, Zxid};
+use crate::types::{
+    Cause, Departure, EventKind, SessionId, SessionState, Stat, WatchedEvent, Zxid,
+};
 use crate::watch::{PersistentWatcher, Watcher};
 
 type Mail = mpsc::UnboundedSender<Result<WatchedEvent>>;
@@ -194,7 +196,7 @@ impl Tree {
                     stat,
                 })
             }
-            Request::Delete { path, .. } => {
+            Request::Delete { path, .. } | Request::Withdraw { entry: path } => {
                 self.note(by, "delete", path.as_str());
                 if self.nodes.remove(path.as_str()).is_none() {
                     return Err(Error::NoNode {
@@ -276,6 +278,8 @@ impl Tree {
             kind,
             path: path.parse().expect("it was a path before"),
             zxid: Some(Zxid(self.zxid)),
+            departure: (kind == EventKind::NodeDeleted)
+                .then(|| Departure::new(true, Cause::Released)),
         };
         let once = self.once.extract_if(.., |(_, watched, _)| watched == path);
         fired

@@ -84,6 +84,7 @@ impl Line {
             sent,
         ));
         let (states, store_id) = (theirs.states(), inner.store_id().map(str::to_owned));
+        let prefix_bytes = inner.prefix_bytes();
         let random = shared.plan.lock().random(number);
         let line = Arc::new(Self {
             status,
@@ -99,6 +100,7 @@ impl Line {
         let backend = Arc::new(Wrapped {
             line: line.clone(),
             store_id,
+            prefix_bytes,
         });
         (line, backend)
     }
@@ -150,6 +152,7 @@ impl Line {
 struct Wrapped {
     line: Arc<Line>,
     store_id: Option<String>,
+    prefix_bytes: usize,
 }
 
 impl Backend for Wrapped {
@@ -180,6 +183,10 @@ impl Backend for Wrapped {
 
     fn store_id(&self) -> Option<&str> {
         self.store_id.as_deref()
+    }
+
+    fn prefix_bytes(&self) -> usize {
+        self.prefix_bytes
     }
 }
 

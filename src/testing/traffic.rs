@@ -9,7 +9,10 @@ use crate::types::WatchedEvent;
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[allow(missing_docs, reason = "named as the variants of `Request`")]
+#[allow(
+    missing_docs,
+    reason = "named as the variants of `Request`; a withdrawal is a delete"
+)]
 pub enum On {
     Create,
     Delete,
@@ -37,7 +40,7 @@ impl On {
     fn of(request: &Request) -> Self {
         match request {
             Request::Create(_) => Self::Create,
-            Request::Delete { .. } => Self::Delete,
+            Request::Delete { .. } | Request::Withdraw { .. } => Self::Delete,
             Request::Exists { .. } => Self::Exists,
             Request::GetData { .. } => Self::GetData,
             Request::SetData { .. } => Self::SetData,
@@ -146,6 +149,7 @@ fn request_bytes(request: &Request) -> usize {
     match request {
         Request::Create(create) => create_bytes(create),
         Request::Delete { path, .. }
+        | Request::Withdraw { entry: path }
         | Request::Exists { path, .. }
         | Request::GetData { path, .. }
         | Request::GetChildren { path, .. }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper_store::{
-    Acl, Backend, BoxFuture, Client, Clock, ConnectOptions, Connector, Create, CreateMode, Enqueue,
-    Error, LARGEST_REQUEST_BYTES, Op, Request, Result, Skip, Store, TargetError, WatchMode,
-    ZnodePath, connect, connect_with,
+    Acl, AclEntry, Backend, BoxFuture, Client, Clock, ConnectOptions, Connector, Create,
+    CreateMode, Enqueue, Error, LARGEST_REQUEST_BYTES, Op, Request, Result, Skip, Store,
+    TargetError, WatchMode, ZnodePath, connect, connect_with,
 };
 use parking_lot::Mutex;
 
@@ -87,12 +87,53 @@ on_every_backend! {
 
     async fn what_is_just_not_too_large_is_kept(env: Env) {
         let session = env.session().await;
-        let data = vec![b'x'; LARGEST_REQUEST_BYTES - "/a".len()];
-        session.create(&path("/a"), data.clone(), CreateMode::Persistent).await.unwrap();
+        let mut data = vec![b'x'; LARGEST_REQUEST_BYTES - "/a".len()];
+        let mut made = session.create(&path("/a"), data.clone(), CreateMode::Persistent).await;
+        // A chroot before the path counts, too.
+        if let Err(Error::TooLarge { actual, limit, .. }) = made {
+            data.truncate(data.len() - (actual - limit));
+            made = session.create(&path("/a"), data.clone(), CreateMode::Persistent).await;
+        }
+        made.unwrap();
         session.set_data(&path("/a"), data.clone(), None).await.unwrap();
         let (read, stat) = session.get_data(&path("/a")).await.unwrap();
         assert!(read == data);
         assert_eq!(stat.data_length as usize, data.len());
+    }
+
+    async fn a_long_access_control_list_counts_as_data_does(env: Env) {
+        let session = env.session().await;
+        make(&session, "/q").await;
+        let connection = session.status().connection();
+        let everybody = AclEntry { permissions: AclEntry::ALL, scheme: "world".into(), id: "anyone".into() };
+        let acl = Acl::new(vec![everybody; 200]);
+        let create = |bytes: usize| Create {
+            path: path("/a"),
+            data: vec![b'x'; bytes].into(),
+            mode: CreateMode::Persistent,
+            acl: acl.clone(),
+        };
+        let enqueue = |bytes: usize| Enqueue {
+            parent: path("/q"),
+            name: "n-".into(),
+            data: vec![b'x'; bytes].into(),
+            acl: acl.clone(),
+            skip: Skip::None,
+            count: false,
+        };
+        let bytes = LARGEST_REQUEST_BYTES - 100;
+        let requests: [&dyn Fn(usize) -> Request; 3] = [
+            &|bytes| Request::Enqueue(enqueue(bytes)),
+            &|bytes| Request::Multi(vec![Op::Create(create(bytes)), Op::Delete { path: path("/a"), version: None }]),
+            &|bytes| Request::Create(create(bytes)),
+        ];
+        for request in requests {
+            let Err(Error::TooLarge { actual, limit, .. }) = session.submit(request(bytes)).await else {
+                panic!("{bytes} bytes of data and a list of 200 are too many");
+            };
+            session.submit(request(bytes - (actual - limit))).await.unwrap();
+        }
+        assert_eq!(session.status().connection(), connection);
     }
 
     async fn create_names_its_errors(env: Env) {

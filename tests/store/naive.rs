@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_store::{
-    Create, CreateMode, Error, EventKind, Op, OpReply, ReadOp, ReadReply, Request, Result,
-    SHARED_MARK, SessionId, Skip, Stat, WatchMode, WatchedEvent, ZnodePath, Zxid,
+    Cause, Create, CreateMode, Departure, Error, EventKind, Op, OpReply, ReadOp, ReadReply,
+    Request, Result, SHARED_MARK, SessionId, Skip, Stat, WatchMode, WatchedEvent, ZnodePath, Zxid,
 };
 
 use crate::program::{Outcome, Place, Seen};
@@ -51,6 +51,8 @@ enum Over {
 #[derive(Clone, Copy, PartialEq)]
 enum Waits {
     Data,
+    /// That the one ahead goes: the age of the entry that waits, and whom it does not mind.
+    Turn(usize, Skip),
     Child,
     Persistent,
     Recursive,
@@ -71,8 +73,11 @@ struct Tree {
     /// What the virtual clock's date is ahead of its moment.
     epoch_ms: i64,
     made: usize,
-    changes: Vec<(EventKind, String)>,
+    changes: Vec<Change>,
 }
+
+/// What happened to a znode, and why, if it was deleted.
+type Change = (EventKind, String, Option<Cause>);
 
 pub(crate) struct Naive {
     tree: Tree,
@@ -237,7 +242,7 @@ impl Naive {
         ephemerals.retain(|_, node| node.owner == id);
         for path in ephemerals.keys() {
             self.tree
-                .delete(path, None)
+                .delete(path, None, Cause::Died)
                 .expect("an ephemeral node has no children");
         }
         self.fire();
@@ -245,17 +250,23 @@ impl Naive {
 
     /// Tells the watchers about all changes of one transaction.
     fn fire(&mut self) {
-        for (kind, path) in std::mem::take(&mut self.tree.changes) {
+        for (kind, path, cause) in std::mem::take(&mut self.tree.changes) {
             let event = WatchedEvent {
                 kind,
                 path: path.parse().unwrap(),
                 zxid: Some(Zxid(self.tree.zxid)),
+                departure: None,
             };
-            let fired = &mut self.fired;
+            let (fired, tree) = (&mut self.fired, &self.tree);
             self.watches.retain(|number, watch| {
                 let told = watch.is_told(kind, &path);
                 if told {
-                    fired.entry(*number).or_default().push(Ok(event.clone()));
+                    let mut event = event.clone();
+                    if let Waits::Turn(age, skip) = watch.waits {
+                        let clear = tree.is_clear(age, skip);
+                        event.departure = Some(Departure::new(clear, cause.unwrap()));
+                    }
+                    fired.entry(*number).or_default().push(Ok(event));
                 }
                 !told || matches!(watch.waits, Waits::Persistent | Waits::Recursive)
             });
@@ -283,7 +294,20 @@ impl Naive {
                 Ok(Outcome::Created(path, stat))
             }
             Request::Delete { path, version } => {
-                self.write(|tree| tree.delete(path.as_str(), version))?;
+                self.write(|tree| {
+                    let cause = tree.cause(path.as_str(), id);
+                    tree.delete(path.as_str(), version, cause)
+                })?;
+                Ok(Outcome::Done)
+            }
+            Request::Withdraw { entry } => {
+                self.write(|tree| {
+                    let cause = match tree.cause(entry.as_str(), id) {
+                        Cause::Released => Cause::Unknown,
+                        cause => cause,
+                    };
+                    tree.delete(entry.as_str(), None, cause)
+                })?;
                 Ok(Outcome::Done)
             }
             Request::SetData {
@@ -377,7 +401,7 @@ impl Naive {
             }
             Request::GetQueue { parent, limit } => {
                 self.tree.stat(parent.as_str())?;
-                let mut names = self.queue(&parent);
+                let mut names = self.tree.queue(&parent);
                 names.truncate(if limit == 0 { usize::MAX } else { limit });
                 Ok(Outcome::Queue(names))
             }
@@ -397,31 +421,28 @@ impl Naive {
         result
     }
 
-    /// The contenders among the children, in order of their numbers, then of their making.
-    fn queue(&self, parent: &ZnodePath) -> Vec<String> {
-        let mut names = self.tree.children(parent.as_str());
-        names.retain(|name| number(name).is_some());
-        let age = |name: &String| self.tree.nodes[parent.join(name).unwrap().as_str()].age;
-        names.sort_by_key(|name| (number(name), age(name)));
-        names
-    }
-
     fn place(&mut self, index: usize, entry: &ZnodePath, skip: Skip, count: bool) -> Place {
         let parent = entry.parent().unwrap();
-        let queue = self.queue(&parent);
+        let queue = self.tree.queue(&parent);
         let Some(mine) = queue.iter().position(|name| name == entry.name()) else {
             return Place::Gone;
         };
-        let blocks = |name: &&String| skip == Skip::None || !name.contains(SHARED_MARK);
-        match queue[..mine].iter().rev().find(blocks) {
+        match nearest(&queue[..mine], skip) {
             None => Place::Clear,
             Some(name) => {
                 let by = parent.join(name).unwrap();
-                self.arm(index, &by, Waits::Data);
+                let age = self.tree.nodes[entry.as_str()].age;
+                self.arm(index, &by, Waits::Turn(age, skip));
                 Place::Blocked(by, count.then_some(mine))
             }
         }
     }
+}
+
+/// The nearest of those ahead that blocks.
+fn nearest(ahead: &[String], skip: Skip) -> Option<&String> {
+    let blocks = |name: &&String| skip == Skip::None || !name.contains(SHARED_MARK);
+    ahead.iter().rev().find(blocks)
 }
 
 /// The ten digits or more at the end of a name.
@@ -463,6 +484,7 @@ impl Watch {
                     EventKind::NodeChildrenChanged | EventKind::NodeDeleted
                 )
             }
+            Waits::Turn(..) => here && kind == EventKind::NodeDeleted,
             Waits::Persistent => here,
             Waits::Recursive => {
                 kind != EventKind::NodeChildrenChanged && is_below(path, &self.path)
@@ -493,6 +515,34 @@ impl Tree {
     fn begin(&mut self) {
         self.zxid += 1;
         self.changes.clear();
+    }
+
+    /// The contenders among the children, in order of their numbers, then of their making.
+    fn queue(&self, parent: &ZnodePath) -> Vec<String> {
+        let mut names = self.children(parent.as_str());
+        names.retain(|name| number(name).is_some());
+        let age = |name: &String| self.nodes[parent.join(name).unwrap().as_str()].age;
+        names.sort_by_key(|name| (number(name), age(name)));
+        names
+    }
+
+    /// Whether the entry of that age is there, and nobody ahead of it blocks it.
+    fn is_clear(&self, age: usize, skip: Skip) -> bool {
+        let Some((path, _)) = self.nodes.iter().find(|(_, node)| node.age == age) else {
+            return false;
+        };
+        let path: ZnodePath = path.parse().unwrap();
+        let queue = self.queue(&path.parent().unwrap());
+        let mine = queue.iter().position(|name| name == path.name()).unwrap();
+        nearest(&queue[..mine], skip).is_none()
+    }
+
+    /// What a session's delete is to those who wait for it.
+    fn cause(&self, path: &str, session: SessionId) -> Cause {
+        match self.nodes.get(path) {
+            Some(node) if node.owner == session => Cause::Released,
+            _ => Cause::Removed,
+        }
     }
 
     fn date_ms(&self) -> i64 {
@@ -564,9 +614,10 @@ impl Tree {
         let above = self.nodes.get_mut(&parent_path).unwrap();
         above.children_ever += 1;
         above.pzxid = self.zxid;
-        self.changes.push((EventKind::NodeCreated, path.clone()));
         self.changes
-            .push((EventKind::NodeChildrenChanged, parent_path));
+            .push((EventKind::NodeCreated, path.clone(), None));
+        self.changes
+            .push((EventKind::NodeChildrenChanged, parent_path, None));
         let stat = self.stat(&path)?;
         Ok((path.parse()?, stat))
     }
@@ -583,7 +634,7 @@ impl Tree {
         }
     }
 
-    fn delete(&mut self, path: &str, version: Option<i32>) -> Result<()> {
+    fn delete(&mut self, path: &str, version: Option<i32>, cause: Cause) -> Result<()> {
         self.check(path, version)?;
         if !self.children(path).is_empty() {
             return Err(Error::NotEmpty {
@@ -593,9 +644,10 @@ impl Tree {
         self.nodes.remove(path);
         let parent_path = parent(path);
         self.nodes.get_mut(&parent_path).unwrap().pzxid = self.zxid;
-        self.changes.push((EventKind::NodeDeleted, path.to_owned()));
         self.changes
-            .push((EventKind::NodeChildrenChanged, parent_path));
+            .push((EventKind::NodeDeleted, path.to_owned(), Some(cause)));
+        self.changes
+            .push((EventKind::NodeChildrenChanged, parent_path, None));
         Ok(())
     }
 
@@ -607,7 +659,7 @@ impl Tree {
         node.version += 1;
         (node.mzxid, node.mtime) = (zxid, date_ms);
         self.changes
-            .push((EventKind::NodeDataChanged, path.to_string()));
+            .push((EventKind::NodeDataChanged, path.to_string(), None));
         self.stat(path.as_str())
     }
 
@@ -621,7 +673,8 @@ impl Tree {
                 }
             }
             Op::Delete { path, version } => {
-                self.delete(path.as_str(), *version)?;
+                let cause = self.cause(path.as_str(), session);
+                self.delete(path.as_str(), *version, cause)?;
                 OpReply::Deleted
             }
             Op::SetData {

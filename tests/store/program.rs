@@ -451,7 +451,8 @@ fn request() -> impl Strategy<Value = Request> {
     let watch = any::<bool>();
     prop_oneof![
         8 => create().prop_map(Request::Create),
-        4 => (path(), version()).prop_map(|(path, version)| Request::Delete { path, version }),
+        3 => (path(), version()).prop_map(|(path, version)| Request::Delete { path, version }),
+        1 => path().prop_map(|entry| Request::Withdraw { entry }),
         3 => (path(), data(), version())
             .prop_map(|(path, data, version)| Request::SetData { path, data, version }),
         3 => (path(), watch).prop_map(|(path, watch)| Request::Exists { path, watch }),

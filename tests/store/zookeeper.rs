@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lockkeeper_store::{
-    Ahead, Client, ConnectOptions, CreateMode, Error, EventKind, OpReply, Session, SessionState,
-    WatchMode, connect_with,
+    Ahead, Client, ConnectOptions, CreateMode, Error, EventKind, Op, OpReply, Session,
+    SessionState, WatchMode, connect_with,
 };
 
 use crate::common::*;
@@ -196,6 +196,26 @@ async fn a_session_that_the_store_ends_takes_its_znodes_and_its_watchers() {
     assert_ne!(client.session().await.unwrap().id(), session.id());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_told_of_an_expiry_by_a_watch_gets_a_new_session_at_once() {
+    let env = Env::zookeeper().await;
+    let client = env.client().await;
+    for _ in 0..50 {
+        let session = client.session().await.unwrap();
+        let (_, watcher) = session.watch_exists(&path("/nothing")).await.unwrap();
+        let told = tokio::spawn({
+            let (client, session) = (client.clone(), session.clone());
+            async move { (watcher.await, session.state(), client.session().await) }
+        });
+        env.expire(&client).await;
+        let (event, state, next) = told.await.unwrap();
+        let event = event.unwrap_err();
+        assert!(matches!(event, Error::SessionExpired { .. }), "{event}");
+        assert_eq!(state, SessionState::Expired);
+        assert_ne!(next.unwrap().id(), session.id());
+    }
+}
+
 #[tokio::test]
 async fn clients_of_one_store_find_one_id() {
     let env = Env::zookeeper().await;
@@ -245,4 +265,29 @@ async fn paths_in_answers_are_those_below_the_chroot() {
         session.get_all_children_number(&path("/a")).await.unwrap(),
         0
     );
+}
+
+#[tokio::test]
+async fn a_long_chroot_counts_before_every_path() {
+    let chroot = format!("{}{}", unique("long"), "x".repeat(3_000));
+    let url = format!("zookeeper://{}/{chroot}", zookeeper().hosts());
+    let options = ConnectOptions::new().create_chroot();
+    let client = connect_with(url.as_str(), options).await.unwrap();
+    let session = client.session().await.unwrap();
+    make(&session, "/a").await;
+    let connection = session.status().connection();
+    let checks = |count| {
+        let check = Op::Check {
+            path: path("/a"),
+            version: None,
+        };
+        session.multi(vec![check; count])
+    };
+    let Err(Error::TooLarge { actual, limit, .. }) = checks(500).await else {
+        panic!("500 such paths are too long for a request");
+    };
+    assert!(actual > limit);
+    checks(500 * limit / actual).await.unwrap();
+    assert_eq!(session.status().connection(), connection);
+    client.close().await.unwrap();
 }

@@ -22,7 +22,7 @@ use zookeeper_client as zk;
 
 use self::convert::{About, Acls, CREATE};
 use self::io::{blocking, spawn, until};
-use self::session::ZooKeeperSession;
+use self::session::{Place, ZooKeeperSession};
 use super::{Backend, BoxFuture, Connector, SessionStatus};
 use crate::clock::{Clock, Moment};
 use crate::connect::ConnectOptions;
@@ -50,6 +50,16 @@ struct Servers {
     /// The sessions that were opened here, so that a test can end one as its server would.
     #[cfg(feature = "test-util")]
     opened: parking_lot::Mutex<std::collections::HashMap<SessionId, zk::SessionInfo>>,
+}
+
+impl Servers {
+    /// What the chroot takes before every path.
+    fn prefix_bytes(&self) -> usize {
+        match self.chroot.is_root() {
+            true => 0,
+            false => self.chroot.as_str().len(),
+        }
+    }
 }
 
 impl ZooKeeper {
@@ -147,7 +157,10 @@ impl Opening {
             client,
             status,
             self.servers.hosts.clone(),
-            store_id,
+            Place {
+                store_id,
+                prefix_bytes: self.servers.prefix_bytes(),
+            },
             self.options.connect_timeout,
         ))
     }

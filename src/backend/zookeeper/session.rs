@@ -15,7 +15,8 @@ use super::convert::{self, About, Acls, CREATE};
 use super::io::{Task, spawn, until};
 use super::nodelay::send_at_once;
 use crate::backend::{
-    Ahead, Backend, BoxFuture, Create, Enqueue, Op, ReadOp, Reply, Request, Response, SessionStatus,
+    Ahead, Backend, BoxFuture, Create, Enqueue, Op, OpReply, ReadOp, Reply, Request, Response,
+    SessionStatus,
 };
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
@@ -32,7 +33,13 @@ const LAST_NUMBER: i64 = i32::MAX as i64 - 1_000_000;
 /// A session at a ZooKeeper server.
 pub(super) struct ZooKeeperSession {
     link: Arc<Link>,
-    store_id: Option<String>,
+    place: Place,
+}
+
+/// Where a session's paths begin.
+pub(super) struct Place {
+    pub(super) store_id: Option<String>,
+    pub(super) prefix_bytes: usize,
 }
 
 /// What a session's requests and watchers share.
@@ -51,7 +58,7 @@ impl ZooKeeperSession {
         client: zk::Client,
         status: Arc<SessionStatus>,
         hosts: String,
-        store_id: Option<String>,
+        place: Place,
         close_timeout: Duration,
     ) -> Self {
         drop(spawn(Box::pin(publish(
@@ -68,13 +75,13 @@ impl ZooKeeperSession {
         };
         Self {
             link: Arc::new(link),
-            store_id,
+            place,
         }
     }
 }
 
 /// Writes the connection's state to the session's status. Nobody else does, so that no
-/// reconnection is missed.
+/// reconnection is missed; only an expiry may be written by whoever hears of it first.
 async fn publish(mut watcher: zk::StateWatcher, status: Arc<SessionStatus>, hosts: String) {
     let mut state = watcher.state();
     loop {
@@ -108,7 +115,11 @@ impl Backend for ZooKeeperSession {
     }
 
     fn store_id(&self) -> Option<&str> {
-        self.store_id.as_deref()
+        self.place.store_id.as_deref()
+    }
+
+    fn prefix_bytes(&self) -> usize {
+        self.place.prefix_bytes
     }
 }
 
@@ -146,7 +157,7 @@ impl Link {
             let reply = carry_out(&link, client, request).await;
             link.under_way.fetch_sub(1, Ordering::Relaxed);
             link.settle().await;
-            reply
+            link.noting_the_end(reply)
         }));
         match carried_out {
             Ok(reply) => Response::ready(reply),
@@ -185,6 +196,15 @@ impl Link {
         }
         let mut changes = self.status.states();
         while !self.is_settled() && changes.next().await.is_some() {}
+    }
+
+    /// Writes the session's expiry to its status before anybody is told of it: the crate tells its
+    /// watchers first and its state afterwards, and who is told goes on with a new session at once.
+    fn noting_the_end<T>(&self, answer: Result<T>) -> Result<T> {
+        if let Err(Error::SessionExpired { .. }) = answer {
+            self.status.set_state(SessionState::Expired);
+        }
+        answer
     }
 
     fn is_settled(&self) -> bool {
@@ -239,12 +259,8 @@ async fn carry_out(link: &Arc<Link>, client: Arc<zk::Client>, request: Request) 
             let (path, stat) = self::create(&client, &create, session).await?;
             Ok(Reply::Created { path, stat })
         }
-        Request::Delete { path, version } => {
-            let path = path.as_str();
-            let deleted = client.delete(path, version).await;
-            deleted.map_err(|error| about("delete", path, version).error(error))?;
-            Ok(Reply::Done)
-        }
+        Request::Delete { path, version } => delete(&client, path.as_str(), version, session).await,
+        Request::Withdraw { entry } => delete(&client, entry.as_str(), None, session).await,
         Request::Exists { path, watch } => exists(link, &client, path.as_str(), watch).await,
         Request::GetData { path, watch } => get_data(link, &client, path.as_str(), watch).await,
         Request::SetData {
@@ -260,7 +276,7 @@ async fn carry_out(link: &Arc<Link>, client: Arc<zk::Client>, request: Request) 
         Request::GetChildren { path, watch } => {
             get_children(link, &client, path.as_str(), watch).await
         }
-        Request::Multi(ops) => multi(&client, &ops, session).await,
+        Request::Multi(ops) => multi(client, &ops, session).await,
         Request::MultiRead(ops) => multi_read(&client, &ops, session).await,
         Request::Sync { path } => {
             let path = path.as_str();
@@ -310,6 +326,23 @@ async fn carry_out(link: &Arc<Link>, client: Arc<zk::Client>, request: Request) 
         }
         Request::Close => unreachable!("closing is no request to the crate"),
     }
+}
+
+async fn delete(
+    client: &zk::Client,
+    path: &str,
+    version: Option<i32>,
+    session: SessionId,
+) -> Result<Reply> {
+    let about = About {
+        what: "delete",
+        path,
+        version,
+        session,
+    };
+    let deleted = client.delete(path, version).await;
+    deleted.map_err(|error| about.error(error))?;
+    Ok(Reply::Done)
 }
 
 async fn exists(link: &Arc<Link>, client: &zk::Client, path: &str, watch: bool) -> Result<Reply> {
@@ -406,22 +439,22 @@ fn created(
     };
     let (stat, number) = made.map_err(|error| about.error(error))?;
     let path = convert::made(create, number);
-    if create.mode.is_sequential() && !(0..LAST_NUMBER).contains(&number.into_i64()) {
-        undo(client.clone(), path.clone());
-        let parent = path.parent().unwrap_or_else(ZnodePath::root);
-        return Err(Error::SequenceExhausted {
-            path: parent.to_string(),
-        });
+    if create.mode.is_sequential() && !is_safe(number.into_i64()) {
+        let error = used_up(&path);
+        undo(client.clone(), vec![path]);
+        return Err(error);
     }
     Ok((path, convert::stat(stat)))
 }
 
-/// Deletes a znode in the background, over reconnections.
-fn undo(client: Arc<zk::Client>, path: ZnodePath) {
+/// Deletes znodes one after the other in the background, over reconnections.
+fn undo(client: Arc<zk::Client>, made: Vec<ZnodePath>) {
     drop(spawn(Box::pin(async move {
-        while let Err(zk::Error::ConnectionLoss | zk::Error::Custom(_)) =
-            client.delete(path.as_str(), None).await
-        {}
+        for path in made {
+            while let Err(zk::Error::ConnectionLoss | zk::Error::Custom(_)) =
+                client.delete(path.as_str(), None).await
+            {}
+        }
     })));
 }
 
@@ -454,7 +487,7 @@ async fn enqueue(client: &Arc<zk::Client>, entry: Enqueue, session: SessionId) -
     })
 }
 
-async fn multi(client: &zk::Client, ops: &[Op], session: SessionId) -> Result<Reply> {
+async fn multi(client: Arc<zk::Client>, ops: &[Op], session: SessionId) -> Result<Reply> {
     let failed = |index: usize, error| Error::MultiFailed {
         index,
         source: Box::new(convert::about_op(&ops[index], session).error(error)),
@@ -475,12 +508,50 @@ async fn multi(client: &zk::Client, ops: &[Op], session: SessionId) -> Result<Re
         }
         .error(error.into()),
     })?;
-    Ok(Reply::Multi(
-        results
-            .into_iter()
-            .map(convert::op_reply)
-            .collect::<Result<_>>()?,
-    ))
+    let replies = results.into_iter().map(convert::op_reply);
+    let replies = replies.collect::<Result<Vec<_>>>()?;
+    if let Some(error) = exhausted(ops, &replies) {
+        undo(client, made_by(&replies));
+        return Err(error);
+    }
+    Ok(Reply::Multi(replies))
+}
+
+/// The error of a multi that was given a number near the end of ZooKeeper's counter.
+fn exhausted(ops: &[Op], replies: &[OpReply]) -> Option<Error> {
+    let spent = ops
+        .iter()
+        .zip(replies)
+        .find_map(|answered| match answered {
+            (Op::Create(create), OpReply::Created { path, .. }) if create.mode.is_sequential() => {
+                let number = path.as_str().strip_prefix(create.path.as_str());
+                let number = number.and_then(|number| number.parse().ok());
+                (!number.is_some_and(is_safe)).then_some(path)
+            }
+            _ => None,
+        })?;
+    Some(used_up(spent))
+}
+
+/// What a multi has made, in the order in which it can be deleted: children before their parents.
+fn made_by(replies: &[OpReply]) -> Vec<ZnodePath> {
+    let made = replies.iter().rev().filter_map(|reply| match reply {
+        OpReply::Created { path, .. } => Some(path.clone()),
+        _ => None,
+    });
+    made.collect()
+}
+
+/// Whether a number is far enough from the end of the counter.
+fn is_safe(number: i64) -> bool {
+    (0..LAST_NUMBER).contains(&number)
+}
+
+fn used_up(made: &ZnodePath) -> Error {
+    let parent = made.parent().unwrap_or_else(ZnodePath::root);
+    Error::SequenceExhausted {
+        path: parent.to_string(),
+    }
 }
 
 async fn multi_read(client: &zk::Client, ops: &[ReadOp], session: SessionId) -> Result<Reply> {
@@ -511,7 +582,7 @@ fn oneshot(link: &Arc<Link>, watcher: zk::OneshotWatcher) -> Watcher {
     Watcher::from_future(async move {
         let event = watcher.changed().await;
         link.settle().await;
-        convert::event(event, link.session())
+        link.noting_the_end(convert::event(event, link.session()))
     })
 }
 
@@ -532,7 +603,7 @@ fn events(
             link.settle().await;
             let state = event.session_state;
             let of_session = event.event_type == zk::EventType::Session;
-            match convert::event(event, link.session()) {
+            match link.noting_the_end(convert::event(event, link.session())) {
                 Err(Error::ConnectionLoss) if of_session => {
                     if state == zk::SessionState::Disconnected {
                         continue;
@@ -584,5 +655,52 @@ async fn watch_again(
             Err(Error::ConnectionLoss) => {}
             done => return done,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Acl;
+
+    fn create(path: &str, mode: CreateMode) -> Op {
+        Op::Create(Create {
+            path: ZnodePath::new(path).unwrap(),
+            data: Bytes::new(),
+            mode,
+            acl: Acl::open(),
+        })
+    }
+
+    fn created(path: &str) -> OpReply {
+        OpReply::Created {
+            path: ZnodePath::new(path).unwrap(),
+            stat: None,
+        }
+    }
+
+    #[test]
+    fn a_multi_is_refused_numbers_near_the_end_of_the_counter() {
+        let ops = [
+            create("/q/2147483647", CreateMode::Persistent),
+            create("/q/lock-", CreateMode::EphemeralSequential),
+        ];
+        let answered = |name: &str| {
+            let replies = [
+                created("/q/2147483647"),
+                created(&format!("/q/lock-{name}")),
+            ];
+            let undone = made_by(&replies);
+            assert_eq!(undone[0].name(), format!("lock-{name}"));
+            assert_eq!(undone[1].as_str(), "/q/2147483647");
+            exhausted(&ops, &replies)
+        };
+        let used_up = Some(Error::SequenceExhausted { path: "/q".into() });
+        assert_eq!(answered("0000000000"), None);
+        assert_eq!(answered(&format!("{:010}", LAST_NUMBER - 1)), None);
+        assert_eq!(answered(&format!("{LAST_NUMBER:010}")), used_up);
+        assert_eq!(answered("2147483647"), used_up);
+        assert_eq!(answered("-2147483648"), used_up);
+        assert_eq!(answered("-000000005"), used_up);
     }
 }

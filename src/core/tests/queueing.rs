@@ -97,3 +97,197 @@ fn a_departure_wakes_its_watcher_and_nobody_else() {
         [(watch, NodeDeleted, entries[4].0.to_string())]
     );
 }
+
+/// The departures since the last call: whose watch, whether it is clear, and the cause.
+fn departures(store: &mut Harness) -> Vec<(WatchKey, bool, Cause)> {
+    let fired = store.effects.fired.drain(..);
+    fired
+        .filter_map(|fired| {
+            let departure = fired.event.departure?;
+            Some((fired.watch, departure.clear, departure.cause))
+        })
+        .collect()
+}
+
+fn watch_of(standing: &Standing) -> WatchKey {
+    match standing {
+        Standing::Blocked { watch, .. } => *watch,
+        other => panic!("{other:?}"),
+    }
+}
+
+impl Harness {
+    /// Makes of an entry one of another name, in one step, as a read-write lock's holder does.
+    fn convert(&mut self, session: SessionRef, from: &str, to: &str) -> Result<Answer> {
+        let delete = Op::Delete {
+            path: path(from),
+            version: None,
+        };
+        let multi = vec![delete, Op::Create(create(to, Ephemeral))];
+        self.submit(session, Request::Multi(multi))
+    }
+
+    fn queue(&mut self, session: SessionRef, parent: &str) -> Vec<String> {
+        let parent = path(parent);
+        match self.submit(session, Request::GetQueue { parent, limit: 0 }) {
+            Ok(Answer::Queue(names)) => names,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_departure_says_how_the_one_ahead_left_and_whether_the_way_is_clear() {
+    let mut store = Harness::new();
+    let [admin, one, two, three, four] = [(); 5].map(|()| store.session());
+    store.create(admin, "/q", Persistent).unwrap();
+    let (first, _) = store.enqueue(one, "/q", "w-", Skip::None);
+    let (second, behind_first) = store.enqueue(two, "/q", "w-", Skip::None);
+    store.enqueue(three, "/q", "w-", Skip::None);
+    let (fourth_entry, behind_third) = store.enqueue(four, "/q", "w-", Skip::None);
+
+    store.submit(three, Request::Close).unwrap();
+    let fourth = watch_of(&behind_third);
+    assert_eq!(departures(&mut store), [(fourth, false, Cause::Died)]);
+    store.delete(one, first.as_str()).unwrap();
+    let of_second = watch_of(&behind_first);
+    assert_eq!(departures(&mut store), [(of_second, true, Cause::Released)]);
+
+    let standing = store.look(four, &fourth_entry, Skip::None);
+    store.delete(admin, second.as_str()).unwrap();
+    let fourth = watch_of(&standing);
+    assert_eq!(departures(&mut store), [(fourth, true, Cause::Removed)]);
+}
+
+#[test]
+fn a_withdrawal_is_no_release() {
+    let mut store = Harness::new();
+    let [one, two, three] = [(); 3].map(|()| store.session());
+    store.create(one, "/q", Persistent).unwrap();
+    store.enqueue(one, "/q", "w-", Skip::None);
+    let (entry, behind_one) = store.enqueue(two, "/q", "w-", Skip::None);
+    let (_, behind_two) = store.enqueue(three, "/q", "w-", Skip::None);
+    store.submit(one, Request::Close).unwrap();
+    let died = (watch_of(&behind_one), true, Cause::Died);
+    assert_eq!(departures(&mut store), [died]);
+    // Nobody has read that: who withdraws now has never seen what the dead one left.
+    store.submit(two, Request::Withdraw { entry }).unwrap();
+    let unknown = (watch_of(&behind_two), true, Cause::Unknown);
+    assert_eq!(departures(&mut store), [unknown]);
+}
+
+#[test]
+fn who_waits_sees_no_change_of_data_and_is_not_clear_once_its_own_node_is_gone() {
+    let mut store = Harness::new();
+    let (one, two) = (store.session(), store.session());
+    store.create(one, "/q", Persistent).unwrap();
+    let (first, _) = store.enqueue(one, "/q", "w-", Skip::None);
+    let (second, standing) = store.enqueue(two, "/q", "w-", Skip::None);
+    store.set(one, first.as_str(), None).unwrap();
+    assert_eq!(store.fired(), []);
+    store.delete(one, second.as_str()).unwrap();
+    // In the place that it had at the store another node stands now.
+    store.enqueue(two, "/q", "w-", Skip::None);
+    store.delete(one, first.as_str()).unwrap();
+    let gone = (watch_of(&standing), false, Cause::Released);
+    assert_eq!(departures(&mut store)[0], gone);
+}
+
+#[test]
+fn a_place_that_is_taken_over_in_the_same_transaction_is_not_clear() {
+    let mut store = Harness::new();
+    let (one, two) = (store.session(), store.session());
+    store.create(one, "/q", Persistent).unwrap();
+    let (first, _) = store.enqueue(one, "/q", "__WRIT__", Skip::None);
+    let (writer, behind) = store.enqueue(two, "/q", "__WRIT__", Skip::None);
+    let (_, reader) = store.enqueue(two, "/q", "__READ__", Skip::Shared);
+    let convert = Request::Multi(vec![
+        Op::Delete {
+            path: first,
+            version: None,
+        },
+        Op::Create(create("/q/__READ__0000000000", Ephemeral)),
+    ]);
+    store.submit(one, convert).unwrap();
+    let blocked = (watch_of(&behind), false, Cause::Released);
+    assert_eq!(departures(&mut store), [blocked]);
+    assert_eq!(by(&reader), Some((writer.as_str(), 2)));
+    assert_eq!(
+        by(&store.look(two, &writer, Skip::None)),
+        Some(("/q/__READ__0000000000", 1))
+    );
+}
+
+#[test]
+fn an_entry_that_is_converted_keeps_its_place_on_the_other_side() {
+    let mut store = Harness::new();
+    let me = store.session();
+    store.create(me, "/q", Persistent).unwrap();
+    let (writer, _) = store.enqueue(me, "/q", "a__WRIT__", Skip::None);
+    let (reader, standing) = store.enqueue(me, "/q", "b__READ__", Skip::Shared);
+    let Standing::Blocked { watch, .. } = standing else {
+        panic!("{standing:?}")
+    };
+    let (next, _) = store.enqueue(me, "/q", "c__WRIT__", Skip::None);
+    let (last, _) = store.enqueue(me, "/q", "d__READ__", Skip::Shared);
+    let downgraded = "/q/a__READ__0000000000";
+
+    store.convert(me, writer.as_str(), downgraded).unwrap();
+    assert_eq!(store.fired(), [(watch, NodeDeleted, writer.to_string())]);
+    let order = [
+        "a__READ__0000000000",
+        reader.name(),
+        next.name(),
+        last.name(),
+    ];
+    assert_eq!(store.queue(me, "/q"), order);
+    assert_eq!(by(&store.look(me, &reader, Skip::Shared)), None);
+    assert_eq!(
+        by(&store.look(me, &last, Skip::Shared)),
+        Some((next.as_str(), 3))
+    );
+    store.delete(me, reader.as_str()).unwrap();
+    assert_eq!(
+        by(&store.look(me, &next, Skip::None)),
+        Some((downgraded, 1))
+    );
+
+    // Back again, with others behind it. The numbers of new entries go on behind all of them.
+    store.convert(me, downgraded, writer.as_str()).unwrap();
+    store.delete(me, next.as_str()).unwrap();
+    assert_eq!(
+        by(&store.look(me, &last, Skip::Shared)),
+        Some((writer.as_str(), 1))
+    );
+    let (new, standing) = store.enqueue(me, "/q", "e__WRIT__", Skip::None);
+    assert_eq!(by(&standing), Some((last.as_str(), 2)));
+    assert_eq!(
+        store.queue(me, "/q"),
+        [writer.name(), last.name(), new.name()]
+    );
+}
+
+#[test]
+fn a_conversion_that_is_refused_changes_nothing() {
+    let mut store = Harness::new();
+    let me = store.session();
+    store.create(me, "/q", Persistent).unwrap();
+    let (writer, _) = store.enqueue(me, "/q", "a__WRIT__", Skip::None);
+    let reader = "/q/a__READ__0000000000";
+    store.create(me, reader, Ephemeral).unwrap();
+    let refused = store.convert(me, writer.as_str(), reader).unwrap_err();
+    assert!(
+        matches!(refused, Error::MultiFailed { index: 1, .. }),
+        "{refused}"
+    );
+    assert_eq!(
+        store.queue(me, "/q"),
+        [writer.name(), "a__READ__0000000000"]
+    );
+    let gone = store.convert(me, "/q/b__WRIT__0000000009", "/q/b__READ__0000000009");
+    assert!(
+        matches!(gone, Err(Error::MultiFailed { index: 0, .. })),
+        "{gone:?}"
+    );
+    assert_eq!(store.queue(me, "/q").len(), 2);
+}

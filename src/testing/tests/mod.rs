@@ -20,7 +20,7 @@ use crate::connect::{Client, ConnectOptions};
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
 use crate::session::{Call, Session};
-use crate::types::{CreateMode, EventKind, SessionState, Stat, WatchMode};
+use crate::types::{Cause, CreateMode, Departure, EventKind, SessionState, Stat, WatchMode};
 
 const MS: Duration = Duration::from_millis(1);
 

@@ -32,7 +32,12 @@ fn the_watch_on_who_is_ahead_passes_through_too() {
     now(first.delete(&mine, None)).unwrap().unwrap();
     assert!(peek(&mut watcher).is_none());
     world.advance(5 * MS);
-    assert_eq!(kind_of(peek(&mut watcher)), Some(EventKind::NodeDeleted));
+    let event = peek(&mut watcher).unwrap().unwrap();
+    let released = Departure::new(true, Cause::Released);
+    assert_eq!(
+        (event.kind, event.departure),
+        (EventKind::NodeDeleted, Some(released))
+    );
 }
 
 #[test]

@@ -1,0 +1,97 @@
+//! How many bytes a request takes on a wire: a server breaks the connection over one too large.
+
+use crate::backend::{Create, Op, ReadOp, Request};
+use crate::error::{Error, Result};
+use crate::path::ZnodePath;
+use crate::types::Acl;
+
+/// The most that a request may hold, in bytes: ZooKeeper's `jute.maxbuffer`, less room for its framing.
+pub const LARGEST_REQUEST_BYTES: usize = 1_048_575 - 1_024;
+
+/// Generous: what an operation of a multi takes beside its path, data and list of its own.
+const FRAMING_BYTES: usize = 64;
+
+/// What a read of a multi takes beside its path.
+const READ_FRAMING_BYTES: usize = 18;
+
+/// Counts the bytes of one session's requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    /// What the backend writes before every path.
+    pub(crate) prefix: usize,
+}
+
+impl Scale {
+    /// Refuses a request that is too large for the store to take.
+    pub(crate) fn check(self, request: &Request) -> Result<()> {
+        let actual = self.request(request);
+        if actual > LARGEST_REQUEST_BYTES {
+            return Err(Error::TooLarge {
+                what: "a request",
+                actual,
+                limit: LARGEST_REQUEST_BYTES,
+            });
+        }
+        Ok(())
+    }
+
+    fn request(self, request: &Request) -> usize {
+        match request {
+            Request::Create(create) => self.create(create),
+            Request::SetData { path, data, .. } => self.path(path) + data.len(),
+            Request::Enqueue(enqueue) => {
+                let (name, data) = (enqueue.name.len(), enqueue.data.len());
+                self.path(&enqueue.parent) + 1 + name + data + acl_bytes(&enqueue.acl)
+            }
+            Request::Multi(ops) => ops.iter().map(|op| self.op(op)).sum(),
+            Request::MultiRead(ops) => ops
+                .iter()
+                .map(|(ReadOp::GetData(path) | ReadOp::GetChildren(path))| {
+                    self.path(path) + READ_FRAMING_BYTES
+                })
+                .sum(),
+            Request::LookAhead(look) => self.path(&look.entry),
+            Request::Withdraw { entry: path }
+            | Request::GetEphemerals { prefix: path }
+            | Request::GetQueue { parent: path, .. }
+            | Request::Delete { path, .. }
+            | Request::Exists { path, .. }
+            | Request::GetData { path, .. }
+            | Request::GetChildren { path, .. }
+            | Request::Sync { path }
+            | Request::GetAllChildrenNumber { path }
+            | Request::AddWatch { path, .. } => self.path(path),
+            Request::Close => 0,
+        }
+    }
+
+    fn op(self, op: &Op) -> usize {
+        FRAMING_BYTES
+            + match op {
+                Op::Create(create) => self.create(create),
+                Op::SetData { path, data, .. } => self.path(path) + data.len(),
+                Op::Delete { path, .. } | Op::Check { path, .. } => self.path(path),
+            }
+    }
+
+    fn create(self, create: &Create) -> usize {
+        self.path(&create.path) + create.data.len() + acl_bytes(&create.acl)
+    }
+
+    /// A create of a multi, of which only the lengths are known yet.
+    pub(crate) fn create_op(self, path: usize, data: usize, acl: &Acl) -> usize {
+        FRAMING_BYTES + self.prefix + path + data + acl_bytes(acl)
+    }
+
+    fn path(self, path: &ZnodePath) -> usize {
+        self.prefix + path.as_str().len()
+    }
+}
+
+/// What a list of one's own takes; the open one is in the framing.
+fn acl_bytes(acl: &Acl) -> usize {
+    let entries = acl.entries().unwrap_or_default().iter();
+    entries
+        .map(|entry| 12 + entry.scheme.len() + entry.id.len())
+        .sum()
+}
