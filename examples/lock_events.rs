@@ -8,6 +8,8 @@
 //! Each person has a client, and so a session, of his or her own. The program checks that it is
 //! told what it expects, and exits with 1 when it is not.
 
+#[path = "common/args.rs"]
+mod args;
 #[path = "common/mortal.rs"]
 mod mortal;
 
@@ -15,7 +17,6 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use lexopt::prelude::*;
 use lockkeeper::{
     Client, ConnectOptions, FencingGate, Guard, LockError, LockEvent, LockEvents, LockOptions,
     LostReason, Mutex, Target, connect_with, lock_events,
@@ -37,13 +38,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
+const ABOUT: &str =
+    "What one contender for a lock is told, from the queue to the release, and how a lock is lost.";
+
 fn main() -> ExitCode {
-    let target = match url() {
+    let target = match args::target(ABOUT) {
         Ok(target) => target,
-        Err(error) => {
-            eprintln!("lock_events: {error}\nusage: lock_events [--url URL]");
-            return ExitCode::from(2);
-        }
+        Err(status) => return status,
     };
     match show(&target) {
         Ok(()) => ExitCode::SUCCESS,
@@ -52,18 +53,6 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-fn url() -> Result<Target, lexopt::Error> {
-    let mut parser = lexopt::Parser::from_env();
-    let mut target = Target::memory();
-    while let Some(option) = parser.next()? {
-        match option {
-            Long("url") => target = parser.value()?.parse()?,
-            other => return Err(other.unexpected()),
-        }
-    }
-    Ok(target)
 }
 
 #[tokio::main(flavor = "current_thread")]

@@ -47,6 +47,72 @@ pub enum LockError {
         /// The entry.
         entry: ZnodePath,
     },
+    /// A semaphore has another number of permits than this program expects.
+    #[error(
+        "{path} has {stored} permits, not {stated}: state that number, or change it with set_permits"
+    )]
+    PermitsDiffer {
+        /// The semaphore.
+        path: ZnodePath,
+        /// How many this program expects.
+        stated: u32,
+        /// How many it has.
+        stored: u32,
+    },
+    /// A semaphore was opened that nobody has given a number of permits.
+    #[error(
+        "{path} has no number of permits: nobody has made this semaphore, or its znode is gone"
+    )]
+    NoPermits {
+        /// The semaphore.
+        path: ZnodePath,
+    },
+    /// The znode of a semaphore's number of permits holds something else.
+    #[error("{path} holds {found:?}, which is no number of permits")]
+    ForeignPermits {
+        /// The znode.
+        path: ZnodePath,
+        /// What it holds.
+        found: String,
+    },
+    /// More permits were asked for than there are, held or not: that would never be granted.
+    #[error("{wanted} permits of {path} were asked for, which has {total} in all")]
+    TooManyPermits {
+        /// The semaphore.
+        path: ZnodePath,
+        /// How many were asked for.
+        wanted: u32,
+        /// How many there are.
+        total: u32,
+    },
+    /// Several locks were asked for, and none named.
+    #[error("no lock is named: name at least one")]
+    NoKeys,
+    /// Several locks were asked for, and one of them named twice: it would wait for itself.
+    #[error("{path} is named twice in one batch of locks")]
+    DuplicateKey {
+        /// The lock.
+        path: ZnodePath,
+    },
+    /// More locks were asked for at once than one request can carry. Nothing was sent.
+    #[error(
+        "a batch of {keys} locks takes {bytes} bytes, over the limit of {limit} bytes for one request \
+         (ZooKeeper's jute.maxbuffer)"
+    )]
+    BatchTooLarge {
+        /// How many locks were asked for.
+        keys: usize,
+        /// How many bytes the request would take.
+        bytes: usize,
+        /// How many it may take.
+        limit: usize,
+    },
+    /// A blocking call was made inside a tokio runtime, whose thread it would have stopped.
+    #[error(
+        "a blocking call inside a tokio runtime would stop its thread: use the async types of \
+         lockkeeper here, or call from a thread of std"
+    )]
+    InsideRuntime,
     /// What was to be released had been lost before.
     #[error("the lock was lost: {0}")]
     Lost(#[from] LostReason),
@@ -78,4 +144,7 @@ pub enum LostReason {
     /// Somebody else deleted the holder's znode.
     #[error("the lock was taken away by somebody else")]
     Revoked,
+    /// The holder itself has released it.
+    #[error("it was released")]
+    Released,
 }

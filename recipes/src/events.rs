@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
-use lockkeeper_store::{Deadline, ZnodePath};
+use lockkeeper_store::{Cause, Deadline, ZnodePath};
 use tokio::sync::mpsc;
 
 use crate::error::LostReason;
@@ -36,7 +36,16 @@ pub enum LockEvent {
         token: FencingToken,
         /// How long it waited; zero when the lock was free.
         waited: Duration,
+        /// How the one before it left: after a death, look what was left half done.
+        previous: Previous,
     },
+    /// A reader has become the writer.
+    Upgraded {
+        /// Its fencing token from now on.
+        token: FencingToken,
+    },
+    /// The writer has become a reader, and keeps its token.
+    Downgraded,
     /// The connection is lost; the lock may be held until the deadline, or as long as the session lives.
     Suspended {
         /// Until when the lock can be believed to be held.
@@ -44,6 +53,12 @@ pub enum LockEvent {
     },
     /// The connection is back, in the same session.
     Resumed,
+    /// Somebody asks for the lock (see [`Revoker`](crate::Revoker)). Each request is told once; of
+    /// several that were made before the holder looked, the last.
+    RevocationRequested {
+        /// Who asks, as far as that is known.
+        by: Option<String>,
+    },
     /// The lock is lost.
     Lost {
         /// Why.
@@ -60,6 +75,44 @@ pub enum LockEvent {
     },
 }
 
+/// How the one whose place a holder took has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Previous {
+    /// Nobody was ahead: the lock was free. How its last holder left is not known any more.
+    Free,
+    /// It released the lock.
+    Released,
+    /// It left without releasing: its session ended, or somebody else removed it.
+    Died,
+    /// That cannot be said: it gave up just when its turn came, so it may never have looked how the one
+    /// before it had left. On ZooKeeper also after a death, after a holder that did not have to wait
+    /// itself, and after one of another library.
+    Unknown,
+}
+
+impl Previous {
+    /// What a waiter was told of the one that it waited for.
+    pub(crate) fn of(cause: Cause) -> Self {
+        match cause {
+            Cause::Released => Self::Released,
+            Cause::Died | Cause::Removed => Self::Died,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Previous {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Free => "it was free",
+            Self::Released => "it was released",
+            Self::Died => "the one before died",
+            Self::Unknown => "the one before is gone",
+        })
+    }
+}
+
 impl fmt::Display for LockEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -67,17 +120,25 @@ impl fmt::Display for LockEvent {
                 write!(f, "queued behind {position}, next after {}", ahead.name())
             }
             Self::Advanced { position } => write!(f, "advanced, {position} ahead"),
-            Self::Acquired { token, waited } if waited.is_zero() => {
+            Self::Acquired { token, waited, .. } if waited.is_zero() => {
                 write!(f, "acquired at once, token {token}")
             }
-            Self::Acquired { token, waited } => {
-                write!(f, "acquired after {waited:.1?}, token {token}")
+            Self::Acquired {
+                token,
+                waited,
+                previous,
+            } => {
+                write!(f, "acquired after {waited:.1?}: {previous}, token {token}")
             }
+            Self::Upgraded { token } => write!(f, "upgraded to the writer, token {token}"),
+            Self::Downgraded => f.write_str("downgraded to a reader"),
             Self::Suspended { held_until: None } => f.write_str("suspended"),
             Self::Suspended {
                 held_until: Some(deadline),
             } => write!(f, "suspended, held for {:.1?} more", deadline.remaining()),
             Self::Resumed => f.write_str("resumed"),
+            Self::RevocationRequested { by: Some(by) } => write!(f, "asked for by {by}"),
+            Self::RevocationRequested { by: None } => f.write_str("asked for"),
             Self::Lost { reason } => write!(f, "lost: {reason}"),
             Self::Released => f.write_str("released"),
             Self::Abandoned => f.write_str("gave up waiting"),

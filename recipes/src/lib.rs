@@ -16,31 +16,56 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+pub mod blocking;
+mod contest;
+mod election;
 mod error;
 mod events;
 mod guard;
+mod holders;
+mod many;
 mod metadata;
 mod mutex;
 mod names;
 mod observe;
+mod options;
 mod path;
 mod queue;
 mod race;
+mod reentrant;
+mod revocation;
+mod rwlock;
+mod semaphore;
 mod token;
+mod warden;
 
+pub use election::{
+    Election, ElectionState, Leader, LeaderChange, LeaderChanges, Leadership, Role,
+};
 pub use error::{LockError, LostReason, Result};
-pub use events::{EventSink, LockEvent, LockEvents, lock_events};
+pub use events::{EventSink, LockEvent, LockEvents, Previous, lock_events};
 pub use guard::Guard;
+pub use holders::holders;
 pub use lockkeeper_store::{
     Acl, AclEntry, Client, Clock, ConnectOptions, Deadline, Error, Session, SessionId,
     SessionState, StateStream, Store, StoreOptions, Target, TargetError, ZnodePath, connect,
     connect_with,
 };
+pub use many::{
+    LockEach, ManyGuard, TryMany, lock_all, lock_all_with, lock_each, lock_each_with,
+    try_lock_many, try_lock_many_with,
+};
 pub use metadata::LockMetadata;
-pub use mutex::{LockOptions, Mutex};
+pub use mutex::Mutex;
 pub use observe::{QueueEntry, Snapshots, observe, queue};
+pub use options::LockOptions;
 pub use path::LockPath;
+pub use reentrant::{Owner, ReentrantGuard, ReentrantMutex};
+pub use revocation::{RevocationRequest, Revoker, TokensAreChecked, Whom};
+pub use rwlock::{ReadGuard, RwLock, Upgrade, WriteGuard};
+pub use semaphore::{Permit, Semaphore};
 pub use token::{FencingGate, FencingToken, StaleToken};
+pub use warden::{Overdue, OverdueLevel, Warden, WardenBuilder, WardenReport, WardenReports};
 
 #[cfg(feature = "test-util")]
 pub use lockkeeper_store::testing;
@@ -48,3 +73,15 @@ pub use lockkeeper_store::testing;
 #[cfg(all(doctest, feature = "test-util"))]
 #[doc = include_str!("../../docs/testing.md")]
 pub struct TestingGuide;
+
+#[cfg(all(doctest, feature = "test-util"))]
+#[doc = include_str!("../../docs/migrating.md")]
+pub struct MigrationGuide;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+pub struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/operations.md")]
+pub struct OperationsGuide;

@@ -8,6 +8,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::revocation::RevocationRequest;
+
 /// What an entry of a queue says of itself: the data of its znode, as JSON.
 ///
 /// It is written in the create itself, never in a second step that can fail. Fields that this
@@ -33,6 +35,12 @@ pub struct LockMetadata {
     /// How long the holder expects to hold, from its grant or its last `keep_alive` on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_hold_ms: Option<u64>,
+    /// How long after its grant or its last `keep_alive` a hold is worth an alarm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alert_at_ms: Option<u64>,
+    /// How long after its grant or its last `keep_alive` a [`Warden`](crate::Warden) may take the lock away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auto_unlock_at_ms: Option<u64>,
     /// How often the holder has said that it is still at work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_alive: Option<u64>,
@@ -42,6 +50,9 @@ pub struct LockMetadata {
     /// Where in the code it was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backtrace: Option<String>,
+    /// The last request to give the lock up (see [`Revoker`](crate::Revoker)).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revocation: Option<RevocationRequest>,
     /// All else.
     #[serde(flatten)]
     pub other: Map<String, Value>,
@@ -59,6 +70,16 @@ impl LockMetadata {
     /// How long the holder expects to hold.
     pub fn expected_hold(&self) -> Option<Duration> {
         self.expected_hold_ms.map(Duration::from_millis)
+    }
+
+    /// How long after its grant or its last `keep_alive` a hold is worth an alarm.
+    pub fn alert_at(&self) -> Option<Duration> {
+        self.alert_at_ms.map(Duration::from_millis)
+    }
+
+    /// How long after its grant or its last `keep_alive` a [`Warden`](crate::Warden) may take the lock away.
+    pub fn auto_unlock_at(&self) -> Option<Duration> {
+        self.auto_unlock_at_ms.map(Duration::from_millis)
     }
 
     pub(crate) fn of_this_process() -> Self {

@@ -2,50 +2,95 @@
 
 use std::cell::Cell;
 
-/// The kinds of recipe, by what their entries' names contain.
+use lockkeeper_store::Skip;
+
+/// The kinds of entry, by what their names contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
+    /// A mutex's contender.
     Mutex,
+    /// A read-write lock's reader.
+    Read,
+    /// A read-write lock's writer.
+    Write,
+    /// One who waits for a semaphore's permits, under `locks/`.
+    Acquirer,
+    /// A semaphore's permit, under `leases/`.
+    Lease,
+    /// One who stands for an election.
+    Candidate,
 }
 
+/// A recipe, as a user calls it: with its article and without.
+#[derive(Debug, PartialEq, Eq)]
+struct Title(&'static str, &'static str);
+
+const MUTEX: Title = Title("a mutex", "mutex");
+const READ_WRITE_LOCK: Title = Title("a read-write lock", "read-write lock");
+const SEMAPHORE: Title = Title("a semaphore", "semaphore");
+const ELECTION: Title = Title("an election", "election");
+
 impl Kind {
-    /// What a user calls it.
+    /// How much longer than its queue's path that of an entry is at the most, without its number.
+    pub(crate) const NAME_BYTES: usize = 1 + PREFIX.len() + UUID_CHARS + "-__READ__".len();
+
+    /// What a user calls the recipe.
     pub(crate) fn title(self) -> &'static str {
+        self.recipe().1
+    }
+
+    fn recipe(self) -> Title {
         match self {
-            Self::Mutex => "mutex",
+            Self::Mutex => MUTEX,
+            Self::Read | Self::Write => READ_WRITE_LOCK,
+            Self::Acquirer | Self::Lease => SEMAPHORE,
+            Self::Candidate => ELECTION,
         }
     }
 
     /// What an entry's name ends with, before its number.
     fn suffix(self) -> &'static str {
         match self {
-            Self::Mutex => "-lock-",
+            Self::Mutex | Self::Acquirer => "-lock-",
+            Self::Read => "-__READ__",
+            Self::Write => "-__WRIT__",
+            Self::Lease => "-lease-",
+            Self::Candidate => "-latch-",
         }
+    }
+
+    /// Which entries ahead do not block one of this kind.
+    pub(crate) fn skip(self) -> Skip {
+        match self {
+            Self::Read => Skip::Shared,
+            _ => Skip::None,
+        }
+    }
+
+    /// Whether its holder is alone, so that all ahead of it have left when it leaves.
+    pub(crate) fn is_exclusive(self) -> bool {
+        !matches!(self, Self::Read | Self::Lease)
     }
 
     /// Which other recipe a child belongs to, if its name tells.
     pub(crate) fn stranger(self, child: &str) -> Option<&'static str> {
-        const MARKS: [(&str, &str); 5] = [
-            ("__READ__", "a read-write lock"),
-            ("__WRIT__", "a read-write lock"),
-            ("-latch-", "an election"),
-            ("-lease-", "a semaphore"),
-            ("-permit-", "a semaphore"),
+        const MARKS: [(&str, Title); 6] = [
+            ("-lock-", MUTEX),
+            ("__READ__", READ_WRITE_LOCK),
+            ("__WRIT__", READ_WRITE_LOCK),
+            ("-latch-", ELECTION),
+            ("-lease-", SEMAPHORE),
+            ("-permit-", SEMAPHORE),
         ];
         let unnumbered = child.trim_end_matches(|c: char| c.is_ascii_digit());
         if unnumbered.ends_with(self.suffix()) {
             return None;
         }
-        let whole = match child {
-            "locks" | "leases" => Some("a semaphore"),
-            _ => None,
+        let owner = match child {
+            "locks" | "leases" => SEMAPHORE,
+            _ => MARKS.into_iter().find(|(mark, _)| child.contains(mark))?.1,
         };
-        whole.or_else(|| {
-            MARKS
-                .iter()
-                .find(|(mark, _)| child.contains(mark))
-                .map(|(_, kind)| *kind)
-        })
+        (owner != self.recipe()).then_some(owner.0)
     }
 
     /// An entry's name, without its number: `_c_<uuid>-lock-`.
@@ -58,6 +103,18 @@ impl Kind {
         name.push_str(self.suffix());
         name
     }
+}
+
+/// The name that an entry of a read-write lock has after its conversion: the same, of the other side.
+pub(crate) fn converted(name: &str) -> Option<String> {
+    const SIDES: [(&str, &str); 2] = [("__READ__", "__WRIT__"), ("__WRIT__", "__READ__")];
+    let (from, to) = SIDES.iter().find(|(from, _)| name.contains(from))?;
+    Some(name.replacen(from, to, 1))
+}
+
+/// Whether an entry is a read-write lock's writer.
+pub(crate) fn is_writer(name: &str) -> bool {
+    name.contains("__WRIT__")
 }
 
 const PREFIX: &str = "_c_";
@@ -159,5 +216,32 @@ mod tests {
         assert!(b"89ab".contains(&uuid.as_bytes()[19]), "variant 1: {uuid}");
         let dashes: Vec<_> = uuid.match_indices('-').map(|(at, _)| at).collect();
         assert_eq!(dashes, [8, 13, 18, 23]);
+    }
+
+    #[test]
+    fn a_name_tells_the_recipe_that_it_belongs_to() {
+        let stranger = |kind: Kind, child| kind.stranger(child);
+        assert_eq!(stranger(Kind::Mutex, "_c_x-lock-0000000001"), None);
+        assert_eq!(stranger(Kind::Mutex, "config"), None);
+        assert_eq!(
+            stranger(Kind::Mutex, "_c_x-__READ__0000000001"),
+            Some("a read-write lock")
+        );
+        assert_eq!(stranger(Kind::Read, "_c_x-__WRIT__0000000001"), None);
+        assert_eq!(
+            stranger(Kind::Write, "_c_x-lock-0000000001"),
+            Some("a mutex")
+        );
+        assert_eq!(stranger(Kind::Acquirer, "_c_x-lock-0000000001"), None);
+        assert_eq!(stranger(Kind::Candidate, "leases"), Some("a semaphore"));
+    }
+
+    #[test]
+    fn a_conversion_keeps_the_identity_and_the_number() {
+        let reader = "_c_x-__READ__0000000007";
+        let writer = "_c_x-__WRIT__0000000007";
+        assert_eq!(converted(reader).as_deref(), Some(writer));
+        assert_eq!(converted(writer).as_deref(), Some(reader));
+        assert_eq!(converted("_c_x-lock-0000000007"), None);
     }
 }

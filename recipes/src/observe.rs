@@ -27,6 +27,8 @@ pub struct QueueEntry {
     pub token: FencingToken,
     /// The session that it belongs to.
     pub owner: SessionId,
+    /// How often its data was written since it joined: a request, or its holder's `keep_alive`.
+    pub version: i32,
     /// What it says of itself; `None` when another library wrote it.
     pub metadata: Option<LockMetadata>,
     /// The data of its znode as it is.
@@ -89,6 +91,7 @@ async fn read_queue(session: &Session, path: &ZnodePath) -> Result<Vec<QueueEntr
                     sequence: *sequence,
                     token: FencingToken::new(stat.czxid),
                     owner: stat.ephemeral_owner,
+                    version: stat.version,
                     metadata: LockMetadata::parse(&data),
                     data,
                 });
@@ -136,14 +139,22 @@ where
 }
 
 /// What to wait for before a queue is read again.
-struct Change {
+pub(crate) struct Change {
     session: Session,
     connection: u64,
     watcher: Watcher,
 }
 
 impl Change {
-    async fn wait(self) {
+    pub(crate) fn new(session: Session, connection: u64, watcher: Watcher) -> Self {
+        Self {
+            session,
+            connection,
+            watcher,
+        }
+    }
+
+    pub(crate) async fn wait(self) {
         let status = self.session.status().clone();
         let mut states = status.states();
         if status.connection() != self.connection || status.end().is_some() {

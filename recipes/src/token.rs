@@ -72,9 +72,16 @@ impl<'de> Deserialize<'de> for FencingToken {
 /// assert_eq!(refused.to_string(), "token 17 is stale: 19 was seen");
 /// # Ok::<(), std::num::ParseIntError>(())
 /// ```
+///
+/// The readers of an [`RwLock`](crate::RwLock) have tokens that are shared: they come with
+/// [`admit_shared`](Self::admit_shared), and no reader shuts another out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FencingGate {
+    /// The newest of those who were alone.
     newest: Option<FencingToken>,
+    /// The newest of those who were not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    newest_shared: Option<FencingToken>,
 }
 
 impl FencingGate {
@@ -84,24 +91,53 @@ impl FencingGate {
     /// [`StaleToken`], when a newer one was seen: the caller no longer holds the lock and must not
     /// write.
     pub fn admit(&mut self, token: FencingToken) -> Result<(), StaleToken> {
-        match self.newest {
-            Some(newest) if token < newest => Err(StaleToken { token, newest }),
-            _ => {
-                self.newest = Some(token);
-                Ok(())
-            }
-        }
+        refuse_before(self.newest(), token)?;
+        self.newest = Some(token);
+        Ok(())
     }
 
-    /// The newest token seen.
+    /// Lets a reader through, unless a writer has come since that reader was granted the lock;
+    /// remembers it, so that a writer from before the reader is refused.
+    ///
+    /// ```
+    /// use lockkeeper::{FencingGate, FencingToken};
+    ///
+    /// let [writer, one, another, next]: [FencingToken; 4] =
+    ///     [17, 18, 19, 20].map(|token| token.to_string().parse().unwrap());
+    /// let mut gate = FencingGate::default();
+    /// gate.admit(writer).unwrap();
+    /// gate.admit_shared(another).unwrap();
+    /// gate.admit_shared(one).unwrap(); // readers do not shut each other out
+    /// gate.admit(writer).unwrap_err(); // it has gone, or they were not granted the lock
+    /// gate.admit(next).unwrap();
+    /// gate.admit_shared(one).unwrap_err();
+    /// ```
+    ///
+    /// # Errors
+    /// [`StaleToken`], when a newer one of a writer was seen: what the caller reads from now on may
+    /// be half written.
+    pub fn admit_shared(&mut self, token: FencingToken) -> Result<(), StaleToken> {
+        refuse_before(self.newest, token)?;
+        self.newest_shared = self.newest_shared.max(Some(token));
+        Ok(())
+    }
+
+    /// The newest token seen, a writer's or a reader's.
     pub fn newest(&self) -> Option<FencingToken> {
-        self.newest
+        self.newest.max(self.newest_shared)
     }
 
     /// Forgets all tokens: for a move to another store, whose tokens do not compare with the old
     /// one's. Nobody may hold a lock meanwhile.
     pub fn reset(&mut self) {
-        self.newest = None;
+        *self = Self::default();
+    }
+}
+
+fn refuse_before(newest: Option<FencingToken>, token: FencingToken) -> Result<(), StaleToken> {
+    match newest {
+        Some(newest) if token < newest => Err(StaleToken { token, newest }),
+        _ => Ok(()),
     }
 }
 
@@ -125,5 +161,34 @@ mod tests {
         let json = serde_json::to_string(&token).unwrap();
         assert_eq!(json, "\"9223372036854775807\"");
         assert_eq!(serde_json::from_str::<FencingToken>(&json).unwrap(), token);
+    }
+
+    #[test]
+    fn a_reader_is_refused_after_a_newer_writer_and_after_nobody_else() {
+        let [first, second, third, fourth] = [1, 2, 3, 4].map(FencingToken);
+        let stale = |token, newest| Err(StaleToken { token, newest });
+        let mut gate = FencingGate::default();
+        assert_eq!(gate.admit_shared(second), Ok(()));
+        assert_eq!(gate.admit_shared(first), Ok(()));
+        assert_eq!(gate.admit(first), stale(first, second));
+        assert_eq!(gate.admit(third), Ok(()));
+        assert_eq!(gate.admit_shared(second), stale(second, third));
+        assert_eq!(gate.admit_shared(third), Ok(()), "it has downgraded");
+        assert_eq!(gate.admit_shared(fourth), Ok(()));
+        assert_eq!(gate.newest(), Some(fourth));
+        gate.reset();
+        assert_eq!(gate.admit(first), Ok(()));
+    }
+
+    #[test]
+    fn a_gate_that_no_reader_has_passed_is_written_as_before() {
+        let mut gate = FencingGate::default();
+        gate.admit(FencingToken(7)).unwrap();
+        let json = serde_json::to_string(&gate).unwrap();
+        assert_eq!(json, r#"{"newest":"7"}"#);
+        assert_eq!(serde_json::from_str::<FencingGate>(&json).unwrap(), gate);
+        gate.admit_shared(FencingToken(9)).unwrap();
+        let json = serde_json::to_string(&gate).unwrap();
+        assert_eq!(serde_json::from_str::<FencingGate>(&json).unwrap(), gate);
     }
 }

@@ -1,9 +1,14 @@
 //! The stream of what happens to one contender.
 
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use lockkeeper::testing::TestStore;
-use lockkeeper::{ConnectOptions, LockEvent, LockEvents, LockOptions, Mutex, Store, lock_events};
+use lockkeeper::{
+    ConnectOptions, LockEvent, LockEvents, LockOptions, Mutex, Previous, Store, lock_events,
+};
 
 use crate::common::*;
 use crate::support::on_every_backend;
@@ -19,7 +24,32 @@ async fn next(events: &mut LockEvents) -> String {
     }
 }
 
+/// How the one before the new holder left.
+async fn previous(events: &mut LockEvents) -> Previous {
+    loop {
+        match events.next().await.expect("it is granted the lock") {
+            LockEvent::Acquired { previous, .. } => return previous,
+            _ => continue,
+        }
+    }
+}
+
 on_every_backend! {
+    async fn a_loss_is_told_though_the_holder_hears_first_and_releases(env: Env) {
+        let world = World::new(env).await;
+        let mutex = world.mutex().await;
+        let (sink, mut events) = lock_events();
+        let guard = mutex.lock_with(LockOptions::new().events(sink)).await.unwrap();
+        world.expire(mutex.client()).await.unwrap();
+        guard.lost().await;
+        guard.release().await.unwrap_err();
+        let mut losses = 0;
+        while let Some(event) = events.next().await {
+            losses += u32::from(matches!(event, LockEvent::Lost { .. }));
+        }
+        assert_eq!(losses, 1);
+    }
+
     async fn a_contender_is_told_from_queued_to_released(env: Env) {
         let world = World::new(env).await;
         let holder = world.mutex().await.lock().await.unwrap();
@@ -38,7 +68,7 @@ on_every_backend! {
         assert_eq!(next(&mut events).await, "advanced, 1 ahead");
         holder.release().await.unwrap();
         let guard = granted(waiter).await;
-        let Some(LockEvent::Acquired { token, waited }) = events.next().await else {
+        let Some(LockEvent::Acquired { token, waited, .. }) = events.next().await else {
             panic!("it is granted");
         };
         assert_eq!(token, guard.fencing_token());
@@ -53,12 +83,55 @@ on_every_backend! {
         let (sink, mut events) = lock_events();
         let options = LockOptions::new().events(sink);
         let guard = world.mutex().await.lock_with(options).await.unwrap();
-        let Some(LockEvent::Acquired { waited: Duration::ZERO, .. }) = events.next().await else {
+        let Some(LockEvent::Acquired {
+            waited: Duration::ZERO,
+            previous: Previous::Free,
+            ..
+        }) = events.next().await else {
             panic!("it is granted at once");
         };
         drop(guard);
         assert_eq!(next(&mut events).await, "released");
         assert_eq!(next(&mut events).await, "end");
+    }
+
+    async fn who_is_granted_the_lock_is_told_how_the_one_before_left(env: Env) {
+        let world = World::new(env).await;
+        // A server's events do not say; of a holder that has waited itself its mark does.
+        let in_memory = |previous| match world.env.is_memory() {
+            true => previous,
+            false => Previous::Unknown,
+        };
+        let first = world.mutex().await.lock().await.unwrap();
+        let (mut mutexes, mut waiters) = (Vec::new(), Vec::new());
+        for _ in 0..5 {
+            let (mutex, (sink, events)) = (world.mutex().await, lock_events());
+            let waiter = world.queue_up_with(&mutex, LockOptions::new().events(sink)).await;
+            waiters.push(Some((waiter, events)));
+            mutexes.push(mutex);
+        }
+        let mut turn = async |waiter: usize| {
+            let (waiter, mut events) = waiters[waiter].take().unwrap();
+            let guard = granted(waiter).await;
+            (guard, previous(&mut events).await)
+        };
+
+        first.release().await.unwrap();
+        let (released, previous) = turn(0).await;
+        assert_eq!(previous, in_memory(Previous::Released));
+        released.release().await.unwrap();
+        let (_expired, previous) = turn(1).await;
+        assert_eq!(previous, Previous::Released);
+        world.expire(mutexes[1].client()).await.unwrap();
+        let (removed, previous) = turn(2).await;
+        assert_eq!(previous, in_memory(Previous::Died));
+        world.revoke(removed.path()).await;
+        let (closed, previous) = turn(3).await;
+        assert_eq!(previous, in_memory(Previous::Died));
+        mutexes[3].client().close().await.unwrap();
+        let (_last, previous) = turn(4).await;
+        assert_eq!(previous, in_memory(Previous::Died));
+        drop(closed);
     }
 
     async fn a_wait_that_ends_without_the_lock_is_abandoned(env: Env) {
@@ -134,6 +207,38 @@ on_every_backend! {
         assert!(granted(waiter).await.is_held());
         assert_eq!(next(&mut waiters).await, "acquired");
     }
+}
+
+/// Polls a wait once: it joins the queue.
+async fn joined<F: Future>(mut wait: Pin<&mut F>) {
+    poll_fn(|context| {
+        assert!(wait.as_mut().poll(context).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn who_gives_up_when_its_turn_has_come_has_released_nothing() {
+    let store = Store::memory();
+    let mut mutexes = Vec::new();
+    for _ in 0..3 {
+        mutexes.push(Mutex::new(&store.connect().await.unwrap(), LOCK).unwrap());
+    }
+    let [dying, giving_up, next] = &mutexes[..] else {
+        unreachable!()
+    };
+    let _dead = dying.lock().await.unwrap();
+    let mut wait = Box::pin(giving_up.lock());
+    joined(wait.as_mut()).await;
+    let (sink, mut events) = lock_events();
+    let mut last = Box::pin(next.lock_with(LockOptions::new().events(sink)));
+    joined(last.as_mut()).await;
+    dying.client().close().await.unwrap();
+    // Its turn has come, and it has not looked.
+    drop(wait);
+    let _guard = last.await.unwrap();
+    assert_eq!(previous(&mut events).await, Previous::Unknown);
 }
 
 #[tokio::test]

@@ -158,7 +158,7 @@ on_every_backend! {
 
     async fn keep_alive_is_written_into_the_entry(env: Env) {
         let world = World::new(env).await;
-        let mut guard = world.mutex().await.lock().await.unwrap();
+        let guard = world.mutex().await.lock().await.unwrap();
         assert_eq!(guard.metadata().kept_alive, None);
         for times in 1..=3 {
             guard.keep_alive().await.unwrap();
@@ -171,13 +171,13 @@ on_every_backend! {
     async fn keep_alive_of_a_lost_lock_says_so(env: Env) {
         let world = World::new(env).await;
         let (revoked, expired) = (world.mutex().await, world.mutex().await);
-        let mut guard = revoked.lock().await.unwrap();
+        let guard = revoked.lock().await.unwrap();
         world.revoke(guard.path()).await;
         let refusal = guard.keep_alive().await;
         assert_eq!(refusal, Err(LockError::Lost(LostReason::Revoked)));
         assert!(!guard.is_held());
 
-        let mut guard = expired.lock().await.unwrap();
+        let guard = expired.lock().await.unwrap();
         world.expire(expired.client()).await.unwrap();
         let refusal = guard.keep_alive().await;
         assert_eq!(refusal, Err(LockError::Lost(LostReason::SessionExpired)));

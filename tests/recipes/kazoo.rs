@@ -1,110 +1,36 @@
 //! One lock, contended for by our mutex and by kazoo's lock, on a real ZooKeeper.
 
-use std::env;
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::thread;
+mod election;
+mod rwlock;
 
-use lockkeeper::{Guard, LockEvent, LockOptions, lock_events, queue};
-use lockkeeper_store::CreateMode;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lockkeeper::{LockOptions, queue};
 use serde_json::Value;
-use tokio::sync::mpsc;
 
 use crate::common::*;
-use crate::support::{Env, within_reason};
+use crate::mixed;
+use crate::peer::{As, Contender, GRANTS, INSIDE, Process, enter, hosts, work, world};
+use crate::support::within_reason;
 
-/// Whoever holds the lock makes this znode, which fails when there are two holders.
-const INSIDE: &str = "/inside";
-
-/// A python process with a lock of kazoo's. Dropping it kills it.
-struct Kazoo {
-    process: Child,
-    commands: ChildStdin,
-    answers: mpsc::UnboundedReceiver<String>,
+/// A process of python's, for contenders of kazoo's.
+pub(crate) fn kazoo(world: &World) -> Process {
+    let mut command = Command::new(python());
+    command
+        .arg(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../tests/kazoo/contenders.py"
+        ))
+        .args([hosts(world), INSIDE, GRANTS]);
+    Process::start(command)
 }
 
-impl Kazoo {
-    fn start(world: &World, name: &str) -> Self {
-        let hosts = world.env.target().strip_prefix("zookeeper://").unwrap();
-        let mut process = Command::new(python())
-            .arg(concat!(
-                env!("CARGO_MANIFEST_DIR"),
-                "/../tests/kazoo/lock.py"
-            ))
-            .args([hosts, LOCK, INSIDE, name])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python starts");
-        let commands = process.stdin.take().unwrap();
-        let output = BufReader::new(process.stdout.take().unwrap());
-        let (sender, answers) = mpsc::unbounded_channel();
-        thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                // Nobody listens when the test is over.
-                let _ = sender.send(line);
-            }
-        });
-        Self {
-            process,
-            commands,
-            answers,
-        }
-    }
-
-    fn send(&mut self, command: &str) {
-        writeln!(self.commands, "{command}").expect("lock.py lives");
-    }
-
-    async fn answer(&mut self) -> String {
-        let answer = self.answers.recv().await;
-        answer.expect("lock.py lives: its stderr says what it died of")
-    }
-
-    /// Joins the queue, and returns the name of the one that it waits for.
-    async fn queue_up(&mut self) -> String {
-        self.send("lock");
-        let answer = self.answer().await;
-        let ahead = answer.strip_prefix("queued ");
-        ahead
-            .unwrap_or_else(|| panic!("queued, not {answer}"))
-            .to_owned()
-    }
-
-    /// Joins the queue, and waits until it holds.
-    async fn lock(&mut self) {
-        self.send("lock");
-        self.until_held().await;
-    }
-
-    /// Waits until it holds.
-    async fn until_held(&mut self) {
-        while let answer = self.answer().await
-            && answer != "held"
-        {
-            assert!(answer.starts_with("queued "), "{answer}");
-        }
-    }
-
-    async fn release(&mut self) {
-        self.send("release");
-        assert_eq!(self.answer().await, "released");
-    }
-
-    /// The names in the queue, each with its data if python can read them as JSON.
-    async fn queue(&mut self) -> Vec<(String, Value)> {
-        self.send("queue");
-        let answer = self.answer().await;
-        serde_json::from_str(answer.strip_prefix("queue ").unwrap()).unwrap()
-    }
-}
-
-impl Drop for Kazoo {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+/// The names in the queue as kazoo sees them, each with its data if python can read it as JSON.
+async fn seen_by(kazoo: &mut Contender) -> Vec<(String, Value)> {
+    kazoo.send("queue");
+    serde_json::from_str(&kazoo.answer_of("queue ").await).unwrap()
 }
 
 /// The python that has kazoo.
@@ -119,38 +45,18 @@ fn python() -> PathBuf {
     python.into()
 }
 
-/// Does what only one may do at a time, and releases.
-async fn work(world: &World, guard: Guard) {
-    let session = world.observing().await;
-    let made = session
-        .create(&path(INSIDE), "", CreateMode::Ephemeral)
-        .await;
-    made.expect("there is no other holder");
-    session.delete(&path(INSIDE), None).await.unwrap();
-    guard.release().await.unwrap();
-}
-
-/// The name of the last in the queue.
-async fn last(world: &World) -> String {
-    let entries = queue(&world.observer, LOCK).await.unwrap();
-    entries.last().unwrap().path.name().to_owned()
-}
-
-async fn world() -> World {
-    World::new(Env::zookeeper().await).await
-}
+/// kazoo's lock told of our names, and the same class under Curator's names.
+const LOCKS: [&str; 2] = ["lock", "curator-lock"];
 
 #[tokio::test]
 async fn kazoo_waits_behind_ours() {
     within_reason(async {
-        let world = world().await;
-        let guard = world.mutex().await.lock().await.unwrap();
-        let mut kazoo = Kazoo::start(&world, "kazoo");
-        assert_eq!(kazoo.queue_up().await, guard.path().name());
-        work(&world, guard).await;
-        kazoo.until_held().await;
-        kazoo.release().await;
-        assert!(world.children().await.is_empty());
+        for recipe in LOCKS {
+            let world = world().await;
+            let process = kazoo(&world);
+            let theirs = process.contender("kazoo", recipe, LOCK).await;
+            mixed::mutex::theirs_waits_behind_ours(&world, theirs).await;
+        }
     })
     .await;
 }
@@ -158,24 +64,12 @@ async fn kazoo_waits_behind_ours() {
 #[tokio::test]
 async fn ours_waits_behind_kazoo() {
     within_reason(async {
-        let world = world().await;
-        let mut kazoo = Kazoo::start(&world, "kazoo");
-        kazoo.lock().await;
-        let holder = last(&world).await;
-
-        let mutex = world.mutex().await;
-        assert!(mutex.try_lock().await.unwrap().is_none());
-        let (sink, mut events) = lock_events();
-        let waiter = world
-            .queue_up_with(&mutex, LockOptions::new().events(sink))
-            .await;
-        let Some(LockEvent::Queued { position: 1, ahead }) = events.next().await else {
-            panic!("it does not wait");
-        };
-        assert_eq!(ahead.name(), holder);
-        kazoo.release().await;
-        work(&world, granted(waiter).await).await;
-        assert!(world.children().await.is_empty());
+        for recipe in LOCKS {
+            let world = world().await;
+            let process = kazoo(&world);
+            let theirs = process.contender("kazoo", recipe, LOCK).await;
+            mixed::mutex::ours_waits_behind_theirs(&world, theirs).await;
+        }
     })
     .await;
 }
@@ -184,8 +78,9 @@ async fn ours_waits_behind_kazoo() {
 async fn each_reads_what_the_other_wrote() {
     within_reason(async {
         let world = world().await;
-        let mut kazoo = Kazoo::start(&world, "billing by kazoo");
-        kazoo.lock().await;
+        let process = kazoo(&world);
+        let mut kazoo = process.contender("billing-by-kazoo", "lock", LOCK).await;
+        kazoo.acquire().await;
         let options = LockOptions::new().label("billing").reason("monthly run");
         let _waiter = world.queue_up_with(&world.mutex().await, options).await;
 
@@ -194,10 +89,10 @@ async fn each_reads_what_the_other_wrote() {
             panic!("{entries:?}");
         };
         assert_eq!(theirs.metadata, None);
-        assert_eq!(theirs.data, "billing by kazoo");
+        assert_eq!(theirs.data, "billing-by-kazoo");
         assert!(theirs.sequence < ours.sequence && theirs.token < ours.token);
 
-        let seen = kazoo.queue().await;
+        let seen = seen_by(&mut kazoo).await;
         let names = entries.iter().map(|entry| entry.path.name());
         assert!(seen.iter().map(|(name, _)| name.as_str()).eq(names));
         let (_, metadata) = &seen[1];
@@ -214,75 +109,84 @@ async fn each_reads_what_the_other_wrote() {
 #[tokio::test]
 async fn a_mixed_queue_is_served_in_order() {
     within_reason(async {
-        let world = world().await;
-        let first = world.mutex().await.lock().await.unwrap();
-        let mut ahead = first.path().name().to_owned();
-        let mut waiting = Vec::new();
-        for turn in 0..3 {
-            let mut kazoo = Kazoo::start(&world, &format!("kazoo {turn}"));
-            assert_eq!(
-                kazoo.queue_up().await,
-                ahead,
-                "each waits for the one before it"
-            );
-            let ours = world.queue_up(&world.mutex().await).await;
-            ahead = last(&world).await;
-            waiting.push((kazoo, ours));
+        for recipe in LOCKS {
+            let world = world().await;
+            mixed::mutex::a_queue_is_served_in_order(&world, &kazoo(&world), recipe).await;
         }
-        let order: Vec<_> = queue(&world.observer, LOCK).await.unwrap();
-        let foreign = order.iter().map(|entry| entry.metadata.is_none());
-        assert!(foreign.eq([false, true, false, true, false, true, false]));
-        assert!(order.is_sorted_by_key(|entry| entry.sequence));
+    })
+    .await;
+}
 
-        work(&world, first).await;
-        for (turn, (mut kazoo, ours)) in waiting.into_iter().enumerate() {
-            kazoo.until_held().await;
-            assert!(!ours.is_finished());
-            assert_eq!(
-                queue(&world.observer, LOCK).await.unwrap(),
-                order[2 * turn + 1..]
-            );
-            kazoo.release().await;
-            let guard = granted(ours).await;
-            assert_eq!(*guard.path(), order[2 * turn + 2].path);
-            work(&world, guard).await;
-        }
-        assert!(world.children().await.is_empty());
+#[tokio::test]
+async fn a_holder_that_is_still_at_work_keeps_kazoo_out() {
+    within_reason(async {
+        let world = world().await;
+        let process = kazoo(&world);
+        let theirs = process.contender("kazoo", "lock", LOCK).await;
+        mixed::mutex::a_busy_holder_keeps_them_out(&world, theirs).await;
     })
     .await;
 }
 
 #[tokio::test]
 async fn there_is_never_a_second_holder() {
-    const EACH: usize = 40;
     within_reason(async {
-        let world = world().await;
-        let ours = async || {
-            let mutex = world.mutex().await;
-            for _ in 0..EACH {
-                work(&world, mutex.lock().await.unwrap()).await;
-            }
-        };
-        let theirs = async |mut kazoo: Kazoo| {
-            kazoo.until_held().await;
-            for _ in 1..EACH {
-                kazoo.release().await;
-                kazoo.lock().await;
-            }
-            kazoo.release().await;
-        };
-        let start = world.mutex().await.lock().await.unwrap();
-        let [mut one, mut two] = ["one", "two"].map(|name| Kazoo::start(&world, name));
-        one.queue_up().await;
-        two.queue_up().await;
-        tokio::join!(
-            ours(),
-            ours(),
-            theirs(one),
-            theirs(two),
-            work(&world, start)
-        );
-        assert!(world.children().await.is_empty());
+        for recipe in LOCKS {
+            let world = world().await;
+            // One that stays: see the next test but one.
+            world.make(LOCK).await;
+            let process = kazoo(&world);
+            let one = process.contender("one", recipe, LOCK).await;
+            let two = process.contender("two", recipe, LOCK).await;
+            mixed::mutex::there_is_never_a_second_holder(&world, [one, two]).await;
+        }
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_kazoo_that_is_not_told_of_our_names_gets_in() {
+    within_reason(async {
+        let world = world().await;
+        let guard = world.mutex().await.lock().await.unwrap();
+        let process = kazoo(&world);
+        let mut bare = process.contender("bare", "bare", LOCK).await;
+        let inside = enter(&world, As::Only, guard.path(), guard.fencing_token()).await;
+        bare.send("acquire");
+        let failure = bare.failure().await;
+        assert!(failure.contains("beside others"), "{failure}");
+        inside.leave().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_kazoo_whose_parent_was_reaped_fails() {
+    within_reason(async {
+        let world = world().await;
+        let guard = world.mutex().await.lock().await.unwrap();
+        let process = kazoo(&world);
+        let mut kazoo = process.contender("kazoo", "lock", LOCK).await;
+        kazoo.queue_up().await;
+        work(&world, guard).await;
+        kazoo.until_held().await;
+        kazoo.release().await;
+        // Ours made it, as a container, and nobody is in it.
+        until_reaped(&world).await;
+        kazoo.send("acquire");
+        assert!(kazoo.failure().await.contains("NoNodeError"));
+        // One that is made for the occasion makes the parent again.
+        let mut fresh = process.contender("fresh", "lock", LOCK).await;
+        fresh.acquire().await;
+        fresh.release().await;
+    })
+    .await;
+}
+
+/// Waits until the server has removed the empty container of the queue.
+async fn until_reaped(world: &World) {
+    let session = world.observing().await;
+    while let (Some(_), watcher) = session.watch_exists(&path(LOCK)).await.unwrap() {
+        watcher.await.unwrap();
+    }
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use lockkeeper::testing::{On, Plan, TestStore};
 use lockkeeper::{
-    Clock, ConnectOptions, Error, FencingGate, LockError, LockOptions, LostReason, Mutex, queue,
+    Clock, ConnectOptions, Error, FencingGate, LockError, LockOptions, LostReason, Mutex, lock_all,
+    queue,
 };
 use lockkeeper_store::{
-    Ahead, Backend, BoxFuture, Connector, CreateMode, Reply, Request, Response, SessionStatus,
+    Ahead, Backend, BoxFuture, Connector, CreateMode, Op, Reply, Request, Response, SessionStatus,
 };
 
 use crate::common::*;
@@ -52,6 +53,11 @@ mod orphans {
             let mutex = Mutex::new(&between.client().await.unwrap(), LOCK).unwrap();
             let holder = world.mutex().await.lock().await.unwrap();
             let waiter = world.queue_up(&mutex).await;
+            // What was sent before this, the create among it, has been answered when this is.
+            let session = mutex.client().current_session();
+            while let Err(Error::ConnectionLoss) = session.exists(&path(LOCK)).await {}
+            tokio::task::yield_now().await;
+            assert!(!waiter.is_finished());
             holder.release().await.unwrap();
             granted(waiter).await.release().await.unwrap();
             mutex.lock().await.unwrap().release().await.unwrap();
@@ -306,7 +312,9 @@ mod sequence_numbers {
             let between = Between::over(&world.env, Meddle::UseUpNumbers);
             let mutex = Mutex::new(&between.client().await.unwrap(), LOCK).unwrap();
             let used_up = Error::SequenceExhausted { path: LOCK.into() };
-            assert_eq!(mutex.lock().await.unwrap_err(), LockError::Store(used_up));
+            assert_eq!(mutex.lock().await.unwrap_err(), LockError::Store(used_up.clone()));
+            let batch = lock_all(&between.client().await.unwrap(), [LOCK]).await;
+            assert_eq!(batch.unwrap_err(), LockError::Store(used_up));
             world.until_count(0).await;
         }
 
@@ -476,6 +484,16 @@ impl Backend for BetweenSession {
             Request::Enqueue(enqueue) if meddle == Meddle::UseUpNumbers => {
                 let path = enqueue.parent.to_string();
                 return Response::ready(Err(Error::SequenceExhausted { path }));
+            }
+            Request::Multi(ops) if meddle == Meddle::UseUpNumbers => {
+                let numbered = ops.iter().find_map(|op| match op {
+                    Op::Create(create) if create.mode.is_sequential() => create.path.parent(),
+                    _ => None,
+                });
+                if let Some(parent) = numbered {
+                    let path = parent.to_string();
+                    return Response::ready(Err(Error::SequenceExhausted { path }));
+                }
             }
             Request::Enqueue(_) => self.behind.store(true, Ordering::Relaxed),
             request if request.is_write() => self.behind.store(false, Ordering::Relaxed),

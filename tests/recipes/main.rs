@@ -4,15 +4,34 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod blocking;
 mod cancel;
 mod common;
+#[cfg(feature = "zookeeper")]
+mod curator;
+mod election;
+mod endings;
 mod events;
+mod foreign;
 mod guard;
 #[cfg(feature = "zookeeper")]
 mod kazoo;
 mod known_bugs;
+mod many;
+#[cfg(feature = "zookeeper")]
+mod mixed;
+mod modelling;
 mod mutex;
 mod observe;
+#[cfg(feature = "zookeeper")]
+mod peer;
+mod reentrant;
+mod revocation;
+mod rwlock;
 mod seeds;
+mod semaphore;
+mod team;
 mod types;
+mod unindexed;
 mod wakes;
+mod warden;

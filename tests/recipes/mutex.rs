@@ -1,5 +1,7 @@
 //! How the lock is had: in order, in time, or not at all.
 
+mod model;
+
 use std::time::Duration;
 
 use lockkeeper::testing::{On, TestStore};

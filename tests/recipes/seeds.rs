@@ -64,7 +64,7 @@ impl Tally {
 }
 
 /// No wait, hold and recovery of all contenders together takes longer, once the faults have ended.
-const PATIENCE: Duration = Duration::from_secs(1_000);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(1_000);
 
 /// One run: some contenders under faults, then without, until all have come to their ends.
 fn run(seed: u64) -> Tally {
@@ -91,10 +91,27 @@ fn run(seed: u64) -> Tally {
             executor.spawn(worker.work());
         }
     }
-    let faults_end = clock.now().after(Duration::from_secs(random.within(5..90)));
+    let faults_for = Duration::from_secs(random.within(5..90));
+    run_out(&store, &mut executor, faults_for, || resource.check());
+    nothing_is_left(&base, LOCK);
+    Tally {
+        seeds: 1,
+        ..resource.tally.get()
+    }
+}
+
+/// Runs all tasks to their ends, under faults for so long, then without, and lets clean-up end.
+pub(crate) fn run_out(
+    store: &TestStore,
+    executor: &mut Executor,
+    faults_for: Duration,
+    check: impl Fn(),
+) {
+    let clock = store.clock();
+    let faults_end = clock.now().after(faults_for);
     let mut healed = false;
     while executor.run_until_stalled() {
-        resource.check();
+        check();
         let next = clock
             .next_timer()
             .expect("a waiter is forgotten: nothing will ever wake it");
@@ -115,17 +132,17 @@ fn run(seed: u64) -> Tally {
     for _ in 0..10 {
         clock.advance(Duration::from_secs(1));
     }
+}
+
+/// Sees that nobody is left in a queue.
+pub(crate) fn nothing_is_left(base: &Store, at: &str) {
     let observer = block_on(base.connect()).unwrap();
-    let left = block_on(async { children(&observer.session().await.unwrap(), LOCK).await });
-    assert_eq!(left, Vec::<String>::new(), "an entry is left behind");
-    Tally {
-        seeds: 1,
-        ..resource.tally.get()
-    }
+    let left = block_on(async { children(&observer.session().await.unwrap(), at).await });
+    assert_eq!(left, Vec::<String>::new(), "{at}: an entry is left behind");
 }
 
 /// A plan of the seed's own: each kind of fault never, seldom or often.
-fn plan(seed: u64, random: &mut Random) -> Plan {
+pub(crate) fn plan(seed: u64, random: &mut Random) -> Plan {
     let ms = Duration::from_millis;
     let mut rate = || [0.0, 0.01, 0.05, 0.15][random.within(0..4) as usize];
     Plan::new(seed)
@@ -138,7 +155,7 @@ fn plan(seed: u64, random: &mut Random) -> Plan {
         .outages(ms(0)..ms(10_000))
 }
 
-fn client(store: &TestStore, random: &mut Random) -> Client {
+pub(crate) fn client(store: &TestStore, random: &mut Random) -> Client {
     let timeout = Duration::from_millis(random.within(1_000..12_000));
     let options = ConnectOptions::new().session_timeout(timeout);
     block_on(store.client_with(options)).unwrap()
@@ -269,7 +286,7 @@ impl Worker {
         }
     }
 
-    async fn hold(&mut self, mut guard: Guard) {
+    async fn hold(&mut self, guard: Guard) {
         self.resource.granted(&guard);
         if self.random.within(0..4) == 0 {
             let _ = guard.keep_alive().await;
@@ -306,7 +323,7 @@ impl Worker {
 }
 
 /// What a wait comes to, unless it is cancelled before.
-async fn or_cancelled<T, E>(
+pub(crate) async fn or_cancelled<T, E>(
     wait: impl Future<Output = Result<T, E>>,
     cancel: impl Future<Output = ()>,
 ) -> Result<Option<T>, E> {
@@ -320,7 +337,7 @@ async fn or_cancelled<T, E>(
 
 /// Runs tasks on this thread, always in the same order.
 #[derive(Default)]
-struct Executor {
+pub(crate) struct Executor {
     tasks: Vec<(Arc<Woken>, Task)>,
 }
 
@@ -335,13 +352,13 @@ impl Wake for Woken {
 }
 
 impl Executor {
-    fn spawn(&mut self, task: impl Future<Output = ()> + 'static) {
+    pub(crate) fn spawn(&mut self, task: impl Future<Output = ()> + 'static) {
         self.tasks
             .push((Arc::new(Woken(AtomicBool::new(true))), Box::pin(task)));
     }
 
     /// Runs until all tasks wait. Whether any is left.
-    fn run_until_stalled(&mut self) -> bool {
+    pub(crate) fn run_until_stalled(&mut self) -> bool {
         let mut any = true;
         while any {
             any = false;
@@ -361,10 +378,10 @@ impl Executor {
 }
 
 /// SplitMix64.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -372,7 +389,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    fn within(&mut self, range: std::ops::Range<u64>) -> u64 {
+    pub(crate) fn within(&mut self, range: std::ops::Range<u64>) -> u64 {
         range.start + self.next() % (range.end - range.start)
     }
 }

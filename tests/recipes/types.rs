@@ -6,9 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_executor::block_on;
 use lockkeeper::{
-    Client, ConnectOptions, Error, EventSink, FencingGate, FencingToken, Guard, LockError,
-    LockEvent, LockEvents, LockMetadata, LockOptions, LockPath, LostReason, Mutex, QueueEntry,
-    Session, Snapshots, Store, Target, observe, queue,
+    Client, ConnectOptions, Election, ElectionState, Error, EventSink, FencingGate, FencingToken,
+    Guard, Leader, LeaderChange, LeaderChanges, Leadership, LockEach, LockError, LockEvent,
+    LockEvents, LockMetadata, LockOptions, LockPath, LostReason, ManyGuard, Mutex, Overdue, Owner,
+    Permit, QueueEntry, ReadGuard, ReentrantGuard, ReentrantMutex, RevocationRequest, Revoker,
+    Role, RwLock, Semaphore, Session, Snapshots, Store, Target, TokensAreChecked, TryMany, Warden,
+    WardenBuilder, WardenReport, WardenReports, Whom, WriteGuard, lock_all, lock_each, observe,
+    queue, try_lock_many,
 };
 
 fn shared<T: Clone + Debug + Send + Sync + 'static>() {}
@@ -23,6 +27,10 @@ fn recipes_are_clone_and_shared_and_guards_own_what_they_need() {
     shared::<Session>();
     shared::<Store>();
     shared::<Mutex>();
+    shared::<Semaphore>();
+    shared::<RwLock>();
+    owned::<ReadGuard>();
+    owned::<WriteGuard>();
     shared::<Target>();
     shared::<ConnectOptions>();
     shared::<LockOptions>();
@@ -36,9 +44,53 @@ fn recipes_are_clone_and_shared_and_guards_own_what_they_need() {
     shared::<Error>();
     shared::<LockError>();
     shared::<LostReason>();
+    shared::<Election>();
+    shared::<ElectionState>();
+    shared::<Leader>();
+    shared::<LeaderChange>();
+    shared::<Role>();
+    owned::<LeaderChanges>();
+    owned::<Leadership>();
+    owned::<std::sync::Arc<Leadership>>();
     owned::<Guard>();
+    shared::<Revoker>();
+    shared::<Whom>();
+    shared::<TokensAreChecked>();
+    shared::<RevocationRequest>();
+    shared::<Warden>();
+    shared::<WardenBuilder>();
+    shared::<Overdue>();
+    shared::<WardenReport>();
+    owned::<WardenReports>();
+    owned::<Permit>();
+    owned::<lockkeeper::Upgrade>();
     owned::<LockEvents>();
     owned::<Snapshots>();
+}
+
+#[test]
+fn several_locks_and_re_entry_keep_the_same_promises() {
+    shared::<ReentrantMutex>();
+    shared::<Owner>();
+    owned::<ReentrantGuard>();
+    owned::<ManyGuard>();
+    owned::<TryMany>();
+    owned::<LockEach>();
+    let client = block_on(lockkeeper::connect("memory:types-many")).unwrap();
+    block_on(sent(async {
+        let guard = sent(lock_all(&client, ["/a", "/b"])).await.unwrap();
+        sent(guard.keep_alive()).await.unwrap();
+        assert_eq!(sent(guard.protect(async { 1 })).await, Ok(1));
+        drop(sent(try_lock_many(&client, ["/a", "/c"])).await.unwrap());
+        let mut each = lock_each(&client, ["/c"]).unwrap();
+        drop(sent(each.next()).await.unwrap().unwrap());
+        sent(guard.release()).await.unwrap();
+        let owner = ReentrantMutex::new(&client, "/a").unwrap().owner();
+        let guard = sent(owner.lock()).await.unwrap();
+        drop(sent(owner.try_lock()).await.unwrap());
+        sent(guard.keep_alive()).await.unwrap();
+        sent(guard.release()).await.unwrap();
+    }));
 }
 
 #[test]
@@ -54,7 +106,7 @@ fn futures_are_send() {
                 .unwrap(),
         );
         drop(sent(mutex.lock_with(LockOptions::new())).await.unwrap());
-        let mut guard = sent(mutex.lock()).await.unwrap();
+        let guard = sent(mutex.lock()).await.unwrap();
         sent(guard.keep_alive()).await.unwrap();
         assert_eq!(sent(guard.protect(async { 1 })).await, Ok(1));
         assert_eq!(sent(queue(&client, "/lock")).await.unwrap().len(), 1);
@@ -64,8 +116,82 @@ fn futures_are_send() {
                 .unwrap()
                 .is_ok()
         );
+        let revoker = Revoker::new(&client);
+        let whom = Whom::holder("/lock").unwrap();
+        sent(revoker.ask(&whom)).await.unwrap();
+        sent(guard.revocation_requested()).await.unwrap();
+        let (_warden, mut reports) = Warden::over(&client).lock("/lock").unwrap().start();
+        drop(sent(reports.next()));
         sent(guard.release()).await.unwrap();
+        sent(revoker.force(&whom, TokensAreChecked)).await.unwrap();
         sent(client.close()).await.unwrap();
+    }));
+}
+
+#[test]
+fn the_futures_of_an_election_are_send_and_need_no_runtime() {
+    let client = block_on(lockkeeper::connect("memory:types-election")).unwrap();
+    let election = Election::new(&client, "/election").unwrap();
+    block_on(sent(async {
+        let mut changes = election.observe();
+        sent(changes.next()).await.unwrap().unwrap();
+        let mut state = election.state();
+        drop(sent(election.try_campaign("a")).await.unwrap().unwrap());
+        let within = std::time::Duration::from_secs(1);
+        drop(sent(election.campaign_timeout("a", within)).await.unwrap());
+        let leadership = sent(election.campaign("a")).await.unwrap();
+        sent(leadership.set_data("b")).await.unwrap();
+        sent(state.changed()).await.unwrap();
+        sent(state.wait_for(Role::is_leader)).await.unwrap();
+        let leader = sent(election.leader()).await.unwrap().unwrap();
+        assert_eq!(leader.data.as_deref(), Some("b"));
+        sent(changes.next()).await.unwrap().unwrap();
+        sent(leadership.resign()).await.unwrap();
+        let run = election.run("a", |leadership| async move { leadership.epoch() });
+        assert!(sent(run).await.unwrap() > leader.epoch);
+    }));
+}
+
+#[test]
+fn a_semaphores_futures_are_send() {
+    let client = block_on(lockkeeper::connect("memory:types-semaphore")).unwrap();
+    let semaphore = Semaphore::new(&client, "/quota", 3).unwrap();
+    block_on(sent(async {
+        drop(sent(semaphore.try_acquire_many(2)).await.unwrap().unwrap());
+        let limit = std::time::Duration::from_secs(1);
+        drop(sent(semaphore.acquire_timeout(limit)).await.unwrap());
+        sent(semaphore.set_permits(2)).await.unwrap();
+        assert_eq!(sent(semaphore.available()).await, Ok(2));
+        let mut permit = sent(semaphore.acquire_many(2)).await.unwrap();
+        sent(permit.keep_alive()).await.unwrap();
+        assert_eq!(sent(permit.protect(async { 1 })).await, Ok(1));
+        assert_eq!(sent(semaphore.holders()).await.unwrap().len(), 2);
+        let release = permit.release();
+        std::thread::spawn(|| block_on(release))
+            .join()
+            .unwrap()
+            .unwrap();
+    }));
+}
+
+#[test]
+fn the_futures_of_a_read_write_lock_are_send() {
+    let client = block_on(lockkeeper::connect("memory:types-rwlock")).unwrap();
+    let lock = lockkeeper::RwLock::new(&client, "/lock").unwrap();
+    let second = std::time::Duration::from_secs(1);
+    block_on(sent(async {
+        drop(sent(lock.read()).await.unwrap());
+        drop(sent(lock.write()).await.unwrap());
+        drop(sent(lock.read_timeout(second)).await.unwrap());
+        drop(sent(lock.write_with(LockOptions::new())).await.unwrap());
+        drop(sent(lock.try_read()).await.unwrap().unwrap());
+        let guard = sent(lock.try_write_synced()).await.unwrap().unwrap();
+        let guard = sent(guard.downgrade()).await.unwrap();
+        let upgrade = sent(guard.try_upgrade());
+        // It needs neither the lock nor the guard that it came of.
+        fn of_its_own<T: 'static>(_: &T) {}
+        of_its_own(&upgrade);
+        drop(upgrade.await.unwrap());
     }));
 }
 

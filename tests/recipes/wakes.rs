@@ -7,7 +7,7 @@ use tokio::sync::mpsc;
 use crate::common::*;
 use crate::support::{Frame, Proxy, on_every_backend, unique, within_reason, zookeeper};
 
-const SIZES: [usize; 3] = [2, 100, 1_000];
+pub(crate) const SIZES: [usize; 3] = [2, 100, 1_000];
 
 /// Some who wait for a lock, all through one session, and the one who holds it.
 struct Queue {
@@ -54,10 +54,10 @@ impl Queue {
 }
 
 /// How many hand-overs are looked at: a renewal of the session may fall into one of them.
-const HAND_OVERS: usize = 5;
+pub(crate) const HAND_OVERS: usize = 5;
 
 /// Waits until nothing is under way in a session.
-async fn quiet(world: &World, session: &Session) -> Traffic {
+pub(crate) async fn quiet(world: &World, session: &Session) -> Traffic {
     loop {
         let before = world.traffic_of(session);
         session.exists(&path(LOCK)).await.unwrap();
@@ -95,7 +95,10 @@ on_every_backend! {
             costs.push(cost_of_a_hand_over(&world, waiters).await);
         }
         let (requests, _, bytes) = costs[0];
-        assert_eq!(requests, 2, "the release, and a look of the next");
+        match world.env.is_memory() {
+            true => assert_eq!(requests, 1, "the release"),
+            false => assert_eq!(requests, 2, "the release, and a look of the next"),
+        }
         for cost in &costs {
             assert_eq!((cost.0, cost.1), (requests, 1), "{costs:?}");
             // The numbers in names and marks have more digits in a longer queue.
@@ -130,14 +133,14 @@ on_every_backend! {
 }
 
 /// A client whose frames are counted.
-async fn wired(proxy: &Proxy) -> Client {
+pub(crate) async fn wired(proxy: &Proxy) -> Client {
     let url = format!("zookeeper://{}/{}", proxy.hosts(), unique("wire"));
     let options = ConnectOptions::new().create_chroot().session_timeout(LONG);
     connect_with(url.as_str(), options).await.unwrap()
 }
 
 /// What went over the wire since the last call, but for looks at a single node.
-async fn frames(proxy: &Proxy, session: &Session) -> Vec<Frame> {
+pub(crate) async fn frames(proxy: &Proxy, session: &Session) -> Vec<Frame> {
     const EXISTS: i32 = 3;
     const EVENT: i32 = -1;
     // All before it has been counted when this is answered; itself it may have been or not.
@@ -149,7 +152,7 @@ async fn frames(proxy: &Proxy, session: &Session) -> Vec<Frame> {
     frames
 }
 
-fn operations(frames: &[Frame]) -> Vec<i32> {
+pub(crate) fn operations(frames: &[Frame]) -> Vec<i32> {
     frames
         .iter()
         .filter(|frame| frame.to_server)
@@ -186,7 +189,8 @@ async fn a_free_lock_takes_one_round_trip_on_zookeeper_and_its_release_another()
     .await;
 }
 
-#[tokio::test]
+// The wire is waited for in this thread while the waiter goes on in another.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_holder_that_says_it_is_alive_has_nobody_list_the_queue_again() {
     const DELETE: i32 = 2;
     const EXISTS: i32 = 3;
@@ -197,7 +201,7 @@ async fn a_holder_that_says_it_is_alive_has_nobody_list_the_queue_again() {
         let client = wired(&proxy).await;
         let session = client.session().await.unwrap();
         let mutex = Mutex::new(&client, LOCK).unwrap();
-        let mut holder = mutex.lock().await.unwrap();
+        let holder = mutex.lock().await.unwrap();
         frames(&proxy, &session).await;
         let waiter = tokio::spawn({
             let mutex = mutex.clone();
@@ -205,10 +209,14 @@ async fn a_holder_that_says_it_is_alive_has_nobody_list_the_queue_again() {
         });
         // The waiter's look at the holder's node: that of `frames` names a shorter path.
         let entry = holder.path().as_str().len();
-        proxy.wait_for(|frame| frame.to_server && frame.operation == EXISTS && frame.bytes > entry);
+        let looks =
+            |frame: &Frame| frame.to_server && frame.operation == EXISTS && frame.bytes > entry;
+        proxy.wait_for(looks);
         frames(&proxy, &session).await;
 
         holder.keep_alive().await.unwrap();
+        // It is woken, and looks again.
+        proxy.wait_for(looks);
         holder.release().await.unwrap();
         granted(waiter).await.release().await.unwrap();
         let asked = operations(&frames(&proxy, &session).await);

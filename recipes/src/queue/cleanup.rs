@@ -3,17 +3,17 @@
 
 use lockkeeper_store::{Call, Error, Session, ZnodePath, drive};
 
-/// Deletes a node of this session's, now if the store answers at once, else in the background.
+/// Withdraws a node of this session's, now if the store answers at once, else in the background.
 pub(crate) fn remove(session: &Session, path: &ZnodePath) {
-    let first = match session.delete(path, None).try_now() {
-        Ok(Err(Error::ConnectionLoss)) => session.delete(path, None),
+    let first = match session.withdraw(path).try_now() {
+        Ok(Err(Error::ConnectionLoss)) => session.withdraw(path),
         Ok(_) => return,
         Err(first) => first,
     };
     let (session, path) = (session.clone(), path.clone());
     drive(async move {
         // What it says is logged where it is known; nobody is left to tell.
-        let _ = delete_until_gone(&session, &path, first).await;
+        let _ = until_gone(&session, &path, first, Session::withdraw).await;
     });
 }
 
@@ -25,6 +25,18 @@ pub(crate) async fn delete_until_gone(
     session: &Session,
     path: &ZnodePath,
     first: Call<()>,
+) -> Result<bool, Error> {
+    until_gone(session, path, first, |session, path| {
+        session.delete(path, None)
+    })
+    .await
+}
+
+async fn until_gone(
+    session: &Session,
+    path: &ZnodePath,
+    first: Call<()>,
+    again: fn(&Session, &ZnodePath) -> Call<()>,
 ) -> Result<bool, Error> {
     let mut delete = first;
     let mut lost_an_answer = false;
@@ -40,7 +52,7 @@ pub(crate) async fn delete_until_gone(
                 return Err(error);
             }
         }
-        delete = session.delete(path, None);
+        delete = again(session, path);
     }
 }
 

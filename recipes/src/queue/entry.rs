@@ -4,7 +4,8 @@ use std::future::poll_fn;
 use std::pin::Pin;
 
 use lockkeeper_store::{
-    Ahead, Call, Create, CreateMode, Enqueue, Error, Request, Session, Skip, ZnodePath, Zxid, drive,
+    Ahead, Call, Create, CreateMode, Enqueue, Error, ReadOp, ReadReply, Request, Session,
+    ZnodePath, Zxid, drive,
 };
 
 use super::cleanup::{find_unanswered, remove, sweep};
@@ -13,7 +14,8 @@ use crate::events::{EventSink, LockEvent};
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 
-type Answer = (ZnodePath, Zxid, Ahead);
+/// An entry's node, the transaction that made it, and who is ahead of it.
+pub(crate) type Answer = (ZnodePath, Zxid, Ahead);
 
 /// A place in a queue. Dropping it leaves no node behind, even between the sending of the create
 /// and its answer, and even when the connection breaks there.
@@ -22,8 +24,28 @@ pub(crate) struct Entry<'a> {
     pub(crate) parent: &'a ZnodePath,
     pub(crate) kind: Kind,
     pub(crate) events: Option<EventSink>,
+    /// What is read in the round trip of the create.
+    pub(crate) alongside: Option<Box<Alongside>>,
     id: EntryId,
     stage: Stage,
+}
+
+/// A read that is sent right behind an entry's create, and carried out after it.
+pub(crate) struct Alongside {
+    reads: Vec<ReadOp>,
+    answer: Option<Call<Vec<ReadReply>>>,
+}
+
+impl Alongside {
+    pub(crate) fn new(reads: Vec<ReadOp>) -> Box<Self> {
+        let answer = None;
+        Box::new(Self { reads, answer })
+    }
+
+    /// The answer, if the read was sent.
+    pub(crate) fn into_answer(self) -> Option<Call<Vec<ReadReply>>> {
+        self.answer
+    }
 }
 
 enum Stage {
@@ -33,6 +55,8 @@ enum Stage {
     Sent(Box<Call<Answer>>),
     /// The create's answer was lost.
     Unknown,
+    /// It was made to stand in the queue by somebody else, and has not been asked to enter yet.
+    Standing(Box<Answer>),
     /// It stands in the queue.
     In(ZnodePath),
 }
@@ -40,7 +64,6 @@ enum Stage {
 /// What an entry is made of.
 pub(crate) struct Form {
     pub(crate) data: EntryData,
-    pub(crate) skip: Skip,
     pub(crate) count: bool,
 }
 
@@ -56,9 +79,23 @@ impl<'a> Entry<'a> {
             parent,
             kind,
             events,
+            alongside: None,
             id: EntryId::random(),
             stage: Stage::Out,
         }
+    }
+
+    /// One whose node stands in the queue already.
+    pub(crate) fn standing(
+        session: &'a Session,
+        parent: &'a ZnodePath,
+        kind: Kind,
+        events: Option<EventSink>,
+        answer: Answer,
+    ) -> Self {
+        let mut entry = Self::new(session, parent, kind, events);
+        entry.stage = Stage::Standing(Box::new(answer));
+        entry
     }
 
     fn name(&self) -> String {
@@ -88,6 +125,8 @@ impl<'a> Entry<'a> {
                 }
                 Err(Error::ConnectionLoss) => {
                     self.stage = Stage::Unknown;
+                    // It may have been carried out before the create.
+                    self.alongside = None;
                     if let Some(czxid) = Box::pin(self.find()).await? {
                         return Ok((czxid, Ahead::Unknown));
                     }
@@ -102,17 +141,29 @@ impl<'a> Entry<'a> {
     }
 
     async fn send(&mut self, form: &Form) -> Result<Answer, Error> {
+        if let Stage::Standing(_) = &self.stage
+            && let Stage::Standing(answer) = std::mem::replace(&mut self.stage, Stage::Out)
+        {
+            return Ok(*answer);
+        }
+        if let Some(alongside) = &mut self.alongside {
+            // What an earlier attempt has read came before this one's entry.
+            alongside.answer = None;
+        }
         let call = self.session.enqueue(Enqueue {
             parent: self.parent.clone(),
             name: self.name(),
             data: form.data.to_bytes(),
             acl: self.session.acl().clone(),
-            skip: form.skip,
+            skip: self.kind.skip(),
             count: form.count,
         });
         match call.try_now() {
             Ok(answer) => answer,
             Err(call) => {
+                if let Some(alongside) = &mut self.alongside {
+                    alongside.answer = Some(self.session.multi_read(alongside.reads.clone()));
+                }
                 // Kept here while it is awaited, so that a drop finds it.
                 self.stage = Stage::Sent(Box::new(call));
                 poll_fn(|context| match &mut self.stage {
@@ -161,6 +212,7 @@ impl<'a> Entry<'a> {
         match std::mem::replace(&mut self.stage, Stage::Out) {
             Stage::Out => {}
             Stage::In(path) => remove(self.session, &path),
+            Stage::Standing(answer) => remove(self.session, &answer.0),
             Stage::Sent(call) => {
                 let (session, parent, name) = self.identity();
                 drive(async move {
@@ -191,7 +243,11 @@ impl Drop for Entry<'_> {
 }
 
 /// Makes a queue's parent, as a container where the server has them, and what is missing above it.
-async fn make_queue(session: &Session, parent: &ZnodePath, kind: Kind) -> Result<(), Error> {
+pub(crate) async fn make_queue(
+    session: &Session,
+    parent: &ZnodePath,
+    kind: Kind,
+) -> Result<(), Error> {
     let mut mode = CreateMode::Container;
     loop {
         let create = Create {

@@ -1,13 +1,18 @@
 //! The private queue that serves all recipes: enter, find what blocks me, wait, confirm, hold,
 //! leave. A recipe adds which entries block which.
 
+mod blocker;
 mod cleanup;
 mod entry;
+mod listed;
 mod mark;
+mod sleep;
 mod snapshot;
+mod telling;
 mod turn;
 
 pub(crate) use cleanup::{delete_until_gone, remove};
-pub(crate) use entry::{Entry, Form};
+pub(crate) use entry::{Alongside, Entry, Form, make_queue};
 pub(crate) use mark::Mark;
-pub(crate) use turn::{Held, Terms, check_kind, number_of};
+pub(crate) use snapshot::blocks;
+pub(crate) use turn::{Held, Terms, Waiting, check_kind, number_of};

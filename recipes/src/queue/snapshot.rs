@@ -2,10 +2,14 @@
 
 use lockkeeper_store::{SHARED_MARK, Skip, sequence_of};
 
+use crate::names::{converted, is_writer};
+
 /// Those ahead of an entry that block it, in order of their numbers.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     blocking: Vec<(i64, String)>,
+    /// The number of the one that was watched last.
+    watched: Option<i64>,
     /// How many contenders are ahead in all, blocking or not.
     pub(crate) ahead: usize,
 }
@@ -24,13 +28,17 @@ impl Snapshot {
             };
             if (sequence, child.as_str()) < (mine, me) {
                 ahead += 1;
-                if skip == Skip::None || !child.contains(SHARED_MARK) {
+                if blocks(&child, skip) {
                     blocking.push((sequence, child));
                 }
             }
         }
         blocking.sort_unstable();
-        found.then_some(Self { blocking, ahead })
+        found.then_some(Self {
+            blocking,
+            watched: None,
+            ahead,
+        })
     }
 
     /// The one to watch.
@@ -38,13 +46,73 @@ impl Snapshot {
         self.blocking.last().map(|(_, name)| name.as_str())
     }
 
-    /// Drops the one that was watched, and all that have been released according to the mark.
+    /// Drops the one that was watched, since it has gone, and all that have been released according
+    /// to the mark.
     pub(crate) fn shorten(&mut self, released: Option<i64>) {
-        self.blocking.pop();
+        self.watched = self.blocking.last().map(|(sequence, _)| *sequence);
+        // What can be converted may stand there under another name, and is asked about.
+        let watched = self.nearest().map(converted);
+        if watched == Some(None) {
+            self.blocking.pop();
+        }
         if let Some(released) = released {
             self.blocking.retain(|(sequence, _)| *sequence > released);
         }
+        self.count();
     }
+
+    /// The nearest ones, nearest first: those to ask about when the nearest of all has gone.
+    pub(crate) fn nearest_few(&self, few: usize) -> impl Iterator<Item = &str> {
+        let names = self.blocking.iter().rev().map(|(_, name)| name.as_str());
+        names.take(few)
+    }
+
+    /// How many may block, as far as is known.
+    pub(crate) fn len(&self) -> usize {
+        self.blocking.len()
+    }
+
+    /// Takes in under which name each of the nearest few stands there now.
+    pub(crate) fn update(&mut self, standing: Vec<Option<String>>, skip: Skip) -> Nearest {
+        for now in standing {
+            let Some((sequence, name)) = self.blocking.pop() else {
+                break;
+            };
+            if now.is_none() && is_writer(&name) && self.watched != Some(sequence) {
+                return Nearest::Unknown;
+            }
+            if let Some(name) = now.filter(|name| blocks(name, skip)) {
+                self.blocking.push((sequence, name));
+                self.count();
+                return Nearest::Known;
+            }
+        }
+        match self.blocking.is_empty() {
+            true => Nearest::Known,
+            false => Nearest::Further,
+        }
+    }
+
+    fn count(&mut self) {
+        self.ahead = self.ahead.min(self.blocking.len());
+    }
+}
+
+/// Whether it is known who is nearest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nearest {
+    /// The snapshot tells, or that nobody is ahead.
+    Known,
+    /// All that were asked about have gone: more must be asked about, or a new list tell.
+    Further,
+    /// A new list must tell: a writer that was not watched has gone. If it was another library's, it
+    /// may stand there as a reader under any name.
+    Unknown,
+}
+
+/// Whether a contender ahead blocks one that skips these.
+pub(crate) fn blocks(name: &str, skip: Skip) -> bool {
+    skip == Skip::None || !name.contains(SHARED_MARK)
 }
 
 #[cfg(test)]
@@ -112,5 +180,84 @@ mod tests {
         assert_eq!(snapshot.nearest(), Some("b-0000000002"));
         snapshot.shorten(None);
         assert_eq!(snapshot.nearest(), None);
+    }
+
+    #[test]
+    fn a_converted_entry_blocks_on_under_its_other_name() {
+        let children = [
+            "a__READ__0000000001",
+            "b__WRIT__0000000002",
+            "m__WRIT__0000000003",
+        ];
+        let mut snapshot = of(&children, "m__WRIT__0000000003", Skip::None).unwrap();
+        snapshot.shorten(None);
+        assert_eq!(snapshot.nearest(), Some("b__WRIT__0000000002"));
+        assert_eq!(
+            snapshot.update(vec![Some("b__READ__0000000002".to_owned())], Skip::None),
+            Nearest::Known
+        );
+        assert_eq!(snapshot.nearest(), Some("b__READ__0000000002"));
+        assert_eq!(
+            snapshot.update(vec![None, None], Skip::None),
+            Nearest::Known
+        );
+        assert_eq!(snapshot.nearest(), None);
+    }
+
+    #[test]
+    fn a_downgraded_writer_does_not_block_a_reader() {
+        let children = ["b__WRIT__0000000002", "m__READ__0000000003"];
+        let mut snapshot = of(&children, "m__READ__0000000003", Skip::Shared).unwrap();
+        snapshot.shorten(None);
+        assert_eq!(
+            snapshot.update(vec![Some("b__READ__0000000002".to_owned())], Skip::Shared),
+            Nearest::Known
+        );
+        assert_eq!(snapshot.nearest(), None);
+    }
+
+    #[test]
+    fn a_writer_that_has_gone_unwatched_may_stand_there_under_any_name() {
+        let children = [
+            "a__WRIT__0000000001",
+            "b__WRIT__0000000002",
+            "m__WRIT__0000000003",
+        ];
+        let mut snapshot = of(&children, "m__WRIT__0000000003", Skip::None).unwrap();
+        snapshot.shorten(None);
+        let nearest = snapshot.update(vec![None, None], Skip::None);
+        assert_eq!(nearest, Nearest::Unknown);
+    }
+
+    #[test]
+    fn the_same_behind_others_that_were_asked_about_before() {
+        let children = [
+            "a__WRIT__0000000001",
+            "b__READ__0000000002",
+            "c__READ__0000000003",
+            "m__WRIT__0000000004",
+        ];
+        let mut snapshot = of(&children, "m__WRIT__0000000004", Skip::None).unwrap();
+        snapshot.shorten(None);
+        let nearest = snapshot.update(vec![None, None], Skip::None);
+        assert_eq!(nearest, Nearest::Further);
+        let nearest = snapshot.update(vec![None], Skip::None);
+        assert_eq!(nearest, Nearest::Unknown);
+    }
+
+    #[test]
+    fn when_all_who_were_asked_about_have_gone_the_next_are_to_be_asked_about() {
+        let children: Vec<_> = (0..20).map(|n| format!("a-{n:010}")).collect();
+        let me = "a-0000000019";
+        let mut snapshot = Snapshot::of(children, me, Skip::None).unwrap();
+        snapshot.shorten(None);
+        assert_eq!(snapshot.nearest_few(8).count(), 8);
+        assert_ne!(snapshot.update(vec![None; 8], Skip::None), Nearest::Known);
+        assert_eq!(
+            (snapshot.len(), snapshot.nearest()),
+            (10, Some("a-0000000009"))
+        );
+        assert_eq!(snapshot.nearest_few(32).count(), 10);
+        assert_eq!(snapshot.update(vec![None; 10], Skip::None), Nearest::Known);
     }
 }

@@ -1,19 +1,13 @@
 //! Waiting for one's turn: watch the nearest entry that blocks, and confirm after every wake.
 
-use std::time::Duration;
-
-use lockkeeper_store::{
-    Ahead, Error, EventKind, LookAhead, Moment, ReadOp, ReadReply, Skip, Watcher, ZnodePath,
-    sequence_of,
-};
+use lockkeeper_store::{Ahead, Error, LookAhead, Moment, Skip, ZnodePath, sequence_of};
 
 use super::entry::{Entry, Form};
-use super::mark::Reading;
-use super::snapshot::Snapshot;
+use super::listed::Turn;
+use super::sleep::Wake;
 use crate::error::{LockError, Result};
-use crate::events::LockEvent;
+use crate::events::Previous;
 use crate::names::Kind;
-use crate::race::{First, race};
 use crate::token::FencingToken;
 
 /// What a contender waits for, and how.
@@ -24,7 +18,8 @@ pub(crate) struct Terms {
     pub(crate) only_if_free: bool,
 }
 
-/// What a guard is made of.
+/// What is known of a node that holds.
+#[derive(Clone)]
 pub(crate) struct Held {
     pub(crate) path: ZnodePath,
     pub(crate) token: FencingToken,
@@ -34,51 +29,53 @@ pub(crate) struct Held {
     pub(crate) mark_version: Option<i32>,
 }
 
-/// Why a sleep ended.
-enum Wake {
-    /// The one ahead was deleted.
-    Gone,
-    /// The one ahead is there; its data was set (it says that it is still at work).
-    Changed,
-    /// The connection is another: look again.
-    Look,
-}
-
-/// Where a look at a list of names has led.
-enum Turn {
-    Mine,
-    Look,
-}
-
-impl Entry<'_> {
-    /// Enters the queue and waits for its turn. `None` when it was to be had at once and was not.
+impl<'a> Entry<'a> {
+    /// Enters the queue, waits for its turn, and holds. `None` when it was to be had at once and was not.
     pub(crate) async fn acquire(self, terms: &Terms) -> Result<Option<Held>> {
-        let mut waiting = Waiting {
-            skip: terms.form.skip,
-            lapses: self.session.status().lapses(),
-            entry: self,
-            mark_version: None,
-            since: None,
-            position: None,
-        };
+        let mut waiting = Waiting::new(self);
         let token = waiting.turn(terms).await?;
         Ok(token.map(|token| waiting.hold(token)))
+    }
+
+    /// As [`acquire`](Self::acquire), but stays an entry, whose dropping leaves the queue.
+    pub(crate) async fn take_turn(self, terms: &Terms) -> Result<Option<Waiting<'a>>> {
+        let mut waiting = Waiting::new(self);
+        Ok(waiting.turn(terms).await?.map(|_| waiting))
     }
 }
 
 /// An entry on its way to the head of its queue.
-struct Waiting<'a> {
-    entry: Entry<'a>,
-    skip: Skip,
-    lapses: u64,
-    mark_version: Option<i32>,
+pub(crate) struct Waiting<'a> {
+    pub(crate) entry: Entry<'a>,
+    pub(super) lapses: u64,
+    pub(crate) mark_version: Option<i32>,
+    /// How many names a list would have, when that was last seen.
+    pub(super) queued: usize,
     /// When it first had to wait.
-    since: Option<Moment>,
+    pub(super) since: Option<Moment>,
     /// The last position that was told.
-    position: Option<usize>,
+    pub(super) position: Option<usize>,
+    /// How the one before left, as far as that is known.
+    pub(super) previous: Previous,
 }
 
-impl Waiting<'_> {
+impl<'a> Waiting<'a> {
+    fn new(entry: Entry<'a>) -> Self {
+        Self {
+            lapses: entry.session.status().lapses(),
+            entry,
+            mark_version: None,
+            queued: 0,
+            since: None,
+            position: None,
+            previous: Previous::Free,
+        }
+    }
+
+    pub(super) fn skip(&self) -> Skip {
+        self.entry.kind.skip()
+    }
+
     /// Enters, and waits until nobody is ahead. By reference, all of it: what a future takes by value
     /// it keeps twice.
     async fn turn(&mut self, terms: &Terms) -> Result<Option<FencingToken>> {
@@ -99,7 +96,12 @@ impl Waiting<'_> {
                         return Ok(None);
                     }
                     self.told_ahead(&by, count, terms)?;
-                    self.sleep(&mut watcher).await?;
+                    // The store confirmed my entry and its place when it took the other out.
+                    if let Wake::Clear(cause) = self.sleep(&mut watcher).await? {
+                        self.previous = Previous::of(cause);
+                        ahead = Ahead::Clear;
+                        continue;
+                    }
                 }
                 // Boxed, as all that only a remote store asks for: a waiter in process stays small.
                 Ahead::Listed(names) => match Box::pin(self.over_list(names, terms)).await? {
@@ -115,112 +117,9 @@ impl Waiting<'_> {
         }
     }
 
-    /// Works through a list of all names. `None`: not free, and that was the condition.
-    async fn over_list(&mut self, names: Vec<String>, terms: &Terms) -> Result<Option<Turn>> {
-        check_kind(self.entry.parent, self.entry.kind, &names)?;
-        let me = self.entry.path().name();
-        let Some(mut snapshot) = Snapshot::of(names, me, self.skip) else {
-            // A list that lags behind my own create, or my node was removed: a write tells.
-            self.prove().await?;
-            return Ok(Some(Turn::Look));
-        };
-        let Some(nearest) = snapshot.nearest() else {
-            return Ok(Some(Turn::Mine));
-        };
-        if terms.only_if_free {
-            return Ok(None);
-        }
-        let by = self.entry.parent.join(nearest)?;
-        self.told_ahead(&by, Some(snapshot.ahead), terms)?;
-        if let Wake::Look = self.until_gone(&by).await? {
-            return Ok(Some(Turn::Look));
-        }
-        let released = self.confirm().await?;
-        snapshot.shorten(released);
-        // Whoever is still on the list left a queue out of turn: who is nearest now, a new list tells.
-        Ok(Some(match snapshot.nearest() {
-            None => Turn::Mine,
-            Some(_) => Turn::Look,
-        }))
-    }
-
-    /// Waits until a node that a list showed is gone.
-    async fn until_gone(&mut self, by: &ZnodePath) -> Result<Wake> {
-        loop {
-            let wake = match self.entry.session.watch_exists(by).await {
-                // It went between the list and the watch.
-                Ok((None, _)) => Wake::Gone,
-                Ok((Some(_), mut watcher)) => self.sleep(&mut watcher).await?,
-                Err(Error::ConnectionLoss) => Wake::Look,
-                Err(error) => return Err(error.into()),
-            };
-            if !matches!(wake, Wake::Changed) {
-                return Ok(wake);
-            }
-        }
-    }
-
-    /// Sleeps until the watch fires, the session is connected again, or it ends.
-    async fn sleep(&mut self, watcher: &mut Watcher) -> Result<Wake> {
-        // Without a timeout the store is in this process: its watchers end with the session, and
-        // there is no connection to lose.
-        if self.entry.session.timeout().is_none() {
-            return wake(watcher.await);
-        }
-        Box::pin(self.sleep_connected(watcher)).await
-    }
-
-    async fn sleep_connected(&mut self, watcher: &mut Watcher) -> Result<Wake> {
-        let status = self.entry.session.status().clone();
-        let mut states = status.states();
-        let connection = status.connection();
-        loop {
-            match race(&mut *watcher, states.next()).await {
-                First::Left(event) => return wake(event),
-                First::Right(_) => {
-                    if let Some(end) = status.end() {
-                        return Err(end.into());
-                    }
-                    if status.connection() != connection {
-                        self.entry.put(|| LockEvent::Resumed);
-                        return Ok(Wake::Look);
-                    }
-                    let held_until = None;
-                    self.entry.put(|| LockEvent::Suspended { held_until });
-                }
-            }
-        }
-    }
-
-    /// Confirms that this entry's own node is there and its session's, and reads how far the queue
-    /// has been released: one request of a size that does not depend on the queue's.
-    async fn confirm(&mut self) -> Result<Option<i64>> {
-        let reads = [
-            ReadOp::GetData(self.entry.path().clone()),
-            ReadOp::GetData(self.entry.parent.clone()),
-        ];
-        let answers = loop {
-            match self.entry.session.multi_read(reads.clone()).await {
-                Err(Error::ConnectionLoss) => {}
-                answers => break answers?,
-            }
-        };
-        match answers.first() {
-            Some(ReadReply::Data { stat, .. })
-                if stat.ephemeral_owner == self.entry.session.id() => {}
-            _ => return Err(self.removed()),
-        }
-        let reading = match answers.get(1) {
-            Some(ReadReply::Data { data, stat }) => Reading::parse(self.entry.kind, data, stat),
-            _ => None,
-        };
-        self.mark_version = reading.as_ref().map(|reading| reading.version);
-        Ok(reading.and_then(|reading| reading.released))
-    }
-
     /// Has the store commit that this entry's node is there, which also proves that the session lives.
-    async fn prove(&mut self) -> Result<()> {
-        self.lapses = self.entry.session.status().lapses();
+    pub(crate) async fn prove(&mut self) -> Result<()> {
+        self.begin_to_hold();
         match self.entry.session.check(self.entry.path(), None).await {
             Ok(()) | Err(Error::ConnectionLoss) => Ok(()),
             Err(Error::MultiFailed { .. }) => Err(self.removed()),
@@ -229,10 +128,11 @@ impl Waiting<'_> {
     }
 
     async fn look(&mut self, terms: &Terms) -> Result<Ahead> {
+        self.entry.alongside = None;
         loop {
             let look = LookAhead {
                 entry: self.entry.path().clone(),
-                skip: self.skip,
+                skip: self.skip(),
                 count: terms.form.count,
             };
             let ahead = match self.entry.session.look_ahead(look).try_now() {
@@ -247,33 +147,7 @@ impl Waiting<'_> {
         }
     }
 
-    /// Notes that somebody is ahead: the queue's limit, the events, the time of the wait.
-    fn told_ahead(&mut self, by: &ZnodePath, count: Option<usize>, terms: &Terms) -> Result<()> {
-        if let (None, Some(limit), Some(ahead)) = (self.since, terms.queue_limit, count)
-            && ahead > limit
-        {
-            let path = self.entry.parent.clone();
-            return Err(LockError::QueueFull { path, ahead, limit });
-        }
-        let first = self.since.is_none();
-        if self.entry.events.is_some() {
-            let position = count.unwrap_or(1);
-            if first {
-                self.entry.put(|| LockEvent::Queued {
-                    position,
-                    ahead: by.clone(),
-                });
-            } else if self.position != Some(position) {
-                self.entry.put(|| LockEvent::Advanced { position });
-            }
-            self.position = Some(position);
-            self.since
-                .get_or_insert_with(|| self.entry.session.clock().now());
-        }
-        Ok(())
-    }
-
-    fn removed(&self) -> LockError {
+    pub(crate) fn removed(&self) -> LockError {
         match self.entry.session.status().end() {
             Some(end) => end.into(),
             None => LockError::Removed {
@@ -282,35 +156,23 @@ impl Waiting<'_> {
         }
     }
 
-    fn may_hold(&self) -> bool {
+    pub(crate) fn may_hold(&self) -> bool {
         self.entry.session.status().may_hold(self.lapses)
     }
 
-    fn hold(self, token: FencingToken) -> Held {
-        let session = self.entry.session;
-        let waited = || {
-            self.since
-                .map_or(Duration::ZERO, |since| session.clock().now().since(since))
-        };
-        self.entry.put(|| LockEvent::Acquired {
-            token,
-            waited: waited(),
-        });
-        Held {
-            token,
-            lapses: self.lapses,
-            mark_version: self.mark_version,
-            path: self.entry.into_path(),
-        }
+    /// What is granted from now on is held for as long as the session does not lapse.
+    pub(crate) fn begin_to_hold(&mut self) {
+        self.lapses = self.entry.session.status().lapses();
     }
-}
 
-fn wake(event: Result<lockkeeper_store::WatchedEvent, Error>) -> Result<Wake> {
-    match event {
-        Ok(event) if event.kind == EventKind::NodeDeleted => Ok(Wake::Gone),
-        Ok(_) => Ok(Wake::Changed),
-        Err(Error::ConnectionLoss | Error::LimitReached { .. }) => Ok(Wake::Look),
-        Err(error) => Err(error.into()),
+    /// Whether it has stood behind somebody.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.previous != Previous::Free
+    }
+
+    /// Notes that the store has committed, since the session had so many lapses, that the entry is there.
+    pub(crate) fn proved(&mut self, lapses: u64) {
+        self.lapses = lapses;
     }
 }
 

@@ -1,0 +1,58 @@
+//! [`Client`]: what the blocking recipes are made from.
+
+use lockkeeper_store::{ConnectOptions, Error, Target, TargetError};
+
+use super::wait;
+use crate::error::Result;
+
+/// Connects to the store at a URL, with the default options. See [`connect`](fn@crate::connect).
+///
+/// # Errors
+/// Those of [`connect`](fn@crate::connect), and [`LockError::InsideRuntime`](crate::LockError::InsideRuntime).
+pub fn connect<T>(target: T) -> Result<Client>
+where
+    T: TryInto<Target>,
+    T::Error: Into<TargetError>,
+{
+    connect_with(target, ConnectOptions::new())
+}
+
+/// Connects to the store at a URL. See [`connect_with`](crate::connect_with).
+///
+/// # Errors
+/// As [`connect`].
+pub fn connect_with<T>(target: T, options: ConnectOptions) -> Result<Client>
+where
+    T: TryInto<Target>,
+    T::Error: Into<TargetError>,
+{
+    let target = target
+        .try_into()
+        .map_err(|error| Error::Target(error.into()))?;
+    wait(crate::connect_with(target, options)).map(Client)
+}
+
+/// A store's client. A clone is the same client.
+#[derive(Clone, Debug)]
+pub struct Client(crate::Client);
+
+impl Client {
+    /// Closes the session and opens no other. What it held is free at once.
+    ///
+    /// # Errors
+    /// Those of [`Client::close`](crate::Client::close).
+    pub fn close(&self) -> Result<()> {
+        wait(self.0.close())
+    }
+
+    /// The client for async code.
+    pub fn as_async(&self) -> &crate::Client {
+        &self.0
+    }
+}
+
+impl From<crate::Client> for Client {
+    fn from(client: crate::Client) -> Self {
+        Self(client)
+    }
+}

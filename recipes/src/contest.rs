@@ -1,0 +1,120 @@
+//! [`Contest`]: the taking of a place in one queue, as one kind of entry; what all recipes share.
+
+use std::time::Duration;
+
+use lockkeeper_store::{Client, Error, ZnodePath, sequence_of};
+
+use crate::error::{LockError, Result};
+use crate::guard::Guard;
+use crate::metadata::EntryData;
+use crate::names::Kind;
+use crate::options::LockOptions;
+use crate::queue::{Entry, Form, Terms, blocks, check_kind};
+use crate::race::{First, race};
+
+/// Who contends for what.
+#[derive(Clone, Copy)]
+pub(crate) struct Contest<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) path: &'a ZnodePath,
+    pub(crate) kind: Kind,
+}
+
+impl Contest<'_> {
+    /// Waits, on the common terms: without a limit, without events.
+    pub(crate) async fn acquire(self) -> Result<Guard> {
+        let session = self.client.session().await?;
+        let queued_at_ms = session.clock().date_ms();
+        let data = EntryData::Default { queued_at_ms };
+        let terms = Terms {
+            form: Form {
+                data: data.clone(),
+                count: false,
+            },
+            queue_limit: None,
+            only_if_free: false,
+        };
+        let entry = Entry::new(&session, self.path, self.kind, None);
+        let held = entry.acquire(&terms).await?;
+        let held = held.expect("only a try comes back without the lock");
+        Ok(Guard::new(session, held, self.kind, data, None))
+    }
+
+    /// Waits on terms of the caller's, under one deadline.
+    pub(crate) async fn acquire_with(self, options: LockOptions) -> Result<Guard> {
+        let timeout = options.timeout;
+        let wait = async {
+            let guard = self.contend(options, false).await?;
+            Ok(guard.expect("only a try comes back without the lock"))
+        };
+        in_time(self.client, self.path, timeout, wait).await
+    }
+
+    /// Takes what is to be had now. A look comes first: what is taken costs one read and no write.
+    pub(crate) async fn try_acquire(
+        self,
+        options: LockOptions,
+        synced: bool,
+    ) -> Result<Option<Guard>> {
+        if self.looks_taken(synced).await? {
+            return Ok(None);
+        }
+        self.contend(options, true).await
+    }
+
+    async fn contend(self, options: LockOptions, only_if_free: bool) -> Result<Option<Guard>> {
+        let session = self.client.session().await?;
+        let data = options.data(session.clock().date_ms());
+        let events = options.events.clone();
+        let terms = options.terms(data.clone(), only_if_free);
+        let entry = Entry::new(&session, self.path, self.kind, events.clone());
+        let held = entry.acquire(&terms).await?;
+        Ok(held.map(|held| Guard::new(session, held, self.kind, data, events)))
+    }
+
+    /// Whether a list of the queue shows anybody who would block.
+    async fn looks_taken(self, synced: bool) -> Result<bool> {
+        let session = self.client.session().await?;
+        // A reader may have any number of readers before the first who blocks it.
+        let limit = usize::from(self.kind.is_exclusive());
+        loop {
+            let barrier = synced.then(|| session.sync(self.path));
+            let queue = session.get_queue(self.path, limit);
+            let caught_up = match barrier {
+                Some(barrier) => barrier.await,
+                None => Ok(()),
+            };
+            match (caught_up, queue.await) {
+                (Err(Error::ConnectionLoss), _) | (_, Err(Error::ConnectionLoss)) => {}
+                (_, Err(Error::NoNode { .. })) => return Ok(false),
+                (Ok(()) | Err(Error::NoNode { .. }), Ok((names, _))) => {
+                    check_kind(self.path, self.kind, &names)?;
+                    let taken = |name: &String| {
+                        sequence_of(name).is_some() && blocks(name, self.kind.skip())
+                    };
+                    return Ok(names.iter().any(taken));
+                }
+                (Err(error), _) | (_, Err(error)) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Runs a wait under a deadline for all of it.
+pub(crate) async fn in_time<T>(
+    client: &Client,
+    path: &ZnodePath,
+    timeout: Option<Duration>,
+    wait: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    let Some(after) = timeout else {
+        return wait.await;
+    };
+    match race(wait, client.clock().sleep(after)).await {
+        First::Left(outcome) => outcome,
+        First::Right(()) => Err(LockError::Timeout {
+            path: path.clone(),
+            after,
+        }),
+    }
+}

@@ -1,0 +1,233 @@
+//! [`LeaderChanges`]: who leads, again each time that changes.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_core::Stream;
+use lockkeeper_store::{Error, Session, SessionStatus, Watcher, ZnodePath};
+
+use super::Election;
+use super::leader::{Head, Leader, Line};
+use super::run::Backoff;
+use crate::error::Result;
+use crate::race::race;
+
+/// A change in who leads an election.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum LeaderChange {
+    /// Another leads than was told last, or the first that is told.
+    Elected(Leader),
+    /// The same leads, and says something else of itself.
+    DataChanged(Leader),
+    /// Nobody leads.
+    Vacant,
+}
+
+impl LeaderChange {
+    /// Who leads now.
+    pub fn leader(&self) -> Option<&Leader> {
+        match self {
+            Self::Elected(leader) | Self::DataChanged(leader) => Some(leader),
+            Self::Vacant => None,
+        }
+    }
+
+    /// Who leads now.
+    pub fn into_leader(self) -> Option<Leader> {
+        match self {
+            Self::Elected(leader) | Self::DataChanged(leader) => Some(leader),
+            Self::Vacant => None,
+        }
+    }
+
+    /// What has changed; `None` if nothing has that is worth telling.
+    fn between(told: Option<&Option<Leader>>, now: &Option<Leader>) -> Option<Self> {
+        match (told, now) {
+            (Some(None), None) => None,
+            (_, None) => Some(Self::Vacant),
+            (Some(Some(told)), Some(now)) if told.epoch == now.epoch => {
+                (!told.says_as(now)).then(|| Self::DataChanged(now.clone()))
+            }
+            (_, Some(now)) => Some(Self::Elected(now.clone())),
+        }
+    }
+}
+
+impl Election {
+    /// Who leads now, and again each time that changes: a new leader, none, or other data of the
+    /// same one.
+    ///
+    /// The first item comes at once. Changes that come faster than they are read may be seen
+    /// together (a term that is over by then is left out), but the latest is never missed: after
+    /// every reconnection, and in a new session after an expiry, the election is looked at anew. A
+    /// store that cannot be reached is tried again, with growing pauses. The stream ends after an
+    /// error, such as the end of the client.
+    ///
+    /// While somebody leads, only the leader's znode is watched: candidates that join, or go, behind
+    /// it cost nothing.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use lockkeeper::{Election, LeaderChange};
+    ///
+    /// # let client = lockkeeper::connect("memory:election-observe").await?;
+    /// let election = Election::new(&client, "/election/scheduler")?;
+    /// let mut changes = election.observe();
+    /// assert_eq!(changes.next().await, Some(Ok(LeaderChange::Vacant)));
+    /// let leadership = election.campaign("10.0.0.1:8080").await?;
+    /// let change = changes.next().await.expect("the stream goes on")?;
+    /// assert_eq!(change.leader().unwrap().epoch, leadership.epoch());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub fn observe(&self) -> LeaderChanges {
+        let election = self.clone();
+        let changes = Box::pin(async_stream::stream! {
+            let mut watch = Watch::of(&election);
+            let mut told: Option<Option<Leader>> = None;
+            loop {
+                let now = match watch.look().await {
+                    Ok(now) => now,
+                    Err(error) => {
+                        yield Err(error);
+                        return;
+                    }
+                };
+                let change = LeaderChange::between(told.as_ref(), &now);
+                told = Some(now);
+                if let Some(change) = change {
+                    yield Ok(change);
+                }
+                watch.changed().await;
+            }
+        });
+        LeaderChanges { changes }
+    }
+}
+
+/// Looks at an election, and waits until another look is worth while.
+struct Watch<'a> {
+    election: &'a Election,
+    line: Line,
+    armed: Option<Armed>,
+    backoff: Backoff,
+}
+
+/// What was watched on which connection.
+struct Armed {
+    session: Session,
+    connection: u64,
+    watcher: Watcher,
+}
+
+impl<'a> Watch<'a> {
+    fn of(election: &'a Election) -> Self {
+        Self {
+            election,
+            line: Line::default(),
+            armed: None,
+            backoff: Backoff::new(election.client()),
+        }
+    }
+
+    /// Who leads now; from now on watched.
+    async fn look(&mut self) -> Result<Option<Leader>> {
+        loop {
+            match self.try_look().await {
+                Ok(leader) => {
+                    self.backoff.succeeded();
+                    return Ok(leader);
+                }
+                Err(error) => {
+                    // It may be another server, or another's view, that answers next.
+                    self.line.clear();
+                    self.backoff.failed_with(error).await?;
+                }
+            }
+        }
+    }
+
+    async fn try_look(&mut self) -> Result<Option<Leader>> {
+        let session = self.election.client().session().await?;
+        let path = self.election.path();
+        loop {
+            let connection = session.status().connection();
+            let (leader, watcher) = match self.line.head(&session, path, true).await? {
+                Head::Leader(leader, Some(watcher)) => (Some(*leader), watcher),
+                Head::Nobody => match self.nobody(&session, path).await? {
+                    Some(watcher) => (None, watcher),
+                    None => continue,
+                },
+                _ => continue,
+            };
+            self.armed = Some(Armed {
+                session,
+                connection,
+                watcher,
+            });
+            return Ok(leader);
+        }
+    }
+
+    /// Watches for somebody to stand, unless somebody does already.
+    async fn nobody(&mut self, session: &Session, path: &ZnodePath) -> Result<Option<Watcher>> {
+        match session.watch_children(path).await {
+            Ok((names, _, watcher)) => {
+                self.line.list(path, names)?;
+                Ok(self.line.is_empty().then_some(watcher))
+            }
+            Err(Error::NoNode { .. }) => match session.watch_exists(path).await {
+                Ok((None, watcher)) => Ok(Some(watcher)),
+                Ok((Some(_), _)) | Err(Error::ConnectionLoss) => Ok(None),
+                Err(error) => Err(error.into()),
+            },
+            Err(Error::ConnectionLoss) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Waits until what is watched has changed, or the connection is another.
+    async fn changed(&mut self) {
+        if let Some(armed) = self.armed.take() {
+            let status = armed.session.status().clone();
+            race(armed.watcher, reconnected(&status, armed.connection)).await;
+        }
+    }
+}
+
+/// Waits until a session has another connection, or is over.
+async fn reconnected(status: &SessionStatus, connection: u64) {
+    let mut states = status.states();
+    while status.connection() == connection && status.is_alive() {
+        if states.next().await.is_none() {
+            return;
+        }
+    }
+}
+
+/// The stream of [`Election::observe`].
+pub struct LeaderChanges {
+    changes: Pin<Box<dyn Stream<Item = Result<LeaderChange>> + Send>>,
+}
+
+impl LeaderChanges {
+    /// The next change; `None` after an error. Cancel safe.
+    pub async fn next(&mut self) -> Option<Result<LeaderChange>> {
+        std::future::poll_fn(|context| self.changes.as_mut().poll_next(context)).await
+    }
+}
+
+impl Stream for LeaderChanges {
+    type Item = Result<LeaderChange>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.changes.as_mut().poll_next(context)
+    }
+}
+
+impl fmt::Debug for LeaderChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LeaderChanges")
+    }
+}

@@ -1,0 +1,236 @@
+//! [`Election::run`]: to lead whenever one can.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper_store::{Client, Error, Moment};
+
+use super::{Election, Leadership};
+use crate::error::{LockError, Result};
+use crate::options::LockOptions;
+
+impl Election {
+    /// Leads whenever it can, until the work is done: campaigns, runs the future that `work` answers
+    /// under [`protect`](crate::Guard::protect), and campaigns again when the leadership is lost, in
+    /// a new session where the old one has ended. When a future comes to its end, `run` resigns, has
+    /// that confirmed by the store, and answers the future's output.
+    ///
+    /// A loss drops the future (what it spawned or sent goes on; only the
+    /// [`epoch`](Leadership::epoch) stops that) and costs nothing but the place in the line: the next
+    /// campaign begins at once. A future that meets the loss first, as an error of its own, and ends
+    /// with that, counts as dropped: an output is answered only if the leadership was held when it
+    /// came. Attempts that fail are repeated after pauses that grow from 0.1 s to
+    /// 30 s and vary a little, so that many candidates do not come back in step.
+    ///
+    /// The leadership is shared with the work and whatever it spawns; once `run` has ended, or has
+    /// gone on to another campaign, all of them see it lost.
+    ///
+    /// # Shutting down
+    ///
+    /// Let the work end when the service is told to: `run` then returns after the resignation is
+    /// confirmed. A candidate that still waits has no work that could end, so the signal is awaited
+    /// beside `run`, too. Dropping `run` leaves the line, or resigns in the background;
+    /// [`Client::close`](crate::Client::close), awaited after it, makes sure that nothing is left:
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # use lockkeeper::Election;
+    /// # let client = lockkeeper::connect("memory:election-run").await?;
+    /// # let shutdown = std::future::ready(());
+    /// let election = Election::new(&client, "/election/scheduler")?;
+    /// let serving = election.run("10.0.0.1:8080", |leadership| async move {
+    ///     println!("leading, epoch {}", leadership.epoch());
+    ///     std::future::pending::<()>().await // the work of a leader
+    /// });
+    /// tokio::select! {
+    ///     outcome = serving => outcome?, // dropped when the signal comes: resigns
+    ///     () = shutdown => {}
+    /// }
+    /// client.close().await?; // confirmed: the next one leads
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// What no repetition mends: [`Error::SessionClosed`] after the client was closed,
+    /// [`LockError::WrongKind`], refused credentials, another store where the first was, and the like.
+    pub async fn run<W, F>(&self, data: impl Into<String>, work: W) -> Result<F::Output>
+    where
+        W: FnMut(Arc<Leadership>) -> F,
+        F: Future,
+    {
+        self.run_with(data, LockOptions::new(), work).await
+    }
+
+    /// [`run`](Self::run), with each campaign on terms of one's own.
+    ///
+    /// # Errors
+    /// Those of [`run`](Self::run); [`LockError::Timeout`] and [`LockError::QueueFull`], when the
+    /// options ask for them.
+    pub async fn run_with<W, F>(
+        &self,
+        data: impl Into<String>,
+        options: LockOptions,
+        mut work: W,
+    ) -> Result<F::Output>
+    where
+        W: FnMut(Arc<Leadership>) -> F,
+        F: Future,
+    {
+        let data = data.into();
+        let mut backoff = Backoff::new(self.client());
+        loop {
+            let leadership = match self.campaign_with(data.as_str(), options.clone()).await {
+                Ok(leadership) => leadership,
+                Err(error) => {
+                    backoff.failed_with(error).await?;
+                    continue;
+                }
+            };
+            backoff.succeeded();
+            let term = Term(Arc::new(leadership));
+            let done = term.0.protect(work(term.0.clone())).await;
+            if let Ok(output) = done
+                && term.0.is_held()
+            {
+                term.resign().await;
+                return Ok(output);
+            }
+        }
+    }
+}
+
+/// A term that ends when this is dropped, although the work may have kept a share of it.
+struct Term(Arc<Leadership>);
+
+impl Term {
+    async fn resign(&self) {
+        if let Err(error) = self.0.resign_shared().await {
+            tracing::debug!(path = %self.0.path(), %error, "a leadership ended before it was resigned");
+        }
+    }
+}
+
+impl Drop for Term {
+    fn drop(&mut self) {
+        // Sent by the call. It says that it has been done, or is seen through in the background.
+        drop(self.0.resign_shared());
+    }
+}
+
+/// The pauses between attempts that fail one after the other.
+pub(super) struct Backoff {
+    client: Client,
+    failures: u32,
+    /// When the attempt that is under way began.
+    began: Moment,
+}
+
+impl Backoff {
+    const FIRST: Duration = Duration::from_millis(100);
+    const LONGEST: Duration = Duration::from_secs(30);
+
+    pub(super) fn new(client: &Client) -> Self {
+        Self {
+            client: client.clone(),
+            failures: 0,
+            began: client.clock().now(),
+        }
+    }
+
+    /// The next failure is the first one again.
+    pub(super) fn succeeded(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Waits before the next attempt.
+    ///
+    /// # Errors
+    /// The error itself, if it does not pass.
+    pub(super) async fn failed_with(&mut self, error: LockError) -> Result<()> {
+        if !is_passing(&error) || self.is_closed(&error).await {
+            return Err(error);
+        }
+        let clock = self.client.clock().clone();
+        // It had gone well for long, or a session has ended, as sessions do.
+        if clock.now().since(self.began) > Self::LONGEST {
+            self.failures = 0;
+        }
+        let at_once = self.failures == 0 && error.is_session_end();
+        if !at_once {
+            let pause = Self::pause(self.failures, clock.now());
+            tracing::info!(%error, ?pause, "an attempt has failed, and is repeated");
+            clock.sleep(pause).await;
+        }
+        self.failures = self.failures.saturating_add(1);
+        self.began = clock.now();
+        Ok(())
+    }
+
+    /// Whether a session's end is that of the client: it opens no other then.
+    async fn is_closed(&self, error: &LockError) -> bool {
+        let closed = |error: &Error| matches!(error, Error::SessionClosed { .. });
+        matches!(error, LockError::Store(error) if closed(error))
+            && self
+                .client
+                .session()
+                .await
+                .is_err_and(|error| closed(&error))
+    }
+
+    /// Grows from attempt to attempt, and is shortened by up to a half, as the moment has it.
+    fn pause(failures: u32, now: Moment) -> Duration {
+        let grown = Self::FIRST.saturating_mul(2_u32.saturating_pow(failures));
+        let full = grown.min(Self::LONGEST);
+        let half = full.as_nanos() as u64 / 2;
+        full - Duration::from_nanos(mixed(now.as_nanos()) % half)
+    }
+}
+
+/// The last step of SplitMix64: moments that are close give numbers that are not.
+fn mixed(number: u64) -> u64 {
+    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// Whether another attempt may do better.
+fn is_passing(error: &LockError) -> bool {
+    match error {
+        LockError::Removed { .. } | LockError::Lost(_) => true,
+        LockError::Store(error) => matches!(
+            error,
+            Error::ConnectionLoss
+                | Error::ConnectFailed { .. }
+                | Error::SessionExpired { .. }
+                | Error::SessionClosed { .. }
+                | Error::SessionMoved { .. }
+                | Error::LimitReached { .. }
+                | Error::NoNode { .. }
+                | Error::Protocol(_)
+        ),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_up_to_a_limit_and_vary() {
+        let at = |nanos| Moment::from_nanos(nanos);
+        for failures in 0..40 {
+            let full = Duration::from_millis(100 << failures.min(20)).min(Backoff::LONGEST);
+            let pauses: Vec<_> = (0..100).map(|n| Backoff::pause(failures, at(n))).collect();
+            assert!(pauses.iter().all(|pause| (full / 2..=full).contains(pause)));
+            assert!(pauses.iter().any(|pause| *pause != pauses[0]));
+        }
+        assert_eq!(
+            Backoff::pause(3, at(7)),
+            Backoff::pause(3, at(7)),
+            "a seed replays"
+        );
+    }
+}

@@ -1,0 +1,158 @@
+//! The release of a guard: one delete, seen through whatever comes.
+
+use std::future::Future;
+use std::sync::atomic::Ordering;
+
+use lockkeeper_store::{Call, Error, Op, OpReply, Session, ZnodePath, drive};
+use tokio::sync::oneshot;
+
+use super::{Guard, lost_with};
+use crate::error::{LockError, LostReason, Result};
+use crate::events::{EventSink, LockEvent};
+use crate::queue::{Mark, delete_until_gone, number_of};
+
+impl Guard {
+    /// As [`release`](Self::release), of a guard that others may still look at: they see it lost
+    /// from now on. The second time does nothing, and answers that.
+    pub(crate) fn give_up(&self) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
+        let known = self.reason();
+        self.note(LostReason::Released);
+        let first = !self.released.swap(true, Ordering::AcqRel);
+        let leave = first.then(|| self.leave());
+        async move {
+            let had_it = match leave {
+                None => return Err(known.unwrap_or(LostReason::Released).into()),
+                Some(Leave::Done(answer)) => answer,
+                Some(Leave::UnderWay(answer)) => {
+                    let lost = |_| LockError::from(LostReason::SessionClosed);
+                    answer.await.map_err(lost)?
+                }
+            };
+            match (had_it, known) {
+                (_, Some(reason)) => Err(reason.into()),
+                (Ok(true), None) => Ok(()),
+                (Ok(false), None) => Err(LostReason::Revoked.into()),
+                (Err(error), None) => Err(lost_with(&error).map_or(error.into(), Into::into)),
+            }
+        }
+    }
+
+    /// Sends the delete, with the queue's mark where this holder knows its version.
+    pub(super) fn leave(&self) -> Leave {
+        // First, or the monitor would take the deletion for somebody else's.
+        if let Some(monitor) = &self.monitor {
+            monitor.end(self.lost.get().copied(), self.events.as_ref());
+        }
+        let mark = self
+            .held
+            .mark_version
+            .filter(|_| self.kind.is_exclusive())
+            .and_then(|version| Some((version, number_of(&self.held.path)?)));
+        match mark {
+            Some((version, number)) => {
+                let marked = self.marked_delete(version, number);
+                self.see_through(move |session, path| async move {
+                    after_marked(&session, &path, marked).await
+                })
+            }
+            None => match self.session.delete(&self.held.path, None).try_now() {
+                Ok(Ok(())) => self.left(Ok(true)),
+                Ok(Err(Error::NoNode { .. })) => self.left(Ok(false)),
+                Ok(Err(error)) if error != Error::ConnectionLoss => self.left(Err(error)),
+                // The lost answer may have been that of the delete that did it.
+                Ok(_) => self.see_through(|session, path| async move {
+                    let again = session.delete(&path, None);
+                    delete_until_gone(&session, &path, again)
+                        .await
+                        .map(|_| true)
+                }),
+                Err(call) => self.see_through(|session, path| async move {
+                    delete_until_gone(&session, &path, call).await
+                }),
+            },
+        }
+    }
+
+    fn left(&self, answer: Result<bool, Error>) -> Leave {
+        tell_left(self.events.as_ref(), &answer);
+        Leave::Done(answer)
+    }
+
+    /// Finishes a release in the background.
+    fn see_through<F, W>(&self, work: F) -> Leave
+    where
+        F: FnOnce(Session, ZnodePath) -> W,
+        W: Future<Output = Result<bool, Error>> + Send + 'static,
+    {
+        let work = work(self.session.clone(), self.held.path.clone());
+        let events = self.events.clone();
+        let (send, answer) = oneshot::channel();
+        drive(async move {
+            let done = work.await;
+            tell_left(events.as_ref(), &done);
+            // Nobody may be waiting for it.
+            let _ = send.send(done);
+        });
+        Leave::UnderWay(answer)
+    }
+
+    fn marked_delete(&self, version: i32, number: i64) -> Call<Vec<OpReply>> {
+        let parent = self.held.path.parent().expect("an entry has a parent");
+        self.session.multi([
+            Op::Delete {
+                path: self.held.path.clone(),
+                version: None,
+            },
+            Op::SetData {
+                path: parent,
+                data: Mark::released_to(self.kind, number).to_bytes(),
+                version: Some(version),
+            },
+        ])
+    }
+}
+
+/// How far a release has come.
+pub(super) enum Leave {
+    Done(Result<bool, Error>),
+    UnderWay(oneshot::Receiver<Result<bool, Error>>),
+}
+
+fn tell_left(events: Option<&EventSink>, answer: &Result<bool, Error>) {
+    if let (Some(events), Ok(true)) = (events, answer) {
+        events.put(LockEvent::Released);
+    }
+}
+
+/// Sees a delete with a mark through: when it is refused or its answer lost, a plain delete follows.
+async fn after_marked(
+    session: &Session,
+    path: &ZnodePath,
+    marked: Call<Vec<OpReply>>,
+) -> Result<bool, Error> {
+    let answer = marked.await;
+    if answer.is_ok() {
+        return Ok(true);
+    }
+    let was_there = delete_until_gone(session, path, session.delete(path, None)).await?;
+    // After a lost answer the first delete may have been the one that did it.
+    Ok(was_there || answer == Err(Error::ConnectionLoss))
+}
+
+/// Releases several guards, and waits until the store has confirmed it of all; the first error counts.
+/// All releases are sent by the call itself.
+pub(crate) fn release_all<I>(
+    guards: I,
+) -> impl Future<Output = Result<()>> + Send + 'static + use<I>
+where
+    I: IntoIterator<Item = Guard> + 'static,
+{
+    let releases: Vec<_> = guards.into_iter().map(Guard::release).collect();
+    async move {
+        let mut outcome = Ok(());
+        for release in releases {
+            outcome = outcome.and(release.await);
+        }
+        outcome
+    }
+}

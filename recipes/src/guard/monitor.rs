@@ -1,0 +1,233 @@
+//! What looks after a guard, and how a loss is noticed.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use lockkeeper_store::{
+    Error, Keep, Session, SessionId, SessionState, SessionStatus, Watcher, ZnodePath, drive,
+};
+use parking_lot::Mutex;
+use tokio::sync::oneshot::{self, error::TryRecvError};
+
+use super::Guard;
+use crate::error::LostReason;
+use crate::events::{EventSink, LockEvent};
+use crate::queue::remove;
+use crate::race::{First, race};
+use crate::revocation::Listener;
+
+/// What looks after a guard whose session can lapse, or whose events somebody reads.
+pub(super) struct Monitor {
+    pub(super) lost: Arc<OnceLock<LostReason>>,
+    /// Whether the loss has been told as an event: by the monitor, or by a holder who heard of it
+    /// first, and released.
+    told: Arc<AtomicBool>,
+    /// Dropping them ends the monitor and the renewals.
+    lives: Mutex<Option<(oneshot::Sender<()>, Keep)>>,
+}
+
+/// Who is told of a loss, besides the guard.
+pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
+
+/// What somebody else needs to tell whether a guard holds.
+#[derive(Clone, Debug)]
+pub(crate) struct Witness {
+    status: Arc<SessionStatus>,
+    lapses: u64,
+    lost: Arc<OnceLock<LostReason>>,
+}
+
+impl Witness {
+    /// As [`Guard::is_held`].
+    pub(crate) fn is_held(&self) -> bool {
+        self.lost.get().is_none() && self.status.may_hold(self.lapses)
+    }
+}
+
+impl Guard {
+    /// Has a forced removal noticed without anybody's waiting for it, and somebody told of the loss
+    /// of the lock, whatever it is. Nobody is told of a release.
+    pub(crate) fn attended(mut self, on_loss: impl FnOnce(Witness) -> OnLoss) -> Self {
+        let witness = Witness {
+            status: self.session.status().clone(),
+            lapses: self.held.lapses,
+            lost: Arc::default(),
+        };
+        let lost = witness.lost.clone();
+        self.monitor = Some(Monitor::start(&self, lost, Some(on_loss(witness))));
+        self
+    }
+}
+
+impl Monitor {
+    pub(super) fn start(
+        guard: &Guard,
+        lost: Arc<OnceLock<LostReason>>,
+        on_loss: Option<OnLoss>,
+    ) -> Box<Self> {
+        let (guard_lives, mut guard_gone) = oneshot::channel::<()>();
+        let keep = guard.session.keep(guard.held.path.clone());
+        let (session, path, known) = (guard.session.clone(), guard.held.path.clone(), lost.clone());
+        let told = Arc::new(AtomicBool::new(false));
+        let is_told = told.clone();
+        let (lapses, events) = (guard.held.lapses, guard.events.clone());
+        let listener = events.is_some().then(|| guard.listener());
+        drive(async move {
+            let look = match &listener {
+                Some(listener) => Look::Requests(listener),
+                None if on_loss.is_some() => Look::Removal,
+                None => Look::Nowhere,
+            };
+            let loss = loss(&session, &path, lapses, look, events.as_ref());
+            let First::Right(reason) = race(&mut guard_gone, loss).await else {
+                return;
+            };
+            // Asked again: in a task that has used up tokio's budget a receiver is never ready.
+            if guard_gone.try_recv() == Err(TryRecvError::Closed) {
+                return;
+            }
+            let reason = *known.get_or_init(|| reason);
+            tracing::warn!(%path, %reason, "a lock was lost");
+            if let Some(on_loss) = on_loss {
+                on_loss();
+            }
+            tell_lost(&is_told, events.as_ref(), reason);
+            // The session may survive what its holder no longer believes in: let others in.
+            if reason == LostReason::Lapsed {
+                remove(&session, &path);
+            }
+        });
+        Box::new(Self {
+            lost,
+            told,
+            lives: Mutex::new(Some((guard_lives, keep))),
+        })
+    }
+
+    /// Ends the monitor. A loss that it has not told yet is told now.
+    pub(super) fn end(&self, known: Option<LostReason>, events: Option<&EventSink>) {
+        if let Some(reason) = known.filter(|reason| *reason != LostReason::Released) {
+            tell_lost(&self.told, events, reason);
+        }
+        drop(self.lives.lock().take());
+    }
+}
+
+fn tell_lost(told: &AtomicBool, events: Option<&EventSink>, reason: LostReason) {
+    if let Some(events) = events
+        && !told.swap(true, Ordering::AcqRel)
+    {
+        events.put(LockEvent::Lost { reason });
+    }
+}
+
+/// Why a session can no longer be believed to hold what it took at `lapses`.
+pub(super) fn reason_of(status: &SessionStatus, lapses: u64) -> Option<LostReason> {
+    if status.may_hold(lapses) {
+        return None;
+    }
+    Some(match status.state() {
+        SessionState::Expired => LostReason::SessionExpired,
+        SessionState::Closed => LostReason::SessionClosed,
+        _ if !status.is_alive() => LostReason::SessionClosed,
+        _ => LostReason::Lapsed,
+    })
+}
+
+/// What of a held node is watched, beside its session.
+pub(super) enum Look<'a> {
+    /// Nothing: it costs a request.
+    Nowhere,
+    /// Whether it is there.
+    Removal,
+    /// Whether it is there, and what others write into it.
+    Requests(&'a Listener),
+}
+
+/// Waits until a held node is lost.
+pub(super) async fn loss(
+    session: &Session,
+    path: &ZnodePath,
+    lapses: u64,
+    look: Look<'_>,
+    events: Option<&EventSink>,
+) -> LostReason {
+    let status = session.status();
+    let mut states = status.states();
+    let mut removal = Box::pin(async {
+        match look {
+            Look::Nowhere => std::future::pending().await,
+            Look::Removal => removed(session, path, None).await,
+            Look::Requests(listener) => removed(session, path, Some(listener)).await,
+        }
+    });
+    loop {
+        if let Some(reason) = reason_of(status, lapses) {
+            return reason;
+        }
+        let deadline = async {
+            match status.held_until() {
+                Some(deadline) => session.clock().sleep_until(deadline.moment()).await,
+                None => std::future::pending().await,
+            }
+        };
+        match race(race(removal.as_mut(), states.next()), deadline).await {
+            First::Left(First::Left(())) => {
+                return reason_of(status, lapses).unwrap_or(LostReason::Revoked);
+            }
+            First::Left(First::Right(Some(state))) => tell_state(events, status, state),
+            _ => {}
+        }
+    }
+}
+
+fn tell_state(events: Option<&EventSink>, status: &SessionStatus, state: SessionState) {
+    let Some(events) = events else { return };
+    match state {
+        SessionState::Suspended => events.put(LockEvent::Suspended {
+            held_until: status.held_until(),
+        }),
+        SessionState::Reconnected => events.put(LockEvent::Resumed),
+        _ => {}
+    }
+}
+
+/// Waits until a node is gone; for ever, if the session ends first: that is noticed elsewhere.
+///
+/// An event alone is not believed: at the session's end it may come before that is known.
+async fn removed(session: &Session, path: &ZnodePath, listener: Option<&Listener>) {
+    loop {
+        match watch_own(session, path, listener).await {
+            Ok(Some((owner, watcher))) if owner == session.id() => {
+                let _ = watcher.await;
+            }
+            Ok(_) => return,
+            Err(Error::ConnectionLoss) => {}
+            // Refused for good, or over: a removal cannot be seen.
+            Err(_) => std::future::pending().await,
+        }
+        if !session.status().is_alive() {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// Arms a watch on a held node, if it is there, and lets the listener hear what stands in it.
+async fn watch_own(
+    session: &Session,
+    path: &ZnodePath,
+    listener: Option<&Listener>,
+) -> Result<Option<(SessionId, Watcher)>, Error> {
+    let Some(listener) = listener else {
+        let (stat, watcher) = session.watch_exists(path).await?;
+        return Ok(stat.map(|stat| (stat.ephemeral_owner, watcher)));
+    };
+    match session.watch_data(path).await {
+        Ok((data, stat, watcher)) => {
+            listener.hear(&data, &stat);
+            Ok(Some((stat.ephemeral_owner, watcher)))
+        }
+        Err(Error::NoNode { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,90 @@
+//! What a guard is made of: how one is put together, and taken apart.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use lockkeeper_store::Session;
+use parking_lot::Mutex;
+
+use super::Guard;
+use super::monitor::{Monitor, reason_of};
+use super::writing::Own;
+use crate::error::LostReason;
+use crate::events::EventSink;
+use crate::metadata::EntryData;
+use crate::names::Kind;
+use crate::queue::Held;
+
+impl Guard {
+    /// The one way to make a guard.
+    pub(super) fn of(parts: Parts) -> Self {
+        let Parts {
+            session,
+            held,
+            kind,
+            data,
+            events,
+            own,
+        } = parts;
+        // A leader's is started with the leadership, see `attended`.
+        let watched = kind != Kind::Candidate && (session.timeout().is_some() || events.is_some());
+        let mut guard = Self {
+            session,
+            held,
+            kind,
+            data: Mutex::new(data),
+            own: own.map_or_else(OnceLock::new, OnceLock::from),
+            lost: OnceLock::new(),
+            monitor: None,
+            events,
+            released: AtomicBool::new(false),
+        };
+        if watched {
+            guard.monitor = Some(Monitor::start(&guard, Arc::default(), None));
+        }
+        guard
+    }
+
+    /// Takes the guard apart, so that its node can be replaced by another. Its monitor ends here,
+    /// or it would take that for a removal by somebody else.
+    ///
+    /// A guard that is lost is not taken apart, but released.
+    pub(crate) fn take_apart(mut self) -> Result<Parts, LostReason> {
+        if let Some(reason) = self.reason() {
+            return Err(reason);
+        }
+        *self.released.get_mut() = true;
+        self.monitor = None;
+        Ok(Parts {
+            session: self.session.clone(),
+            held: self.held.clone(),
+            kind: self.kind,
+            data: self.data.lock().clone(),
+            events: self.events.take(),
+            own: self.own.take(),
+        })
+    }
+}
+
+/// What a guard is made of, while nobody looks after it.
+pub(crate) struct Parts {
+    pub(crate) session: Session,
+    pub(crate) held: Held,
+    pub(crate) kind: Kind,
+    pub(crate) data: EntryData,
+    pub(crate) events: Option<EventSink>,
+    pub(super) own: Option<Box<Own>>,
+}
+
+impl Parts {
+    /// A guard again; a reason, if what it held was lost meanwhile, removals apart.
+    pub(crate) fn into_guard(mut self) -> Result<Guard, LostReason> {
+        let lost = reason_of(self.session.status(), self.held.lapses);
+        self.own = self.own.map(|own| Box::new(own.renewed()));
+        let guard = Guard::of(self);
+        match lost {
+            None => Ok(guard),
+            Some(reason) => Err(reason),
+        }
+    }
+}

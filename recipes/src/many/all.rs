@@ -1,0 +1,146 @@
+//! [`lock_all`]: all locks or none.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use lockkeeper_store::{Client, Error, Op, Session};
+
+use super::batch::{Batch, guard};
+use super::guard::ManyGuard;
+use super::keys::Keys;
+use super::together::Together;
+use crate::contest::in_time;
+use crate::error::{LockError, Result};
+use crate::metadata::EntryData;
+use crate::options::LockOptions;
+use crate::path::LockPath;
+use crate::queue::Waiting;
+
+/// Waits for several mutexes, and holds them all or none.
+///
+/// All queues are joined in one atomic step, so that every two callers stand in the same order in
+/// every queue in which they meet. Therefore callers **that hold nothing else while they wait** never
+/// wait for each other in a circle, in whatever order they name the locks, and each lock is still
+/// granted in the order of arrival. The locks are those of [`Mutex`](crate::Mutex) at the same paths.
+///
+/// That condition is not checked, and cannot be. Who holds one lock and then waits for more is in
+/// no order with others who do so:
+///
+/// ```text
+/// task 1: let _a = lock_all(&client, ["/a"]).await?;  lock_all(&client, ["/b"]).await?;
+/// task 2: let _b = lock_all(&client, ["/b"]).await?;  lock_all(&client, ["/a"]).await?;   // both wait for ever
+/// ```
+///
+/// Name all locks in one call, or release what you hold first; where neither can be done, use
+/// [`try_lock_many`](crate::try_lock_many) for what comes later, or a timeout.
+///
+/// Free locks cost two round trips on ZooKeeper, however many they are. Cancel safe: a dropped wait
+/// leaves all queues, at whatever moment it is dropped.
+///
+/// # Errors
+/// [`LockError::NoKeys`]; [`LockError::DuplicateKey`], since who names a lock twice would wait for
+/// himself; [`LockError::BatchTooLarge`], before anything is sent; and those of
+/// [`Mutex::lock`](crate::Mutex::lock). Whatever fails, at whichever lock: nothing is left in any queue.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # use lockkeeper::{FencingGate, lock_all};
+/// # let (mut from, mut to) = (FencingGate::default(), FencingGate::default());
+/// # let client = lockkeeper::connect("memory:lock-all").await?;
+/// let guard = lock_all(&client, ["/account/ann", "/account/bob"]).await?;
+/// from.admit(guard.fencing_token())?; // one token for both resources
+/// to.admit(guard.fencing_token())?;
+/// guard.release().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub async fn lock_all<I>(client: &Client, keys: I) -> Result<ManyGuard>
+where
+    I: IntoIterator,
+    I::Item: TryInto<LockPath>,
+    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
+{
+    lock_all_with(client, keys, LockOptions::new()).await
+}
+
+/// [`lock_all`] on terms of one's own.
+///
+/// The timeout is one for everything: the joining, and the waits at all locks together. A queue limit
+/// is one for each queue. Events tell of each lock by itself.
+///
+/// # Errors
+/// [`LockError::Timeout`] with the first lock that was not granted, [`LockError::QueueFull`], and
+/// those of [`lock_all`].
+pub async fn lock_all_with<I>(client: &Client, keys: I, options: LockOptions) -> Result<ManyGuard>
+where
+    I: IntoIterator,
+    I::Item: TryInto<LockPath>,
+    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
+{
+    let keys = Keys::parse(keys)?;
+    let data = options.data(client.clock().date_ms());
+    keys.check_size(client, &data)?;
+    let missing = AtomicUsize::new(0);
+    let wait = wait(client, &keys, &options, data, &missing);
+    let outcome = in_time(client, keys.path(0), options.timeout, wait).await;
+    outcome.map_err(|error| match error {
+        LockError::Timeout { after, .. } => LockError::Timeout {
+            path: keys.path(missing.load(Ordering::Relaxed)).clone(),
+            after,
+        },
+        error => error,
+    })
+}
+
+/// Joins all queues and waits until all are granted. `missing` tells which is the first that is not.
+async fn wait(
+    client: &Client,
+    keys: &Keys,
+    options: &LockOptions,
+    data: EntryData,
+    missing: &AtomicUsize,
+) -> Result<ManyGuard> {
+    let session = client.session().await?;
+    let events = options.events.as_ref();
+    let terms = options.terms(data.clone(), false);
+    let (token, entries) = Batch::enter(&session, keys, &terms.form, events).await?;
+    let mut turns = Together::new(entries.into_iter().map(|entry| entry.take_turn(&terms)));
+    let mut granted: Vec<_> = (0..keys.len()).map(|_| None).collect();
+    while let Some((index, turn)) = turns.next().await {
+        granted[index] = turn?;
+        missing.store(turns.first_left().unwrap_or(0), Ordering::Relaxed);
+    }
+    let mut granted: Vec<_> = granted.into_iter().flatten().collect();
+    confirm(&session, &mut granted).await?;
+    let (data, events) = (&terms.form.data, options.events.as_ref());
+    let locks = granted.into_iter().enumerate().map(|(index, waiting)| {
+        let held = waiting.hold(token);
+        let guard = guard(&session, held, data, events);
+        (keys.key(index).clone(), guard)
+    });
+    Ok(ManyGuard::new(locks.collect()))
+}
+
+/// Makes sure that all places are held at the same moment: while the last was waited for, somebody
+/// may have taken away an earlier one, or the session may have fallen silent.
+pub(super) async fn confirm(session: &Session, granted: &mut [Waiting<'_>]) -> Result<()> {
+    // Where nobody was waited for, one look has shown all of them.
+    let mut is_certain = !granted.iter().any(Waiting::has_waited);
+    while !is_certain || !granted.iter().all(Waiting::may_hold) {
+        let lapses = session.status().lapses();
+        let checks = granted.iter().map(|waiting| Op::Check {
+            path: waiting.entry.path().clone(),
+            version: None,
+        });
+        match session.multi(checks.collect::<Vec<_>>()).await {
+            Ok(_) => {
+                is_certain = true;
+                granted
+                    .iter_mut()
+                    .for_each(|waiting| waiting.proved(lapses));
+            }
+            Err(Error::ConnectionLoss) => {}
+            Err(Error::MultiFailed { index, .. }) => return Err(granted[index].removed()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

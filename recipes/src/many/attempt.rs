@@ -1,0 +1,152 @@
+//! [`try_lock_many`]: those locks that are free now.
+
+use lockkeeper_store::{Client, Error, ReadOp, ReadReply, Session, ZnodePath, sequence_of};
+
+use super::all::confirm;
+use super::batch::{Batch, guard};
+use super::keys::Keys;
+use super::together::Together;
+use crate::error::Result;
+use crate::guard::Guard;
+use crate::metadata::EntryData;
+use crate::names::Kind;
+use crate::options::LockOptions;
+use crate::path::LockPath;
+use crate::queue::check_kind;
+
+/// What [`try_lock_many`] has come to.
+#[derive(Debug)]
+#[must_use = "dropping it releases the locks"]
+#[non_exhaustive]
+pub struct TryMany {
+    /// The locks that were free, each with its guard, in the order of their naming. Their guards
+    /// have one token, and are released one by one.
+    pub taken: Vec<(LockPath, Guard)>,
+    /// The locks that others hold or wait for, in the order of their naming.
+    pub held: Vec<LockPath>,
+}
+
+/// Takes those of several mutexes that are free now, and says which are not. It never waits for a lock.
+///
+/// One request looks at all queues, and one joins those that look free; where somebody was faster
+/// the place is given up again. Nothing is written at a lock that is held: trying costs its holder
+/// and its waiters nothing. "Held" may be as stale as the server that answers; "free" is confirmed
+/// by the queue itself.
+///
+/// Since it does not wait for locks it may be called while others are held. Cancel safe: when it is
+/// dropped nothing is held and nothing left.
+///
+/// # Errors
+/// As [`lock_all`](crate::lock_all()). After an error nothing is held.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # use lockkeeper::{Mutex, try_lock_many};
+/// # let client = lockkeeper::connect("memory:try-lock-many").await?;
+/// let _other = Mutex::new(&client, "/job/2")?.lock().await?;
+/// let tried = try_lock_many(&client, ["/job/1", "/job/2", "/job/3"]).await?;
+/// assert_eq!(tried.held[0].to_string(), "/job/2");
+/// for (job, guard) in tried.taken {
+///     println!("{job} is mine");
+///     guard.release().await?;
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub async fn try_lock_many<I>(client: &Client, keys: I) -> Result<TryMany>
+where
+    I: IntoIterator,
+    I::Item: TryInto<LockPath>,
+    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
+{
+    try_lock_many_with(client, keys, LockOptions::new()).await
+}
+
+/// [`try_lock_many`], with metadata and events. A timeout and a queue limit mean nothing here.
+///
+/// # Errors
+/// As [`try_lock_many`].
+pub async fn try_lock_many_with<I>(
+    client: &Client,
+    keys: I,
+    options: LockOptions,
+) -> Result<TryMany>
+where
+    I: IntoIterator,
+    I::Item: TryInto<LockPath>,
+    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
+{
+    let keys = Keys::parse(keys)?;
+    let data = options.data(client.clock().date_ms());
+    keys.check_size(client, &data)?;
+    let session = client.session().await?;
+    let looks_free = look(&session, &keys).await?;
+    let free = keys.only(|index| looks_free[index]);
+    let taken = match free.is_empty() {
+        true => Vec::new(),
+        false => take(&session, &free, &options, data).await?,
+    };
+    let mut tried = TryMany {
+        taken: Vec::with_capacity(taken.len()),
+        held: Vec::new(),
+    };
+    let mut taken = taken.into_iter();
+    for (key, looks_free) in keys.into_vec().into_iter().zip(looks_free) {
+        match looks_free.then(|| taken.next().flatten()).flatten() {
+            Some(guard) => tried.taken.push((key, guard)),
+            None => tried.held.push(key),
+        }
+    }
+    Ok(tried)
+}
+
+/// Which queues look empty.
+async fn look(session: &Session, keys: &Keys) -> Result<Vec<bool>> {
+    let reads: Vec<_> = keys.paths().cloned().map(ReadOp::GetChildren).collect();
+    let lists = loop {
+        match session.multi_read(reads.clone()).await {
+            Err(Error::ConnectionLoss) => {}
+            lists => break lists?,
+        }
+    };
+    let lists = keys.paths().zip(lists);
+    lists.map(|(path, list)| looks_free(path, list)).collect()
+}
+
+fn looks_free(path: &ZnodePath, list: ReadReply) -> Result<bool> {
+    match list {
+        ReadReply::Children(names) => {
+            check_kind(path, Kind::Mutex, &names)?;
+            Ok(!names.iter().any(|name| sequence_of(name).is_some()))
+        }
+        ReadReply::Failed(Error::NoNode { .. }) => Ok(true),
+        ReadReply::Failed(error) => Err(error.into()),
+        reply => Err(Error::Protocol(format!("a list was answered {reply:?}")).into()),
+    }
+}
+
+/// Joins these queues, and leaves those again in which somebody is ahead.
+async fn take(
+    session: &Session,
+    keys: &Keys,
+    options: &LockOptions,
+    data: EntryData,
+) -> Result<Vec<Option<Guard>>> {
+    let terms = options.terms(data.clone(), true);
+    let events = options.events.as_ref();
+    let (token, entries) = Batch::enter(session, keys, &terms.form, events).await?;
+    let mut turns = Together::new(entries.into_iter().map(|entry| entry.take_turn(&terms)));
+    let mut places: Vec<_> = (0..keys.len()).map(|_| None).collect();
+    while let Some((index, turn)) = turns.next().await {
+        places[index] = turn?;
+    }
+    let is_mine: Vec<_> = places.iter().map(Option::is_some).collect();
+    let mut places: Vec<_> = places.into_iter().flatten().collect();
+    // What kept one place waiting must not make a lost lock of another.
+    confirm(session, &mut places).await?;
+    let mut places = places.into_iter();
+    let guards = is_mine.into_iter().map(|is_mine| {
+        let place = is_mine.then(|| places.next()).flatten()?;
+        Some(guard(session, place.hold(token), &data, events))
+    });
+    Ok(guards.collect())
+}

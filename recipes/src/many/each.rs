@@ -1,0 +1,180 @@
+//! [`lock_each`]: several locks, each as it is granted.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use futures_core::Stream;
+use lockkeeper_store::{Client, Error, Moment};
+
+use super::batch::{Batch, guard};
+use super::keys::Keys;
+use super::together::Together;
+use crate::error::{LockError, Result};
+use crate::guard::Guard;
+use crate::metadata::EntryData;
+use crate::options::LockOptions;
+use crate::path::LockPath;
+use crate::queue::Entry;
+use crate::race::{First, race};
+
+type Granted = (LockPath, Guard);
+
+/// Waits for several mutexes, and yields each as it is granted.
+///
+/// All queues are joined in one atomic step, as [`lock_all`](crate::lock_all()) does, when the stream
+/// is first polled; so it cannot deadlock with others that join all at once, even if all guards are
+/// kept until the last has come. But who waits for *another* lock meanwhile, or has held one before,
+/// can: see [`lock_all`](crate::lock_all()).
+///
+/// A lock that is granted while nobody polls the stream is held from then on, though nobody works
+/// under it: poll on, or drop the stream. Dropping it gives up all that has not been yielded, and
+/// leaves nothing of it; guards that were yielded stay.
+///
+/// Each lock is granted by itself and its guard stands by itself; the tokens of all are the same one.
+///
+/// # Errors
+/// [`LockError::NoKeys`], [`LockError::DuplicateKey`], [`LockError::BatchTooLarge`], and that of an
+/// invalid path, at once. In the stream those of [`Mutex::lock`](crate::Mutex::lock): the first error
+/// ends it, and all that has not been yielded is given up.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # use lockkeeper::lock_each;
+/// # let client = lockkeeper::connect("memory:lock-each").await?;
+/// let mut jobs = lock_each(&client, ["/job/1", "/job/2"])?;
+/// while let Some(granted) = jobs.next().await {
+///     let (job, guard) = granted?;
+///     println!("{job} is mine, token {}", guard.fencing_token());
+///     guard.release().await?;
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub fn lock_each<I>(client: &Client, keys: I) -> Result<LockEach>
+where
+    I: IntoIterator,
+    I::Item: TryInto<LockPath>,
+    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
+{
+    lock_each_with(client, keys, LockOptions::new())
+}
+
+/// [`lock_each`] on terms of one's own. The timeout counts from this call and is one for all locks.
+///
+/// # Errors
+/// As [`lock_each`]; in the stream also [`LockError::Timeout`] with the first lock that was not
+/// granted, and [`LockError::QueueFull`].
+pub fn lock_each_with<I>(client: &Client, keys: I, options: LockOptions) -> Result<LockEach>
+where
+    I: IntoIterator,
+    I::Item: TryInto<LockPath>,
+    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
+{
+    let keys = Keys::parse(keys)?;
+    let data = options.data(client.clock().date_ms());
+    keys.check_size(client, &data)?;
+    let deadline = options
+        .timeout
+        .map(|after| client.clock().now().after(after));
+    let left = keys.len();
+    let granted = Box::pin(each(client.clone(), keys, options, data, deadline));
+    Ok(LockEach { granted, left })
+}
+
+fn each(
+    client: Client,
+    keys: Keys,
+    options: LockOptions,
+    data: EntryData,
+    deadline: Option<Moment>,
+) -> impl Stream<Item = Result<Granted>> + Send {
+    async_stream::stream! {
+        let terms = options.terms(data.clone(), false);
+        let session = match before(&client, deadline, client.session()).await {
+            Some(Ok(session)) => session,
+            Some(Err(error)) => return yield Err(error.into()),
+            None => return yield Err(timeout(&keys, 0, &options)),
+        };
+        let entering = Batch::enter(&session, &keys, &terms.form, options.events.as_ref());
+        let (_, entries) = match before(&client, deadline, entering).await {
+            Some(Ok(entries)) => entries,
+            Some(Err(error)) => return yield Err(error),
+            None => return yield Err(timeout(&keys, 0, &options)),
+        };
+        let waits = entries.into_iter().map(|entry: Entry<'_>| entry.acquire(&terms));
+        let mut waits = Together::new(waits);
+        loop {
+            match before(&client, deadline, waits.next()).await {
+                Some(None) => return,
+                Some(Some((index, Ok(held)))) => {
+                    let held = held.expect("only a try comes back without the lock");
+                    let guard = guard(&session, held, &data, options.events.as_ref());
+                    yield Ok((keys.key(index).clone(), guard));
+                }
+                Some(Some((_, Err(error)))) => return yield Err(error),
+                None => {
+                    let first = waits.first_left().unwrap_or(0);
+                    return yield Err(timeout(&keys, first, &options));
+                }
+            }
+        }
+    }
+}
+
+/// What a future comes to before the deadline.
+async fn before<T>(
+    client: &Client,
+    deadline: Option<Moment>,
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    let Some(deadline) = deadline else {
+        return Some(future.await);
+    };
+    match race(future, client.clock().sleep_until(deadline)).await {
+        First::Left(output) => Some(output),
+        First::Right(()) => None,
+    }
+}
+
+fn timeout(keys: &Keys, index: usize, options: &LockOptions) -> LockError {
+    LockError::Timeout {
+        path: keys.path(index).clone(),
+        after: options.timeout.unwrap_or_default(),
+    }
+}
+
+/// The stream of [`lock_each`].
+#[must_use = "nothing is locked until it is polled"]
+pub struct LockEach {
+    granted: Pin<Box<dyn Stream<Item = Result<Granted>> + Send>>,
+    left: usize,
+}
+
+impl LockEach {
+    /// The next lock that is granted; `None` when all have been, or after an error. Cancel safe.
+    pub async fn next(&mut self) -> Option<Result<Granted>> {
+        std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
+    }
+}
+
+impl Stream for LockEach {
+    type Item = Result<Granted>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let polled = self.granted.as_mut().poll_next(context);
+        match &polled {
+            Poll::Ready(Some(Ok(_))) => self.left -= 1,
+            Poll::Ready(_) => self.left = 0,
+            Poll::Pending => {}
+        }
+        polled
+    }
+}
+
+impl fmt::Debug for LockEach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockEach")
+            .field("left", &self.left)
+            .finish()
+    }
+}

@@ -1,0 +1,135 @@
+//! [`LockOptions`]: how to wait for a lock, and what to say of oneself.
+
+use std::backtrace::Backtrace;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::events::EventSink;
+use crate::metadata::{EntryData, LockMetadata};
+use crate::queue::{Form, Terms};
+
+/// How to wait for a lock, and what to say of oneself.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper::LockOptions;
+///
+/// let options = LockOptions::new()
+///     .label("billing")
+///     .reason("monthly run")
+///     .expected_hold(Duration::from_secs(30))
+///     .timeout(Duration::from_secs(5))
+///     .queue_limit(100);
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "options do nothing by themselves"]
+pub struct LockOptions {
+    metadata: Option<Box<LockMetadata>>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) queue_limit: Option<usize>,
+    pub(crate) events: Option<EventSink>,
+}
+
+impl LockOptions {
+    /// Waits for as long as it takes, and says host, process and time.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How long to wait at the most, everything included.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// Fails at once when more than this many are ahead, the holder included.
+    pub fn queue_limit(mut self, ahead: usize) -> Self {
+        self.queue_limit = Some(ahead);
+        self
+    }
+
+    /// Where to put the events of this contender.
+    pub fn events(mut self, sink: EventSink) -> Self {
+        self.events = Some(sink);
+        self
+    }
+
+    /// What the caller calls itself.
+    pub fn label(mut self, label: impl Into<String>) -> Self {
+        self.metadata().label = Some(label.into());
+        self
+    }
+
+    /// What the lock is wanted for.
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.metadata().reason = Some(reason.into());
+        self
+    }
+
+    /// How long the lock will be held, as far as the caller knows.
+    pub fn expected_hold(mut self, duration: Duration) -> Self {
+        self.metadata().expected_hold_ms = Some(millis(duration));
+        self
+    }
+
+    /// After how long, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on, the
+    /// hold is worth an alarm: a [`Warden`](crate::Warden) reports it.
+    pub fn alert_at(mut self, duration: Duration) -> Self {
+        self.metadata().alert_at_ms = Some(millis(duration));
+        self
+    }
+
+    /// After how long, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on, a
+    /// [`Warden`](crate::Warden) may take the lock away. Only for locks whose resources check
+    /// tokens, see [`TokensAreChecked`](crate::TokensAreChecked).
+    pub fn auto_unlock_at(mut self, duration: Duration) -> Self {
+        self.metadata().auto_unlock_at_ms = Some(millis(duration));
+        self
+    }
+
+    /// Notes where in the code the lock is asked for: the call stack at this call.
+    pub fn backtrace(mut self) -> Self {
+        self.metadata().backtrace = Some(Backtrace::force_capture().to_string());
+        self
+    }
+
+    /// A field of one's own.
+    pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.metadata().other.insert(name.into(), value.into());
+        self
+    }
+
+    fn metadata(&mut self) -> &mut LockMetadata {
+        self.metadata
+            .get_or_insert_with(|| Box::new(LockMetadata::of_this_process()))
+    }
+
+    /// What to write into the entry's znode.
+    pub(crate) fn data(&self, queued_at_ms: i64) -> EntryData {
+        let Some(metadata) = &self.metadata else {
+            return EntryData::Default { queued_at_ms };
+        };
+        let metadata = LockMetadata {
+            queued_at_ms: Some(queued_at_ms),
+            ..(**metadata).clone()
+        };
+        EntryData::Written(metadata.to_bytes())
+    }
+
+    pub(crate) fn terms(&self, data: EntryData, only_if_free: bool) -> Terms {
+        Terms {
+            form: Form {
+                data,
+                count: self.events.is_some() || self.queue_limit.is_some(),
+            },
+            queue_limit: self.queue_limit,
+            only_if_free,
+        }
+    }
+}
+
+/// Whole milliseconds, upwards: what is stated is never cut short.
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,110 @@
+//! [`Listener`]: the holder's side of a revocation: each request is heard once.
+
+use std::sync::Arc;
+
+use lockkeeper_store::{Stat, Zxid};
+use parking_lot::Mutex;
+
+use super::request::{RevocationRequest, found};
+use crate::events::{EventSink, LockEvent};
+
+/// What a holder has heard, whoever of its watchers heard it first.
+#[derive(Default)]
+pub(crate) struct Hearing(Mutex<Heard>);
+
+#[derive(Default)]
+struct Heard {
+    /// The write that was looked at last: what is older is no news.
+    seen: Zxid,
+    last: Option<RevocationRequest>,
+    /// Whether the last request has not been answered to a caller yet.
+    is_news: bool,
+}
+
+impl Hearing {
+    /// Looks at the data of the holder's node. Answers a request that was not known.
+    fn hear(&self, data: &[u8], stat: &Stat) -> Option<RevocationRequest> {
+        let mut heard = self.0.lock();
+        if stat.mzxid <= heard.seen {
+            return None;
+        }
+        heard.seen = stat.mzxid;
+        let request = found(data, stat, heard.last.as_ref())?;
+        if heard.last.as_ref() == Some(&request) {
+            return None;
+        }
+        heard.last = Some(request.clone());
+        heard.is_news = true;
+        Some(request)
+    }
+
+    fn take(&self) -> Option<RevocationRequest> {
+        let mut heard = self.0.lock();
+        std::mem::take(&mut heard.is_news)
+            .then(|| heard.last.clone())
+            .flatten()
+    }
+
+    /// The last request.
+    pub(crate) fn last(&self) -> Option<RevocationRequest> {
+        self.0.lock().last.clone()
+    }
+}
+
+/// Who listens at a holder's node, and where it tells.
+#[derive(Clone)]
+pub(crate) struct Listener {
+    pub(crate) hearing: Arc<Hearing>,
+    pub(crate) events: Option<EventSink>,
+}
+
+impl Listener {
+    /// The last request, unless it was taken before.
+    pub(crate) fn take(&self) -> Option<RevocationRequest> {
+        self.hearing.take()
+    }
+
+    pub(crate) fn hear(&self, data: &[u8], stat: &Stat) {
+        let Some(request) = self.hearing.hear(data, stat) else {
+            return;
+        };
+        if let Some(events) = &self.events {
+            events.put(LockEvent::RevocationRequested { by: request.by });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::revocation::request::{CURATORS_REQUEST, asked};
+
+    fn at(mzxid: i64) -> Stat {
+        Stat {
+            mzxid: Zxid(mzxid),
+            ..Stat::default()
+        }
+    }
+
+    #[test]
+    fn each_request_is_heard_once_and_answered_once() {
+        let hearing = Hearing::default();
+        let first = asked(br#"{"v":1}"#, Some("jane"), 7);
+        assert_eq!(hearing.hear(br#"{"v":1}"#, &at(1)), None);
+        assert!(hearing.hear(&first, &at(2)).is_some());
+        assert_eq!(hearing.hear(&first, &at(2)), None, "another watcher");
+        assert_eq!(hearing.hear(&first, &at(3)), None, "a write beside it");
+        assert!(hearing.take().is_some() && hearing.take().is_none());
+        let second = asked(&first, Some("jane"), 7);
+        assert!(hearing.hear(&second, &at(5)).is_some(), "asked again");
+        assert_eq!(hearing.hear(&first, &at(4)), None, "a late answer");
+    }
+
+    #[test]
+    fn curators_request_counts_each_time_that_it_is_written() {
+        let hearing = Hearing::default();
+        assert_eq!(hearing.hear(CURATORS_REQUEST, &at(2)).unwrap().number, 1);
+        assert_eq!(hearing.hear(CURATORS_REQUEST, &at(2)), None);
+        assert_eq!(hearing.hear(CURATORS_REQUEST, &at(3)).unwrap().number, 2);
+    }
+}

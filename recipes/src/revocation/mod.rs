@@ -1,0 +1,252 @@
+//! [`Revoker`]: asking a holder to give its lock up, or taking it away.
+
+mod hearing;
+mod request;
+
+use bytes::Bytes;
+use lockkeeper_store::{Client, Error, Session, SessionId, ZnodePath};
+
+use crate::holders::{Survey, persistently, survey};
+use crate::metadata::LockMetadata;
+use crate::path::LockPath;
+use crate::queue::delete_until_gone;
+
+pub(crate) use hearing::{Hearing, Listener};
+pub(crate) use request::CURATORS_REQUEST;
+pub use request::RevocationRequest;
+
+/// The promise that whatever the lock protects checks fencing tokens.
+///
+/// Who is forced out of a lock does not know it at once: until the news has come it works on as if
+/// it held, beside the next holder. Only a resource that refuses the older
+/// [`FencingToken`](crate::FencingToken) keeps its writes out; [`FencingGate`](crate::FencingGate)
+/// is one way to do so. With this value the caller says that every resource behind the lock does.
+/// Where that is not so, ask instead of forcing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TokensAreChecked;
+
+/// Whose lock is to be revoked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Whom(Which);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Which {
+    Holder(LockPath),
+    Entry(LockPath),
+    Session(LockPath, SessionId),
+}
+
+impl Whom {
+    /// All that hold the lock at `path` now: of a mutex or an election the head of the queue; of a
+    /// read-write lock the writer at the head, or the readers up to the first writer; of a semaphore
+    /// all who have permits. Who waits is left alone.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`].
+    pub fn holder<P>(path: P) -> Result<Self, Error>
+    where
+        P: TryInto<LockPath>,
+        P::Error: Into<Error>,
+    {
+        Ok(Self(Which::Holder(path.try_into().map_err(Into::into)?)))
+    }
+
+    /// One entry, by the path of its own znode, as [`QueueEntry::path`](crate::QueueEntry::path)
+    /// or [`Guard::path`](crate::Guard::path) tells it. It may still be waiting.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`].
+    pub fn entry<P>(path: P) -> Result<Self, Error>
+    where
+        P: TryInto<LockPath>,
+        P::Error: Into<Error>,
+    {
+        Ok(Self(Which::Entry(path.try_into().map_err(Into::into)?)))
+    }
+
+    /// All that a session has in the lock at `path`, whether it holds or waits.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`].
+    pub fn session<P>(path: P, session: SessionId) -> Result<Self, Error>
+    where
+        P: TryInto<LockPath>,
+        P::Error: Into<Error>,
+    {
+        let path = path.try_into().map_err(Into::into)?;
+        Ok(Self(Which::Session(path, session)))
+    }
+
+    async fn find(&self, session: &Session) -> Result<Vec<ZnodePath>, Error> {
+        match &self.0 {
+            Which::Entry(path) => Ok(vec![path.as_znode().clone()]),
+            Which::Holder(path) => {
+                let survey = persistently(|| survey(session, path.as_znode())).await?;
+                Ok(survey.holders().cloned().collect())
+            }
+            Which::Session(path, owner) => {
+                let survey = persistently(|| survey(session, path.as_znode())).await?;
+                owned_by(session, survey, *owner).await
+            }
+        }
+    }
+}
+
+async fn owned_by(
+    session: &Session,
+    survey: Survey,
+    owner: SessionId,
+) -> Result<Vec<ZnodePath>, Error> {
+    let mut owned = Vec::new();
+    for path in survey.into_all() {
+        let stat = persistently(|| session.exists(&path)).await?;
+        if stat.is_some_and(|stat| stat.ephemeral_owner == owner) {
+            owned.push(path);
+        }
+    }
+    Ok(owned)
+}
+
+/// Revokes locks of any recipe: asks the holder to give up, or takes the lock away.
+///
+/// A request is written into the holder's znode. The holder is told once, by
+/// [`LockEvent::RevocationRequested`](crate::LockEvent::RevocationRequested) and
+/// [`Guard::revocation_requested`](crate::Guard::revocation_requested), and does as it likes. A
+/// holder of Curator's or kazoo's is asked in Curator's words: its data is replaced by
+/// `__REVOKE__`, to which a Curator mutex made `makeRevocable` listens and everybody else does not.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use lockkeeper::{LostReason, Mutex, Revoker, TokensAreChecked, Whom};
+///
+/// # let client = lockkeeper::connect("memory:revoker").await?;
+/// let guard = Mutex::new(&client, "/lock/orders")?.lock().await?;
+///
+/// let revoker = Revoker::new(&client).by("ops: jane");
+/// let asked = revoker.ask(&Whom::holder("/lock/orders")?).await?;
+/// assert_eq!(asked, [guard.path().clone()]);
+/// let request = guard.revocation_requested().await?;
+/// assert_eq!(request.by.as_deref(), Some("ops: jane"));
+///
+/// // The holder does not heed it, and what the lock protects checks tokens.
+/// revoker.force(&Whom::holder("/lock/orders")?, TokensAreChecked).await?;
+/// assert_eq!(guard.lost().await, LostReason::Revoked);
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone, Debug)]
+pub struct Revoker {
+    client: Client,
+    by: Option<String>,
+}
+
+impl Revoker {
+    /// One that does not say who it is. Nothing is sent.
+    pub fn new(client: &Client) -> Self {
+        Self {
+            client: client.clone(),
+            by: None,
+        }
+    }
+
+    /// Says who asks.
+    #[must_use]
+    pub fn by(mut self, who: impl Into<String>) -> Self {
+        self.by = Some(who.into());
+        self
+    }
+
+    /// Asks for a lock. Answers the znodes of those that were asked; who has left by then is not
+    /// among them.
+    ///
+    /// Who waits can be asked too, and is told when it holds. When several ask before the holder
+    /// has looked, it is told of the last. When an answer of the store is lost and another asks
+    /// meanwhile, it may be told twice.
+    ///
+    /// Dropping the future leaves some asked and some not.
+    ///
+    /// # Errors
+    /// Those of the store, [`Error::TooLarge`] where the entry's metadata leaves no room. Some may
+    /// have been asked by then; to ask again is safe.
+    pub async fn ask(&self, whom: &Whom) -> Result<Vec<ZnodePath>, Error> {
+        let session = self.client.session().await?;
+        let mut asked = Vec::new();
+        for path in whom.find(&session).await? {
+            if ask_one(&session, &path, self.by.as_deref()).await? {
+                asked.push(path);
+            }
+        }
+        Ok(asked)
+    }
+
+    /// Takes a lock away: deletes the entries, so that the next in the queue hold. Answers the
+    /// znodes that were deleted.
+    ///
+    /// A holder learns that it [`Lost`](crate::LockEvent::Lost) the lock, as
+    /// [`Revoked`](crate::LostReason::Revoked), but may work on until then: that is why the caller
+    /// has to promise that [`TokensAreChecked`]. A waiter that is named by its entry or session
+    /// leaves the queue at once; its wait fails with [`Removed`](crate::LockError::Removed) when it
+    /// looks again, which is when the one ahead of it leaves.
+    ///
+    /// What is deleted is the entries that were looked at, never their successors: the name of an
+    /// entry holds a UUID, and no other node ever has it. (Recipes that name entries by their number
+    /// alone make an exception: numbers start again when the lock's parent was made anew.) The
+    /// version does not matter here: a holder that says meanwhile that it is still at work does not
+    /// escape. A [`Warden`](crate::Warden) does ask for it.
+    ///
+    /// Dropping the future leaves some deleted and some not.
+    ///
+    /// # Errors
+    /// Those of the store. Some may have been deleted by then.
+    pub async fn force(
+        &self,
+        whom: &Whom,
+        _promise: TokensAreChecked,
+    ) -> Result<Vec<ZnodePath>, Error> {
+        let session = self.client.session().await?;
+        let mut deleted = Vec::new();
+        // From the last on: who stands behind another of them must not hold in between.
+        for path in whom.find(&session).await?.into_iter().rev() {
+            if delete_until_gone(&session, &path, session.delete(&path, None)).await? {
+                tracing::info!(%path, by = self.by, "a lock was taken away");
+                deleted.push(path);
+            }
+        }
+        deleted.reverse();
+        Ok(deleted)
+    }
+}
+
+/// Writes a request into an entry, beside whatever else is written there meanwhile. Whether it was there.
+async fn ask_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Result<bool, Error> {
+    let at_ms = session.clock().date_ms();
+    let mut unanswered: Option<Bytes> = None;
+    loop {
+        let (data, stat) = match persistently(|| session.get_data(path)).await {
+            Err(Error::NoNode { .. }) => return Ok(unanswered.is_some()),
+            read => read?,
+        };
+        // What was sent but not answered may stand there.
+        if unanswered.as_ref().is_some_and(|sent| stands(sent, &data)) {
+            return Ok(true);
+        }
+        let request = request::asked(&data, by, at_ms);
+        let sent = session.set_data(path, request.clone(), Some(stat.version));
+        unanswered = match sent.await {
+            Ok(_) => return Ok(true),
+            Err(Error::NoNode { .. }) => return Ok(false),
+            Err(Error::BadVersion { .. }) => None,
+            Err(Error::ConnectionLoss) => Some(request),
+            Err(error) => return Err(error),
+        };
+    }
+}
+
+/// Whether the request in what was sent stands in an entry's data.
+fn stands(sent: &[u8], data: &[u8]) -> bool {
+    match LockMetadata::parse(sent) {
+        Some(sent) => {
+            LockMetadata::parse(data).is_some_and(|there| there.revocation == sent.revocation)
+        }
+        None => sent == data,
+    }
+}

@@ -1,0 +1,103 @@
+//! [`RevocationRequest`]: what is written into a holder's znode to ask it to give the lock up.
+
+use bytes::Bytes;
+use lockkeeper_store::Stat;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::metadata::LockMetadata;
+
+/// A request to give a lock up, as it stands in the holder's metadata under `revocation`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct RevocationRequest {
+    /// Who asks; `None` where that is not known: Curator's `Revoker` does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// When it was asked, in milliseconds since the epoch, by the asker's clock.
+    #[serde(default)]
+    pub at_ms: i64,
+    /// How many requests this entry has had, with this one. It starts again after the greatest number.
+    #[serde(default)]
+    pub number: u64,
+    /// All else.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
+}
+
+/// What Curator's `Revoker` writes over a holder's data, and what its holders listen for.
+pub(crate) const CURATORS_REQUEST: &[u8] = b"__REVOKE__";
+
+/// An entry's data with a request in it: beside all that it says of itself, or, where that is not
+/// our JSON, Curator's text in its place.
+pub(super) fn asked(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
+    let Some(mut metadata) = LockMetadata::parse(data) else {
+        return Bytes::from_static(CURATORS_REQUEST);
+    };
+    let before = metadata.revocation.map_or(0, |request| request.number);
+    metadata.revocation = Some(RevocationRequest {
+        by: by.map(str::to_owned),
+        at_ms,
+        number: before.wrapping_add(1),
+        other: Map::new(),
+    });
+    metadata.to_bytes()
+}
+
+/// The request in an entry's data, if there is one. `last` is the one before it.
+pub(super) fn found(
+    data: &[u8],
+    stat: &Stat,
+    last: Option<&RevocationRequest>,
+) -> Option<RevocationRequest> {
+    if data == CURATORS_REQUEST {
+        return Some(RevocationRequest {
+            at_ms: stat.mtime,
+            number: last.map_or(0, |last| last.number).wrapping_add(1),
+            ..RevocationRequest::default()
+        });
+    }
+    LockMetadata::parse(data)?.revocation
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_keeps_all_that_the_entry_says_of_itself() {
+        let before = br#"{"v":1,"label":"x","team":"blue","kept_alive":3}"#;
+        let once = asked(before, Some("jane"), 7);
+        let twice = asked(&once, None, 8);
+        let metadata = LockMetadata::parse(&twice).unwrap();
+        let request = metadata.revocation.clone().unwrap();
+        assert_eq!(
+            (request.by, request.at_ms, request.number),
+            (None, 8, 2),
+            "the newest counts"
+        );
+        let kept = LockMetadata {
+            revocation: None,
+            ..metadata
+        };
+        assert_eq!(LockMetadata::parse(before), Some(kept));
+    }
+
+    #[test]
+    fn no_number_that_stands_there_keeps_the_next_from_being_heard() {
+        let greatest = format!(r#"{{"v":1,"revocation":{{"number":{}}}}}"#, u64::MAX);
+        let before = LockMetadata::parse(greatest.as_bytes()).unwrap().revocation;
+        let after = asked(greatest.as_bytes(), None, 0);
+        let after = LockMetadata::parse(&after).unwrap().revocation;
+        assert!(after.is_some() && after != before);
+        let curators = found(CURATORS_REQUEST, &Stat::default(), before.as_ref());
+        assert!(curators.is_some() && curators != before);
+    }
+
+    #[test]
+    fn who_writes_no_json_is_asked_in_curators_words() {
+        for foreign in [&b"10.0.0.1"[..], b"", b"__REVOKE__", b"{}"] {
+            assert_eq!(asked(foreign, Some("jane"), 7), CURATORS_REQUEST);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! [`RwLock`]: many readers or one writer, in the order of their arrival.
+
+mod convert;
+mod guards;
+
+use std::fmt;
+use std::time::Duration;
+
+use lockkeeper_store::{Client, Error, ZnodePath};
+
+use crate::contest::Contest;
+use crate::error::Result;
+use crate::names::Kind;
+use crate::options::LockOptions;
+use crate::path::LockPath;
+
+pub use guards::{ReadGuard, Upgrade, WriteGuard};
+
+/// A read-write lock among all programs that name the same path of the same store: any number of
+/// readers hold it together, or one writer alone.
+///
+/// It is fair to both: a reader waits for the writers that came before it, a writer for everybody
+/// that came before it, in the order in which the contenders' znodes were made. So no stream of
+/// readers keeps a writer waiting, and no stream of writers a reader; when a writer leaves, the
+/// readers up to the next writer have the lock together. Each contender watches one znode, the
+/// nearest that blocks it: a writer's release wakes the readers behind it once each, or the next
+/// writer; a writer wakes at most once for each reader ahead.
+///
+/// It outlives its client's sessions: after an expiry the next `read` or `write` opens a new one. A
+/// clone is the same lock. It is not re-entrant: who reads and then waits to write waits for
+/// himself ([`try_upgrade`](ReadGuard::try_upgrade) does not wait); and who reads twice can wait
+/// for a writer that came in between, which waits for the first read.
+///
+/// The znodes' names are those of Curator's `InterProcessReadWriteLock`, with which it shares a path.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use lockkeeper::{FencingGate, RwLock};
+///
+/// # let mut report = FencingGate::default();
+/// let client = lockkeeper::connect("memory:").await?;
+/// let lock = RwLock::new(&client, "/lock/report")?;
+///
+/// let writer = lock.write().await?;
+/// report.admit(writer.fencing_token())?; // the resource refuses older tokens
+/// let reader = writer.downgrade().await?; // others may read now, nobody has written since
+/// report.admit_shared(reader.fencing_token())?;
+/// let another = lock.read().await?;
+/// another.release().await?;
+/// reader.release().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct RwLock {
+    client: Client,
+    path: LockPath,
+}
+
+impl RwLock {
+    /// The lock at a path. Nothing is sent.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`].
+    pub fn new<P>(client: &Client, path: P) -> Result<Self, Error>
+    where
+        P: TryInto<LockPath>,
+        P::Error: Into<Error>,
+    {
+        Ok(Self {
+            client: client.clone(),
+            path: path.try_into().map_err(Into::into)?,
+        })
+    }
+
+    /// The znode under which the queue stands.
+    pub fn path(&self) -> &ZnodePath {
+        self.path.as_znode()
+    }
+
+    /// The client that the lock speaks through.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Waits until all writers that came before have left.
+    ///
+    /// Cancel safe: a dropped wait leaves the queue, at whatever moment it is dropped. It loses its
+    /// place.
+    ///
+    /// # Errors
+    /// [`LockError::Store`](crate::LockError::Store) with the session's end or a refusal,
+    /// [`LockError::Removed`](crate::LockError::Removed),
+    /// [`LockError::WrongKind`](crate::LockError::WrongKind).
+    pub async fn read(&self) -> Result<ReadGuard> {
+        self.readers().acquire().await.map(ReadGuard::new)
+    }
+
+    /// Waits until everybody that came before has left.
+    ///
+    /// Cancel safe, as [`read`](Self::read).
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub async fn write(&self) -> Result<WriteGuard> {
+        self.writers().acquire().await.map(WriteGuard::new)
+    }
+
+    /// [`read`](Self::read), for no longer than `timeout`: one deadline for everything, the joining
+    /// of the queue included.
+    ///
+    /// # Errors
+    /// [`LockError::Timeout`](crate::LockError::Timeout), and those of [`read`](Self::read).
+    pub async fn read_timeout(&self, timeout: Duration) -> Result<ReadGuard> {
+        self.read_with(LockOptions::new().timeout(timeout)).await
+    }
+
+    /// [`write`](Self::write), for no longer than `timeout`: one deadline for everything, the
+    /// joining of the queue included.
+    ///
+    /// # Errors
+    /// [`LockError::Timeout`](crate::LockError::Timeout), and those of [`read`](Self::read).
+    pub async fn write_timeout(&self, timeout: Duration) -> Result<WriteGuard> {
+        self.write_with(LockOptions::new().timeout(timeout)).await
+    }
+
+    /// [`read`](Self::read), on terms of one's own. A queue limit counts all that are ahead, readers
+    /// that hold the lock included; it is asked only of who has to wait.
+    ///
+    /// # Errors
+    /// [`LockError::Timeout`](crate::LockError::Timeout),
+    /// [`LockError::QueueFull`](crate::LockError::QueueFull), and those of [`read`](Self::read).
+    pub async fn read_with(&self, options: LockOptions) -> Result<ReadGuard> {
+        self.readers()
+            .acquire_with(options)
+            .await
+            .map(ReadGuard::new)
+    }
+
+    /// [`write`](Self::write), on terms of one's own. See [`read_with`](Self::read_with).
+    ///
+    /// # Errors
+    /// Those of [`read_with`](Self::read_with).
+    pub async fn write_with(&self, options: LockOptions) -> Result<WriteGuard> {
+        self.writers()
+            .acquire_with(options)
+            .await
+            .map(WriteGuard::new)
+    }
+
+    /// Reads if no writer holds the lock or waits for it now; `None` otherwise.
+    ///
+    /// A lock that is taken costs one request, a read, and no write. "Taken" may be as stale as the
+    /// server that answers (a follower's view); "free" is confirmed by the queue itself.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub async fn try_read(&self) -> Result<Option<ReadGuard>> {
+        self.try_read_with(LockOptions::new()).await
+    }
+
+    /// Writes if nobody holds the lock or waits for it now; `None` otherwise. It costs what
+    /// [`try_read`](Self::try_read) costs.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub async fn try_write(&self) -> Result<Option<WriteGuard>> {
+        self.try_write_with(LockOptions::new()).await
+    }
+
+    /// [`try_read`](Self::try_read), with metadata and events. A timeout and a queue limit mean
+    /// nothing here.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub async fn try_read_with(&self, options: LockOptions) -> Result<Option<ReadGuard>> {
+        let guard = self.readers().try_acquire(options, false).await?;
+        Ok(guard.map(ReadGuard::new))
+    }
+
+    /// [`try_write`](Self::try_write), with metadata and events. A timeout and a queue limit mean
+    /// nothing here.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub async fn try_write_with(&self, options: LockOptions) -> Result<Option<WriteGuard>> {
+        let guard = self.writers().try_acquire(options, false).await?;
+        Ok(guard.map(WriteGuard::new))
+    }
+
+    /// [`try_read`](Self::try_read), on a server that has first caught up with all that was
+    /// committed before: its "taken" is no staler than this call.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub async fn try_read_synced(&self) -> Result<Option<ReadGuard>> {
+        let guard = self.readers().try_acquire(LockOptions::new(), true).await?;
+        Ok(guard.map(ReadGuard::new))
+    }
+
+    /// [`try_write`](Self::try_write), on a server that has first caught up. See
+    /// [`try_read_synced`](Self::try_read_synced).
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read).
+    pub async fn try_write_synced(&self) -> Result<Option<WriteGuard>> {
+        let guard = self.writers().try_acquire(LockOptions::new(), true).await?;
+        Ok(guard.map(WriteGuard::new))
+    }
+
+    fn readers(&self) -> Contest<'_> {
+        self.contest(Kind::Read)
+    }
+
+    fn writers(&self) -> Contest<'_> {
+        self.contest(Kind::Write)
+    }
+
+    fn contest(&self, kind: Kind) -> Contest<'_> {
+        Contest {
+            client: &self.client,
+            path: self.path(),
+            kind,
+        }
+    }
+}
+
+impl fmt::Debug for RwLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RwLock")
+            .field("path", &self.path)
+            .field("client", &self.client)
+            .finish()
+    }
+}

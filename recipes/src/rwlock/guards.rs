@@ -1,0 +1,147 @@
+//! [`ReadGuard`] and [`WriteGuard`]: the two ways to hold a read-write lock, and from one to the other.
+
+use std::ops::{Deref, DerefMut};
+
+use super::convert;
+use crate::error::Result;
+use crate::guard::Guard;
+
+/// The holding of a read-write lock together with other readers. A [`Guard`], with what readers can
+/// do beside.
+///
+/// Its [token](Guard::fencing_token) is shared: the resource admits it with
+/// [`FencingGate::admit_shared`](crate::FencingGate::admit_shared).
+#[derive(Debug)]
+#[must_use = "dropping a guard releases the lock"]
+pub struct ReadGuard(Guard);
+
+/// The holding of a read-write lock alone. A [`Guard`], with what writers can do beside.
+#[derive(Debug)]
+#[must_use = "dropping a guard releases the lock"]
+pub struct WriteGuard(Guard);
+
+/// What came of [`ReadGuard::try_upgrade`].
+#[derive(Debug)]
+#[must_use = "dropping it releases the lock"]
+pub enum Upgrade {
+    /// The reader is the writer now.
+    Upgraded(WriteGuard),
+    /// Somebody else holds the lock too, or waits for it: the reader is still a reader.
+    Refused(ReadGuard),
+}
+
+impl ReadGuard {
+    pub(super) fn new(guard: Guard) -> Self {
+        Self(guard)
+    }
+
+    /// Releases the lock and waits until the store has confirmed it. See [`Guard::release`].
+    ///
+    /// # Errors
+    /// Those of [`Guard::release`].
+    pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
+        self.0.release()
+    }
+
+    /// The guard without what is special to readers.
+    pub fn into_guard(self) -> Guard {
+        self.0
+    }
+
+    /// Becomes the writer, in the same place, if nobody else holds the lock or waits for it; else
+    /// stays a reader. It never waits for others: two readers that both waited to write would wait
+    /// for each other for ever.
+    ///
+    /// Nobody writes between the reading and the writing. The writer's token is a new one, greater
+    /// than any before.
+    ///
+    /// The upgrade is sent by the call itself, and goes on when the future is dropped; what came of
+    /// it is released then. If somebody else is there at the first look, that look is all that is
+    /// sent; whoever comes just after it may see this reader as a writer for a moment.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`](crate::LockError::Lost) when the lock was lost, and those of the store.
+    /// Nothing is held after an error.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use lockkeeper::{RwLock, Upgrade};
+    ///
+    /// # let client = lockkeeper::connect("memory:upgrade").await?;
+    /// let lock = RwLock::new(&client, "/lock/report")?;
+    /// let reader = lock.read().await?;
+    /// let old = reader.fencing_token();
+    /// match reader.try_upgrade().await? {
+    ///     Upgrade::Upgraded(writer) => assert!(writer.fencing_token() > old),
+    ///     Upgrade::Refused(_reader) => unreachable!("nobody else is here"),
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
+    pub fn try_upgrade(self) -> impl Future<Output = Result<Upgrade>> + Send + 'static {
+        let upgrade = convert::in_background(convert::upgrade(self.0));
+        async move {
+            Ok(match upgrade.await? {
+                convert::Upgraded::Yes(guard) => Upgrade::Upgraded(WriteGuard(guard)),
+                convert::Upgraded::No(guard) => Upgrade::Refused(ReadGuard(guard)),
+            })
+        }
+    }
+}
+
+impl WriteGuard {
+    pub(super) fn new(guard: Guard) -> Self {
+        Self(guard)
+    }
+
+    /// Releases the lock and waits until the store has confirmed it. See [`Guard::release`].
+    ///
+    /// # Errors
+    /// Those of [`Guard::release`].
+    pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
+        self.0.release()
+    }
+
+    /// The guard without what is special to writers.
+    pub fn into_guard(self) -> Guard {
+        self.0
+    }
+
+    /// Becomes a reader, in the same place: no writer gets in between, and the readers up to the
+    /// next writer have the lock from now on, too. The token stays the same.
+    ///
+    /// The change is sent by the call itself, and goes on when the future is dropped; the lock is
+    /// released then.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`](crate::LockError::Lost) when the lock was lost, and those of the store.
+    /// Nothing is held after an error.
+    pub fn downgrade(self) -> impl Future<Output = Result<ReadGuard>> + Send + 'static {
+        let downgrade = convert::in_background(convert::downgrade(self.0));
+        async move { downgrade.await.map(ReadGuard) }
+    }
+}
+
+macro_rules! is_a_guard {
+    ($($name:ident)*) => {$(
+        impl Deref for $name {
+            type Target = Guard;
+
+            fn deref(&self) -> &Guard {
+                &self.0
+            }
+        }
+
+        impl DerefMut for $name {
+            fn deref_mut(&mut self) -> &mut Guard {
+                &mut self.0
+            }
+        }
+
+        impl From<$name> for Guard {
+            fn from(guard: $name) -> Self {
+                guard.0
+            }
+        }
+    )*};
+}
+is_a_guard!(ReadGuard WriteGuard);

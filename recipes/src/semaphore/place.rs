@@ -1,0 +1,283 @@
+//! [`Place`]: where a semaphore stands, and the number of its permits.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use bytes::Bytes;
+use lockkeeper_store::{CreateMode, Error, ReadOp, ReadReply, Session, Stat, ZnodePath};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{LockError, Result};
+use crate::names::Kind;
+use crate::path::LockPath;
+use crate::queue::check_kind;
+
+/// The znodes of a semaphore, and what a handle knows of its number of permits.
+pub(super) struct Place {
+    pub(super) root: ZnodePath,
+    /// The queue of those who wait.
+    pub(super) locks: ZnodePath,
+    /// The permits that are held: each child is one, whoever made it.
+    pub(super) leases: ZnodePath,
+    /// The number.
+    pub(super) permits: ZnodePath,
+    /// The number that this handle expects.
+    stated: Option<u32>,
+    /// Whether that has been compared with what is stored.
+    settled: AtomicBool,
+    last_seen: AtomicU32,
+}
+
+/// The data of the znode `permits`.
+#[derive(Serialize, Deserialize)]
+struct Number {
+    v: u32,
+    permits: u32,
+}
+
+impl Number {
+    const VERSION: u32 = 1;
+
+    fn to_bytes(permits: u32) -> Bytes {
+        let v = Self::VERSION;
+        let number = serde_json::to_vec(&Self { v, permits });
+        number.expect("a number is plain JSON").into()
+    }
+}
+
+/// How many permits there are, and how many of them are held.
+#[derive(Debug)]
+pub(super) struct Supply {
+    pub(super) total: u32,
+    /// The version of the number's znode.
+    pub(super) version: i32,
+    pub(super) held: u32,
+    /// Whether the parent of the leases is there.
+    pub(super) has_leases: bool,
+}
+
+impl Supply {
+    pub(super) fn free(&self) -> u32 {
+        self.total.saturating_sub(self.held)
+    }
+}
+
+impl Place {
+    pub(super) fn new(path: LockPath, stated: Option<u32>) -> Result<Self, Error> {
+        let root = path.as_znode().clone();
+        Ok(Self {
+            locks: root.join("locks")?,
+            leases: root.join("leases")?,
+            permits: root.join("permits")?,
+            root,
+            stated,
+            settled: AtomicBool::new(false),
+            last_seen: AtomicU32::new(0),
+        })
+    }
+
+    /// The number that was stored when this handle looked last.
+    pub(super) fn last_seen(&self) -> u32 {
+        self.last_seen.load(Ordering::Relaxed)
+    }
+
+    /// Refuses a request for more than there are.
+    pub(super) fn check_total(&self, wanted: u32, total: u32) -> Result<()> {
+        if wanted <= total {
+            return Ok(());
+        }
+        Err(LockError::TooManyPermits {
+            path: self.root.clone(),
+            wanted,
+            total,
+        })
+    }
+
+    /// At a handle's first use: compares the number that it states with the one that is stored, and
+    /// stores it where there is none.
+    pub(super) async fn settle(&self, session: &Session) -> Result<()> {
+        if self.settled.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        Box::pin(self.compare(session)).await
+    }
+
+    async fn compare(&self, session: &Session) -> Result<()> {
+        self.check_kind(session).await?;
+        let stored = self.read(session).await?.total;
+        if let Some(stated) = self.stated.filter(|stated| *stated != stored) {
+            let path = self.root.clone();
+            return Err(LockError::PermitsDiffer {
+                path,
+                stated,
+                stored,
+            });
+        }
+        self.settled.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Refuses a path that another recipe uses.
+    async fn check_kind(&self, session: &Session) -> Result<()> {
+        loop {
+            match session.get_children(&self.root).await {
+                Ok((names, _)) => return check_kind(&self.root, Kind::Lease, names),
+                Err(Error::NoNode { .. }) => return Ok(()),
+                Err(Error::ConnectionLoss) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Stores a number, whatever there was.
+    pub(super) async fn change(&self, session: &Session, permits: u32) -> Result<()> {
+        if !self.settled.load(Ordering::Relaxed) {
+            self.check_kind(session).await?;
+        }
+        loop {
+            let data = Number::to_bytes(permits);
+            match session.set_data(&self.permits, data, None).await {
+                Ok(_) => break,
+                Err(Error::NoNode { .. }) => self.store_first(session, permits).await?,
+                Err(Error::ConnectionLoss) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.last_seen.store(permits, Ordering::Relaxed);
+        self.settled.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Stores a number unless there is one.
+    async fn store_first(&self, session: &Session, permits: u32) -> Result<()> {
+        loop {
+            let data = Number::to_bytes(permits);
+            let create = session.create(&self.permits, data, CreateMode::Persistent);
+            match create.await {
+                Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
+                Err(Error::ConnectionLoss) => continue,
+                Err(Error::NoNode { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            match session.create_all(&self.root, CreateMode::Persistent).await {
+                Ok(()) | Err(Error::ConnectionLoss) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// What tells the supply: of a size that depends neither on who waits nor on who holds.
+    pub(super) fn reads(&self) -> Vec<ReadOp> {
+        [&self.permits, &self.leases]
+            .map(|path| ReadOp::GetData(path.clone()))
+            .to_vec()
+    }
+
+    /// Reads the supply. Where no number is stored (any more), the stated one is stored.
+    pub(super) async fn read(&self, session: &Session) -> Result<Supply> {
+        Ok(self.read_with(session, None).await?.0)
+    }
+
+    /// Reads the supply, and another znode in the same moment.
+    pub(super) async fn read_with(
+        &self,
+        session: &Session,
+        other: Option<&ZnodePath>,
+    ) -> Result<(Supply, Option<Stat>)> {
+        loop {
+            let mut reads = self.reads();
+            reads.extend(other.cloned().map(ReadOp::GetData));
+            match session.multi_read(reads).await {
+                Err(Error::ConnectionLoss) => {}
+                Err(error) => return Err(error.into()),
+                Ok(answers) => match self.parse(&answers)? {
+                    Some(supply) => {
+                        let other = match answers.get(2) {
+                            Some(ReadReply::Data { stat, .. }) => Some(*stat),
+                            _ => None,
+                        };
+                        return Ok((supply, other));
+                    }
+                    None => Box::pin(self.restore(session)).await?,
+                },
+            }
+        }
+    }
+
+    async fn restore(&self, session: &Session) -> Result<()> {
+        match self.stated {
+            Some(stated) => self.store_first(session, stated).await,
+            None => Err(LockError::NoPermits {
+                path: self.root.clone(),
+            }),
+        }
+    }
+
+    /// The supply that the answers to [`reads`](Self::reads) tell; `None` where no number is stored.
+    pub(super) fn parse(&self, answers: &[ReadReply]) -> Result<Option<Supply>> {
+        let (total, version) = match answers.first() {
+            Some(ReadReply::Data { data, stat }) => (self.number(data)?, stat.version),
+            Some(ReadReply::Failed(Error::NoNode { .. })) => return Ok(None),
+            answer => return Err(unexpected(answer)),
+        };
+        let (held, has_leases) = match answers.get(1) {
+            Some(ReadReply::Data { stat, .. }) => (stat.num_children, true),
+            Some(ReadReply::Failed(Error::NoNode { .. })) => (0, false),
+            answer => return Err(unexpected(answer)),
+        };
+        self.last_seen.store(total, Ordering::Relaxed);
+        Ok(Some(Supply {
+            total,
+            version,
+            held: u32::try_from(held).unwrap_or(0),
+            has_leases,
+        }))
+    }
+
+    pub(super) fn number(&self, data: &[u8]) -> Result<u32> {
+        match serde_json::from_slice::<Number>(data) {
+            Ok(number) if number.v == Number::VERSION => Ok(number.permits),
+            _ => Err(LockError::ForeignPermits {
+                path: self.permits.clone(),
+                found: String::from_utf8_lossy(data).into_owned(),
+            }),
+        }
+    }
+
+    /// Whether one look shows so many free permits and an empty queue.
+    pub(super) async fn looks_free(&self, session: &Session, count: u32) -> Result<bool> {
+        let (supply, queue) = self.read_with(session, Some(&self.locks)).await?;
+        self.check_total(count, supply.total)?;
+        let is_empty = queue.is_none_or(|queue| queue.num_children == 0);
+        Ok(count <= supply.free() && is_empty)
+    }
+}
+
+fn unexpected(answer: Option<&ReadReply>) -> LockError {
+    match answer {
+        Some(ReadReply::Failed(error)) => error.clone().into(),
+        answer => Error::Protocol(format!(
+            "a look at a semaphore was answered with {answer:?}"
+        ))
+        .into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_number_that_this_version_knows_is_one() {
+        let place = Place::new(LockPath::new("/s").unwrap(), None).unwrap();
+        assert_eq!(&Number::to_bytes(7)[..], br#"{"v":1,"permits":7}"#);
+        assert_eq!(place.number(br#"{"v":1,"permits":7}"#), Ok(7));
+        assert_eq!(place.number(br#"{"v":1,"permits":7,"by":"x"}"#), Ok(7));
+        for foreign in ["", "7", r#"{"v":2,"permits":7}"#, r#"{"v":1,"permits":-7}"#] {
+            let refused = LockError::ForeignPermits {
+                path: place.permits.clone(),
+                found: foreign.to_owned(),
+            };
+            assert_eq!(place.number(foreign.as_bytes()), Err(refused));
+        }
+    }
+}

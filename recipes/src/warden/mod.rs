@@ -1,0 +1,198 @@
+//! [`Warden`]: watches locks for holders that hold for too long.
+
+mod post;
+mod report;
+mod sightings;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use lockkeeper_store::{Client, Error, ZnodePath, drive};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::path::LockPath;
+use crate::race::race;
+use crate::revocation::TokensAreChecked;
+
+use post::Post;
+use report::{Reporter, reports};
+use sightings::Sightings;
+
+pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports};
+
+/// Watches locks for holders that hold for longer than they stated, by
+/// [`expected_hold`](crate::LockOptions::expected_hold), [`alert_at`](crate::LockOptions::alert_at)
+/// and [`auto_unlock_at`](crate::LockOptions::auto_unlock_at); and takes their locks away, if it is
+/// told to.
+///
+/// A holder states durations, not moments, and nobody compares clocks: the warden times each holder
+/// on its own clock, from its first sight of it at the head of the queue or of its last
+/// [`keep_alive`](crate::Guard::keep_alive). So it may be late, by as long as it has not looked, and
+/// is never early. For the same reason there is no function that lists overdue holders without having
+/// watched: one look shows what a holder stated, and not when its time began. What is said about a
+/// holder in [`revocation`](crate::LockMetadata::revocation) is no sign of life.
+///
+/// It watches mutexes, elections, read-write locks and semaphores (by the semaphore's own path),
+/// which it tells apart by the names that it sees. Holders of other libraries state nothing and are
+/// never overdue. Of a lock that one holds alone it asks nothing until that one leaves, writes or is
+/// overdue.
+///
+/// It goes on by itself, needs no runtime, and ends when its last clone is dropped or the client is
+/// closed. When its session has expired it opens another, and forgets what it has seen: all times
+/// start anew, since meanwhile nobody looked.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use std::time::Duration;
+/// use lockkeeper::{LockOptions, Mutex, TokensAreChecked, Warden, WardenReport};
+///
+/// # let client = lockkeeper::connect("memory:warden").await?;
+/// let (warden, mut reports) = Warden::over(&client)
+///     .lock("/lock/orders")?
+///     .remove_overdue(TokensAreChecked)
+///     .start();
+///
+/// let patience = LockOptions::new().label("billing").auto_unlock_at(Duration::from_millis(20));
+/// let guard = Mutex::new(&client, "/lock/orders")?.lock_with(patience).await?;
+/// let Some(WardenReport::Overdue(overdue)) = reports.next().await else { panic!() };
+/// assert_eq!(overdue.entry.path, *guard.path());
+/// assert!(matches!(reports.next().await, Some(WardenReport::Removed { .. })));
+/// assert_eq!(guard.lost().await, lockkeeper::LostReason::Revoked);
+/// assert!(warden.overdue_all().is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Warden(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    locks: BTreeMap<ZnodePath, Watched>,
+}
+
+struct Watched {
+    sightings: Arc<Mutex<Sightings>>,
+    /// Dropping it ends the watch.
+    _warden_lives: oneshot::Sender<()>,
+}
+
+/// What a [`Warden`] shall do.
+#[derive(Clone, Debug)]
+#[must_use = "a warden watches when it is started"]
+pub struct WardenBuilder {
+    client: Client,
+    locks: Vec<ZnodePath>,
+    removes: bool,
+}
+
+impl Warden {
+    /// A warden that looks through this client. Nothing is sent before it is started.
+    pub fn over(client: &Client) -> WardenBuilder {
+        WardenBuilder {
+            client: client.clone(),
+            locks: Vec::new(),
+            removes: false,
+        }
+    }
+
+    /// The holders of one lock that are overdue now, each on its highest level, as far as the warden
+    /// has seen: while it has no connection, it does not learn who has left or is at work.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`], and [`Error::BadArguments`] for a lock that it does not watch.
+    pub fn overdue<P>(&self, path: P) -> Result<Vec<Overdue>, Error>
+    where
+        P: TryInto<LockPath>,
+        P::Error: Into<Error>,
+    {
+        let path = path.try_into().map_err(Into::into)?;
+        let path = path.as_znode();
+        let Some(watched) = self.0.locks.get(path) else {
+            let refusal = format!("the lock {path}: this warden does not watch it");
+            return Err(Error::BadArguments(refusal));
+        };
+        Ok(self.overdue_at(path, watched))
+    }
+
+    /// The holders of all its locks that are overdue now. See [`overdue`](Self::overdue).
+    pub fn overdue_all(&self) -> Vec<Overdue> {
+        let locks = self.0.locks.iter();
+        locks
+            .flat_map(|(path, watched)| self.overdue_at(path, watched))
+            .collect()
+    }
+
+    fn overdue_at(&self, path: &ZnodePath, watched: &Watched) -> Vec<Overdue> {
+        let now = self.0.client.clock().now();
+        watched.sightings.lock().overdue(path, now)
+    }
+}
+
+impl WardenBuilder {
+    /// Watches a lock too.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`].
+    pub fn lock<P>(mut self, path: P) -> Result<Self, Error>
+    where
+        P: TryInto<LockPath>,
+        P::Error: Into<Error>,
+    {
+        let path = path.try_into().map_err(Into::into)?;
+        self.locks.push(path.as_znode().clone());
+        Ok(self)
+    }
+
+    /// Takes locks away when their `auto_unlock_at` has passed. The holder learns that its lock is
+    /// [`Revoked`](crate::LostReason::Revoked), after the next one may have it: hence the promise.
+    ///
+    /// An entry is deleted at the version that was seen: a [`keep_alive`](crate::Guard::keep_alive)
+    /// that the store had before wins.
+    pub fn remove_overdue(mut self, _promise: TokensAreChecked) -> Self {
+        self.removes = true;
+        self
+    }
+
+    /// Begins to watch.
+    pub fn start(self) -> (Warden, WardenReports) {
+        let (reporter, reports) = reports();
+        let mut locks = BTreeMap::new();
+        for path in &self.locks {
+            locks
+                .entry(path.clone())
+                .or_insert_with(|| self.watch(path, &reporter));
+        }
+        let client = self.client;
+        (Warden(Arc::new(Inner { client, locks })), reports)
+    }
+
+    fn watch(&self, path: &ZnodePath, reporter: &Reporter) -> Watched {
+        let sightings = Arc::new(Mutex::new(Sightings::default()));
+        let (warden_lives, warden_gone) = oneshot::channel::<()>();
+        let post = Post {
+            client: self.client.clone(),
+            path: path.clone(),
+            sightings: sightings.clone(),
+            reporter: reporter.clone(),
+            removes: self.removes,
+            unanswered: Vec::new(),
+        };
+        drive(async move {
+            race(warden_gone, post.watch()).await;
+        });
+        Watched {
+            sightings,
+            _warden_lives: warden_lives,
+        }
+    }
+}
+
+impl fmt::Debug for Warden {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Warden")
+            .field("client", &self.0.client)
+            .field("locks", &self.0.locks.keys())
+            .finish()
+    }
+}

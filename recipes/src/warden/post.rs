@@ -1,0 +1,232 @@
+//! [`Post`]: the watch over one lock.
+
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use lockkeeper_store::{Client, Error, Session, Watcher, ZnodePath, sequence_of};
+use parking_lot::Mutex;
+
+use super::report::{Reporter, WardenReport};
+use super::sightings::{Sightings, is_same};
+use crate::holders::{LEASES, holding, in_order, is_shared};
+use crate::metadata::LockMetadata;
+use crate::observe::{Change, QueueEntry};
+use crate::race::race;
+use crate::token::FencingToken;
+
+/// The watch over one lock.
+pub(super) struct Post {
+    pub(super) client: Client,
+    pub(super) path: ZnodePath,
+    pub(super) sightings: Arc<Mutex<Sightings>>,
+    pub(super) reporter: Reporter,
+    pub(super) removes: bool,
+    /// Those whose deletion was sent, and not answered.
+    pub(super) unanswered: Vec<QueueEntry>,
+}
+
+/// A look at a lock.
+struct Look {
+    holders: Vec<QueueEntry>,
+    /// What fires when somebody else may hold, or a holder writes.
+    watchers: Vec<Watcher>,
+}
+
+/// How long to wait after a failed attempt to open a session.
+const PAUSE: Duration = Duration::from_secs(1);
+
+impl Post {
+    /// Watches until the client is closed, or the store refuses.
+    pub(super) async fn watch(mut self) {
+        let error = loop {
+            let session = match self.client.session().await {
+                Ok(session) => session,
+                Err(Error::ConnectFailed { .. }) => {
+                    self.client.clock().sleep(PAUSE).await;
+                    continue;
+                }
+                Err(error) if error.is_session_end() => return,
+                Err(error) => break error,
+            };
+            match self.watch_in(&session).await {
+                // For a while nobody looked: what was seen before does not count.
+                error if error.is_session_end() => self.sightings.lock().forget(),
+                error => break error,
+            }
+        };
+        tracing::warn!(path = %self.path, %error, "a lock is not watched any more");
+        self.sightings.lock().forget();
+        let path = self.path;
+        self.reporter.put(WardenReport::Failed { path, error });
+    }
+
+    /// Looks again at each change, and when somebody becomes overdue; so that what is reported was
+    /// read after that moment.
+    async fn watch_in(&mut self, session: &Session) -> Error {
+        loop {
+            let connection = session.status().connection();
+            let look = match look(session, &self.path).await {
+                Ok(Some(look)) => look,
+                Ok(None) | Err(Error::ConnectionLoss) => continue,
+                Err(error) => return error,
+            };
+            let watcher = Watcher::from_future(any(look.watchers));
+            let change = Change::new(session.clone(), connection, watcher);
+            self.take_in(look.holders);
+            match self.remove_forfeited(session).await {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => return error,
+            }
+            let next_due = self.sightings.lock().next_due();
+            let due = async {
+                match next_due {
+                    Some(due) => session.clock().sleep_until(due).await,
+                    None => std::future::pending().await,
+                }
+            };
+            race(change.wait(), due).await;
+            if let Some(end) = session.status().end() {
+                return end;
+            }
+        }
+    }
+
+    fn take_in(&mut self, holders: Vec<QueueEntry>) {
+        let path = &self.path;
+        for entry in std::mem::take(&mut self.unanswered) {
+            if !holders.iter().any(|holder| is_same(holder, &entry)) {
+                let path = path.clone();
+                self.reporter.put(WardenReport::Removed { path, entry });
+            }
+        }
+        // After the answer has come: what it shows was so before.
+        let now = self.client.clock().now();
+        let mut sightings = self.sightings.lock();
+        sightings.take_in(holders, now);
+        let news = sightings.news(path, now);
+        drop(sightings);
+        for overdue in news {
+            tracing::warn!(path = %overdue.entry.path, level = ?overdue.level, "a lock is overdue");
+            self.reporter.put(WardenReport::Overdue(overdue));
+        }
+    }
+
+    /// Deletes those that are past their time, at the versions that were seen: a sign of life that
+    /// came since makes the store refuse. Whether to look again.
+    async fn remove_forfeited(&mut self, session: &Session) -> Result<bool, Error> {
+        if !self.removes {
+            return Ok(false);
+        }
+        let now = self.client.clock().now();
+        let forfeited = self.sightings.lock().forfeited(&self.path, now);
+        let any = !forfeited.is_empty();
+        for entry in forfeited {
+            match session.delete(&entry.path, Some(entry.version)).await {
+                Ok(()) => {
+                    tracing::warn!(path = %entry.path, "an overdue lock was taken away");
+                    let path = self.path.clone();
+                    self.reporter.put(WardenReport::Removed { path, entry });
+                }
+                Err(Error::BadVersion { .. } | Error::NoNode { .. }) => {}
+                Err(Error::ConnectionLoss) => self.unanswered.push(entry),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(any)
+    }
+}
+
+/// Reads who holds, and arms the watches. `None`: somebody left meanwhile.
+async fn look(session: &Session, path: &ZnodePath) -> Result<Option<Look>, Error> {
+    let (queue, names) = match list(session, path).await? {
+        Some(listed) => listed,
+        None => return Ok(None),
+    };
+    let holders = holding(in_order(&queue, &names)?);
+    let is_alone = matches!(&holders[..], [holder] if !is_shared(holder.name()));
+    let mut look = Look {
+        holders: Vec::new(),
+        watchers: Vec::new(),
+    };
+    // Nobody else holds before one who is alone leaves: who joins behind it does not matter.
+    let holders = if is_alone {
+        holders
+    } else {
+        let (names, watcher) = watch_names(session, &queue).await?;
+        look.watchers.push(watcher);
+        holding(in_order(&queue, &names)?)
+    };
+    let reads: Vec<_> = holders
+        .iter()
+        .map(|path| session.watch_data(path))
+        .collect();
+    for (path, read) in holders.into_iter().zip(reads) {
+        let (data, stat, watcher) = match read.await {
+            Err(Error::NoNode { .. }) => return Ok(None),
+            read => read?,
+        };
+        look.watchers.push(watcher);
+        look.holders.push(QueueEntry {
+            sequence: sequence_of(path.name()).unwrap_or_default(),
+            path,
+            token: FencingToken::new(stat.czxid),
+            owner: stat.ephemeral_owner,
+            version: stat.version,
+            metadata: LockMetadata::parse(&data),
+            data,
+        });
+    }
+    Ok(Some(look))
+}
+
+type Listed = (ZnodePath, Vec<String>);
+
+/// The queue in which holders stand (of a semaphore its `leases`), and the names there.
+async fn list(session: &Session, path: &ZnodePath) -> Result<Option<Listed>, Error> {
+    let names = match session.get_children(path).await {
+        Ok((names, _)) => names,
+        Err(Error::NoNode { .. }) => Vec::new(),
+        Err(error) => return Err(error),
+    };
+    if !names.iter().any(|name| name == LEASES) {
+        return Ok(Some((path.clone(), names)));
+    }
+    let leases = path.join(LEASES)?;
+    match session.get_children(&leases).await {
+        Ok((names, _)) => Ok(Some((leases, names))),
+        Err(Error::NoNode { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Arms a watch on a list of names; on a znode that is not there yet, on its making.
+async fn watch_names(session: &Session, path: &ZnodePath) -> Result<(Vec<String>, Watcher), Error> {
+    loop {
+        match session.watch_children(path).await {
+            Ok((names, _, watcher)) => return Ok((names, watcher)),
+            Err(Error::NoNode { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        if let (None, watcher) = session.watch_exists(path).await? {
+            return Ok((Vec::new(), watcher));
+        }
+    }
+}
+
+/// The first event of several watchers.
+async fn any(mut watchers: Vec<Watcher>) -> Result<lockkeeper_store::WatchedEvent, Error> {
+    poll_fn(move |context| {
+        let polled = watchers
+            .iter_mut()
+            .map(|watcher| Pin::new(watcher).poll(context));
+        polled
+            .into_iter()
+            .find(Poll::is_ready)
+            .unwrap_or(Poll::Pending)
+    })
+    .await
+}

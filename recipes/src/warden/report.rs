@@ -1,0 +1,177 @@
+//! What a warden tells: [`Overdue`] and the stream of [`WardenReport`]s.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_core::Stream;
+use lockkeeper_store::{Error, ZnodePath};
+use tokio::sync::mpsc;
+
+use crate::metadata::LockMetadata;
+use crate::observe::QueueEntry;
+
+/// Which of the times that a holder stated has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum OverdueLevel {
+    /// [`expected_hold`](crate::LockOptions::expected_hold): later than it thought itself.
+    Expected,
+    /// [`alert_at`](crate::LockOptions::alert_at): worth an alarm.
+    Alert,
+    /// [`auto_unlock_at`](crate::LockOptions::auto_unlock_at): the lock may be taken away.
+    AutoUnlock,
+}
+
+impl OverdueLevel {
+    pub(super) const ALL: [Self; 3] = [Self::Expected, Self::Alert, Self::AutoUnlock];
+
+    /// After how long a holder of this metadata is overdue, on this level.
+    pub(super) fn after(self, metadata: &LockMetadata) -> Option<Duration> {
+        match self {
+            Self::Expected => metadata.expected_hold(),
+            Self::Alert => metadata.alert_at(),
+            Self::AutoUnlock => metadata.auto_unlock_at(),
+        }
+    }
+}
+
+impl fmt::Display for OverdueLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expected => "longer than expected",
+            Self::Alert => "long enough for an alarm",
+            Self::AutoUnlock => "long enough to be unlocked",
+        })
+    }
+}
+
+/// A holder that has held for longer than it stated.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Overdue {
+    /// The lock.
+    pub path: ZnodePath,
+    /// The holder's entry, with its metadata. What Curator's `Revoker` has wiped is as it was before.
+    pub entry: QueueEntry,
+    /// Which of its times has passed.
+    pub level: OverdueLevel,
+    /// For how long the warden has seen it hold without a sign of life. It may have held for longer.
+    pub seen_for: Duration,
+    /// How much of that is more than it stated, on this level.
+    pub over_by: Duration,
+}
+
+impl fmt::Display for Overdue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let metadata = self.entry.metadata.as_ref();
+        let label = metadata.and_then(|metadata| metadata.label.as_deref());
+        write!(
+            f,
+            "{} is held by {} for {:.1?}, {}, by {:.1?}",
+            self.path,
+            label.unwrap_or(self.entry.path.name()),
+            self.seen_for,
+            self.level,
+            self.over_by
+        )
+    }
+}
+
+/// What a [`Warden`](super::Warden) tells.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum WardenReport {
+    /// A holder is overdue. Told once on each level, and anew after a sign of life.
+    Overdue(Overdue),
+    /// The warden has taken the lock away. Where the store's answer to that was lost, the holder may
+    /// have left by itself.
+    Removed {
+        /// The lock.
+        path: ZnodePath,
+        /// The entry that was deleted.
+        entry: QueueEntry,
+    },
+    /// The store refused something: the lock is not watched any more.
+    Failed {
+        /// The lock.
+        path: ZnodePath,
+        /// Why.
+        error: Error,
+    },
+    /// The reader was slow, and this many reports were dropped.
+    Missed {
+        /// How many.
+        count: u64,
+    },
+}
+
+/// How many reports a reader may leave unread before some are dropped.
+const LONGEST_BACKLOG: usize = 1_024;
+
+/// Where a warden puts its reports, and their stream.
+pub(super) fn reports() -> (Reporter, WardenReports) {
+    let (sender, mut receiver) = mpsc::channel(LONGEST_BACKLOG);
+    let missed = Arc::new(AtomicU64::new(0));
+    let reporter = Reporter {
+        sender,
+        missed: missed.clone(),
+    };
+    let reports = Box::pin(async_stream::stream! {
+        while let Some(report) = receiver.recv().await {
+            yield report;
+            if receiver.is_empty() {
+                let count = missed.swap(0, Ordering::Relaxed);
+                if count > 0 {
+                    yield WardenReport::Missed { count };
+                }
+            }
+        }
+    });
+    (reporter, WardenReports { reports })
+}
+
+#[derive(Clone)]
+pub(super) struct Reporter {
+    sender: mpsc::Sender<WardenReport>,
+    missed: Arc<AtomicU64>,
+}
+
+impl Reporter {
+    pub(super) fn put(&self, report: WardenReport) {
+        // A closed channel means that nobody reads: nothing is missed then.
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.sender.try_send(report) {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The stream of a warden's reports. It ends with the warden. A slow reader never slows the warden:
+/// what it misses is dropped, and it is told how much.
+pub struct WardenReports {
+    reports: Pin<Box<dyn Stream<Item = WardenReport> + Send>>,
+}
+
+impl WardenReports {
+    /// The next report; `None` when the warden has gone. Cancel safe.
+    pub async fn next(&mut self) -> Option<WardenReport> {
+        std::future::poll_fn(|context| self.reports.as_mut().poll_next(context)).await
+    }
+}
+
+impl Stream for WardenReports {
+    type Item = WardenReport;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.reports.as_mut().poll_next(context)
+    }
+}
+
+impl fmt::Debug for WardenReports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WardenReports")
+    }
+}

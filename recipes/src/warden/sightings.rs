@@ -1,0 +1,275 @@
+//! [`Sightings`]: who holds one lock, and since when that has been seen. No IO, no clock of its own.
+
+use lockkeeper_store::{Moment, ZnodePath};
+
+use super::report::{Overdue, OverdueLevel};
+use crate::metadata::LockMetadata;
+use crate::observe::QueueEntry;
+use crate::revocation::CURATORS_REQUEST;
+
+/// The holders of one lock, as they were seen last.
+#[derive(Debug, Default)]
+pub(super) struct Sightings(Vec<Sighting>);
+
+#[derive(Debug)]
+struct Sighting {
+    entry: QueueEntry,
+    /// Since when the durations that it states count: its first sight as a holder, or the first
+    /// sight of its last sign of life. Both came before, so this is never too early.
+    since: Moment,
+    /// What has been reported.
+    told: Vec<OverdueLevel>,
+}
+
+impl Sightings {
+    /// Takes in who holds, as it was read just before `now`.
+    pub(super) fn take_in(&mut self, holders: Vec<QueueEntry>, now: Moment) {
+        let mut before = std::mem::take(&mut self.0);
+        self.0 = holders
+            .into_iter()
+            .map(|entry| {
+                let known = before
+                    .iter()
+                    .position(|known| is_same(&known.entry, &entry));
+                match known.map(|known| before.swap_remove(known)) {
+                    Some(known) => known.seen_again(entry, now),
+                    None => Sighting::first(entry, now),
+                }
+            })
+            .collect();
+    }
+
+    /// Forgets all that was seen: time starts anew.
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
+
+    /// Those that are overdue, each on its highest level.
+    pub(super) fn overdue(&self, lock: &ZnodePath, now: Moment) -> Vec<Overdue> {
+        let highest = |seen: &Sighting| {
+            let mut levels = OverdueLevel::ALL.into_iter().rev();
+            levels.find_map(|level| seen.overdue(lock, level, now))
+        };
+        self.0.iter().filter_map(highest).collect()
+    }
+
+    /// What has become overdue and was not answered here before.
+    pub(super) fn news(&mut self, lock: &ZnodePath, now: Moment) -> Vec<Overdue> {
+        let mut news = Vec::new();
+        for seen in &mut self.0 {
+            for level in OverdueLevel::ALL {
+                if !seen.told.contains(&level)
+                    && let Some(overdue) = seen.overdue(lock, level, now)
+                {
+                    seen.told.push(level);
+                    news.push(overdue);
+                }
+            }
+        }
+        news
+    }
+
+    /// Those that may be taken away.
+    pub(super) fn forfeited(&self, lock: &ZnodePath, now: Moment) -> Vec<QueueEntry> {
+        let mut overdue = self.overdue(lock, now);
+        overdue.retain(|overdue| overdue.level == OverdueLevel::AutoUnlock);
+        overdue.into_iter().map(|overdue| overdue.entry).collect()
+    }
+
+    /// When there is news next, if nobody shows a sign of life.
+    pub(super) fn next_due(&self) -> Option<Moment> {
+        let due = self.0.iter().flat_map(|seen| {
+            let untold = OverdueLevel::ALL
+                .into_iter()
+                .filter(|level| !seen.told.contains(level));
+            untold.filter_map(|level| Some(seen.since.after(level.after(seen.metadata()?)?)))
+        });
+        due.min()
+    }
+}
+
+/// Whether two sights are of one holder. The permits of one grant have one token, and a path may be
+/// that of a node made anew.
+pub(super) fn is_same(one: &QueueEntry, other: &QueueEntry) -> bool {
+    one.token == other.token && one.path == other.path
+}
+
+impl Sighting {
+    fn first(entry: QueueEntry, now: Moment) -> Self {
+        Self {
+            entry,
+            since: now,
+            told: Vec::new(),
+        }
+    }
+
+    fn seen_again(self, mut entry: QueueEntry, now: Moment) -> Self {
+        let is_silent = self.is_silent_until(&entry);
+        if entry.metadata.is_none() && entry.data == CURATORS_REQUEST {
+            entry.metadata = self.entry.metadata;
+        }
+        if !is_silent {
+            return Self::first(entry, now);
+        }
+        Self { entry, ..self }
+    }
+
+    /// Whether nothing but a request for revocation was written since. That is no sign of life of
+    /// the holder's: who asks often must not keep it alive. Any other write is one.
+    fn is_silent_until(&self, now: &QueueEntry) -> bool {
+        if now.version == self.entry.version {
+            return true;
+        }
+        if now.data == CURATORS_REQUEST {
+            // A keep_alive before it, which was wiped, would be another write.
+            return now.version == self.entry.version.wrapping_add(1);
+        }
+        let rest = |entry: &QueueEntry| {
+            Some(LockMetadata {
+                revocation: None,
+                ..entry.metadata.clone()?
+            })
+        };
+        now.metadata.is_some() && rest(now) == rest(&self.entry)
+    }
+
+    fn metadata(&self) -> Option<&LockMetadata> {
+        self.entry.metadata.as_ref()
+    }
+
+    fn overdue(&self, lock: &ZnodePath, level: OverdueLevel, now: Moment) -> Option<Overdue> {
+        let stated = level.after(self.metadata()?)?;
+        let seen_for = now.since(self.since);
+        (seen_for >= stated).then(|| Overdue {
+            path: lock.clone(),
+            entry: self.entry.clone(),
+            level,
+            seen_for,
+            over_by: seen_for - stated,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use lockkeeper_store::{SessionId, Zxid};
+
+    use super::*;
+    use crate::token::FencingToken;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn entry(version: i32, data: &'static [u8]) -> QueueEntry {
+        QueueEntry {
+            path: "/lock/a-lock-0000000001".parse().unwrap(),
+            sequence: 1,
+            token: FencingToken::new(Zxid(7)),
+            owner: SessionId(3),
+            version,
+            metadata: LockMetadata::parse(data),
+            data: Bytes::from_static(data),
+        }
+    }
+
+    const STATED: &[u8] = br#"{"v":1,"alert_at_ms":10000,"auto_unlock_at_ms":20000}"#;
+
+    fn levels(sightings: &Sightings, seconds: u64) -> Vec<OverdueLevel> {
+        let lock = "/lock".parse().unwrap();
+        let overdue = sightings.overdue(&lock, at(seconds));
+        overdue.into_iter().map(|overdue| overdue.level).collect()
+    }
+
+    #[test]
+    fn time_counts_from_the_first_sight() {
+        let lock = "/lock".parse().unwrap();
+        let mut seen = Sightings::default();
+        seen.take_in(vec![entry(0, STATED)], at(100));
+        assert_eq!(seen.next_due(), Some(at(110)));
+        assert!(levels(&seen, 109).is_empty());
+        assert_eq!(levels(&seen, 110), [OverdueLevel::Alert]);
+        assert_eq!(seen.news(&lock, at(110)).len(), 1);
+        assert!(seen.news(&lock, at(111)).is_empty(), "told once");
+        seen.take_in(vec![entry(0, STATED)], at(115));
+        assert_eq!(seen.next_due(), Some(at(120)));
+        assert!(seen.forfeited(&lock, at(119)).is_empty());
+        let overdue = seen.overdue(&lock, at(123)).remove(0);
+        assert_eq!(overdue.level, OverdueLevel::AutoUnlock);
+        assert_eq!(overdue.seen_for, Duration::from_secs(23));
+        assert_eq!(overdue.over_by, Duration::from_secs(3));
+        seen.take_in(Vec::new(), at(124));
+        assert_eq!(seen.next_due(), None);
+    }
+
+    #[test]
+    fn a_sign_of_life_starts_anew_and_a_request_does_not() {
+        let mut seen = Sightings::default();
+        seen.take_in(vec![entry(0, STATED)], at(100));
+        let asked =
+            br#"{"v":1,"alert_at_ms":10000,"auto_unlock_at_ms":20000,"revocation":{"number":1}}"#;
+        seen.take_in(vec![entry(1, asked)], at(105));
+        assert_eq!(seen.next_due(), Some(at(110)), "it was only asked");
+        let alive = br#"{"v":1,"alert_at_ms":10000,"auto_unlock_at_ms":20000,"kept_alive":1}"#;
+        seen.take_in(vec![entry(2, alive)], at(107));
+        assert_eq!(seen.next_due(), Some(at(117)));
+    }
+
+    #[test]
+    fn the_permits_of_one_grant_are_timed_each_by_itself() {
+        const ALIVE: &[u8] =
+            br#"{"v":1,"alert_at_ms":10000,"auto_unlock_at_ms":20000,"kept_alive":1}"#;
+        let lease = |number: i64, version, data| QueueEntry {
+            path: format!("/quota/leases/a-lease-{number:010}")
+                .parse()
+                .unwrap(),
+            sequence: number,
+            ..entry(version, data)
+        };
+        let mut seen = Sightings::default();
+        // Three permits, split: each of their holders says by itself that it is at work.
+        let look = [(0, STATED), (0, STATED), (0, STATED)];
+        let alive_once = [(0, STATED), (0, STATED), (1, ALIVE)];
+        let alive_both = [(0, STATED), (1, ALIVE), (1, ALIVE)];
+        for (seconds, look) in [
+            (100, look),
+            (101, look),
+            (103, alive_once),
+            (118, alive_both),
+            (119, alive_both),
+        ] {
+            let holders = (0..).zip(look);
+            let holders = holders.map(|(number, (version, data))| lease(number, version, data));
+            seen.take_in(holders.collect(), at(seconds));
+        }
+        let lock = "/quota".parse().unwrap();
+        let forfeited = |seconds| -> Vec<_> {
+            let forfeited = seen.forfeited(&lock, at(seconds));
+            forfeited.iter().map(|entry| entry.sequence).collect()
+        };
+        assert!(forfeited(119).is_empty());
+        assert_eq!(forfeited(120), [0]);
+        assert_eq!(forfeited(123), [0, 2]);
+        assert_eq!(forfeited(137), [0, 2], "the second was at work at 118");
+        assert_eq!(forfeited(138), [0, 1, 2]);
+    }
+
+    #[test]
+    fn what_curators_request_wiped_still_counts() {
+        let mut seen = Sightings::default();
+        seen.take_in(vec![entry(4, STATED)], at(100));
+        seen.take_in(vec![entry(5, CURATORS_REQUEST)], at(105));
+        assert_eq!(levels(&seen, 110), [OverdueLevel::Alert]);
+        // Two writes: the first may have been a sign of life.
+        seen.take_in(vec![entry(7, CURATORS_REQUEST)], at(106));
+        assert_eq!(levels(&seen, 115), []);
+        assert_eq!(levels(&seen, 116), [OverdueLevel::Alert]);
+        // Seen for the first time like that, nothing is known of it.
+        seen.forget();
+        seen.take_in(vec![entry(7, CURATORS_REQUEST)], at(200));
+        assert_eq!(seen.next_due(), None);
+    }
+}

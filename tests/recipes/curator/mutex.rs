@@ -1,0 +1,238 @@
+//! Our mutex and Curator's InterProcessMutex.
+
+use std::time::Duration;
+
+use lockkeeper::{lock_all, queue};
+use lockkeeper_store::CreateMode;
+
+use super::{curator, curator_for};
+use crate::common::*;
+use crate::kazoo::kazoo;
+use crate::mixed;
+use crate::peer::{As, enter, work, world};
+use crate::support::within_reason;
+
+#[tokio::test]
+async fn curator_waits_behind_ours() {
+    within_reason(async {
+        let world = world().await;
+        let process = curator(&world);
+        let theirs = process.contender("curator", "mutex", LOCK).await;
+        mixed::mutex::theirs_waits_behind_ours(&world, theirs).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn ours_waits_behind_curator() {
+    within_reason(async {
+        let world = world().await;
+        let process = curator(&world);
+        let theirs = process.contender("curator", "mutex", LOCK).await;
+        mixed::mutex::ours_waits_behind_theirs(&world, theirs).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_mixed_queue_is_served_in_order() {
+    within_reason(async {
+        let world = world().await;
+        mixed::mutex::a_queue_is_served_in_order(&world, &curator(&world), "mutex").await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_holder_that_is_still_at_work_keeps_curator_out() {
+    within_reason(async {
+        let world = world().await;
+        let process = curator(&world);
+        let theirs = process.contender("curator", "mutex", LOCK).await;
+        mixed::mutex::a_busy_holder_keeps_them_out(&world, theirs).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn there_is_never_a_second_holder() {
+    within_reason(async {
+        let world = world().await;
+        let process = curator(&world);
+        let one = process.contender("one", "mutex", LOCK).await;
+        let two = process.contender("two", "mutex", LOCK).await;
+        mixed::mutex::there_is_never_a_second_holder(&world, [one, two]).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_dead_hand_over_to_the_next_one_whoever_that_is() {
+    within_reason(async {
+        let world = world().await;
+        let mortal = curator_for(&world, Duration::from_secs(4));
+        let process = curator(&world);
+        let next = process.contender("next", "mutex", LOCK).await;
+        mixed::mutex::the_dead_hand_over(&world, mortal, next).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_curator_writes_is_shown_as_it_is() {
+    within_reason(async {
+        let world = world().await;
+        let process = curator(&world);
+        let mut theirs = process.contender("curator", "mutex", LOCK).await;
+        let holder = theirs.acquire().await;
+        let entries = queue(&world.observer, LOCK).await.unwrap();
+        let [entry] = entries.as_slice() else {
+            panic!("{entries:?}");
+        };
+        assert_eq!(entry.path.name(), holder);
+        assert_eq!(entry.metadata, None);
+        let address = std::str::from_utf8(&entry.data).unwrap();
+        assert!(address.parse::<std::net::IpAddr>().is_ok(), "{address}");
+        theirs.release().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn parents_that_curator_made_are_good_for_ours() {
+    within_reason(async {
+        for how in ["container", "empty", "address"] {
+            let world = world().await;
+            let process = curator(&world);
+            let mut theirs = process.contender("curator", "mutex", LOCK).await;
+            theirs.send(&format!("make {how} {LOCK}"));
+            theirs.answer_of("made").await;
+            let session = world.observing().await;
+            let (made, _) = session.get_data(&path(LOCK)).await.unwrap();
+            assert_eq!(made.is_empty(), how != "address");
+
+            let guard = world.mutex().await.lock().await.unwrap();
+            assert_eq!(theirs.queue_up().await, guard.path().name());
+            let ours = world.queue_up(&world.mutex().await).await;
+            work(&world, guard).await;
+            theirs.held_next().await;
+            theirs.release().await;
+            work(&world, granted(ours).await).await;
+            // What somebody else wrote there is not ours to change.
+            let (left, _) = session.get_data(&path(LOCK)).await.unwrap();
+            assert_eq!(left, made, "{how}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_mark_of_a_release_wakes_nobody_of_curators() {
+    within_reason(async {
+        let world = world().await;
+        let process = curator(&world);
+        let first = world.mutex().await.lock().await.unwrap();
+        let second = world.queue_up(&world.mutex().await).await;
+        let mut theirs = [
+            process.contender("one", "mutex", LOCK).await,
+            process.contender("two", "mutex", LOCK).await,
+        ];
+        for contender in &mut theirs {
+            assert_eq!(
+                contender.queue_up().await,
+                mixed::mutex::last_but_one(&world).await
+            );
+        }
+        let session = world.observing().await;
+        let mark = async || session.get_data(&path(LOCK)).await.unwrap().0;
+        let before = mark().await;
+        first.release().await.unwrap();
+        work(&world, granted(second).await).await;
+        assert_ne!(mark().await, before, "who has waited leaves a mark");
+        // Neither of them looks but when the one ahead of it has gone.
+        for contender in &mut theirs {
+            contender.held_next().await;
+            contender.release().await;
+        }
+        assert!(world.children().await.is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn curator_and_ours_and_kazoo_under_their_names_share_a_path() {
+    within_reason(async {
+        let world = world().await;
+        world.make(LOCK).await;
+        let (java, python) = (curator(&world), kazoo(&world));
+        let one = java.contender("one", "mutex", LOCK).await;
+        let two = python.contender("two", "curator-lock", LOCK).await;
+        mixed::mutex::there_is_never_a_second_holder(&world, [one, two]).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn curator_gets_in_beside_a_kazoo_under_its_own_names() {
+    within_reason(async {
+        let world = world().await;
+        let (java, python) = (curator(&world), kazoo(&world));
+        let mut kazoo = python.contender("kazoo", "lock", LOCK).await;
+        kazoo.acquire().await;
+        let mut curator = java.contender("curator", "mutex", LOCK).await;
+        curator.send("acquire");
+        let failure = curator.failure().await;
+        assert!(failure.contains("beside others"), "{failure}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn children_that_are_no_contenders_disturb_neither() {
+    within_reason(async {
+        let world = world().await;
+        world.make(LOCK).await;
+        let session = world.observing().await;
+        let config = path(&format!("{LOCK}/config"));
+        session
+            .create(&config, "x", CreateMode::Persistent)
+            .await
+            .unwrap();
+        let process = curator(&world);
+        let mut theirs = process.contender("curator", "mutex", LOCK).await;
+        theirs.acquire().await;
+        let ours = world.queue_up(&world.mutex().await).await;
+        theirs.release().await;
+        work(&world, granted(ours).await).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn several_locks_at_once_wait_for_curator_and_keep_it_waiting() {
+    const OTHER: &str = "/lock/other";
+    within_reason(async {
+        let world = world().await;
+        world.make(OTHER).await;
+        let process = curator(&world);
+        let mut holder = process.contender("holder", "mutex", LOCK).await;
+        holder.acquire().await;
+        let client = world.client().await;
+        let both = tokio::spawn(async move { lock_all(&client, [LOCK, OTHER]).await });
+        world.until_count(2).await;
+        let [entry] = &queue(&world.observer, OTHER).await.unwrap()[..] else {
+            panic!("it stands in both queues");
+        };
+        let mut next = process.contender("next", "mutex", OTHER).await;
+        assert_eq!(next.queue_up().await, entry.path.name());
+        assert!(!both.is_finished());
+        holder.release().await;
+        let both = both.await.unwrap().unwrap();
+        let inside = enter(&world, As::Only, &entry.path, both.fencing_token()).await;
+        inside.leave().await;
+        both.release().await.unwrap();
+        next.held_next().await;
+        next.release().await;
+    })
+    .await;
+}

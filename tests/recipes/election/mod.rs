@@ -1,0 +1,66 @@
+//! Elections.
+
+mod costs;
+mod known_bugs;
+mod model;
+mod observing;
+mod running;
+mod seeds;
+mod state;
+mod succession;
+
+use lockkeeper::{
+    Client, Election, Error, LeaderChange, LeaderChanges, Leadership, LockError, LockOptions,
+};
+use tokio::task::JoinHandle;
+
+use crate::common::*;
+
+/// A session that ends soon when it is not heard of.
+const BRIEF: std::time::Duration = std::time::Duration::from_millis(800);
+
+/// A campaign that goes on in a task of its own.
+type Campaign = JoinHandle<Result<Leadership, LockError>>;
+
+/// The election, for a client of its own.
+async fn election(world: &World) -> Election {
+    Election::new(&world.client().await, LOCK).unwrap()
+}
+
+/// Stands for election, and returns when the candidate is in the line.
+async fn stand(world: &World, election: &Election, data: &str) -> Campaign {
+    let before = world.children().await;
+    let (election, data) = (election.clone(), data.to_owned());
+    let options = LockOptions::new();
+    let campaign = tokio::spawn(async move { election.campaign_with(data, options).await });
+    let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
+    until(&world.observing().await, LOCK, joined).await;
+    campaign
+}
+
+async fn elected(campaign: Campaign) -> Leadership {
+    campaign.await.unwrap().unwrap()
+}
+
+/// Waits until nothing of this client's is in the line, nor on its way there.
+async fn until_swept(world: &World, client: &Client) {
+    let session = client.current_session();
+    // What was sent before has been carried out when this is answered, or when the session ended.
+    while let Err(Error::ConnectionLoss) = session.exists(&path(LOCK)).await {}
+    world.until_count(0).await;
+}
+
+async fn next(changes: &mut LeaderChanges) -> LeaderChange {
+    changes.next().await.expect("the stream goes on").unwrap()
+}
+
+/// Reads changes until one shows a leader with these data, or none.
+async fn until_shown(changes: &mut LeaderChanges, wanted: Option<&str>) -> LeaderChange {
+    loop {
+        let change = next(changes).await;
+        let shown = change.leader().map(|leader| leader.data.as_deref());
+        if shown == wanted.map(Some) {
+            return change;
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! A batch that is cancelled at any point leaves nothing in any queue, with and without lost answers.
+
+use std::pin::pin;
+
+use lockkeeper::{lock_each, try_lock_many};
+
+use super::*;
+use crate::support::on_every_backend;
+
+/// A lost multi, a lost look after it, and a lost clean-up, in every combination that differs.
+const LOSSES: [Losses; 10] = [
+    (&[], &[]),
+    (&[On::Multi], &[]),
+    (&[], &[On::Multi]),
+    (&[], &[On::Multi, On::Delete]),
+    (&[], &[On::Multi, On::MultiRead]),
+    (&[], &[On::Multi, On::MultiRead, On::Delete, On::Delete]),
+    (&[On::Delete], &[]),
+    (&[], &[On::Delete]),
+    (&[On::LookAhead], &[On::MultiRead]),
+    (&[On::MultiRead], &[On::LookAhead]),
+];
+
+/// Cancels after the first poll, then after the second, and so on, until one ends first.
+async fn at_every_point<T>(
+    world: &World,
+    losses: Losses,
+    attempt: impl AsyncFn(&Client) -> Option<T>,
+    holder: impl AsyncFn() -> Option<ManyGuard>,
+) {
+    for polls in 1.. {
+        let holder = holder().await;
+        let standing = usize::from(holder.is_some());
+        let client = unlucky(world, losses).await;
+        let mut wait = pin!(polled(attempt(&client), polls));
+        let outcome = tokio::select! {
+            outcome = &mut wait => {
+                drop(holder);
+                outcome
+            }
+            () = world.until_each(&KEYS, standing + 1), if standing > 0 => {
+                drop(holder);
+                wait.await
+            }
+        };
+        let is_done = outcome.is_some();
+        drop(outcome);
+        world.until_nothing_is_left(&client).await;
+        if is_done {
+            assert!(polls > 1, "there is a point to cancel at");
+            return;
+        }
+    }
+}
+
+async fn all(client: &Client) -> Option<ManyGuard> {
+    Some(lock_all(client, KEYS).await.unwrap())
+}
+
+on_every_backend! {
+    async fn at_every_point_of_free_locks(env: Env) {
+        let world = World::new(env).await;
+        for losses in LOSSES {
+            at_every_point(&world, losses, all, async || None).await;
+        }
+    }
+
+    async fn at_every_point_of_held_locks(env: Env) {
+        let world = World::new(env).await;
+        let other = world.client().await;
+        for losses in LOSSES {
+            let holder = async || Some(lock_all(&other, KEYS).await.unwrap());
+            at_every_point(&world, losses, all, holder).await;
+        }
+    }
+
+    async fn at_every_point_of_a_try(env: Env) {
+        let world = World::new(env).await;
+        for losses in LOSSES {
+            let attempt = async |client: &Client| Some(try_lock_many(client, KEYS).await.unwrap());
+            at_every_point(&world, losses, attempt, async || None).await;
+        }
+    }
+
+    async fn at_every_point_of_a_stream(env: Env) {
+        let world = World::new(env).await;
+        let other = world.client().await;
+        for losses in LOSSES {
+            let holder = async || Some(lock_all(&other, KEYS).await.unwrap());
+            let attempt = async |client: &Client| {
+                let mut each = lock_each(client, KEYS).unwrap();
+                let mut guards = Vec::new();
+                while let Some(granted) = each.next().await {
+                    guards.push(granted.unwrap());
+                }
+                assert_eq!(guards.len(), KEYS.len());
+                Some(guards)
+            };
+            at_every_point(&world, losses, attempt, holder).await;
+        }
+    }
+
+    async fn while_the_connection_is_broken(env: Env) {
+        let world = World::new(env).await;
+        let holder = lock_all(&world.client().await, KEYS).await.unwrap();
+        let client = world.client().await;
+        let waiting = world.queue_up_all(&client, &KEYS).await;
+        world.disconnect(&client);
+        waiting.abort();
+        assert!(waiting.await.unwrap_err().is_cancelled());
+        assert_eq!(world.standing().await, 6, "the store has not heard of it");
+        world.reconnect(&client);
+        world.until_each(&KEYS, 1).await;
+        assert!(holder.is_held());
+    }
+}

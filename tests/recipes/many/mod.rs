@@ -1,0 +1,97 @@
+//! Several locks at once.
+
+mod all;
+mod attempt;
+mod cancel;
+mod costs;
+mod each;
+mod half_way;
+mod model;
+mod seeds;
+
+use std::time::Duration;
+
+use lockkeeper::testing::On;
+use lockkeeper::{Client, Error, LockError, LockOptions, ManyGuard, lock_all, lock_all_with};
+use tokio::task::JoinHandle;
+
+use crate::common::*;
+
+/// The locks of most tests. Their common parent is missing at first.
+const KEYS: [&str; 3] = ["/many/a", "/many/b", "/many/c"];
+
+/// A wait for several locks that goes on in a task of its own.
+type Waiting = JoinHandle<Result<ManyGuard, LockError>>;
+
+impl World {
+    /// What stands in the queues of all locks together.
+    async fn standing(&self) -> usize {
+        let session = self.observing().await;
+        let mut standing = 0;
+        for key in KEYS {
+            standing += children(&session, key).await.len();
+        }
+        standing
+    }
+
+    /// Waits until so many stand in each of these queues.
+    async fn until_each(&self, keys: &[&str], count: usize) {
+        let session = self.observing().await;
+        for key in keys {
+            until(&session, key, |names| names.len() == count).await;
+        }
+    }
+
+    /// Waits until nothing of this client's is in any queue, nor on its way there.
+    async fn until_nothing_is_left(&self, client: &Client) {
+        let session = client.current_session();
+        while let Err(Error::ConnectionLoss) = session.exists(&path(KEYS[0])).await {}
+        self.until_each(&KEYS, 0).await;
+    }
+
+    /// Starts to wait for several locks, and returns when the batch stands in the queues.
+    async fn queue_up_all(&self, client: &Client, keys: &[&'static str]) -> Waiting {
+        self.queue_up_all_with(client, keys, LockOptions::new())
+            .await
+    }
+
+    async fn queue_up_all_with(
+        &self,
+        client: &Client,
+        keys: &[&'static str],
+        options: LockOptions,
+    ) -> Waiting {
+        let session = self.observing().await;
+        let before = children(&session, keys[0]).await;
+        let (client, keys) = (client.clone(), keys.to_vec());
+        let first = keys[0];
+        let waiting = tokio::spawn(async move { lock_all_with(&client, keys, options).await });
+        let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
+        until(&session, first, joined).await;
+        waiting
+    }
+}
+
+async fn all_granted(waiting: Waiting) -> ManyGuard {
+    waiting.await.unwrap().unwrap()
+}
+
+async fn all_refused(waiting: Waiting) -> LockError {
+    waiting.await.unwrap().unwrap_err()
+}
+
+/// What the losses of a test are: first requests, then replies.
+type Losses = (&'static [On], &'static [On]);
+
+/// A client that loses these; each answer comes in a turn of its own, on every backend.
+async fn unlucky(world: &World, (requests, replies): Losses) -> Client {
+    let client = world.client().await;
+    world.delay_replies(&client, Duration::from_millis(1));
+    for on in requests {
+        world.lose_request(&client, *on);
+    }
+    for on in replies {
+        world.lose_reply(&client, *on);
+    }
+    client
+}

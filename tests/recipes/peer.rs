@@ -1,0 +1,318 @@
+//! Contenders of other libraries: a process of another language that is told what to do line by line.
+//!
+//! One process carries any number of contenders, each with a session of its own. It reads
+//! `NAME COMMAND …` from its stdin, and answers `NAME …` on its stdout:
+//!
+//! ```text
+//! new RECIPE PATH …   "ready" when its session is there
+//! acquire …           "queued ZNODE" whenever it has looked and waits for that one, where the library
+//!                     lets that be seen; "held ZNODE" when it holds and has passed the gate
+//! release             "released"
+//! ```
+//!
+//! and what the programs say of themselves.
+//!
+//! What fails is answered with "failed …". The end of its stdin ends the process; its sessions then
+//! live for as long as their timeout.
+//!
+//! Whoever holds passes the [gate](enter), in every language alike: it makes an ephemeral child of
+//! [`INSIDE`] whose name begins with a mark of how it holds, and only then looks who else is there.
+//! Of two that hold together and must not, the one that came later sees the other. Then it notes
+//! itself in [`GRANTS`].
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use lockkeeper::{FencingToken, Guard, Session};
+use lockkeeper_store::{CreateMode, ZnodePath};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use crate::common::*;
+use crate::support::Env;
+
+/// Where those who hold are, in children of their own: `x-…` alone, `s-…` beside others of that
+/// mark, `p-…` as many as there are permits.
+pub(crate) const INSIDE: &str = "/inside";
+
+/// Who held, in order: children with `ZNODE CZXID` as data.
+pub(crate) const GRANTS: &str = "/grants";
+
+/// A store on the shared ZooKeeper, with a gate.
+pub(crate) async fn world() -> World {
+    let world = World::new(Env::zookeeper().await).await;
+    world.make(INSIDE).await;
+    world.make(GRANTS).await;
+    world
+}
+
+/// The address of a test's store, as other clients want it: `host:port/chroot`.
+pub(crate) fn hosts(world: &World) -> &str {
+    let url = world.env.target();
+    url.strip_prefix("zookeeper://").expect("a ZooKeeper's URL")
+}
+
+/// A process of another language. Dropping it kills it.
+pub(crate) struct Process {
+    child: Child,
+    commands: Arc<Mutex<ChildStdin>>,
+    contenders: Arc<Mutex<HashMap<String, UnboundedSender<String>>>>,
+}
+
+impl Process {
+    pub(crate) fn start(mut command: Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let commands = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let contenders = Arc::new(Mutex::new(HashMap::<_, UnboundedSender<_>>::new()));
+        let told = contenders.clone();
+        thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                let (name, answer) = line.split_once(' ').expect("each line has a name");
+                let told = told.lock().unwrap();
+                // Nobody listens any more to one that is dropped.
+                let _ = told[name].send(answer.to_owned());
+            }
+            // The process is over: nobody shall wait for it.
+            told.lock().unwrap().clear();
+        });
+        Self {
+            child,
+            commands: Arc::new(Mutex::new(commands)),
+            contenders,
+        }
+    }
+
+    /// A contender with a session of its own.
+    pub(crate) async fn contender(&self, name: &str, recipe: &str, path: &str) -> Contender {
+        let (sender, answers) = unbounded_channel();
+        self.contenders.lock().unwrap().insert(name.into(), sender);
+        let mut contender = Contender {
+            name: name.into(),
+            commands: self.commands.clone(),
+            answers,
+        };
+        contender.send(&format!("new {recipe} {path}"));
+        assert_eq!(contender.answer().await, "ready");
+        contender
+    }
+
+    /// Ends it as the system does: its sessions live on until they expire.
+    pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// One contender of a process.
+pub(crate) struct Contender {
+    name: String,
+    commands: Arc<Mutex<ChildStdin>>,
+    answers: UnboundedReceiver<String>,
+}
+
+impl Contender {
+    pub(crate) fn send(&mut self, command: &str) {
+        let mut commands = self.commands.lock().unwrap();
+        writeln!(commands, "{} {command}", self.name).expect("the process lives");
+    }
+
+    async fn any_answer(&mut self) -> String {
+        let answer = self.answers.recv().await;
+        answer.unwrap_or_else(|| panic!("{}: the process has ended", self.name))
+    }
+
+    pub(crate) async fn answer(&mut self) -> String {
+        let answer = self.any_answer().await;
+        assert!(!answer.starts_with("failed "), "{}: {answer}", self.name);
+        answer
+    }
+
+    /// The rest of an answer that begins with this word.
+    pub(crate) async fn answer_of(&mut self, word: &str) -> String {
+        let answer = self.answer().await;
+        match answer.strip_prefix(word) {
+            Some(rest) => rest.trim_start().to_owned(),
+            None => panic!("{}: {word}, not {answer}", self.name),
+        }
+    }
+
+    /// What went wrong: that something does is expected.
+    pub(crate) async fn failure(&mut self) -> String {
+        loop {
+            let answer = self.any_answer().await;
+            if let Some(failure) = answer.strip_prefix("failed ") {
+                return failure.to_owned();
+            }
+            assert!(answer.starts_with("queued "), "{}: {answer}", self.name);
+        }
+    }
+
+    /// Joins the queue, and returns the name of the one that it waits for.
+    pub(crate) async fn queue_up(&mut self) -> String {
+        self.send("acquire");
+        self.answer_of("queued ").await
+    }
+
+    /// Joins a queue without a word of whom it waits for; returns the name of its own new child of
+    /// `queue`.
+    pub(crate) async fn queue_up_in(&mut self, world: &World, queue: &str) -> String {
+        let session = world.observing().await;
+        let before = children(&session, queue).await;
+        self.send("acquire");
+        let mine = Cell::new(None);
+        until(&session, queue, |names| {
+            let new = names.iter().find(|name| !before.contains(name));
+            mine.set(new.cloned());
+            new.is_some()
+        })
+        .await;
+        mine.take().expect("that was waited for")
+    }
+
+    /// Joins the queue, and waits until it holds; returns the name of its znode.
+    pub(crate) async fn acquire(&mut self) -> String {
+        self.send("acquire");
+        self.until_held().await
+    }
+
+    /// Waits until it holds, however often it looks meanwhile.
+    pub(crate) async fn until_held(&mut self) -> String {
+        loop {
+            let answer = self.answer().await;
+            if let Some(znode) = answer.strip_prefix("held ") {
+                return znode.to_owned();
+            }
+            assert!(answer.starts_with("queued "), "{}: {answer}", self.name);
+        }
+    }
+
+    /// Waits until it holds: it must not have looked in vain since it last said that it waits.
+    pub(crate) async fn held_next(&mut self) -> String {
+        self.answer_of("held ").await
+    }
+
+    pub(crate) async fn release(&mut self) {
+        self.send("release");
+        assert_eq!(self.answer().await, "released");
+    }
+
+    /// Takes the lock and gives it back, so often.
+    pub(crate) async fn cycles(&mut self, count: usize) {
+        for _ in 0..count {
+            self.acquire().await;
+            self.release().await;
+        }
+    }
+}
+
+/// One who has passed the gate.
+#[must_use = "who holds stays inside"]
+pub(crate) struct Inside {
+    session: Session,
+    place: ZnodePath,
+}
+
+/// How a holder passes the gate.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum As {
+    /// Alone.
+    Only,
+    /// Beside other readers.
+    Reader,
+    /// As one of so many.
+    OneOf(usize),
+}
+
+impl As {
+    fn mark(self) -> &'static str {
+        match self {
+            Self::Only => "x",
+            Self::Reader => "s",
+            Self::OneOf(_) => "p",
+        }
+    }
+
+    fn fits(self, there: &[String]) -> bool {
+        match self {
+            Self::Only => there.len() == 1,
+            Self::Reader => !there.iter().any(|name| name.starts_with("x-")),
+            Self::OneOf(limit) => there.len() <= limit,
+        }
+    }
+}
+
+/// Passes the gate.
+pub(crate) async fn enter(
+    world: &World,
+    how: As,
+    znode: &ZnodePath,
+    token: FencingToken,
+) -> Inside {
+    let session = world.observing().await;
+    let place = path(&format!("{INSIDE}/{}-", how.mark()));
+    let (place, _) = session
+        .create(&place, "", CreateMode::EphemeralSequential)
+        .await
+        .unwrap();
+    let there = children(&session, INSIDE).await;
+    assert!(
+        how.fits(&there),
+        "{znode} holds as {place} beside others: {there:?}"
+    );
+    let note = format!("{} {token}", znode.name());
+    let entry = path(&format!("{GRANTS}/g-"));
+    session
+        .create(&entry, note, CreateMode::PersistentSequential)
+        .await
+        .unwrap();
+    Inside { session, place }
+}
+
+impl Inside {
+    pub(crate) async fn leave(self) {
+        self.session.delete(&self.place, None).await.unwrap();
+    }
+}
+
+/// Does what only one may do at a time, and releases.
+pub(crate) async fn work(world: &World, guard: Guard) {
+    let inside = enter(world, As::Only, guard.path(), guard.fencing_token()).await;
+    inside.leave().await;
+    guard.release().await.unwrap();
+}
+
+/// All grants so far, in order: whose, and the transaction that made it a contender.
+pub(crate) async fn grants(world: &World) -> Vec<(String, FencingToken)> {
+    let session = world.observing().await;
+    let mut notes = children(&session, GRANTS).await;
+    notes.sort_unstable();
+    let mut grants = Vec::new();
+    for note in notes {
+        let (data, _) = session
+            .get_data(&path(&format!("{GRANTS}/{note}")))
+            .await
+            .unwrap();
+        let note = String::from_utf8(data.to_vec()).unwrap();
+        let (znode, czxid) = note.split_once(' ').unwrap();
+        grants.push((znode.to_owned(), czxid.parse().unwrap()));
+    }
+    grants
+}

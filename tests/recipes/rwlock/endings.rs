@@ -1,0 +1,190 @@
+//! A wait that is cancelled at any point leaves nothing behind, on both sides; and those who wait
+//! go on when a session ends anywhere in the queue.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use lockkeeper::LostReason;
+use lockkeeper::testing::On;
+
+use super::*;
+use crate::support::on_every_backend;
+
+/// What each wait loses on the way, first the requests, then the replies.
+const LOSSES: [(&[On], &[On]); 7] = [
+    (&[], &[]),
+    (&[On::Enqueue], &[]),
+    (&[], &[On::Enqueue]),
+    (&[], &[On::Enqueue, On::GetChildren, On::Delete, On::Delete]),
+    (&[On::Delete], &[]),
+    (&[On::LookAhead], &[On::Exists]),
+    (&[], &[On::LookAhead, On::MultiRead, On::MultiRead]),
+];
+
+async fn contender(world: &World, (requests, replies): (&[On], &[On])) -> RwLock {
+    let lock = lock(world).await;
+    // Each answer comes in a turn of its own, on every backend.
+    world.delay_replies(lock.client(), Duration::from_millis(1));
+    for on in requests {
+        world.lose_request(lock.client(), *on);
+    }
+    for on in replies {
+        world.lose_reply(lock.client(), *on);
+    }
+    lock
+}
+
+async fn swept(world: &World, lock: &RwLock) {
+    let session = lock.client().current_session();
+    // What was sent before has been carried out when this is answered.
+    while session.exists(lock.path()).await.is_err() {}
+    world.until_count(0).await;
+}
+
+/// Cancels a wait after its first poll, another after its second, and so on, until one ends first.
+/// `holder` holds the lock until the wait has joined the queue.
+async fn cancelled_at_every_point(world: &World, side: Side, holder: Option<Side>) {
+    for losses in LOSSES {
+        let mut polls = 1;
+        loop {
+            let held = match holder {
+                Some(holder) => Some(take(&super::lock(world).await, holder).await),
+                None => None,
+            };
+            let lock = contender(world, losses).await;
+            let mut wait = pin!(polled(take(&lock, side), polls));
+            let outcome = match held {
+                None => wait.await,
+                Some(held) => tokio::select! {
+                    outcome = &mut wait => {
+                        held.release().await.unwrap();
+                        outcome
+                    }
+                    () = world.until_count(2) => {
+                        held.release().await.unwrap();
+                        wait.await
+                    }
+                },
+            };
+            let is_granted = outcome.is_some();
+            if let Some(guard) = outcome {
+                guard.release().await.unwrap();
+            }
+            swept(world, &lock).await;
+            match is_granted {
+                // The answers overtook the very first poll: there was no point to cancel at, this time.
+                true if polls == 1 => {}
+                true => break,
+                false => polls += 1,
+            }
+        }
+    }
+}
+
+on_every_backend! {
+    async fn a_free_lock_cancelled_at_every_point(env: Env) {
+        let world = World::new(env).await;
+        for side in [Read, Write] {
+            cancelled_at_every_point(&world, side, None).await;
+        }
+    }
+
+    async fn a_held_lock_cancelled_at_every_point(env: Env) {
+        let world = World::new(env).await;
+        for (side, holder) in [(Read, Write), (Write, Read), (Write, Write)] {
+            cancelled_at_every_point(&world, side, Some(holder)).await;
+        }
+    }
+
+    async fn asleep_in_the_queue(env: Env) {
+        let world = World::new(env).await;
+        let holder = take(&lock(&world).await, Write).await;
+        let [one, other, writer, last] = queue_up_all(&world, [Read, Read, Write, Read]).await;
+        other.abort();
+        world.until_count(4).await;
+        writer.abort();
+        world.until_count(3).await;
+        holder.release().await.unwrap();
+        let readers = [granted(one).await, granted(last).await];
+        for reader in readers {
+            reader.release().await.unwrap();
+        }
+        world.until_count(0).await;
+    }
+
+    async fn the_writers_session_expires_and_the_readers_go_on(env: Env) {
+        let world = World::new(env).await;
+        let writing = lock(&world).await;
+        let writer = take(&writing, Write).await;
+        let [one, other, next] = queue_up_all(&world, [Read, Read, Write]).await;
+        world.expire(writing.client()).await.unwrap();
+        let readers = [granted(one).await, granted(other).await];
+        assert_eq!(writer.lost().await, LostReason::SessionExpired);
+        assert!(!writer.is_held() && !next.is_finished());
+        for reader in readers {
+            assert!(reader.is_held());
+            reader.release().await.unwrap();
+        }
+        assert!(granted(next).await.is_held());
+    }
+
+    async fn a_readers_session_expires_and_the_writer_waits_for_the_others(env: Env) {
+        let world = World::new(env).await;
+        let (one, other) = (lock(&world).await, lock(&world).await);
+        let (expiring, staying) = (take(&one, Read).await, take(&other, Read).await);
+        let [writer] = queue_up_all(&world, [Write]).await;
+        world.expire(one.client()).await.unwrap();
+        assert_eq!(expiring.lost().await, LostReason::SessionExpired);
+        world.until_count(2).await;
+        assert!(staying.is_held() && !writer.is_finished());
+        staying.release().await.unwrap();
+        assert!(granted(writer).await.is_held());
+    }
+
+    async fn a_waiting_writers_session_expires_and_the_readers_behind_it_go_on(env: Env) {
+        let world = World::new(env).await;
+        let holder = take(&lock(&world).await, Read).await;
+        let dying = lock(&world).await;
+        let writer = queue_up(&world, &dying, Write).await;
+        let [one, other, next] = queue_up_all(&world, [Read, Read, Write]).await;
+        world.expire(dying.client()).await.unwrap();
+        assert!(refused(writer).await.is_session_end());
+        let readers = [granted(one).await, granted(other).await];
+        assert!(holder.is_held() && !next.is_finished());
+        for reader in readers.into_iter().chain([holder]) {
+            reader.release().await.unwrap();
+        }
+        assert!(granted(next).await.is_held());
+    }
+
+    async fn a_waiting_readers_session_expires_and_nobody_is_forgotten(env: Env) {
+        let world = World::new(env).await;
+        let holder = take(&lock(&world).await, Write).await;
+        let dying = lock(&world).await;
+        let reader = queue_up(&world, &dying, Read).await;
+        let [next, last] = queue_up_all(&world, [Write, Read]).await;
+        world.expire(dying.client()).await.unwrap();
+        assert!(refused(reader).await.is_session_end());
+        world.until_count(3).await;
+        assert!(!next.is_finished());
+        holder.release().await.unwrap();
+        granted(next).await.release().await.unwrap();
+        assert!(granted(last).await.is_held());
+    }
+
+    async fn the_session_of_one_who_has_converted_expires(env: Env) {
+        let world = World::new(env).await;
+        let (up, down) = (lock(&world).await, lock(&world).await);
+        let writer = upgraded(up.read().await.unwrap().try_upgrade().await.unwrap());
+        let [next] = queue_up_all(&world, [Write]).await;
+        world.expire(up.client()).await.unwrap();
+        assert_eq!(writer.lost().await, LostReason::SessionExpired);
+        granted(next).await.release().await.unwrap();
+
+        let reader = down.write().await.unwrap().downgrade().await.unwrap();
+        let [next] = queue_up_all(&world, [Write]).await;
+        world.expire(down.client()).await.unwrap();
+        assert_eq!(reader.lost().await, LostReason::SessionExpired);
+        assert!(granted(next).await.is_held());
+    }
+}

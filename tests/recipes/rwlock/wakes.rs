@@ -1,0 +1,253 @@
+//! What a hand-over costs from each side to each: as many requests and bytes for a thousand waiters
+//! as for two, and as few wakes as there can be.
+
+use lockkeeper::testing::On;
+use lockkeeper::{Client, Guard, LockError};
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::support::on_every_backend;
+
+const SIZES: [usize; 3] = [2, 100, 1_000];
+
+/// How many hand-overs are looked at: a renewal of the session may fall into one of them.
+const HAND_OVERS: usize = 5;
+
+/// Some who wait for a lock, all through one session, in an order that is known.
+struct Queue {
+    lock: RwLock,
+    grants: mpsc::UnboundedReceiver<(Side, Result<Guard, LockError>)>,
+    holders: Vec<Guard>,
+}
+
+impl Queue {
+    /// A writer that holds, and those who wait behind it.
+    async fn of(client: &Client, sides: impl IntoIterator<Item = Side>) -> Self {
+        let lock = lock_of(client);
+        let holders = vec![take(&lock, Write).await];
+        let (send, grants) = mpsc::unbounded_channel();
+        let mut queued = 1;
+        for side in sides {
+            let (lock, send) = (lock.clone(), send.clone());
+            tokio::spawn(async move {
+                let granted = match side {
+                    Read => lock.read().await.map(ReadGuard::into_guard),
+                    Write => lock.write().await.map(WriteGuard::into_guard),
+                };
+                // When the test is over nobody wants the lock any more.
+                send.send((side, granted)).map_err(drop)
+            });
+            queued += 1;
+            // Tasks run in the order of their spawning, and so do the requests of one session.
+            tokio::task::yield_now().await;
+        }
+        let session = client.current_session();
+        until(&session, LOCK, |names| names.len() == queued).await;
+        Self {
+            lock,
+            grants,
+            holders,
+        }
+    }
+
+    /// Releases whatever is held, and waits until so many are granted the lock on this side.
+    async fn hand_over(&mut self, to: Side, count: usize) {
+        for holder in self.holders.drain(..) {
+            holder.release().await.unwrap();
+        }
+        self.granted(to, count).await;
+    }
+
+    async fn granted(&mut self, to: Side, count: usize) {
+        for _ in 0..count {
+            let (side, granted) = self.grants.recv().await.unwrap();
+            assert_eq!(side, to);
+            self.holders.push(granted.unwrap());
+        }
+        // Readers hear of their grants in any order; they are released in that of the queue.
+        self.holders.sort_by_key(|holder| holder.fencing_token());
+    }
+}
+
+/// Waits until nothing is under way in a session.
+async fn quiet(world: &World, lock: &RwLock) -> lockkeeper::testing::Traffic {
+    settled(world, std::slice::from_ref(lock)).await;
+    world.traffic_of(lock.client())
+}
+
+/// Requests, events and bytes.
+type Cost = (u64, u64, u64);
+
+/// What the cheapest hand-over costs to so many on each of these sides in turn, with so many behind.
+async fn costs(world: &World, to: [(Side, usize); 2], behind: usize) -> [Cost; 2] {
+    let client = world.client().await;
+    let turn = to.map(|(side, count)| vec![side; count]).concat();
+    let sides = turn.repeat(1 + HAND_OVERS).into_iter();
+    let mut queue = Queue::of(&client, sides.chain(vec![Write; behind])).await;
+    let mut cheapest = [(u64::MAX, 0, 0); 2];
+    for round in 0..1 + HAND_OVERS {
+        for (place, (side, count)) in to.into_iter().enumerate() {
+            let before = quiet(world, &queue.lock).await;
+            queue.hand_over(side, count).await;
+            let cost = world.traffic_of(&client) - before;
+            assert_eq!(
+                cost.events, count as u64,
+                "each wakes once, of {behind} behind them nobody"
+            );
+            // The first one has held without waiting, and so knows no mark.
+            if round > 0 {
+                let cost = (cost.requests(On::Any), cost.events, cost.bytes);
+                cheapest[place] = cheapest[place].min(cost);
+            }
+        }
+    }
+    client.close().await.unwrap();
+    world.until_count(0).await;
+    cheapest
+}
+
+/// That a cost does not depend on how many wait. Answers how many requests it is.
+fn flat(costs: &[Cost]) -> u64 {
+    let (requests, _, bytes) = costs[0];
+    for cost in costs {
+        assert_eq!(cost.0, requests, "{costs:?}");
+        // The numbers in names and marks have more digits in a longer queue.
+        assert!(cost.2 <= bytes + 32 * requests, "{costs:?}");
+    }
+    requests
+}
+
+on_every_backend! {
+    async fn a_hand_over_from_each_side_to_each_costs_the_same_however_many_wait(env: Env) {
+        let world = World::new(env).await;
+        // A store with an index tells the next one its turn; without one each has to look.
+        let (looks, of_asking) = if world.env.is_memory() { (0, 1) } else { (1, 3) };
+        let turns = [[(Write, 1), (Write, 1)], [(Read, 1), (Write, 1)], [(Read, 3), (Write, 1)]];
+        for to in turns {
+            let mut all = [Vec::new(), Vec::new()];
+            for behind in SIZES {
+                for (place, cost) in costs(&world, to, behind).await.into_iter().enumerate() {
+                    all[place].push(cost);
+                }
+            }
+            let [first, second] = all.map(|costs| flat(&costs));
+            match to {
+                [(Write, _), _] => assert_eq!([first, second], [1 + looks; 2], "the release, and a look"),
+                [(_, readers), _] => {
+                    assert_eq!(first, 1 + looks * readers as u64, "the release, and a look of each reader");
+                    // What the last of them leaves; each of the others may have been watched, too.
+                    let releases = readers as u64;
+                    assert_eq!(second, releases - 1 + of_asking, "a look, and who is there");
+                }
+            }
+        }
+    }
+
+    async fn readers_wake_together_and_once_each_and_nobody_behind_the_next_writer(env: Env) {
+        let world = World::new(env).await;
+        for readers in [2, 100, 1_000] {
+            let client = world.client().await;
+            let near = vec![Read; readers];
+            let sides = near.into_iter().chain([Write]).chain(vec![Read; 50]);
+            let mut queue = Queue::of(&client, sides).await;
+            let before = quiet(&world, &queue.lock).await;
+            queue.hand_over(Read, readers).await;
+            let cost = quiet(&world, &queue.lock).await - before;
+            assert_eq!(cost.events, readers as u64);
+            queue.hand_over(Write, 1).await;
+            queue.hand_over(Read, 50).await;
+            client.close().await.unwrap();
+            world.until_count(0).await;
+        }
+    }
+
+    async fn a_writer_behind_readers_wakes_at_most_once_for_each(env: Env) {
+        let world = World::new(env).await;
+        for readers in [2, 30, 300] {
+            for order in [Order::NearestFirst, Order::FarthestFirst, Order::Mixed] {
+                let mut holders = Vec::new();
+                let reading = lock(&world).await;
+                for _ in 0..readers {
+                    holders.push(take(&reading, Read).await);
+                }
+                let waiting = lock(&world).await;
+                let writer = queue_up(&world, &waiting, Write).await;
+                let before = quiet(&world, &waiting).await;
+                order.apply(&mut holders);
+                for holder in holders {
+                    assert!(!writer.is_finished());
+                    holder.release().await.unwrap();
+                    if order != Order::Mixed {
+                        settled(&world, std::slice::from_ref(&waiting)).await;
+                    }
+                }
+                let writer = granted(writer).await;
+                let events = (world.traffic_of(waiting.client()) - before).events;
+                match order {
+                    Order::FarthestFirst => assert_eq!(events, 1),
+                    Order::NearestFirst | Order::Mixed => assert!((1..=readers as u64).contains(&events), "{events}"),
+                }
+                writer.release().await.unwrap();
+                world.until_count(0).await;
+            }
+        }
+    }
+
+    async fn a_writer_whose_readers_have_all_left_does_not_list_those_behind_it(env: Env) {
+        let world = World::new(env).await;
+        let (reading, waiting) = (lock(&world).await, lock(&world).await);
+        let mut readers = Vec::new();
+        for _ in 0..40 {
+            readers.push(take(&reading, Read).await);
+        }
+        let writer = queue_up(&world, &waiting, Write).await;
+        let behind = world.client().await;
+        let before = world.children().await.len();
+        for _ in 0..1_000 {
+            let lock = lock_of(&behind);
+            tokio::spawn(async move { lock.write().await.map(drop) });
+        }
+        world.until_count(before + 1_000).await;
+        let traffic = quiet(&world, &waiting).await;
+        // The writer watches the last of them.
+        for reader in readers {
+            reader.release().await.unwrap();
+        }
+        let writer = granted(writer).await;
+        let cost = world.traffic_of(waiting.client()) - traffic;
+        assert_eq!(cost.events, 1);
+        assert_eq!(cost.requests(On::GetChildren) + cost.requests(On::Enqueue), 0);
+        if world.env.is_memory() {
+            assert_eq!(cost.requests(On::Any), 0, "it is told");
+        } else {
+            assert_eq!(cost.requests(On::LookAhead), 0, "that lists all names");
+            assert_eq!(cost.requests(On::MultiRead), 3, "itself, the nearest 8, the others");
+        }
+        behind.close().await.unwrap();
+        writer.release().await.unwrap();
+        world.until_count(0).await;
+    }
+}
+
+/// In which order readers leave.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    NearestFirst,
+    FarthestFirst,
+    Mixed,
+}
+
+impl Order {
+    fn apply(self, holders: &mut [Guard]) {
+        match self {
+            Self::NearestFirst => holders.reverse(),
+            Self::FarthestFirst => {}
+            Self::Mixed => {
+                let (half, len) = (holders.len() / 2, holders.len());
+                for at in (0..half).step_by(2) {
+                    holders.swap(at, len - 1 - at);
+                }
+            }
+        }
+    }
+}

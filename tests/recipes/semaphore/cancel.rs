@@ -1,0 +1,230 @@
+//! A wait that is cancelled at any point leaves neither an entry nor a permit behind, with and
+//! without lost answers; and those who wait go on when a session ends anywhere.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use lockkeeper::LostReason;
+use lockkeeper::testing::On;
+
+use super::*;
+use crate::support::on_every_backend;
+
+/// What each wait loses on the way, first the requests, then the replies.
+type Losses = (&'static [On], &'static [On]);
+
+const LOSSES: [Losses; 13] = [
+    (&[], &[]),
+    (&[On::Enqueue], &[]),
+    (&[], &[On::Enqueue]),
+    (&[], &[On::MultiRead, On::MultiRead]),
+    (&[On::Multi], &[]),
+    (&[], &[On::Multi]),
+    (&[], &[On::Multi, On::Multi]),
+    (&[], &[On::Multi, On::Exists]),
+    (&[On::Multi, On::Delete], &[]),
+    (&[], &[On::Multi, On::Delete, On::Delete]),
+    (&[], &[On::Enqueue, On::Multi, On::Exists]),
+    (&[], &[On::GetChildren, On::GetData]),
+    (&[On::GetData], &[On::LookAhead]),
+];
+
+async fn contender(ground: &Ground, (requests, replies): Losses) -> Semaphore {
+    let semaphore = ground.semaphore().await;
+    // Each answer comes in a turn of its own, on every backend.
+    ground.delay_replies(semaphore.client(), Duration::from_millis(1));
+    for on in requests {
+        ground.lose_request(semaphore.client(), *on);
+    }
+    for on in replies {
+        ground.lose_reply(semaphore.client(), *on);
+    }
+    semaphore
+}
+
+/// What a wait comes to that was polled so often; whether it was granted.
+async fn given_back(outcome: Option<Result<Permit, LockError>>) -> bool {
+    let granted = outcome.is_some();
+    if let Some(permit) = outcome {
+        permit.unwrap().release().await.unwrap();
+    }
+    granted
+}
+
+/// Cancels a wait after its first poll, another after its second, and so on, until one ends first.
+async fn of_free_permits(ground: &Ground, losses: Losses) {
+    for polls in 1.. {
+        let semaphore = contender(ground, losses).await;
+        let granted = given_back(polled(semaphore.acquire_many(2), polls).await).await;
+        ground.until_swept(&semaphore, 0).await;
+        if granted {
+            assert!(polls > 1, "there is a point to cancel at");
+            return;
+        }
+    }
+}
+
+/// The same of one that finds permits held, and is the next, until it has joined the queue.
+async fn at_the_head(ground: &Ground, losses: Losses) {
+    for polls in 1.. {
+        let holder = ground.hold(3).await;
+        let semaphore = contender(ground, losses).await;
+        let mut wait = pin!(polled(semaphore.acquire_many(2), polls));
+        let outcome = tokio::select! {
+            outcome = &mut wait => {
+                holder.release().await.unwrap();
+                outcome
+            }
+            () = ground.until_waiting(1) => {
+                holder.release().await.unwrap();
+                wait.await
+            }
+        };
+        let granted = given_back(outcome).await;
+        ground.until_swept(&semaphore, 0).await;
+        if granted {
+            return;
+        }
+    }
+}
+
+/// The same of one that stands behind another.
+async fn behind_another(ground: &Ground, losses: Losses) {
+    for polls in 1.. {
+        let holder = ground.hold(3).await;
+        let head = ground.queue_up(&ground.semaphore().await, 1).await;
+        let semaphore = contender(ground, losses).await;
+        let mut wait = pin!(polled(semaphore.acquire_many(2), polls));
+        let outcome = tokio::select! {
+            outcome = &mut wait => {
+                holder.release().await.unwrap();
+                outcome
+            }
+            () = ground.until_waiting(2) => {
+                holder.release().await.unwrap();
+                wait.await
+            }
+        };
+        let granted = given_back(outcome).await;
+        let other = permitted(head).await;
+        ground.until_swept(&semaphore, 1).await;
+        other.release().await.unwrap();
+        if granted {
+            return;
+        }
+    }
+}
+
+on_every_backend! {
+    async fn at_every_point_with_free_permits(env: Env) {
+        let ground = Ground::new(env, 3).await;
+        for losses in LOSSES {
+            of_free_permits(&ground, losses).await;
+        }
+    }
+
+    async fn at_every_point_at_the_head(env: Env) {
+        let ground = Ground::new(env, 3).await;
+        for losses in LOSSES {
+            at_the_head(&ground, losses).await;
+        }
+    }
+
+    async fn at_every_point_behind_another(env: Env) {
+        let ground = Ground::new(env, 3).await;
+        for losses in LOSSES {
+            behind_another(&ground, losses).await;
+        }
+    }
+
+    async fn asleep_in_the_queue(env: Env) {
+        let ground = Ground::new(env, 2).await;
+        let holder = ground.hold(2).await;
+        let semaphore = ground.semaphore().await;
+        let mut waiting = Vec::new();
+        for _ in 0..4 {
+            waiting.push(ground.queue_up(&semaphore, 1).await);
+        }
+        for (left, place) in [(3, 2), (2, 0)] {
+            waiting.remove(place).abort();
+            ground.until_waiting(left).await;
+        }
+        holder.release().await.unwrap();
+        for request in waiting {
+            permitted(request).await.release().await.unwrap();
+        }
+        ground.until_swept(&semaphore, 0).await;
+    }
+
+    async fn while_the_connection_is_broken(env: Env) {
+        let ground = Ground::new(env, 1).await;
+        let _holder = ground.hold(1).await;
+        let semaphore = ground.semaphore().await;
+        let request = ground.queue_up(&semaphore, 1).await;
+        ground.disconnect(semaphore.client());
+        request.abort();
+        assert!(request.await.unwrap_err().is_cancelled());
+        assert_eq!(ground.waiters().await.len(), 1, "the store has not heard of it");
+        ground.reconnect(semaphore.client());
+        ground.until_swept(&semaphore, 1).await;
+    }
+
+    async fn the_holders_session_expires(env: Env) {
+        let ground = Ground::new(env, 3).await;
+        let holding = ground.semaphore().await;
+        let holder = holding.acquire_many(3).await.unwrap();
+        let first = ground.queue_up(&ground.semaphore().await, 2).await;
+        let second = ground.queue_up(&ground.semaphore().await, 2).await;
+        ground.expire(holding.client()).await.unwrap();
+        let next = permitted(first).await;
+        assert_eq!(holder.lost().await, LostReason::SessionExpired);
+        assert!(!holder.is_held() && next.is_held() && !second.is_finished());
+        assert_eq!(holder.release().await, Err(LostReason::SessionExpired.into()));
+        next.release().await.unwrap();
+        permitted(second).await.release().await.unwrap();
+        ground.until_held(0).await;
+    }
+
+    async fn the_heads_session_expires(env: Env) {
+        let ground = Ground::new(env, 2).await;
+        let holder = ground.hold(1).await;
+        let semaphore = ground.semaphore().await;
+        let head = ground.queue_up(&semaphore, 2).await;
+        let next = ground.queue_up(&ground.semaphore().await, 1).await;
+        ground.expire(semaphore.client()).await.unwrap();
+        assert!(denied(head).await.is_session_end());
+        assert!(permitted(next).await.is_held() && holder.is_held());
+        ground.until_waiting(0).await;
+    }
+
+    async fn a_middle_waiters_session_expires(env: Env) {
+        let ground = Ground::new(env, 1).await;
+        let holder = ground.hold(1).await;
+        let head = ground.queue_up(&ground.semaphore().await, 1).await;
+        let semaphore = ground.semaphore().await;
+        let middle = ground.queue_up(&semaphore, 1).await;
+        let last = ground.queue_up(&ground.semaphore().await, 1).await;
+        ground.expire(semaphore.client()).await.unwrap();
+        assert!(denied(middle).await.is_session_end());
+        ground.until_waiting(2).await;
+        holder.release().await.unwrap();
+        let next = permitted(head).await;
+        assert!(!last.is_finished());
+        next.release().await.unwrap();
+        permitted(last).await.release().await.unwrap();
+        ground.until_held(0).await;
+    }
+
+    async fn a_closed_client_gives_all_back(env: Env) {
+        let ground = Ground::new(env, 2).await;
+        let semaphore = ground.semaphore().await;
+        let permit = semaphore.acquire_many(2).await.unwrap();
+        let waiting = ground.queue_up(&semaphore, 1).await;
+        let other = ground.queue_up(&ground.semaphore().await, 2).await;
+        semaphore.client().close().await.unwrap();
+        assert!(!permit.is_held());
+        assert!(denied(waiting).await.is_session_end());
+        assert!(permitted(other).await.is_held());
+        assert!(semaphore.acquire().await.is_err());
+    }
+}

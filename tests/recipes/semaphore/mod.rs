@@ -1,0 +1,136 @@
+//! The semaphore.
+
+mod basics;
+mod bugs;
+mod cancel;
+mod change;
+mod model;
+mod seeds;
+mod wakes;
+
+use std::ops::Deref;
+
+use lockkeeper::{Client, Error, LockError, LockOptions, Permit, QueueEntry, Semaphore};
+use tokio::task::JoinHandle;
+
+use crate::common::*;
+use crate::support::Env;
+
+/// The semaphore of most tests, and what stands below it.
+pub(crate) const QUOTA: &str = "/quota/geocoder";
+pub(crate) const LOCKS: &str = "/quota/geocoder/locks";
+pub(crate) const LEASES: &str = "/quota/geocoder/leases";
+pub(crate) const PERMITS: &str = "/quota/geocoder/permits";
+
+/// A wait for permits that goes on in a task of its own.
+pub(crate) type Request = JoinHandle<Result<Permit, LockError>>;
+
+/// A store with one semaphore, and clients that use it.
+pub(crate) struct Ground {
+    world: World,
+    permits: u32,
+}
+
+impl Deref for Ground {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.world
+    }
+}
+
+impl Ground {
+    pub(crate) async fn new(env: Env, permits: u32) -> Self {
+        let world = World::new(env).await;
+        let observing = Semaphore::new(&world.observer, QUOTA, permits).unwrap();
+        observing.permits().await.unwrap();
+        Self { world, permits }
+    }
+
+    /// The semaphore, for this client.
+    pub(crate) fn semaphore_of(&self, client: &Client) -> Semaphore {
+        Semaphore::new(client, QUOTA, self.permits).unwrap()
+    }
+
+    /// The semaphore, for a client of its own that has used it before.
+    pub(crate) async fn semaphore(&self) -> Semaphore {
+        let semaphore = Semaphore::open(&self.world.client().await, QUOTA).unwrap();
+        semaphore.permits().await.unwrap();
+        semaphore
+    }
+
+    pub(crate) fn observing_semaphore(&self) -> Semaphore {
+        Semaphore::open(&self.world.observer, QUOTA).unwrap()
+    }
+
+    pub(crate) async fn hold(&self, count: u32) -> Permit {
+        self.semaphore().await.acquire_many(count).await.unwrap()
+    }
+
+    /// Starts to wait for permits, and returns when the entry stands in the queue.
+    pub(crate) async fn queue_up(&self, semaphore: &Semaphore, count: u32) -> Request {
+        self.queue_up_with(semaphore, count, LockOptions::new())
+            .await
+    }
+
+    pub(crate) async fn queue_up_with(
+        &self,
+        semaphore: &Semaphore,
+        count: u32,
+        options: LockOptions,
+    ) -> Request {
+        let session = self.world.observing().await;
+        let before = children(&session, LOCKS).await;
+        let semaphore = semaphore.clone();
+        let request = tokio::spawn(async move { semaphore.acquire_with(count, options).await });
+        let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
+        until(&session, LOCKS, joined).await;
+        request
+    }
+
+    /// Waits until so many stand in the queue.
+    pub(crate) async fn until_waiting(&self, count: usize) {
+        let session = self.world.observing().await;
+        until(&session, LOCKS, |names| names.len() == count).await;
+    }
+
+    /// Waits until so many permits are held.
+    pub(crate) async fn until_held(&self, count: usize) {
+        let session = self.world.observing().await;
+        until(&session, LEASES, |names| names.len() == count).await;
+    }
+
+    pub(crate) async fn waiters(&self) -> Vec<QueueEntry> {
+        self.observing_semaphore().waiters().await.unwrap()
+    }
+
+    pub(crate) async fn held(&self) -> usize {
+        children(&self.world.observing().await, LEASES).await.len()
+    }
+
+    /// Waits until nothing of this client's stands in the queue or among the leases, nor is on its
+    /// way there, beside so many permits that others hold.
+    pub(crate) async fn until_swept(&self, semaphore: &Semaphore, held: usize) {
+        let session = semaphore.client().current_session();
+        // What was sent before has been carried out when this is answered, or when the session ended.
+        while let Err(Error::ConnectionLoss) = session.exists(semaphore.path()).await {}
+        self.until_waiting(0).await;
+        self.until_held(held).await;
+    }
+}
+
+pub(crate) async fn permitted(request: Request) -> Permit {
+    request.await.unwrap().unwrap()
+}
+
+pub(crate) async fn denied(request: Request) -> LockError {
+    request.await.unwrap().unwrap_err()
+}
+
+/// Acquires and releases in a task of its own: what is granted waits for nobody to look at it.
+pub(crate) fn use_once<const COUNT: u32>(semaphore: Semaphore) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let permit = semaphore.acquire_many(COUNT).await.unwrap();
+        permit.release().await.unwrap();
+    })
+}

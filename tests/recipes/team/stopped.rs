@@ -1,0 +1,300 @@
+//! A real process is stopped (SIGSTOP) past its session's timeout, and goes on (SIGCONT).
+//!
+//! The process is this test binary, which a test starts again for itself alone: an environment
+//! variable tells it that it is the child, and of which kind.
+
+use std::env;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use lockkeeper::{
+    ConnectOptions, FencingGate, FencingToken, LockError, Mutex, StaleToken, connect_with, queue,
+};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::common::*;
+use crate::support::{Env, unique, within_reason};
+
+/// Of the child's session. Enough for a busy machine, and little to wait for.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What the lock protects: a file that is changed under the system's own lock, and that refuses
+/// tokens that are older than the newest it has seen.
+#[derive(Default, Serialize, Deserialize)]
+struct Ledger {
+    gate: FencingGate,
+    entries: Vec<String>,
+}
+
+impl Ledger {
+    fn append(at: &Path, entry: &str, token: FencingToken) -> Result<(), StaleToken> {
+        let lock = File::create(at.with_extension("lock")).unwrap();
+        lock.lock().unwrap();
+        let mut ledger = Self::read(at);
+        ledger.gate.admit(token)?;
+        ledger.entries.push(entry.to_owned());
+        let next = at.with_extension("next");
+        fs::write(&next, serde_json::to_vec(&ledger).unwrap()).unwrap();
+        fs::rename(next, at).unwrap();
+        Ok(())
+    }
+
+    fn read(at: &Path) -> Self {
+        match fs::read(at) {
+            Ok(json) => serde_json::from_slice(&json).unwrap(),
+            Err(_) => Self::default(),
+        }
+    }
+}
+
+/// A folder of a test's own.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let name = format!("{}-{}", unique("stopped"), std::process::id());
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn ledger(&self) -> PathBuf {
+        self.0.join("ledger")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// How the child's lines begin. The test harness writes to the same output.
+const SAYS: &str = "child: ";
+
+/// Where a child finds the store, and where its ledger: the variables that make it one.
+const URL: &str = "LOCKKEEPER_STOPPED_URL";
+const LEDGER: &str = "LOCKKEEPER_STOPPED_LEDGER";
+
+/// The child's own side.
+struct Me {
+    mutex: Mutex,
+    ledger: PathBuf,
+}
+
+impl Me {
+    /// `None` in a process that is not the child.
+    async fn if_child() -> Option<Self> {
+        let url = env::var(URL).ok()?;
+        let options = ConnectOptions::new().session_timeout(TIMEOUT);
+        let client = connect_with(url.as_str(), options).await.unwrap();
+        Some(Self {
+            mutex: Mutex::new(&client, LOCK).unwrap(),
+            ledger: env::var_os(LEDGER).unwrap().into(),
+        })
+    }
+
+    fn say(&self, what: &str) {
+        // The harness may have left a line unfinished.
+        let line = format!("\n{SAYS}{what}\n");
+        std::io::stdout().write_all(line.as_bytes()).unwrap();
+        std::io::stdout().flush().unwrap();
+    }
+
+    /// Waits for a word, holding up everything of this process's but the threads of the store.
+    fn hear(&self, word: &str) {
+        let mut line = String::new();
+        std::io::stdin().read_line(&mut line).unwrap();
+        assert_eq!(line.trim(), word);
+    }
+
+    fn append(&self, entry: &str, token: FencingToken) -> Result<(), StaleToken> {
+        Ledger::append(&self.ledger, entry, token)
+    }
+
+    async fn hold(self) {
+        let guard = self.mutex.lock().await.unwrap();
+        self.append("first", guard.fencing_token()).unwrap();
+        self.say("holds");
+        self.hear("go on");
+        // The first look, before anything else of this process's can have run.
+        let held = guard.is_held();
+        let late = self.append("too late", guard.fencing_token());
+        self.say(if held { "believes" } else { "knows" });
+        self.say(if late.is_err() { "refused" } else { "let in" });
+        let release = guard.release().await;
+        assert!(matches!(release, Err(LockError::Lost(_))), "{release:?}");
+        self.lock_again().await;
+    }
+
+    async fn wait(self) {
+        let refusal = self.mutex.lock().await.unwrap_err();
+        self.say(if refusal.is_session_end() {
+            "passed over"
+        } else {
+            "confused"
+        });
+        self.lock_again().await;
+    }
+
+    /// A process that lost a session goes on with another.
+    async fn lock_again(self) {
+        let guard = self.mutex.lock().await.unwrap();
+        self.append("again", guard.fencing_token()).unwrap();
+        guard.release().await.unwrap();
+        self.mutex.client().close().await.unwrap();
+        self.say("done");
+    }
+}
+
+/// The other side: a child that can be stopped. Dropping it kills it.
+struct Process {
+    child: Child,
+    orders: ChildStdin,
+    lines: mpsc::UnboundedReceiver<String>,
+}
+
+impl Process {
+    /// Starts this binary again, for one test.
+    fn start(test: &str, world: &World, ledger: &Path) -> Self {
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
+            .env(URL, world.env.target())
+            .env(LEDGER, ledger)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a test binary can start itself");
+        let orders = child.stdin.take().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = mpsc::unbounded_channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if let Some(said) = line.strip_prefix(SAYS) {
+                    // Nobody listens when the test is over.
+                    let _ = sender.send(said.to_owned());
+                }
+            }
+        });
+        Self {
+            child,
+            orders,
+            lines,
+        }
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.child)
+    }
+
+    fn tell(&mut self, word: &str) {
+        writeln!(self.orders, "{word}").expect("the child lives");
+    }
+
+    async fn says(&mut self, what: &str) {
+        let said = self.lines.recv().await;
+        let said = said.expect("the child lives: its stderr says what it died of");
+        assert_eq!(said, what);
+    }
+
+    /// Stops it, and returns when it stands still.
+    fn stop(&self) {
+        kill_process(self.pid(), Signal::STOP).unwrap();
+        let (_, status) = waitpid(Some(self.pid()), WaitOptions::UNTRACED)
+            .unwrap()
+            .unwrap();
+        assert!(status.stopped(), "{status:?}");
+    }
+
+    fn go_on(&self) {
+        kill_process(self.pid(), Signal::CONT).unwrap();
+    }
+
+    fn ended_well(mut self) {
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_holder_that_was_stopped_knows_at_its_first_look_and_is_refused() {
+    if let Some(me) = Me::if_child().await {
+        return me.hold().await;
+    }
+    within_reason(async {
+        let world = World::new(Env::zookeeper().await).await;
+        let folder = Folder::new();
+        let mut process = Process::start(
+            "a_holder_that_was_stopped_knows_at_its_first_look_and_is_refused",
+            &world,
+            &folder.ledger(),
+        );
+        process.says("holds").await;
+        let waiter = world.queue_up(&world.mutex().await).await;
+        process.stop();
+        // The server ends its session when the timeout has passed, and the next one holds.
+        let next = granted(waiter).await;
+        Ledger::append(&folder.ledger(), "next", next.fencing_token()).unwrap();
+
+        // What it shall do lies ready before it can take another step.
+        process.tell("go on");
+        process.go_on();
+        process.says("knows").await;
+        process.says("refused").await;
+        world.until_count(2).await;
+        assert!(next.is_held(), "what the late one did disturbed nobody");
+        next.release().await.unwrap();
+        process.says("done").await;
+        process.ended_well();
+        assert_eq!(
+            Ledger::read(&folder.ledger()).entries,
+            ["first", "next", "again"]
+        );
+        world.until_count(0).await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_waiter_that_was_stopped_is_passed_over() {
+    if let Some(me) = Me::if_child().await {
+        return me.wait().await;
+    }
+    within_reason(async {
+        let world = World::new(Env::zookeeper().await).await;
+        let folder = Folder::new();
+        let holder = world.mutex().await.lock().await.unwrap();
+        let test = "a_waiter_that_was_stopped_is_passed_over";
+        let mut process = Process::start(test, &world, &folder.ledger());
+        world.until_count(2).await;
+        let behind = world.queue_up(&world.mutex().await).await;
+        process.stop();
+        world.until_count(2).await;
+        let owners = queue(&world.observer, LOCK).await.unwrap();
+        assert_eq!(owners[0].path, *holder.path());
+        holder.release().await.unwrap();
+        let behind = granted(behind).await;
+        assert_eq!(*behind.path(), owners[1].path);
+
+        process.go_on();
+        process.says("passed over").await;
+        world.until_count(2).await;
+        behind.release().await.unwrap();
+        process.says("done").await;
+        process.ended_well();
+        world.until_count(0).await;
+    })
+    .await;
+}

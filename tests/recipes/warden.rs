@@ -1,0 +1,447 @@
+//! Overdue locks, and the warden that watches for them.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use lockkeeper::testing::{On, Plan, TestStore, seeds};
+use lockkeeper::{
+    Client, Clock, ConnectOptions, Error, FencingGate, LockError, LockOptions, LostReason, Mutex,
+    OverdueLevel, Revoker, Session, Store, StoreOptions, TokensAreChecked, Warden, WardenReport,
+    WardenReports, Whom,
+};
+use lockkeeper_store::{CreateMode, Moment, ZnodePath};
+
+use crate::common::*;
+use crate::support::{on_every_backend, rounds};
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// A holder that states all three times.
+fn stating(expected: u64, alert: u64, unlock: u64) -> LockOptions {
+    LockOptions::new()
+        .label("billing")
+        .expected_hold(ms(expected))
+        .alert_at(ms(alert))
+        .auto_unlock_at(ms(unlock))
+}
+
+fn watching(client: &Client) -> (Warden, WardenReports) {
+    Warden::over(client).lock(LOCK).unwrap().start()
+}
+
+fn removing(client: &Client) -> (Warden, WardenReports) {
+    let warden = Warden::over(client).lock(LOCK).unwrap();
+    warden.remove_overdue(TokensAreChecked).start()
+}
+
+/// The next report in short, and the entry that it is about.
+async fn next(reports: &mut WardenReports) -> (String, ZnodePath) {
+    match reports.next().await.expect("the stream goes on") {
+        WardenReport::Overdue(overdue) => (format!("{:?}", overdue.level), overdue.entry.path),
+        WardenReport::Removed { entry, .. } => ("Removed".into(), entry.path),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What the warden has told and nobody has read yet.
+async fn unread(reports: &mut WardenReports) -> Vec<String> {
+    let mut told = Vec::new();
+    while let Some((report, _)) = polled(next(reports), 1).await {
+        told.push(report);
+    }
+    told
+}
+
+/// Makes an entry that states how long it will hold.
+async fn entry(session: &Session, name: &str, metadata: &str) -> ZnodePath {
+    let at = path(name);
+    session
+        .create_all(&at.parent().unwrap(), CreateMode::Persistent)
+        .await
+        .unwrap();
+    let made = session
+        .create(&at, metadata.to_owned(), CreateMode::EphemeralSequential)
+        .await;
+    made.unwrap().0
+}
+
+const PATIENT: &str = r#"{"v":1,"alert_at_ms":5}"#;
+
+on_every_backend! {
+    async fn an_overdue_holder_is_reported_on_each_level_and_then_removed(env: Env) {
+        let world = World::new(env).await;
+        let (warden, mut reports) = removing(&world.observer);
+        let mut gate = FencingGate::default();
+        let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
+        gate.admit(guard.fencing_token()).unwrap();
+        for wanted in ["Expected", "Alert", "AutoUnlock", "Removed"] {
+            assert_eq!(next(&mut reports).await, (wanted.into(), guard.path().clone()));
+        }
+        assert_eq!(guard.lost().await, LostReason::Revoked);
+        assert!(world.children().await.is_empty());
+        let after = world.mutex().await.lock().await.unwrap();
+        gate.admit(after.fencing_token()).unwrap();
+        assert!(gate.admit(guard.fencing_token()).is_err());
+        drop(warden);
+        assert!(reports.next().await.is_none(), "the stream ends with the warden");
+    }
+
+    async fn nobody_is_removed_unless_the_warden_is_told_to(env: Env) {
+        let world = World::new(env).await;
+        let (warden, mut reports) = watching(&world.observer);
+        let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
+        while next(&mut reports).await.0 != "AutoUnlock" {}
+        let overdue = warden.overdue(LOCK).unwrap();
+        assert_eq!(overdue, warden.overdue_all().iter().map(|now| {
+            // But for the time that has passed between the two looks.
+            lockkeeper::Overdue::clone(now)
+        }).zip(&overdue).map(|(mut now, before)| {
+            now.seen_for = before.seen_for;
+            now.over_by = before.over_by;
+            now
+        }).collect::<Vec<_>>());
+        let [overdue] = &overdue[..] else { panic!("{overdue:?}") };
+        assert_eq!(overdue.entry.path, *guard.path());
+        assert_eq!(overdue.entry.metadata.as_ref().unwrap().label.as_deref(), Some("billing"));
+        assert_eq!(overdue.level, OverdueLevel::AutoUnlock);
+        assert_eq!(overdue.seen_for, ms(20) + overdue.over_by);
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+        let elsewhere = warden.overdue("/lock/elsewhere").unwrap_err();
+        assert!(matches!(elsewhere, Error::BadArguments(_)), "{elsewhere}");
+    }
+
+    async fn holders_of_every_recipe_are_watched_and_who_waits_is_not(env: Env) {
+        let world = World::new(env).await;
+        let names = ["rw", "leader", "permits", "plain"].map(|name| format!("{LOCK}/{name}"));
+        let mut builder = Warden::over(&world.observer);
+        for name in &names {
+            builder = builder.lock(name).unwrap();
+        }
+        // Started before there is anything.
+        let (warden, mut reports) = builder.start();
+        let session = world.client().await.session().await.unwrap();
+        let [rw, leader, permits, plain] = &names;
+        let make = |name: String| entry_of(&session, name);
+        let mut holding = vec![
+            make(format!("{rw}/_c_a-__READ__")).await,
+            make(format!("{rw}/_c_b-__READ__")).await,
+            make(format!("{leader}/_c_a-latch-")).await,
+            make(format!("{permits}/leases/_c_a-lease-")).await,
+            make(format!("{permits}/leases/_c_b-lease-")).await,
+            make(format!("{plain}/_c_a-lock-")).await,
+        ];
+        for waiting in [
+            format!("{rw}/_c_c-__WRIT__"),
+            format!("{rw}/_c_d-__READ__"),
+            format!("{leader}/_c_b-latch-"),
+            format!("{permits}/locks/_c_c-lock-"),
+            format!("{plain}/_c_b-lock-"),
+        ] {
+            make(waiting).await;
+        }
+        let mut told = Vec::new();
+        for _ in &holding {
+            told.push(next(&mut reports).await.1);
+        }
+        told.sort_unstable();
+        holding.sort_unstable();
+        assert_eq!(told, holding);
+        // Whoever is next is seen when it is its turn.
+        let writer = {
+            session.delete(&holding_of(&holding, "_c_a-__READ__"), None).await.unwrap();
+            session.delete(&holding_of(&holding, "_c_b-__READ__"), None).await.unwrap();
+            next(&mut reports).await.1
+        };
+        assert!(writer.name().contains("__WRIT__"), "{writer}");
+        assert_eq!(warden.overdue(permits.as_str()).unwrap().len(), 2);
+    }
+
+    async fn other_libraries_holders_are_never_overdue(env: Env) {
+        let world = World::new(env).await;
+        let (warden, mut reports) = removing(&world.observer);
+        let session = world.client().await.session().await.unwrap();
+        let foreign = entry(&session, &format!("{LOCK}/_c_a-lock-"), "10.0.0.1").await;
+        let behind = world.queue_up_with(&world.mutex().await, stating(5, 10, 20)).await;
+        session.delete(&foreign, None).await.unwrap();
+        // The first that is told is the one behind.
+        let guard = granted(behind).await;
+        assert_eq!(next(&mut reports).await.1, *guard.path());
+        drop(warden);
+    }
+
+    async fn who_is_asked_for_the_lock_stays_overdue(env: Env) {
+        let world = World::new(env).await;
+        let (warden, mut reports) = removing(&world.observer);
+        for by_curator in [false, true] {
+            let guard = world.mutex().await.lock_with(stating(5, 300, 400)).await.unwrap();
+            assert_eq!(next(&mut reports).await.0, "Expected");
+            if by_curator {
+                let session = world.observing().await;
+                session.set_data(guard.path(), "__REVOKE__", None).await.unwrap();
+            } else {
+                let revoker = Revoker::new(&world.observer);
+                revoker.ask(&Whom::holder(LOCK).unwrap()).await.unwrap();
+            }
+            for wanted in ["Alert", "AutoUnlock", "Removed"] {
+                assert_eq!(next(&mut reports).await.0, wanted, "told once each");
+            }
+        }
+        drop(warden);
+    }
+
+    async fn a_warden_outlives_its_connections_and_sessions(env: Env) {
+        let world = World::new(env).await;
+        let client = world.client().await;
+        let (_warden, mut reports) = removing(&client);
+        for round in 0..4 {
+            match round {
+                1 => world.disconnect(&client),
+                2 => {
+                    world.reconnect(&client);
+                    world.expire(&client).await.unwrap();
+                }
+                _ => {}
+            }
+            let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
+            if round == 1 {
+                world.reconnect(&client);
+            }
+            while next(&mut reports).await != ("Removed".into(), guard.path().clone()) {}
+            assert_eq!(guard.lost().await, LostReason::Revoked);
+        }
+    }
+
+    async fn a_warden_ends_with_its_client(env: Env) {
+        let world = World::new(env).await;
+        let client = world.env.client_with(ConnectOptions::new().session_timeout(LONG)).await;
+        let (warden, mut reports) = watching(&client);
+        client.close().await.unwrap();
+        assert!(reports.next().await.is_none());
+        assert!(warden.overdue_all().is_empty());
+    }
+
+    async fn a_removal_whose_answer_is_lost_is_told_once(env: Env) {
+        let world = World::new(env).await;
+        let client = world.client().await;
+        let (warden, mut reports) = removing(&client);
+        world.lose_reply(&client, On::Delete);
+        let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
+        while next(&mut reports).await.0 != "Removed" {}
+        assert_eq!(guard.lost().await, LostReason::Revoked);
+        // The next is removed after that, and is the next that is told.
+        let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
+        assert_eq!(next(&mut reports).await, ("Expected".into(), guard.path().clone()));
+        drop(warden);
+    }
+}
+
+async fn entry_of(session: &Session, name: String) -> ZnodePath {
+    entry(session, &name, PATIENT).await
+}
+
+fn holding_of(holding: &[ZnodePath], name: &str) -> ZnodePath {
+    let found = holding.iter().find(|path| path.name().starts_with(name));
+    found.unwrap().clone()
+}
+
+#[tokio::test]
+async fn time_counts_from_the_first_sight_and_from_each_sign_of_life() {
+    let store = TestStore::new();
+    let mutex = Mutex::new(&store.client().await.unwrap(), LOCK).unwrap();
+    let guard = mutex.lock_with(stating(1_000, 2_000, 3_000)).await.unwrap();
+    // Held for long before anybody watches: that does not count.
+    store.advance(ms(60_000)).await;
+    let (warden, mut reports) = removing(&store.client().await.unwrap());
+    store.advance(ms(999)).await;
+    assert_eq!(unread(&mut reports).await, [""; 0]);
+    store.advance(ms(1)).await;
+    assert_eq!(unread(&mut reports).await, ["Expected"]);
+    store.advance(ms(1_999)).await;
+    assert_eq!(unread(&mut reports).await, ["Alert"]);
+    let overdue = warden.overdue(LOCK).unwrap().remove(0);
+    assert_eq!(overdue.level, OverdueLevel::Alert);
+    assert_eq!((overdue.seen_for, overdue.over_by), (ms(2_999), ms(999)));
+
+    guard.keep_alive().await.unwrap();
+    store.settle().await;
+    assert!(warden.overdue_all().is_empty());
+    store.advance(ms(2_999)).await;
+    assert_eq!(unread(&mut reports).await, ["Expected", "Alert"]);
+    assert!(guard.is_held());
+    store.advance(ms(1)).await;
+    assert_eq!(unread(&mut reports).await, ["AutoUnlock", "Removed"]);
+    assert_eq!(guard.lost().await, LostReason::Revoked);
+    assert!(matches!(
+        guard.keep_alive().await,
+        Err(LockError::Lost(LostReason::Revoked))
+    ));
+}
+
+#[tokio::test]
+async fn the_time_of_a_waiter_counts_from_its_turn() {
+    let store = TestStore::new();
+    let mutex = Mutex::new(&store.client().await.unwrap(), LOCK).unwrap();
+    let first = mutex.lock().await.unwrap();
+    let (_warden, mut reports) = removing(&store.client().await.unwrap());
+    let waiter = tokio::spawn({
+        let mutex = mutex.clone();
+        async move { mutex.lock_with(stating(10, 20, 30)).await }
+    });
+    store.advance(ms(60_000)).await;
+    first.release().await.unwrap();
+    let guard = granted(waiter).await;
+    store.settle().await;
+    store.advance(ms(29)).await;
+    assert_eq!(unread(&mut reports).await, ["Expected", "Alert"]);
+    assert!(guard.is_held());
+    store.advance(ms(1)).await;
+    assert_eq!(unread(&mut reports).await, ["AutoUnlock", "Removed"]);
+}
+
+#[tokio::test]
+async fn a_reconnection_keeps_the_time_and_a_new_session_starts_it_anew() {
+    let store = TestStore::new();
+    let client = store.client().await.unwrap();
+    let mutex = Mutex::new(&store.client().await.unwrap(), LOCK).unwrap();
+    let guard = mutex.lock_with(stating(1_000, 2_000, 3_000)).await.unwrap();
+    let (warden, mut reports) = removing(&client);
+    store.advance(ms(900)).await;
+    store.disconnect(&client);
+    store.advance(ms(600)).await;
+    // What it cannot have read anew it does not tell.
+    assert_eq!(unread(&mut reports).await, [""; 0]);
+    store.reconnect(&client);
+    store.settle().await;
+    assert_eq!(unread(&mut reports).await, ["Expected"]);
+    store.advance(ms(1_000)).await;
+    assert_eq!(unread(&mut reports).await, ["Alert"]);
+
+    store.expire(&client).await.unwrap();
+    store.settle().await;
+    assert!(warden.overdue_all().is_empty());
+    store.advance(ms(2_999)).await;
+    assert!(guard.is_held());
+    store.advance(ms(1)).await;
+    assert_eq!(
+        unread(&mut reports).await,
+        ["Expected", "Alert", "AutoUnlock", "Removed"]
+    );
+}
+
+#[tokio::test]
+async fn a_holder_alone_costs_a_warden_nothing_however_many_join_behind() {
+    let store = TestStore::new();
+    let client = store.client().await.unwrap();
+    let mutex = Mutex::new(&store.client().await.unwrap(), LOCK).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let (_warden, _reports) = watching(&client);
+    store.settle().await;
+    let before = store.traffic_of(&client);
+    let waiters: Vec<_> = (0..100)
+        .map(|_| {
+            let mutex = mutex.clone();
+            tokio::spawn(async move { mutex.lock().await })
+        })
+        .collect();
+    store.settle().await;
+    assert_eq!(store.traffic_of(&client) - before, Default::default());
+    waiters.iter().for_each(|waiter| waiter.abort());
+    guard.release().await.unwrap();
+}
+
+/// A holder that keeps itself alive about as often as it must, under faults, and a warden under
+/// faults: whoever kept itself alive in time is never removed, and whoever falls silent is.
+#[tokio::test]
+async fn no_seed_removes_a_holder_too_early_or_never() {
+    let mut removals = 0;
+    let mut early = 0;
+    for (_, seed) in rounds(150).zip(seeds(u64::MAX)) {
+        let clock = Clock::new_virtual();
+        let base = Store::memory_with(StoreOptions::new().clock(clock));
+        let plan = Plan::rough(seed).delays(0.3, ms(0)..ms(2_000));
+        let store = TestStore::wrapping(base.connector(), "memory:warden", plan);
+        let (removed, kept) = store.run(keeping_alive(&base, &store, seed)).await;
+        removals += u64::from(removed);
+        early += kept;
+    }
+    assert!(
+        removals > 0 && early > 0,
+        "{removals} removals, {early} signs of life"
+    );
+}
+
+/// When an entry has gone, to the moment.
+fn watch_departure(base: Session, clock: Clock, entry: ZnodePath) -> Rc<Cell<Option<Moment>>> {
+    let gone = Rc::new(Cell::new(None));
+    let note = gone.clone();
+    tokio::task::spawn_local(async move {
+        while let (Some(_), watcher) = base.watch_exists(&entry).await.unwrap() {
+            let _ = watcher.await;
+        }
+        note.set(Some(clock.now()));
+    });
+    gone
+}
+
+/// Whether the holder was removed while it tried to stay, and how often it kept itself alive.
+async fn keeping_alive(base: &Store, store: &TestStore, seed: u64) -> (bool, u64) {
+    const UNLOCK: Duration = ms(5_000);
+    let clock = store.clock().clone();
+    let direct = base.connect().await.unwrap().session().await.unwrap();
+    let client = store.client().await.unwrap();
+    let (_warden, _reports) = removing(&client);
+    let mutex = Mutex::new(&store.client().await.unwrap(), LOCK).unwrap();
+    let local = tokio::task::LocalSet::new();
+    local
+        .run_until(async {
+            // Not carried out before this moment, so a removal may not come before this and more.
+            let mut alive = clock.now();
+            let options = LockOptions::new().auto_unlock_at(UNLOCK);
+            let guard = loop {
+                match mutex.lock_with(options.clone()).await {
+                    Ok(guard) => break guard,
+                    Err(error) => assert!(error.is_session_end(), "{error}"),
+                }
+                alive = clock.now();
+            };
+            let session = guard.session().clone();
+            let gone = watch_departure(direct.clone(), clock.clone(), guard.path().clone());
+            let mut kept = 0;
+            for round in 0..20 {
+                clock
+                    .sleep(ms((seed * 7_919 + round * 104_729) % 4_500))
+                    .await;
+                let sent = clock.now();
+                if guard.keep_alive().await.is_err() {
+                    break;
+                }
+                alive = sent;
+                kept += 1;
+            }
+            let was_there = gone.get().is_none();
+            // Silent from here on; the guard stays, so that nothing but the warden or the end of
+            // its session removes it.
+            store.heal();
+            let silent = clock.now();
+            while gone.get().is_none() {
+                clock.sleep(ms(100)).await;
+                assert!(
+                    clock.now() < silent.after(UNLOCK * 3),
+                    "seed {seed}: it is never removed"
+                );
+            }
+            let gone = gone.get().unwrap();
+            let ended = !session.status().is_alive() || guard.lost().await != LostReason::Revoked;
+            assert!(
+                ended || gone.since(alive) >= UNLOCK,
+                "seed {seed}: removed {:?} after a sign of life",
+                gone.since(alive)
+            );
+            (!was_there && !ended, kept)
+        })
+        .await
+}
