@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 url=${1:-memory:}
 if [ -z "${EXAMPLES:-}" ]; then
-    cargo build --quiet --release --package lockkeeper --example ledger --example lock_events
+    cargo build --quiet --release --package lockkeeper --examples
     EXAMPLES=${CARGO_TARGET_DIR:-target}/release/examples
 fi
 work=$(mktemp -d)
@@ -113,21 +113,148 @@ malformed accounts 4 'cents as a whole number' 'ACC-0003,+5'
 refused --url "$url" --transfers "$work/no-such-file.csv"
 says 'no-such-file.csv: No such file'
 
-# Nobody is there (which takes the connect timeout to find out), or the command line cannot be meant.
-if [ "$url" = memory: ]; then
-    refused --url zookeeper://127.0.0.1:1
-    says 'no ZooKeeper answered at 127.0.0.1:1'
-fi
-expect 2 ledger --url redis://127.0.0.1
-says 'unknown scheme "redis"'
+# The command line cannot be meant.
 expect 2 ledger --workers 0
 expect 2 ledger --workers 3 --crash 3
 says '--crash must be below the number of workers'
-expect 2 ledger --no-such-option
 
 # The other example checks itself.
 expect 0 lock_events --url "$url"
 says 'All events came as expected.'
-expect 2 lock_events --url redis://127.0.0.1
+
+# Nobody sees half a report, but for who does without the lock.
+expect 0 report_cache --url "$url"
+says 'is read over by its writer, with the same token, beside others'
+says 'Every report was whole, and nobody had to wait out of turn.'
+expect 1 report_cache --url "$url" --without-lock --editions 5
+says 'HALF A REPORT'
+expect 2 report_cache --readers 0
+# Several locks at once.
+expect 0 transfer --url "$url"
+says 'nobody was stuck, and the sum is what it was: 400000 cents'
+expect 0 batch_jobs --url "$url"
+says 'and it was not done: did it'
+says 'All 12 jobs are done, each once.'
+
+# Elections.
+expect 0 leader_election --url "$url"
+says 'All is right: they led in the order of arrival'
+says 'writes too late, and is refused'
+expect 2 leader_election --candidates 2
+expect 2 leader_election --processes --url memory:
+expect 0 leader_election_service --url "$url" --path "/election/$$/demo" --demo
+says 'The second took over from the first'
+expect 0 leader_election_service --url "$url" --path "/election/$$/brief" --for 0.2
+says 'stopping: the time is over'
+expect 2 leader_election_service --for -1
+
+# start NAME: an instance of the service, in the background; its pid is in $pid.
+start() {
+    : >"$work/$1"
+    "$EXAMPLES/leader_election_service" --url "$url" --path "/election/$$/signals" --name "$1" \
+        >"$work/$1" 2>&1 &
+    pid=$!
+    started="${started:-} $pid"
+}
+trap 'kill -9 ${started:-} 2>/dev/null || :; rm -rf "$work"' EXIT
+
+# until_says NAME TEXT: waits until the instance has said so.
+until_says() {
+    tries=0
+    until grep -qF -- "$2" "$work/$1"; do
+        cp "$work/$1" "$work/out"
+        tries=$((tries + 1))
+        [ $tries -lt 600 ] || fail "$1 has not said: $2"
+        sleep 0.05
+    done
+}
+
+# stop NAME PID: by SIGTERM; it ends cleanly.
+stop() {
+    kill -TERM "$2"
+    status=0
+    wait "$2" || status=$?
+    cp "$work/$1" "$work/out"
+    [ "$status" = 0 ] || fail "$1 ended with status $status"
+    for text in 'stopping: SIGTERM' "$1: stopped"; do says "$text"; done
+}
+
+# A leader that is told to stop resigns; so does one that never led.
+start one
+one=$pid
+until_says one ready
+until_says one 'one: leading epoch'
+if [ "$url" != memory: ]; then
+    start two
+    two=$pid
+    until_says two 'two: standing by'
+    start three
+    three=$pid
+    until_says three 'three: standing by'
+    start four
+    four=$pid
+    until_says four 'four: standing by'
+    stop four "$four"
+    stop one "$one"
+    until_says two 'two: leading epoch'
+    # And one that is killed is followed by the next when its session has expired.
+    kill -9 "$two"
+    until_says three 'three: leading epoch'
+    stop three "$three"
+    epochs=$(for name in one two three; do grep -F 'leading epoch' "$work/$name"; done | grep -o '[0-9]*$')
+    [ "$epochs" = "$(echo "$epochs" | sort -nu)" ] || fail "the epochs do not grow: $epochs"
+
+    expect 0 leader_election --url "$url" --processes
+    says 'All is right: they led in the order of arrival'
+    says 'director: kills process 1, pid'
+else
+    stop one "$one"
+fi
+# The quota is kept while it changes.
+expect 0 api_quota --url "$url"
+says 'lowered from 4 to 2 while they work'
+says 'No call was refused, and nothing is left behind.'
+
+# What all have in common: help that names every option, and clear words for what cannot be.
+all='api_quota batch_jobs leader_election leader_election_service ledger lock_events report_cache transfer'
+for program in $all; do
+    for option in --help -h; do
+        expect 0 "$program" $option
+        says "cargo run --release --example $program"
+        says 'memory: (default) or zookeeper://host:port[/chroot]'
+        says 'Exit status: 0'
+    done
+    expect 2 "$program" --no-such-option
+    says "$program: invalid option '--no-such-option' (see --help)"
+    expect 2 "$program" leftover
+    says 'leftover'
+    expect 2 "$program" --url
+    says "missing argument for option '--url'"
+    expect 2 "$program" --url redis://127.0.0.1
+    says 'unknown scheme "redis"'
+    [ ! -s "$work/out" ] || fail 'something was done first'
+done
+
+# Nobody is there: it takes the connect timeout of 10 s to find out, for all at once.
+if [ "$url" = memory: ]; then
+    for program in $all; do
+        (
+            status=0
+            timeout 30 "$EXAMPLES/$program" --url zookeeper://127.0.0.1:1 \
+                >"$work/$program.out" 2>"$work/$program.err" || status=$?
+            echo $status >"$work/$program.status"
+        ) &
+        started="${started:-} $!"
+        absent="${absent:-} $!"
+    done
+    # shellcheck disable=SC2086
+    wait $absent
+    for program in $all; do
+        cp "$work/$program.out" "$work/out"
+        cp "$work/$program.err" "$work/err"
+        [ "$(cat "$work/$program.status")" = 1 ] || fail "$program goes on where nobody is there"
+        says "$program: no ZooKeeper answered at 127.0.0.1:1"
+    done
+fi
 
 echo "examples at $url: all as expected"

@@ -1,0 +1,49 @@
+//! [`Accounts`]: the resource that the locks protect.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use lockkeeper::{FencingGate, FencingToken, StaleToken};
+
+/// Balances in cents. Each account refuses a token that is older than the newest it has seen.
+///
+/// In a real service this is a table with a column for the gate, and each of the two methods is one
+/// transaction.
+#[derive(Debug, Default)]
+pub struct Accounts(Mutex<HashMap<String, Account>>);
+
+#[derive(Debug, Default)]
+struct Account {
+    gate: FencingGate,
+    cents: i64,
+}
+
+impl Accounts {
+    /// The balance. From now on the account refuses older tokens: whoever reads is about to write.
+    ///
+    /// # Errors
+    /// [`StaleToken`]: a later holder of the account's lock has been here.
+    pub fn read(&self, account: &str, token: FencingToken) -> Result<i64, StaleToken> {
+        let mut accounts = self.lock();
+        let account = accounts.entry(account.to_owned()).or_default();
+        account.gate.admit(token)?;
+        Ok(account.cents)
+    }
+
+    /// Writes a balance.
+    ///
+    /// # Errors
+    /// [`StaleToken`]: a later holder of the account's lock has been here.
+    pub fn write(&self, account: &str, cents: i64, token: FencingToken) -> Result<(), StaleToken> {
+        let mut accounts = self.lock();
+        let account = accounts.entry(account.to_owned()).or_default();
+        account.gate.admit(token)?;
+        account.cents = cents;
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Account>> {
+        // Nothing panics while it is locked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
