@@ -7,16 +7,25 @@
 mod args;
 #[path = "locks/curator.rs"]
 mod curator;
+#[path = "locks/election.rs"]
+mod election;
+#[path = "locks/many.rs"]
+mod many;
 #[path = "locks/report.rs"]
 mod report;
+#[path = "locks/rwlock.rs"]
+mod rwlock;
+#[path = "locks/semaphore.rs"]
+mod semaphore;
 #[path = "locks/systems.rs"]
 mod systems;
 #[path = "locks/workloads.rs"]
 mod workloads;
 
-use args::Args;
+use args::{Args, Recipe};
 use curator::Curator;
 use report::Contender;
+use semaphore::TokioQuota;
 use systems::{Keeper, TokioLock};
 use workloads::{Case, From, Workload};
 
@@ -39,11 +48,24 @@ async fn run(args: Args) {
     let curator = args.curator.then(|| Curator::start(&args.url)).flatten();
     let mut w3_of_one = None;
     for case in cases(&args) {
-        let locks = keeper.locks(&case).await;
-        let mut contenders = vec![Contender::of("lockkeeper", &args.url, case, locks)];
+        let ours = "lockkeeper";
+        let mut contenders = vec![match args.recipe {
+            Recipe::Mutex => Contender::of(ours, &args.url, case, keeper.locks(&case).await),
+            Recipe::LockAll => Contender::of(ours, &args.url, case, keeper.pairs(&case).await),
+            Recipe::Semaphore => {
+                Contender::of(ours, &args.url, case, keeper.semaphores(&case).await)
+            }
+            Recipe::Election => Contender::of(ours, &args.url, case, keeper.elections(&case).await),
+            Recipe::RwLockRead => rwlock::readers(&keeper, &args.url, case).await,
+            Recipe::RwLockWrite => rwlock::writers(&keeper, &args.url, case).await,
+        }];
         if args.tokio {
-            let locks = TokioLock::many(&case);
-            contenders.push(Contender::of("tokio", "", case, locks));
+            contenders.push(match args.recipe {
+                Recipe::RwLockRead => rwlock::tokio_readers(case),
+                Recipe::RwLockWrite => rwlock::tokio_writers(case),
+                Recipe::Semaphore => Contender::of("tokio", "", case, TokioQuota::many(&case)),
+                _ => Contender::of("tokio", "", case, TokioLock::many(&case)),
+            });
         }
         if case.workload == Workload::W1 && !keeper.in_process() {
             contenders.extend(keeper.raw(case).await);
@@ -67,6 +89,16 @@ async fn run(args: Args) {
 /// What is to be measured, in order.
 fn cases(args: &Args) -> Vec<Case> {
     let memory = args.url.starts_with("memory:");
+    let mut cases = match args.recipe {
+        Recipe::RwLockRead => rwlock::cases_of_readers(),
+        _ => cases_of_locks(args, memory),
+    };
+    cases.retain(|case| args.clients.is_none_or(|only| case.clients == only));
+    cases.retain(|case| args.n.is_none_or(|only| case.n == only));
+    cases
+}
+
+fn cases_of_locks(args: &Args, memory: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     for &workload in &args.workloads {
         let case = Case::new(workload);
@@ -100,7 +132,5 @@ fn cases(args: &Args) -> Vec<Case> {
             }),
         }
     }
-    cases.retain(|case| args.clients.is_none_or(|only| case.clients == only));
-    cases.retain(|case| args.n.is_none_or(|only| case.n == only));
     cases
 }

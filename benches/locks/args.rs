@@ -8,15 +8,57 @@ const USAGE: &str = "\
 usage: cargo bench --bench locks -- [options]
   --url URL            memory: (the default) or zookeeper://host:port[/chroot]
   --system S[,S]       peers to run beside: tokio, curator, none
-                       (by default tokio for memory:, curator for zookeeper:)
-  --recipe mutex       the only one so far
+                       (by default tokio for memory:, and curator for the mutex on zookeeper:)
+  --recipe R           mutex (the default), semaphore (of one permit), rwlock-write, rwlock-read
+                       (by 1, 8 and 64 readers together); election or lock-all (of two locks),
+                       which have no peers
   --workload W[,W]     w1 uncontended, w2 contended, w3 hand-over, w4 many keys (all by default)
   --clients C, --n N   only the cases with so many sessions, so many queued
   --seconds S          how long to measure each system in each case (2)
   --rounds R           in how many alternating rounds (5)
   --threads T          threads of the runtime (2)";
 
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Recipe {
+    Mutex,
+    Semaphore,
+    Election,
+    LockAll,
+    RwLockRead,
+    RwLockWrite,
+}
+
+impl Recipe {
+    const ALL: [Self; 6] = [
+        Self::Mutex,
+        Self::Semaphore,
+        Self::Election,
+        Self::LockAll,
+        Self::RwLockRead,
+        Self::RwLockWrite,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Mutex => "mutex",
+            Self::Semaphore => "semaphore",
+            Self::Election => "election",
+            Self::LockAll => "lock-all",
+            Self::RwLockRead => "rwlock-read",
+            Self::RwLockWrite => "rwlock-write",
+        }
+    }
+
+    fn of(name: &str) -> Result<Self, String> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|recipe| recipe.name() == name)
+            .ok_or(format!("--recipe {name} is not known"))
+    }
+}
+
 pub(crate) struct Args {
+    pub(crate) recipe: Recipe,
     pub(crate) url: String,
     pub(crate) tokio: bool,
     pub(crate) curator: bool,
@@ -41,6 +83,7 @@ impl Args {
 
     fn of(mut words: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut args = Self {
+            recipe: Recipe::Mutex,
             url: "memory:".into(),
             tokio: false,
             curator: false,
@@ -54,7 +97,8 @@ impl Args {
         let mut systems = None;
         while let Some(word) = words.next() {
             if word == "--help" {
-                return Err(String::new());
+                println!("{USAGE}");
+                std::process::exit(0);
             }
             // What `cargo bench` says to every benchmark.
             if word == "--bench" {
@@ -64,7 +108,7 @@ impl Args {
             match word.as_str() {
                 "--url" => args.url = value,
                 "--system" => systems = Some(value),
-                "--recipe" if value == "mutex" => {}
+                "--recipe" => args.recipe = Recipe::of(&value)?,
                 "--workload" => args.workloads = list(&value)?,
                 "--clients" => args.clients = Some(number(&value)?),
                 "--n" => args.n = Some(number(&value)?),
@@ -78,7 +122,12 @@ impl Args {
             return Err("--rounds and --threads are at least 1".into());
         }
         let memory = args.url.starts_with("memory:");
-        let default = if memory { "tokio" } else { "curator" };
+        let default = match args.recipe {
+            Recipe::Election | Recipe::LockAll => "none",
+            _ if memory => "tokio",
+            Recipe::Mutex => "curator",
+            _ => "none",
+        };
         for system in systems.as_deref().unwrap_or(default).split(',') {
             match system {
                 "tokio" => args.tokio = true,
@@ -86,6 +135,13 @@ impl Args {
                 "none" | "lockkeeper" => {}
                 _ => return Err(format!("--system {system} is not known")),
             }
+        }
+        if args.curator && args.recipe != Recipe::Mutex {
+            return Err("Curator's mutex alone is measured".into());
+        }
+        if args.tokio && matches!(args.recipe, Recipe::Election | Recipe::LockAll) {
+            let recipe = args.recipe.name();
+            return Err(format!("--recipe {recipe} has no peers to run beside"));
         }
         Ok(args)
     }

@@ -105,7 +105,7 @@ fn print_row(args: &Args, case: Case, contender: &Contender, row: &Row) {
     let mut line = case_of(case);
     line["system"] = contender.system.as_str().into();
     line["url"] = contender.url.as_str().into();
-    line["recipe"] = "mutex".into();
+    line["recipe"] = args.recipe.name().into();
     line["threads"] = args.threads.into();
     line["rounds"] = args.rounds.into();
     for (field, value) in row {

@@ -4,10 +4,13 @@ use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use lockkeeper::{Client, Guard, LockPath, Mutex, Session, ZnodePath};
+use lockkeeper::{Client, Election, Guard, LockPath, Mutex, Semaphore, Session, ZnodePath};
 use lockkeeper_store::CreateMode;
 
+use crate::election::Candidate;
+use crate::many::Two;
 use crate::report::{Contender, Row, Times};
+use crate::semaphore::Quota;
 use crate::workloads::{Case, Workload};
 
 /// One client's handle to a lock.
@@ -51,22 +54,67 @@ impl Keeper {
         self.observer.timeout().is_none()
     }
 
-    /// The handles that a case needs: each client has a session of its own.
+    /// The handles to mutexes that a case needs.
     pub(crate) async fn locks(&self, case: &Case) -> Vec<Ours> {
+        let handle = |client: &Client, path: LockPath, place| Ours {
+            mutex: Mutex::new(client, path).expect("a valid path"),
+            place,
+        };
+        self.handles(case, handle).await
+    }
+
+    /// The handles to elections that a case needs.
+    pub(crate) async fn elections(&self, case: &Case) -> Vec<Candidate> {
+        let handle = |client: &Client, path: LockPath, place| {
+            Candidate::new(Election::new(client, path).expect("a valid path"), place)
+        };
+        self.handles(case, handle).await
+    }
+
+    /// The handles to two locks each that a case needs.
+    pub(crate) async fn pairs(&self, case: &Case) -> Vec<Two> {
+        let made = AtomicUsize::new(0);
+        let handle = |client: &Client, path: LockPath, place| {
+            let is_reversed = made.fetch_add(1, Ordering::Relaxed) % 2 == 1;
+            Two::new(client.clone(), &path, is_reversed, place)
+        };
+        self.handles(case, handle).await
+    }
+
+    /// The handles to semaphores of one permit that a case needs.
+    pub(crate) async fn semaphores(&self, case: &Case) -> Vec<Quota> {
+        let handle = |client: &Client, path: LockPath, place| {
+            Quota::new(
+                Semaphore::new(client, path, 1).expect("a valid path"),
+                place,
+            )
+        };
+        self.handles(case, handle).await
+    }
+
+    /// The handles that a case needs: each client has a session of its own.
+    pub(crate) async fn handles<L>(
+        &self,
+        case: &Case,
+        handle: impl Fn(&Client, LockPath, Place) -> L,
+    ) -> Vec<L> {
         let path = self.fresh_path();
         let mut clients = Vec::new();
         for _ in 0..case.clients {
             clients.push(lockkeeper::connect(&*self.url).await.expect("a session"));
         }
-        let lock = |path: &LockPath, client: &Client| Ours {
-            mutex: Mutex::new(client, path).expect("a valid path"),
+        let place = || Place {
             observer: self.observer.clone(),
         };
         match case.workload {
             Workload::W4 => (0..case.n)
-                .map(|key| lock(&path.key(&key.to_string()), &clients[key % clients.len()]))
+                .map(|key| (&clients[key % clients.len()], path.key(&key.to_string())))
+                .map(|(client, path)| handle(client, path, place()))
                 .collect(),
-            _ => clients.iter().map(|client| lock(&path, client)).collect(),
+            _ => clients
+                .iter()
+                .map(|client| handle(client, path.clone(), place()))
+                .collect(),
         }
     }
 
@@ -119,17 +167,37 @@ async fn raw_round(session: Session, parent: ZnodePath, list: bool, time: Durati
 #[derive(Clone)]
 pub(crate) struct Ours {
     mutex: Mutex,
+    place: Place,
+}
+
+/// What looks on while queues are joined.
+#[derive(Clone)]
+pub(crate) struct Place {
     observer: Session,
 }
 
 /// How long a contender on a remote store needs, at the most, to find whom it waits for.
 const REMOTE_PAUSE: Duration = Duration::from_millis(5);
 
-impl Ours {
+impl Place {
     async fn pause_if_remote(&self, pause: Duration) {
         if self.observer.timeout().is_some() {
             tokio::time::sleep(pause).await;
         }
+    }
+
+    /// See [`Lock::settled`].
+    pub(crate) async fn settled(&self, queue: &ZnodePath, queued: usize) {
+        let listed = || self.observer.get_all_children_number(queue);
+        while listed().await.expect("a list") < queued {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.pause_if_remote(100 * REMOTE_PAUSE).await;
+    }
+
+    /// See [`Lock::settled_again`].
+    pub(crate) async fn settled_again(&self) {
+        self.pause_if_remote(REMOTE_PAUSE).await;
     }
 }
 
@@ -149,15 +217,11 @@ impl Lock for Ours {
     }
 
     async fn settled(&self, queued: usize) {
-        let listed = || self.observer.get_all_children_number(self.mutex.path());
-        while listed().await.expect("a list") < queued {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        self.pause_if_remote(100 * REMOTE_PAUSE).await;
+        self.place.settled(self.mutex.path(), queued).await;
     }
 
     async fn settled_again(&self) {
-        self.pause_if_remote(REMOTE_PAUSE).await;
+        self.place.settled_again().await;
     }
 }
 

@@ -1,0 +1,105 @@
+//! The store with a counter in front of it, and what goes through.
+
+use std::ops::Sub;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use lockkeeper::testing::{On, Plan, TestStore, Traffic};
+use lockkeeper::{Client, ConnectOptions, LockPath, Session, ZnodePath};
+
+/// A store at which everything is counted.
+pub(crate) struct Ground(TestStore);
+
+/// Longer than a measurement: of renewals of the session there are few, and they fall into few of
+/// the hand-overs, of which the cheapest counts.
+const LONG: Duration = Duration::from_secs(60);
+
+impl Ground {
+    pub(crate) fn at(url: &str) -> Self {
+        Self(TestStore::over(url, Plan::calm()).expect("a URL of a store"))
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        let options = ConnectOptions::new().session_timeout(LONG);
+        let client = self.0.client_with(options).await;
+        client.expect("the store answers")
+    }
+
+    pub(crate) fn fresh_path(&self) -> LockPath {
+        static USED: AtomicUsize = AtomicUsize::new(0);
+        let number = USED.fetch_add(1, Ordering::Relaxed);
+        let run = std::process::id();
+        // As long in each run, whatever it measures: paths count among the bytes.
+        LockPath::new(format!("/cost/{run:010}-{number:03}")).expect("a valid path")
+    }
+
+    /// A meter at a client's session.
+    pub(crate) fn meter(&self, client: &Client) -> Meter<'_> {
+        Meter {
+            store: &self.0,
+            session: client.current_session(),
+            own: Cost::default(),
+        }
+    }
+}
+
+/// What has gone through a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Cost {
+    pub(crate) requests: u64,
+    pub(crate) events: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Cost {
+    fn of(traffic: Traffic) -> Self {
+        Self {
+            requests: traffic.requests(On::Any),
+            events: traffic.events,
+            bytes: traffic.bytes,
+        }
+    }
+}
+
+impl Sub for Cost {
+    type Output = Self;
+
+    fn sub(self, earlier: Self) -> Self {
+        Self {
+            requests: self.requests - earlier.requests,
+            events: self.events - earlier.events,
+            bytes: self.bytes - earlier.bytes,
+        }
+    }
+}
+
+/// Counts what goes through a session, but for its own questions.
+pub(crate) struct Meter<'a> {
+    store: &'a TestStore,
+    session: Session,
+    own: Cost,
+}
+
+/// After so many quiet answers in a row nothing is under way: whoever was woken by one of them has
+/// sent its request before the next question, and so has its answer before the next answer.
+const QUIET: u32 = 10;
+
+impl Meter<'_> {
+    /// Waits until nothing is under way, and answers all that has gone through so far.
+    pub(crate) async fn read(&mut self) -> Cost {
+        let root = ZnodePath::root();
+        let mut in_a_row = 0;
+        while in_a_row < QUIET {
+            let before = self.store.traffic_of(&self.session);
+            self.session.exists(&root).await.expect("an answer");
+            tokio::task::yield_now().await;
+            let between = self.store.traffic_of(&self.session) - before;
+            self.own.requests += 1;
+            // A question and its answer: 64 bytes each, and the path.
+            self.own.bytes += 2 * 64 + root.as_str().len() as u64;
+            let quiet = (between.requests(On::Any), between.replies, between.events) == (1, 1, 0);
+            in_a_row = if quiet { in_a_row + 1 } else { 0 };
+        }
+        Cost::of(self.store.traffic_of(&self.session)) - self.own
+    }
+}

@@ -1,0 +1,142 @@
+//! What is handed over, from whom to whom.
+
+use crate::line::{Leaving, Line};
+use crate::meter::{Cost, Ground};
+use crate::subjects::{PERMITS, Side, Subject};
+
+/// How many of those who take turns: one, or as many as the size says.
+#[derive(Clone, Copy)]
+enum Count {
+    One,
+    N,
+}
+
+impl Count {
+    fn at(self, n: usize) -> usize {
+        match self {
+            Self::One => 1,
+            Self::N => n,
+        }
+    }
+}
+
+/// A hand-over that is measured, and the one after which it comes.
+pub(crate) struct Scene {
+    /// What tells it from others of its recipe.
+    pub(crate) suffix: &'static str,
+    /// How many hold at first, taken as writers.
+    holders: usize,
+    /// To whom it is handed over, in turns; the last one is measured.
+    turns: &'static [(Side, Count)],
+    is_newest_first: bool,
+}
+
+/// How many hand-overs are looked at: a renewal of the session may fall into one of them.
+const HAND_OVERS: usize = 5;
+
+/// As many where each is that of `n` holders.
+const HAND_OVERS_OF_N: usize = 2;
+
+/// Before the first one that is measured: who has held without waiting leaves no mark.
+const WARM_UP: usize = 2;
+
+const READ: (Side, Count) = (Side::Read, Count::One);
+const WRITE: (Side, Count) = (Side::Write, Count::One);
+const READERS: (Side, Count) = (Side::Read, Count::N);
+
+impl Scene {
+    /// From one to the next, while `n` wait behind.
+    pub(crate) const ONE_BY_ONE: Self = Self::between("", &[WRITE]);
+
+    /// The oldest of several holders makes room for the next, while `n` wait behind.
+    pub(crate) const OF_SEMAPHORE: Self = Self {
+        holders: PERMITS,
+        ..Self::ONE_BY_ONE
+    };
+
+    /// Single ones while `n` wait behind, and then `n` readers at once.
+    pub(crate) const OF_RWLOCK: [Self; 6] = [
+        Self::between(" write to write", &[WRITE]),
+        Self::between(" write to read", &[WRITE, READ]),
+        Self::between(" read to write", &[READ, WRITE]),
+        Self::between(" write to n readers", &[WRITE, READERS]),
+        Self::between(" n readers to write, oldest first", &[READERS, WRITE]),
+        Self {
+            is_newest_first: true,
+            ..Self::between(" n readers to write, newest first", &[READERS, WRITE])
+        },
+    ];
+
+    const fn between(suffix: &'static str, turns: &'static [(Side, Count)]) -> Self {
+        Self {
+            suffix,
+            holders: 1,
+            turns,
+            is_newest_first: false,
+        }
+    }
+
+    /// What the cheapest such hand-over costs, until nothing is under way any more.
+    pub(crate) async fn hand_over<S: Subject>(
+        &self,
+        ground: &Ground,
+        subject: &S,
+        n: usize,
+    ) -> Cost {
+        let mut line = Line::held_by(subject, self.holders).await;
+        let (warm_up, rounds, behind) = self.rounds(n);
+        for (side, count) in self.turns.repeat(rounds) {
+            line.queue_up(side, count.at(n)).await;
+        }
+        line.queue_up(Side::Write, behind).await;
+        let mut meter = ground.meter(subject.client());
+        let (mut leaving, mut cheapest) = (1, None);
+        for round in 0..rounds {
+            for (turn, (side, count)) in self.turns.iter().enumerate() {
+                let is_last = turn == self.turns.len() - 1;
+                let who = match is_last && self.is_newest_first {
+                    true => Leaving::NewestFirst,
+                    false => Leaving::OldestFirst(leaving),
+                };
+                leaving = count.at(n);
+                let before = meter.read().await;
+                line.hand_over(who, (*side, leaving), &mut meter).await;
+                let cost = meter.read().await - before;
+                if is_last && round >= warm_up {
+                    cheapest = Some(cheapest.map_or(cost, |least: Cost| least.min(cost)));
+                }
+            }
+        }
+        line.end().await;
+        cheapest.expect("some are measured")
+    }
+
+    /// How many rounds of turns are not measured, how many there are, and how many wait behind them.
+    fn rounds(&self, n: usize) -> (usize, usize, usize) {
+        match self
+            .turns
+            .iter()
+            .any(|(_, count)| matches!(count, Count::N))
+        {
+            true => (1, 1 + HAND_OVERS_OF_N, 0),
+            false => (WARM_UP, WARM_UP + HAND_OVERS, n),
+        }
+    }
+}
+
+/// What the cheapest acquire costs when nobody holds or waits, and the cheapest release.
+pub(crate) async fn when_free<S: Subject>(ground: &Ground, subject: &S, side: Side) -> [Cost; 2] {
+    let mut meter = ground.meter(subject.client());
+    let (mut acquires, mut releases) = (Vec::new(), Vec::new());
+    // The first one makes what is missing above it.
+    S::leave(subject.take(side).await).await;
+    for _ in 0..HAND_OVERS {
+        let before = meter.read().await;
+        let held = subject.take(side).await;
+        let taken = meter.read().await;
+        S::leave(held).await;
+        acquires.push(taken - before);
+        releases.push(meter.read().await - taken);
+    }
+    [acquires, releases].map(|costs| costs.into_iter().min().expect("there are several"))
+}
