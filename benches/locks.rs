@@ -1,6 +1,6 @@
 //! The locks' speed beside that of their peers, in the same run: one JSON object a line.
 //!
-//! `cargo bench --bench locks -- --url memory: --workload w1,w2`; docs/performance.md says what
+//! `cargo bench --bench locks -- --url memory:|file:FOLDER --workload w1,w2`; docs/performance.md says what
 //! is measured, and how.
 
 #[path = "locks/args.rs"]
@@ -9,6 +9,8 @@ mod args;
 mod curator;
 #[path = "locks/election.rs"]
 mod election;
+#[path = "common/figures.rs"]
+mod figures;
 #[path = "locks/many.rs"]
 mod many;
 #[path = "locks/report.rs"]
@@ -45,20 +47,17 @@ fn main() {
 
 async fn run(args: Args) {
     let keeper = Keeper::connect(&args.url).await;
+    let memory = match args.memory {
+        true => Some(Keeper::connect("memory:").await),
+        false => None,
+    };
     let curator = args.curator.then(|| Curator::start(&args.url)).flatten();
     let mut w3_of_one = None;
     for case in cases(&args) {
-        let ours = "lockkeeper";
-        let mut contenders = vec![match args.recipe {
-            Recipe::Mutex => Contender::of(ours, &args.url, case, keeper.locks(&case).await),
-            Recipe::LockAll => Contender::of(ours, &args.url, case, keeper.pairs(&case).await),
-            Recipe::Semaphore => {
-                Contender::of(ours, &args.url, case, keeper.semaphores(&case).await)
-            }
-            Recipe::Election => Contender::of(ours, &args.url, case, keeper.elections(&case).await),
-            Recipe::RwLockRead => rwlock::readers(&keeper, &args.url, case).await,
-            Recipe::RwLockWrite => rwlock::writers(&keeper, &args.url, case).await,
-        }];
+        let mut contenders = vec![ours("lockkeeper", &keeper, args.recipe, case).await];
+        if let Some(memory) = &memory {
+            contenders.push(ours("memory", memory, args.recipe, case).await);
+        }
         if args.tokio {
             contenders.push(match args.recipe {
                 Recipe::RwLockRead => rwlock::tokio_readers(case),
@@ -86,19 +85,31 @@ async fn run(args: Args) {
     }
 }
 
+/// Our own locks on a store.
+async fn ours(system: &str, keeper: &Keeper, recipe: Recipe, case: Case) -> Contender {
+    let url = keeper.url();
+    match recipe {
+        Recipe::Mutex => Contender::of(system, url, case, keeper.locks(&case).await),
+        Recipe::LockAll => Contender::of(system, url, case, keeper.pairs(&case).await),
+        Recipe::Semaphore => Contender::of(system, url, case, keeper.semaphores(&case).await),
+        Recipe::Election => Contender::of(system, url, case, keeper.elections(&case).await),
+        Recipe::RwLockRead => rwlock::readers(system, keeper, url, case).await,
+        Recipe::RwLockWrite => rwlock::writers(system, keeper, url, case).await,
+    }
+}
+
 /// What is to be measured, in order.
 fn cases(args: &Args) -> Vec<Case> {
-    let memory = args.url.starts_with("memory:");
     let mut cases = match args.recipe {
         Recipe::RwLockRead => rwlock::cases_of_readers(),
-        _ => cases_of_locks(args, memory),
+        _ => cases_of_locks(args, args.is_in_process()),
     };
     cases.retain(|case| args.clients.is_none_or(|only| case.clients == only));
     cases.retain(|case| args.n.is_none_or(|only| case.n == only));
     cases
 }
 
-fn cases_of_locks(args: &Args, memory: bool) -> Vec<Case> {
+fn cases_of_locks(args: &Args, in_process: bool) -> Vec<Case> {
     let mut cases = Vec::new();
     for &workload in &args.workloads {
         let case = Case::new(workload);
@@ -108,11 +119,11 @@ fn cases_of_locks(args: &Args, memory: bool) -> Vec<Case> {
                 cases.extend([2, 8, 64, 512].map(|clients| Case { clients, ..case }));
             }
             Workload::W3 => {
-                let queued: &[usize] = match memory {
+                let queued: &[usize] = match in_process {
                     true => &[1, 100, 1_000, 100_000],
                     false => &[1, 100, 1_000],
                 };
-                let froms: &[From] = match memory {
+                let froms: &[From] = match in_process {
                     true => &[From::Task, From::Thread],
                     false => &[From::Task],
                 };

@@ -150,12 +150,24 @@ where
     let target = target
         .try_into()
         .map_err(|error| Error::Target(error.into()))?;
+    #[cfg(feature = "file")]
+    if let Kind::File { path } = &target.0 {
+        let store = Store::file_aside(path.clone()).await?;
+        return store.connect_with(options).await;
+    }
     Client::open(connector(&target)?, target.to_string(), options).await
 }
 
 pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
     match &target.0 {
         Kind::Memory { name } => Ok(Store::named(name).connector()),
+        #[cfg(feature = "file")]
+        Kind::File { path } => Ok(Store::file(path)?.connector()),
+        #[cfg(not(feature = "file"))]
+        Kind::File { .. } => Err(Error::Target(TargetError::FeatureMissing {
+            url: target.to_string(),
+            feature: "file",
+        })),
         #[cfg(feature = "zookeeper")]
         Kind::ZooKeeper { hosts, chroot } => Ok(Arc::new(
             crate::backend::zookeeper::ZooKeeper::new(hosts, chroot),

@@ -1,5 +1,6 @@
 //! What can go wrong with a request.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::types::SessionId;
@@ -160,6 +161,69 @@ pub enum Error {
         /// The id that it found.
         found: String,
     },
+    /// What the store wrote is not what it reads. It is not opened: what comes after the damage
+    /// cannot be trusted, and what was acknowledged would be lost silently.
+    #[error(
+        "the store is damaged: {} at byte {offset}: {reason}. Nothing was changed. Keep a copy of the folder, \
+         look at it with `lockkeeper inspect DIR`, and restore a backup with `lockkeeper restore FILE DIR`",
+        .file.display()
+    )]
+    StoreDamaged {
+        /// The file.
+        file: PathBuf,
+        /// Where in it, in bytes from its beginning.
+        offset: u64,
+        /// What was expected and what was met.
+        reason: String,
+    },
+    /// A newer version of Lockkeeper has written this.
+    #[error(
+        "{} is of format {version}, and this build knows formats up to {known}: open it with the version that \
+         wrote it, or restore a backup of before",
+        .file.display()
+    )]
+    StoreTooNew {
+        /// The file.
+        file: PathBuf,
+        /// Its format.
+        version: u32,
+        /// The newest format that this build knows.
+        known: u32,
+    },
+    /// The disk failed. A store that is open takes no more writes after that.
+    #[error("the store at {} has failed: {reason}", .path.display())]
+    StoreFailed {
+        /// The file or the folder.
+        path: PathBuf,
+        /// What failed.
+        reason: String,
+    },
+    /// There is no room on the disk. Nothing was changed: reads, locks and deletes go on, and writes do
+    /// when there is room again.
+    #[error("no room on the disk for the store at {}: make some, and write again", .path.display())]
+    DiskFull {
+        /// The store's folder.
+        path: PathBuf,
+    },
+    /// The folder holds other things than a store.
+    #[error("{} is no store of Lockkeeper's: {reason}", .path.display())]
+    NotAStore {
+        /// The folder.
+        path: PathBuf,
+        /// What was expected and what was met.
+        reason: String,
+    },
+    /// Another process has the store open.
+    #[error(
+        "the store at {} is in use by {}", .path.display(),
+        .pid.map_or("another process".to_owned(), |pid| format!("process {pid}"))
+    )]
+    StoreInUse {
+        /// The folder.
+        path: PathBuf,
+        /// The process, where it is known.
+        pid: Option<u32>,
+    },
     /// The store does not know this kind of request.
     #[error("the store does not implement {what}")]
     Unimplemented {
@@ -213,7 +277,7 @@ impl From<std::convert::Infallible> for Error {
 pub enum TargetError {
     /// The scheme is none that is known. Schemes are lower-case.
     #[error(
-        "unknown scheme {scheme:?} in {url:?}: expected memory:[NAME] or zookeeper://host:port[,host:port…][/chroot]"
+        "unknown scheme {scheme:?} in {url:?}: expected memory:[NAME], file:PATH or zookeeper://host:port[,host:port…][/chroot]"
     )]
     UnknownScheme {
         /// The whole URL.
@@ -261,6 +325,14 @@ pub enum TargetError {
         /// The path as written.
         path: String,
         /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The folder cannot be meant.
+    #[error("bad folder in {url:?}: {reason}")]
+    BadFile {
+        /// The URL as it was given.
+        url: String,
+        /// What is wrong with the path.
         reason: &'static str,
     },
     /// A name after `memory:` is malformed.

@@ -19,9 +19,14 @@ mod backend;
 mod clock;
 mod connect;
 mod core;
+#[cfg(feature = "file")]
+pub mod disk;
 mod drive;
 mod engine;
 mod error;
+#[cfg(feature = "file")]
+#[allow(dead_code, reason = "the engine takes it up piece by piece")]
+mod log;
 mod path;
 mod session;
 mod size;
@@ -39,6 +44,8 @@ pub use backend::{
 pub use clock::{Clock, Deadline, Moment, Sleep};
 pub use connect::{Client, ConnectOptions, connect, connect_with};
 pub use drive::drive;
+#[cfg(feature = "file")]
+pub use engine::Durability;
 pub use engine::{Store, StoreOptions};
 pub use error::{Error, Result, TargetError};
 pub use path::ZnodePath;

@@ -10,7 +10,8 @@ use crate::error::Error;
 ///
 /// The rules are ZooKeeper's (`PathUtils.validatePath`): it starts with `/`, does not end with
 /// one (the root apart), has no empty part, no part `.` or `..`, and none of the characters that
-/// ZooKeeper refuses (U+0000 to U+001F, U+007F to U+009F, U+D800 to U+F8FF, U+FFF0 to U+FFFF).
+/// ZooKeeper refuses (U+0000 to U+001F, U+007F to U+009F, U+D800 to U+F8FF, and all from U+FFF0 on:
+/// Java writes what is beyond U+FFFF in two of U+D800 to U+DFFF).
 ///
 /// A clone shares the text.
 ///
@@ -52,6 +53,11 @@ impl ZnodePath {
         let path = path.into();
         debug_assert_eq!(fault(&path), None, "{path}");
         Self(path)
+    }
+
+    /// Whether both are clones of one, so that they need not be compared.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     /// The path as text.
@@ -129,6 +135,7 @@ fn fault(path: &str) -> Option<&'static str> {
         '\u{1}'..='\u{1f}' | '\u{7f}'..='\u{9f}' => Some("it contains a control character"),
         '\u{e000}'..='\u{f8ff}' => Some("it contains a private-use character"),
         '\u{fff0}'..='\u{ffff}' => Some("it contains a Unicode special"),
+        '\u{10000}'.. => Some("it contains a character beyond U+FFFF"),
         _ => None,
     })
 }
@@ -200,6 +207,7 @@ mod tests {
             ("/a\nb", "it contains a control character"),
             ("/a\u{e000}", "it contains a private-use character"),
             ("/a\u{fffe}", "it contains a Unicode special"),
+            ("/a\u{1f512}", "it contains a character beyond U+FFFF"),
         ] {
             match ZnodePath::new(path) {
                 Err(Error::InvalidPath { reason: said, .. }) => {

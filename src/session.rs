@@ -141,6 +141,7 @@ impl Session {
     }
 
     /// Sends any request.
+    #[inline]
     pub fn submit(&self, request: Request) -> Response {
         self.0.submit(request)
     }
@@ -197,6 +198,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::NoNode`], [`Error::BadVersion`], [`Error::NotEmpty`], and those of every request.
+    #[inline]
     pub fn delete(&self, path: &ZnodePath, version: Option<i32>) -> Call<()> {
         let path = path.clone();
         self.call(Request::Delete { path, version }, done)
@@ -398,6 +400,7 @@ impl Session {
     ///
     /// # Errors
     /// [`Error::NoNode`] without the queue's parent, and those of [`create`](Self::create).
+    #[inline]
     pub fn enqueue(&self, enqueue: Enqueue) -> Call<(ZnodePath, Zxid, Ahead)> {
         self.call(Request::Enqueue(enqueue), |reply| match reply {
             Reply::Enqueued { path, czxid, ahead } => Ok((path, czxid, ahead)),
@@ -457,6 +460,7 @@ impl Session {
         }
     }
 
+    #[inline]
     fn call<T>(&self, request: Request, take: fn(Reply) -> Result<T>) -> Call<T> {
         Call {
             response: self.submit(request),
@@ -477,6 +481,7 @@ impl PartialEq for Session {
     }
 }
 
+#[inline]
 fn done(reply: Reply) -> Result<()> {
     match reply {
         Reply::Done => Ok(()),
@@ -485,13 +490,18 @@ fn done(reply: Reply) -> Result<()> {
 }
 
 impl Inner {
+    /// Inlined: where the kind of request is known, little is left of it.
+    #[inline]
     fn submit(&self, request: Request) -> Response {
-        if let Err(error) = self.scale.check(&request) {
-            return Response::ready(Err(error));
+        match self.scale.check(&request) {
+            Ok(()) if self.status.timeout().is_none() => self.backend.submit(request),
+            Ok(()) => self.submit_as_proof(request),
+            Err(error) => Response::ready(Err(error)),
         }
-        if self.status.timeout().is_none() {
-            return self.backend.submit(request);
-        }
+    }
+
+    /// Sends a request whose answer proves that the session lives.
+    fn submit_as_proof(&self, request: Request) -> Response {
         let (sent, was_write) = (self.status.clock().now(), request.is_write());
         match self.backend.submit(request).try_now() {
             Ok(reply) => {
@@ -593,6 +603,7 @@ pub struct Call<T> {
 impl<T> Call<T> {
     /// The answer if it is there, else the call again. In a store of this process it always is.
     #[expect(clippy::result_large_err, reason = "as with `Response::try_now`")]
+    #[inline]
     pub fn try_now(self) -> Result<Result<T>, Self> {
         match self.response.try_now() {
             Ok(reply) => Ok(reply.and_then(self.take)),

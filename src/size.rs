@@ -23,6 +23,7 @@ pub(crate) struct Scale {
 
 impl Scale {
     /// Refuses a request that is too large for the store to take.
+    #[inline]
     pub(crate) fn check(self, request: &Request) -> Result<()> {
         let actual = self.request(request);
         if actual > LARGEST_REQUEST_BYTES {
@@ -35,7 +36,9 @@ impl Scale {
         Ok(())
     }
 
-    fn request(self, request: &Request) -> usize {
+    /// How many bytes a request takes.
+    #[inline]
+    pub(crate) fn request(self, request: &Request) -> usize {
         match request {
             Request::Create(create) => self.create(create),
             Request::SetData { path, data, .. } => self.path(path) + data.len(),

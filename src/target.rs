@@ -1,12 +1,15 @@
 //! [`Target`]: a URL, parsed once.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::error::{Error, TargetError};
 use crate::path::ZnodePath;
 
-/// Where a store is: `memory:`, `memory:NAME` or `zookeeper://host:port[,host:port…][/chroot]`.
+/// Where a store is: `memory:`, `memory:NAME`, `file:PATH` or
+/// `zookeeper://host:port[,host:port…][/chroot]`. A path may be relative (`file:./data`) or absolute
+/// (`file:/var/lib/app`, `file:///var/lib/app`); it is taken as it stands, without any encoding.
 ///
 /// ```
 /// use lockkeeper_store::Target;
@@ -22,6 +25,7 @@ pub struct Target(pub(crate) Kind);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     Memory { name: String },
+    File { path: PathBuf },
     ZooKeeper { hosts: String, chroot: ZnodePath },
 }
 
@@ -34,6 +38,11 @@ impl Target {
         Self(Kind::Memory {
             name: String::new(),
         })
+    }
+
+    /// The store in a folder of this machine, `file:PATH`.
+    pub fn file(path: impl Into<PathBuf>) -> Self {
+        Self(Kind::File { path: path.into() })
     }
 
     /// A ZooKeeper server, or the members of one ensemble, as `host[:port][,host[:port]…][/chroot]`.
@@ -57,6 +66,7 @@ impl FromStr for Target {
         };
         match (scheme, rest.strip_prefix("//")) {
             ("memory", None) => memory(url, rest),
+            ("file", path) => file(url, path.unwrap_or(rest)),
             ("zookeeper", hosts) => zookeeper(url, hosts.unwrap_or_default()),
             _ => Err(TargetError::UnknownScheme {
                 url: if rest.contains('@') {
@@ -82,6 +92,21 @@ fn memory(url: &str, name: &str) -> Result<Target, TargetError> {
         });
     }
     Ok(Target(Kind::Memory { name: name.into() }))
+}
+
+fn file(url: &str, path: &str) -> Result<Target, TargetError> {
+    // After `//` a host may stand: this machine's is the empty one.
+    let is_foreign = url.starts_with("file://") && !path.starts_with('/');
+    let reason = match path {
+        "" => "a path is missing",
+        _ if is_foreign => "after `file://` the path is absolute: `file:///var/lib/app`",
+        _ if path.contains('\0') => "a path holds no NUL",
+        _ => return Ok(Target::file(path)),
+    };
+    Err(TargetError::BadFile {
+        url: url.into(),
+        reason,
+    })
 }
 
 fn zookeeper(url: &str, rest: &str) -> Result<Target, TargetError> {
@@ -155,6 +180,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             Kind::Memory { name } => write!(f, "memory:{name}"),
+            Kind::File { path } => write!(f, "file:{}", path.display()),
             Kind::ZooKeeper { hosts, chroot } if chroot.is_root() => {
                 write!(f, "zookeeper://{hosts}")
             }
@@ -188,6 +214,8 @@ mod tests {
         for url in [
             "memory:",
             "memory:orders-2",
+            "file:./data",
+            "file:/var/lib/app",
             "zookeeper://a:1",
             "zookeeper://a:2181,b.example:2182/app/x",
             "zookeeper://[::1]:2181",
@@ -197,11 +225,23 @@ mod tests {
     }
 
     #[test]
+    fn a_file_url_may_have_an_empty_host() {
+        assert_eq!(
+            "file:///a/b".parse::<Target>().unwrap(),
+            Target::file("/a/b")
+        );
+    }
+
+    #[test]
     fn bad_urls_say_what_is_wrong_with_which_part() {
         for (url, says) in [
             ("", "unknown scheme \"\""),
             ("redis://a", "unknown scheme \"redis\""),
             ("memory://x", "unknown scheme \"memory\""),
+            ("file:", "bad folder in \"file:\": a path is missing"),
+            ("file://", "a path is missing"),
+            ("file://host/x", "after `file://` the path is absolute"),
+            ("file:a\0b", "no NUL"),
             ("memory:a/b", "bad store name \"a/b\""),
             ("zookeeper:", "no host in"),
             ("zookeeper://", "no host in"),

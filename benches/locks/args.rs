@@ -6,9 +6,10 @@ use crate::workloads::Workload;
 
 const USAGE: &str = "\
 usage: cargo bench --bench locks -- [options]
-  --url URL            memory: (the default) or zookeeper://host:port[/chroot]
-  --system S[,S]       peers to run beside: tokio, curator, none
-                       (by default tokio for memory:, and curator for the mutex on zookeeper:)
+  --url URL            memory: (the default), file:FOLDER or zookeeper://host:port[/chroot]
+  --system S[,S]       what to run beside: tokio, memory (the same locks on memory:), curator, none
+                       (by default tokio for memory:, memory for file:, and curator for the mutex
+                       on zookeeper:)
   --recipe R           mutex (the default), semaphore (of one permit), rwlock-write, rwlock-read
                        (by 1, 8 and 64 readers together); election or lock-all (of two locks),
                        which have no peers
@@ -61,6 +62,8 @@ pub(crate) struct Args {
     pub(crate) recipe: Recipe,
     pub(crate) url: String,
     pub(crate) tokio: bool,
+    /// Whether the same locks run in memory, too.
+    pub(crate) memory: bool,
     pub(crate) curator: bool,
     pub(crate) workloads: Vec<Workload>,
     pub(crate) clients: Option<usize>,
@@ -71,6 +74,11 @@ pub(crate) struct Args {
 }
 
 impl Args {
+    /// Whether the store runs in this program: then its sessions answer at once.
+    pub(crate) fn is_in_process(&self) -> bool {
+        self.url.starts_with("memory:") || self.url.starts_with("file:")
+    }
+
     pub(crate) fn parse() -> Self {
         match Self::of(std::env::args().skip(1)) {
             Ok(args) => args,
@@ -86,6 +94,7 @@ impl Args {
             recipe: Recipe::Mutex,
             url: "memory:".into(),
             tokio: false,
+            memory: false,
             curator: false,
             workloads: Workload::ALL.to_vec(),
             clients: None,
@@ -121,16 +130,18 @@ impl Args {
         if args.rounds == 0 || args.threads == 0 {
             return Err("--rounds and --threads are at least 1".into());
         }
-        let memory = args.url.starts_with("memory:");
+        let in_memory = args.url.starts_with("memory:");
         let default = match args.recipe {
+            _ if args.url.starts_with("file:") => "memory",
             Recipe::Election | Recipe::LockAll => "none",
-            _ if memory => "tokio",
+            _ if in_memory => "tokio",
             Recipe::Mutex => "curator",
             _ => "none",
         };
         for system in systems.as_deref().unwrap_or(default).split(',') {
             match system {
                 "tokio" => args.tokio = true,
+                "memory" => args.memory = true,
                 "curator" => args.curator = true,
                 "none" | "lockkeeper" => {}
                 _ => return Err(format!("--system {system} is not known")),

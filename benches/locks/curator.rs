@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
 
-use crate::report::{Contender, Row};
+use crate::figures::Row;
+use crate::report::Contender;
 use crate::workloads::{Case, Workload};
 
 /// What it needs, as Debian names the files (libcurator-recipes-java, zookeeper, default-jdk-headless).

@@ -1,6 +1,5 @@
 //! Rounds that alternate between the systems, their medians, and the lines that say so.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,11 +8,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::args::Args;
+use crate::figures::{self, Row, rounded};
 use crate::systems::Lock;
 use crate::workloads::{self, Case, Workload};
-
-/// What a round has measured, by the names of the fields.
-pub(crate) type Row = BTreeMap<String, f64>;
 
 type Round = Box<dyn Fn(Duration) -> Pin<Box<dyn Future<Output = Row>>>>;
 
@@ -56,7 +53,10 @@ pub(crate) async fn measure(args: &Args, case: Case, contenders: Vec<Contender>)
             rounds.push((contender.round)(time).await);
         }
     }
-    let medians: Vec<Row> = rounds.iter().map(|rounds| summary(rounds)).collect();
+    let medians: Vec<Row> = rounds
+        .iter()
+        .map(|rounds| figures::medians(rounds))
+        .collect();
     for (contender, row) in contenders.iter().zip(&medians) {
         print_row(args, case, contender, row);
     }
@@ -81,25 +81,6 @@ const COMPARED: [&str; 6] = [
     "wait_p50_us",
     "handover_p50_us",
 ];
-
-/// The median of each field over the rounds; of faults the sum.
-fn summary(rounds: &[Row]) -> Row {
-    let mut summary = Row::new();
-    for field in rounds[0].keys() {
-        let mut values: Vec<f64> = rounds
-            .iter()
-            .filter_map(|row| row.get(field).copied())
-            .collect();
-        let value = if field.ends_with("_violations") {
-            values.iter().sum()
-        } else {
-            values.sort_unstable_by(f64::total_cmp);
-            values[values.len() / 2]
-        };
-        summary.insert(field.clone(), value);
-    }
-    summary
-}
 
 fn print_row(args: &Args, case: Case, contender: &Contender, row: &Row) {
     let mut line = case_of(case);
@@ -133,47 +114,4 @@ fn case_of(case: Case) -> Value {
         line["release_from"] = case.from.name().into();
     }
     line
-}
-
-/// Four significant digits; whole numbers as such.
-fn rounded(value: f64) -> Value {
-    if !value.is_finite() {
-        return Value::Null;
-    }
-    let digits = 3 - value.abs().max(1e-9).log10().floor() as i32;
-    if digits <= 0 || value.fract() == 0.0 {
-        return json!(value.round() as i64);
-    }
-    let scale = 10f64.powi(digits);
-    json!((value * scale).round() / scale)
-}
-
-/// Times of one kind, collected over a round.
-#[derive(Default)]
-pub(crate) struct Times(Vec<u64>);
-
-impl Times {
-    pub(crate) fn push(&mut self, time: Duration) {
-        self.0.push(time.as_nanos() as u64);
-    }
-
-    pub(crate) fn append(&mut self, mut other: Self) {
-        self.0.append(&mut other.0);
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Writes the median and the 99th percentile, in microseconds.
-    pub(crate) fn write(mut self, row: &mut Row, what: &str) {
-        if self.0.is_empty() {
-            return;
-        }
-        self.0.sort_unstable();
-        for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
-            let at = ((self.0.len() - 1) as f64 * share) as usize;
-            row.insert(format!("{what}_{name}_us"), self.0[at] as f64 / 1e3);
-        }
-    }
 }

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use lockkeeper::{RwLock, WriteGuard};
 
-use crate::report::{Contender, Row, Times};
+use crate::figures::{Row, Times};
+use crate::report::Contender;
 use crate::systems::{Keeper, Lock, Place};
 use crate::workloads::{Case, Workload};
 
@@ -20,17 +21,17 @@ pub(crate) fn cases_of_readers() -> Vec<Case> {
     [1, 8, 64].map(of).to_vec()
 }
 
-pub(crate) async fn writers(keeper: &Keeper, url: &str, case: Case) -> Contender {
-    Contender::of("lockkeeper", url, case, handles(keeper, &case).await)
+pub(crate) async fn writers(system: &str, keeper: &Keeper, url: &str, case: Case) -> Contender {
+    Contender::of(system, url, case, handles(keeper, &case).await)
 }
 
 pub(crate) fn tokio_writers(case: Case) -> Contender {
     Contender::of("tokio", "", case, TokioRwLock::many(&case))
 }
 
-pub(crate) async fn readers(keeper: &Keeper, url: &str, case: Case) -> Contender {
+pub(crate) async fn readers(system: &str, keeper: &Keeper, url: &str, case: Case) -> Contender {
     let locks: Arc<[_]> = handles(keeper, &case).await.into();
-    Contender::new("lockkeeper", url, move |time| reads(locks.clone(), time))
+    Contender::new(system, url, move |time| reads(locks.clone(), time))
 }
 
 pub(crate) fn tokio_readers(case: Case) -> Contender {

@@ -8,8 +8,9 @@ use lockkeeper::{Client, Election, Guard, LockPath, Mutex, Semaphore, Session, Z
 use lockkeeper_store::CreateMode;
 
 use crate::election::Candidate;
+use crate::figures::{Row, Times};
 use crate::many::Two;
-use crate::report::{Contender, Row, Times};
+use crate::report::Contender;
 use crate::semaphore::Quota;
 use crate::workloads::{Case, Workload};
 
@@ -48,6 +49,10 @@ impl Keeper {
             observer,
             _client: client,
         }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
     pub(crate) fn in_process(&self) -> bool {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::report::{Row, Times};
+use crate::figures::{Row, Times};
 use crate::systems::Lock;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use lockkeeper_store::{Client, Error, ZnodePath, sequence_of};
+use lockkeeper_store::{Ahead, Client, Error, ZnodePath, sequence_of};
 
 use crate::error::{LockError, Result};
 use crate::guard::Guard;
 use crate::metadata::EntryData;
-use crate::names::Kind;
+use crate::names::{EntryId, Kind};
 use crate::options::LockOptions;
-use crate::queue::{Entry, Form, Terms, blocks, check_kind};
+use crate::queue::{Entry, Form, Held, Terms, Waiting, ask, blocks, check_kind};
 use crate::race::{First, race};
 
 /// Who contends for what.
@@ -26,16 +26,28 @@ impl Contest<'_> {
         let session = self.client.session().await?;
         let queued_at_ms = session.clock().date_ms();
         let data = EntryData::Default { queued_at_ms };
+        let form = Form {
+            data: data.clone(),
+            count: false,
+        };
+        // A free lock of a store in this process takes no more than this: nobody waits, so there is
+        // nothing that a dropped wait could leave behind.
+        let (id, lapses) = (EntryId::fresh(), session.status().lapses());
+        let answer = ask(&session, self.path, self.kind, id, &form).try_now();
+        let answer = match answer {
+            Ok(Ok((path, czxid, Ahead::Clear))) if session.status().may_hold(lapses) => {
+                let held = Held::at_once(path, czxid, lapses);
+                return Ok(Guard::new(session, held, self.kind, data, None));
+            }
+            answer => answer,
+        };
         let terms = Terms {
-            form: Form {
-                data: data.clone(),
-                count: false,
-            },
+            form,
             queue_limit: None,
             only_if_free: false,
         };
-        let entry = Entry::new(&session, self.path, self.kind, None);
-        let held = entry.acquire(&terms).await?;
+        let entry = Entry::asked(&session, self.path, self.kind, id, answer);
+        let held = Waiting::new(entry, lapses).acquire(&terms).await?;
         let held = held.expect("only a try comes back without the lock");
         Ok(Guard::new(session, held, self.kind, data, None))
     }

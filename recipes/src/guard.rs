@@ -52,6 +52,7 @@ pub struct Guard {
 }
 
 impl Guard {
+    #[inline]
     pub(crate) fn new(
         session: Session,
         held: Held,
@@ -179,7 +180,7 @@ impl Guard {
     /// [`LockError::Lost`] when the lock had been lost before: what was done under it since may
     /// have been done beside another holder.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
-        self.give_up()
+        self.give_up_owned()
     }
 
     fn note(&self, reason: LostReason) -> LostReason {

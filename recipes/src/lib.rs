@@ -51,6 +51,8 @@ pub use lockkeeper_store::{
     SessionState, StateStream, Store, StoreOptions, Target, TargetError, ZnodePath, connect,
     connect_with,
 };
+#[cfg(feature = "file")]
+pub use lockkeeper_store::{Durability, disk};
 pub use many::{
     LockEach, ManyGuard, TryMany, lock_all, lock_all_with, lock_each, lock_each_with,
     try_lock_many, try_lock_many_with,

@@ -76,8 +76,9 @@ impl Mutex {
     /// # Errors
     /// [`LockError::Store`] with the session's end or a refusal, [`LockError::Removed`],
     /// [`LockError::WrongKind`].
-    pub async fn lock(&self) -> Result<Guard> {
-        self.contest().acquire().await
+    pub fn lock(&self) -> impl Future<Output = Result<Guard>> + Send {
+        // Not within another future, through which the guard would be moved.
+        self.contest().acquire()
     }
 
     /// Waits for the lock for no longer than `timeout`: one deadline for everything, the joining of

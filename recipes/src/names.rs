@@ -1,6 +1,6 @@
 //! The names of queue entries: Curator's, so that mixed fleets share a path.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 
 use lockkeeper_store::Skip;
 
@@ -72,6 +72,12 @@ impl Kind {
         !matches!(self, Self::Read | Self::Lease)
     }
 
+    /// Whether a name, or a path, ends as those of this kind.
+    pub(crate) fn is_own(self, child: &str) -> bool {
+        let digits = child.bytes().rev().take_while(u8::is_ascii_digit).count();
+        child.as_bytes()[..child.len() - digits].ends_with(self.suffix().as_bytes())
+    }
+
     /// Which other recipe a child belongs to, if its name tells.
     pub(crate) fn stranger(self, child: &str) -> Option<&'static str> {
         const MARKS: [(&str, Title); 6] = [
@@ -82,8 +88,7 @@ impl Kind {
             ("-lease-", SEMAPHORE),
             ("-permit-", SEMAPHORE),
         ];
-        let unnumbered = child.trim_end_matches(|c: char| c.is_ascii_digit());
-        if unnumbered.ends_with(self.suffix()) {
+        if self.is_own(child) {
             return None;
         }
         let owner = match child {
@@ -95,11 +100,9 @@ impl Kind {
 
     /// An entry's name, without its number: `_c_<uuid>-lock-`.
     pub(crate) fn name(self, id: EntryId) -> String {
-        let uuid = id.text();
-        let uuid = std::str::from_utf8(&uuid).expect("hexadecimal digits are ASCII");
-        let mut name = String::with_capacity(PREFIX.len() + UUID_CHARS + self.suffix().len());
-        name.push_str(PREFIX);
-        name.push_str(uuid);
+        let head = std::str::from_utf8(&id.head).expect("hexadecimal digits are ASCII");
+        let mut name = String::with_capacity(head.len() + self.suffix().len());
+        name.push_str(head);
         name.push_str(self.suffix());
         name
     }
@@ -120,85 +123,72 @@ pub(crate) fn is_writer(name: &str) -> bool {
 const PREFIX: &str = "_c_";
 const UUID_CHARS: usize = 36;
 
-/// What no other entry has: a version 4 UUID. By hand: made and formatted by a general crate it
-/// costs more than the rest of an uncontended lock's bookkeeping.
+/// What no other entry has: a UUID, as the head of a name, `_c_<uuid>`.
+///
+/// Each thread draws a version 4 UUID at random, and counts on from it in its last twelve digits:
+/// two threads' ranges meet only if the 74 random bits before these are the same. Drawn and written
+/// out anew for each entry it would cost more than the rest of an uncontended lock's bookkeeping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(align(8))] // so that a check of the text takes a word at a time
 pub(crate) struct EntryId {
-    high: u64,
-    low: u64,
+    head: [u8; HEAD_BYTES],
 }
+
+const HEAD_BYTES: usize = PREFIX.len() + UUID_CHARS;
+
+/// How many digits at the end of a UUID are counted on.
+const COUNTED_DIGITS: usize = 12;
 
 impl EntryId {
-    pub(crate) fn random() -> Self {
-        Self {
-            high: (random_u64() & !0xf000) | 0x4000,
-            low: (random_u64() >> 2) | (0b10 << 62),
+    /// The next of this thread.
+    pub(crate) fn fresh() -> Self {
+        thread_local! {
+            static NEXT: RefCell<EntryId> = RefCell::new(EntryId::random());
         }
+        NEXT.with_borrow_mut(|next| {
+            let id = *next;
+            next.count_on();
+            id
+        })
     }
 
-    fn text(self) -> [u8; UUID_CHARS] {
-        let mut digits = [0; 32];
-        let bytes = [self.high.to_be_bytes(), self.low.to_be_bytes()];
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes.as_flattened()) {
-            pair.copy_from_slice(&HEX[usize::from(*byte)]);
+    fn random() -> Self {
+        let mut bytes = seed();
+        bytes[6] = bytes[6] & 0x0f | 0x40; // version 4
+        bytes[8] = bytes[8] & 0x3f | 0x80; // variant 1
+        let mut head = [b'-'; HEAD_BYTES];
+        head[..PREFIX.len()].copy_from_slice(PREFIX.as_bytes());
+        let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        let places = (0..UUID_CHARS).filter(|at| ![8, 13, 18, 23].contains(at));
+        for (at, digit) in places.zip(digits) {
+            head[PREFIX.len() + at] = b"0123456789abcdef"[usize::from(digit)];
         }
-        let mut text = [b'-'; UUID_CHARS];
-        for (to, from) in [
-            (0, 0..8),
-            (9, 8..12),
-            (14, 12..16),
-            (19, 16..20),
-            (24, 20..32),
-        ] {
-            text[to..to + from.len()].copy_from_slice(&digits[from]);
+        Self { head }
+    }
+
+    fn count_on(&mut self) {
+        for digit in self.head[HEAD_BYTES - COUNTED_DIGITS..].iter_mut().rev() {
+            *digit = match *digit {
+                b'f' => b'0',
+                b'9' => b'a',
+                digit => digit + 1,
+            };
+            if *digit != b'0' {
+                break;
+            }
         }
-        text
     }
 }
 
-/// The two digits of each byte.
-const HEX: [[u8; 2]; 256] = {
-    let digits = b"0123456789abcdef";
-    let mut pairs = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        pairs[byte] = [digits[byte >> 4], digits[byte & 15]];
-        byte += 1;
-    }
-    pairs
-};
-
-/// xoshiro256++ (Blackman and Vigna), seeded on each thread from the system's randomness.
-fn random_u64() -> u64 {
-    thread_local! {
-        static STATE: Cell<[u64; 4]> = Cell::new(seed());
-    }
-    STATE.with(|state| {
-        let mut s = state.get();
-        let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
-        let t = s[1] << 17;
-        s[2] ^= s[0];
-        s[3] ^= s[1];
-        s[1] ^= s[2];
-        s[0] ^= s[3];
-        s[2] ^= t;
-        s[3] = s[3].rotate_left(45);
-        state.set(s);
-        result
-    })
-}
-
-fn seed() -> [u64; 4] {
-    let mut bytes = [0u8; 32];
+fn seed() -> [u8; 16] {
+    let mut bytes = [0; 16];
     let mut filled = 0;
     while filled < bytes.len() {
         let rest = &mut bytes[filled..];
         filled += rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty())
             .expect("the system has randomness");
     }
-    std::array::from_fn(|i| {
-        u64::from_le_bytes(bytes[8 * i..8 * i + 8].try_into().expect("8 bytes"))
-    })
+    bytes
 }
 
 #[cfg(test)]
@@ -207,7 +197,7 @@ mod tests {
 
     #[test]
     fn names_are_curators_and_unique() {
-        let [a, b] = [(); 2].map(|()| Kind::Mutex.name(EntryId::random()));
+        let [a, b] = [(); 2].map(|()| Kind::Mutex.name(EntryId::fresh()));
         assert_ne!(a, b);
         assert_eq!(a.len(), 3 + 36 + 6);
         assert!(a.starts_with("_c_") && a.ends_with("-lock-"), "{a}");
@@ -216,6 +206,37 @@ mod tests {
         assert!(b"89ab".contains(&uuid.as_bytes()[19]), "variant 1: {uuid}");
         let dashes: Vec<_> = uuid.match_indices('-').map(|(at, _)| at).collect();
         assert_eq!(dashes, [8, 13, 18, 23]);
+    }
+
+    #[test]
+    fn an_id_is_followed_by_the_next_number() {
+        let id = |uuid: &str| {
+            let mut head = [0; HEAD_BYTES];
+            head.copy_from_slice(format!("_c_{uuid}").as_bytes());
+            EntryId { head }
+        };
+        for (one, next) in [
+            ("000000000000", "000000000001"),
+            ("00000000000f", "000000000010"),
+            ("0000000000a9", "0000000000aa"),
+            ("0000000fffff", "000000100000"),
+            ("ffffffffffff", "000000000000"),
+        ] {
+            let [mut one, next] =
+                [one, next].map(|end| id(&format!("01234567-89ab-4def-8fff-{end}")));
+            one.count_on();
+            assert_eq!(one, next);
+        }
+    }
+
+    #[test]
+    fn threads_do_not_share_ids() {
+        let draw = || (0..300).map(|_| Kind::Mutex.name(EntryId::fresh()));
+        let other = std::thread::spawn(move || draw().collect::<Vec<_>>());
+        let mut names: Vec<_> = draw().chain(other.join().unwrap()).collect();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 600);
     }
 
     #[test]
@@ -234,6 +255,15 @@ mod tests {
         );
         assert_eq!(stranger(Kind::Acquirer, "_c_x-lock-0000000001"), None);
         assert_eq!(stranger(Kind::Candidate, "leases"), Some("a semaphore"));
+    }
+
+    #[test]
+    fn a_kind_knows_its_own_by_the_end_of_a_name_or_a_path() {
+        assert!(Kind::Mutex.is_own("/lock/_c_x-lock-0000000001"));
+        assert!(Kind::Mutex.is_own("lock-é-lock-"));
+        for stranger in ["/-lock-/_c_x-latch-0000000001", "-lock-é", "0000000001", ""] {
+            assert!(!Kind::Mutex.is_own(stranger), "{stranger}");
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ enum Inner {
 
 impl Response {
     /// A reply that is there already.
+    #[inline]
     pub fn ready(reply: Result<Reply>) -> Self {
         Self(Inner::Ready(reply))
     }
@@ -46,6 +47,7 @@ impl Response {
         clippy::result_large_err,
         reason = "the hot path returns `Ok`, and a box would cost it an allocation"
     )]
+    #[inline]
     pub fn try_now(self) -> Result<Result<Reply>, Response> {
         match self.0 {
             Inner::Ready(reply) => Ok(reply),

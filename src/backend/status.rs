@@ -65,6 +65,7 @@ impl SessionStatus {
     }
 
     /// The negotiated timeout; `None` where the store never expires the session.
+    #[inline]
     pub fn timeout(&self) -> Option<Duration> {
         match self.timeout_ns.load(Ordering::Relaxed) {
             0 => None,
@@ -78,6 +79,7 @@ impl SessionStatus {
     }
 
     /// The state now.
+    #[inline]
     pub fn state(&self) -> SessionState {
         const STATES: [SessionState; 5] = [
             SessionState::Connected,
@@ -111,6 +113,7 @@ impl SessionStatus {
     }
 
     /// Whether the session can still hold anything, timeouts apart.
+    #[inline]
     pub fn is_alive(&self) -> bool {
         !self.closing.load(Ordering::Acquire) && !self.state().is_final()
     }
@@ -148,6 +151,7 @@ impl SessionStatus {
     ///
     /// The moment at which the last request was sent whose answer proves the session alive, plus
     /// nine tenths of the timeout.
+    #[inline]
     pub fn held_until(&self) -> Option<Deadline> {
         let timeout = self.timeout()?;
         let proved = Moment::from_nanos(self.proved_ns.load(Ordering::Acquire));
@@ -159,12 +163,14 @@ impl SessionStatus {
 
     /// How often [`held_until`](Self::held_until) had passed when a new proof of life came. What
     /// was held before such a lapse is lost, whether or not anybody looked meanwhile.
+    #[inline]
     pub fn lapses(&self) -> u64 {
         self.lapses.load(Ordering::SeqCst)
     }
 
     /// Whether what this session has taken since `lapses` can be believed to be held, forced
     /// removal apart.
+    #[inline]
     pub fn may_hold(&self, lapses: u64) -> bool {
         self.is_alive()
             && self

@@ -41,10 +41,26 @@ impl Entries {
         }
     }
 
+    pub(super) fn contains(&self, place: Place) -> bool {
+        self.first.is_some_and(|(first, _)| first == place) || self.rest.contains_key(&place)
+    }
+
+    /// The first of all.
+    #[inline]
+    pub(super) fn head(&self) -> Option<u32> {
+        self.first.map(|(_, index)| index)
+    }
+
     /// The nearest one ahead of a place. O(log n).
     pub(super) fn ahead_of(&self, place: Place) -> Option<(Place, u32)> {
         let first = self.first.filter(|(first, _)| *first < place)?;
-        let nearest = self.rest.range(..place).next_back();
+        // Who asks is mostly the last, or new: that is known without a search.
+        let mut backwards = self.rest.iter().rev();
+        let nearest = match backwards.next() {
+            Some((last, _)) if *last == place => backwards.next(),
+            Some((last, _)) if *last > place => self.rest.range(..place).next_back(),
+            last => last,
+        };
         Some(nearest.map_or(first, |(place, index)| (*place, *index)))
     }
 

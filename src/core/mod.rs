@@ -4,12 +4,20 @@
 //! A write is checked and resolved first (`write`, `multi`, `queue`), then applied ([`Core::apply`]
 //! and what it is made of), and what was applied is a [`Txn`], which a log can keep.
 
+#![cfg_attr(
+    not(any(test, feature = "file")),
+    allow(dead_code, unused_imports, reason = "the ways in for a durable log")
+)]
+
 mod entries;
+mod image;
+mod journal;
 mod links;
 mod multi;
 mod queue;
 mod read;
 mod reaper;
+mod replay;
 mod sessions;
 #[cfg(test)]
 mod tests;
@@ -22,10 +30,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+pub(crate) use self::image::{NodeImage, SessionImage};
+pub(crate) use self::journal::Journal;
+pub(crate) use self::replay::Damage;
 pub(crate) use self::sessions::SessionRef;
-pub(crate) use self::txn::{Txn, TxnOp};
+pub(crate) use self::txn::{Kind, NewNode, Txn, TxnOp};
 pub(crate) use self::watches::{Fired, WatchKey};
 
+use self::journal::{Keep, Kept};
 use self::reaper::Reaper;
 use self::sessions::{Session, Sessions};
 use self::tree::Tree;
@@ -72,11 +84,23 @@ pub(crate) struct Now {
     pub(crate) moment: Moment,
 }
 
-/// The number and date of a transaction.
-#[derive(Clone, Copy, Debug, Default)]
+/// The number and date of a transaction, and whether a log keeps it.
+#[derive(Clone, Copy, Debug)]
 struct Stamp {
     zxid: Zxid,
     date_ms: i64,
+    keep: Keep,
+}
+
+impl Stamp {
+    /// Of what is put where it was.
+    fn restored(zxid: Zxid) -> Self {
+        Self {
+            zxid,
+            date_ms: 0,
+            keep: Keep::Not,
+        }
+    }
 }
 
 /// What a call did beside its answer, in order. The caller empties it.
@@ -180,7 +204,7 @@ pub(crate) struct Core {
     zxid: i64,
     /// Where a new path is put together.
     path: String,
-    recorded: Option<Vec<Txn>>,
+    kept: Kept,
 }
 
 impl Core {
@@ -192,7 +216,7 @@ impl Core {
             reaper: Reaper::default(),
             zxid: options.last_zxid,
             path: String::new(),
-            recorded: None,
+            kept: Kept::NONE,
             options,
         }
     }
@@ -203,12 +227,13 @@ impl Core {
     }
 
     /// Opens a session under an id that no other has. `timeout` is brought within the store's
-    /// bounds; without one the session never expires.
+    /// bounds; without one the session never expires. A local one dies with the process.
     pub(crate) fn open_session(
         &mut self,
         id: SessionId,
         password: [u8; 16],
         timeout: Option<Duration>,
+        is_local: bool,
         now: Now,
     ) -> Result<(SessionRef, Option<Duration>)> {
         let limit = self.options.limits.sessions;
@@ -221,12 +246,14 @@ impl Core {
         let bounds = (self.options.shortest_timeout, self.options.longest_timeout);
         let timeout = timeout.map(|timeout| timeout.clamp(bounds.0, bounds.1));
         let timeout_ms = timeout.map_or(0, |timeout| timeout.as_millis() as u64);
-        let at = self.stamp(now);
-        let slot = self.sessions.insert(Session::new(id, password, timeout_ms));
+        let session = Session::new(id, password, timeout_ms, is_local);
+        let slot = self.sessions.insert(session);
+        let at = self.stamp(now, self.keep(slot));
         self.sessions.touch(slot, now.moment);
         self.log(id, at, || TxnOp::OpenSession {
             timeout_ms,
             password,
+            is_local,
         });
         Ok((
             SessionRef {
@@ -242,10 +269,6 @@ impl Core {
     /// connection is refused from now on, and its watches are gone.
     ///
     /// `None` for a session that is over and for a wrong password: these two must look the same.
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the way in for served connections")
-    )]
     pub(crate) fn reattach(
         &mut self,
         id: SessionId,
@@ -288,6 +311,7 @@ impl Core {
     }
 
     /// Carries out a request.
+    #[inline(always)] // so that the request is not copied on its way
     pub(crate) fn submit(
         &mut self,
         session: SessionRef,
@@ -373,7 +397,7 @@ impl Core {
 
     fn end_session(&mut self, slot: u32, end: End, now: Now, effects: &mut Effects) {
         let id = self.sessions.get(slot).id;
-        let at = self.stamp(now);
+        let at = self.stamp(now, self.keep(slot));
         self.remove_session(slot, end, at, effects);
         self.judge(effects);
         self.log(id, at, || TxnOp::CloseSession(end));
@@ -390,27 +414,6 @@ impl Core {
         }
         self.sessions.remove(slot);
         effects.ended.push(Ended { id, slot, end });
-    }
-
-    /// The number and date of the next transaction.
-    fn stamp(&mut self, now: Now) -> Stamp {
-        self.zxid += 1;
-        Stamp {
-            zxid: Zxid(self.zxid),
-            date_ms: now.date_ms,
-        }
-    }
-
-    /// Keeps a transaction, where somebody wants them.
-    fn log(&mut self, session: SessionId, at: Stamp, op: impl FnOnce() -> TxnOp) {
-        if let Some(recorded) = &mut self.recorded {
-            recorded.push(Txn {
-                zxid: at.zxid,
-                date_ms: at.date_ms,
-                session,
-                op: op(),
-            });
-        }
     }
 
     fn add_watch(

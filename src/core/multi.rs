@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use super::links::NIL;
 use super::sessions::SessionRef;
 use super::tree::{Facts, Tree};
 use super::txn::{Kind, NewNode, TxnOp};
@@ -10,7 +11,7 @@ use super::write::{
     check_acl, check_create, check_delete, check_version, final_path, kind_of, next_version,
     parent_for,
 };
-use super::{Answer, Core, CoreOptions, Effects, Now, no_node};
+use super::{Answer, Core, CoreOptions, Effects, Keep, Now, no_node};
 use crate::backend::{Create, Op};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
@@ -24,23 +25,33 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<Answer> {
         let mut resolved = Vec::with_capacity(ops.len());
+        // The part that a log keeps.
+        let mut kept = Vec::new();
+        let mut how = Keep::Not;
         let mut overlay = Overlay {
             tree: &self.tree,
             options: &self.options,
             changed: BTreeMap::new(),
+            session: session.slot,
         };
         for (index, op) in ops.into_iter().enumerate() {
-            let op = overlay.resolve(op);
-            resolved.push(op.map_err(|source| Error::MultiFailed {
+            let (op, owner) = overlay.resolve(op).map_err(|source| Error::MultiFailed {
                 index,
                 source: source.into(),
-            })?);
+            })?;
+            let keep = match &op {
+                TxnOp::Check => Keep::Not,
+                TxnOp::Create(new) => self.keep_create(session.slot, new.kind),
+                _ => self.keep(owner),
+            };
+            if keep != Keep::Not {
+                kept.push(op.clone());
+            }
+            how = how.max(keep);
+            resolved.push(op);
         }
-        let at = self.stamp(now);
-        if self.recorded.is_some() {
-            let ops = resolved.clone();
-            self.log(session.id, at, || TxnOp::Multi(ops));
-        }
+        let at = self.stamp(now, how);
+        self.log(session.id, at, || TxnOp::Multi(kept));
         let replies = resolved
             .into_iter()
             .map(|op| self.apply(session.id, op, at, effects))
@@ -56,6 +67,8 @@ struct Overlay<'a> {
     options: &'a CoreOptions,
     /// `None` for a znode that will be gone.
     changed: BTreeMap<String, Option<Facts>>,
+    /// The slot of who asks.
+    session: u32,
 }
 
 impl Overlay<'_> {
@@ -73,9 +86,10 @@ impl Overlay<'_> {
         self.changed.insert(path.to_owned(), facts);
     }
 
-    fn resolve(&mut self, op: Op) -> Result<TxnOp> {
+    /// What it comes to, and the slot of the session that owns the znode, or `NIL`.
+    fn resolve(&mut self, op: Op) -> Result<(TxnOp, u32)> {
         match op {
-            Op::Create(create) => self.create(create),
+            Op::Create(create) => self.create(create).map(|op| (op, NIL)),
             Op::Delete { path, version } => self.delete(path, version),
             Op::SetData {
                 path,
@@ -86,15 +100,16 @@ impl Overlay<'_> {
                 check_version(node.version, &path, version)?;
                 node.version = next_version(node.version);
                 self.set(path.as_str(), Some(node));
-                Ok(TxnOp::SetData {
+                let set = TxnOp::SetData {
                     path,
                     data,
                     version: node.version,
-                })
+                };
+                Ok((set, node.owner_slot))
             }
             Op::Check { path, version } => {
                 check_version(self.expect(&path)?.version, &path, version)?;
-                Ok(TxnOp::Check)
+                Ok((TxnOp::Check, NIL))
             }
         }
     }
@@ -121,6 +136,7 @@ impl Overlay<'_> {
         let is_ephemeral = kind == Kind::Ephemeral;
         let facts = Facts {
             is_ephemeral,
+            owner_slot: if is_ephemeral { self.session } else { NIL },
             version: 0,
             children: 0,
             creates: 0,
@@ -148,8 +164,10 @@ impl Overlay<'_> {
         })
     }
 
-    fn delete(&mut self, path: ZnodePath, version: Option<i32>) -> Result<TxnOp> {
-        check_delete(self.facts(path.as_str()), &path, version)?;
+    fn delete(&mut self, path: ZnodePath, version: Option<i32>) -> Result<(TxnOp, u32)> {
+        let facts = self.facts(path.as_str());
+        check_delete(facts, &path, version)?;
+        let owner = facts.map_or(NIL, |facts| facts.owner_slot);
         if let Some(parent_path) = parent_of(path.as_str())
             && let Some(mut parent) = self.facts(parent_path)
         {
@@ -157,6 +175,6 @@ impl Overlay<'_> {
             self.set(parent_path, Some(parent));
         }
         self.set(path.as_str(), None);
-        Ok(TxnOp::Delete { path })
+        Ok((TxnOp::Delete { path }, owner))
     }
 }

@@ -1,7 +1,7 @@
 //! Queues: joining one, looking ahead in it, listing it.
 
 use super::sessions::SessionRef;
-use super::tree::push_number;
+use super::tree::{is_unusual, push_number};
 use super::txn::{Kind, NewNode};
 use super::watches::WatchKind;
 use super::write::check_acl;
@@ -24,7 +24,7 @@ impl Core {
         let parent_path = enqueue.parent.as_str();
         let parent = self
             .tree
-            .find(parent_path)
+            .find_parent(parent_path)
             .ok_or_else(|| no_node(parent_path))?;
         let creates = self.tree.node(parent).creates();
         let path = self.entry_path(&enqueue, creates);
@@ -82,6 +82,7 @@ impl Core {
     }
 
     /// Who blocks an entry; from now on watched.
+    #[inline]
     fn standing(&mut self, session: SessionRef, entry: u32, skip: Skip, count: bool) -> Standing {
         let Some(blocker) = self.tree.ahead_of(entry, skip) else {
             return Standing::Clear;
@@ -108,19 +109,12 @@ impl Core {
 /// The name of an entry, without its number, must be fit for a path; and end without a digit, or
 /// nobody could tell where the number starts.
 fn check_name(parent: &ZnodePath, name: &str) -> Result<()> {
-    let is_plain = name.bytes().fold(true, |plain, byte| {
-        plain & (b' '..=b'~').contains(&byte) & (byte != b'/')
-    });
-    if name
-        .bytes()
-        .next_back()
-        .is_some_and(|byte| byte.is_ascii_digit())
-    {
+    if name.as_bytes().last().is_some_and(u8::is_ascii_digit) {
         return Err(Error::BadArguments(format!(
             "the entry name {name:?} ends with a digit, where its number must start"
         )));
     }
-    if !is_plain {
+    if is_unusual(name) {
         parent.join(&format!("{name}0"))?;
     }
     Ok(())

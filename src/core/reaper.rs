@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::links::NIL;
 use super::tree::Tree;
 use super::txn::{Kind, TxnOp};
 use super::{Core, Effects, Now};
@@ -35,6 +36,7 @@ impl Reaper {
     }
 
     /// When the next sweep is due; the timer starts when there is something to look at.
+    #[inline]
     pub(super) fn next_sweep(
         &mut self,
         interval: Duration,
@@ -82,7 +84,7 @@ impl Core {
 
     fn is_due(&self, index: u32, now: Now) -> bool {
         let node = self.tree.node(index);
-        let idle_ms = u64::try_from(now.date_ms - node.mtime).unwrap_or(0);
+        let idle_ms = u64::try_from(now.date_ms.saturating_sub(node.mtime)).unwrap_or(0);
         match node.kind {
             Kind::Container => {
                 node.creates() > 0 || idle_ms > self.options.unused_container.as_millis() as u64
@@ -94,7 +96,7 @@ impl Core {
 
     fn reap_node(&mut self, index: u32, now: Now, effects: &mut Effects) {
         let path = self.tree.node(index).path.clone();
-        let at = self.stamp(now);
+        let at = self.stamp(now, self.keep(NIL));
         self.apply_delete(index, Cause::Removed, at, effects);
         self.judge(effects);
         self.log(SessionId(0), at, || TxnOp::Delete { path });

@@ -25,6 +25,8 @@ pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) password: [u8; 16],
     pub(super) timeout_ms: u64,
+    /// Whether it dies with the store's process.
+    pub(super) is_local: bool,
     /// The end of the bucket in which it expires.
     deadline: Option<Moment>,
     pub(super) connection: u32,
@@ -39,11 +41,12 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(id: SessionId, password: [u8; 16], timeout_ms: u64) -> Self {
+    pub(super) fn new(id: SessionId, password: [u8; 16], timeout_ms: u64, is_local: bool) -> Self {
         Self {
             id,
             password,
             timeout_ms,
+            is_local,
             deadline: None,
             connection: 0,
             is_one_watcher: false,
@@ -97,10 +100,12 @@ impl Sessions {
         self.by_id.get(&id).copied()
     }
 
+    #[inline]
     pub(super) fn get(&self, slot: u32) -> &Session {
         &self.slots[slot as usize]
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, slot: u32) -> &mut Session {
         &mut self.slots[slot as usize]
     }

@@ -8,7 +8,9 @@ use hashbrown::HashTable;
 use slab::Slab;
 
 use super::Stamp;
-use super::entries::{Entries, Place};
+use super::entries::Entries;
+pub(super) use super::entries::Place;
+use super::image::NodeImage;
 use super::links::{Links, List, NIL};
 use super::txn::{Kind, NewNode};
 use crate::backend::{SHARED_MARK, Skip};
@@ -20,7 +22,6 @@ pub(super) struct Node {
     pub(super) path: ZnodePath,
     hash: u64,
     pub(super) data: Bytes,
-    #[cfg_attr(not(test), expect(dead_code, reason = "kept for access checks"))]
     pub(super) acl: Acl,
     pub(super) kind: Kind,
     /// The owning session of an ephemeral node, and its slot.
@@ -38,7 +39,9 @@ pub(super) struct Node {
     /// Among the ephemeral nodes of the owner.
     pub(super) ephemerals: Links,
     pub(super) watches: List,
-    place: Option<Place>,
+    pub(super) place: Option<Place>,
+    /// The last transaction that shows in it and that nothing may run ahead of.
+    pub(super) kept: i64,
     /// Whether it is a shared entry.
     is_shared: bool,
     /// Whether the reaper has an eye on it.
@@ -95,6 +98,8 @@ pub(super) struct Waiter {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
     pub(super) is_ephemeral: bool,
+    /// The slot of the session that owns it, or `NIL`.
+    pub(super) owner_slot: u32,
     pub(super) version: i32,
     pub(super) children: u32,
     pub(super) creates: i64,
@@ -104,6 +109,7 @@ impl Node {
     pub(super) fn facts(&self) -> Facts {
         Facts {
             is_ephemeral: self.kind == Kind::Ephemeral,
+            owner_slot: self.owner_slot,
             version: self.version,
             children: self.children(),
             creates: self.creates(),
@@ -128,7 +134,10 @@ impl Node {
             mtime: self.mtime,
             version: self.version,
             // ZooKeeper's is 32 bits wide and wraps.
-            cversion: (2 * self.creates() - i64::from(children)) as i32,
+            cversion: self
+                .creates()
+                .wrapping_mul(2)
+                .wrapping_sub(i64::from(children)) as i32,
             aversion: self.aversion,
             ephemeral_owner: self.owner,
             data_length: self.data.len() as i32,
@@ -142,6 +151,8 @@ pub(super) struct Tree {
     pub(super) nodes: Slab<Node>,
     by_path: HashTable<u32>,
     hasher: FixedState,
+    /// The parent of the node made last: a guess at where the next look goes, so checked each time.
+    last_parent: u32,
 }
 
 /// The znodes that every ZooKeeper has from the start.
@@ -160,6 +171,7 @@ impl Tree {
             nodes: Slab::new(),
             by_path: HashTable::new(),
             hasher: FixedState::with_seed(hash_seed),
+            last_parent: NIL,
         };
         for path in SYSTEM_PATHS {
             let parent = crate::path::parent_of(path).and_then(|parent| tree.find(parent));
@@ -178,12 +190,20 @@ impl Tree {
                 new,
                 hash,
                 (SessionId(0), NIL),
-                Stamp::default(),
+                Stamp::restored(Zxid(0)),
             );
         }
         tree
     }
 
+    /// Makes room for so many nodes more.
+    pub(super) fn reserve(&mut self, nodes: usize) {
+        self.nodes.reserve(nodes);
+        let by_hash = |index: &u32| self.nodes[*index as usize].hash;
+        self.by_path.reserve(nodes, by_hash);
+    }
+
+    #[inline]
     pub(super) fn hash(&self, path: &str) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         hasher.write(path.as_bytes());
@@ -194,20 +214,24 @@ impl Tree {
         self.find_hashed(path, self.hash(path))
     }
 
+    #[inline]
     pub(super) fn find_hashed(&self, path: &str, hash: u64) -> Option<u32> {
         let same = |index: &u32| self.nodes[*index as usize].path.as_str() == path;
         self.by_path.find(hash, same).copied()
     }
 
+    #[inline]
     pub(super) fn node(&self, index: u32) -> &Node {
         &self.nodes[index as usize]
     }
 
+    #[inline]
     pub(super) fn node_mut(&mut self, index: u32) -> &mut Node {
         &mut self.nodes[index as usize]
     }
 
     /// Adds a node that is not there, under a parent that is (`NIL` for the root's).
+    #[inline]
     pub(super) fn insert(
         &mut self,
         parent: u32,
@@ -217,7 +241,7 @@ impl Tree {
         at: Stamp,
     ) -> u32 {
         let place = new.sequence.map(|sequence| (sequence, new.creates));
-        let is_shared = place.is_some() && new.path.name().contains(SHARED_MARK);
+        let is_shared = place.is_some() && is_shared_entry(&new.path);
         let index = self.nodes.insert(Node {
             path: new.path,
             hash,
@@ -238,6 +262,7 @@ impl Tree {
             ephemerals: Links::NONE,
             watches: List::EMPTY,
             place,
+            kept: 0,
             is_shared,
             is_candidate: false,
             family: None,
@@ -246,11 +271,13 @@ impl Tree {
         self.by_path
             .insert_unique(hash, index, |other| nodes[*other as usize].hash);
         if parent != NIL {
+            self.last_parent = parent;
             self.adopt(parent, index, new.creates, at);
         }
         index
     }
 
+    #[inline]
     fn adopt(&mut self, parent: u32, index: u32, creates: i64, at: Stamp) {
         let mut family = self.take_family(parent);
         family
@@ -267,13 +294,102 @@ impl Tree {
         parent.family = Some(family);
     }
 
+    /// Counts one more child as made, and says how many that are.
+    pub(super) fn count_create(&mut self, parent: u32) -> i64 {
+        let mut family = self.take_family(parent);
+        family.creates += 1;
+        let creates = family.creates;
+        self.node_mut(parent).family = Some(family);
+        creates
+    }
+
     /// Taken out while it is worked on, so that the children can be reached, too.
     fn take_family(&mut self, parent: u32) -> Box<Family> {
         let family = self.node_mut(parent).family.take();
         family.unwrap_or_else(|| Box::new(Family::NEW))
     }
 
+    /// [`find`](Self::find) of a node that is likely the parent of the one made last.
+    #[inline]
+    pub(super) fn find_parent(&self, path: &str) -> Option<u32> {
+        match self.nodes.get(self.last_parent as usize) {
+            Some(parent) if parent.path.as_str() == path => Some(self.last_parent),
+            _ => self.find(path),
+        }
+    }
+
+    /// [`find`](Self::find) of a node that is likely at the head of the queue that was entered last,
+    /// by the very path that was handed out for it: then its text need not be looked at.
+    #[inline]
+    pub(super) fn find_head(&self, path: &ZnodePath) -> Option<u32> {
+        let queue = self.nodes.get(self.last_parent as usize);
+        let family = queue.and_then(|queue| queue.family.as_deref());
+        match family.and_then(|family| family.exclusive.head()) {
+            Some(head) if self.node(head).path.is_same(path) => Some(head),
+            _ => self.find(path.as_str()),
+        }
+    }
+
+    /// Puts back a node as it was, under `parent` (`NIL`: it is one that every store has).
+    pub(super) fn restore(&mut self, parent: u32, owner_slot: u32, image: NodeImage, hash: u64) {
+        let index = match parent {
+            NIL => self.find_hashed(image.path.as_str(), hash),
+            _ => None,
+        };
+        let index = index.unwrap_or_else(|| {
+            let new = NewNode {
+                path: image.path,
+                data: Bytes::new(),
+                acl: Acl::open(),
+                kind: image.kind,
+                sequence: image.place.map(|(sequence, _)| sequence),
+                creates: image.place.map_or(0, |(_, creates)| creates),
+            };
+            let creates = self.node(parent).creates();
+            let at = Stamp::restored(self.node(parent).pzxid);
+            let index = self.insert(parent, new, hash, (image.owner, owner_slot), at);
+            let family = self.node_mut(parent).family.as_mut();
+            family.expect("it has a child").creates = creates;
+            index
+        });
+        let mut family = self.take_family(index);
+        family.creates = image.creates;
+        let node = self.node_mut(index);
+        node.family = (image.creates != 0 || family.count > 0).then_some(family);
+        node.data = image.data;
+        node.acl = image.acl;
+        (node.czxid, node.mzxid, node.pzxid) = (image.czxid, image.mzxid, image.pzxid);
+        (node.ctime, node.mtime) = (image.ctime, image.mtime);
+        (node.version, node.aversion) = (image.version, image.aversion);
+    }
+
+    /// Whether a place in the queue under `parent` is somebody's.
+    pub(super) fn is_taken(&self, parent: u32, place: Place) -> bool {
+        let family = self.node(parent).family.as_ref();
+        family
+            .is_some_and(|family| family.exclusive.contains(place) || family.shared.contains(place))
+    }
+
+    /// The node that follows in a walk over all of them: parents before children, children in
+    /// order of creation.
+    pub(super) fn after(&self, index: u32) -> Option<u32> {
+        let family = self.node(index).family.as_ref();
+        if let Some(family) = family.filter(|family| !family.children.is_empty()) {
+            return Some(family.children.first);
+        }
+        let mut at = index;
+        while at != ROOT {
+            let node = self.node(at);
+            if node.siblings.next != NIL {
+                return Some(node.siblings.next);
+            }
+            at = node.parent;
+        }
+        None
+    }
+
     /// Takes out a node that is there and has no children.
+    #[inline]
     pub(super) fn remove(&mut self, index: u32, at: Stamp) -> Gone {
         let &Node { hash, parent, .. } = self.node(index);
         if let Ok(entry) = self.by_path.find_entry(hash, |other| *other == index) {
@@ -330,8 +446,12 @@ impl Tree {
     }
 
     /// The nearest entry of the same queue ahead of `index` that is not skipped. O(log n).
+    #[inline]
     pub(super) fn ahead_of(&self, index: u32, skip: Skip) -> Option<u32> {
         let (family, place) = self.queue_place(index)?;
+        if family.exclusive.head() == Some(index) && family.shared.head().is_none() {
+            return None;
+        }
         let exclusive = family.exclusive.ahead_of(place);
         let nearest = match skip {
             Skip::Shared => exclusive,
@@ -395,17 +515,92 @@ impl Tree {
     }
 }
 
+/// Whether an entry is a shared one. Most names have none of the mark's letters, and to look for
+/// one byte, without a stop, costs far less than to search for a text.
+fn is_shared_entry(path: &ZnodePath) -> bool {
+    debug_assert!(SHARED_MARK.contains('R'));
+    let bytes = path.as_str().bytes();
+    bytes.fold(false, |found, byte| found | (byte == b'R')) && path.name().contains(SHARED_MARK)
+}
+
+/// Whether a name needs a closer look before it becomes a part of a path: it has more than printable
+/// ASCII, or what parts paths. It is judged a block at a time, the last one overlapping, and without
+/// a stop.
+pub(super) fn is_unusual(name: &str) -> bool {
+    const BLOCK: usize = 16;
+    let is_such = |byte: u8| u8::from((byte == b'/') | !(b' '..=b'~').contains(&byte));
+    let bytes = name.as_bytes();
+    let Some(last) = bytes.last_chunk::<BLOCK>() else {
+        return bytes.iter().any(|byte| is_such(*byte) != 0);
+    };
+    let mut found = last.map(is_such);
+    let (blocks, _) = bytes.as_chunks::<BLOCK>();
+    for block in blocks {
+        for (found, byte) in found.iter_mut().zip(block) {
+            *found |= is_such(*byte);
+        }
+    }
+    u128::from_ne_bytes(found) != 0
+}
+
 /// Appends a sequence number as ZooKeeper does: `%010d`.
 pub(super) fn push_number(text: &mut String, number: i64) {
-    const WIDTH: usize = 10;
-    let mut digits = [b'0'; 20];
-    let mut start = digits.len();
-    let mut rest = number.unsigned_abs();
-    while rest > 0 {
-        start -= 1;
-        digits[start] = b'0' + (rest % 10) as u8;
-        rest /= 10;
+    const TEN_DIGITS: u64 = 10u64.pow(10);
+    let number = number.unsigned_abs();
+    if number >= TEN_DIGITS {
+        text.push_str(&number.to_string());
+        return;
     }
-    let start = start.min(digits.len() - WIDTH);
-    text.push_str(std::str::from_utf8(&digits[start..]).expect("digits are ASCII"));
+    for divisor in [10u64.pow(8), 10u64.pow(6), 10u64.pow(4), 100, 1] {
+        let pair = (number / divisor % 100) as usize;
+        text.push_str(&DIGIT_PAIRS[2 * pair..2 * pair + 2]);
+    }
+}
+
+/// From 00 to 99.
+const DIGIT_PAIRS: &str = "0001020304050607080910111213141516171819\
+    2021222324252627282930313233343536373839\
+    4041424344454647484950515253545556575859\
+    6061626364656667686970717273747576777879\
+    8081828384858687888990919293949596979899";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unusual_character_is_found_wherever_it_stands() {
+        for length in 0..40 {
+            for usual in [" ", "0", ".", "R", "~"] {
+                assert!(
+                    !is_unusual(&usual.repeat(length)),
+                    "{length} times {usual:?}"
+                );
+            }
+            for at in 0..length {
+                for unusual in ["/", "\0", "\n", "\x1f", "\x7f", "\u{80}", "é", "\u{ffff}"] {
+                    let mut text = "-".repeat(length);
+                    text.replace_range(at..=at, unusual);
+                    assert!(is_unusual(&text), "{text:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_is_shared_by_its_name_alone() {
+        for (path, is_shared) in [
+            ("/lock/_c_x-__READ__0000000001", true),
+            ("/lock/_c_x-__WRIT__0000000001", false),
+            ("/lock/_c_x-lock-0000000001", false),
+            ("/__READ__/_c_x-lock-0000000001", false),
+            ("/__READ__/_c_x-__READ__0000000001", true),
+        ] {
+            assert_eq!(
+                is_shared_entry(&ZnodePath::trusted(path)),
+                is_shared,
+                "{path}"
+            );
+        }
+    }
 }

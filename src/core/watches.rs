@@ -250,6 +250,7 @@ impl Watches {
     }
 
     /// A znode was made: what watched its path before watches it now.
+    #[inline]
     pub(super) fn attach(&mut self, tree: &mut Tree, node: u32) {
         if self.absent.is_empty() {
             return;
@@ -261,6 +262,7 @@ impl Watches {
     }
 
     /// A znode was deleted: what still watches it watches its path from now on.
+    #[inline]
     pub(super) fn detach(&mut self, list: List, path: &ZnodePath) {
         if !list.is_empty() {
             self.move_spot(list, &Spot::Absent(path.clone()));
@@ -278,6 +280,7 @@ impl Watches {
     }
 
     /// Tells all who want to know what happened, each watcher once.
+    #[inline]
     pub(super) fn fire(
         &mut self,
         tree: &mut Tree,
@@ -287,9 +290,19 @@ impl Watches {
     ) {
         let is_watched = !tree.node(what.node).watches.is_empty();
         let is_recursive = self.recursive > 0 && what.kind != EventKind::NodeChildrenChanged;
-        if !is_watched && !is_recursive {
-            return;
+        if is_watched || is_recursive {
+            self.fire_all(tree, sessions, what, is_recursive, effects);
         }
+    }
+
+    fn fire_all(
+        &mut self,
+        tree: &mut Tree,
+        sessions: &mut Sessions,
+        what: Happening,
+        is_recursive: bool,
+        effects: &mut Effects,
+    ) {
         self.last_event += 1;
         self.fire_list(tree, sessions, what, effects);
         let mut ancestor = tree.node(what.node).parent;

@@ -9,7 +9,7 @@ use super::sessions::SessionRef;
 use super::tree::{Facts, is_system_path, push_number};
 use super::txn::{Kind, NewNode, TxnOp};
 use super::watches::Happening;
-use super::{Answer, Core, CoreOptions, Effects, Now, Stamp, no_node};
+use super::{Answer, Core, CoreOptions, Effects, Keep, Now, Stamp, no_node};
 use crate::backend::{Create, OpReply, sequence_of};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
@@ -51,6 +51,7 @@ impl Core {
     }
 
     /// The rules for a new znode under a parent that is there. `asked` is what errors call it.
+    #[inline]
     pub(super) fn check_new(
         &self,
         parent: u32,
@@ -75,6 +76,7 @@ impl Core {
     }
 
     /// Makes a znode that was checked, in a transaction of its own.
+    #[inline(always)] // so that what the znode is made of is not copied on its way
     pub(super) fn add(
         &mut self,
         session: SessionRef,
@@ -84,11 +86,8 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> u32 {
-        let at = self.stamp(now);
-        if self.recorded.is_some() {
-            let new = new.clone();
-            self.log(session.id, at, || TxnOp::Create(new));
-        }
+        let at = self.stamp(now, self.keep_create(session.slot, new.kind));
+        self.log(session.id, at, || TxnOp::Create(new.clone()));
         self.apply_create((session.id, session.slot), parent, new, hash, at, effects)
     }
 
@@ -101,10 +100,10 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<Answer> {
-        let node = self.tree.find(path.as_str());
+        let node = self.tree.find_head(path);
         check_delete(node.map(|node| self.tree.node(node).facts()), path, version)?;
         let node = node.ok_or_else(|| no_node(path.as_str()))?;
-        let at = self.stamp(now);
+        let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
         let cause = self.cause(node, session.id, of_its_own);
         self.apply_delete(node, cause, at, effects);
         self.judge(effects);
@@ -128,15 +127,12 @@ impl Core {
         let current = self.tree.node(node).version;
         check_version(current, &path, version)?;
         let version = next_version(current);
-        let at = self.stamp(now);
-        if self.recorded.is_some() {
-            let data = data.clone();
-            self.log(session.id, at, || TxnOp::SetData {
-                path,
-                data,
-                version,
-            });
-        }
+        let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
+        self.log(session.id, at, || TxnOp::SetData {
+            path,
+            data: data.clone(),
+            version,
+        });
         self.apply_set(node, data, version, at, effects);
         Ok(Answer::Stat(self.tree.node(node).stat()))
     }
@@ -188,7 +184,8 @@ impl Core {
         }
     }
 
-    fn apply_create(
+    #[inline]
+    pub(super) fn apply_create(
         &mut self,
         session: (SessionId, u32),
         parent: u32,
@@ -205,6 +202,10 @@ impl Core {
             (SessionId(0), NIL)
         };
         let node = self.tree.insert(parent, new, hash, owner, at);
+        if at.keep == Keep::Surely {
+            self.tree.node_mut(node).kept = at.zxid.0;
+            self.tree.node_mut(parent).kept = at.zxid.0;
+        }
         if is_ephemeral {
             let owned = &mut self.sessions.get_mut(owner.1).ephemerals;
             owned.push_back(&mut self.tree.nodes, |node| &mut node.ephemerals, node);
@@ -227,6 +228,7 @@ impl Core {
         }
     }
 
+    #[inline]
     pub(super) fn apply_delete(
         &mut self,
         node: u32,
@@ -242,11 +244,14 @@ impl Core {
         }
         let gone = self.tree.remove(node, at);
         self.watches.detach(gone.watches, &gone.path);
+        if at.keep == Keep::Surely {
+            self.tree.node_mut(gone.parent).kept = at.zxid.0;
+        }
         self.reaper.consider(&mut self.tree, gone.parent);
         self.fire(gone.parent, EventKind::NodeChildrenChanged, at, effects);
     }
 
-    fn apply_set(
+    pub(super) fn apply_set(
         &mut self,
         index: u32,
         data: Bytes,
@@ -259,6 +264,9 @@ impl Core {
         node.version = version;
         node.mzxid = at.zxid;
         node.mtime = at.date_ms;
+        if at.keep == Keep::Surely {
+            node.kept = at.zxid.0;
+        }
         self.fire(index, EventKind::NodeDataChanged, at, effects);
     }
 
@@ -334,6 +342,7 @@ pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<Kind> {
 }
 
 /// An empty list would let nobody do anything.
+#[inline]
 pub(super) fn check_acl(acl: &Acl, path: &ZnodePath) -> Result<()> {
     if acl.entries().is_some_and(<[_]>::is_empty) {
         return Err(Error::InvalidAcl {
@@ -344,6 +353,7 @@ pub(super) fn check_acl(acl: &Acl, path: &ZnodePath) -> Result<()> {
 }
 
 /// As over the wire, errors name the path that was asked for, without the number.
+#[inline]
 pub(super) fn check_create(
     parent: Facts,
     exists: bool,
@@ -358,6 +368,7 @@ pub(super) fn check_create(
     Ok(())
 }
 
+#[inline]
 pub(super) fn check_delete(
     node: Option<Facts>,
     path: &ZnodePath,

@@ -7,14 +7,16 @@ use std::sync::Arc;
 use super::{Engine, Leash, State};
 use crate::backend::{Ahead, Backend, Reply, Request, Response, SessionStatus};
 use crate::core::{Answer, SessionRef, Standing, WatchKey};
-use crate::error::{Error, Result};
+use crate::error::Error;
 use crate::watch::{PersistentWatcher, Unwatch, WatchCell, Watcher};
 
 pub(super) struct Embedded {
-    engine: Arc<Engine>,
-    session: SessionRef,
+    pub(super) engine: Arc<Engine>,
+    pub(super) session: SessionRef,
     status: Arc<SessionStatus>,
     has_timeout: bool,
+    /// Whether the session ends when this goes; else it is a connection of one that stays.
+    is_local: bool,
     leash: Arc<dyn Unwatch>,
 }
 
@@ -23,34 +25,68 @@ impl Embedded {
         engine: &Arc<Engine>,
         session: SessionRef,
         status: Arc<SessionStatus>,
+        is_local: bool,
     ) -> Self {
         Self {
             engine: engine.clone(),
             session,
             has_timeout: status.timeout().is_some(),
+            is_local,
             status,
             leash: Arc::new(Leash(Arc::downgrade(engine))),
         }
     }
 
-    fn carry_out(&self, request: Request) -> Result<Reply> {
+    fn carry_out(&self, request: Request) -> Response {
         let now = self.engine.now(self.has_timeout, is_dated(&request));
         let mut guard = self.engine.state.lock();
         let state = &mut *guard;
+        #[cfg(feature = "file")]
+        let mut shown = match state.admit(self.session, &request) {
+            Ok(shown) => shown,
+            Err(error) => return self.refuse(error, guard),
+        };
+        #[cfg(feature = "file")]
+        let before = state.core.last_kept();
         let answer = state
             .core
             .submit(self.session, request, now, &mut state.effects);
+        #[cfg(feature = "file")]
+        {
+            state.keep(before);
+            if answer.is_err() {
+                // It says what is not, or what is otherwise: whatever made it so.
+                shown = state.core.last_kept();
+            }
+        }
         // First what it fired: its own watch may have got the index of one that is used up.
         let aftermath = state.gather(&self.engine.clock);
-        let reply = match answer {
+        let response = Response::ready(match answer {
+            // What a free lock is answered, field by field: the rest is copied as a whole.
+            Ok(Answer::Enqueued {
+                path,
+                czxid,
+                standing: Standing::Clear,
+            }) => Ok(Reply::Enqueued {
+                path,
+                czxid,
+                ahead: Ahead::Clear,
+            }),
+            Ok(Answer::Done) => Ok(Reply::Done),
             Ok(answer) => Ok(self.reply(answer, state)),
             Err(error) => Err(self.explain(error)),
-        };
+        });
+        #[cfg(feature = "file")]
+        let passage = state.passage(self.session.slot, shown);
         drop(guard);
         if let Some(aftermath) = aftermath {
             aftermath.carry_out(&self.engine);
         }
-        reply
+        #[cfg(feature = "file")]
+        if let Some(passage) = passage {
+            return super::durable::held(response, passage);
+        }
+        response
     }
 
     /// The core has forgotten how a session ended that is gone.
@@ -142,7 +178,7 @@ fn is_dated(request: &Request) -> bool {
 
 impl Backend for Embedded {
     fn submit(&self, request: Request) -> Response {
-        Response::ready(self.carry_out(request))
+        self.carry_out(request)
     }
 
     fn status(&self) -> &Arc<SessionStatus> {
@@ -156,16 +192,14 @@ impl Backend for Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        self.engine.close(self.session);
+        if self.is_local {
+            self.engine.close(self.session);
+        }
     }
 }
 
 impl fmt::Debug for Embedded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "Embedded({}, memory:{})",
-            self.session.id, self.engine.name
-        )
+        write!(f, "Embedded({}, {})", self.session.id, self.engine.target)
     }
 }

@@ -1,8 +1,13 @@
 //! [`Store`]: the embedded store. A thin shell around the pure core: one lock, the clock, the
 //! watchers' cells, and the timer.
 
+#[cfg(feature = "file")]
+mod durable;
 mod embedded;
+#[cfg(feature = "file")]
+mod file;
 mod options;
+mod remote;
 #[cfg(test)]
 mod tests;
 
@@ -14,7 +19,11 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
+#[cfg(feature = "file")]
+pub use self::options::Durability;
 pub use self::options::StoreOptions;
+#[cfg(feature = "file")]
+pub(crate) use self::options::bare_core;
 
 use self::embedded::Embedded;
 use crate::backend::{Backend, BoxFuture, Connector, SessionStatus};
@@ -43,10 +52,13 @@ pub struct Store(Arc<Engine>);
 
 /// What is behind a [`Store`].
 struct Engine {
-    name: String,
+    /// Its URL.
+    target: String,
     id: String,
     clock: Clock,
     state: Mutex<State>,
+    #[cfg(feature = "file")]
+    files: Option<file::Files>,
 }
 
 /// What the one lock guards.
@@ -59,6 +71,8 @@ struct State {
     statuses: Vec<Option<Arc<SessionStatus>>>,
     /// When the timer goes off.
     alarm: Option<Moment>,
+    #[cfg(feature = "file")]
+    durable: Option<durable::Durable>,
 }
 
 /// What is to be done after the lock has been let go: whoever is woken may ask the store at once.
@@ -78,7 +92,7 @@ impl Store {
 
     /// A fresh store with options of its own.
     pub fn memory_with(options: StoreOptions) -> Self {
-        Self::build(String::new(), &options, 0)
+        Self::in_memory("", &options, 0)
     }
 
     /// This process's store of that name, the same for all as long as anybody has a handle to it.
@@ -91,31 +105,23 @@ impl Store {
             return Self(engine);
         }
         stores.retain(|_, engine| engine.strong_count() > 0);
-        let store = Self::build(
-            name.into(),
-            &StoreOptions::new(),
-            HIGHEST_ZXID.load(Ordering::Acquire),
-        );
+        let least_zxid = HIGHEST_ZXID.load(Ordering::Acquire);
+        let store = Self::in_memory(name, &StoreOptions::new(), least_zxid);
         stores.insert(name.into(), Arc::downgrade(&store.0));
         store
     }
 
-    fn build(name: String, options: &StoreOptions, least_zxid: i64) -> Self {
+    fn in_memory(name: &str, options: &StoreOptions, least_zxid: i64) -> Self {
         let clock = options.clock.clone();
         let first_zxid = clock.date_ms().saturating_mul(ZXIDS_PER_MS).max(least_zxid);
-        let hash_seed = u64::from_ne_bytes(random());
-        let id: [u8; 16] = random();
+        let core = Core::new(options.core(first_zxid, u64::from_ne_bytes(random())));
         Self(Arc::new(Engine {
-            name,
-            id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
-            state: Mutex::new(State {
-                core: Core::new(options.core(first_zxid, hash_seed)),
-                effects: Effects::default(),
-                cells: Vec::new(),
-                statuses: Vec::new(),
-                alarm: None,
-            }),
+            target: format!("memory:{name}"),
+            id: hex(random()),
+            state: Mutex::new(State::new(core)),
             clock,
+            #[cfg(feature = "file")]
+            files: None,
         }))
     }
 
@@ -133,7 +139,7 @@ impl Store {
     /// As [`connect`](Self::connect), and
     /// [`Error::BadArguments`](crate::Error::BadArguments) for options that cannot be meant.
     pub async fn connect_with(&self, options: ConnectOptions) -> Result<Client> {
-        Client::open(self.connector(), format!("memory:{}", self.0.name), options).await
+        Client::open(self.connector(), self.0.target.clone(), options).await
     }
 
     /// The store as what sessions can be opened at, for [`Client::open`] and wrappers.
@@ -149,10 +155,19 @@ impl Store {
 
 impl Connector for Store {
     fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
-        let opened = self.0.open(options.session_timeout);
-        Box::pin(std::future::ready(
-            opened.map(|session| Arc::new(session) as Arc<dyn Backend>),
-        ))
+        let timeout = options.session_timeout;
+        let open = move |engine: &Arc<Engine>| {
+            let opened = engine.open(timeout);
+            opened.map(|session| Arc::new(session) as Arc<dyn Backend>)
+        };
+        let Some(pause) = self.0.pause() else {
+            return Box::pin(std::future::ready(open(&self.0)));
+        };
+        let engine = self.0.clone();
+        Box::pin(async move {
+            pause.await;
+            open(&engine)
+        })
     }
 
     fn clock(&self) -> &Clock {
@@ -168,7 +183,7 @@ impl Connector for Store {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Store(memory:{}, {})", self.0.name, self.0.id)
+        write!(f, "Store({}, {})", self.0.target, self.0.id)
     }
 }
 
@@ -181,6 +196,11 @@ static HIGHEST_ZXID: AtomicI64 = AtomicI64::new(0);
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        #[cfg(feature = "file")]
+        if let Some(files) = self.files.take() {
+            files.close();
+            return;
+        }
         HIGHEST_ZXID.fetch_max(self.state.get_mut().core.last_zxid().0, Ordering::AcqRel);
     }
 }
@@ -190,10 +210,12 @@ impl Engine {
         let sent = self.clock.now();
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
         let mut state = self.state.lock();
+        #[cfg(feature = "file")]
+        state.check_log()?;
         let (session, timeout) =
             state
                 .core
-                .open_session(id, random(), timeout, self.now(true, true))?;
+                .open_session(id, random(), timeout, true, self.now(true, true))?;
         let status = Arc::new(SessionStatus::new(
             id,
             self.clock.clone(),
@@ -202,13 +224,19 @@ impl Engine {
             sent,
         ));
         put_at(&mut state.statuses, session.slot, status.clone());
+        #[cfg(feature = "file")]
+        if let Some(durable) = &mut state.durable {
+            durable.seat(session.slot);
+        }
         self.settle(state);
-        Ok(Embedded::new(self, session, status))
+        Ok(Embedded::new(self, session, status, true))
     }
 
     fn close(self: &Arc<Self>, session: SessionRef) {
         let mut state = self.state.lock();
         let state_now = &mut *state;
+        #[cfg(feature = "file")]
+        let before = state_now.core.last_kept();
         // The session may be over already.
         let _ = state_now.core.submit(
             session,
@@ -216,6 +244,8 @@ impl Engine {
             self.now(true, true),
             &mut state_now.effects,
         );
+        #[cfg(feature = "file")]
+        state_now.keep(before);
         self.settle(state);
     }
 
@@ -223,9 +253,13 @@ impl Engine {
     fn expire(self: &Arc<Self>, id: SessionId) {
         let mut state = self.state.lock();
         let state_now = &mut *state;
+        #[cfg(feature = "file")]
+        let before = state_now.core.last_kept();
         state_now
             .core
             .expire_session(id, self.now(true, true), &mut state_now.effects);
+        #[cfg(feature = "file")]
+        state_now.keep(before);
         self.settle(state);
     }
 
@@ -258,9 +292,18 @@ impl Engine {
             return None; // an earlier alarm has taken over
         }
         let state_now = &mut *state;
+        #[cfg(feature = "file")]
+        if !state_now.may_tick() {
+            state_now.alarm = Some(self.clock.now().after(Duration::from_secs(1)));
+            return state_now.alarm;
+        }
+        #[cfg(feature = "file")]
+        let before = state_now.core.last_kept();
         state_now
             .core
             .tick(self.now(true, true), &mut state_now.effects);
+        #[cfg(feature = "file")]
+        state_now.keep(before);
         state_now.alarm = None;
         let next = state_now.next_alarm(&self.clock);
         let aftermath = state_now.collect(None);
@@ -271,6 +314,18 @@ impl Engine {
 }
 
 impl State {
+    fn new(core: Core) -> Self {
+        Self {
+            core,
+            effects: Effects::default(),
+            cells: Vec::new(),
+            statuses: Vec::new(),
+            alarm: None,
+            #[cfg(feature = "file")]
+            durable: None,
+        }
+    }
+
     /// What a call to the core has done; `None`, quickly, when nobody is concerned.
     fn gather(&mut self, clock: &Clock) -> Option<Aftermath> {
         let alarm = self.next_alarm(clock);
@@ -290,10 +345,16 @@ impl State {
             } else {
                 cell.clone()
             };
-            if let Some(cell) = cell {
-                cell.put(fired.event);
-                aftermath.wake(cell);
+            let Some(cell) = cell else { continue };
+            #[cfg(feature = "file")]
+            if let Some(durable) = &mut self.durable {
+                if durable.deliver(fired.slot, &cell, fired.event) {
+                    aftermath.wake(cell);
+                }
+                continue;
             }
+            cell.put(fired.event);
+            aftermath.wake(cell);
         }
         for (watch, session, end) in self.effects.dropped.drain(..) {
             if let Some(cell) = self.cells[watch.index as usize].take() {
@@ -302,7 +363,9 @@ impl State {
             }
         }
         for ended in self.effects.ended.drain(..) {
-            if let Some(status) = self.statuses[ended.slot as usize].take() {
+            // A session of another process may have no connection.
+            let status = self.statuses.get_mut(ended.slot as usize);
+            if let Some(status) = status.and_then(Option::take) {
                 // Before the lock is let go, and with it what the session held.
                 status.set_closing();
                 let state = match ended.end {
@@ -397,8 +460,21 @@ fn put_at<T>(slots: &mut Vec<Option<T>>, index: u32, value: T) {
     slots[index] = Some(value);
 }
 
+#[cfg(feature = "file")]
+fn put_default<T: Default + Clone>(slots: &mut Vec<T>, index: u32) -> &mut T {
+    let index = index as usize;
+    if slots.len() <= index {
+        slots.resize(index + 1, T::default());
+    }
+    &mut slots[index]
+}
+
+pub(crate) fn hex(bytes: [u8; 16]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// Bytes from the system's source of randomness.
-fn random<const N: usize>() -> [u8; N] {
+pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     let mut filled = 0;
     while filled < N {

@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use crate::clock::Clock;
+#[cfg(feature = "file")]
+use crate::core::Core;
 use crate::core::{CoreOptions, Limits};
+#[cfg(feature = "file")]
+use crate::log::Sizes;
 
 /// How a store works.
 #[derive(Clone, Debug)]
@@ -14,6 +18,39 @@ pub struct StoreOptions {
     allow_ttl: bool,
     reaper_interval: Duration,
     limits: Limits,
+    #[cfg(feature = "file")]
+    durability: Durability,
+    #[cfg(feature = "file")]
+    sizes: Sizes,
+}
+
+/// What a store in a folder does before it tells anybody that a write is done.
+///
+/// | kept after… | `Fsync` | `DelayedRestart` | `None` |
+/// |---|---|---|---|
+/// | the program closes the store | everything | everything | everything |
+/// | the program is killed | every acknowledged write | every acknowledged write to persistent znodes | all but the last writes, which were on their way to the system |
+/// | the machine stops | every acknowledged write | every acknowledged write to persistent znodes | what the system has written by itself |
+/// | sessions of other processes, after a stop that was not in order | yes | those that the log has; none may enter before a pause | those that the log has; a pause, if the log still knows of it |
+///
+/// Zxids, and so fencing tokens, never go back, in any row and column. Sessions of the store's own
+/// process, and their ephemeral znodes, end with it.
+#[cfg(feature = "file")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Durability {
+    /// It is on the disk (`fdatasync`).
+    #[default]
+    Fsync,
+    /// As `Fsync` for persistent znodes; sessions of other processes, and their ephemeral znodes, are
+    /// not waited for. After a stop that was not in order, the store accepts no session at all until the
+    /// longest timeout that it ever gave to another process, and a hundredth more, has passed: so whoever
+    /// held a lock knows by then that it does no more. Opening a session waits for that.
+    DelayedRestart,
+    /// Nothing: the store writes behind, and never syncs but when it is closed. After the machine
+    /// stops, any of the last writes may be missing, acknowledged or not; what is left is one moment
+    /// of the past, whole.
+    None,
 }
 
 impl Default for StoreOptions {
@@ -29,6 +66,10 @@ impl Default for StoreOptions {
                 sessions: 1 << 20,
                 watches_per_session: 1 << 20,
             },
+            #[cfg(feature = "file")]
+            durability: Durability::default(),
+            #[cfg(feature = "file")]
+            sizes: Sizes::default(),
         }
     }
 }
@@ -100,6 +141,38 @@ impl StoreOptions {
         self
     }
 
+    /// When a write counts as done, of a store in a folder.
+    #[cfg(feature = "file")]
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// The size of the log's first segment, in bytes (at least 64 KiB), and of the largest: each is
+    /// twice the one before it until then. 16 MiB and 64 MiB unless set. A store of small segments
+    /// refuses requests of more than a quarter of the first.
+    #[cfg(feature = "file")]
+    #[must_use]
+    pub fn segment_bytes(mut self, first: u64, largest: u64) -> Self {
+        let first = first.clamp(1 << 16, 1 << 30);
+        self.sizes = Sizes::new(first, largest.clamp(first, 1 << 30));
+        self
+    }
+
+    #[cfg(feature = "file")]
+    pub(super) fn durability_class(&self) -> Durability {
+        self.durability
+    }
+
+    #[cfg(feature = "file")]
+    pub(super) fn log(&self) -> crate::log::Options {
+        crate::log::Options {
+            syncs: self.durability != Durability::None,
+            sizes: self.sizes,
+        }
+    }
+
     pub(super) fn core(&self, last_zxid: i64, hash_seed: u64) -> CoreOptions {
         let (shortest_timeout, longest_timeout) = self
             .session_timeouts
@@ -120,3 +193,10 @@ impl StoreOptions {
 
 /// How long a container may go without a first child.
 const UNUSED_CONTAINER: Duration = Duration::from_secs(5 * 60);
+
+/// A core for what was read from a disk, of which nobody is a client.
+#[cfg(feature = "file")]
+pub(crate) fn bare_core() -> Core {
+    let hash_seed = u64::from_ne_bytes(super::random());
+    Core::new(StoreOptions::new().core(0, hash_seed))
+}

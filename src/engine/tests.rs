@@ -1,5 +1,14 @@
 //! The shell around the core: time, watchers, ends of sessions and stores.
 
+#[cfg(feature = "file")]
+mod crashes;
+#[cfg(feature = "file")]
+mod poison;
+#[cfg(feature = "file")]
+mod remote;
+#[cfg(feature = "file")]
+mod world;
+
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};

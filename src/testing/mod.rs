@@ -7,6 +7,8 @@
 #[cfg(test)]
 mod fake;
 mod faults;
+#[cfg(feature = "file")]
+pub mod fuzz;
 mod line;
 mod plan;
 mod pump;

@@ -20,21 +20,23 @@ impl Guard {
         let first = !self.released.swap(true, Ordering::AcqRel);
         let leave = first.then(|| self.leave());
         async move {
-            let had_it = match leave {
-                None => return Err(known.unwrap_or(LostReason::Released).into()),
-                Some(Leave::Done(answer)) => answer,
-                Some(Leave::UnderWay(answer)) => {
-                    let lost = |_| LockError::from(LostReason::SessionClosed);
-                    answer.await.map_err(lost)?
-                }
-            };
-            match (had_it, known) {
-                (_, Some(reason)) => Err(reason.into()),
-                (Ok(true), None) => Ok(()),
-                (Ok(false), None) => Err(LostReason::Revoked.into()),
-                (Err(error), None) => Err(lost_with(&error).map_or(error.into(), Into::into)),
+            match leave {
+                None => Err(known.unwrap_or(LostReason::Released).into()),
+                Some(leave) => leave.confirmed(known).await,
             }
         }
+    }
+
+    /// As [`give_up`](Self::give_up), of a guard that nobody looks at any more, its monitor apart.
+    pub(super) fn give_up_owned(
+        mut self,
+    ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
+        let known = self.reason();
+        if self.monitor.is_some() {
+            self.note(LostReason::Released);
+        }
+        *self.released.get_mut() = true;
+        self.leave().confirmed(known)
     }
 
     /// Sends the delete, with the queue's mark where this holder knows its version.
@@ -116,6 +118,25 @@ impl Guard {
 pub(super) enum Leave {
     Done(Result<bool, Error>),
     UnderWay(oneshot::Receiver<Result<bool, Error>>),
+}
+
+impl Leave {
+    /// What the release came to, of a lock that was `known` to be lost before or not.
+    async fn confirmed(self, known: Option<LostReason>) -> Result<()> {
+        let had_it = match self {
+            Self::Done(answer) => answer,
+            Self::UnderWay(answer) => {
+                let lost = |_| LockError::from(LostReason::SessionClosed);
+                answer.await.map_err(lost)?
+            }
+        };
+        match (had_it, known) {
+            (_, Some(reason)) => Err(reason.into()),
+            (Ok(true), None) => Ok(()),
+            (Ok(false), None) => Err(LostReason::Revoked.into()),
+            (Err(error), None) => Err(lost_with(&error).map_or(error.into(), Into::into)),
+        }
+    }
 }
 
 fn tell_left(events: Option<&EventSink>, answer: &Result<bool, Error>) {

@@ -122,6 +122,7 @@ fn tell_lost(told: &AtomicBool, events: Option<&EventSink>, reason: LostReason) 
 }
 
 /// Why a session can no longer be believed to hold what it took at `lapses`.
+#[inline]
 pub(super) fn reason_of(status: &SessionStatus, lapses: u64) -> Option<LostReason> {
     if status.may_hold(lapses) {
         return None;

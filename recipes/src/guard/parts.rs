@@ -17,6 +17,7 @@ use crate::queue::Held;
 
 impl Guard {
     /// The one way to make a guard.
+    #[inline]
     pub(super) fn of(parts: Parts) -> Self {
         let Parts {
             session,
@@ -28,7 +29,7 @@ impl Guard {
         } = parts;
         // A leader's is started with the leadership, see `attended`.
         let watched = kind != Kind::Candidate && (session.timeout().is_some() || events.is_some());
-        let mut guard = Self {
+        let guard = Self {
             session,
             held,
             kind,
@@ -39,10 +40,14 @@ impl Guard {
             events,
             released: AtomicBool::new(false),
         };
-        if watched {
-            guard.monitor = Some(Monitor::start(&guard, Arc::default(), None));
-        }
-        guard
+        if watched { guard.watched() } else { guard }
+    }
+
+    /// Apart, so that a guard which nobody looks after is made where it is wanted, and not moved.
+    #[inline(never)]
+    fn watched(mut self) -> Self {
+        self.monitor = Some(Monitor::start(&self, Arc::default(), None));
+        self
     }
 
     /// Takes the guard apart, so that its node can be replaced by another. Its monitor ends here,

@@ -111,7 +111,7 @@ async fn wait(
     let mut granted: Vec<_> = granted.into_iter().flatten().collect();
     confirm(&session, &mut granted).await?;
     let (data, events) = (&terms.form.data, options.events.as_ref());
-    let locks = granted.into_iter().enumerate().map(|(index, waiting)| {
+    let locks = granted.into_iter().enumerate().map(|(index, mut waiting)| {
         let held = waiting.hold(token);
         let guard = guard(&session, held, data, events);
         (keys.key(index).clone(), guard)

@@ -145,7 +145,7 @@ async fn take(
     confirm(session, &mut places).await?;
     let mut places = places.into_iter();
     let guards = is_mine.into_iter().map(|is_mine| {
-        let place = is_mine.then(|| places.next()).flatten()?;
+        let mut place = is_mine.then(|| places.next()).flatten()?;
         Some(guard(session, place.hold(token), &data, events))
     });
     Ok(guards.collect())

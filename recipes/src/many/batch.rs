@@ -53,7 +53,7 @@ impl<'a> Batch<'a> {
         let mut batch = Self {
             session,
             keys,
-            name: KIND.name(EntryId::random()),
+            name: KIND.name(EntryId::fresh()),
             stage: Stage::Out,
         };
         batch.join(form).await?;

@@ -55,8 +55,8 @@ enum Stage {
     Sent(Box<Call<Answer>>),
     /// The create's answer was lost.
     Unknown,
-    /// It was made to stand in the queue by somebody else, and has not been asked to enter yet.
-    Standing(Box<Answer>),
+    /// It was asked for before it was told to enter, and answered.
+    Answered(Result<Answer, Error>),
     /// It stands in the queue.
     In(ZnodePath),
 }
@@ -80,7 +80,7 @@ impl<'a> Entry<'a> {
             kind,
             events,
             alongside: None,
-            id: EntryId::random(),
+            id: EntryId::fresh(),
             stage: Stage::Out,
         }
     }
@@ -94,8 +94,30 @@ impl<'a> Entry<'a> {
         answer: Answer,
     ) -> Self {
         let mut entry = Self::new(session, parent, kind, events);
-        entry.stage = Stage::Standing(Box::new(answer));
+        entry.stage = Stage::Answered(Ok(answer));
         entry
+    }
+
+    /// One that has [asked](ask) for its place.
+    pub(crate) fn asked(
+        session: &'a Session,
+        parent: &'a ZnodePath,
+        kind: Kind,
+        id: EntryId,
+        answer: Result<Result<Answer, Error>, Call<Answer>>,
+    ) -> Self {
+        Self {
+            session,
+            parent,
+            kind,
+            events: None,
+            alongside: None,
+            id,
+            stage: match answer {
+                Err(call) => Stage::Sent(Box::new(call)),
+                Ok(answer) => Stage::Answered(answer),
+            },
+        }
     }
 
     fn name(&self) -> String {
@@ -141,38 +163,29 @@ impl<'a> Entry<'a> {
     }
 
     async fn send(&mut self, form: &Form) -> Result<Answer, Error> {
-        if let Stage::Standing(_) = &self.stage
-            && let Stage::Standing(answer) = std::mem::replace(&mut self.stage, Stage::Out)
-        {
-            return Ok(*answer);
-        }
-        if let Some(alongside) = &mut self.alongside {
-            // What an earlier attempt has read came before this one's entry.
-            alongside.answer = None;
-        }
-        let call = self.session.enqueue(Enqueue {
-            parent: self.parent.clone(),
-            name: self.name(),
-            data: form.data.to_bytes(),
-            acl: self.session.acl().clone(),
-            skip: self.kind.skip(),
-            count: form.count,
-        });
-        match call.try_now() {
-            Ok(answer) => answer,
-            Err(call) => {
+        match std::mem::replace(&mut self.stage, Stage::Out) {
+            Stage::Answered(answer) => return answer,
+            Stage::Sent(call) => self.stage = Stage::Sent(call),
+            _ => {
+                if let Some(alongside) = &mut self.alongside {
+                    // What an earlier attempt has read came before this one's entry.
+                    alongside.answer = None;
+                }
+                match ask(self.session, self.parent, self.kind, self.id, form).try_now() {
+                    Ok(answer) => return answer,
+                    // Kept here while it is awaited, so that a drop finds it.
+                    Err(call) => self.stage = Stage::Sent(Box::new(call)),
+                }
                 if let Some(alongside) = &mut self.alongside {
                     alongside.answer = Some(self.session.multi_read(alongside.reads.clone()));
                 }
-                // Kept here while it is awaited, so that a drop finds it.
-                self.stage = Stage::Sent(Box::new(call));
-                poll_fn(|context| match &mut self.stage {
-                    Stage::Sent(call) => Pin::new(call).poll(context),
-                    _ => unreachable!("nothing else moves the stage while the answer is awaited"),
-                })
-                .await
             }
         }
+        poll_fn(|context| match &mut self.stage {
+            Stage::Sent(call) => Pin::new(call).poll(context),
+            _ => unreachable!("nothing else moves the stage while the answer is awaited"),
+        })
+        .await
     }
 
     /// Looks for the node of a create whose answer was lost.
@@ -194,7 +207,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Hands the node over to a guard, which deletes it from now on.
-    pub(crate) fn into_path(mut self) -> ZnodePath {
+    pub(crate) fn take_path(&mut self) -> ZnodePath {
         self.events = None;
         match std::mem::replace(&mut self.stage, Stage::Out) {
             Stage::In(path) => path,
@@ -212,7 +225,7 @@ impl<'a> Entry<'a> {
         match std::mem::replace(&mut self.stage, Stage::Out) {
             Stage::Out => {}
             Stage::In(path) => remove(self.session, &path),
-            Stage::Standing(answer) => remove(self.session, &answer.0),
+            Stage::Answered(answer) => self.abandon_answered(answer),
             Stage::Sent(call) => {
                 let (session, parent, name) = self.identity();
                 drive(async move {
@@ -223,12 +236,22 @@ impl<'a> Entry<'a> {
                     }
                 });
             }
-            Stage::Unknown => {
-                let (session, parent, name) = self.identity();
-                drive(async move { sweep(&session, &parent, &name).await });
-            }
+            Stage::Unknown => self.sweep(),
         }
         self.put(|| LockEvent::Abandoned);
+    }
+
+    fn abandon_answered(&self, answer: Result<Answer, Error>) {
+        match answer {
+            Ok((path, ..)) => remove(self.session, &path),
+            Err(Error::ConnectionLoss) => self.sweep(),
+            Err(_) => {}
+        }
+    }
+
+    fn sweep(&self) {
+        let (session, parent, name) = self.identity();
+        drive(async move { sweep(&session, &parent, &name).await });
     }
 
     fn identity(&self) -> (Session, ZnodePath, String) {
@@ -240,6 +263,26 @@ impl Drop for Entry<'_> {
     fn drop(&mut self) {
         self.abandon();
     }
+}
+
+/// Asks for a place in a queue. Who drops what comes of it leaves a node behind, until an
+/// [`Entry`] has been made of it.
+#[inline]
+pub(crate) fn ask(
+    session: &Session,
+    parent: &ZnodePath,
+    kind: Kind,
+    id: EntryId,
+    form: &Form,
+) -> Call<Answer> {
+    session.enqueue(Enqueue {
+        parent: parent.clone(),
+        name: kind.name(id),
+        data: form.data.to_bytes(),
+        acl: session.acl().clone(),
+        skip: kind.skip(),
+        count: form.count,
+    })
 }
 
 /// Makes a queue's parent, as a container where the server has them, and what is missing above it.

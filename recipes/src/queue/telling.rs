@@ -45,28 +45,27 @@ impl Waiting<'_> {
     }
 
     /// Makes a holding of it. Only for one whose turn it is.
-    pub(crate) fn hold(self, token: FencingToken) -> Held {
+    pub(crate) fn hold(&mut self, token: FencingToken) -> Held {
         self.tell_acquired(token, self.previous);
         Held {
             token,
             lapses: self.lapses,
             mark_version: self.mark_version,
-            path: self.entry.into_path(),
+            path: self.entry.take_path(),
         }
     }
 
     /// Leaves the queue, in which a grant has deleted this entry's node already: its leases are
     /// held instead of it. Answers how many lapses the session had then.
-    pub(crate) fn granted(self, token: FencingToken) -> u64 {
+    pub(crate) fn granted(mut self, token: FencingToken) -> u64 {
         // Who left the queue before has got permits: that says nothing of who gave some back.
         let previous = match self.previous {
             Previous::Free => Previous::Free,
             _ => Previous::Unknown,
         };
         self.tell_acquired(token, previous);
-        let lapses = self.lapses;
-        self.entry.into_path();
-        lapses
+        self.entry.take_path();
+        self.lapses
     }
 
     fn tell_acquired(&self, token: FencingToken, previous: Previous) {

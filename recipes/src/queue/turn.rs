@@ -1,6 +1,6 @@
 //! Waiting for one's turn: watch the nearest entry that blocks, and confirm after every wake.
 
-use lockkeeper_store::{Ahead, Error, LookAhead, Moment, Skip, ZnodePath, sequence_of};
+use lockkeeper_store::{Ahead, Error, LookAhead, Moment, Skip, ZnodePath, Zxid, sequence_of};
 
 use super::entry::{Entry, Form};
 use super::listed::Turn;
@@ -29,17 +29,29 @@ pub(crate) struct Held {
     pub(crate) mark_version: Option<i32>,
 }
 
+impl Held {
+    /// What nobody was ahead of when it was made.
+    pub(crate) fn at_once(path: ZnodePath, czxid: Zxid, lapses: u64) -> Self {
+        Self {
+            path,
+            token: FencingToken::new(czxid),
+            lapses,
+            mark_version: None,
+        }
+    }
+}
+
 impl<'a> Entry<'a> {
     /// Enters the queue, waits for its turn, and holds. `None` when it was to be had at once and was not.
     pub(crate) async fn acquire(self, terms: &Terms) -> Result<Option<Held>> {
-        let mut waiting = Waiting::new(self);
-        let token = waiting.turn(terms).await?;
-        Ok(token.map(|token| waiting.hold(token)))
+        let lapses = self.session.status().lapses();
+        Waiting::new(self, lapses).acquire(terms).await
     }
 
     /// As [`acquire`](Self::acquire), but stays an entry, whose dropping leaves the queue.
     pub(crate) async fn take_turn(self, terms: &Terms) -> Result<Option<Waiting<'a>>> {
-        let mut waiting = Waiting::new(self);
+        let lapses = self.session.status().lapses();
+        let mut waiting = Waiting::new(self, lapses);
         Ok(waiting.turn(terms).await?.map(|_| waiting))
     }
 }
@@ -60,9 +72,10 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    fn new(entry: Entry<'a>) -> Self {
+    /// Of an entry that asks for its place, or has asked, when the session has had so many lapses.
+    pub(crate) fn new(entry: Entry<'a>, lapses: u64) -> Self {
         Self {
-            lapses: entry.session.status().lapses(),
+            lapses,
             entry,
             mark_version: None,
             queued: 0,
@@ -70,6 +83,12 @@ impl<'a> Waiting<'a> {
             position: None,
             previous: Previous::Free,
         }
+    }
+
+    /// As [`Entry::acquire`]. By reference, too: see [`turn`](Self::turn).
+    pub(crate) async fn acquire(&mut self, terms: &Terms) -> Result<Option<Held>> {
+        let token = self.turn(terms).await?;
+        Ok(token.map(|token| self.hold(token)))
     }
 
     pub(super) fn skip(&self) -> Skip {
@@ -91,7 +110,9 @@ impl<'a> Waiting<'a> {
                     mut watcher,
                     count,
                 } => {
-                    check_kind(self.entry.parent, self.entry.kind, [by.name()])?;
+                    if !self.entry.kind.is_own(by.as_str()) {
+                        check_kind(self.entry.parent, self.entry.kind, [by.name()])?;
+                    }
                     if terms.only_if_free {
                         return Ok(None);
                     }

@@ -35,7 +35,7 @@ pub(super) fn check_count(parent: &ZnodePath, count: u32) -> Result<(), Error> {
 
 impl<'a> Leases<'a> {
     pub(super) fn new(session: &'a Session, parent: &ZnodePath, count: u32) -> Result<Self, Error> {
-        let name = Kind::Lease.name(EntryId::random());
+        let name = Kind::Lease.name(EntryId::fresh());
         let paths = (0..count).map(|index| parent.join(&format!("{name}{index:010}")));
         Ok(Self {
             session,

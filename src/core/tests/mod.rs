@@ -46,7 +46,7 @@ impl Harness {
 
     fn with(options: CoreOptions) -> Self {
         let mut core = Core::new(options);
-        core.record();
+        core.set_journal(Journal::All);
         Self {
             core,
             now: Now::default(),
@@ -63,7 +63,7 @@ impl Harness {
         self.next_id += 1;
         let id = SessionId(self.next_id);
         self.core
-            .open_session(id, [7; 16], timeout, self.now)
+            .open_session(id, [7; 16], timeout, true, self.now)
             .unwrap()
             .0
     }

@@ -122,37 +122,196 @@ impl Random {
     }
 }
 
+/// A store after a random program, whose sessions are all local, or none.
+fn grown(seed: u64, journal: Journal) -> (Harness, usize) {
+    let mut random = Random(seed);
+    let mut store = Harness::new();
+    store.core.set_journal(journal);
+    let mut multis = 0;
+    let mut sessions = vec![store.session(), store.open(Some(8 * SECOND))];
+    for _ in 0..200 {
+        let session = sessions[random.below(sessions.len() as u64) as usize];
+        match random.below(40) {
+            0 | 3 => sessions.push(store.open(Some(8 * SECOND))),
+            1 => drop(store.submit(session, Request::Close)),
+            2 => store.advance(Duration::from_millis(random.below(20_000))),
+            _ => {
+                let answer = store.submit(session, random.request());
+                multis += usize::from(matches!(answer, Ok(Answer::Multi(_))));
+            }
+        }
+        store.next_deadline();
+    }
+    (store, multis)
+}
+
+/// What a replay of the kept transactions comes to.
+fn replayed(store: &mut Harness) -> Core {
+    let mut copy = Core::new(options());
+    let txns = std::mem::take(store.core.kept());
+    assert!(txns.windows(2).all(|pair| pair[0].zxid < pair[1].zxid));
+    for txn in txns {
+        copy.replay(txn).unwrap();
+    }
+    copy.restart_timeouts(store.now.moment);
+    copy
+}
+
 #[test]
 fn a_replay_of_the_transactions_gives_the_same_store() {
     let mut multis = 0;
     for seed in 0..200 {
-        let mut random = Random(seed);
-        let mut store = Harness::new();
-        let mut sessions = vec![store.session(), store.open(Some(8 * SECOND))];
-        for _ in 0..200 {
-            let session = sessions[random.below(sessions.len() as u64) as usize];
-            match random.below(40) {
-                0 | 3 => sessions.push(store.open(Some(8 * SECOND))),
-                1 => drop(store.submit(session, Request::Close)),
-                2 => store.advance(Duration::from_millis(random.below(20_000))),
-                _ => {
-                    let answer = store.submit(session, random.request());
-                    multis += usize::from(matches!(answer, Ok(Answer::Multi(_))));
-                }
-            }
-            store.next_deadline();
-        }
-        let mut copy = Core::new(options());
-        let txns = store.core.take_recorded();
-        assert!(txns.windows(2).all(|pair| pair[0].zxid < pair[1].zxid));
-        for txn in txns {
-            copy.replay(txn);
-        }
-        copy.restart_timeouts(store.now.moment);
+        let (mut store, done) = grown(seed, Journal::All);
+        multis += done;
+        let copy = replayed(&mut store);
         assert_eq!(copy.dump(), store.core.dump(), "seed {seed}");
-        assert_eq!(copy.last_zxid(), store.core.last_zxid());
+        // A multi that only checks leaves nothing but a gap.
+        assert!(copy.last_zxid() <= store.core.last_zxid());
     }
     assert!(multis > 1_000, "the programs should do something: {multis}");
+}
+
+#[test]
+fn the_images_of_a_store_give_the_same_store() {
+    for seed in 0..200 {
+        let (store, _) = grown(seed, Journal::Off);
+        let mut copy = Core::new(options());
+        for session in store.core.session_images() {
+            copy.restore_session(session).unwrap();
+        }
+        for node in store.core.node_images() {
+            copy.restore_node(node).unwrap();
+        }
+        copy.finish_restore(store.core.last_zxid());
+        copy.restart_timeouts(store.now.moment);
+        assert_eq!(copy.dump(), store.core.dump(), "seed {seed}");
+        assert_eq!(copy.node_images().count(), store.core.node_count());
+    }
+}
+
+/// What is left when all sessions are gone is the same, and the counters never fall behind.
+#[test]
+fn the_durable_journal_leaves_out_only_what_dies_with_the_process() {
+    for seed in 0..200 {
+        let (mut store, _) = grown(seed, Journal::Durable);
+        let mut copy = replayed(&mut store);
+        assert_eq!(copy.session_images().count(), 0);
+        let ids: Vec<_> = store.core.session_images().map(|image| image.id).collect();
+        for id in ids {
+            let slot = store.core.sessions.find(id).unwrap();
+            store
+                .core
+                .end_session(slot, End::Closed, store.now, &mut Effects::default());
+        }
+        let left = |core: &Core| -> Vec<_> {
+            let images = core.node_images();
+            images
+                .map(|image| {
+                    (
+                        image.path,
+                        image.data,
+                        image.version,
+                        image.kind,
+                        image.mzxid,
+                    )
+                })
+                .collect()
+        };
+        assert_eq!(left(&copy), left(&store.core), "seed {seed}");
+        // A child made from now on gets a number that no kept child has had.
+        copy.finish_restore(store.core.last_zxid());
+        for (one, other) in copy.node_images().zip(store.core.node_images()) {
+            assert!(one.creates <= other.creates);
+        }
+    }
+}
+
+#[test]
+fn a_transaction_that_cannot_be_is_damage() {
+    let new = |at: &str, kind, creates| {
+        TxnOp::Create(NewNode {
+            path: path(at),
+            data: Bytes::new(),
+            acl: Acl::open(),
+            kind,
+            sequence: None,
+            creates,
+        })
+    };
+    let delete = |at: &str| TxnOp::Delete { path: path(at) };
+    let mut core = Core::new(options());
+    let mut zxid = 10;
+    let mut replay = |op, by: i64| {
+        zxid += by;
+        let session = SessionId(1);
+        let (zxid, date_ms) = (Zxid(zxid), 0);
+        core.replay(Txn {
+            zxid,
+            date_ms,
+            session,
+            op,
+        })
+        .map_err(|damage| damage.0)
+    };
+    assert_eq!(replay(new("/a", Kind::Persistent, 1), 1), Ok(()));
+    for (op, by, says) in [
+        (new("/b", Kind::Persistent, 2), 0, "after"),
+        (new("/a", Kind::Persistent, 2), 1, "a second /a"),
+        (
+            new("/b", Kind::Persistent, 1),
+            1,
+            "as child 1 after child 1",
+        ),
+        (new("/b", Kind::Ephemeral, 2), 1, "of session 0x1"),
+        (
+            new("/x/y", Kind::Persistent, 1),
+            1,
+            "whose parent is not there",
+        ),
+        (delete("/b"), 1, "a change of /b"),
+        (delete("/zookeeper"), 1, "cannot be deleted"),
+        (TxnOp::CloseSession(End::Closed), 1, "the end of session"),
+        (
+            TxnOp::Multi(vec![delete("/a"), delete("/a")]),
+            1,
+            "a change of /a",
+        ),
+    ] {
+        let said = replay(op, by).expect_err(says);
+        assert!(said.contains(says), "{said}");
+    }
+}
+
+/// The end of its session would leave the child without a parent.
+#[test]
+fn a_child_of_an_ephemeral_znode_is_damage() {
+    let mut store = Harness::new();
+    let me = store.session();
+    store.create(me, "/e", Ephemeral).unwrap();
+    let mut copy = Core::new(options());
+    copy.restore_session(store.core.session_images().next().unwrap())
+        .unwrap();
+    let mut image = store.core.node_images().last().unwrap();
+    copy.restore_node(image.clone()).unwrap();
+    image.path = path("/e/child");
+    image.kind = Kind::Persistent;
+    let said = copy.restore_node(image).unwrap_err().0;
+    assert!(said.contains("whose parent is ephemeral"), "{said}");
+    let txn = Txn {
+        zxid: Zxid(100),
+        date_ms: 0,
+        session: me.id,
+        op: TxnOp::Create(NewNode {
+            path: path("/e/child"),
+            data: Bytes::new(),
+            acl: Acl::open(),
+            kind: Kind::Persistent,
+            sequence: None,
+            creates: 1,
+        }),
+    };
+    let said = copy.replay(txn).unwrap_err().0;
+    assert!(said.contains("whose parent is ephemeral"), "{said}");
 }
 
 #[test]
@@ -160,11 +319,9 @@ fn a_replayed_session_gets_its_full_timeout() {
     let mut store = Harness::new();
     let me = store.open(Some(10 * SECOND));
     let mut copy = Core::new(options());
-    store
-        .core
-        .take_recorded()
-        .into_iter()
-        .for_each(|txn| copy.replay(txn));
+    for txn in store.core.kept().drain(..) {
+        copy.replay(txn).unwrap();
+    }
     copy.restart_timeouts(Moment::from_nanos(100_000_000_000));
     let deadline = copy.next_deadline(Moment::default);
     assert_eq!(deadline, Some(Moment::from_nanos(112_000_000_000)));

@@ -1,0 +1,59 @@
+//! The store's speed: one JSON object a line.
+//!
+//! `cargo bench --bench store -- --url memory:|file:FOLDER|zookeeper://HOST:PORT --workload create,set`;
+//! docs/performance.md says what is measured, and how.
+
+#[path = "store/args.rs"]
+mod args;
+#[path = "store/fanout.rs"]
+mod fanout;
+#[path = "common/figures.rs"]
+mod figures;
+#[path = "store/ground.rs"]
+mod ground;
+#[path = "store/reads.rs"]
+mod reads;
+#[path = "store/recovery.rs"]
+mod recovery;
+#[path = "store/report.rs"]
+mod report;
+#[path = "store/sketch.rs"]
+mod sketch;
+#[path = "store/snapshot.rs"]
+mod snapshot;
+#[path = "store/syncs.rs"]
+mod syncs;
+#[path = "store/writes.rs"]
+mod writes;
+
+use std::sync::Arc;
+
+use args::{Args, Workload};
+
+fn main() {
+    let args = Arc::new(Args::parse());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(args.threads)
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    // In a task, so that nothing is measured from a thread outside of the runtime.
+    let run = runtime.spawn(run(args));
+    runtime.block_on(run).expect("the benchmark ends well");
+}
+
+async fn run(args: Arc<Args>) {
+    if let Some(child) = &args.child {
+        return recovery::run_child(&args, *child).await;
+    }
+    for &workload in &args.workloads {
+        match workload {
+            Workload::Syncs => syncs::measure(&args).await,
+            Workload::Create | Workload::Set => writes::measure(&args, workload).await,
+            Workload::Reads => reads::measure(&args).await,
+            Workload::Fanout => fanout::measure(&args).await,
+            Workload::Snapshot => snapshot::measure(&args).await,
+            Workload::Recovery => recovery::measure(&args).await,
+        }
+    }
+}

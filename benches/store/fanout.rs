@@ -1,0 +1,110 @@
+//! One znode is set, and many watch it: until the last has the event.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
+use std::time::{Duration, Instant};
+
+use lockkeeper::{Session, ZnodePath};
+use lockkeeper_store::{CreateMode, Watcher};
+use tokio::sync::mpsc;
+
+use crate::args::Args;
+use crate::figures::{Row, Times, medians};
+use crate::ground::Ground;
+use crate::report::Line;
+
+/// Watchers share sessions when there are more of them.
+const MOST_SESSIONS: usize = 100;
+
+pub(crate) async fn measure(args: &Args) {
+    for &watchers in &args.watchers {
+        measure_with(args, watchers).await;
+    }
+}
+
+async fn measure_with(args: &Args, watchers: usize) {
+    let mut ground = Ground::fresh(args).await;
+    let setter = ground.session().await;
+    let sessions = ground.sessions(watchers.min(MOST_SESSIONS)).await;
+    let path = ground.root().join("watched").expect("a valid path");
+    let made = setter.create(&path, "", CreateMode::Persistent);
+    made.await.expect("a znode to watch");
+    let mut rounds = Vec::new();
+    for _ in 0..args.rounds {
+        rounds.push(round(&setter, &sessions, &path, watchers, args).await);
+    }
+    let line = Line::new(args, "fanout").with("watchers", watchers);
+    let line = line.with("sessions", sessions.len());
+    let line = line.with("bytes", args.bytes);
+    line.with("rounds", args.rounds).print(&medians(&rounds));
+    drop((setter, sessions));
+    ground.end().await;
+}
+
+async fn round(
+    setter: &Session,
+    sessions: &[Session],
+    path: &ZnodePath,
+    watchers: usize,
+    args: &Args,
+) -> Row {
+    let (mut lasts, mut sets) = (Times::default(), Times::default());
+    let data = vec![b'x'; args.bytes];
+    let start = Instant::now();
+    while start.elapsed() < args.round() || lasts.len() == 0 {
+        let mut last = watch(sessions, path, watchers).await;
+        let asked = Instant::now();
+        let set = setter.set_data(path, data.clone(), None);
+        set.await.expect("set");
+        sets.push(asked.elapsed());
+        let heard: Instant = last.recv().await.expect("the last one says so");
+        lasts.push(heard.saturating_duration_since(asked));
+    }
+    let mut row = Row::new();
+    lasts.write(&mut row, "last_event");
+    sets.write(&mut row, "commit");
+    row
+}
+
+/// So many tasks that each wait for the event; answered is when the last of them had it.
+async fn watch(
+    sessions: &[Session],
+    path: &ZnodePath,
+    watchers: usize,
+) -> mpsc::UnboundedReceiver<Instant> {
+    let (say, last) = mpsc::unbounded_channel();
+    let waiting = Arc::new(AtomicUsize::new(0));
+    let left = Arc::new(AtomicUsize::new(watchers));
+    for number in 0..watchers {
+        let session = &sessions[number % sessions.len()];
+        let (_, _, watcher) = session.watch_data(path).await.expect("a watch");
+        let (say, waiting, left) = (say.clone(), waiting.clone(), left.clone());
+        tokio::spawn(async move {
+            hear(watcher, &waiting).await;
+            if left.fetch_sub(1, AcqRel) == 1 {
+                // Nobody listens when the benchmark has failed.
+                let _ = say.send(Instant::now());
+            }
+        });
+    }
+    while waiting.load(Acquire) < watchers {
+        tokio::time::sleep(Duration::from_micros(100)).await;
+    }
+    last
+}
+
+/// Waits for the event, and counts when the wait has begun.
+async fn hear(watcher: Watcher, waiting: &AtomicUsize) {
+    let mut watcher = pin!(watcher);
+    let mut is_first = true;
+    let event = poll_fn(|context| {
+        let polled = watcher.as_mut().poll(context);
+        if std::mem::take(&mut is_first) {
+            waiting.fetch_add(1, AcqRel);
+        }
+        polled
+    });
+    event.await.expect("the event");
+}

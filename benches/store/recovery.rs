@@ -1,0 +1,206 @@
+//! How long a store takes to open, and how much memory what is in it takes. Each figure is that of
+//! a fresh process: this program, started again as a [`Child`].
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use std::time::Instant;
+
+use lockkeeper_store::{CreateMode, disk};
+use serde_json::Value;
+
+use crate::args::Args;
+use crate::figures::Row;
+use crate::ground::{self, Ground};
+use crate::report::Line;
+
+/// What another process does, and says in one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Child {
+    /// Makes znodes, and ends without a word to the store.
+    Znodes,
+    /// Opens sessions with an ephemeral znode each, and ends likewise.
+    Sessions,
+    /// Opens the store.
+    Open,
+}
+
+impl Child {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Znodes => "znodes",
+            Self::Sessions => "sessions",
+            Self::Open => "open",
+        }
+    }
+}
+
+impl FromStr for Child {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let mut all = [Self::Znodes, Self::Sessions, Self::Open].into_iter();
+        all.find(|child| child.name() == name)
+            .ok_or_else(|| format!("--child {name} is not known"))
+    }
+}
+
+pub(crate) async fn measure(args: &Args) {
+    if args.folder().is_none() && !args.url.starts_with("memory:") {
+        let why = "only a store in this program is opened by it";
+        return Line::new(args, "recovery").print_skipped(why);
+    }
+    let znodes = Case {
+        child: Child::Znodes,
+        count: args.znodes,
+        segment_bytes: args.segment_bytes,
+    };
+    let sessions = Case {
+        child: Child::Sessions,
+        count: args.sessions,
+        ..znodes
+    };
+    znodes.measure(args);
+    if args.folder().is_some() {
+        // All in the first segment: nothing is ever sealed, and no snapshot made.
+        let segment_bytes = (args.znodes * (args.bytes + MOST_BESIDE_DATA_BYTES)) as u64;
+        let log_alone = Case {
+            segment_bytes: Some(segment_bytes.next_multiple_of(1 << 20).max(16 << 20)),
+            ..znodes
+        };
+        log_alone.measure(args);
+    }
+    sessions.measure(args);
+}
+
+/// What a create takes in the log beside its data, and more.
+const MOST_BESIDE_DATA_BYTES: usize = 120;
+
+/// What is put into a store that is then opened again.
+#[derive(Clone, Copy)]
+struct Case {
+    child: Child,
+    count: usize,
+    segment_bytes: Option<u64>,
+}
+
+impl Case {
+    fn measure(self, args: &Args) {
+        let folder = args.folder().map(|parent| ground::fresh_folder(&parent));
+        let line = |when: &str| {
+            let line = Line::new(args, "recovery").with(self.child.name(), self.count);
+            line.with("bytes", args.bytes).with("when", when)
+        };
+        let filled = self.run(args, self.child, folder.as_deref());
+        line("filled").print(&filled);
+        if let Some(folder) = folder {
+            line("opened again").print(&self.open(args, &folder));
+            if self.child == Child::Znodes && self.segment_bytes == args.segment_bytes {
+                let (file, copy) = (
+                    folder.with_extension("backup"),
+                    folder.with_extension("copy"),
+                );
+                disk::backup(&folder, &file).expect("a backup");
+                disk::restore(&file, &copy).expect("restored");
+                line("opened from a snapshot alone").print(&self.open(args, &copy));
+                ground::remove_folder(&copy);
+                std::fs::remove_file(&file).expect("what was made can be removed");
+            }
+            ground::remove_folder(&folder);
+        }
+    }
+
+    /// What it takes to open the store, and what was there to be read.
+    fn open(self, args: &Args, folder: &Path) -> Row {
+        let files = sizes(folder);
+        let mut row = self.run(args, Child::Open, Some(folder));
+        row.extend(files);
+        row
+    }
+
+    /// Runs this program again, and answers what it has printed.
+    fn run(self, args: &Args, child: Child, folder: Option<&Path>) -> Row {
+        let url = match folder {
+            Some(folder) => format!("file:{}", folder.display()),
+            None => args.url.clone(),
+        };
+        let this = std::env::current_exe().expect("the path of this program");
+        let mut command = Command::new(this);
+        command.args(["--child", child.name(), "--url", &url]);
+        command.args(["--durability", args.durability.name()]);
+        if let Some(bytes) = self.segment_bytes {
+            command.args(["--segment-bytes", &bytes.to_string()]);
+        }
+        for (option, value) in [
+            ("--bytes", args.bytes),
+            ("--znodes", args.znodes),
+            ("--sessions", args.sessions),
+            ("--threads", args.threads),
+        ] {
+            command.arg(option).arg(value.to_string());
+        }
+        let output = command.stderr(Stdio::inherit()).output();
+        let output = output.expect("this program starts again");
+        let status = output.status;
+        assert!(status.success(), "the child ended with {status}");
+        let line: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");
+        let fields = line.as_object().expect("one JSON object").iter();
+        fields
+            .map(|(name, value)| (name.clone(), value.as_f64().expect("a number")))
+            .collect()
+    }
+}
+
+/// What the other process does.
+pub(crate) async fn run_child(args: &Args, child: Child) {
+    let before = resident_bytes("VmRSS:");
+    let start = Instant::now();
+    let mut ground = Ground::new(args, args.folder()).await;
+    let mut row = Row::new();
+    row.insert("open_s".into(), start.elapsed().as_secs_f64());
+    let filling = Instant::now();
+    match child {
+        Child::Znodes => ground::fill(&mut ground, args.znodes, args.bytes).await,
+        Child::Sessions => open_sessions(&mut ground, args.sessions).await,
+        Child::Open => {}
+    }
+    if child != Child::Open {
+        row.insert("fill_s".into(), filling.elapsed().as_secs_f64());
+    }
+    row.insert("resident_bytes".into(), resident_bytes("VmRSS:") - before);
+    row.insert("peak_bytes".into(), resident_bytes("VmHWM:") - before);
+    println!("{}", serde_json::to_string(&row).expect("numbers"));
+    // As a crash would end it.
+    std::process::exit(0);
+}
+
+async fn open_sessions(ground: &mut Ground, count: usize) {
+    let entry = ground.root().join("of-").expect("a valid path");
+    for session in ground.sessions(count).await {
+        let made = session.create(&entry, "", CreateMode::EphemeralSequential);
+        made.await.expect("made");
+        // It lives on with its client.
+    }
+}
+
+/// This process's memory, as the kernel counts it.
+fn resident_bytes(field: &str) -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix(field));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB"));
+    let kib: f64 = kib.expect("in kB").trim().parse().expect("a number");
+    kib * 1024.0
+}
+
+/// How much of the store's files is log, and how much snapshot.
+fn sizes(folder: &Path) -> Row {
+    let mut row = Row::new();
+    for file in std::fs::read_dir(folder).expect("a list").flatten() {
+        let name = file.file_name().to_string_lossy().into_owned();
+        let kind = name.split('-').next().unwrap_or_default();
+        let bytes = file.metadata().expect("its size").len() as f64;
+        *row.entry(format!("{kind}_file_bytes")).or_default() += bytes;
+        *row.entry(format!("{kind}_files")).or_default() += 1.0;
+    }
+    row
+}

@@ -1,0 +1,119 @@
+//! The command `lockkeeper`: what an operator does with a data directory.
+//!
+//! Exit codes: 0 done, 1 failed (of `inspect`: also when there is damage), 2 wrong usage.
+
+mod inspect;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use lockkeeper_store::disk;
+
+/// Looks after the data directories of Lockkeeper.
+#[derive(Parser)]
+#[command(name = "lockkeeper", version, about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Writes all that the store in DIR holds to FILE.
+    ///
+    /// DIR may be in use: it is only read, and nobody waits. FILE is replaced in one step if it is
+    /// there.
+    Backup {
+        /// The data directory.
+        dir: PathBuf,
+        /// The backup.
+        file: PathBuf,
+    },
+    /// Puts the content of the backup FILE into DIR.
+    ///
+    /// DIR is made if it is missing, and must be empty otherwise. The restored store goes on with
+    /// higher tokens than the original can have given out: what checks tokens goes on working.
+    Restore {
+        /// The backup.
+        file: PathBuf,
+        /// The data directory to be made.
+        dir: PathBuf,
+    },
+    /// Shows what stands in DIR, and the first place that cannot be read.
+    ///
+    /// DIR may be in use or damaged: it is only read. The exit code is 1 when there is damage.
+    Inspect {
+        /// The data directory.
+        dir: PathBuf,
+        /// Prints one JSON object.
+        #[arg(long)]
+        json: bool,
+        /// How many of the largest subtrees are shown.
+        #[arg(long, value_name = "N", default_value_t = 10)]
+        top: usize,
+    },
+}
+
+fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => error.exit(),
+    };
+    match run(arguments.command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("lockkeeper: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
+    match command {
+        Command::Backup { dir, file } => {
+            let made = disk::backup(&dir, &file)?;
+            print(&format!("{} has {}\n", file.display(), content(&made)))?;
+        }
+        Command::Restore { file, dir } => {
+            let restored = disk::restore(&file, &dir)?;
+            let text = format!(
+                "{} has {}; its tokens go on above all before\n",
+                dir.display(),
+                content(&restored)
+            );
+            print(&text)?;
+        }
+        Command::Inspect { dir, json, top } => {
+            let seen = disk::inspect_top(&dir, top)?;
+            let text = if json {
+                inspect::json(&seen).to_string()
+            } else {
+                seen.to_string()
+            };
+            print(&format!("{text}\n"))?;
+            if !seen.problems.is_empty() {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn content(of: &disk::Summary) -> String {
+    format!(
+        "store {} up to zxid {}: {} znodes, {} sessions, {} bytes",
+        of.store_id, of.zxid, of.znodes, of.sessions, of.bytes
+    )
+}
+
+/// Not `println!`, which panics when the reader has gone.
+fn print(text: &str) -> std::io::Result<()> {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}

@@ -1,0 +1,274 @@
+//! Runs the real command.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lockkeeper_store::{CreateMode, Store, ZnodePath, Zxid};
+use serde_json::Value;
+
+/// A folder of one test's own, which goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("lockkeeper-cli-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = fs::remove_dir_all(&path);
+        fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn lockkeeper(arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+    command.args(arguments).output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+/// What was said of a failure; nothing is said elsewhere then.
+fn failure(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    assert!(output.stdout.is_empty(), "{output:?}");
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn success(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+    out(output)
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.build().unwrap().block_on(future)
+}
+
+/// Makes a znode of that name with that data; its czxid.
+fn put(store: &Store, name: &str, data: &'static str) -> Zxid {
+    let path: ZnodePath = format!("/{name}").parse().unwrap();
+    block_on(async {
+        let session = store.connect().await.unwrap().session().await.unwrap();
+        let made = session.create(&path, data, CreateMode::Persistent).await;
+        made.unwrap().1.czxid
+    })
+}
+
+fn get(store: &Store, name: &str) -> String {
+    let path: ZnodePath = format!("/{name}").parse().unwrap();
+    block_on(async {
+        let session = store.connect().await.unwrap().session().await.unwrap();
+        let (data, _) = session.get_data(&path).await.unwrap();
+        String::from_utf8(data.to_vec()).unwrap()
+    })
+}
+
+/// A directory with two znodes, closed again.
+fn data(folder: &Folder) -> PathBuf {
+    let dir = folder.at("data");
+    let store = Store::file(&dir).unwrap();
+    put(&store, "a", "first");
+    put(&store, "b", "second");
+    dir
+}
+
+#[test]
+fn a_store_comes_back_from_its_backup_and_tokens_go_on() {
+    let folder = Folder::new();
+    let dir = folder.at("data");
+    let store = Store::file(&dir).unwrap();
+    put(&store, "a", "first");
+    let (file, to) = (folder.at("backup"), folder.at("restored"));
+    // In use, and it stays so.
+    let said = success(&lockkeeper(&[&"backup", &dir, &file]));
+    assert!(said.contains("5 znodes, 0 sessions"), "{said}");
+    let after = put(&store, "b", "after the backup");
+    let said = success(&lockkeeper(&[&"restore", &file, &to]));
+    assert!(said.contains("5 znodes"), "{said}");
+    let restored = Store::file(&to).unwrap();
+    assert_eq!(get(&restored, "a"), "first");
+    assert!(put(&restored, "b", "another") > after);
+    assert_eq!(get(&store, "b"), "after the backup");
+}
+
+#[test]
+fn a_closed_store_is_backed_up_too() {
+    let folder = Folder::new();
+    let (dir, file, to) = (data(&folder), folder.at("backup"), folder.at("to"));
+    success(&lockkeeper(&[&"backup", &dir, &file]));
+    success(&lockkeeper(&[&"restore", &file, &to]));
+    assert_eq!(get(&Store::file(to).unwrap(), "b"), "second");
+}
+
+#[test]
+fn an_inspection_says_who_has_the_store_open() {
+    let folder = Folder::new();
+    let dir = data(&folder);
+    let said = success(&lockkeeper(&[&"inspect", &dir]));
+    assert!(said.contains("in use      no"), "{said}");
+    assert!(said.contains("no damage found"), "{said}");
+    let store = Store::file(&dir).unwrap();
+    let said = success(&lockkeeper(&[&"inspect", &dir]));
+    let pid = format!("by process {}", std::process::id());
+    assert!(said.contains(&pid), "{said}");
+    drop(store);
+}
+
+#[test]
+fn an_inspection_as_json_has_what_the_text_has() {
+    let folder = Folder::new();
+    let dir = data(&folder);
+    let said = success(&lockkeeper(&[&"inspect", &dir, &"--json", &"--top", &"1"]));
+    let seen: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(seen["znodes"], 6);
+    assert_eq!(seen["data_bytes"], 11);
+    assert_eq!(seen["in_use"], false);
+    assert_eq!(seen["closed_in_order"], true);
+    assert_eq!(seen["largest_subtrees"].as_array().unwrap().len(), 1);
+    assert_eq!(seen["problems"], Value::Array(vec![]));
+    assert_eq!(seen["segments"][0]["state"], "current");
+    assert_eq!(seen["segments"][0]["last_zxid"], seen["zxid"]);
+}
+
+/// Changes the last byte of the first frame.
+fn damage(dir: &Path) {
+    let log = dir.join("log-0000000000000000");
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[64 + 48] ^= 0x40;
+    fs::write(&log, bytes).unwrap();
+}
+
+#[test]
+fn a_damaged_store_is_shown_and_neither_backed_up_nor_opened() {
+    let folder = Folder::new();
+    let dir = data(&folder);
+    damage(&dir);
+    let output = lockkeeper(&[&"inspect", &dir]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = out(&output);
+    assert!(said.contains("DAMAGED"), "{said}");
+    assert!(said.contains("log-0000000000000000 at byte 64"), "{said}");
+    let output = lockkeeper(&[&"inspect", &dir, &"--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let seen: Value = serde_json::from_str(&out(&output)).unwrap();
+    assert_eq!(seen["problems"][0]["offset"], 64);
+    let file = folder.at("backup");
+    let said = failure(&lockkeeper(&[&"backup", &dir, &file]));
+    assert!(
+        said.contains("damaged") && said.contains("byte 64"),
+        "{said}"
+    );
+    assert!(!file.exists());
+    assert!(Store::file(&dir).is_err());
+}
+
+#[test]
+fn a_damaged_backup_is_refused() {
+    let folder = Folder::new();
+    let (dir, file, to) = (data(&folder), folder.at("backup"), folder.at("to"));
+    success(&lockkeeper(&[&"backup", &dir, &file]));
+    let mut bytes = fs::read(&file).unwrap();
+    let end = bytes.len() - 10;
+    bytes.truncate(end);
+    fs::write(&file, bytes).unwrap();
+    let said = failure(&lockkeeper(&[&"restore", &file, &to]));
+    assert!(said.contains("the file ends within a chunk"), "{said}");
+    assert!(!to.exists());
+}
+
+#[test]
+fn a_backup_of_a_later_version_is_refused_and_both_are_named() {
+    let folder = Folder::new();
+    let (dir, file) = (data(&folder), folder.at("backup"));
+    success(&lockkeeper(&[&"backup", &dir, &file]));
+    let mut bytes = fs::read(&file).unwrap();
+    bytes[8] = 7;
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&bytes[..12]);
+    crc.update(&bytes[16..64]);
+    bytes[12..16].copy_from_slice(&crc.finalize().to_le_bytes());
+    fs::write(&file, bytes).unwrap();
+    let said = failure(&lockkeeper(&[&"restore", &file, &folder.at("to")]));
+    assert!(
+        said.contains("format 7") && said.contains("up to 1"),
+        "{said}"
+    );
+}
+
+#[test]
+fn nothing_is_restored_over_anything() {
+    let folder = Folder::new();
+    let (dir, file) = (data(&folder), folder.at("backup"));
+    success(&lockkeeper(&[&"backup", &dir, &file]));
+    let said = failure(&lockkeeper(&[&"restore", &file, &dir]));
+    assert!(said.contains("not empty"), "{said}");
+    assert_eq!(get(&Store::file(&dir).unwrap(), "a"), "first");
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let folder = Folder::new();
+    let missing = folder.at("missing");
+    let said = failure(&lockkeeper(&[&"inspect", &missing]));
+    assert!(said.contains("missing is no store"), "{said}");
+    let said = failure(&lockkeeper(&[&"backup", &missing, &folder.at("file")]));
+    assert!(said.contains("missing is no store"), "{said}");
+    let said = failure(&lockkeeper(&[&"restore", &missing, &folder.at("to")]));
+    assert!(said.contains("missing"), "{said}");
+    let said = failure(&lockkeeper(&[&"inspect", &folder.0]));
+    assert!(said.contains("it has no file STORE"), "{said}");
+}
+
+/// The shell's limit of a file's size stands for a disk without room.
+#[test]
+fn no_room_is_an_error_and_leaves_no_part_of_a_file() {
+    let folder = Folder::new();
+    let dir = folder.at("data");
+    let store = Store::file(&dir).unwrap();
+    put(&store, "large", "0123456789".repeat(1_000).leak());
+    let (file, to) = (folder.at("backup"), folder.at("to"));
+    let limited = |command: &str, from: &Path, to: &Path| {
+        let script = r#"trap "" XFSZ; ulimit -f 4; exec "$0" "$@""#;
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, env!("CARGO_BIN_EXE_lockkeeper"), command]);
+        shell.args([from, to]).output().unwrap()
+    };
+    let said = failure(&limited("backup", &dir, &file));
+    assert!(said.contains("cannot be written"), "{said}");
+    success(&lockkeeper(&[&"backup", &dir, &file]));
+    let said = failure(&limited("restore", &file, &to));
+    assert!(said.contains("cannot be written"), "{said}");
+    let mut left: Vec<_> = fs::read_dir(&folder.0).unwrap().collect();
+    left.sort_by_key(|entry| entry.as_ref().unwrap().file_name());
+    assert_eq!(left.len(), 2, "{left:?}");
+}
+
+#[test]
+fn wrong_usage_is_told_from_failure() {
+    for arguments in [&["backup", "only-one"][..], &["burn"], &[], &["inspect"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+        let output = command.args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
+    let help = success(&lockkeeper(&[&"--help"]));
+    assert!(
+        help.contains("backup") && help.contains("inspect"),
+        "{help}"
+    );
+}

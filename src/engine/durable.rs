@@ -1,0 +1,239 @@
+//! What a store does that keeps a log: nothing that it tells runs ahead of what is durable.
+
+use std::sync::Arc;
+
+use parking_lot::MutexGuard;
+
+use super::embedded::Embedded;
+use super::{Engine, State, put_default};
+use crate::backend::{Request, Response};
+use crate::clock::Moment;
+use crate::core::SessionRef;
+use crate::error::{Error, Result};
+use crate::log::{EPOCH_BITS, Line, Passage, Record};
+use crate::size::Scale;
+use crate::types::{SessionState, WatchedEvent, Zxid};
+use crate::watch::WatchCell;
+
+/// What a store keeps of its log.
+pub(super) struct Durable {
+    line: Arc<Line>,
+    /// By slot: what a session is told next waits until the log has this.
+    bounds: Vec<Zxid>,
+    /// What is being handed out shows this.
+    shown: Zxid,
+    /// When the core has used this zxid, another epoch is reserved.
+    reserve_at: Zxid,
+    pub(super) timeouts: Timeouts,
+}
+
+/// What is known of the timeouts of sessions that the store may forget when the machine stops.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Timeouts {
+    /// The longest that any was ever given.
+    pub(super) longest_ms: u64,
+    /// Whether sessions may be forgotten, so that this must be kept.
+    pub(super) are_kept: bool,
+    /// Before this no session is opened: one that was forgotten may still believe that it lives.
+    pub(super) pause_until: Option<Moment>,
+}
+
+/// What a transaction takes in the log beside what the request brought.
+const OVERHEAD_BYTES: usize = 128;
+
+impl Durable {
+    /// Of a log whose epoch has just begun.
+    pub(super) fn new(line: Arc<Line>, last_zxid: Zxid) -> Self {
+        Self {
+            line,
+            bounds: Vec::new(),
+            shown: Zxid(0),
+            reserve_at: Zxid(last_zxid.0 + HALF_AN_EPOCH),
+            timeouts: Timeouts::default(),
+        }
+    }
+
+    /// Whether the log has room for one more session, or another of its signs.
+    pub(super) fn check_session(&self) -> Result<()> {
+        self.line.check_room(OVERHEAD_BYTES, false)
+    }
+
+    /// Notes the timeout of a session that is about to be opened; whether its client must wait until the
+    /// log has that.
+    pub(super) fn note_timeout(&mut self, ms: u64) -> bool {
+        let is_longer = self.timeouts.are_kept && ms > self.timeouts.longest_ms;
+        if is_longer {
+            self.timeouts.longest_ms = ms;
+            self.line.append_record(&Record::LongestTimeout { ms });
+        }
+        is_longer
+    }
+
+    /// What a session is told from now on waits until the log has `zxid`; the future of that.
+    pub(super) fn hold_session(&mut self, slot: u32, zxid: Zxid) -> Passage {
+        let bound = put_default(&mut self.bounds, slot);
+        *bound = zxid.max(*bound);
+        self.line.gate.passage(*bound)
+    }
+
+    /// What the last call has changed, as far as somebody waits for it.
+    pub(super) fn shown(&self) -> Zxid {
+        self.shown
+    }
+
+    /// A new session in this slot waits for nothing.
+    pub(super) fn seat(&mut self, slot: u32) {
+        *put_default(&mut self.bounds, slot) = Zxid(0);
+    }
+
+    /// Puts an event in its cell, now or when it may be seen; whether that is now.
+    pub(super) fn deliver(
+        &mut self,
+        slot: u32,
+        cell: &Arc<WatchCell>,
+        event: WatchedEvent,
+    ) -> bool {
+        let bound = put_default(&mut self.bounds, slot);
+        let shown = self.shown.max(*bound);
+        if self.line.gate.is_open_to(shown) {
+            cell.put(event);
+            return true;
+        }
+        match self.line.gate.hold(shown, cell, event) {
+            None => true,
+            Some(held_to) => {
+                *bound = held_to;
+                false
+            }
+        }
+    }
+
+    /// Whether the log can keep what a request of this session comes to.
+    fn check_room(&self, bytes: usize, request: &Request) -> Result<()> {
+        let frees = matches!(
+            request,
+            Request::Delete { .. } | Request::Withdraw { .. } | Request::Close
+        );
+        self.line.check_room(bytes + OVERHEAD_BYTES, frees)
+    }
+}
+
+const HALF_AN_EPOCH: i64 = 1 << (EPOCH_BITS - 1);
+
+impl State {
+    /// Whether a request may be carried out; and what its answer will show, as it looks before.
+    pub(super) fn admit(&self, session: SessionRef, request: &Request) -> Result<Zxid> {
+        let Some(durable) = &self.durable else {
+            return Ok(Zxid(0));
+        };
+        if let Some(failure) = durable.failure() {
+            return Err(failure);
+        }
+        if !durable.line.takes_any() && self.core.needs_log(session, request) {
+            durable.check_room(Scale { prefix: 0 }.request(request), request)?;
+        }
+        Ok(self.core.shown_by(request))
+    }
+
+    /// What an answer waits for that shows this, if it has to wait. It leaves after the answers before it.
+    pub(super) fn passage(&mut self, slot: u32, shown: Zxid) -> Option<Passage> {
+        let durable = self.durable.as_mut()?;
+        let bound = put_default(&mut durable.bounds, slot);
+        *bound = shown.max(durable.shown).max(*bound);
+        let gate = &durable.line.gate;
+        (!gate.is_open_to(*bound)).then(|| gate.passage(*bound))
+    }
+
+    /// Whether the store is still at work.
+    pub(super) fn check_log(&self) -> Result<()> {
+        let failure = self.durable.as_ref().and_then(Durable::failure);
+        failure.map_or(Ok(()), Err)
+    }
+
+    /// Hands to the log what a call to the core has left for it. `before` is the core's
+    /// [`last_kept`](crate::core::Core::last_kept) before the call.
+    pub(super) fn keep(&mut self, before: Zxid) {
+        let Some(durable) = &mut self.durable else {
+            return;
+        };
+        let last = self.core.last_kept();
+        let has_moved = last > before;
+        durable.shown = if has_moved { last } else { Zxid(0) };
+        let kept = self.core.kept();
+        if !kept.is_empty() {
+            durable.line.append(kept, has_moved);
+        }
+        let used = self.core.last_zxid();
+        if used >= durable.reserve_at {
+            durable
+                .line
+                .append_record(&Record::Epoch(epoch_of(used) + 1));
+            durable.reserve_at.0 += 2 * HALF_AN_EPOCH;
+        }
+    }
+
+    /// Whether the log has room for what the store does by itself.
+    pub(super) fn may_tick(&self) -> bool {
+        let durable = self.durable.as_ref();
+        durable.is_none_or(|durable| durable.failure().is_none() && durable.line.has_reserve())
+    }
+}
+
+impl Durable {
+    /// Quick where there is none.
+    fn failure(&self) -> Option<Error> {
+        if self.line.gate.is_open_to(Zxid(0)) {
+            return None;
+        }
+        self.line.gate.failure()
+    }
+}
+
+/// The epoch that a zxid is of.
+pub(super) fn epoch_of(zxid: Zxid) -> u32 {
+    (zxid.0 >> EPOCH_BITS) as u32
+}
+
+impl Embedded {
+    /// Answers what was not carried out; after the answers before it.
+    #[cold]
+    pub(super) fn refuse(&self, error: Error, mut guard: MutexGuard<'_, State>) -> Response {
+        let refused = Response::ready(Err(error));
+        match guard.passage(self.session.slot, Zxid(0)) {
+            None => refused,
+            Some(passage) => held(refused, passage),
+        }
+    }
+}
+
+/// An answer that leaves when the log has what it shows.
+pub(super) fn held(response: Response, passage: Passage) -> Response {
+    Response::pending(async move {
+        passage.await?;
+        response.await
+    })
+}
+
+impl Engine {
+    pub(super) fn line(&self) -> Option<Arc<Line>> {
+        let state = self.state.lock();
+        Some(state.durable.as_ref()?.line.clone())
+    }
+
+    /// The log has failed: the store stops. Nobody holds anything any more.
+    pub(super) fn stop(&self, failure: &Error) {
+        tracing::error!(%failure, "the store has stopped");
+        let mut state = self.state.lock();
+        let statuses: Vec<_> = state.statuses.iter().flatten().cloned().collect();
+        let cells: Vec<_> = state.cells.iter_mut().filter_map(Option::take).collect();
+        statuses.iter().for_each(|status| status.set_closing());
+        drop(state);
+        for status in statuses {
+            status.set_state(SessionState::Expired);
+        }
+        for cell in cells {
+            cell.end(failure.clone());
+            cell.wake();
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Stores in a folder: opening one, the same for all of this process, and closing it.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::durable::{Durable, Timeouts};
+use super::{Durability, Engine, State, Store, StoreOptions, hex, random};
+use crate::clock::Moment;
+use crate::core::{Core, Journal};
+use crate::error::{Error, Result};
+use crate::log::{self, Disk, Folder, Held, Log, Parts};
+
+/// What a store has on disk, and keeps others out of until all is written.
+pub(super) struct Files {
+    log: Log,
+    held: Held,
+}
+
+/// While this lives, nobody else opens the folder.
+struct Stay {
+    lock: Option<log::Lock>,
+    door: Arc<Door>,
+}
+
+/// Whether a store that nobody has a handle to any more is closed already.
+#[derive(Default)]
+struct Door {
+    is_closed: Mutex<bool>,
+    closed: Condvar,
+}
+
+/// By canonical path.
+type Stores = HashMap<PathBuf, (Weak<Engine>, Arc<Door>)>;
+
+static STORES: LazyLock<Mutex<Stores>> = LazyLock::new(Mutex::default);
+
+impl Store {
+    /// This process's store in a folder, which is made if it is missing: the same for all as long as
+    /// anybody has a handle to it. Opening one reads it, in the calling thread.
+    ///
+    /// # Errors
+    /// [`Error::StoreInUse`] when another process has it, [`Error::StoreDamaged`],
+    /// [`Error::StoreTooNew`], [`Error::NotAStore`], [`Error::DiskFull`], and [`Error::StoreFailed`]
+    /// for whatever else the system refuses.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let folder = std::env::temp_dir().join(format!("lockkeeper-doc-{}", std::process::id()));
+    /// let store = lockkeeper_store::Store::file(&folder)?;
+    /// let client = store.connect().await?;
+    /// # client.close().await?;
+    /// # drop((client, store));
+    /// # std::fs::remove_dir_all(folder).unwrap();
+    /// # Ok::<(), lockkeeper_store::Error>(()) }).unwrap();
+    /// ```
+    pub fn file(path: impl AsRef<Path>) -> Result<Self> {
+        Self::file_with(path, StoreOptions::new())
+    }
+
+    /// As [`file`](Self::file), in a thread of its own.
+    pub(crate) async fn file_aside(path: PathBuf) -> Result<Self> {
+        let (tell, told) = tokio::sync::oneshot::channel();
+        log::spawn("lockkeeper-open", {
+            let path = path.clone();
+            // Nobody may be waiting any more: then the store is closed again.
+            move || drop(tell.send(Self::file(path)))
+        })?;
+        told.await.unwrap_or_else(|_| {
+            Err(Error::StoreFailed {
+                path,
+                reason: "the thread that opened it panicked".into(),
+            })
+        })
+    }
+
+    /// As [`file`](Self::file), with options of its own. They are of no consequence when this process
+    /// has the store open already.
+    ///
+    /// # Errors
+    /// As [`file`](Self::file).
+    pub fn file_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
+        let path = made(path.as_ref())?;
+        loop {
+            let mut stores = STORES.lock();
+            if let Some((engine, door)) = stores.get(&path) {
+                if let Some(engine) = engine.upgrade() {
+                    return Ok(Self(engine));
+                }
+                let door = door.clone();
+                if !*door.is_closed.lock() {
+                    drop(stores);
+                    door.wait();
+                    continue;
+                }
+            }
+            stores.retain(|_, (_, door)| !*door.is_closed.lock());
+            let door = Arc::<Door>::default();
+            let engine = open(&path, &options, door.clone())?;
+            stores.insert(path, (Arc::downgrade(&engine), door));
+            return Ok(Self(engine));
+        }
+    }
+}
+
+/// The canonical path of a folder, which is made if it is missing.
+fn made(path: &Path) -> Result<PathBuf> {
+    let made = fs::create_dir_all(path).and_then(|()| path.canonicalize());
+    made.map_err(|error| Error::StoreFailed {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    })
+}
+
+fn open(path: &Path, options: &StoreOptions, door: Arc<Door>) -> Result<Arc<Engine>> {
+    log::check_folder(&Folder::new(path))?;
+    let lock = Some(log::Lock::take(path)?);
+    let held: Held = Arc::new(Stay { lock, door });
+    let disk: Arc<dyn Disk> = Arc::new(Folder::new(path));
+    open_disk(&disk, format!("file:{}", path.display()), options, held)
+}
+
+/// Opens the store on a disk, which is `held`.
+pub(super) fn open_disk(
+    disk: &Arc<dyn Disk>,
+    target: String,
+    options: &StoreOptions,
+    held: Held,
+) -> Result<Arc<Engine>> {
+    let (engine, parts) = read(disk, target, options)?;
+    let log = parts.start(&held)?;
+    Ok(serve(engine, Some(Files { log, held })))
+}
+
+/// Reads the store on a disk. Nothing is written but what [`Parts`] writes.
+pub(super) fn read(
+    disk: &Arc<dyn Disk>,
+    target: String,
+    options: &StoreOptions,
+) -> Result<(Engine, Parts)> {
+    let clock = options.clock.clone();
+    let new = || Core::new(options.core(0, u64::from_ne_bytes(random())));
+    let opened = log::open(disk, &options.log(), &new, clock.date_ms())?;
+    let mut core = opened.core;
+    core.restart_timeouts(clock.now());
+    core.set_journal(Journal::Durable);
+    if options.durability_class() == Durability::DelayedRestart {
+        core.keep_sessions_lightly();
+    }
+    let mut state = State::new(core);
+    let line = opened.parts.line.clone();
+    let mut durable = Durable::new(line, state.core.last_zxid());
+    durable.timeouts = Timeouts {
+        longest_ms: opened.longest_timeout_ms,
+        are_kept: options.durability_class() != Durability::Fsync,
+        pause_until: (!opened.was_clean)
+            .then(|| pause(clock.now(), opened.longest_timeout_ms))
+            .flatten(),
+    };
+    state.durable = Some(durable);
+    let engine = Engine {
+        target,
+        id: hex(opened.id),
+        clock,
+        state: Mutex::new(state),
+        files: None,
+    };
+    Ok((engine, opened.parts))
+}
+
+/// Until when a store that was not closed in order waits for the sessions that it may have forgotten: then
+/// none of them believes any more that it lives.
+fn pause(now: Moment, longest_timeout_ms: u64) -> Option<Moment> {
+    let timeout = Duration::from_millis(longest_timeout_ms);
+    (longest_timeout_ms > 0).then(|| now.after(timeout + timeout / DRIFT))
+}
+
+/// A clock that is slower than the store's by one in so many is waited for.
+const DRIFT: u32 = 100;
+
+/// Lets others use the store.
+pub(super) fn serve(mut engine: Engine, files: Option<Files>) -> Arc<Engine> {
+    engine.files = files;
+    let line = engine.line();
+    let engine = Arc::new(engine);
+    let weak = Arc::downgrade(&engine);
+    if let Some(line) = line {
+        line.gate.on_failure(move |failure| {
+            if let Some(engine) = weak.upgrade() {
+                engine.stop(failure);
+            }
+        });
+    }
+    engine
+}
+
+impl Files {
+    /// Writes what is left, and lets others in.
+    pub(super) fn close(self) {
+        self.log.close();
+        drop(self.held);
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        drop(self.lock.take());
+        *self.door.is_closed.lock() = true;
+        self.door.closed.notify_all();
+    }
+}
+
+impl Door {
+    fn wait(&self) {
+        let mut is_closed = self.is_closed.lock();
+        while !*is_closed {
+            self.closed.wait(&mut is_closed);
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! Backup and restore. A backup is one file with all that a store holds at one moment; it is checked
+//! whole before anything of it is put back.
+
+#[cfg(test)]
+mod tests;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::content::{self, Content};
+use super::disk::{Disk, Folder};
+use super::lock::{self, Lock};
+use super::recovery::{Facts, Start};
+use super::snapshot::{self, Form, Head, UNFINISHED, snapshot_name};
+use super::trouble::{failed, no_room};
+use super::view::View;
+use super::{epoch, identity};
+use crate::core::Core;
+use crate::engine::bare_core;
+use crate::error::{Error, Result};
+use crate::types::Zxid;
+
+/// What a backup holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Summary {
+    /// The id of the store, as [`Client::store_id`](crate::Client::store_id) tells it.
+    pub store_id: String,
+    /// All transactions up to this one are in it. After a restore: what is given out from now on is
+    /// above this.
+    pub zxid: Zxid,
+    /// How many znodes there are, the four that every store has included.
+    pub znodes: u64,
+    /// How many sessions there are. Those of the process that has the store open are not among them.
+    pub sessions: u64,
+    /// The size of the backup file, in bytes.
+    pub bytes: u64,
+}
+
+/// How often a directory in use is read anew when its files go while they are read.
+const MOST_ATTEMPTS: usize = 5;
+
+/// Writes all that the store in the directory `dir` holds to the file `file`, which is replaced, in
+/// one step, if it is there. `dir` may be in use, by this process or another: it is only read, nobody
+/// waits, and the backup holds at least all that was acknowledged before the call.
+///
+/// It takes the memory of the store's content for as long as it lasts, and blocks the thread.
+///
+/// # Errors
+/// [`Error::NotAStore`], [`Error::StoreDamaged`], [`Error::StoreTooNew`]; [`Error::DiskFull`] and
+/// [`Error::StoreFailed`] of the file; [`Error::BadArguments`] when `file` is inside `dir`.
+///
+/// ```
+/// # let folder = std::env::temp_dir().join(format!("lockkeeper-backup-doc-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder).unwrap();
+/// # let (dir, file, other) = (folder.join("data"), folder.join("backup"), folder.join("other"));
+/// use lockkeeper_store::{Store, disk};
+///
+/// let store = Store::file(&dir)?;
+/// let made = disk::backup(&dir, &file)?;
+/// let restored = disk::restore(&file, &other)?;
+/// assert_eq!(made.znodes, restored.znodes);
+/// assert!(made.zxid < restored.zxid);
+/// # drop(store);
+/// # std::fs::remove_dir_all(folder).unwrap();
+/// # Ok::<(), lockkeeper_store::Error>(())
+/// ```
+pub fn backup(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<Summary> {
+    let (dir, file) = (dir.as_ref(), file.as_ref());
+    let (folder, name) = folder_and_name(file)?;
+    if is_same(dir, &folder) {
+        let (dir, file) = (dir.display(), file.display());
+        let text = format!("the backup {file} would be inside {dir}, and be lost with it");
+        return Err(Error::BadArguments(text));
+    }
+    let view = View::new(dir);
+    let store = store_in(&view)?;
+    let Content {
+        core, recovered, ..
+    } = read_in_use(&view, store)?;
+    let now = epoch::of_clock(now_ms());
+    let head = head(store, recovered.facts, now);
+    let bytes = write(&Folder::new(folder), &name, Form::Backup, &head, &core)?;
+    Ok(summary(&head, &core, bytes))
+}
+
+/// Puts the content of the backup `file` into the directory `dir`, which is made if it is missing and
+/// must be empty otherwise. The store that is opened there goes on above all that the original has
+/// given out since the backup: tokens do not go back. Sessions that were open are still open, with
+/// their full timeout from when the store is opened.
+///
+/// It takes the memory of the store's content for as long as it lasts, and blocks the thread.
+///
+/// # Errors
+/// [`Error::BadArguments`] when `dir` is not empty; [`Error::StoreDamaged`] and
+/// [`Error::StoreTooNew`] of the backup, of which nothing is put back then; [`Error::StoreInUse`],
+/// [`Error::DiskFull`], [`Error::StoreFailed`].
+pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary> {
+    let (file, dir) = (file.as_ref(), dir.as_ref());
+    check_empty(dir, "")?;
+    let (folder, name) = folder_and_name(file)?;
+    let mut core = bare_core();
+    let opened = View::new(folder).open(&name);
+    let loaded = opened
+        .map_err(snapshot::Unreadable::from)
+        .and_then(|file| snapshot::load(&*file, Form::Backup, &mut core, &mut || Ok(())))
+        .map_err(|unreadable| unreadable.of(file.to_owned()))?;
+    let was = loaded.head;
+    let was_facts = was.start.facts;
+    let zxid = epoch::beyond(was_facts.epoch, was.made, now_ms());
+    let facts = Facts {
+        zxid,
+        epoch: epoch::of(zxid) - 1,
+        ..was_facts
+    };
+    let head = head(was.store, facts, epoch::of_clock(now_ms()));
+    put_back(dir, &head, &core)?;
+    // The next restore begins above this one: at a later millisecond.
+    std::thread::sleep(Duration::from_millis(1));
+    Ok(summary(&head, &core, loaded.bytes))
+}
+
+/// To the millisecond, by which two restores differ: a store's own clock may be coarser.
+fn now_ms() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
+}
+
+/// Of content that stands in no log yet.
+fn head(store: [u8; 16], facts: Facts, made: u32) -> Head {
+    let facts = Facts { chain: 0, ..facts };
+    Head {
+        store,
+        start: Start { segment: 0, facts },
+        made,
+    }
+}
+
+fn summary(head: &Head, core: &Core, bytes: u64) -> Summary {
+    Summary {
+        store_id: crate::engine::hex(head.store),
+        zxid: head.start.facts.zxid,
+        znodes: core.node_count() as u64,
+        sessions: core.session_images().count() as u64,
+        bytes,
+    }
+}
+
+/// The id of the store in a directory.
+pub(super) fn store_in(view: &View) -> Result<[u8; 16]> {
+    let not_a_store = |reason: String| Error::NotAStore {
+        path: view.path(""),
+        reason,
+    };
+    let missing = |error: io::Error| not_a_store(error.to_string());
+    view.list().map_err(missing)?;
+    match identity::read(view)? {
+        Some(identity) => Ok(identity.store),
+        None => Err(not_a_store(format!("it has no file {}", identity::NAME))),
+    }
+}
+
+/// Reads a directory that may be in use: when a segment goes because a newer snapshot made it
+/// superfluous, that snapshot is there to be read.
+fn read_in_use(view: &View, store: [u8; 16]) -> Result<Content> {
+    let mut attempts = 1;
+    loop {
+        let before = content::snapshot_names(view)?;
+        match content::read(view, store, &bare_core) {
+            Err(_) if attempts < MOST_ATTEMPTS && content::snapshot_names(view)? != before => {
+                attempts += 1;
+            }
+            read => return read,
+        }
+    }
+}
+
+/// Writes a file aside, and gives it its name when it is whole and synced.
+fn write(disk: &Folder, name: &str, form: Form, head: &Head, core: &Core) -> Result<u64> {
+    let unfinished = match form {
+        Form::Snapshot => UNFINISHED.to_owned(),
+        Form::Backup => format!("{name}.unfinished"),
+    };
+    let write = || {
+        let file = disk.create(&unfinished)?;
+        let bytes = snapshot::write(&*file, form, head, core, &mut || Ok(()))?;
+        disk.rename(&unfinished, name)?;
+        disk.sync_folder()?;
+        Ok(bytes)
+    };
+    write().map_err(|error: io::Error| {
+        let _ = disk.remove(&unfinished);
+        no_room(disk, &error)
+    })
+}
+
+fn put_back(dir: &Path, head: &Head, core: &Core) -> Result<()> {
+    let failed_here = |error| failed(dir.to_owned(), "cannot be written", &error);
+    let is_new = !dir.exists();
+    fs::create_dir_all(dir).map_err(failed_here)?;
+    let lock = Lock::take(dir)?;
+    // Another may have been quicker.
+    check_empty(dir, lock::NAME)?;
+    let filled = fill(&Folder::new(dir), head, core);
+    if filled.is_err() {
+        remove_parts(dir, head);
+        drop(lock);
+        if is_new {
+            let _ = fs::remove_dir(dir);
+        }
+        return filled;
+    }
+    // The directory's own name.
+    let whole = dir.canonicalize().map_err(failed_here)?;
+    let parent = whole.parent().unwrap_or(&whole);
+    Folder::new(parent).sync_folder().map_err(failed_here)
+}
+
+/// The file `STORE` comes last: without it a directory is no store.
+fn fill(disk: &Folder, head: &Head, core: &Core) -> Result<()> {
+    let name = snapshot_name(head.start.facts.zxid);
+    write(disk, &name, Form::Snapshot, head, core)?;
+    identity::write(disk, head.store).map_err(|error| no_room(disk, &error))
+}
+
+/// Removes what a restore that failed has left. What cannot be removed is reported by the next one.
+fn remove_parts(dir: &Path, head: &Head) {
+    let snapshot = snapshot_name(head.start.facts.zxid);
+    let unfinished = identity::UNFINISHED;
+    for name in [&snapshot, identity::NAME, unfinished, lock::NAME] {
+        let _ = fs::remove_file(dir.join(name));
+    }
+}
+
+/// A directory that is missing is empty; so is one that holds nothing but `ours`.
+fn check_empty(dir: &Path, ours: &str) -> Result<()> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        read => read.map_err(|error| failed(dir.to_owned(), "cannot be listed", &error))?,
+    };
+    let is_foreign =
+        |entry: &io::Result<fs::DirEntry>| !matches!(entry, Ok(entry) if entry.file_name() == ours);
+    let Some(entry) = entries.into_iter().find(is_foreign) else {
+        return Ok(());
+    };
+    let entry = entry.map_err(|error| failed(dir.to_owned(), "cannot be listed", &error))?;
+    Err(Error::BadArguments(format!(
+        "{} is not empty (it holds {:?}): a backup is restored into a new or an empty directory only",
+        dir.display(),
+        entry.file_name()
+    )))
+}
+
+/// The folder that a file is in, and its name there.
+fn folder_and_name(file: &Path) -> Result<(PathBuf, String)> {
+    let name = file.file_name().and_then(|name| name.to_str());
+    let Some(name) = name else {
+        let text = format!("{} names no file", file.display());
+        return Err(Error::BadArguments(text));
+    };
+    let folder = match file.parent() {
+        Some(parent) if parent != Path::new("") => parent.to_owned(),
+        _ => PathBuf::from("."),
+    };
+    Ok((folder, name.to_owned()))
+}
+
+fn is_same(one: &Path, other: &Path) -> bool {
+    match (one.canonicalize(), other.canonicalize()) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    }
+}

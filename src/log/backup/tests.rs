@@ -1,0 +1,173 @@
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::super::testing::{STORE, Scribe, TempFolder, content};
+use super::*;
+
+/// A directory with a log of `segments` segments, and what it holds.
+fn written(segments: u64) -> (TempFolder, Scribe<Folder>) {
+    let folder = TempFolder::new();
+    let mut scribe = Scribe::new(Folder::new(folder.path()));
+    scribe.go_on_to(segments - 1);
+    scribe.create();
+    (folder, scribe)
+}
+
+fn read(dir: &Path) -> Content {
+    content::read(&View::new(dir), STORE, &bare_core).unwrap()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names = Folder::new(dir).list().unwrap();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_is_restored_is_what_was_backed_up() {
+    let (dir, scribe) = written(3);
+    let other = TempFolder::new();
+    let (file, to) = (other.path().join("backup"), other.path().join("new/data"));
+    let before = names(dir.path());
+    let made = backup(dir.path(), &file).unwrap();
+    assert_eq!(names(dir.path()), before);
+    assert_eq!(made.zxid, scribe.core.last_zxid());
+    assert_eq!(made.znodes, scribe.core.node_count() as u64);
+    assert_eq!(made.sessions, 1);
+    assert_eq!(made.bytes, fs::metadata(&file).unwrap().len());
+    let restored = restore(&file, &to).unwrap();
+    let copy = read(&to);
+    assert_eq!(content(&copy.core), content(&scribe.core));
+    assert_eq!(copy.recovered.facts.longest_timeout_ms, 30_000);
+    assert_eq!(copy.core.last_zxid(), restored.zxid);
+    // The epoch that was reserved was 7.
+    assert!(restored.zxid.0 >> 32 >= 7 + 4096, "{}", restored.zxid);
+    assert!(
+        !identity::read(&Folder::new(&to))
+            .unwrap()
+            .unwrap()
+            .is_copied
+    );
+    // And once more, from what was restored.
+    let second = other.path().join("second");
+    let again = backup(&to, &second).unwrap();
+    assert_eq!(again.zxid, restored.zxid);
+    assert!(restore(&second, other.path().join("twice")).unwrap().zxid > restored.zxid);
+}
+
+#[test]
+fn of_two_restores_of_one_backup_the_later_is_above_the_earlier() {
+    let (dir, _) = written(1);
+    let file = dir.path().with_extension("backup");
+    backup(dir.path(), &file).unwrap();
+    let to = TempFolder::new();
+    let mut last = Zxid(0);
+    for number in 0..3 {
+        let restored = restore(&file, to.path().join(number.to_string())).unwrap();
+        assert!(restored.zxid > last);
+        last = restored.zxid;
+    }
+    fs::remove_file(file).unwrap();
+}
+
+/// The log goes on while it is read: that is no damage, and nothing acknowledged before is missing.
+#[test]
+fn a_directory_that_is_written_can_be_backed_up() {
+    let (dir, mut scribe) = written(1);
+    let other = TempFolder::new();
+    let acknowledged = AtomicU64::new(scribe.core.node_count() as u64);
+    let backups = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while backups.load(Ordering::Acquire) < 20 {
+                scribe.create();
+                acknowledged.store(scribe.core.node_count() as u64, Ordering::Release);
+            }
+        });
+        for number in 0..20 {
+            let before = acknowledged.load(Ordering::Acquire);
+            let file = other.path().join(number.to_string());
+            let made = backup(dir.path(), &file);
+            // Lets the writer end, whatever came.
+            backups.fetch_add(1, Ordering::Release);
+            if made.is_err() {
+                backups.store(20, Ordering::Release);
+            }
+            assert!(made.unwrap().znodes >= before);
+        }
+    });
+}
+
+#[test]
+fn a_damaged_directory_is_not_backed_up() {
+    let (dir, _) = written(3);
+    let other = TempFolder::new();
+    let log = dir.path().join("log-0000000000000001");
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[1_000] ^= 1;
+    fs::write(&log, bytes).unwrap();
+    let file = other.path().join("backup");
+    let error = backup(dir.path(), &file).unwrap_err();
+    let Error::StoreDamaged { file: damaged, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(damaged, log);
+    assert!(names(other.path()).is_empty());
+}
+
+#[test]
+fn a_damaged_backup_is_not_restored_and_leaves_nothing() {
+    let (dir, _) = written(1);
+    let other = TempFolder::new();
+    let (file, to) = (other.path().join("backup"), other.path().join("to"));
+    let made = backup(dir.path(), &file).unwrap();
+    let good = fs::read(&file).unwrap();
+    for at in (0..made.bytes as usize).step_by(97) {
+        let mut bytes = good.clone();
+        bytes[at] ^= 4;
+        fs::write(&file, &bytes).unwrap();
+        let error = restore(&file, &to).unwrap_err();
+        assert!(matches!(error, Error::StoreDamaged { .. }), "{error}");
+        fs::write(&file, &good[..at]).unwrap();
+        let error = restore(&file, &to).unwrap_err();
+        assert!(matches!(error, Error::StoreDamaged { .. }), "{error}");
+    }
+    assert!(!to.exists());
+}
+
+#[test]
+fn a_backup_is_replaced_in_one_step() {
+    let (dir, mut scribe) = written(1);
+    let other = TempFolder::new();
+    let file = other.path().join("backup");
+    let first = backup(dir.path(), &file).unwrap();
+    scribe.create();
+    let second = backup(dir.path(), &file).unwrap();
+    assert_eq!(second.znodes, first.znodes + 1);
+    assert_eq!(names(other.path()), ["backup"]);
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused() {
+    let (dir, _) = written(1);
+    let other = TempFolder::new();
+    let file = other.path().join("backup");
+    let inside = backup(dir.path(), dir.path().join("backup")).unwrap_err();
+    assert!(inside.to_string().contains("inside"), "{inside}");
+    let missing = backup(other.path().join("missing"), &file).unwrap_err();
+    assert!(matches!(missing, Error::NotAStore { .. }), "{missing}");
+    let empty = backup(other.path(), dir.path().with_extension("backup")).unwrap_err();
+    assert!(matches!(empty, Error::NotAStore { .. }), "{empty}");
+    backup(dir.path(), &file).unwrap();
+    let full = restore(&file, other.path()).unwrap_err().to_string();
+    assert!(
+        full.contains("not empty") && full.contains("backup"),
+        "{full}"
+    );
+    let nowhere = restore(&file, "/proc/nowhere").unwrap_err();
+    assert!(matches!(nowhere, Error::StoreFailed { .. }), "{nowhere}");
+    let no_folder = backup(dir.path(), other.path().join("no/backup")).unwrap_err();
+    assert!(
+        matches!(no_folder, Error::StoreFailed { .. }),
+        "{no_folder}"
+    );
+}

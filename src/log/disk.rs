@@ -1,0 +1,170 @@
+//! [`Disk`]: what the log asks of a folder of files, so that a test can put a disk beneath it that
+//! fails. [`Folder`] is a real one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
+
+/// A flat folder of files. Names are single parts.
+///
+/// Creating, renaming and removing may be undone by a power loss until
+/// [`sync_folder`](Self::sync_folder) has returned.
+pub(crate) trait Disk: Send + Sync + 'static {
+    /// The names of its files, in no order. Folders within it are left out.
+    fn list(&self) -> io::Result<Vec<String>>;
+
+    /// Opens a file that is there, to read and write.
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Makes a file, or empties the one that is there.
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+
+    /// Gives a file another name, in one step; a file that has that name already is gone then.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file that is there.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Makes all that was created, renamed and removed so far survive a power loss.
+    fn sync_folder(&self) -> io::Result<()>;
+
+    /// How messages name a file; the folder itself for an empty name.
+    fn path(&self, name: &str) -> PathBuf;
+}
+
+/// A file of a [`Disk`]. It stays the same file when its name changes.
+pub(crate) trait DiskFile: Send + Sync {
+    /// Its length in bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Reads from `at` on until `into` is full or the file ends; how many bytes that were.
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes all of `bytes`, or fails: then any part of them may be written. A power loss may undo
+    /// any part of it until [`sync`](Self::sync) has returned.
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes what was written, and the length, survive a power loss (`fdatasync`). After an error
+    /// nobody knows what survives, and asking again would not tell.
+    fn sync(&self) -> io::Result<()>;
+
+    /// What tells the file from its copy.
+    fn identity(&self) -> io::Result<FileIdentity>;
+}
+
+/// What tells a file from its copy. It survives a change of name, and no way of copying.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileIdentity {
+    pub(crate) device: u64,
+    /// May be another file's when this one is gone.
+    pub(crate) inode: u64,
+    /// When the inode was taken, in nanoseconds since 1970; 0 where the file system does not say.
+    pub(crate) born_ns: u64,
+}
+
+/// A folder of the file system.
+#[derive(Clone, Debug)]
+pub(crate) struct Folder {
+    path: PathBuf,
+}
+
+impl Folder {
+    /// The folder at `path`, which should be there.
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+}
+
+impl Disk for Folder {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            // A name that is no UTF-8 is none of ours.
+            if !entry.file_type()?.is_dir()
+                && let Ok(name) = entry.file_name().into_string()
+            {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(self.path(name))?;
+        Ok(Box::new(RealFile(file)))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(true);
+        Ok(Box::new(RealFile(options.open(self.path(name))?)))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path(from), self.path(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path(name))
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        match name {
+            "" => self.path.clone(),
+            name => self.path.join(name),
+        }
+    }
+}
+
+pub(super) struct RealFile(pub(super) File);
+
+impl DiskFile for RealFile {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.metadata()?.len())
+    }
+
+    fn read_at(&self, mut at: u64, mut into: &mut [u8]) -> io::Result<usize> {
+        let wanted = into.len();
+        while !into.is_empty() {
+            match self.0.read_at(into, at) {
+                Ok(0) => break,
+                Ok(read) => {
+                    at += read as u64;
+                    into = &mut into[read..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(wanted - into.len())
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write_all_at(bytes, at)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync_data()
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        let metadata = self.0.metadata()?;
+        let born = metadata.created().ok();
+        let since_1970 = born.and_then(|born| born.duration_since(UNIX_EPOCH).ok());
+        Ok(FileIdentity {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            born_ns: since_1970.map_or(0, |since| since.as_nanos() as u64),
+        })
+    }
+}

@@ -1,0 +1,78 @@
+//! Epochs: the upper half of a zxid. Each time a store is opened it begins a new one, so that what
+//! it gives out is above all that it gave out before, also what it gave out without the log.
+
+use std::time::Duration;
+
+use crate::types::Zxid;
+
+/// How far a store that was restored or copied leaps ahead: more than its original can have been
+/// opened in the meantime.
+const LEAP: u64 = 4096;
+
+/// An epoch holds so many milliseconds' worth of zxids, at 2^20 a millisecond.
+const MS_BITS: u32 = 12;
+
+/// The epoch that the clock says.
+pub(crate) fn of_clock(now_ms: i64) -> u32 {
+    u32::try_from(now_ms.max(0) >> MS_BITS).unwrap_or(u32::MAX)
+}
+
+/// How long ago the clock said this epoch, to its width.
+pub(crate) fn since(epoch: u32, now_ms: i64) -> Duration {
+    let began_ms = u64::from(epoch) << MS_BITS;
+    Duration::from_millis((now_ms.max(0) as u64).saturating_sub(began_ms))
+}
+
+/// The epoch of a zxid.
+pub(crate) fn of(zxid: Zxid) -> u32 {
+    u32::try_from(zxid.0.max(0) >> 32).unwrap_or(u32::MAX)
+}
+
+/// The first zxid that a restored or copied store gives out is above this; all up to the epoch
+/// before this one's counts as given out.
+///
+/// `reserved` is the last epoch of the content, `made` the clock's epoch when that was so. The store
+/// that the content is of may have gone on. It was ahead of the clock by so much at most; the result
+/// is as far ahead of `now_ms`, and [`LEAP`] epochs more. So of two stores restored from one backup
+/// the later one is above the earlier one, too.
+pub(crate) fn beyond(reserved: u32, made: u32, now_ms: i64) -> Zxid {
+    let now_ms = now_ms.max(0) as u64;
+    let ahead = u64::from(reserved.saturating_sub(made));
+    let now = (now_ms << 20).max(u64::from(made) << 32);
+    let floor = now.saturating_add((ahead + LEAP) << 32);
+    Zxid(i64::try_from(floor).unwrap_or(i64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW_MS: i64 = 1_790_000_000_123;
+
+    #[test]
+    fn what_is_restored_later_is_above() {
+        let made = of_clock(NOW_MS);
+        for reserved in [made - 1_000_000, made, made + 5, made + 100_000] {
+            let one = beyond(reserved, made, NOW_MS);
+            let other = beyond(reserved, made, NOW_MS + 1);
+            assert!(one < other);
+            assert_eq!(other.0 - one.0, 1 << 20);
+            assert!(of(one) >= reserved + 4096);
+        }
+    }
+
+    #[test]
+    fn the_clock_may_be_behind() {
+        let made = of_clock(NOW_MS);
+        let late = beyond(made + 3, made, NOW_MS - 1_000_000_000);
+        assert!(of(late) >= made + 3 + 4096);
+        assert!(of(beyond(7, 0, -1)) >= 7 + 4096);
+    }
+
+    #[test]
+    fn the_end_of_numbers_is_no_panic() {
+        assert_eq!(beyond(u32::MAX, 0, i64::MAX), Zxid(i64::MAX));
+        assert_eq!(of_clock(i64::MIN), 0);
+        assert_eq!(of_clock(i64::MAX), u32::MAX);
+    }
+}

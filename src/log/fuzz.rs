@@ -1,0 +1,209 @@
+//! What a fuzzer calls: any bytes are read as a frame or as the files of a log, and what is read must
+//! hold together. The public functions over these are in `testing::fuzz`.
+
+mod corpus;
+mod snapshots;
+
+use std::time::Duration;
+
+use super::codec::{Malformed, Record};
+use super::content::{self, Content};
+use super::disk::Disk;
+use super::frame::{Batch, HEAD_BYTES, Head, Link};
+use super::segment::{HEADER_BYTES, header_crc, log_name};
+use super::sim::SimDisk;
+use crate::core::{Core, CoreOptions, Limits};
+use crate::error::{Error, Result};
+use crate::types::Zxid;
+
+pub(crate) use corpus::{frames, logs};
+pub(crate) use snapshots::{snapshot, snapshots};
+
+/// The id of the store that a log must be of.
+const STORE: [u8; 16] = *b"a store's own id";
+
+/// More segments than a log needs to show all that it can do.
+const MOST_SEGMENTS: u64 = 4;
+
+/// In the first byte of a log: its checksums are made right before it is read.
+const MAKE_RIGHT: u8 = 1;
+
+/// Reads bytes as a frame whose checksum is right; whether it is one. What it holds is written and
+/// read again.
+pub(crate) fn frame(bytes: &[u8]) -> bool {
+    let mut frame = bytes.to_vec();
+    let Some(head) = made_right(&mut frame) else {
+        return false;
+    };
+    let Ok(records) = records(&head, &frame) else {
+        return false;
+    };
+    let mut batch = Batch::default();
+    batch.begin(if head.first > Zxid(0) {
+        Zxid(head.first.0 - 1)
+    } else {
+        return true;
+    });
+    records.iter().for_each(|record| batch.push_record(record));
+    let link = Link {
+        salt: 1,
+        chain: head.chain,
+        synced: head.synced,
+    };
+    let again = batch.seal(link);
+    let head = again
+        .first_chunk()
+        .and_then(|head| Head::parse(head, link.salt))
+        .expect("a frame that was written begins with a head");
+    assert!(head.is_whole(again));
+    assert_eq!(self::records(&head, again).as_ref(), Ok(&records));
+    true
+}
+
+/// Gives a frame the right length and checksum.
+fn made_right(frame: &mut [u8]) -> Option<Head> {
+    let payload = u32::try_from(frame.len().checked_sub(HEAD_BYTES)?).ok()?;
+    frame[4..8].copy_from_slice(&payload.to_le_bytes());
+    let crc = crc32fast::hash(&frame[4..]);
+    frame[..4].copy_from_slice(&crc.to_le_bytes());
+    let salt = u64::from_le_bytes(*frame[8..].first_chunk()?);
+    let head = Head::parse(frame.first_chunk()?, salt)?;
+    assert!(head.is_whole(frame));
+    Some(head)
+}
+
+fn records(head: &Head, frame: &[u8]) -> Result<Vec<Record>, Malformed> {
+    let mut records = Vec::new();
+    head.records(frame, |record| {
+        records.push(record);
+        Ok::<_, Malformed>(())
+    })?;
+    Ok(records)
+}
+
+/// Reads bytes as the segments of a log; whether they are a store. What is read once is read again
+/// after mending, and the log goes on from there.
+///
+/// The first byte is flags; then each segment: its length (u16), and its bytes.
+pub(crate) fn recovery(bytes: &[u8]) -> bool {
+    let Some(disk) = disk_of(bytes) else {
+        return false;
+    };
+    let first = match read(&disk) {
+        Ok(content) => content,
+        Err(Error::StoreDamaged { .. } | Error::StoreTooNew { .. }) => return false,
+        Err(other) => panic!("bytes alone do no such thing: {other}"),
+    };
+    let mended = first.recovered.mend(&disk);
+    mended.expect("the disk does not fail");
+    let second = read(&disk).expect("what is mended can be read");
+    // Zeros written over a part of something may look like a head, if the salt has zeros itself.
+    let mut scraps = second.recovered.scraps.iter();
+    assert_eq!(scraps.find(|scrap| scrap.is_whole), None);
+    assert_same(&first, &second);
+    if goes_on(&disk, &second) {
+        let third = read(&disk).expect("what goes on can be read");
+        assert_eq!(third.recovered.frames, second.recovered.frames + 1);
+        assert!(third.core.node_images().eq(second.core.node_images()));
+    }
+    true
+}
+
+fn read(disk: &SimDisk) -> Result<Content> {
+    content::read(disk, STORE, &|| Core::new(options()))
+}
+
+fn assert_same(one: &Content, other: &Content) {
+    let (a, b) = (&one.recovered, &other.recovered);
+    assert_eq!((a.facts, a.tail), (b.facts, b.tail));
+    assert_eq!((a.frames, a.txns), (b.frames, b.txns));
+    assert!(one.core.node_images().eq(other.core.node_images()));
+    assert!(one.core.session_images().eq(other.core.session_images()));
+}
+
+/// Writes one more frame, if there is room for it.
+fn goes_on(disk: &SimDisk, content: &Content) -> bool {
+    let facts = content.recovered.facts;
+    let Some(tail) = content.recovered.tail else {
+        return false;
+    };
+    let mut headers = content.recovered.segments.iter();
+    let header = headers.find(|header| header.number == tail.segment);
+    let header = header.expect("the tail's segment was read");
+    let mut batch = Batch::default();
+    batch.begin(facts.zxid);
+    batch.push_record(&Record::Epoch(facts.epoch));
+    let frame = batch.seal(Link {
+        salt: header.salt,
+        chain: facts.chain + 1,
+        synced: facts.chain,
+    });
+    if tail.offset + frame.len() as u64 > header.size {
+        return false;
+    }
+    let file = disk.open(&log_name(tail.segment));
+    let written = file.and_then(|file| file.write_at(tail.offset, frame));
+    written.expect("the disk does not fail");
+    true
+}
+
+fn disk_of(bytes: &[u8]) -> Option<SimDisk> {
+    let (flags, mut rest) = bytes.split_first()?;
+    let disk = SimDisk::new();
+    for number in 0..MOST_SEGMENTS {
+        let Some((length, after)) = rest.split_first_chunk() else {
+            break;
+        };
+        let length = usize::from(u16::from_le_bytes(*length)).min(after.len());
+        let (segment, after) = after.split_at(length);
+        let mut segment = segment.to_vec();
+        if flags & MAKE_RIGHT != 0 {
+            make_segment_right(&mut segment);
+        }
+        disk.put(&log_name(number), segment);
+        rest = after;
+    }
+    Some(disk)
+}
+
+/// Gives the header and the frames that follow it right checksums, so that a fuzzer gets beyond them.
+fn make_segment_right(segment: &mut [u8]) {
+    let Some(header) = segment.first_chunk() else {
+        return;
+    };
+    let crc = header_crc(header);
+    segment[12..16].copy_from_slice(&crc.to_le_bytes());
+    let salt: [u8; 8] = std::array::from_fn(|byte| segment[16 + byte]);
+    let mut rest = &mut segment[HEADER_BYTES as usize..];
+    while rest.len() >= HEAD_BYTES {
+        let payload: [u8; 4] = std::array::from_fn(|byte| rest[4 + byte]);
+        if rest[8..16] != salt {
+            return;
+        }
+        let end = HEAD_BYTES + u32::from_le_bytes(payload) as usize;
+        let Some((frame, after)) = rest.split_at_mut_checked(end) else {
+            return;
+        };
+        let crc = crc32fast::hash(&frame[4..]);
+        frame[..4].copy_from_slice(&crc.to_le_bytes());
+        rest = after;
+    }
+}
+
+pub(crate) fn options() -> CoreOptions {
+    CoreOptions {
+        last_zxid: 0,
+        tick: Duration::from_secs(2),
+        shortest_timeout: Duration::from_secs(4),
+        longest_timeout: Duration::from_secs(40),
+        allow_ttl: true,
+        reaper_interval: Duration::from_secs(60),
+        unused_container: Duration::from_secs(300),
+        limits: Limits {
+            znodes: 1 << 20,
+            sessions: 1 << 10,
+            watches_per_session: 1 << 10,
+        },
+        hash_seed: 0,
+    }
+}

@@ -1,0 +1,230 @@
+//! [`Gate`]: what must not leave the store before the log has what it shows.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::types::{WatchedEvent, Zxid};
+use crate::watch::WatchCell;
+
+/// How far the log has got, and what waits for it to get further: events, in one order, and replies.
+pub(crate) struct Gate {
+    /// All transactions up to this zxid are where they must be; below all of them once the log has failed.
+    open_to: AtomicI64,
+    /// Whether all may leave ahead of the log, as long as that has not failed.
+    lets_ahead: AtomicBool,
+    inner: Mutex<Inner>,
+    on_failure: OnceLock<OnFailure>,
+}
+
+type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
+
+#[derive(Default)]
+struct Inner {
+    /// Their zxids never fall.
+    events: VecDeque<Held>,
+    /// In the order of their zxids, then of their asking: mostly that in which they come.
+    replies: VecDeque<Waiting>,
+    next_reply: u64,
+    failure: Option<Error>,
+}
+
+struct Held {
+    zxid: Zxid,
+    cell: Arc<WatchCell>,
+    event: WatchedEvent,
+}
+
+/// A reply that waits.
+struct Waiting {
+    key: Key,
+    waker: Waker,
+}
+
+/// What a reply shows, and its number among those that wait.
+type Key = (Zxid, u64);
+
+impl Inner {
+    /// Where a reply waits, or would.
+    fn find(&self, key: Key) -> Result<usize, usize> {
+        self.replies
+            .binary_search_by_key(&key, |waiting| waiting.key)
+    }
+}
+
+const CLOSED: i64 = i64::MIN;
+
+impl Gate {
+    pub(crate) fn new(open_to: Zxid) -> Self {
+        Self {
+            open_to: AtomicI64::new(open_to.0),
+            lets_ahead: AtomicBool::new(false),
+            inner: Mutex::default(),
+            on_failure: OnceLock::new(),
+        }
+    }
+
+    /// Says who is to hear of the log's failure, if that comes; once.
+    pub(crate) fn on_failure(&self, tell: impl Fn(&Error) + Send + Sync + 'static) {
+        if self.on_failure.set(Box::new(tell)).is_ok()
+            && let Some(failure) = self.failure()
+            && let Some(tell) = self.on_failure.get()
+        {
+            tell(&failure);
+        }
+    }
+
+    /// Whether what shows this transaction, and none after it, may leave.
+    pub(crate) fn is_open_to(&self, zxid: Zxid) -> bool {
+        let open_to = self.open_to.load(Ordering::Acquire);
+        zxid.0 <= open_to || (open_to != CLOSED && self.lets_ahead.load(Ordering::Acquire))
+    }
+
+    /// From now on all may leave ahead of the log, or not.
+    pub(crate) fn let_ahead(&self, let_ahead: bool) {
+        self.lets_ahead.store(let_ahead, Ordering::Release);
+    }
+
+    /// Holds an event back until the gate is open to `zxid`, and to all that is held already; answers
+    /// until when that is, or `None` when it is not held: then it is in its cell, or the cell's end.
+    pub(crate) fn hold(
+        &self,
+        zxid: Zxid,
+        cell: &Arc<WatchCell>,
+        event: WatchedEvent,
+    ) -> Option<Zxid> {
+        let mut inner = self.inner.lock();
+        let zxid = inner.events.back().map_or(zxid, |last| zxid.max(last.zxid));
+        if self.is_open_to(zxid) {
+            cell.put(event);
+            return None;
+        }
+        let cell = cell.clone();
+        match inner.failure.clone() {
+            None => inner.events.push_back(Held { zxid, cell, event }),
+            Some(failure) => {
+                cell.end(failure);
+                return None;
+            }
+        }
+        Some(zxid)
+    }
+
+    /// Lets through all that shows nothing after `zxid`: events first, then replies.
+    pub(crate) fn open(&self, zxid: Zxid) {
+        let mut woken = Vec::new();
+        let mut inner = self.inner.lock();
+        if inner.failure.is_some() {
+            return;
+        }
+        while let Some(held) = inner.events.pop_front_if(|held| held.zxid <= zxid) {
+            held.cell.put(held.event);
+            woken.push(held.cell);
+        }
+        self.open_to.fetch_max(zxid.0, Ordering::AcqRel);
+        let count = inner
+            .replies
+            .partition_point(|waiting| waiting.key.0 <= zxid);
+        let replies: Vec<_> = inner.replies.drain(..count).collect();
+        drop(inner);
+        woken.iter().for_each(|cell| cell.wake());
+        replies.into_iter().for_each(|waiting| waiting.waker.wake());
+    }
+
+    /// Lets nothing through any more: all replies fail, and who waits for an event hears of that.
+    pub(crate) fn fail(&self, error: Error) {
+        let mut inner = self.inner.lock();
+        inner.failure.get_or_insert_with(|| error.clone());
+        self.open_to.store(CLOSED, Ordering::Release);
+        let events = std::mem::take(&mut inner.events);
+        let replies = std::mem::take(&mut inner.replies);
+        drop(inner);
+        for held in events {
+            held.cell.end(error.clone());
+            held.cell.wake();
+        }
+        replies.into_iter().for_each(|waiting| waiting.waker.wake());
+        if let Some(tell) = self.on_failure.get() {
+            tell(&error);
+        }
+    }
+
+    /// Why the log has failed, if it has.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.inner.lock().failure.clone()
+    }
+
+    /// Waits until the gate is open to `zxid`.
+    pub(crate) fn passage(self: &Arc<Self>, zxid: Zxid) -> Passage {
+        Passage {
+            gate: self.clone(),
+            zxid,
+            place: None,
+        }
+    }
+}
+
+/// The future of [`Gate::passage`].
+pub(crate) struct Passage {
+    gate: Arc<Gate>,
+    zxid: Zxid,
+    /// Its number among those that wait, if it is one of them.
+    place: Option<u64>,
+}
+
+impl Future for Passage {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = &mut *self;
+        if this.gate.is_open_to(this.zxid) {
+            // Whoever opened the gate takes it out with all others: one lock less for each reply.
+            this.place = None;
+            return Poll::Ready(Ok(()));
+        }
+        // Neither made nor dropped under the lock: a waker may be all that is left of a task, with replies
+        // of its own.
+        let waker = context.waker().clone();
+        let mut inner = this.gate.inner.lock();
+        if let Some(failure) = &inner.failure {
+            return Poll::Ready(Err(failure.clone()));
+        }
+        if this.gate.is_open_to(this.zxid) {
+            this.place = None;
+            return Poll::Ready(Ok(()));
+        }
+        let place = *this.place.get_or_insert_with(|| {
+            inner.next_reply += 1;
+            inner.next_reply
+        });
+        let key = (this.zxid, place);
+        let former = match inner.find(key) {
+            Ok(at) => Some(std::mem::replace(&mut inner.replies[at].waker, waker)),
+            Err(at) => {
+                inner.replies.insert(at, Waiting { key, waker });
+                None
+            }
+        };
+        drop(inner);
+        drop(former);
+        Poll::Pending
+    }
+}
+
+impl Drop for Passage {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            let mut inner = self.gate.inner.lock();
+            let found = inner.find((self.zxid, place));
+            let removed = found.map(|at| inner.replies.remove(at));
+            drop(inner);
+            drop(removed);
+        }
+    }
+}

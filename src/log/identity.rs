@@ -1,0 +1,226 @@
+//! The file `STORE`: which store a data directory holds, and whether it is the directory that the
+//! store was made in, or a copy of it.
+//!
+//! 64 bytes: magic, format version u32, crc32 u32 over all but itself, store id, then the device,
+//! the inode and the birth time of this very file, u64 each, and 8 zeros. A copy has another inode
+//! or was born at another time, by whatever means it was made, unless the whole disk was copied.
+
+use std::io;
+
+use super::codec::Reader;
+use super::disk::{Disk, FileIdentity};
+use super::segment::{HEADER_BYTES, header_crc};
+use crate::error::Error;
+
+pub(crate) const NAME: &str = "STORE";
+
+/// The file that becomes `STORE` when it is whole and synced.
+pub(crate) const UNFINISHED: &str = "STORE.new";
+
+/// The version of the format of `STORE`, and of a data directory as a whole.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"LKSTORE1";
+
+const BYTES: usize = HEADER_BYTES as usize;
+
+/// Which store a data directory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) store: [u8; 16],
+    /// Whether the directory is a copy of the one that the store was in. Whoever opens it leaves the
+    /// zxids that the original may have given out since behind ([`beyond`](super::epoch::beyond)), and
+    /// then writes the identity anew.
+    pub(crate) is_copied: bool,
+}
+
+/// Reads which store this is; `None` when the file is not there.
+pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Identity>, Error> {
+    let failed = |error: io::Error| Error::StoreFailed {
+        path: disk.path(NAME),
+        reason: error.to_string(),
+    };
+    let file = match disk.open(NAME) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(failed)?,
+    };
+    let mut bytes = [0; BYTES];
+    let read = file.read_at(0, &mut bytes).map_err(failed)?;
+    let (store, written) = decode(&bytes[..read]).map_err(|bad| bad.of(disk))?;
+    let is_copied = file.identity().map_err(failed)? != written;
+    Ok(Some(Identity { store, is_copied }))
+}
+
+/// Writes that this directory holds `store`; durable when this returns.
+pub(crate) fn write(disk: &dyn Disk, store: [u8; 16]) -> io::Result<()> {
+    let file = disk.create(UNFINISHED)?;
+    file.write_at(0, &encode(store, file.identity()?))?;
+    file.sync()?;
+    disk.rename(UNFINISHED, NAME)?;
+    disk.sync_folder()
+}
+
+fn encode(store: [u8; 16], file: FileIdentity) -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+    bytes[16..32].copy_from_slice(&store);
+    bytes[32..40].copy_from_slice(&file.device.to_le_bytes());
+    bytes[40..48].copy_from_slice(&file.inode.to_le_bytes());
+    bytes[48..56].copy_from_slice(&file.born_ns.to_le_bytes());
+    let crc = header_crc(&bytes);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Bad {
+    TooNew(u32),
+    Damaged(&'static str),
+}
+
+impl Bad {
+    fn of(self, disk: &dyn Disk) -> Error {
+        let file = disk.path(NAME);
+        match self {
+            Self::TooNew(version) => Error::StoreTooNew {
+                file,
+                version,
+                known: FORMAT_VERSION,
+            },
+            Self::Damaged(reason) => Error::StoreDamaged {
+                file,
+                offset: 0,
+                reason: reason.to_owned(),
+            },
+        }
+    }
+}
+
+/// Magic, version and checksum stand in the same place in every version to come.
+fn decode(bytes: &[u8]) -> Result<([u8; 16], FileIdentity), Bad> {
+    let short = |_| Bad::Damaged("the file ends within its only block");
+    let bytes: &[u8; BYTES] = bytes
+        .first_chunk()
+        .ok_or(Bad::Damaged("the file ends within its only block"))?;
+    let mut reader = Reader::new(bytes);
+    if reader.array().map_err(short)? != MAGIC {
+        return Err(Bad::Damaged("it does not begin as the file STORE does"));
+    }
+    let version = reader.u32().map_err(short)?;
+    if reader.u32().map_err(short)? != header_crc(bytes) {
+        return Err(Bad::Damaged("its checksum is wrong"));
+    }
+    if version > FORMAT_VERSION {
+        return Err(Bad::TooNew(version));
+    }
+    let store = reader.array().map_err(short)?;
+    let file = FileIdentity {
+        device: reader.u64().map_err(short)?,
+        inode: reader.u64().map_err(short)?,
+        born_ns: reader.u64().map_err(short)?,
+    };
+    Ok((store, file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::disk::Folder;
+    use crate::log::sim::SimDisk;
+    use crate::log::testing::TempFolder;
+
+    #[test]
+    fn a_directory_knows_its_store() {
+        let disk = SimDisk::new();
+        assert_eq!(read(&disk), Ok(None));
+        for store in [[7; 16], [8; 16]] {
+            write(&disk, store).unwrap();
+            let is_copied = false;
+            assert_eq!(read(&disk), Ok(Some(Identity { store, is_copied })));
+        }
+    }
+
+    #[test]
+    fn a_copied_directory_is_told_from_its_original() {
+        let (original, copy) = (TempFolder::new(), TempFolder::new());
+        let folder = Folder::new(original.path());
+        write(&folder, [7; 16]).unwrap();
+        std::fs::copy(original.path().join(NAME), copy.path().join(NAME)).unwrap();
+        assert!(!read(&folder).unwrap().unwrap().is_copied);
+        let folder = Folder::new(copy.path());
+        assert!(read(&folder).unwrap().unwrap().is_copied);
+        write(&folder, [7; 16]).unwrap();
+        assert!(!read(&folder).unwrap().unwrap().is_copied);
+    }
+
+    #[test]
+    fn a_moved_directory_is_no_copy() {
+        let (from, to) = (TempFolder::new(), TempFolder::new());
+        write(&Folder::new(from.path()), [7; 16]).unwrap();
+        let moved = to.path().join("moved");
+        std::fs::rename(from.path(), &moved).unwrap();
+        assert!(!read(&Folder::new(&moved)).unwrap().unwrap().is_copied);
+    }
+
+    /// Unpacked from an archive after the original was removed, it may get the same inode.
+    #[test]
+    fn the_same_inode_at_another_time_is_a_copy() {
+        let then = FileIdentity {
+            device: 1,
+            inode: 2,
+            born_ns: 3,
+        };
+        let (_, written) = decode(&encode([7; 16], then)).unwrap();
+        assert_eq!(written, then);
+        assert_ne!(written, FileIdentity { born_ns: 4, ..then });
+    }
+
+    #[test]
+    fn a_crash_leaves_the_old_identity_or_the_new_one() {
+        for seed in 0..64 {
+            let disk = SimDisk::new();
+            write(&disk, [7; 16]).unwrap();
+            let file = disk.create(UNFINISHED).unwrap();
+            file.write_at(0, &encode([8; 16], file.identity().unwrap()))
+                .unwrap();
+            disk.crash(seed);
+            assert_eq!(read(&disk).unwrap().unwrap().store, [7; 16], "seed {seed}");
+            write(&disk, [9; 16]).unwrap();
+            disk.crash(seed);
+            assert_eq!(read(&disk).unwrap().unwrap().store, [9; 16], "seed {seed}");
+        }
+    }
+
+    #[test]
+    fn every_changed_byte_and_every_cut_is_noticed() {
+        let file = FileIdentity {
+            device: 1,
+            inode: 2,
+            born_ns: 3,
+        };
+        let good = encode([7; 16], file);
+        for at in 0..BYTES {
+            let mut bytes = good;
+            bytes[at] ^= 0x10;
+            assert!(matches!(decode(&bytes), Err(Bad::Damaged(_))), "byte {at}");
+            assert!(matches!(decode(&good[..at]), Err(Bad::Damaged(_))));
+        }
+    }
+
+    #[test]
+    fn a_later_format_is_refused_and_both_versions_are_named() {
+        let disk = SimDisk::new();
+        write(&disk, [7; 16]).unwrap();
+        let mut bytes: [u8; BYTES] = disk.content(NAME).unwrap().try_into().unwrap();
+        bytes[8] = 2;
+        let crc = header_crc(&bytes);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        disk.put(NAME, bytes.to_vec());
+        let said = read(&disk).unwrap_err().to_string();
+        assert!(
+            said.contains("format 2") && said.contains("up to 1"),
+            "{said}"
+        );
+    }
+}

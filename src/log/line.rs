@@ -1,0 +1,267 @@
+//! [`Line`]: what the store hands to the log, before the log's writer takes it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::codec::Record;
+use super::frame::{Batch, HEAD_BYTES};
+use super::gate::Gate;
+use super::sizes::Sizes;
+use crate::core::Txn;
+use crate::error::{Error, Result};
+use crate::size::LARGEST_REQUEST_BYTES;
+use crate::types::Zxid;
+
+/// Transactions on their way to the disk, in batches, and the room on the disk that is theirs.
+///
+/// A write is admitted only when the room for it is on the disk already: so the writer never meets a
+/// full disk, and whatever was applied can be kept.
+pub(crate) struct Line {
+    queue: Mutex<Queue>,
+    /// There is something to write, or nothing will follow.
+    work: Condvar,
+    /// How many bytes of batches there is room for. What the store does by itself may take it below zero.
+    room: AtomicI64,
+    pub(crate) gate: Arc<Gate>,
+    /// Whether nobody need wait for the log, as long as there is room in it.
+    is_lax: bool,
+    pub(super) sizes: Sizes,
+}
+
+struct Queue {
+    batches: VecDeque<Batch>,
+    /// To be used again.
+    used: Vec<Batch>,
+    /// Why no more room is made, if that is so.
+    no_room: Option<Error>,
+    /// The last zxid that was handed over, or reserved before.
+    last: Zxid,
+    /// Whether somebody waits for what is in the batches.
+    is_urgent: bool,
+    writer_waits: bool,
+    ends: bool,
+}
+
+/// How many used batches are kept, for their buffers.
+const MOST_USED: usize = 4;
+
+/// How long what nobody waits for may wait.
+const LONGEST_WAIT: Duration = Duration::from_millis(100);
+
+impl Line {
+    pub(super) fn new(gate: Arc<Gate>, is_lax: bool, sizes: Sizes, last: Zxid) -> Self {
+        Self {
+            queue: Mutex::new(Queue {
+                batches: VecDeque::new(),
+                used: Vec::new(),
+                no_room: None,
+                last,
+                is_urgent: false,
+                writer_waits: false,
+                ends: false,
+            }),
+            work: Condvar::new(),
+            room: AtomicI64::new(0),
+            gate,
+            is_lax,
+            sizes,
+        }
+    }
+
+    /// Whether any request can be kept, whatever its size.
+    pub(crate) fn takes_any(&self) -> bool {
+        self.sizes.largest_txn > LARGEST_REQUEST_BYTES
+            && self.has_room(self.sizes.largest_txn + self.sizes.reserve)
+    }
+
+    /// Whether a request of that many bytes can be kept. What makes room again may use the reserve.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`], [`Error::DiskFull`]; [`Error::LimitReached`] when room is on its way.
+    pub(crate) fn check_room(&self, bytes: usize, frees: bool) -> Result<()> {
+        let limit = self.sizes.largest_txn;
+        if bytes > limit {
+            return Err(Error::TooLarge {
+                what: "a request for this store's log",
+                actual: bytes,
+                limit,
+            });
+        }
+        let reserve = if frees { 0 } else { self.sizes.reserve };
+        if self.has_room(bytes + reserve) {
+            return Ok(());
+        }
+        let no_room = self.queue.lock().no_room.clone();
+        Err(no_room.unwrap_or(Error::LimitReached {
+            what: "bytes that wait for the disk",
+            limit: self.sizes.largest_segment as usize,
+        }))
+    }
+
+    /// Whether the store may do what it does by itself.
+    pub(crate) fn has_reserve(&self) -> bool {
+        self.has_room(self.sizes.reserve / 2)
+    }
+
+    /// Whether there should soon be more room, while a segment of `size` bytes is written: a larger one
+    /// takes longer to make, and fills as fast.
+    pub(super) fn is_low(&self, size: u64) -> bool {
+        !self.has_room((size / 2) as usize)
+    }
+
+    /// Whether there is so little room that who has it should wait for more.
+    pub(super) fn is_short(&self) -> bool {
+        !self.has_room((self.sizes.first_segment / 4) as usize)
+    }
+
+    /// Whether no more room can be made, as things are.
+    pub(super) fn is_full(&self) -> bool {
+        self.queue.lock().no_room.is_some()
+    }
+
+    fn has_room(&self, bytes: usize) -> bool {
+        self.room.load(Ordering::Acquire) >= (bytes + HEAD_BYTES) as i64
+    }
+
+    /// Hands transactions over, in the order of their zxids, and empties the list. They are urgent
+    /// when somebody waits for them.
+    pub(crate) fn append(&self, txns: &mut Vec<Txn>, is_urgent: bool) {
+        if txns.is_empty() {
+            return;
+        }
+        let mut queue = self.queue.lock();
+        for txn in txns.drain(..) {
+            self.write(&mut queue, |batch| batch.push(&txn));
+            queue.last = txn.zxid;
+        }
+        self.wake(&mut queue, is_urgent);
+    }
+
+    /// Hands over what is no transaction, urgently.
+    pub(crate) fn append_record(&self, record: &Record) {
+        let mut queue = self.queue.lock();
+        self.write(&mut queue, |batch| batch.push_record(record));
+        self.wake(&mut queue, true);
+    }
+
+    fn wake(&self, queue: &mut Queue, is_urgent: bool) {
+        queue.is_urgent |= is_urgent;
+        if queue.is_urgent && std::mem::take(&mut queue.writer_waits) {
+            self.work.notify_one();
+        }
+    }
+
+    /// Writes to the batch that is still open, or to a new one.
+    fn write(&self, queue: &mut Queue, write: impl FnOnce(&mut Batch)) {
+        let is_open = |batch: &Batch| batch.frame_bytes() < self.sizes.largest_batch;
+        let mut before = 0;
+        match queue.batches.back().filter(|batch| is_open(batch)) {
+            Some(batch) => before = batch.frame_bytes(),
+            None => {
+                let mut batch = queue.used.pop().unwrap_or_default();
+                batch.begin(queue.last);
+                queue.batches.push_back(batch);
+            }
+        }
+        if let Some(batch) = queue.batches.back_mut() {
+            write(batch);
+            let taken = batch.frame_bytes() - before;
+            self.room.fetch_sub(taken as i64, Ordering::AcqRel);
+            if self.is_lax && self.is_short() {
+                self.gate.let_ahead(false);
+            }
+        }
+    }
+
+    /// More room is on the disk.
+    pub(super) fn add_room(&self, bytes: u64) {
+        let mut queue = self.queue.lock();
+        self.room.fetch_add(bytes as i64, Ordering::AcqRel);
+        queue.no_room = None;
+        if self.is_lax && !self.is_short() {
+            self.gate.let_ahead(true);
+        }
+    }
+
+    /// No more room can be made.
+    pub(super) fn refuse(&self, error: Error) {
+        self.queue.lock().no_room = Some(error);
+    }
+
+    /// Nothing will follow.
+    pub(super) fn end(&self) {
+        let mut queue = self.queue.lock();
+        queue.ends = true;
+        self.work.notify_one();
+    }
+
+    /// The next batch, when it is time; `None` when none will come.
+    pub(super) fn next(&self, used: Option<Batch>) -> Option<Batch> {
+        let mut queue = self.queue.lock();
+        if let Some(used) = used.filter(|_| queue.used.len() < MOST_USED) {
+            queue.used.push(used);
+        }
+        let mut waited = false;
+        loop {
+            let is_due = queue.is_urgent || queue.ends || waited || queue.batches.len() > 1;
+            if is_due && let Some(batch) = queue.batches.pop_front() {
+                queue.is_urgent &= !queue.batches.is_empty();
+                return Some(batch);
+            }
+            if queue.ends {
+                return None;
+            }
+            queue.writer_waits = true;
+            if queue.batches.is_empty() {
+                self.work.wait(&mut queue);
+            } else {
+                waited = self.work.wait_for(&mut queue, LONGEST_WAIT).timed_out();
+            }
+        }
+    }
+
+    /// The next batch, if there is one.
+    #[cfg(test)]
+    pub(super) fn try_next(&self) -> Option<Batch> {
+        let mut queue = self.queue.lock();
+        let batch = queue.batches.pop_front()?;
+        queue.is_urgent &= !queue.batches.is_empty();
+        Some(batch)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.lock().batches.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Who waits for nothing would fill the log faster than it is written, and be refused.
+    #[test]
+    fn who_runs_ahead_of_the_log_waits_when_room_is_short() {
+        let sizes = Sizes::new(1 << 16, 1 << 16);
+        let line = Line::new(Arc::new(Gate::new(Zxid(0))), true, sizes, Zxid(0));
+        assert!(!line.gate.is_open_to(Zxid(1)), "there is no room yet");
+        line.add_room(1 << 16);
+        assert!(line.gate.is_open_to(Zxid(1_000_000)));
+        while !line.is_short() {
+            assert!(line.gate.is_open_to(Zxid(1_000_000)));
+            line.append_record(&Record::Clean);
+        }
+        assert!(line.check_room(sizes.reserve / 2, false).is_ok());
+        assert!(!line.gate.is_open_to(Zxid(1)));
+        line.gate.open(Zxid(1));
+        assert!(line.gate.is_open_to(Zxid(1)), "it was written");
+        line.add_room(1 << 16);
+        assert!(line.gate.is_open_to(Zxid(1_000_000)));
+        line.gate.fail(Error::BadArguments("it failed".into()));
+        line.add_room(1 << 16);
+        assert!(!line.gate.is_open_to(Zxid(0)));
+    }
+}

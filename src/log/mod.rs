@@ -1,0 +1,221 @@
+//! The durable log: its formats, how a store comes back from them, and the threads that write it.
+
+pub(crate) mod backup;
+mod codec;
+mod content;
+mod disk;
+mod epoch;
+mod frame;
+#[cfg(feature = "test-util")]
+pub(crate) mod fuzz;
+mod gate;
+mod identity;
+pub(crate) mod inspect;
+mod line;
+mod lock;
+mod maker;
+mod open;
+mod recovery;
+mod scan;
+mod segment;
+#[cfg(any(test, feature = "test-util"))]
+mod sim;
+mod sizes;
+mod snapshot;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod trouble;
+mod upkeep;
+mod view;
+mod writer;
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+pub(crate) use self::codec::Record;
+pub(crate) use self::disk::{Disk, Folder};
+pub(crate) use self::gate::Passage;
+pub(crate) use self::line::Line;
+pub(crate) use self::lock::Lock;
+pub(crate) use self::open::{check_folder, open};
+#[cfg(test)]
+pub(crate) use self::sim::{Boot, Faults, SimDisk};
+pub(crate) use self::sizes::Sizes;
+#[cfg(test)]
+pub(crate) use self::testing::Hand;
+
+use self::frame::Batch;
+use self::gate::Gate;
+use self::trouble::failed;
+use self::upkeep::{Segment, Upkeep};
+use self::writer::{Place, Writer};
+use crate::error::{Error, Result};
+use crate::types::Zxid;
+
+/// How many bits of a zxid count within an epoch.
+pub(crate) const EPOCH_BITS: u32 = 32;
+
+/// How a log is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// Whether each batch is synced, or none.
+    pub(crate) syncs: bool,
+    pub(crate) sizes: Sizes,
+}
+
+/// What only one store may have, such as the lock of a folder. It goes when nothing is written any
+/// more: with the last of the log's threads, and of whoever else has it.
+pub(crate) type Held = Arc<dyn Any + Send + Sync>;
+
+/// A log that is being written. Dropping it writes what is left.
+pub(crate) struct Log {
+    line: Arc<Line>,
+    upkeep: Arc<Upkeep>,
+    /// The writer's is the first.
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What a log begins with.
+struct Start {
+    disk: Arc<dyn Disk>,
+    /// Where it goes on, and in which segments after that.
+    place: Place,
+    prepared: VecDeque<Segment>,
+    /// The first batch; it is durable when the log has started.
+    first: Batch,
+    /// The last zxid that was used or given away before.
+    last: Zxid,
+    sizes: Sizes,
+    syncs: bool,
+    /// How many bytes of segments there are since the last snapshot, and how many that has.
+    sealed_bytes: u64,
+    snapshot_bytes: u64,
+}
+
+/// What writes a log, before it has threads of its own.
+pub(crate) struct Parts {
+    pub(crate) line: Arc<Line>,
+    upkeep: Arc<Upkeep>,
+    writer: Writer,
+}
+
+impl Parts {
+    /// Writes the first batch.
+    fn new(mut start: Start) -> Result<Self> {
+        let disk = start.disk.clone();
+        let gate = Arc::new(Gate::new(start.last));
+        let line = Line::new(gate, !start.syncs, start.sizes, start.last);
+        let line = Arc::new(line);
+        let upkeep = Arc::new(Upkeep::new(&mut start, line.clone()));
+        let mut writer = Writer {
+            line: line.clone(),
+            upkeep: upkeep.clone(),
+            place: start.place,
+            syncs: start.syncs,
+        };
+        if !writer.has_room_for(&start.first) {
+            upkeep.prepare_now()?;
+        }
+        let written = writer
+            .write(&mut start.first)
+            .and_then(|()| writer.settle());
+        written.map_err(|error| failed(disk.path(""), "cannot be written", &error))?;
+        let (header, offset) = (&writer.place.header, writer.place.offset);
+        line.add_room(start.sizes.usable(header.size, offset) + upkeep.prepared_room());
+        if !line.takes_any() && upkeep.prepared_room() == 0 {
+            // Else the first requests would be refused until there is one.
+            match upkeep.prepare_now() {
+                Ok(()) => line.add_room(upkeep.prepared_room()),
+                Err(error) => line.refuse(error),
+            }
+        }
+        if line.is_low(header.size) {
+            upkeep.ask_for_room();
+        }
+        Ok(Self {
+            line,
+            upkeep,
+            writer,
+        })
+    }
+
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// [`Error::StoreFailed`] when the system refuses one: then none is left.
+    pub(crate) fn start(self, held: &Held) -> Result<Log> {
+        let Self {
+            line,
+            upkeep,
+            writer,
+        } = self;
+        let mut log = Log {
+            line,
+            upkeep,
+            threads: Vec::new(),
+        };
+        log.spawn("lockkeeper-log", held, move |_| writer.run_to_the_end())?;
+        log.spawn("lockkeeper-room", held, |upkeep| upkeep.prepare_segments())?;
+        log.spawn("lockkeeper-snap", held, |upkeep| upkeep.make_snapshots())?;
+        Ok(log)
+    }
+}
+
+impl Log {
+    fn spawn(
+        &mut self,
+        name: &str,
+        held: &Held,
+        run: impl FnOnce(&Upkeep) + Send + 'static,
+    ) -> Result<()> {
+        let (upkeep, held) = (self.upkeep.clone(), held.clone());
+        self.threads.push(spawn(name, move || {
+            run(&upkeep);
+            drop(held);
+        })?);
+        Ok(())
+    }
+
+    pub(crate) fn line(&self) -> &Arc<Line> {
+        &self.line
+    }
+
+    /// Writes what is left, says that the store was closed in order, and ends the threads.
+    pub(crate) fn close(self) {
+        if self.line.gate.failure().is_none() {
+            self.line.append_record(&Record::Clean);
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.line.end();
+        self.upkeep.hurry();
+        let here = std::thread::current().id();
+        // The last handle to a store may go in one of these threads, in which whoever waited for the log
+        // is woken. They end by themselves, then.
+        if self
+            .threads
+            .iter()
+            .all(|thread| thread.thread().id() != here)
+        {
+            for thread in self.threads.drain(..) {
+                // It has said what it had to say.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let spawned = std::thread::Builder::new().name(name.into()).spawn(run);
+    spawned.map_err(|error| Error::StoreFailed {
+        path: name.into(),
+        reason: format!("the system refuses a thread: {error}"),
+    })
+}

@@ -1,0 +1,189 @@
+//! Segments: the files that a log is made of. A segment is written full before it is used, with
+//! zeros or by its former use, so that a frame written into it later changes no length and allocates
+//! no block: that makes its sync cheap.
+
+use std::io;
+
+use crc32fast::Hasher;
+
+use super::codec::Reader;
+use super::disk::{Disk, DiskFile};
+
+/// The bytes before the first frame.
+pub(crate) const HEADER_BYTES: u64 = 64;
+
+/// The version of the format of segments and frames.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"LKLOG\0\0\x01";
+
+/// The file that becomes a segment when it is written full.
+pub(crate) const UNFINISHED: &str = "segment.new";
+
+/// What a segment says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Random, for each use of the file: tells its frames from those of its former use.
+    pub(crate) salt: u64,
+    /// Segments are numbered from 0, without gaps.
+    pub(crate) number: u64,
+    /// The bytes of the file.
+    pub(crate) size: u64,
+    /// The store that it belongs to.
+    pub(crate) store: [u8; 16],
+}
+
+/// Why the first bytes of a segment are no header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum BadHeader {
+    #[error("the file ends before the header does")]
+    Short,
+    #[error("it does not begin as a segment does")]
+    Magic,
+    #[error("the header's checksum is wrong")]
+    Checksum,
+    #[error("it is of format {0}, and this build knows formats up to {FORMAT_VERSION}")]
+    TooNew(u32),
+}
+
+impl Header {
+    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES as usize] {
+        let mut bytes = [0; HEADER_BYTES as usize];
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.salt.to_le_bytes());
+        bytes[24..32].copy_from_slice(&self.number.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.size.to_le_bytes());
+        bytes[40..56].copy_from_slice(&self.store);
+        let crc = header_crc(&bytes);
+        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    /// Magic, version and checksum stand in the same place in every version to come, so that
+    /// a newer one is told from a damaged one.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BadHeader> {
+        let short = |_| BadHeader::Short;
+        let bytes: [u8; HEADER_BYTES as usize] = bytes
+            .get(..HEADER_BYTES as usize)
+            .and_then(|bytes| bytes.try_into().ok())
+            .ok_or(BadHeader::Short)?;
+        let mut reader = Reader::new(&bytes);
+        if reader.array().map_err(short)? != MAGIC {
+            return Err(BadHeader::Magic);
+        }
+        let version = reader.u32().map_err(short)?;
+        if reader.u32().map_err(short)? != header_crc(&bytes) {
+            return Err(BadHeader::Checksum);
+        }
+        if version > FORMAT_VERSION {
+            return Err(BadHeader::TooNew(version));
+        }
+        Ok(Self {
+            salt: reader.u64().map_err(short)?,
+            number: reader.u64().map_err(short)?,
+            size: reader.u64().map_err(short)?,
+            store: reader.array().map_err(short)?,
+        })
+    }
+
+    /// Reads the header of a file.
+    pub(crate) fn read(file: &dyn DiskFile) -> io::Result<Result<Self, BadHeader>> {
+        let mut bytes = [0; HEADER_BYTES as usize];
+        let read = file.read_at(0, &mut bytes)?;
+        Ok(Self::decode(&bytes[..read]))
+    }
+}
+
+/// Of a header of 64 bytes whose checksum is its fourth word: segments' and snapshots'.
+pub(crate) fn header_crc(bytes: &[u8; HEADER_BYTES as usize]) -> u32 {
+    let mut hasher = Hasher::new();
+    hasher.update(&bytes[..12]);
+    hasher.update(&bytes[16..]);
+    hasher.finalize()
+}
+
+/// The name of a segment in use.
+pub(crate) fn log_name(number: u64) -> String {
+    format!("log-{number:016x}")
+}
+
+/// The name of a segment that waits to be used again.
+pub(crate) fn spare_name(number: u64) -> String {
+    format!("spare-{number:016x}")
+}
+
+/// The number in a [`log_name`].
+pub(crate) fn log_number(name: &str) -> Option<u64> {
+    hex(name.strip_prefix("log-")?)
+}
+
+/// The number in a [`spare_name`].
+pub(crate) fn spare_number(name: &str) -> Option<u64> {
+    hex(name.strip_prefix("spare-")?)
+}
+
+/// Sixteen digits, lower case, as the names have them; nothing else is one of our files.
+pub(crate) fn hex(digits: &str) -> Option<u64> {
+    let is_ours = digits.len() == 16
+        && digits
+            .bytes()
+            .all(|digit| matches!(digit, b'0'..=b'9' | b'a'..=b'f'));
+    is_ours.then(|| u64::from_str_radix(digits, 16).ok())?
+}
+
+/// Makes a segment of a new file, written full of zeros. It is durable when this returns.
+pub(crate) fn make(disk: &dyn Disk, header: &Header) -> io::Result<Box<dyn DiskFile>> {
+    let file = disk.create(UNFINISHED)?;
+    write_zeros(&*file, 0, header.size)?;
+    put_to_use(disk, file, UNFINISHED, header)
+}
+
+/// Makes a segment of a file that was one before. It is durable when this returns.
+///
+/// A file of another length is no use: `None`, and it is still there.
+pub(crate) fn reuse(
+    disk: &dyn Disk,
+    spare: &str,
+    header: &Header,
+) -> io::Result<Option<Box<dyn DiskFile>>> {
+    let file = disk.open(spare)?;
+    if file.len()? != header.size {
+        return Ok(None);
+    }
+    put_to_use(disk, file, spare, header).map(Some)
+}
+
+/// The header is synced before the file gets its name: a segment by name has a header.
+fn put_to_use(
+    disk: &dyn Disk,
+    file: Box<dyn DiskFile>,
+    name: &str,
+    header: &Header,
+) -> io::Result<Box<dyn DiskFile>> {
+    file.write_at(0, &header.encode())?;
+    file.sync()?;
+    disk.rename(name, &log_name(header.number))?;
+    disk.sync_folder()?;
+    Ok(file)
+}
+
+/// Removes what was left by a crash within [`make`].
+pub(crate) fn remove_unfinished(disk: &dyn Disk) -> io::Result<()> {
+    match disk.remove(UNFINISHED) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Writes zeros, not a hole: the blocks shall be there.
+pub(crate) fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
+    static ZEROS: [u8; 1 << 18] = [0; 1 << 18];
+    let mut at = from;
+    while at < to {
+        let count = (to - at).min(ZEROS.len() as u64);
+        file.write_at(at, &ZEROS[..count as usize])?;
+        at += count;
+    }
+    Ok(())
+}

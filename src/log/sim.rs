@@ -1,0 +1,181 @@
+//! [`SimDisk`]: a disk in memory that loses what was not synced, and fails on command or by plan.
+//!
+//! It is worse than real ones, so that nothing depends on their kindness: a crash keeps any subset
+//! of the sectors that were not synced and of the names that were not, in any order; after a failed
+//! sync, what it should have made durable is lost or kept, whatever later syncs say.
+
+#[cfg(test)]
+mod boot;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::disk::{Disk, DiskFile, FileIdentity};
+use state::State;
+
+#[cfg(test)]
+pub(crate) use boot::Boot;
+pub(crate) use state::Faults;
+
+/// A disk in memory. A clone is the same disk.
+#[derive(Clone, Default)]
+pub(crate) struct SimDisk {
+    state: Arc<Mutex<State>>,
+}
+
+impl SimDisk {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// From now on these go wrong, by a plan that `seed` decides.
+    pub(crate) fn fail(&self, seed: u64, faults: Faults) {
+        self.state.lock().fail(seed, faults);
+    }
+
+    /// The power fails: of what was not synced, `seed` decides what is kept. Files that are open are
+    /// of no use any more; faults end.
+    pub(crate) fn crash(&self, seed: u64) {
+        self.state.lock().crash_by(seed);
+    }
+
+    /// The same, asking about each sector written and each name changed since it was synced, in the
+    /// order of the files' names and of time.
+    pub(crate) fn crash_keeping(&self, keep: impl FnMut() -> bool) {
+        self.state.lock().crash(keep);
+    }
+
+    /// A disk of its own with the same content, all of it synced, as a process sees it that is
+    /// started after another was killed.
+    pub(crate) fn copy(&self) -> Self {
+        let copy = Self::new();
+        let state = self.state.lock();
+        for name in state.names() {
+            let content = state.content(&name).unwrap_or_default();
+            copy.put(&name, content.to_vec());
+        }
+        drop(state);
+        copy
+    }
+
+    /// What stands in a file now.
+    pub(crate) fn content(&self, name: &str) -> Option<Vec<u8>> {
+        self.state.lock().content(name).map(<[u8]>::to_vec)
+    }
+
+    /// Puts a file there, durable at once.
+    pub(crate) fn put(&self, name: &str, content: Vec<u8>) {
+        self.state.lock().put(name, content);
+    }
+
+    /// Changes the bits of one byte of a file, durably.
+    pub(crate) fn flip(&self, name: &str, at: u64, bits: u8) {
+        self.state.lock().flip(name, at, bits);
+    }
+
+    /// How many crashes there were.
+    #[cfg(test)]
+    fn life(&self) -> u64 {
+        self.state.lock().life()
+    }
+
+    /// How many writes and syncs of files there were.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        self.state.lock().counts()
+    }
+}
+
+impl Disk for SimDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.state.lock().names())
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let mut state = self.state.lock();
+        let inode = state.open(name)?;
+        Ok(self.handle(&state, inode))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let mut state = self.state.lock();
+        let inode = state.create(name)?;
+        Ok(self.handle(&state, inode))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.state.lock().rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.state.lock().remove(name)
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        self.state.lock().sync_folder()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        PathBuf::from("/sim").join(name)
+    }
+}
+
+impl SimDisk {
+    fn handle(&self, state: &State, inode: u64) -> Box<dyn DiskFile> {
+        Box::new(SimFile {
+            state: self.state.clone(),
+            life: state.life(),
+            inode,
+        })
+    }
+}
+
+struct SimFile {
+    state: Arc<Mutex<State>>,
+    /// Between which crashes it was opened.
+    life: u64,
+    inode: u64,
+}
+
+impl SimFile {
+    fn with<T>(&self, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.state.lock();
+        if state.life() != self.life {
+            return Err(io::Error::other("the machine has crashed since"));
+        }
+        act(&mut state)
+    }
+}
+
+impl DiskFile for SimFile {
+    fn len(&self) -> io::Result<u64> {
+        self.with(|state| Ok(state.file(self.inode).len()))
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.with(|state| Ok(state.file(self.inode).read(at, into)))
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.with(|state| state.write(self.inode, at, bytes))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.with(|state| state.sync(self.inode))
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        self.with(|state| {
+            Ok(FileIdentity {
+                device: state.device(),
+                inode: self.inode,
+                born_ns: 0,
+            })
+        })
+    }
+}

@@ -1,0 +1,282 @@
+//! What a simulated disk holds: each file as the process sees it, as the medium has it, and what
+//! lies between.
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use file::File;
+
+/// What goes wrong from now on, each once in so many calls at random; 0 for never.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Faults {
+    /// A write fails, having written nothing.
+    pub(crate) write_error_every: u64,
+    /// A write fails, having written a part.
+    pub(crate) short_write_every: u64,
+    /// A sync of a file or of the folder fails.
+    pub(crate) sync_error_every: u64,
+    /// How many bytes files may yet grow by, all together.
+    pub(crate) room_bytes: Option<u64>,
+}
+
+/// A change of names that is not synced.
+#[derive(Debug)]
+enum Change {
+    Link {
+        name: String,
+        inode: u64,
+    },
+    Rename {
+        from: String,
+        to: String,
+        inode: u64,
+    },
+    Unlink {
+        name: String,
+    },
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    device: u64,
+    life: u64,
+    next_inode: u64,
+    files: BTreeMap<u64, File>,
+    names: BTreeMap<String, u64>,
+    durable_names: BTreeMap<String, u64>,
+    changes: Vec<Change>,
+    faults: Faults,
+    random: u64,
+    writes: u64,
+    syncs: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        static NEXT_DEVICE: AtomicU64 = AtomicU64::new(1);
+        Self {
+            device: NEXT_DEVICE.fetch_add(1, Ordering::Relaxed),
+            life: 0,
+            next_inode: 1,
+            files: BTreeMap::new(),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            changes: Vec::new(),
+            faults: Faults::default(),
+            random: 0,
+            writes: 0,
+            syncs: 0,
+        }
+    }
+}
+
+impl State {
+    pub(super) fn device(&self) -> u64 {
+        self.device
+    }
+
+    pub(super) fn life(&self) -> u64 {
+        self.life
+    }
+
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.writes, self.syncs)
+    }
+
+    pub(super) fn names(&self) -> Vec<String> {
+        self.names.keys().cloned().collect()
+    }
+
+    pub(super) fn content(&self, name: &str) -> Option<&[u8]> {
+        let inode = self.names.get(name)?;
+        Some(self.files[inode].content())
+    }
+
+    pub(super) fn put(&mut self, name: &str, content: Vec<u8>) {
+        let inode = self.new_inode(File::durable(content));
+        self.names.insert(name.to_owned(), inode);
+        self.durable_names.insert(name.to_owned(), inode);
+    }
+
+    pub(super) fn flip(&mut self, name: &str, at: u64, bits: u8) {
+        let inode = self.names[name];
+        self.files
+            .entry(inode)
+            .and_modify(|file| file.flip(at, bits));
+    }
+
+    fn new_inode(&mut self, file: File) -> u64 {
+        let inode = self.next_inode;
+        self.next_inode += 1;
+        self.files.insert(inode, file);
+        inode
+    }
+
+    pub(super) fn file(&mut self, inode: u64) -> &mut File {
+        self.files.entry(inode).or_default()
+    }
+
+    fn find(&self, name: &str) -> io::Result<u64> {
+        let inode = self.names.get(name).copied();
+        inode.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no file {name}")))
+    }
+
+    pub(super) fn open(&mut self, name: &str) -> io::Result<u64> {
+        self.find(name)
+    }
+
+    pub(super) fn create(&mut self, name: &str) -> io::Result<u64> {
+        let inode = self.new_inode(File::default());
+        self.names.insert(name.to_owned(), inode);
+        self.changes.push(Change::Link {
+            name: name.to_owned(),
+            inode,
+        });
+        Ok(inode)
+    }
+
+    pub(super) fn rename(&mut self, from: &str, to: &str) -> io::Result<()> {
+        let inode = self.find(from)?;
+        self.names.remove(from);
+        self.names.insert(to.to_owned(), inode);
+        self.changes.push(Change::Rename {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            inode,
+        });
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, name: &str) -> io::Result<()> {
+        let inode = self.find(name)?;
+        self.names.remove(name);
+        if let Some(room) = &mut self.faults.room_bytes {
+            *room += self.files[&inode].len();
+        }
+        self.changes.push(Change::Unlink {
+            name: name.to_owned(),
+        });
+        Ok(())
+    }
+
+    pub(super) fn write(&mut self, inode: u64, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.writes += 1;
+        if self.once_in(self.faults.write_error_every) {
+            return Err(failure("write"));
+        }
+        let mut count = bytes.len() as u64;
+        if self.once_in(self.faults.short_write_every) {
+            count = self.below(count.max(1));
+        }
+        let len = self.file(inode).len();
+        let growth = |count: u64| (at + count).saturating_sub(len);
+        let full = self
+            .faults
+            .room_bytes
+            .is_some_and(|room| growth(count) > room);
+        if full {
+            let room = self.faults.room_bytes.unwrap_or_default();
+            count = (len + room).saturating_sub(at).min(count);
+        }
+        if let Some(room) = &mut self.faults.room_bytes {
+            *room -= growth(count);
+        }
+        self.file(inode).write(at, &bytes[..count as usize]);
+        match count == bytes.len() as u64 {
+            true => Ok(()),
+            false if full => Err(io::Error::new(io::ErrorKind::StorageFull, "no room left")),
+            false => Err(failure("write")),
+        }
+    }
+
+    pub(super) fn sync(&mut self, inode: u64) -> io::Result<()> {
+        self.syncs += 1;
+        let fails = self.once_in(self.faults.sync_error_every);
+        let file = self.file(inode);
+        if fails {
+            file.fail_sync();
+            return Err(failure("sync"));
+        }
+        file.sync();
+        Ok(())
+    }
+
+    pub(super) fn sync_folder(&mut self) -> io::Result<()> {
+        if self.once_in(self.faults.sync_error_every) {
+            return Err(failure("sync of the folder"));
+        }
+        self.changes.clear();
+        self.durable_names = self.names.clone();
+        Ok(())
+    }
+
+    pub(super) fn fail(&mut self, seed: u64, faults: Faults) {
+        self.random = seed;
+        self.faults = faults;
+    }
+
+    pub(super) fn crash_by(&mut self, seed: u64) {
+        self.random = seed;
+        // Crashes that keep nearly all or nearly nothing find other faults than even ones.
+        let share = [1, 4, 8, 12, 15][self.below(5) as usize];
+        let mut random = self.random;
+        self.crash(|| below(&mut random, 16) < share);
+    }
+
+    pub(super) fn crash(&mut self, mut keep: impl FnMut() -> bool) {
+        for change in std::mem::take(&mut self.changes) {
+            if keep() {
+                carry_out(&mut self.durable_names, change);
+            }
+        }
+        self.names = self.durable_names.clone();
+        let named: Vec<u64> = self.names.values().copied().collect();
+        self.files.retain(|inode, _| named.contains(inode));
+        for inode in named {
+            self.file(inode).crash(&mut keep);
+        }
+        self.faults = Faults::default();
+        self.life += 1;
+    }
+
+    fn once_in(&mut self, calls: u64) -> bool {
+        calls > 0 && self.below(calls) == 0
+    }
+
+    fn below(&mut self, end: u64) -> u64 {
+        below(&mut self.random, end)
+    }
+}
+
+fn carry_out(names: &mut BTreeMap<String, u64>, change: Change) {
+    match change {
+        Change::Link { name, inode } => {
+            names.insert(name, inode);
+        }
+        Change::Rename { from, to, inode } => {
+            if names.get(&from) == Some(&inode) {
+                names.remove(&from);
+            }
+            names.insert(to, inode);
+        }
+        Change::Unlink { name } => {
+            names.remove(&name);
+        }
+    }
+}
+
+fn failure(of: &str) -> io::Error {
+    io::Error::other(format!("a simulated failure of a {of}"))
+}
+
+/// splitmix64.
+fn below(random: &mut u64, end: u64) -> u64 {
+    *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *random;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed ^ (mixed >> 31)) % end
+}

@@ -1,0 +1,198 @@
+//! The records of a snapshot.
+//!
+//! A znode's record leans on the one before it in the same chunk, for its path and its times: the
+//! znodes of a queue differ little. The first of a chunk leans on nothing.
+
+use super::super::codec::{Malformed, Put, Reader};
+use crate::core::{Kind, NodeImage, SessionImage};
+use crate::path::ZnodePath;
+use crate::types::{SessionId, Zxid};
+
+const SESSION: u8 = 1;
+const NODE: u8 = 2;
+const FACTS: u8 = 3;
+const END: u8 = 9;
+
+/// One record. Facts come first, then the sessions, then the znodes, parents before children, and
+/// the end comes last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Record {
+    Facts { past: Past, counts: Counts },
+    Session(SessionImage),
+    Node(NodeImage),
+    End(Counts),
+}
+
+/// What a store must know of its past beside its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Past {
+    pub(super) longest_timeout_ms: u64,
+    pub(super) is_clean: bool,
+}
+
+/// How many of each there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) sessions: u64,
+    pub(crate) nodes: u64,
+}
+
+/// What the znode before leaves to the next.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    path: String,
+    czxid: i64,
+    ctime: i64,
+}
+
+impl Before {
+    /// As at the start of a chunk.
+    pub(super) fn forget(&mut self) {
+        self.path.clear();
+        (self.czxid, self.ctime) = (0, 0);
+    }
+
+    fn keep(&mut self, image: &NodeImage) {
+        (self.czxid, self.ctime) = (image.czxid.0, image.ctime);
+    }
+}
+
+pub(super) fn put_facts(out: &mut Vec<u8>, past: Past, counts: Counts) {
+    out.push(FACTS);
+    out.put_varint(past.longest_timeout_ms);
+    out.put_flag(past.is_clean);
+    put_counts(out, counts);
+}
+
+pub(super) fn put_end(out: &mut Vec<u8>, counts: Counts) {
+    out.push(END);
+    put_counts(out, counts);
+}
+
+fn put_counts(out: &mut Vec<u8>, counts: Counts) {
+    out.put_varint(counts.sessions);
+    out.put_varint(counts.nodes);
+}
+
+pub(super) fn put_session(out: &mut Vec<u8>, session: &SessionImage) {
+    out.push(SESSION);
+    out.extend_from_slice(&session.id.0.to_le_bytes());
+    out.extend_from_slice(&session.password);
+    out.put_varint(session.timeout_ms);
+    out.put_flag(session.is_local);
+}
+
+pub(super) fn put_node(out: &mut Vec<u8>, node: &NodeImage, before: &mut Before) {
+    out.push(NODE);
+    put_path(out, node.path.as_str(), before);
+    out.put_kind(node.kind);
+    if node.kind == Kind::Ephemeral {
+        out.extend_from_slice(&node.owner.0.to_le_bytes());
+    }
+    let czxid = node.czxid.0;
+    out.put_signed(czxid.wrapping_sub(before.czxid));
+    out.put_signed(node.mzxid.0.wrapping_sub(czxid));
+    out.put_signed(node.pzxid.0.wrapping_sub(czxid));
+    out.put_signed(node.ctime.wrapping_sub(before.ctime));
+    out.put_signed(node.mtime.wrapping_sub(node.ctime));
+    out.put_signed(node.version.into());
+    out.put_signed(node.aversion.into());
+    out.put_signed(node.creates);
+    out.put_flag(node.place.is_some());
+    if let Some((number, creates)) = node.place {
+        out.put_signed(number);
+        out.put_signed(creates);
+    }
+    out.put_acl(&node.acl);
+    out.put_bytes(&node.data);
+    before.keep(node);
+}
+
+/// How many bytes it shares with the path before, and the rest.
+fn put_path(out: &mut Vec<u8>, path: &str, before: &mut Before) {
+    let pairs = path.bytes().zip(before.path.bytes());
+    let mut shared = pairs.take_while(|(one, other)| one == other).count();
+    while !path.is_char_boundary(shared) {
+        shared -= 1;
+    }
+    let rest = &path[shared..];
+    out.put_varint(shared as u64);
+    out.put_bytes(rest.as_bytes());
+    // Alike up to there, so this is a boundary of the other, too.
+    before.path.truncate(shared);
+    before.path.push_str(rest);
+}
+
+/// Takes a record.
+pub(super) fn read(reader: &mut Reader<'_>, before: &mut Before) -> Result<Record, Malformed> {
+    Ok(match reader.u8()? {
+        NODE => Record::Node(read_node(reader, before)?),
+        SESSION => Record::Session(SessionImage {
+            id: SessionId(reader.i64()?),
+            password: reader.array()?,
+            timeout_ms: reader.varint()?,
+            is_local: reader.flag()?,
+        }),
+        FACTS => Record::Facts {
+            past: Past {
+                longest_timeout_ms: reader.varint()?,
+                is_clean: reader.flag()?,
+            },
+            counts: read_counts(reader)?,
+        },
+        END => Record::End(read_counts(reader)?),
+        _ => return Err(Malformed("there is no such kind of record")),
+    })
+}
+
+fn read_counts(reader: &mut Reader<'_>) -> Result<Counts, Malformed> {
+    Ok(Counts {
+        sessions: reader.varint()?,
+        nodes: reader.varint()?,
+    })
+}
+
+fn read_node(reader: &mut Reader<'_>, before: &mut Before) -> Result<NodeImage, Malformed> {
+    let path = read_path(reader, before)?;
+    let kind = reader.kind()?;
+    let owner = match kind {
+        Kind::Ephemeral => reader.i64()?,
+        _ => 0,
+    };
+    let czxid = reader.signed()?.wrapping_add(before.czxid);
+    let mzxid = reader.signed()?.wrapping_add(czxid);
+    let pzxid = reader.signed()?.wrapping_add(czxid);
+    let ctime = reader.signed()?.wrapping_add(before.ctime);
+    let image = NodeImage {
+        path,
+        kind,
+        owner: SessionId(owner),
+        czxid: Zxid(czxid),
+        mzxid: Zxid(mzxid),
+        pzxid: Zxid(pzxid),
+        ctime,
+        mtime: reader.signed()?.wrapping_add(ctime),
+        version: reader.i32()?,
+        aversion: reader.i32()?,
+        creates: reader.signed()?,
+        place: match reader.flag()? {
+            true => Some((reader.signed()?, reader.signed()?)),
+            false => None,
+        },
+        acl: reader.acl()?,
+        data: reader.data()?,
+    };
+    before.keep(&image);
+    Ok(image)
+}
+
+fn read_path(reader: &mut Reader<'_>, before: &mut Before) -> Result<ZnodePath, Malformed> {
+    let shared = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
+    if !before.path.is_char_boundary(shared) {
+        return Err(Malformed("a path shares more than there is"));
+    }
+    let rest = reader.text()?;
+    before.path.truncate(shared);
+    before.path.push_str(rest);
+    ZnodePath::new(&before.path).map_err(|_| Malformed("a path breaks the rules of paths"))
+}

@@ -1,0 +1,86 @@
+//! What is written is read again; what was not written is refused.
+
+use super::*;
+use crate::log::codec::{Malformed, Put, Reader, put_record, read_record};
+
+fn encoded(records: &[Record]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for record in records {
+        put_record(&mut bytes, record, Zxid(7));
+    }
+    bytes
+}
+
+fn decoded(bytes: &[u8]) -> Result<Vec<Record>, Malformed> {
+    let mut reader = Reader::new(bytes);
+    let mut records = Vec::new();
+    while !reader.is_empty() {
+        records.push(read_record(&mut reader, Zxid(7))?);
+    }
+    Ok(records)
+}
+
+#[test]
+fn every_record_comes_back() {
+    assert_eq!(decoded(&encoded(&records())), Ok(records()));
+}
+
+#[test]
+fn no_record_has_a_beginning_that_is_one() {
+    for record in records() {
+        let bytes = encoded(std::slice::from_ref(&record));
+        for end in 1..bytes.len() {
+            let cut = decoded(&bytes[..end]);
+            assert!(cut.is_err(), "{record:?} cut at {end}: {cut:?}");
+        }
+    }
+}
+
+#[test]
+fn any_bytes_are_a_value_or_an_error() {
+    let whole = encoded(&records());
+    for at in 0..whole.len() {
+        for bits in [0x01, 0x80, 0x7f, 0xff] {
+            let mut bytes = whole.clone();
+            bytes[at] ^= bits;
+            if let Ok(records) = decoded(&bytes) {
+                assert_eq!(decoded(&encoded(&records)), Ok(records));
+            }
+        }
+    }
+}
+
+#[test]
+fn numbers_at_their_ends() {
+    for value in [0, 1, -1, 63, 64, -64, -65, i64::MAX, i64::MIN] {
+        let mut bytes = Vec::new();
+        bytes.put_signed(value);
+        bytes.put_varint(value as u64);
+        let mut reader = Reader::new(&bytes);
+        assert_eq!(reader.signed(), Ok(value));
+        assert_eq!(reader.varint(), Ok(value as u64));
+        assert!(reader.is_empty());
+    }
+    let too_long = [0xff; 10];
+    assert!(Reader::new(&too_long).varint().is_err());
+    let too_large = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x02];
+    assert!(Reader::new(&too_large).varint().is_err());
+}
+
+#[test]
+fn a_length_beyond_the_end_allocates_nothing() {
+    let mut bytes = Vec::new();
+    bytes.put_varint(u64::MAX);
+    assert!(Reader::new(&bytes).data().is_err());
+    assert!(Reader::new(&bytes).acl().is_err());
+    let mut multi = encoded(&[Record::Txn(txn(7, TxnOp::Multi(vec![])))]);
+    multi.pop();
+    multi.put_varint(1 << 40);
+    assert!(decoded(&multi).is_err());
+}
+
+#[test]
+fn there_is_no_multi_within_a_multi() {
+    let nested = TxnOp::Multi(vec![TxnOp::Multi(vec![])]);
+    assert!(decoded(&encoded(&[Record::Txn(txn(7, nested))])).is_err());
+}

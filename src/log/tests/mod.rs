@@ -1,0 +1,103 @@
+//! The formats there and back, and what recovery makes of every broken log.
+
+mod codec;
+mod frame;
+#[cfg(feature = "test-util")]
+mod opening;
+mod recovery;
+mod segment;
+mod writing;
+
+use bytes::Bytes;
+
+use super::codec::Record;
+use crate::core::{End, Kind, NewNode, Txn, TxnOp};
+use crate::path::ZnodePath;
+use crate::types::{Acl, AclEntry, SessionId, Zxid};
+
+fn path(text: &str) -> ZnodePath {
+    ZnodePath::new(text).unwrap()
+}
+
+fn txn(zxid: i64, op: TxnOp) -> Txn {
+    Txn {
+        zxid: Zxid(zxid),
+        date_ms: 1_790_000_000_000,
+        session: SessionId(0x0123_4567_89ab_cdef),
+        op,
+    }
+}
+
+fn create(at: &str, kind: Kind) -> TxnOp {
+    TxnOp::Create(NewNode {
+        path: path(at),
+        data: Bytes::from_static(b"some data"),
+        acl: Acl::open(),
+        kind,
+        sequence: None,
+        creates: 1,
+    })
+}
+
+/// One of each shape, with values at their ends.
+fn ops() -> Vec<TxnOp> {
+    let entry = AclEntry {
+        permissions: 31,
+        scheme: "digest".into(),
+        id: "someone:é".into(),
+    };
+    let mut ops = vec![
+        TxnOp::OpenSession {
+            timeout_ms: u64::MAX,
+            password: [9; 16],
+            is_local: true,
+        },
+        TxnOp::OpenSession {
+            timeout_ms: 0,
+            password: [0; 16],
+            is_local: false,
+        },
+        TxnOp::CloseSession(End::Expired),
+        TxnOp::CloseSession(End::Closed),
+        create("/a", Kind::Persistent),
+        create("/a/b", Kind::Ephemeral),
+        create("/é", Kind::Container),
+        create("/ttl", Kind::Ttl { ms: 1 << 39 }),
+        TxnOp::Create(NewNode {
+            path: path("/q/n-0000000003"),
+            data: Bytes::new(),
+            acl: Acl::new([entry.clone(), entry]),
+            kind: Kind::Persistent,
+            sequence: Some(i64::MIN),
+            creates: i64::MAX,
+        }),
+        TxnOp::Create(NewNode {
+            path: path("/none"),
+            data: vec![0xff; 300].into(),
+            acl: Acl::new([]),
+            kind: Kind::Persistent,
+            sequence: Some(3),
+            creates: 0,
+        }),
+        TxnOp::Delete { path: path("/a/b") },
+        TxnOp::SetData {
+            path: path("/a"),
+            data: Bytes::from_static(b"\0\xff"),
+            version: i32::MIN,
+        },
+        TxnOp::Check,
+        TxnOp::Multi(vec![]),
+    ];
+    ops.push(TxnOp::Multi(ops[4..13].to_vec()));
+    ops
+}
+
+/// Records of every kind.
+fn records() -> Vec<Record> {
+    let txns = ops().into_iter().zip(7..);
+    let mut records: Vec<_> = txns.map(|(op, zxid)| Record::Txn(txn(zxid, op))).collect();
+    records.insert(3, Record::Epoch(u32::MAX));
+    records.insert(5, Record::LongestTimeout { ms: 40_000 });
+    records.push(Record::Clean);
+    records
+}

@@ -1,0 +1,304 @@
+//! [`Upkeep`]: segments are prepared, and snapshots made, aside from the writer.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use super::disk::{Disk, DiskFile};
+use super::line::Line;
+use super::segment::{self, Header};
+use super::trouble::{failed, no_room};
+use super::{Start, maker};
+use crate::engine::random;
+use crate::error::Error;
+
+/// How long to wait before what failed is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How many segments are prepared, at most.
+const MOST_PREPARED: usize = 2;
+
+/// How many segments wait to be used again, at most; any other that is superfluous is removed.
+const MOST_SPARES: usize = 2;
+
+/// What the writer and the threads of upkeep share.
+pub(super) struct Upkeep {
+    disk: Arc<dyn Disk>,
+    line: Arc<Line>,
+    store: [u8; 16],
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Spare segments come and go under it.
+    spares: Mutex<()>,
+    ends: AtomicBool,
+}
+
+/// A segment that is ready to be written.
+pub(super) type Segment = (Header, Box<dyn DiskFile>);
+
+struct State {
+    /// The segments to go on in.
+    prepared: VecDeque<Segment>,
+    /// The number and the size of the segment that is being written.
+    current: (u64, u64),
+    /// Those of the last that was prepared.
+    newest: (u64, u64),
+    /// Whether another one is needed soon.
+    is_low: bool,
+    /// How many bytes were sealed since the last snapshot, and how many that has.
+    sealed_bytes: u64,
+    snapshot_bytes: u64,
+    is_ending: bool,
+}
+
+impl Upkeep {
+    pub(super) fn new(start: &mut Start, line: Arc<Line>) -> Self {
+        let prepared = std::mem::take(&mut start.prepared);
+        let header = &start.place.header;
+        let current = (header.number, header.size);
+        Self {
+            disk: start.disk.clone(),
+            store: header.store,
+            state: Mutex::new(State {
+                newest: prepared
+                    .back()
+                    .map_or(current, |(header, _)| (header.number, header.size)),
+                is_low: false,
+                prepared,
+                current,
+                sealed_bytes: start.sealed_bytes,
+                snapshot_bytes: start.snapshot_bytes,
+                is_ending: false,
+            }),
+            line,
+            changed: Condvar::new(),
+            spares: Mutex::new(()),
+            ends: AtomicBool::new(false),
+        }
+    }
+
+    /// How many bytes of batches the prepared segments have room for.
+    pub(super) fn prepared_room(&self) -> u64 {
+        let state = self.state.lock();
+        let sizes = state.prepared.iter().map(|(header, _)| header.size);
+        sizes.map(|size| self.room_of(size)).sum()
+    }
+
+    fn room_of(&self, size: u64) -> u64 {
+        self.line.sizes.usable(size, segment::HEADER_BYTES)
+    }
+
+    /// Whether there is a segment to go on in.
+    #[cfg(test)]
+    pub(super) fn is_ready(&self) -> bool {
+        !self.state.lock().prepared.is_empty()
+    }
+
+    /// The error of a log that cannot be written.
+    pub(super) fn failed(&self, error: &io::Error) -> Error {
+        failed(self.disk.path(""), "the log cannot be written", error)
+    }
+
+    /// The segment after the current one; waits until there is one, and answers `None` when there will
+    /// be none.
+    pub(super) fn next_segment(&self) -> Option<Segment> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(next) = state.prepared.pop_front() {
+                self.changed.notify_all();
+                return Some(next);
+            }
+            if self.ends.load(Ordering::Acquire) {
+                return None;
+            }
+            state.is_low = true;
+            self.changed.notify_all();
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// Room runs low: has another segment prepared. That one is may not be enough: small ones are mostly
+    /// what a batch may leave unused at their end.
+    pub(super) fn ask_for_room(&self) {
+        let mut state = self.state.lock();
+        if !state.is_low && state.prepared.len() < MOST_PREPARED {
+            state.is_low = true;
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until a segment is prepared, or cannot be.
+    pub(super) fn await_room(&self) {
+        self.ask_for_room();
+        let mut state = self.state.lock();
+        while state.prepared.is_empty()
+            && !state.is_ending
+            && !self.line.is_full()
+            && !self.ends.load(Ordering::Acquire)
+        {
+            self.changed.wait(&mut state);
+        }
+    }
+
+    /// The writer has gone on to `next`, and a frame or a mark stands there: the segment before it is
+    /// sealed.
+    pub(super) fn seal(&self, next: &Header) {
+        let mut state = self.state.lock();
+        state.sealed_bytes += state.current.1;
+        state.current = (next.number, next.size);
+        self.changed.notify_all();
+    }
+
+    /// Makes one more segment at once.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::StoreFailed`].
+    pub(super) fn prepare_now(&self) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        if state.prepared.is_empty() {
+            let made = self.prepare(self.header_after(state.newest));
+            state.add(made.map_err(|error| no_room(&*self.disk, &error))?);
+        }
+        Ok(())
+    }
+
+    /// The log is to end: who still needs a segment gets one at once or never.
+    pub(super) fn hurry(&self) {
+        self.state.lock().is_ending = true;
+        self.changed.notify_all();
+    }
+
+    /// Ends the threads.
+    pub(super) fn end(&self) {
+        let _state = self.state.lock();
+        self.ends.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// Prepares a segment whenever room runs low.
+    pub(super) fn prepare_segments(&self) {
+        let mut state = self.state.lock();
+        while !self.ends.load(Ordering::Acquire) {
+            if !state.is_low {
+                self.changed.wait(&mut state);
+            } else if let Err(error) = MutexGuard::unlocked(&mut state, || self.make_room()) {
+                tracing::warn!(%error, "no room can be made for the log");
+                self.changed.notify_all();
+                if state.is_ending {
+                    self.ends.store(true, Ordering::Release);
+                    self.changed.notify_all();
+                    return;
+                }
+                self.changed.wait_for(&mut state, PAUSE);
+            }
+        }
+    }
+
+    /// Prepares one more segment, or says that this cannot be.
+    pub(super) fn make_room(&self) -> io::Result<()> {
+        let header = self.header_after(self.state.lock().newest);
+        let made = self.prepare(header);
+        let segment = made.inspect_err(|error| self.line.refuse(no_room(&*self.disk, error)))?;
+        let size = segment.0.size;
+        self.state.lock().add(segment);
+        self.line.add_room(self.room_of(size));
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn header_after(&self, (number, size): (u64, u64)) -> Header {
+        Header {
+            salt: u64::from_ne_bytes(random()),
+            number: number + 1,
+            size: self.line.sizes.after(size),
+            store: self.store,
+        }
+    }
+
+    fn prepare(&self, mut header: Header) -> io::Result<Segment> {
+        let _spares = self.spares.lock();
+        for name in spares(&*self.disk)? {
+            let size = self.disk.open(&name)?.len()?;
+            // A larger one would do as well, if others are no larger.
+            if size >= header.size && size <= self.line.sizes.largest_segment {
+                header.size = size;
+                if let Some(file) = segment::reuse(&*self.disk, &name, &header)? {
+                    return Ok((header, file));
+                }
+            }
+        }
+        Ok((header, segment::make(&*self.disk, &header)?))
+    }
+
+    /// Makes snapshots when there is enough to shorten.
+    pub(super) fn make_snapshots(&self) {
+        let mut state = self.state.lock();
+        while !self.ends.load(Ordering::Acquire) {
+            let enough = state.snapshot_bytes.max(self.line.sizes.first_segment);
+            if state.sealed_bytes < enough {
+                self.changed.wait(&mut state);
+                continue;
+            }
+            let sealed = std::mem::take(&mut state.sealed_bytes);
+            let current = state.current.0;
+            drop(state);
+            let made = maker::make(&maker::Order {
+                disk: &*self.disk,
+                store: self.store,
+                current,
+                ends: &self.ends,
+            });
+            let made = made.and_then(|made| {
+                let put_aside = self.put_aside(&made.superfluous);
+                put_aside
+                    .map_err(|error| failed(self.disk.path(""), "cannot be tidied up", &error))?;
+                Ok(made.bytes)
+            });
+            state = self.state.lock();
+            match made {
+                Ok(bytes) => state.snapshot_bytes = bytes,
+                Err(_) if self.ends.load(Ordering::Acquire) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "no snapshot can be made: the log grows");
+                    state.sealed_bytes += sealed;
+                    self.changed.wait_for(&mut state, 10 * PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Keeps what is no longer needed to be used again, or removes it.
+    fn put_aside(&self, segments: &[u64]) -> io::Result<()> {
+        let _spares = self.spares.lock();
+        let mut count = spares(&*self.disk)?.len();
+        for number in segments {
+            let name = segment::log_name(*number);
+            if count < MOST_SPARES {
+                self.disk.rename(&name, &segment::spare_name(*number))?;
+                count += 1;
+            } else {
+                self.disk.remove(&name)?;
+            }
+        }
+        self.disk.sync_folder()
+    }
+}
+
+impl State {
+    fn add(&mut self, segment: Segment) {
+        self.newest = (segment.0.number, segment.0.size);
+        self.is_low = false;
+        self.prepared.push_back(segment);
+    }
+}
+
+fn spares(disk: &dyn Disk) -> io::Result<Vec<String>> {
+    let mut names = disk.list()?;
+    names.retain(|name| segment::spare_number(name).is_some());
+    names.sort();
+    Ok(names)
+}

@@ -1,0 +1,153 @@
+//! The writer: the one thread that writes batches to the log, one frame and one sync each.
+
+use std::io;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use super::disk::DiskFile;
+use super::frame::{Batch, HEAD_BYTES, Link, mark};
+use super::line::Line;
+use super::segment::Header;
+use super::upkeep::Upkeep;
+use crate::types::Zxid;
+
+/// Where the log goes on.
+pub(crate) struct Place {
+    pub(crate) file: Box<dyn DiskFile>,
+    pub(crate) header: Header,
+    pub(crate) offset: u64,
+    /// The number of the next frame.
+    pub(crate) chain: u64,
+    /// The last frame that is known to be synced.
+    pub(crate) synced: u64,
+    /// The last zxid in the log.
+    pub(crate) last: Zxid,
+}
+
+pub(super) struct Writer {
+    pub(super) line: Arc<Line>,
+    pub(super) upkeep: Arc<Upkeep>,
+    pub(super) place: Place,
+    /// Whether each batch is synced, or none.
+    pub(super) syncs: bool,
+}
+
+impl Writer {
+    /// Writes until nothing will follow, or the disk fails; says so, and ends the upkeep.
+    pub(super) fn run_to_the_end(self) {
+        let (line, upkeep) = (self.line.clone(), self.upkeep.clone());
+        // Whoever waited for the log is woken in this thread: their faults are not to be waited for.
+        let run = std::panic::catch_unwind(AssertUnwindSafe(|| self.run()));
+        let written = run.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
+        if let Err(error) = written {
+            line.gate.fail(upkeep.failed(&error));
+        }
+        upkeep.end();
+    }
+
+    /// Writes until nothing will follow.
+    ///
+    /// # Errors
+    /// The first one is the last: nobody knows what is on the disk then.
+    fn run(mut self) -> io::Result<()> {
+        let mut used = None;
+        while let Some(batch) = self.line.next(used.take()) {
+            if self.line.is_short() {
+                // Who waits for an answer asks for nothing more until there is room: a disk that is
+                // slow, not full, refuses nobody who waits for it.
+                self.upkeep.await_room();
+            }
+            used = Some(self.take(batch)?);
+        }
+        self.settle()
+    }
+
+    /// Writes a batch of the line; it can be used again.
+    pub(super) fn take(&mut self, mut batch: Batch) -> io::Result<Batch> {
+        if self.line.is_low(self.place.header.size) {
+            self.upkeep.ask_for_room();
+        }
+        self.write(&mut batch)?;
+        Ok(batch)
+    }
+
+    /// Makes all that was written durable, and says so.
+    pub(super) fn settle(&mut self) -> io::Result<()> {
+        self.sync()?;
+        self.mark()?;
+        self.place.file.sync()
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.place.file.sync()?;
+        self.place.synced = self.place.chain - 1;
+        Ok(())
+    }
+
+    /// Whether a batch fits the segment. Behind each there is room for a mark.
+    pub(super) fn has_room_for(&self, batch: &Batch) -> bool {
+        let end = self.place.offset + (batch.frame_bytes() + HEAD_BYTES) as u64;
+        end <= self.place.header.size
+    }
+
+    /// Writes one batch.
+    pub(super) fn write(&mut self, batch: &mut Batch) -> io::Result<()> {
+        if !self.has_room_for(batch) {
+            self.go_on()?;
+        }
+        if !self.has_room_for(batch) {
+            return Err(io::Error::other("a batch is larger than a segment"));
+        }
+        let place = &mut self.place;
+        let frame = batch.seal(place.link());
+        place.file.write_at(place.offset, frame)?;
+        place.offset += frame.len() as u64;
+        place.chain += 1;
+        place.last = batch.last();
+        if self.syncs {
+            self.sync()?;
+        }
+        self.line.gate.open(self.place.last);
+        if self.syncs && self.line.is_idle() {
+            self.mark()?;
+        }
+        Ok(())
+    }
+
+    /// Says that all is synced, where the next frame will be.
+    fn mark(&self) -> io::Result<()> {
+        let mark = mark(self.place.link(), self.place.last);
+        self.place.file.write_at(self.place.offset, &mark)
+    }
+
+    /// Goes on in the next segment.
+    fn go_on(&mut self) -> io::Result<()> {
+        if !self.syncs {
+            // What is sealed is read for a snapshot, and then it is no more.
+            self.sync()?;
+        }
+        let Some((header, file)) = self.upkeep.next_segment() else {
+            return Err(io::Error::new(
+                io::ErrorKind::StorageFull,
+                "it was closed before there was room for all that was written",
+            ));
+        };
+        self.place.file = file;
+        self.place.header = header;
+        self.place.offset = super::segment::HEADER_BYTES;
+        // Says to whom reads the sealed segments where these end.
+        self.mark()?;
+        self.upkeep.seal(&self.place.header);
+        Ok(())
+    }
+}
+
+impl Place {
+    fn link(&self) -> Link {
+        Link {
+            salt: self.header.salt,
+            chain: self.chain,
+            synced: self.synced,
+        }
+    }
+}

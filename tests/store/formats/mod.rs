@@ -1,0 +1,187 @@
+//! What a former version wrote is read by this one, and what a later one wrote is refused. `make.rs`
+//! has made the files of each format.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lockkeeper_store::{Client, Error, Store, StoreOptions, Zxid, disk};
+
+use crate::common::path;
+use crate::support::TempFolder;
+
+fn kept(what: &str) -> PathBuf {
+    let formats = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/store/formats");
+    formats.join(what)
+}
+
+/// A copy, since what is checked in stays as it is.
+fn copy(of: &str) -> TempFolder {
+    let to = TempFolder::new("format");
+    for entry in fs::read_dir(kept(of)).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
+    }
+    to
+}
+
+/// What `make.rs` has filled in.
+async fn check(client: &Client, turns: &str) {
+    let session = client.session().await.unwrap();
+    let data = async |at: &str| {
+        let (data, stat) = session.get_data(&path(at)).await.unwrap();
+        let data = String::from_utf8(data.to_vec()).unwrap();
+        (data.trim().to_owned(), stat.version)
+    };
+    let version = turns.parse().unwrap();
+    for (at, text, version) in [
+        ("/config", "second", 1),
+        ("/config/part", "of a multi", 0),
+        ("/queue", "", 0),
+        ("/queue/n-0000000000", "one", 0),
+        ("/queue/n-0000000001", "two", 0),
+        ("/été", "with a time to live", 0),
+        ("/guarded", "for one alone", 0),
+        ("/turns", turns, version),
+    ] {
+        assert_eq!(data(at).await, (text.to_owned(), version), "{at}");
+    }
+    let stat = session.exists(&path("/queue")).await.unwrap().unwrap();
+    assert_eq!((stat.num_children, stat.cversion), (2, 4));
+    assert_eq!(session.exists(&path("/mine")).await.unwrap(), None);
+    let mode = lockkeeper_store::CreateMode::PersistentSequential;
+    let (next, _) = session.create(&path("/queue/n-"), "", mode).await.unwrap();
+    assert_eq!(next, path("/queue/n-0000000003"));
+}
+
+/// A new znode's czxid.
+async fn token(client: &Client) -> Zxid {
+    let session = client.session().await.unwrap();
+    let mode = lockkeeper_store::CreateMode::Ephemeral;
+    session
+        .create(&path("/token"), "", mode)
+        .await
+        .unwrap()
+        .1
+        .czxid
+}
+
+#[tokio::test]
+async fn a_directory_of_format_1_is_opened_and_its_tokens_go_on() {
+    let dir = copy("v1/data");
+    let seen = disk::inspect(dir.path()).unwrap();
+    assert_eq!(seen.problems, []);
+    assert!(seen.is_copied);
+    assert!(!seen.snapshots.is_empty() && seen.segments.len() > 1);
+    let store = Store::file(dir.path()).unwrap();
+    let client = store.connect().await.unwrap();
+    assert_eq!(client.store_id(), seen.store_id.as_deref());
+    check(&client, TURNS_OF_V1).await;
+    // It is a copy: what the original has given out since is below.
+    assert!(token(&client).await.0 >> 32 >= i64::from(seen.epoch) + 4096);
+    assert!(!disk::inspect(dir.path()).unwrap().is_copied);
+}
+
+#[tokio::test]
+async fn a_backup_of_format_1_is_restored() {
+    let folder = TempFolder::new("format");
+    let dir = folder.path().join("data");
+    let restored = disk::restore(kept("v1/backup"), &dir).unwrap();
+    let client = Store::file(&dir).unwrap().connect().await.unwrap();
+    check(&client, TURNS_OF_V1).await;
+    assert!(token(&client).await > restored.zxid);
+}
+
+/// How often `/turns` was set when the files of format 1 were made.
+const TURNS_OF_V1: &str = "61";
+
+/// Says that a file is of format 99, as a later version would.
+fn make_newer(file: &Path) {
+    let mut bytes = fs::read(file).unwrap();
+    bytes[8..12].copy_from_slice(&99_u32.to_le_bytes());
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&bytes[..12]);
+    crc.update(&bytes[16..64]);
+    bytes[12..16].copy_from_slice(&crc.finalize().to_le_bytes());
+    fs::write(file, bytes).unwrap();
+}
+
+fn check_refusal(error: &Error, file: &Path) {
+    let Error::StoreTooNew {
+        file: refused,
+        version,
+        known,
+    } = error
+    else {
+        panic!("{error}");
+    };
+    assert_eq!((refused.as_path(), *version, *known), (file, 99, 1));
+    let said = error.to_string();
+    assert!(
+        said.contains("format 99") && said.contains("up to 1"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_later_format_is_refused_whichever_file_has_it_and_nothing_is_changed() {
+    let names = fs::read_dir(kept("v1/data")).unwrap();
+    let names: Vec<String> = names
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    let newest = |prefix: &str| {
+        let of_it = names.iter().filter(|name| name.starts_with(prefix));
+        of_it.max().unwrap().clone()
+    };
+    for name in ["STORE".to_owned(), newest("snapshot-"), newest("log-")] {
+        let dir = copy("v1/data");
+        let dir = dir.path().canonicalize().unwrap();
+        make_newer(&dir.join(&name));
+        let content = |name: &String| fs::read(dir.join(name)).unwrap();
+        let before: Vec<_> = names.iter().map(content).collect();
+        let error = Store::file(&dir).unwrap_err();
+        check_refusal(&error, &dir.join(&name));
+        let error = disk::backup(&dir, dir.with_extension("backup")).unwrap_err();
+        check_refusal(&error, &dir.join(&name));
+        let seen = disk::inspect(&dir).unwrap();
+        assert_eq!(seen.problems[0].file, dir.join(&name));
+        assert!(seen.problems[0].reason.contains("format 99"));
+        assert_eq!(names.iter().map(content).collect::<Vec<_>>(), before);
+    }
+}
+
+#[test]
+fn a_backup_of_a_later_format_is_refused() {
+    let folder = TempFolder::new("format");
+    let file = folder.path().join("backup");
+    fs::copy(kept("v1/backup"), &file).unwrap();
+    make_newer(&file);
+    let dir = folder.path().join("data");
+    check_refusal(&disk::restore(&file, &dir).unwrap_err(), &file);
+    assert!(!dir.exists());
+}
+
+/// Those that a store was left with may be too small for a batch of now.
+#[tokio::test]
+async fn a_store_can_be_opened_with_segments_of_another_size() {
+    let dir = TempFolder::new("sizes");
+    let mut sets = 0;
+    for bytes in [1 << 16, 1 << 22, 1 << 16, 1 << 18, 1 << 20, 1 << 16] {
+        let options = StoreOptions::new().segment_bytes(bytes, 2 * bytes);
+        let store = Store::file_with(dir.path(), options).unwrap();
+        let session = store.connect().await.unwrap().session().await.unwrap();
+        let all = path("/all");
+        if sets == 0 {
+            let mode = lockkeeper_store::CreateMode::Persistent;
+            session.create(&all, "", mode).await.unwrap();
+        }
+        let (data, stat) = session.get_data(&all).await.unwrap();
+        assert_eq!(stat.version, sets, "{bytes}");
+        assert!(data.iter().all(|byte| i32::from(*byte) == sets % 100));
+        for _ in 0..40 {
+            sets += 1;
+            let data = vec![(sets % 100) as u8; bytes as usize / 100];
+            session.set_data(&all, data, None).await.unwrap();
+        }
+    }
+    assert_eq!(disk::inspect(dir.path()).unwrap().problems, []);
+}
