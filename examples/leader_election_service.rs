@@ -31,7 +31,8 @@ A service of which one instance leads.
 
   cargo run --release --example leader_election_service -- [OPTIONS]
 
-  --url URL      where the election is: memory: (default) or zookeeper://host:port[/chroot];
+  --url URL      where the election is: memory: (default), file:PATH (with --features file),
+                 or zookeeper://host:port[/chroot];
                  a chroot that is missing is made
   --path PATH    the election (default /election/service)
   --name NAME    what this instance calls itself (default: its process number)

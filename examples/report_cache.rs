@@ -46,7 +46,8 @@ A cached report: many read it at a time, and now and then somebody makes a new e
 
   cargo run --release --example report_cache -- [OPTIONS]
 
-  --url URL       where the lock is: memory: (default) or zookeeper://host:port[/chroot];
+  --url URL       where the lock is: memory: (default), file:PATH (with --features file),
+                  or zookeeper://host:port[/chroot];
                   a chroot that is missing is made
   --readers N     how many readers, each with a session of its own (default 8)
   --editions N    how many editions are written (default 20)

@@ -1,14 +1,14 @@
 #!/bin/sh
 # Runs the examples against one store, and checks what they say of themselves.
 #
-#   tests/examples.sh [URL]          URL is memory: (default) or zookeeper://host:port[/chroot]
+#   tests/examples.sh [URL]          URL is memory: (default), file:PATH or zookeeper://host:port[/chroot]
 #   EXAMPLES=DIR tests/examples.sh   uses the programs in DIR instead of building them
 set -eu
 
 cd "$(dirname "$0")/.."
 url=${1:-memory:}
 if [ -z "${EXAMPLES:-}" ]; then
-    cargo build --quiet --release --package lockkeeper --examples
+    cargo build --quiet --release --package lockkeeper --features file --examples
     EXAMPLES=${CARGO_TARGET_DIR:-target}/release/examples
 fi
 work=$(mktemp -d)
@@ -67,7 +67,8 @@ expect 0 ledger "$@" --quiet --ledger "$work/kept.json"
 holds "$right and grants == 100"
 ! grep -q 'acquired' "$work/out" || fail 'it is not quiet'
 expect 0 ledger "$@" --quiet --ledger "$work/kept.json"
-holds "$right and grants == 0"
+holds "$right and grants == 0 and posted_before == 100"
+says '100 of 100, 100 of them before this run'
 expect 0 ledger "$@" --events all
 holds "$right"
 [ "$(grep -cE 'acquired (at once|after)' "$work/out")" = 100 ] || fail 'not all grants in full'
@@ -184,7 +185,7 @@ start one
 one=$pid
 until_says one ready
 until_says one 'one: leading epoch'
-if [ "$url" != memory: ]; then
+if [ "${url#zookeeper:}" != "$url" ]; then
     start two
     two=$pid
     until_says two 'two: standing by'
@@ -221,7 +222,8 @@ for program in $all; do
     for option in --help -h; do
         expect 0 "$program" $option
         says "cargo run --release --example $program"
-        says 'memory: (default) or zookeeper://host:port[/chroot]'
+        says 'memory: (default), file:PATH'
+        says 'or zookeeper://host:port[/chroot]'
         says 'Exit status: 0'
     done
     expect 2 "$program" --no-such-option

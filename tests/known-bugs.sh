@@ -18,6 +18,8 @@ is_there() {
     if [ "${words[0]}" = store ]; then
         at=tests/store
         words=("${words[@]:1}")
+    elif [ "${words[0]}" = log ] || [ "${words[0]}" = engine ]; then
+        at=src
     fi
     last=${words[-1]}
     unset 'words[-1]'

@@ -44,7 +44,8 @@ fn help(about: &str) -> String {
 
   cargo run --release --example {NAME} -- [OPTIONS]
 
-  --url URL  where the locks are: memory: (default) or zookeeper://host:port[/chroot];
+  --url URL  where the locks are: memory: (default), file:PATH (with --features file),
+             or zookeeper://host:port[/chroot];
              a chroot that is missing is made
   --help     this text
 

@@ -10,7 +10,8 @@ Candidates stand for election; leaders work, and are killed; the next one takes 
 
   cargo run --release --example leader_election -- [OPTIONS]
 
-  --url URL        where the election is: memory: (default) or zookeeper://host:port[/chroot];
+  --url URL        where the election is: memory: (default), file:PATH (with --features file),
+                   or zookeeper://host:port[/chroot];
                    a chroot that is missing is made
   --candidates N   how many stand, 3 to 64 (default 4)
   --processes      each candidate is a process of its own, and leaders are killed with SIGKILL;

@@ -10,7 +10,8 @@ Workers post transfers to a ledger file, one at a time, under a fair lock.
 
   cargo run --release --example ledger -- [OPTIONS]
 
-  --url URL          where the locks are: memory: (default) or zookeeper://host:port[/chroot];
+  --url URL          where the locks are: memory: (default), file:PATH (with --features file),
+                     or zookeeper://host:port[/chroot];
                      a chroot that is missing is made
   --workers N        how many workers, each with a session of its own: 1 to 512 (default 8)
   --transfers FILE   what to post: CSV, id,from,to,cents (default examples/data/transfers.csv)

@@ -147,7 +147,8 @@ async fn work(
         let observer = Observer::start(&client, &lock).await?;
         Some((client, observer))
     };
-    let (teller, telling) = Teller::start(args.telling, transfers, transfers - left.len());
+    let posted_before = transfers - left.len();
+    let (teller, telling) = Teller::start(args.telling, transfers, posted_before);
     let run = Arc::new(Run {
         target: args.target.clone(),
         lock,
@@ -171,6 +172,7 @@ async fn work(
         client.close().await?;
     }
     let summary = Summary {
+        posted_before,
         overlaps: run.overlaps.load(Ordering::SeqCst),
         workers: args.workers,
         crash: args.crash,

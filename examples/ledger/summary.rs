@@ -19,6 +19,8 @@ pub(crate) struct Summary {
     pub(crate) transfers: usize,
     /// How many of them are in the ledger, each counted once.
     pub(crate) applied: usize,
+    /// How many of those were there when this run began.
+    pub(crate) posted_before: usize,
     /// How many stand in the ledger a second time, or are none of the input's.
     pub(crate) surplus: usize,
     /// Whether every balance is what the input comes to without locks.
@@ -135,14 +137,18 @@ impl Summary {
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = Duration::from_millis(self.elapsed_ms).as_secs_f64();
-        let rate = self.applied as f64 / seconds.max(0.001);
+        let rate = self.applied.saturating_sub(self.posted_before) as f64 / seconds.max(0.001);
         let balances = if self.balances_correct {
             "as computed without locks"
         } else {
             "NOT as computed without locks"
         };
         let (applied, transfers) = (self.applied, self.transfers);
-        writeln!(f, "transfers applied         {applied} of {transfers}")?;
+        write!(f, "transfers applied         {applied} of {transfers}")?;
+        match self.posted_before {
+            0 => writeln!(f)?,
+            before => writeln!(f, ", {before} of them before this run")?,
+        }
         writeln!(f, "final balances            {balances}")?;
         writeln!(f, "overlaps seen             {}", self.overlaps)?;
         if self.with_lock {

@@ -98,7 +98,7 @@ on_every_backend! {
     async fn who_is_granted_the_lock_is_told_how_the_one_before_left(env: Env) {
         let world = World::new(env).await;
         // A server's events do not say; of a holder that has waited itself its mark does.
-        let in_memory = |previous| match world.env.is_memory() {
+        let embedded = |previous| match world.env.is_embedded() {
             true => previous,
             false => Previous::Unknown,
         };
@@ -118,19 +118,19 @@ on_every_backend! {
 
         first.release().await.unwrap();
         let (released, previous) = turn(0).await;
-        assert_eq!(previous, in_memory(Previous::Released));
+        assert_eq!(previous, embedded(Previous::Released));
         released.release().await.unwrap();
         let (_expired, previous) = turn(1).await;
         assert_eq!(previous, Previous::Released);
         world.expire(mutexes[1].client()).await.unwrap();
         let (removed, previous) = turn(2).await;
-        assert_eq!(previous, in_memory(Previous::Died));
+        assert_eq!(previous, embedded(Previous::Died));
         world.revoke(removed.path()).await;
         let (closed, previous) = turn(3).await;
-        assert_eq!(previous, in_memory(Previous::Died));
+        assert_eq!(previous, embedded(Previous::Died));
         mutexes[3].client().close().await.unwrap();
         let (_last, previous) = turn(4).await;
-        assert_eq!(previous, in_memory(Previous::Died));
+        assert_eq!(previous, embedded(Previous::Died));
         drop(closed);
     }
 

@@ -95,7 +95,7 @@ on_every_backend! {
             costs.push(cost_of_a_hand_over(&world, waiters).await);
         }
         let (requests, _, bytes) = costs[0];
-        match world.env.is_memory() {
+        match world.env.is_embedded() {
             true => assert_eq!(requests, 1, "the release"),
             false => assert_eq!(requests, 2, "the release, and a look of the next"),
         }

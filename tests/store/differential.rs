@@ -1,5 +1,6 @@
-//! The in-memory store against a real ZooKeeper: the same random programs of requests, from several
-//! sessions, step by step. Results, Stats, errors and watch events must be the same.
+//! The in-memory store, the store in a folder and a real ZooKeeper: the same random programs of
+//! requests, from several sessions, step by step. Results, Stats, errors and watch events must be the
+//! same.
 //!
 //! After each step a read on every session makes sure that what it fired has arrived; so the order
 //! of events is compared within each watcher, and across all watchers from step to step. Zxids are
@@ -17,28 +18,90 @@
 //!   hash set in ZooKeeper: the events of such a step are compared as sets.
 //!
 //! There are no others.
+//!
+//! In other programs the store in a folder is closed and opened again on the way. For the two others
+//! that is the end of all sessions, and new ones. What was ephemeral is then gone everywhere, but in the
+//! folder it has left no trace: so of a znode that had ephemeral children before, `pzxid` and
+//! `cversion` are left out after that, and it gets no numbered children any more. The model test
+//! (`model.rs`) says exactly what they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use lockkeeper_store::{
-    ConnectOptions, Connector, Request, Store, WatchMode, ZnodePath, connect_with,
+    Backend, ConnectOptions, Connector, Create, Op, Request, Store, WatchMode, ZnodePath,
+    connect_with,
 };
 use proptest::prelude::*;
 
-use crate::program::{self, Seen, Sessions, Step};
+use crate::program::{self, Outcome, Seen, Sessions, Step};
 use crate::support;
 
 const SESSIONS: usize = 3;
 
-/// Runs a program at a store that is empty so far.
-async fn run(connector: &Arc<dyn Connector>, program: &[Step]) -> Vec<Seen> {
-    let options = ConnectOptions::new();
-    let mut open = Vec::new();
-    for _ in 0..SESSIONS {
-        open.push(connector.open(&options).await.unwrap());
+/// Where a program runs.
+enum Place {
+    Lasting(Arc<dyn Connector>),
+    #[cfg(feature = "file")]
+    Folder(support::TempFolder, Option<Arc<dyn Connector>>),
+}
+
+impl Place {
+    async fn memory() -> Self {
+        let memory = Store::memory().connect().await.unwrap();
+        Self::Lasting(memory.connector().clone())
     }
-    let mut sessions = Sessions::new(open);
+
+    #[cfg(feature = "file")]
+    fn folder() -> Self {
+        Self::Folder(support::TempFolder::new("differential"), None)
+    }
+
+    async fn open(&mut self) -> Arc<dyn Backend> {
+        let connector = match self {
+            Self::Lasting(connector) => connector,
+            #[cfg(feature = "file")]
+            Self::Folder(folder, connector) => connector.get_or_insert_with(|| {
+                let options = lockkeeper_store::StoreOptions::new().segment_bytes(1 << 16, 1 << 17);
+                Store::file_with(folder.path(), options)
+                    .unwrap()
+                    .connector()
+            }),
+        };
+        connector.open(&ConnectOptions::new()).await.unwrap()
+    }
+
+    async fn open_all(&mut self) -> Vec<Arc<dyn Backend>> {
+        let mut open = Vec::new();
+        for _ in 0..SESSIONS {
+            open.push(self.open().await);
+        }
+        open
+    }
+
+    /// The end of a process, or of its sessions at a store that goes on without it.
+    async fn restart(&mut self, sessions: &mut Sessions) -> Outcome {
+        match self {
+            Self::Lasting(_) => sessions.close().await,
+            #[cfg(feature = "file")]
+            Self::Folder(_, connector) => *connector = None,
+        }
+        sessions.abandon();
+        #[cfg(feature = "file")]
+        if let Self::Folder(folder, _) = self {
+            // The process's number is in there as long as the store is open.
+            let lock = std::fs::read(folder.path().join("LOCK")).unwrap();
+            assert!(lock.is_empty(), "somebody still has the store open");
+        }
+        sessions.resume(self.open_all().await);
+        Outcome::Nothing
+    }
+}
+
+/// Runs a program at a store that is empty so far.
+async fn run(mut place: Place, program: &[Step]) -> Vec<Seen> {
+    let mut sessions = Sessions::new(place.open_all().await);
     let mut trace = Vec::new();
     for request in program::prelude() {
         let outcome = sessions.ask(0, request).await;
@@ -47,17 +110,23 @@ async fn run(connector: &Arc<dyn Connector>, program: &[Step]) -> Vec<Seen> {
             fired: sessions.drain(),
         });
     }
+    let mut traceless = Traceless::default();
     for step in program {
-        let outcome = match step.clone() {
+        let mut outcome = match step.clone() {
             Step::Ask { session, request } => sessions.ask(session, request).await,
             Step::Reopen { session } => {
-                let new = connector.open(&options).await.unwrap();
+                let new = place.open().await;
                 sessions.replace(session, new).await
             }
             Step::DropWatcher { nth } => sessions.drop_watcher(nth),
+            Step::Restart => place.restart(&mut sessions).await,
             Step::Advance { .. } => unreachable!("a real server's time cannot be moved"),
         };
         sessions.barrier().await;
+        if let Step::Ask { request, .. } = step {
+            traceless.forget(request, &mut outcome);
+        }
+        traceless.note(step);
         let mut seen = Seen {
             outcome,
             fired: sessions.drain(),
@@ -67,19 +136,81 @@ async fn run(connector: &Arc<dyn Connector>, program: &[Step]) -> Vec<Seen> {
         }
         trace.push(seen);
     }
-    look_around(&mut sessions, &mut trace).await;
+    look_around(&mut sessions, &traceless, &mut trace).await;
     program::forget_known_differences(&mut trace);
     program::normalise(&mut trace, &sessions.ids);
     sessions.close().await;
     trace
 }
 
+/// Which znodes may have had ephemeral children before a restart, of which a folder knows nothing.
+#[derive(Default)]
+struct Traceless {
+    since: BTreeSet<ZnodePath>,
+    before: BTreeSet<ZnodePath>,
+}
+
+impl Traceless {
+    fn note(&mut self, step: &Step) {
+        match step {
+            Step::Restart => self.before.append(&mut self.since),
+            Step::Ask { request, .. } => {
+                let ephemeral = creates(request).filter(|create| create.mode.is_ephemeral());
+                self.since
+                    .extend(ephemeral.filter_map(|create| create.path.parent()));
+            }
+            _ => {}
+        }
+    }
+
+    /// Leaves out the steps that would number a child by a counter that a folder has forgotten.
+    fn without_their_numbers(program: Vec<Step>) -> Vec<Step> {
+        let mut traceless = Self::default();
+        let keep = |step: &Step| {
+            traceless.note(step);
+            let Step::Ask { request, .. } = step else {
+                return true;
+            };
+            let mut numbered = creates(request).filter(|create| create.mode.is_sequential());
+            !numbered.any(|create| {
+                let parent = create.path.parent();
+                parent.is_some_and(|parent| traceless.before.contains(&parent))
+            })
+        };
+        program.into_iter().filter(keep).collect()
+    }
+
+    /// Takes out of an answer what a folder does not know.
+    fn forget(&self, request: &Request, outcome: &mut Outcome) {
+        for (path, stat) in program::stats_of(request, outcome) {
+            if self.before.contains(&path) {
+                (stat.pzxid, stat.cversion) = (Default::default(), 0);
+            }
+        }
+    }
+}
+
+/// What a request may make.
+fn creates(request: &Request) -> impl Iterator<Item = &Create> {
+    let (one, ops) = match request {
+        Request::Create(create) => (Some(create), &[][..]),
+        Request::Multi(ops) => (None, &ops[..]),
+        _ => (None, &[][..]),
+    };
+    let in_ops = ops.iter().filter_map(|op| match op {
+        Op::Create(create) => Some(create),
+        _ => None,
+    });
+    one.into_iter().chain(in_ops)
+}
+
 /// Looks at every node there is.
-async fn look_around(sessions: &mut Sessions, trace: &mut Vec<Seen>) {
+async fn look_around(sessions: &mut Sessions, traceless: &Traceless, trace: &mut Vec<Seen>) {
     let mut paths = vec!["/t".parse::<ZnodePath>().unwrap()];
     while let Some(path) = paths.pop() {
         for request in program::look_at(&path) {
-            let outcome = sessions.ask(0, request).await;
+            let mut outcome = sessions.ask(0, request.clone()).await;
+            traceless.forget(&request, &mut outcome);
             paths.extend(program::below(&path, &outcome));
             trace.push(Seen {
                 outcome,
@@ -96,6 +227,10 @@ fn without_mixed_watches(program: Vec<Step>) -> Vec<Step> {
         let (session, path, mode) = match step {
             Step::Reopen { session } => {
                 modes.retain(|(owner, _), _| owner != session);
+                return true;
+            }
+            Step::Restart => {
+                modes.clear();
                 return true;
             }
             Step::Ask { session, request } => match request {
@@ -117,42 +252,70 @@ async fn compare(server: &str, number: usize, program: Vec<Step>) -> Result<(), 
     let client = connect_with(&url, ConnectOptions::new().create_chroot())
         .await
         .unwrap();
-    let program = without_mixed_watches(program);
-    let real = run(client.connector(), &program).await;
+    let program = Traceless::without_their_numbers(without_mixed_watches(program));
+    let real = run(Place::Lasting(client.connector().clone()), &program).await;
     client.close().await.unwrap();
-    let memory = Store::memory().connect().await.unwrap();
-    let ours = run(memory.connector(), &program).await;
-    for (number, (ours, real)) in ours.iter().zip(&real).enumerate() {
-        let step = number
-            .checked_sub(program::prelude().count())
-            .and_then(|step| program.get(step));
-        prop_assert_eq!(
-            ours,
-            real,
-            "memory (left), ZooKeeper (right), step {}: {:?}",
-            number,
-            step
-        );
+    let places = [
+        ("memory", Place::memory().await),
+        #[cfg(feature = "file")]
+        ("a folder", Place::folder()),
+    ];
+    for (name, place) in places {
+        let ours = run(place, &program).await;
+        for (number, (ours, real)) in ours.iter().zip(&real).enumerate() {
+            let step = number
+                .checked_sub(program::prelude().count())
+                .and_then(|step| program.get(step));
+            prop_assert_eq!(
+                ours,
+                real,
+                "{} (left), ZooKeeper (right), step {}: {:?}",
+                name,
+                number,
+                step
+            );
+        }
     }
     Ok(())
 }
 
-#[test]
-fn memory_and_zookeeper_answer_alike() {
+fn compare_all(
+    name: &'static str,
+    regressions: &'static str,
+    count: u64,
+    programs: impl Strategy<Value = Vec<Step>>,
+) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .unwrap();
     let server = support::differential_server();
-    let number = std::cell::Cell::new(0);
-    program::for_programs(
+    program::for_programs(name, regressions, count, programs, |program| {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        runtime.block_on(compare(&server.hosts(), number, program))
+    });
+}
+
+/// Each program has a chroot of its own on the server.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+#[test]
+fn memory_a_folder_and_zookeeper_answer_alike() {
+    compare_all(
         "differential",
         "tests/store/regressions/differential.txt",
         200,
         program::programs(SESSIONS, 30),
-        |program| {
-            number.set(number.get() + 1);
-            runtime.block_on(compare(&server.hosts(), number.get(), program))
-        },
+    );
+}
+
+#[cfg(feature = "file")]
+#[test]
+fn a_folder_that_is_opened_again_answers_as_the_others_go_on() {
+    compare_all(
+        "differential-reopen",
+        "tests/store/regressions/differential-reopen.txt",
+        100,
+        program::with_restarts(program::programs(SESSIONS, 40)),
     );
 }

@@ -5,6 +5,12 @@ mod support;
 
 mod common;
 mod differential;
+#[cfg(feature = "file")]
+mod durable;
+#[cfg(feature = "file")]
+mod formats;
+#[cfg(feature = "file")]
+mod fuzzing;
 mod hostile;
 mod model;
 mod naive;

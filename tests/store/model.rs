@@ -3,11 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_store::{Backend, Clock, ConnectOptions, Connector, Store, StoreOptions, ZnodePath};
+use lockkeeper_store::{
+    Backend, Clock, ConnectOptions, Connector, Request, Store, StoreOptions, ZnodePath,
+};
 use proptest::prelude::*;
 
 use crate::naive::{Naive, TICK_MS};
 use crate::program::{self, Outcome, Seen, Sessions, Step};
+use crate::support::TempFolder;
 
 const TIMEOUTS: [Option<Duration>; 4] = [
     None,
@@ -18,35 +21,60 @@ const TIMEOUTS: [Option<Duration>; 4] = [
 
 /// The store, its clock, and the backends of its sessions: below `Session`, which would keep them alive.
 struct Embedded {
+    options: StoreOptions,
+    /// Where it is, unless it is in memory.
+    folder: Option<TempFolder>,
     clock: Clock,
-    connector: Arc<dyn Connector>,
+    connector: Option<Arc<dyn Connector>>,
     sessions: Sessions,
 }
 
 impl Embedded {
-    async fn start() -> Self {
+    async fn start(folder: Option<TempFolder>) -> Self {
         let clock = Clock::new_virtual();
         let options = StoreOptions::new()
             .clock(clock.clone())
             .tick(Duration::from_millis(TICK_MS));
-        let store = Store::memory_with(options);
+        let mut embedded = Self {
+            options,
+            folder,
+            clock,
+            connector: None,
+            sessions: Sessions::new(Vec::new()),
+        };
+        embedded.open().await;
+        embedded
+    }
+
+    async fn open(&mut self) {
+        let store = match &self.folder {
+            None => Store::memory_with(self.options.clone()),
+            #[cfg(feature = "file")]
+            Some(folder) => {
+                let options = self.options.clone().segment_bytes(1 << 16, 1 << 17);
+                Store::file_with(folder.path(), options).unwrap()
+            }
+            #[cfg(not(feature = "file"))]
+            Some(_) => unreachable!("no test asks for it"),
+        };
         let connector = store.connector();
         let mut open = Vec::new();
         for timeout in TIMEOUTS {
             open.push(open_session(&connector, timeout).await);
         }
-        Self {
-            clock,
-            connector,
-            sessions: Sessions::new(open),
-        }
+        self.connector = Some(connector);
+        self.sessions.resume(open);
+    }
+
+    fn connector(&self) -> &Arc<dyn Connector> {
+        self.connector.as_ref().expect("it is open")
     }
 
     async fn run(&mut self, step: Step) -> Seen {
         let outcome = match step {
             Step::Ask { session, request } => self.sessions.ask(session, request).await,
             Step::Reopen { session } => {
-                let new = open_session(&self.connector, TIMEOUTS[session]).await;
+                let new = open_session(self.connector(), TIMEOUTS[session]).await;
                 self.sessions.replace(session, new).await
             }
             Step::DropWatcher { nth } => self.sessions.drop_watcher(nth),
@@ -54,7 +82,20 @@ impl Embedded {
                 self.clock.advance(by);
                 Outcome::Nothing
             }
+            Step::Restart => {
+                self.sessions.abandon();
+                self.connector = None;
+                self.open().await;
+                Outcome::Nothing
+            }
         };
+        if self.folder.is_some() {
+            // What the step did is on the disk, and told, when this has its answer. The session has no
+            // timeout: so nothing is changed by it.
+            let path = ZnodePath::root();
+            let synced = self.sessions.ask(0, Request::Sync { path }).await;
+            assert_eq!(synced, Outcome::Done);
+        }
         Seen {
             outcome,
             fired: self.sessions.drain(),
@@ -80,6 +121,7 @@ fn run_naive(naive: &mut Naive, step: Step) -> Seen {
         Step::Reopen { session } => naive.reopen(session, TIMEOUTS[session]),
         Step::DropWatcher { nth } => naive.drop_watcher(nth),
         Step::Advance { by } => naive.advance(by),
+        Step::Restart => naive.restart(&TIMEOUTS),
     }
 }
 
@@ -101,8 +143,8 @@ async fn look_around(embedded: &mut Embedded, naive: &mut Naive) -> (Vec<Seen>, 
     (real, model)
 }
 
-async fn compare(program: Vec<Step>) -> Result<(), TestCaseError> {
-    let mut embedded = Embedded::start().await;
+async fn compare(folder: Option<TempFolder>, program: Vec<Step>) -> Result<(), TestCaseError> {
+    let mut embedded = Embedded::start(folder).await;
     let clock = &embedded.clock;
     let mut naive = Naive::new(&TIMEOUTS, clock.now().as_millis(), clock.date_ms());
     let prelude = program::prelude().map(|request| Step::Ask {
@@ -159,6 +201,26 @@ fn the_embedded_store_does_what_the_naive_model_does() {
         "tests/store/regressions/model.txt",
         3_000,
         program::timed_programs(TIMEOUTS.len(), 60),
-        |program| runtime.block_on(compare(program)),
+        |program| runtime.block_on(compare(None, program)),
+    );
+}
+
+/// With restarts in the middle of the programs. The model knows what each leaves: sessions and all
+/// that is ephemeral are gone, without a trace in the counters of the parents.
+#[cfg(feature = "file")]
+#[test]
+fn the_store_in_a_folder_does_what_the_naive_model_does_over_restarts() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    program::for_programs(
+        "model-file",
+        "tests/store/regressions/model-file.txt",
+        150,
+        program::with_restarts(program::timed_programs(TIMEOUTS.len(), 60)),
+        |program| {
+            let folder = TempFolder::new("model");
+            runtime.block_on(compare(Some(folder), program))
+        },
     );
 }

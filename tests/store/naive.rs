@@ -28,6 +28,9 @@ struct Node {
     mtime: i64,
     version: i32,
     children_ever: i64,
+    /// What a restart leaves of `children_ever` and `pzxid`: what was ephemeral was never on the disk,
+    /// and only a create says there how many there were.
+    kept: (i64, i64),
     /// How many znodes there ever were before it.
     age: usize,
 }
@@ -217,6 +220,26 @@ impl Naive {
             })
             .min()
             .map(|(at, _, index)| (at, index))
+    }
+
+    /// The process ends, and another opens the store: the sessions are gone, and so is all that was
+    /// ephemeral; nobody is left to be told. Others take their seats.
+    pub(crate) fn restart(&mut self, timeouts: &[Option<Duration>]) -> Seen {
+        for session in &mut self.sessions {
+            session.over = Some(Over::Closed);
+        }
+        self.free_slots.clear();
+        self.watches.clear();
+        self.tree.zxid += 1;
+        self.tree.nodes.retain(|_, node| !node.mode.is_ephemeral());
+        for node in self.tree.nodes.values_mut() {
+            (node.children_ever, node.pzxid) = node.kept;
+        }
+        for (seat, timeout) in timeouts.iter().enumerate() {
+            self.open(*timeout);
+            self.seat[seat] = self.sessions.len() - 1;
+        }
+        self.seen(Outcome::Nothing)
     }
 
     /// Ends a session: first its watchers hear of it, then all its ephemeral nodes go at once.
@@ -506,6 +529,7 @@ impl Node {
             mtime: date_ms,
             version: 0,
             children_ever: 0,
+            kept: (0, zxid),
             age: 0,
         }
     }
@@ -614,6 +638,9 @@ impl Tree {
         let above = self.nodes.get_mut(&parent_path).unwrap();
         above.children_ever += 1;
         above.pzxid = self.zxid;
+        if !create.mode.is_ephemeral() {
+            above.kept = (above.children_ever, above.pzxid);
+        }
         self.changes
             .push((EventKind::NodeCreated, path.clone(), None));
         self.changes
@@ -641,9 +668,13 @@ impl Tree {
                 path: path.to_owned(),
             });
         }
-        self.nodes.remove(path);
+        let gone = self.nodes.remove(path).unwrap();
         let parent_path = parent(path);
-        self.nodes.get_mut(&parent_path).unwrap().pzxid = self.zxid;
+        let above = self.nodes.get_mut(&parent_path).unwrap();
+        above.pzxid = self.zxid;
+        if !gone.mode.is_ephemeral() {
+            above.kept.1 = above.pzxid;
+        }
         self.changes
             .push((EventKind::NodeDeleted, path.to_owned(), Some(cause)));
         self.changes

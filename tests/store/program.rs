@@ -32,6 +32,8 @@ pub(crate) enum Step {
     DropWatcher { nth: usize },
     /// Virtual time passes.
     Advance { by: Duration },
+    /// The store is closed with all its sessions, and opened again with as many new ones.
+    Restart,
 }
 
 /// What one step let its sessions see.
@@ -187,6 +189,40 @@ impl Outcome {
     }
 }
 
+/// The Stats in the answer to a request, each with the path of its znode.
+pub(crate) fn stats_of<'a>(
+    request: &Request,
+    outcome: &'a mut Outcome,
+) -> Vec<(ZnodePath, &'a mut Stat)> {
+    let paths: Vec<_> = match (request, &*outcome) {
+        (_, Outcome::Created(path, _)) => vec![path.clone()],
+        (
+            Request::Exists { path, .. }
+            | Request::GetData { path, .. }
+            | Request::GetChildren { path, .. }
+            | Request::SetData { path, .. },
+            _,
+        ) => vec![path.clone()],
+        (Request::Multi(ops), Outcome::Multi(replies)) => {
+            let with_stat = ops.iter().zip(replies).filter_map(|pair| match pair {
+                (_, OpReply::Created { path, stat }) => stat.map(|_| path.clone()),
+                (Op::SetData { path, .. }, OpReply::Set(_)) => Some(path.clone()),
+                _ => None,
+            });
+            with_stat.collect()
+        }
+        (Request::MultiRead(ops), Outcome::MultiRead(replies)) => {
+            let with_stat = ops.iter().zip(replies).filter_map(|pair| match pair {
+                (ReadOp::GetData(path), ReadReply::Data { .. }) => Some(path.clone()),
+                _ => None,
+            });
+            with_stat.collect()
+        }
+        _ => Vec::new(),
+    };
+    paths.into_iter().zip(outcome.stats()).collect()
+}
+
 impl Place {
     fn of(ahead: Ahead) -> (Self, Option<Armed>) {
         match ahead {
@@ -329,6 +365,19 @@ impl Sessions {
         outcome
     }
 
+    /// Lets go of all sessions and watchers, as the end of a process does.
+    pub(crate) fn abandon(&mut self) {
+        self.watchers.clear();
+        self.open.clear();
+    }
+
+    /// New sessions in the places of those that were abandoned.
+    pub(crate) fn resume(&mut self, open: Vec<Arc<dyn Backend>>) {
+        self.ids
+            .extend(open.iter().map(|session| session.status().id()));
+        self.open = open;
+    }
+
     pub(crate) fn drop_watcher(&mut self, nth: usize) -> Outcome {
         let number = self.watchers.keys().nth(nth).copied();
         if let Some(number) = number {
@@ -359,8 +408,8 @@ impl Sessions {
         fired
     }
 
-    pub(crate) async fn close(self) {
-        for session in self.open {
+    pub(crate) async fn close(&self) {
+        for session in &self.open {
             drop(session.submit(Request::Close).await);
         }
     }
@@ -513,6 +562,21 @@ pub(crate) fn timed_programs(sessions: usize, steps: usize) -> impl Strategy<Val
         3 => (1..7_000u64).prop_map(|ms| Step::Advance { by: Duration::from_millis(ms) }),
     ];
     prop::collection::vec(step, 1..=steps)
+}
+
+/// Such programs, with restarts in the middle.
+#[cfg(feature = "file")]
+pub(crate) fn with_restarts(
+    programs: impl Strategy<Value = Vec<Step>>,
+) -> impl Strategy<Value = Vec<Step>> {
+    let restarts = prop::collection::vec(any::<prop::sample::Index>(), 1..=2);
+    (programs, restarts).prop_map(|(mut program, restarts)| {
+        for at in restarts {
+            let at = at.index(program.len() + 1);
+            program.insert(at, Step::Restart);
+        }
+        program
+    })
 }
 
 /// What every program finds.

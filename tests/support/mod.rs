@@ -7,6 +7,7 @@
     reason = "each test binary takes what it needs"
 )]
 
+mod folder;
 mod proxy;
 mod server;
 
@@ -15,8 +16,11 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use lockkeeper_store::{Client, ConnectOptions, Connector, Session, Store, connect_with};
+use lockkeeper_store::{
+    Client, ConnectOptions, Connector, Session, Store, StoreOptions, connect_with,
+};
 
+pub(crate) use folder::TempFolder;
 pub(crate) use proxy::{Frame, Proxy};
 pub(crate) use server::ZooKeeper;
 
@@ -65,7 +69,9 @@ pub(crate) fn report(done: std::fmt::Arguments<'_>) {
 /// A store of its own for one test, to which it can open clients.
 pub(crate) struct Env {
     first: Client,
-    memory: Option<Store>,
+    embedded: Option<Store>,
+    /// Where the store is, if it is in a folder; removed at the end.
+    folder: Option<TempFolder>,
 }
 
 impl Env {
@@ -75,7 +81,21 @@ impl Env {
         let first = store.connect().await.expect("memory is always there");
         Self {
             first,
-            memory: Some(store),
+            embedded: Some(store),
+            folder: None,
+        }
+    }
+
+    /// A fresh store in a folder. Its first segment is just large enough for the largest request.
+    pub(crate) async fn file() -> Self {
+        let folder = TempFolder::new("env");
+        let options = StoreOptions::new().segment_bytes(5 << 20, 5 << 20);
+        let store = Store::file_with(folder.path(), options).expect("the folder is fresh");
+        let first = store.connect().await.expect("the store is open");
+        Self {
+            first,
+            embedded: Some(store),
+            folder: Some(folder),
         }
     }
 
@@ -85,17 +105,19 @@ impl Env {
         let first = connect_with(url.as_str(), ConnectOptions::new().create_chroot()).await;
         Self {
             first: first.expect("the test's ZooKeeper answers"),
-            memory: None,
+            embedded: None,
+            folder: None,
         }
     }
 
-    pub(crate) fn is_memory(&self) -> bool {
-        self.memory.is_some()
+    /// Whether the store is in this process.
+    pub(crate) fn is_embedded(&self) -> bool {
+        self.embedded.is_some()
     }
 
     /// The store, where it is one of this process.
     pub(crate) fn store(&self) -> Option<&Store> {
-        self.memory.as_ref()
+        self.embedded.as_ref()
     }
 
     /// What opens sessions here; for wrappers.
@@ -151,7 +173,8 @@ pub(crate) async fn within_reason<T>(test: impl Future<Output = T>) -> T {
         .unwrap_or_else(|_| panic!("the test hung for {limit:?}"))
 }
 
-/// Makes of each `async fn name(env: Env)` the tests `name::memory` and `name::zookeeper`.
+/// Makes of each `async fn name(env: Env)` the tests `name::memory`, `name::file` and
+/// `name::zookeeper`.
 macro_rules! on_every_backend {
     ($($(#[$meta:meta])* async fn $name:ident($env:ident: Env) $body:block)*) => {$(
         $(#[$meta])*
@@ -163,6 +186,13 @@ macro_rules! on_every_backend {
             #[tokio::test]
             async fn memory() {
                 let env = $crate::support::Env::memory().await;
+                $crate::support::within_reason(test(env)).await;
+            }
+
+            #[cfg(feature = "file")]
+            #[tokio::test]
+            async fn file() {
+                let env = $crate::support::Env::file().await;
                 $crate::support::within_reason(test(env)).await;
             }
 

@@ -113,7 +113,7 @@ async fn cost_of_a_hand_over(world: &World, candidates: usize) -> [Cost; 2] {
 on_every_backend! {
     async fn a_hand_over_costs_the_same_however_many_stand(env: Env) {
         let world = World::new(env).await;
-        let is_memory = world.env.is_memory();
+        let is_embedded = world.env.is_embedded();
         let mut costs = Vec::new();
         for candidates in SIZES {
             costs.push(cost_of_a_hand_over(&world, candidates).await);
@@ -127,10 +127,10 @@ on_every_backend! {
             }
         }
         // The resignation, on ZooKeeper a look of the next candidate, and its watch on its own znode.
-        let asked = if is_memory { 2 } else { 3 };
+        let asked = if is_embedded { 2 } else { 3 };
         assert_eq!((costs[0][0].0, costs[0][0].1), (asked, 1), "{costs:?}");
         // The observer reads the next leader; in memory it asks first who that is.
-        let looks = if is_memory { 3 } else { 2 };
+        let looks = if is_embedded { 3 } else { 2 };
         assert_eq!((costs[0][1].0, costs[0][1].1), (looks, 1), "{costs:?}");
     }
 

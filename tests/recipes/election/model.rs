@@ -236,6 +236,12 @@ fn an_election_does_what_its_model_does_in_memory() {
     check(100, operation(), Env::memory, follow);
 }
 
+#[cfg(feature = "file")]
+#[test]
+fn an_election_does_what_its_model_does_in_a_folder() {
+    check(15, operation(), Env::file, follow);
+}
+
 #[cfg(feature = "zookeeper")]
 #[test]
 fn an_election_does_what_its_model_does_on_zookeeper() {

@@ -78,7 +78,7 @@ on_every_backend! {
             let guard = lock_all(&client, &keys).await.unwrap();
             let cost = world.traffic_of(&client) - before;
             assert_eq!(cost.requests(On::Multi), 1);
-            match world.env.is_memory() {
+            match world.env.is_embedded() {
                 // In process each is a call.
                 true => assert_eq!(cost.requests(On::Any), 1 + count),
                 false => {
@@ -152,7 +152,7 @@ on_every_backend! {
         let cost = world.traffic_of(&client) - before;
         assert_eq!((tried.taken.len(), tried.held.len()), (2, 1));
         assert_eq!(cost.requests(On::Multi), 1);
-        match world.env.is_memory() {
+        match world.env.is_embedded() {
             true => assert_eq!(cost.requests(On::Any), 4, "a look, a multi, who is ahead of each"),
             false => assert_eq!(cost.requests(On::Any), 3, "a look, a multi, its lists"),
         }

@@ -255,6 +255,12 @@ fn batches_do_what_their_model_does_in_memory() {
     check(100, step(), Env::memory, play);
 }
 
+#[cfg(feature = "file")]
+#[test]
+fn batches_do_what_their_model_does_in_a_folder() {
+    check(15, step(), Env::file, play);
+}
+
 #[cfg(feature = "zookeeper")]
 #[test]
 fn batches_do_what_their_model_does_on_zookeeper() {

@@ -339,6 +339,12 @@ fn the_mutex_does_what_its_model_does_in_memory() {
     check(100, operation(), Env::memory, follow);
 }
 
+#[cfg(feature = "file")]
+#[test]
+fn the_mutex_does_what_its_model_does_in_a_folder() {
+    check(15, operation(), Env::file, follow);
+}
+
 #[cfg(feature = "zookeeper")]
 #[test]
 fn the_mutex_does_what_its_model_does_on_zookeeper() {

@@ -380,6 +380,12 @@ fn the_reentrant_mutex_does_what_its_model_does_in_memory() {
     check(150, operation(), Env::memory, follow);
 }
 
+#[cfg(feature = "file")]
+#[test]
+fn the_reentrant_mutex_does_what_its_model_does_in_a_folder() {
+    check(15, operation(), Env::file, follow);
+}
+
 #[cfg(feature = "zookeeper")]
 #[test]
 fn the_reentrant_mutex_does_what_its_model_does_on_zookeeper() {

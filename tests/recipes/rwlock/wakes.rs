@@ -121,7 +121,7 @@ on_every_backend! {
     async fn a_hand_over_from_each_side_to_each_costs_the_same_however_many_wait(env: Env) {
         let world = World::new(env).await;
         // A store with an index tells the next one its turn; without one each has to look.
-        let (looks, of_asking) = if world.env.is_memory() { (0, 1) } else { (1, 3) };
+        let (looks, of_asking) = if world.env.is_embedded() { (0, 1) } else { (1, 3) };
         let turns = [[(Write, 1), (Write, 1)], [(Read, 1), (Write, 1)], [(Read, 3), (Write, 1)]];
         for to in turns {
             let mut all = [Vec::new(), Vec::new()];
@@ -217,7 +217,7 @@ on_every_backend! {
         let cost = world.traffic_of(waiting.client()) - traffic;
         assert_eq!(cost.events, 1);
         assert_eq!(cost.requests(On::GetChildren) + cost.requests(On::Enqueue), 0);
-        if world.env.is_memory() {
+        if world.env.is_embedded() {
             assert_eq!(cost.requests(On::Any), 0, "it is told");
         } else {
             assert_eq!(cost.requests(On::LookAhead), 0, "that lists all names");

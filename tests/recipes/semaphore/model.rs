@@ -320,6 +320,12 @@ fn in_memory_the_grants_are_the_models() {
     check(150, step(), Env::memory, follow);
 }
 
+#[cfg(feature = "file")]
+#[test]
+fn in_a_folder_the_grants_are_the_models() {
+    check(15, step(), Env::file, follow);
+}
+
 #[cfg(feature = "zookeeper")]
 #[test]
 fn on_zookeeper_the_grants_are_the_models() {

@@ -1,0 +1,94 @@
+#!/bin/bash
+# Kills the ledger example with SIGKILL at random moments, with its locks in a folder, and starts it
+# again until all transfers are through. Then the balances must be right, and no token may have been
+# refused: each life of the program opens the same store, whose tokens only grow.
+#
+#   tests/ledger-kill.sh [KILLS]          at least so many kills (default 10)
+#   EXAMPLES=DIR tests/ledger-kill.sh     uses the program in DIR instead of building it
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+kills=${1:-10}
+transfers=$((kills * 100))
+if [ -z "${EXAMPLES:-}" ]; then
+    cargo build --quiet --release --package lockkeeper --features file --example ledger
+    EXAMPLES=${CARGO_TARGET_DIR:-target}/release/examples
+fi
+work=$(mktemp -d)
+pid=
+trap 'if [ -n "$pid" ]; then kill -9 "$pid" 2>/dev/null || :; fi; rm -rf "$work"' EXIT
+
+fail() {
+    echo "tests/ledger-kill.sh: after $killed kills: $*" >&2
+    sed 's/^/    /' "$work/out" "$work/err" >&2
+    exit 1
+}
+
+# field NAME: of the ledger as it is on the disk; what is missing is 0.
+field() {
+    python3 -c '
+import json, sys
+try:
+    book = json.load(open(sys.argv[1]))
+except FileNotFoundError:
+    book = {}
+value = book.get(sys.argv[2], 0)
+print(len(value) if isinstance(value, list) else value)' "$work/ledger.json" "$1"
+}
+
+python3 examples/data/generate.py "$work" "$transfers"
+options=(--url "file:$work/store" --ledger "$work/ledger.json" --quiet --json)
+options+=(--accounts "$work/accounts.csv" --transfers "$work/transfers.csv")
+
+# start: another life, in the background; its pid is in $pid.
+start() {
+    "$EXAMPLES/ledger" "${options[@]}" >"$work/out" 2>"$work/err" &
+    pid=$!
+}
+
+killed=0 lives=0
+while [ "$killed" -lt "$kills" ]; do
+    posted=$(field posted)
+    start
+    lives=$((lives + 1))
+    # Every second life gets on for a bit, and ends in the midst of its work; the others may end
+    # anywhere, also while the store is opened.
+    if [ $((lives % 2)) = 0 ]; then
+        until [ "$(field posted)" -gt $((posted + RANDOM % 100)) ]; do
+            kill -0 "$pid" 2>/dev/null || break
+        done
+    fi
+    sleep "0.$((RANDOM % 3))$((RANDOM % 10))"
+    if kill -9 "$pid" 2>/dev/null; then killed=$((killed + 1)); fi
+    status=0
+    { wait "$pid"; } 2>/dev/null || status=$?
+    pid=
+    case $status in
+    137) ;;
+    0) break ;; # all is through before it could be killed so often
+    *) fail "a life ended with status $status" ;;
+    esac
+    [ ! -s "$work/err" ] || fail 'a life complained'
+done
+
+before=$(field grants)
+status=0
+start
+wait "$pid" || status=$?
+pid=
+[ "$status" = 0 ] || fail "the last life ended with status $status"
+[ ! -s "$work/err" ] || fail 'the last life complained'
+tail -n 1 "$work/out" | python3 -c '
+import json, sys
+summary = json.loads(sys.stdin.read()) | {"wanted": int(sys.argv[1])}
+wanted = "balances_correct and applied == transfers == wanted and surplus == overlaps == 0 " \
+    "and token_regressions == order_violations == arrivals_unseen == 0"
+sys.exit(not eval(wanted, {}, summary))' "$transfers" || fail 'the summary is not right'
+
+# A grant counts when its token is recorded; a life that is killed may have had one more than it posted.
+grants=$(field grants) posted=$(field posted)
+[ "$posted" = "$transfers" ] || fail "$posted transfers are posted"
+[ "$grants" -ge "$transfers" ] && [ "$grants" -le $((transfers + killed)) ] ||
+    fail "$grants grants for $transfers transfers, over $killed kills"
+echo "ledger-kill: $killed kills in $((lives + 1)) lives; $transfers transfers, each once; $grants grants, \
+$((grants - before)) of them in the last life; no token refused"

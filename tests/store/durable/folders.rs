@@ -1,0 +1,257 @@
+//! Mistaken and hostile use of folders: each meets a clear error, and loses nothing.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lockkeeper_store::{
+    CreateMode, Error, Session, Store, StoreOptions, Target, TargetError, connect,
+};
+
+use crate::common::*;
+use crate::support::{TempFolder, within_reason};
+
+fn refusal(path: impl AsRef<Path>) -> Error {
+    match Store::file(path.as_ref()) {
+        Err(error) => {
+            let (said, path) = (error.to_string(), path.as_ref().display().to_string());
+            assert!(said.contains(&path), "{said:?} does not say {path}");
+            error
+        }
+        Ok(store) => panic!("{store:?} should not be there"),
+    }
+}
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[tokio::test]
+async fn a_url_without_a_path_is_refused_in_words() {
+    for url in ["file:", "file://"] {
+        let refused = connect(url).await.unwrap_err();
+        assert!(matches!(
+            refused,
+            Error::Target(TargetError::BadFile { .. })
+        ));
+        assert!(
+            refused.to_string().contains("a path is missing"),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn a_file_in_the_place_of_the_folder_or_above_it_is_refused_and_left_alone() {
+    let folder = TempFolder::new("hostile");
+    let file = folder.path().join("file");
+    fs::write(&file, "mine").unwrap();
+    for path in [file.clone(), file.join("below")] {
+        let refused = refusal(&path);
+        assert!(matches!(refused, Error::StoreFailed { .. }), "{refused:?}");
+    }
+    assert_eq!(fs::read(&file).unwrap(), b"mine");
+}
+
+/// Not even root may make anything there.
+#[test]
+fn a_folder_that_cannot_be_made_is_refused() {
+    let refused = refusal("/proc/lockkeeper-data");
+    assert!(matches!(refused, Error::StoreFailed { .. }), "{refused:?}");
+}
+
+#[test]
+fn a_folder_of_other_things_is_refused_and_left_as_it_is() {
+    for foreign in ["notes.txt", "log-0000000000000000", "store"] {
+        let folder = TempFolder::new("hostile");
+        fs::write(folder.path().join(foreign), "mine").unwrap();
+        for _ in 0..2 {
+            let refused = refusal(folder.path());
+            assert!(matches!(refused, Error::NotAStore { .. }), "{refused:?}");
+            assert!(refused.to_string().contains(foreign), "{refused}");
+            assert_eq!(names_in(folder.path()), [foreign]);
+        }
+        assert_eq!(fs::read(folder.path().join(foreign)).unwrap(), b"mine");
+    }
+}
+
+#[tokio::test]
+async fn a_foreign_file_beside_a_store_is_left_alone() {
+    let folder = TempFolder::new("hostile");
+    drop(Store::file(folder.path()).unwrap());
+    let notes = folder.path().join("notes.txt");
+    fs::write(&notes, "mine").unwrap();
+    let session = session_at(&Store::file(folder.path()).unwrap()).await;
+    make(&session, "/a").await;
+    assert_eq!(fs::read(&notes).unwrap(), b"mine");
+}
+
+/// The way to an absolute path from where this process is.
+fn relative(absolute: &Path) -> PathBuf {
+    let here = std::env::current_dir().unwrap();
+    let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+    up.join(absolute.strip_prefix("/").unwrap())
+}
+
+#[tokio::test]
+async fn all_ways_to_a_folder_lead_to_one_store() {
+    let folder = TempFolder::new("hostile");
+    let data = folder.path().join("data");
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&data, &link).unwrap();
+    let first = connect(Target::file(&data)).await.unwrap();
+    make(&first.session().await.unwrap(), "/a").await;
+    let ways = [
+        format!("file:{}", data.display()),
+        format!("file://{}", data.display()),
+        format!("file:{}/", data.display()),
+        format!("file:{}/../data/.", data.display()),
+        format!("file:{}", link.display()),
+        format!("file:{}", relative(&data).display()),
+    ];
+    for way in ways {
+        let client = connect(way.as_str()).await.unwrap();
+        assert_eq!(client.store_id(), first.store_id(), "{way}");
+        assert!(
+            is_there(&client.session().await.unwrap(), "/a").await,
+            "{way}"
+        );
+    }
+    let other = connect(Target::file(folder.path().join("other")))
+        .await
+        .unwrap();
+    assert_ne!(other.store_id(), first.store_id());
+}
+
+/// A session at the store in a folder. Its segments are small, so that it is soon open.
+async fn at(folder: &Path) -> Session {
+    session_at(&small(folder)).await
+}
+
+fn small(folder: &Path) -> Store {
+    let options = StoreOptions::new().segment_bytes(1 << 16, 1 << 17);
+    Store::file_with(folder, options).unwrap()
+}
+
+#[tokio::test]
+async fn a_store_that_is_opened_again_at_once_is_the_same_and_goes_on_above() {
+    let folder = TempFolder::new("hostile");
+    let id = {
+        let session = at(folder.path()).await;
+        make(&session, "/q").await;
+        session.backend().store_id().unwrap().to_owned()
+    };
+    let mut last = Default::default();
+    for number in 0..50 {
+        let session = at(folder.path()).await;
+        assert_eq!(session.backend().store_id(), Some(id.as_str()));
+        assert!(!is_there(&session, "/e").await);
+        let (made, stat) = create(&session, "/q/n-", CreateMode::PersistentSequential).await;
+        assert_eq!(made.as_str(), format!("/q/n-{number:010}"));
+        let (_, ephemeral) = create(&session, "/e", CreateMode::Ephemeral).await;
+        assert!(stat.czxid > last && ephemeral.czxid > stat.czxid);
+        last = ephemeral.czxid;
+    }
+}
+
+/// Clean-up goes on in whatever thread its reply is told, also in the one that writes the log. The
+/// last handle may go there.
+#[tokio::test]
+async fn the_thread_that_writes_the_log_may_let_go_of_the_store() {
+    let folder = TempFolder::new("hostile");
+    for number in 0..50 {
+        let session = at(folder.path()).await;
+        let made = session.create(&path(&format!("/{number}")), "", CreateMode::Persistent);
+        let (tell, told) = tokio::sync::oneshot::channel();
+        lockkeeper_store::drive(async move {
+            let made = made.await.map(drop);
+            drop(session);
+            tell.send(made).unwrap();
+        });
+        told.await.unwrap().unwrap();
+        let session = at(folder.path()).await;
+        assert!(is_there(&session, &format!("/{number}")).await);
+    }
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_before_a_close_under_load_is_there_after_it() {
+    within_reason(async {
+        let folder = TempFolder::new("hostile");
+        for round in 0..10 {
+            let store = small(folder.path());
+            let mut writers = tokio::task::JoinSet::new();
+            let mut clients = Vec::new();
+            for writer in 0..4 {
+                let client = store.connect().await.unwrap();
+                let session = client.session().await.unwrap();
+                clients.push(client);
+                writers.spawn(async move {
+                    let mut made = Vec::new();
+                    for number in 0.. {
+                        let at = format!("/{round}-{writer}-{number}");
+                        match session.create(&path(&at), "", CreateMode::Persistent).await {
+                            Ok(_) => made.push(at),
+                            Err(Error::LimitReached { .. }) => {}
+                            Err(Error::SessionClosed { .. }) => break,
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                    made
+                });
+            }
+            drop(store);
+            let watching = clients[0].session().await.unwrap();
+            while !is_there(&watching, &format!("/{round}-3-20")).await {
+                tokio::task::yield_now().await;
+            }
+            drop(watching);
+            for client in clients {
+                client.close().await.unwrap();
+            }
+            let made = writers.join_all().await.concat();
+            let session = at(folder.path()).await;
+            for at in made {
+                assert!(is_there(&session, &at).await, "{at}");
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_store_whose_folder_is_removed_says_so_and_hangs_nobody() {
+    within_reason(async {
+        let folder = TempFolder::new("hostile");
+        let data = folder.path().join("data");
+        let store = small(&data);
+        let session = session_at(&store).await;
+        make(&session, "/a").await;
+        fs::remove_dir_all(&data).unwrap();
+        let refused = loop {
+            match session.set_data(&path("/a"), vec![b'x'; 4_000], None).await {
+                Ok(_) | Err(Error::LimitReached { .. }) => {}
+                Err(error) => break error,
+            }
+        };
+        assert!(
+            matches!(refused, Error::StoreFailed { .. } | Error::DiskFull { .. }),
+            "{refused:?}"
+        );
+        assert!(
+            refused.to_string().contains(data.to_str().unwrap()),
+            "{refused}"
+        );
+        // Locks go on, as they take no room.
+        create(&session, "/lock-", CreateMode::EphemeralSequential).await;
+        drop((session, store));
+        // Whoever comes later finds an empty folder, and makes another store of it.
+        let session = at(&data).await;
+        assert!(!is_there(&session, "/a").await);
+    })
+    .await;
+}

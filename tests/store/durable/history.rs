@@ -1,0 +1,282 @@
+//! What has been acknowledged over all lives, and whether what is found after each can be.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use lockkeeper_store::{Durability, sequence_of};
+
+use super::child::LOCKS;
+use super::program::{Model, Node, WINDOW, WRITERS, Work};
+use super::report::{Found, Said};
+
+/// How an operation was answered.
+#[derive(Clone, Copy, PartialEq)]
+enum Answer {
+    Done(Option<i64>),
+    Failed,
+    Refused,
+}
+
+/// What one writer has done.
+#[derive(Default)]
+struct Writer {
+    /// Its subtree when the life began.
+    start: Model,
+    /// The answers of this life, in order.
+    answers: Vec<Answer>,
+    /// The highest number that a persistent child of its queue ever got.
+    sequence: i64,
+}
+
+/// All lives so far.
+pub(crate) struct History {
+    seed: u64,
+    durability: Durability,
+    life: u64,
+    store: Option<String>,
+    writers: Vec<Writer>,
+    /// By lock: the last token that was given, and the last that was shown to what it protects.
+    tokens: [(i64, i64); LOCKS],
+    /// The highest zxid that was seen before this life, and in it.
+    zxids: (i64, i64),
+    /// What the present life has found so far.
+    found: Vec<Found>,
+    /// How many operations were acknowledged.
+    pub(crate) acknowledged: u64,
+    /// How many were not taken, for want of room.
+    pub(crate) refused: u64,
+    /// How many writes that were acknowledged are gone.
+    pub(crate) lost: u64,
+}
+
+impl History {
+    pub(crate) fn new(seed: u64, durability: Durability) -> Self {
+        let new = || Writer {
+            sequence: -1,
+            ..Writer::default()
+        };
+        Self {
+            seed,
+            durability,
+            life: 0,
+            store: None,
+            writers: (0..WRITERS).map(|_| new()).collect(),
+            tokens: [(0, 0); LOCKS],
+            zxids: (0, 0),
+            found: Vec::new(),
+            acknowledged: 0,
+            refused: 0,
+            lost: 0,
+        }
+    }
+
+    /// Another process opens the store. Until it is ready it changes nothing, so the last one that
+    /// was is still to be judged.
+    pub(crate) fn next_life(&mut self) {
+        self.found.clear();
+        self.zxids.0 = self.zxids.1;
+    }
+
+    /// What the process of this life says.
+    pub(crate) fn hear(&mut self, said: Said, life: u64) {
+        match said {
+            Said::Store(id) => {
+                let first = self.store.get_or_insert_with(|| id.clone());
+                assert_eq!(*first, id, "the store is another one");
+            }
+            Said::Found(found) => self.found.push(found),
+            Said::Ready => {
+                self.judge();
+                self.life = life;
+            }
+            Said::Done {
+                writer,
+                number,
+                zxid,
+                sequence,
+            } => {
+                if let Some(zxid) = zxid {
+                    self.see(zxid);
+                }
+                let known = &mut self.writers[writer].sequence;
+                if let Some(sequence) = sequence {
+                    assert!(sequence > *known, "number {sequence} after {known}");
+                    *known = sequence;
+                }
+                self.answer(writer, number, Answer::Done(zxid));
+            }
+            Said::Failed(writer, number) => self.answer(writer, number, Answer::Failed),
+            Said::Refused(writer, number) => self.answer(writer, number, Answer::Refused),
+            Said::Token(lock, token) => {
+                self.see(token);
+                let last = &mut self.tokens[lock].0;
+                assert!(token > *last, "token {token} after {last}");
+                *last = token;
+            }
+            Said::Shown(lock, token) => self.tokens[lock].1 = token,
+        }
+    }
+
+    /// A zxid that was given out in this life.
+    fn see(&mut self, zxid: i64) {
+        let (before, highest) = &mut self.zxids;
+        assert!(
+            zxid > *before,
+            "zxid {zxid:#x} after {before:#x} in a life before"
+        );
+        *highest = zxid.max(*highest);
+    }
+
+    fn answer(&mut self, writer: usize, number: u64, answer: Answer) {
+        let answers = &mut self.writers[writer].answers;
+        assert_eq!(number, answers.len() as u64, "answers come in order");
+        answers.push(answer);
+        match answer {
+            Answer::Refused => self.refused += 1,
+            _ => self.acknowledged += 1,
+        }
+    }
+
+    /// Judges what was found after the last life, and goes on from there.
+    pub(crate) fn judge(&mut self) {
+        let found = std::mem::take(&mut self.found);
+        for node in &found {
+            assert_eq!(node.owner, 0, "an ephemeral znode has survived: {node:?}");
+            assert!(!node.path.starts_with("/lock/") || node.path.len() == "/lock/0".len());
+            self.zxids.1 = self.zxids.1.max(node.mzxid);
+        }
+        // Between which zxids the log was cut, over all writers.
+        let (mut kept, mut gone) = (0, i64::MAX);
+        for number in 0..WRITERS {
+            let (model, last_kept, first_gone) = self.judge_writer(number, &found);
+            (kept, gone) = (kept.max(last_kept), gone.min(first_gone));
+            let writer = &mut self.writers[number];
+            writer.start = model;
+            writer.answers.clear();
+        }
+        assert!(kept < gone, "{gone:#x} is gone, and {kept:#x} is there");
+        self.judge_gates(&found);
+        self.zxids.0 = self.zxids.1;
+    }
+
+    /// Finds how much of a writer's work is there: that, the last zxid of it, and the first that is gone.
+    fn judge_writer(&mut self, number: usize, found: &[Found]) -> (Model, i64, i64) {
+        let may_be_lost = self.durability == Durability::None;
+        // Who does not wait for the disk outruns it.
+        let may = (may_be_lost, may_be_lost || self.refused > 0);
+        let writer = &mut self.writers[number];
+        let (model, sequence) = model_of(number, found);
+        if may_be_lost {
+            // What is lost takes its number with it.
+            writer.sequence = -1;
+        }
+        writer.sequence = writer.sequence.max(sequence);
+        let matches = matches(self.seed, self.life, number, writer, &model, may);
+        let (Some(&least), Some(&most)) = (matches.first(), matches.last()) else {
+            panic!(
+                "life {}, writer {number}: {} operations were acknowledged, and this is there: {model:?}",
+                self.life,
+                writer.answers.len()
+            );
+        };
+        let zxid = |answer: &Answer| match answer {
+            Answer::Done(zxid) => *zxid,
+            _ => None,
+        };
+        let answered = writer.answers.len();
+        let kept = writer.answers[..least.min(answered)]
+            .iter()
+            .filter_map(zxid);
+        let gone = writer.answers[most.min(answered)..].iter();
+        self.lost += gone.len() as u64;
+        let gone = gone.clone().filter_map(zxid).min().unwrap_or(i64::MAX);
+        (model, kept.max().unwrap_or(0), gone)
+    }
+
+    /// What a lock protects has seen the last token that was acknowledged, or one after it.
+    fn judge_gates(&mut self, found: &[Found]) {
+        for (lock, (_, shown)) in self.tokens.iter_mut().enumerate() {
+            let at = format!("/gate/{lock}");
+            let gate = found.iter().find(|node| node.path == at);
+            let seen = gate.and_then(|gate| token_in(&gate.data)).unwrap_or(0);
+            if self.durability == Durability::None {
+                *shown = seen;
+            }
+            assert!(
+                seen >= *shown,
+                "the gate of lock {lock}: {seen:#x} after {shown:#x}"
+            );
+        }
+    }
+}
+
+fn token_in(data: &str) -> Option<i64> {
+    i64::from_str_radix(data.strip_prefix("0x")?, 16).ok()
+}
+
+/// After how many operations of a life a writer's subtree looks so.
+fn matches(
+    seed: u64,
+    life: u64,
+    number: usize,
+    writer: &Writer,
+    found: &Model,
+    (may_be_lost, may_be_refused): (bool, bool),
+) -> Vec<usize> {
+    let answered = writer.answers.len();
+    let least = if may_be_lost { 0 } else { answered };
+    let work = |done: usize| Work::of(seed, life, number, done as u64);
+    let mut model = writer.start.clone();
+    let mut matches = Vec::new();
+    for (done, answer) in writer.answers.iter().enumerate() {
+        if done >= least && model.is(found) {
+            matches.push(done);
+        }
+        let work = work(done);
+        match answer {
+            Answer::Refused => {}
+            Answer::Failed => assert!(!model.apply(&work, None), "it can be: {work:?}"),
+            Answer::Done(zxid) => {
+                let is_done = model.apply(&work, *zxid);
+                assert!(is_done, "it was acknowledged, and cannot be: {work:?}");
+            }
+        }
+    }
+    // What was on its way then may be there, in order, but for what was refused.
+    let mut ends = vec![model];
+    for done in answered..=answered + WINDOW {
+        if ends.iter().any(|model| model.is(found)) {
+            matches.push(done);
+        }
+        let before = ends.clone();
+        for model in &mut ends {
+            model.apply(&work(done), None);
+        }
+        if may_be_refused {
+            ends.extend(before);
+        }
+    }
+    matches
+}
+
+/// A writer's subtree, as it was found; and the highest number in its queue.
+fn model_of(number: usize, found: &[Found]) -> (Model, i64) {
+    let mut nodes = BTreeMap::new();
+    let mut queue = BTreeMap::new();
+    let (home, line) = (format!("/w{number}/n"), format!("/w{number}/q/s-"));
+    for node in found {
+        let known = Node {
+            data: node.data.clone(),
+            version: node.version,
+            mzxid: Some(node.mzxid),
+        };
+        if let Some(name) = node.path.strip_prefix(&home) {
+            nodes.insert(name.parse().expect("a writer's name"), known);
+        } else if node.path.starts_with(&line) {
+            let sequence = sequence_of(&node.path).expect("a number");
+            queue.insert(sequence, known);
+        }
+    }
+    let last = queue.keys().next_back().copied().unwrap_or(-1);
+    let queue: VecDeque<_> = queue.into_values().collect();
+    (Model { nodes, queue }, last)
+}

@@ -1,0 +1,226 @@
+//! A process that writes under load is killed (SIGKILL) at a random moment, again and again, over the
+//! same folder: whatever it was told is done is there in the next life.
+//!
+//! The process is this test binary, started again for one test: an environment variable tells it that
+//! it is the child.
+
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use lockkeeper_store::{Durability, Store, StoreOptions};
+
+use super::child::{live, look_around};
+use super::history::History;
+use super::program::Dice;
+use super::report::Said;
+use crate::support::{TempFolder, report, scaled};
+
+/// Where the child finds the store, and which life of how many seeds it is: they make it one.
+const FOLDER: &str = "LOCKKEEPER_KILL_FOLDER";
+const LIFE: &str = "LOCKKEEPER_KILL_LIFE";
+
+const SEED: u64 = 0x10c4_4ee9;
+
+/// Longer than any life takes to say its next line on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// So many lives on one folder: 20, or 100 with `tests/run --full`.
+fn lives() -> u64 {
+    scaled(20).min(100)
+}
+
+/// Small segments: they are switched often.
+fn options(durability: Durability) -> StoreOptions {
+    StoreOptions::new()
+        .durability(durability)
+        .segment_bytes(128 << 10, 512 << 10)
+}
+
+/// The other side. Dropping it kills it.
+struct Process {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+impl Process {
+    fn start(test: &str, folder: &Path, life: u64) -> Self {
+        let (_, module) = module_path!().split_once("::").unwrap();
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
+            .env(FOLDER, folder)
+            .env(LIFE, life.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a test binary can start itself");
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || read(output, |line| sender.send(line).is_ok()));
+        Self { child, lines }
+    }
+
+    /// The next line; `None` when it has said its last.
+    fn next(&self) -> Option<Said> {
+        loop {
+            let line = match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => line,
+                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return None,
+                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("the child hangs"),
+            };
+            if let Some(said) = Said::parse(&line) {
+                return Some(said);
+            }
+        }
+    }
+}
+
+/// Hands on each line that is whole: the last may be cut off.
+fn read(mut output: impl BufRead, mut hand_on: impl FnMut(String) -> bool) {
+    let mut line = String::new();
+    while output.read_line(&mut line).is_ok_and(|read| read > 0) {
+        let Some(whole) = line.strip_suffix('\n') else {
+            return;
+        };
+        if !hand_on(whole.to_owned()) {
+            return;
+        }
+        line.clear();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// When a life ends: it is killed after so many lines, or so long after its start.
+enum Death {
+    Lines(u64),
+    Time(Duration),
+}
+
+impl Death {
+    fn of(dice: &mut Dice) -> Self {
+        match dice.below(4) {
+            // In the middle of opening the store, or soon after.
+            0 => Self::Time(Duration::from_micros(dice.below(60_000))),
+            _ => Self::Lines(dice.below(6_000)),
+        }
+    }
+}
+
+fn live_and_die(test: &str, folder: &Path, life: u64, death: &Death, history: &mut History) {
+    history.next_life();
+    let mut process = Process::start(test, folder, life);
+    match death {
+        // The moment is what is tested, so it may be any.
+        Death::Time(after) => std::thread::sleep(*after),
+        Death::Lines(count) => {
+            for _ in 0..*count {
+                let said = process.next();
+                let said = said.expect("the child lives: its stderr says what it died of");
+                history.hear(said, life);
+            }
+        }
+    }
+    let is_alive = process.child.try_wait().unwrap().is_none();
+    assert!(
+        is_alive,
+        "the child has died by itself: its stderr says of what"
+    );
+    process.child.kill().unwrap();
+    process.child.wait().unwrap();
+    // What it has said before it died was acknowledged, too.
+    while let Some(said) = process.next() {
+        history.hear(said, life);
+    }
+}
+
+fn survives(test: &str, durability: Durability) {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .build()
+        .unwrap();
+    if let (Some(folder), Ok(life)) = (env::var_os(FOLDER), env::var(LIFE)) {
+        println!();
+        let life = life.parse().unwrap();
+        return runtime.block_on(live(folder.as_ref(), options(durability), SEED, life));
+    }
+    let start = Instant::now();
+    let folder = TempFolder::new("kill");
+    let mut history = History::new(SEED, durability);
+    let mut dice = Dice::new(SEED ^ durability as u64);
+    for life in 0..lives() {
+        let death = Death::of(&mut dice);
+        live_and_die(test, folder.path(), life, &death, &mut history);
+    }
+    // The last time this process looks, twice: after the kill, and after a stop in order.
+    for life in [lives(), lives() + 1] {
+        history.next_life();
+        let found = runtime.block_on(async {
+            let store = Store::file_with(folder.path(), options(durability)).unwrap();
+            let client = store.connect().await.unwrap();
+            history.hear(Said::Store(client.store_id().unwrap().to_owned()), life);
+            look_around(&client.session().await.unwrap()).await
+        });
+        for found in found {
+            history.hear(Said::Found(found), life);
+        }
+        history.hear(Said::Ready, life);
+    }
+    assert!(history.acknowledged > 100 * lives(), "it was no load");
+    let names = names_in(folder.path());
+    let is_any = |prefix: &str| names.iter().any(|name| name.starts_with(prefix));
+    assert!(is_any("snapshot-"), "no snapshot was made: {names:?}");
+    let first = names.iter().find(|name| name.starts_with("log-"));
+    assert_ne!(
+        first.unwrap(),
+        "log-0000000000000000",
+        "no segment was left behind"
+    );
+    report(format_args!(
+        "{test}: {} lives, {} operations acknowledged, {} of them lost, {} not taken, in {:.1?}",
+        lives(),
+        history.acknowledged,
+        history.lost,
+        history.refused,
+        start.elapsed()
+    ));
+}
+
+/// The names of the files, in order.
+fn names_in(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn what_was_synced_survives_every_kill() {
+    survives("what_was_synced_survives_every_kill", Durability::Fsync);
+}
+
+#[test]
+fn what_is_persistent_survives_every_kill_when_ephemerals_are_not_synced() {
+    survives(
+        "what_is_persistent_survives_every_kill_when_ephemerals_are_not_synced",
+        Durability::DelayedRestart,
+    );
+}
+
+#[test]
+fn what_was_never_synced_is_whole_up_to_a_moment_after_every_kill() {
+    survives(
+        "what_was_never_synced_is_whole_up_to_a_moment_after_every_kill",
+        Durability::None,
+    );
+}

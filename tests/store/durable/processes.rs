@@ -1,0 +1,49 @@
+//! Two processes want one folder: the other one is this test binary, started again for one test.
+
+use std::env;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+
+use lockkeeper_store::{Error, Store};
+
+use crate::support::TempFolder;
+
+/// Where the child finds the store: the variable that makes it one.
+const FOLDER: &str = "LOCKKEEPER_HOLD_FOLDER";
+const HOLDS: &str = "child: holds";
+
+#[test]
+fn a_second_process_is_told_which_one_has_the_store_until_that_one_dies() {
+    if let Some(folder) = env::var_os(FOLDER) {
+        let _store = Store::file(folder).unwrap();
+        println!("\n{HOLDS}");
+        // Until it is killed, or nobody is there to do that any more.
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        return;
+    }
+    let folder = TempFolder::new("hold");
+    let test = "a_second_process_is_told_which_one_has_the_store_until_that_one_dies";
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
+        .env(FOLDER, folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a test binary can start itself");
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap() == HOLDS), "it has died");
+
+    let folder = folder.path().canonicalize().unwrap();
+    for _ in 0..3 {
+        let refused = Store::file(&folder).unwrap_err();
+        let pid = Some(child.id());
+        let path = folder.clone();
+        assert_eq!(refused, Error::StoreInUse { path, pid });
+        let said = refused.to_string();
+        assert!(said.contains(&format!("process {}", child.id())), "{said}");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    drop(Store::file(&folder).unwrap());
+}

@@ -1,0 +1,248 @@
+//! What a writer does, and what that comes to: the same for the process that does it and for the one
+//! that looks afterwards. A writer's operations follow from the run's seed, its life, its number and
+//! their own number alone.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use lockkeeper_store::{Acl, Create, CreateMode, Op, Request, ZnodePath};
+
+use crate::common::path;
+
+/// How many writers there are, each with a session and a subtree of its own.
+pub(crate) const WRITERS: usize = 6;
+
+/// How many operations a writer has on their way at once, at most.
+pub(crate) const WINDOW: usize = 4;
+
+/// How many names a writer uses for its znodes.
+const NAMES: u64 = 8;
+
+/// A small generator of numbers (SplitMix64).
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `limit`.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit
+    }
+}
+
+/// One change of one znode.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Change {
+    Create(u64, String),
+    Set(u64, String),
+    Delete(u64),
+}
+
+/// One operation of a writer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Work {
+    One(Change),
+    /// All of them, or none.
+    All(Vec<Change>),
+    /// Joins the writer's persistent queue with this data.
+    Push(String),
+    /// Deletes what has been longest in the queue.
+    Pop,
+    /// An ephemeral entry joins that queue, and leaves it.
+    Blip,
+}
+
+impl Work {
+    /// The operation of this number.
+    pub(crate) fn of(seed: u64, life: u64, writer: usize, number: u64) -> Self {
+        let mut dice = Dice::new(seed ^ (life << 40) ^ ((writer as u64) << 32) ^ number);
+        let mut text = format!("{life}.{writer}.{number}.");
+        let size = match dice.below(40) {
+            0 => dice.below(8_000),
+            _ => dice.below(400),
+        };
+        text.extend((0..size).map(|_| char::from(b'a' + dice.below(26) as u8)));
+        match dice.below(20) {
+            0..12 => Self::One(Change::of(&mut dice, text)),
+            12..15 => {
+                let count = 2 + dice.below(3);
+                Self::All(
+                    (0..count)
+                        .map(|part| Change::of(&mut dice, format!("{part}.{text}")))
+                        .collect(),
+                )
+            }
+            15..17 => Self::Push(text),
+            17 => Self::Pop,
+            _ => Self::Blip,
+        }
+    }
+
+    /// What the store is asked; `None` for what takes several requests.
+    pub(crate) fn request(&self, writer: usize) -> Option<Request> {
+        Some(match self {
+            Self::One(Change::Create(name, data)) => {
+                Request::Create(create(writer, *name, data.clone()))
+            }
+            Self::One(Change::Set(name, data)) => Request::SetData {
+                path: node(writer, *name),
+                data: data.clone().into(),
+                version: None,
+            },
+            Self::One(Change::Delete(name)) => Request::Delete {
+                path: node(writer, *name),
+                version: None,
+            },
+            Self::All(changes) => {
+                Request::Multi(changes.iter().map(|change| change.op(writer)).collect())
+            }
+            Self::Push(data) => Request::Create(Create {
+                path: queue(writer).join("s-").expect("a valid name"),
+                data: data.clone().into(),
+                mode: CreateMode::PersistentSequential,
+                acl: Acl::open(),
+            }),
+            Self::Pop | Self::Blip => return None,
+        })
+    }
+}
+
+impl Change {
+    fn of(dice: &mut Dice, data: String) -> Self {
+        let name = dice.below(NAMES);
+        match dice.below(4) {
+            0 => Self::Delete(name),
+            1 => Self::Create(name, data),
+            _ => Self::Set(name, data),
+        }
+    }
+
+    fn op(&self, writer: usize) -> Op {
+        match self {
+            Self::Create(name, data) => Op::Create(create(writer, *name, data.clone())),
+            Self::Set(name, data) => Op::SetData {
+                path: node(writer, *name),
+                data: data.clone().into(),
+                version: None,
+            },
+            Self::Delete(name) => Op::Delete {
+                path: node(writer, *name),
+                version: None,
+            },
+        }
+    }
+}
+
+fn create(writer: usize, name: u64, data: String) -> Create {
+    Create {
+        path: node(writer, name),
+        data: data.into(),
+        mode: CreateMode::Persistent,
+        acl: Acl::open(),
+    }
+}
+
+pub(crate) fn home(writer: usize) -> ZnodePath {
+    path(&format!("/w{writer}"))
+}
+
+fn node(writer: usize, name: u64) -> ZnodePath {
+    path(&format!("/w{writer}/n{name}"))
+}
+
+pub(crate) fn queue(writer: usize) -> ZnodePath {
+    path(&format!("/w{writer}/q"))
+}
+
+/// A znode as far as a model knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) data: String,
+    pub(crate) version: i32,
+    /// Of the last change, if it was acknowledged.
+    pub(crate) mzxid: Option<i64>,
+}
+
+/// What a writer's operations come to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Model {
+    pub(crate) nodes: BTreeMap<u64, Node>,
+    pub(crate) queue: VecDeque<Node>,
+}
+
+impl Model {
+    /// Does an operation; answers whether the store would. `zxid` is that of its acknowledgement.
+    pub(crate) fn apply(&mut self, work: &Work, zxid: Option<i64>) -> bool {
+        match work {
+            Work::One(change) => self.change(change, zxid),
+            Work::All(changes) => {
+                let before = self.nodes.clone();
+                let done = changes.iter().all(|change| self.change(change, zxid));
+                if !done {
+                    self.nodes = before;
+                }
+                done
+            }
+            Work::Push(data) => {
+                self.queue.push_back(Node::new(data, zxid));
+                true
+            }
+            Work::Pop => self.queue.pop_front().is_some(),
+            Work::Blip => true,
+        }
+    }
+
+    fn change(&mut self, change: &Change, zxid: Option<i64>) -> bool {
+        match change {
+            Change::Create(name, data) => {
+                let is_new = !self.nodes.contains_key(name);
+                if is_new {
+                    self.nodes.insert(*name, Node::new(data, zxid));
+                }
+                is_new
+            }
+            Change::Set(name, data) => {
+                let Some(node) = self.nodes.get_mut(name) else {
+                    return false;
+                };
+                node.data = data.clone();
+                node.version += 1;
+                node.mzxid = zxid;
+                true
+            }
+            Change::Delete(name) => self.nodes.remove(name).is_some(),
+        }
+    }
+
+    /// Whether this is what was found, as far as it is known here.
+    pub(crate) fn is(&self, found: &Self) -> bool {
+        let same = |one: &Node, other: &Node| {
+            one.data == other.data
+                && one.version == other.version
+                && (one.mzxid.is_none() || one.mzxid == other.mzxid)
+        };
+        self.nodes.keys().eq(found.nodes.keys())
+            && self
+                .nodes
+                .values()
+                .zip(found.nodes.values())
+                .all(|(a, b)| same(a, b))
+            && self.queue.len() == found.queue.len()
+            && self.queue.iter().zip(&found.queue).all(|(a, b)| same(a, b))
+    }
+}
+
+impl Node {
+    fn new(data: &str, mzxid: Option<i64>) -> Self {
+        Self {
+            data: data.to_owned(),
+            version: 0,
+            mzxid,
+        }
+    }
+}

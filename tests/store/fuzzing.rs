@@ -1,0 +1,137 @@
+//! The fuzzers' targets, over the corpus in `fuzz/corpus` and mutations of it.
+//!
+//! `LOCKKEEPER_WRITE_CORPUS=1 cargo test --workspace --all-features --test store -- fuzzing::`
+//! writes the corpus again, after a change of the formats.
+
+use std::fs;
+use std::path::PathBuf;
+
+use lockkeeper_store::testing::fuzz;
+
+use crate::support::{report, rounds};
+
+type Target = fn(&[u8]) -> bool;
+
+const TARGETS: [(&str, Target); 3] = [
+    ("frame", fuzz::frame),
+    ("recovery", fuzz::recovery),
+    ("snapshot", fuzz::snapshot),
+];
+
+fn folder(target: &str) -> PathBuf {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    root.join("fuzz/corpus").join(target)
+}
+
+fn checked_in(target: &str) -> Vec<(String, Vec<u8>)> {
+    let entries = fs::read_dir(folder(target)).expect("the corpus is checked in");
+    let mut inputs: Vec<_> = entries
+        .map(|entry| {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            (name, fs::read(entry.path()).unwrap())
+        })
+        .collect();
+    inputs.sort();
+    inputs
+}
+
+#[test]
+fn the_corpus_is_what_the_encoder_makes() {
+    let writes = std::env::var_os("LOCKKEEPER_WRITE_CORPUS").is_some();
+    for (target, _) in TARGETS {
+        let mut made: Vec<_> = fuzz::corpus(target)
+            .into_iter()
+            .map(|(name, bytes)| (name.to_owned(), bytes))
+            .collect();
+        made.sort();
+        if writes {
+            fs::create_dir_all(folder(target)).unwrap();
+            for (name, bytes) in &made {
+                fs::write(folder(target).join(name), bytes).unwrap();
+            }
+        }
+        let names = |inputs: &[(String, Vec<u8>)]| {
+            let names = inputs.iter().map(|(name, _)| name.clone());
+            names.collect::<Vec<_>>()
+        };
+        let there = checked_in(target);
+        assert_eq!(names(&there), names(&made), "{target}");
+        let differs = there.iter().zip(&made).find(|(one, other)| one != other);
+        let differs = differs.map(|((name, _), _)| name);
+        assert_eq!(differs, None, "of {target}: not what the encoder makes now");
+    }
+}
+
+#[test]
+fn the_corpus_is_accepted_and_refused_as_its_names_say() {
+    let bad = ["cut", "damaged", "truncated", "swapped"];
+    for (target, run) in TARGETS {
+        for (name, bytes) in checked_in(target) {
+            let expected = !bad.contains(&name.as_str());
+            assert_eq!(run(&bytes), expected, "{target}/{name}");
+        }
+    }
+}
+
+#[test]
+fn no_mutation_of_the_corpus_breaks_a_target() {
+    let (mut count, mut accepted) = (0, 0);
+    for round in rounds(1_000) {
+        for (target, run) in TARGETS {
+            let inputs = checked_in(target);
+            for (index, (_, bytes)) in inputs.iter().enumerate() {
+                let (_, other) = &inputs[(index + 1) % inputs.len()];
+                let mutated = mutated(bytes, other, round * 1_000 + index as u64);
+                accepted += u64::from(run(&mutated));
+                count += 1;
+            }
+        }
+    }
+    report(format_args!(
+        "fuzzing: {count} mutations, {accepted} accepted"
+    ));
+    assert!(accepted > 0 && accepted < count, "{accepted} of {count}");
+}
+
+/// As a fuzzer does: some bytes are changed, moved, left out or taken from another input.
+fn mutated(bytes: &[u8], other: &[u8], seed: u64) -> Vec<u8> {
+    let mut random = Random(seed);
+    let mut bytes = bytes.to_vec();
+    for _ in 0..random.below(4) + 1 {
+        let end = bytes.len() + 1;
+        let (at, to) = (random.below(end), random.below(end));
+        let range = at.min(to)..at.max(to).min(at.min(to) + 64);
+        match random.below(7) {
+            0 | 1 if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
+            2 if at < bytes.len() => {
+                bytes[at] = [0, 1, 0x7f, 0x80, 0xfe, 0xff][random.below(6)];
+            }
+            3 => drop(bytes.drain(range)),
+            4 => {
+                let copied = bytes[range].to_vec();
+                bytes.splice(to..to, copied);
+            }
+            5 => bytes[range].fill(random.below(256) as u8),
+            _ => {
+                let from = random.below(other.len() + 1);
+                let taken = &other[from..other.len().min(from + random.below(200))];
+                bytes.truncate(at);
+                bytes.extend_from_slice(taken);
+            }
+        }
+    }
+    bytes
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((mixed ^ (mixed >> 31)) % end as u64) as usize
+    }
+}
