@@ -4,8 +4,9 @@
 #   tests/mutants.sh         all of tests/mutants
 #   tests/mutants.sh NAME…   these only
 #
-# A mutant is a patch. Above it stand `Fault:`, what it breaks, and `Test:`, the test binary and the
-# tests that must fail. A test that hangs has failed too: it would wait for its own limit.
+# A mutant is a patch. Above it stand `Fault:`, what it breaks, and `Test:`, the test binary (`unit`: the
+# store's own unit tests) and the tests that must fail. A test that hangs has failed too: it would wait
+# for its own limit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -30,10 +31,11 @@ field() {
 
 # Builds the test binary $1 of the copy, and prints its path.
 binary() {
-    local package=lockkeeper
-    if [ "$1" = store ]; then package=lockkeeper-store; fi
-    (cd "$code" && cargo test -q -p $package --all-features --test "$1" --no-run --message-format=json) |
-        sed -n "s/.*\"name\":\"$1\".*\"executable\":\"\([^\"]*\)\".*/\1/p" | tail -n 1
+    local what=(-p lockkeeper --test "$1") name=$1
+    if [ "$1" = store ]; then what=(-p lockkeeper-store --test store); fi
+    if [ "$1" = unit ]; then what=(-p lockkeeper-store --lib) name=lockkeeper_store; fi
+    (cd "$code" && cargo test -q "${what[@]}" --all-features --no-run --message-format=json) |
+        sed -n "s/.*\"name\":\"$name\".*\"executable\":\"\([^\"]*\)\".*/\1/p" | tail -n 1
 }
 
 # Runs the tests of the mutant $1 in the copy as it is.
@@ -42,7 +44,7 @@ run_tests() {
     read -r test filters <<<"$(field Test "$1")"
     executable=$(binary "$test")
     # shellcheck disable=SC2086  # several filters are several words
-    (cd "$code/$([ "$test" = store ] && echo . || echo recipes)" &&
+    (cd "$code/$([ "$test" = recipes ] && echo recipes || echo .)" &&
         timeout $longest "$executable" $filters) >"$root/target/mutants/log" 2>&1
 }
 

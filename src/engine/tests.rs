@@ -7,6 +7,8 @@ mod poison;
 #[cfg(feature = "file")]
 mod remote;
 #[cfg(feature = "file")]
+mod syncing;
+#[cfg(feature = "file")]
 mod world;
 
 use std::future::Future;

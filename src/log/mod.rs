@@ -3,7 +3,7 @@
 pub(crate) mod backup;
 mod codec;
 mod content;
-mod disk;
+pub(crate) mod disk;
 mod epoch;
 mod frame;
 #[cfg(feature = "test-util")]

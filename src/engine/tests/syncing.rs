@@ -1,0 +1,187 @@
+//! What leaves a store while its disk is in the midst of a sync, and what does not.
+
+use std::io;
+use std::path::PathBuf;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::*;
+use crate::backend::{Create, Request};
+use crate::engine::file;
+use crate::log::SimDisk;
+use crate::log::disk::{Disk, DiskFile, FileIdentity};
+
+/// A disk whose syncs of files wait while they are held back.
+#[derive(Clone, Default)]
+struct SlowDisk {
+    disk: SimDisk,
+    syncs: Arc<Syncs>,
+}
+
+#[derive(Default)]
+struct Syncs {
+    /// Whether they are held back, and how many wait.
+    state: Mutex<(bool, usize)>,
+    changed: Condvar,
+}
+
+impl Syncs {
+    fn pass(&self) {
+        let mut state = self.state.lock();
+        state.1 += 1;
+        self.changed.notify_all();
+        self.changed.wait_while(&mut state, |(held, _)| *held);
+        state.1 -= 1;
+    }
+
+    fn hold_back(&self) {
+        self.state.lock().0 = true;
+    }
+
+    fn await_one(&self) {
+        let mut state = self.state.lock();
+        self.changed
+            .wait_while(&mut state, |(_, waiting)| *waiting == 0);
+    }
+
+    fn let_go(&self) {
+        self.state.lock().0 = false;
+        self.changed.notify_all();
+    }
+}
+
+impl SlowDisk {
+    fn slow(&self, file: Box<dyn DiskFile>) -> Box<dyn DiskFile> {
+        let syncs = self.syncs.clone();
+        Box::new(SlowFile { file, syncs })
+    }
+}
+
+impl Disk for SlowDisk {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.disk.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        Ok(self.slow(self.disk.open(name)?))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        Ok(self.slow(self.disk.create(name)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.disk.remove(name)
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        self.disk.sync_folder()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.disk.path(name)
+    }
+}
+
+struct SlowFile {
+    file: Box<dyn DiskFile>,
+    syncs: Arc<Syncs>,
+}
+
+impl DiskFile for SlowFile {
+    fn len(&self) -> io::Result<u64> {
+        self.file.len()
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        self.file.read_at(at, into)
+    }
+
+    fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_at(at, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.syncs.pass();
+        self.file.sync()
+    }
+
+    fn identity(&self) -> io::Result<FileIdentity> {
+        self.file.identity()
+    }
+}
+
+fn create(at: &str, mode: CreateMode) -> Request {
+    Request::Create(Create {
+        path: path(at),
+        data: "".into(),
+        mode,
+        acl: Acl::open(),
+    })
+}
+
+fn exists(at: &str) -> Request {
+    let (path, watch) = (path(at), false);
+    Request::Exists { path, watch }
+}
+
+fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
+    let context = &mut Context::from_waker(Waker::noop());
+    pin!(future).poll(context).is_pending()
+}
+
+fn wait<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(future)
+}
+
+#[test]
+fn what_shows_a_write_leaves_when_its_sync_is_done_and_the_rest_at_once() {
+    let slow = SlowDisk::default();
+    let disk: Arc<dyn Disk> = Arc::new(slow.clone());
+    // One segment is enough: none is prepared, and synced, meanwhile.
+    let options = StoreOptions::new().segment_bytes(1 << 20, 1 << 20);
+    let engine = file::open_disk(&disk, "file:/sim".into(), &options, Arc::new(())).unwrap();
+    let store = Store(engine);
+    let connect = || wait(store.connector().open(&ConnectOptions::new())).unwrap();
+    let (writer, reader, other) = (connect(), connect(), connect());
+    wait(writer.submit(create("/old", CreateMode::Persistent))).unwrap();
+    let session = Session::new(reader.clone(), Acl::open());
+    let (_, mut watcher) = wait(session.watch_exists(&path("/new"))).unwrap();
+
+    slow.syncs.hold_back();
+    let mut made = writer.submit(create("/new", CreateMode::Persistent));
+    slow.syncs.await_one();
+    let mut seen = reader.submit(exists("/new"));
+    let mut after_it = reader.submit(exists("/old"));
+    let mut refused = other.submit(create("/new", CreateMode::Persistent));
+    let waits = [
+        is_pending(&mut made),
+        is_pending(&mut watcher),
+        is_pending(&mut seen),
+        // Answers keep their order.
+        is_pending(&mut after_it),
+        // It says that the znode is there.
+        is_pending(&mut refused),
+    ];
+    let third = connect();
+    let leaves = [exists("/old"), create("/mine", CreateMode::Ephemeral)]
+        .map(|request| third.submit(request).try_now().is_ok());
+    // Before anything can fail: whoever drops the store waits for the disk.
+    slow.syncs.let_go();
+
+    assert_eq!(waits, [true; 5]);
+    assert_eq!(leaves, [true; 2]);
+    wait(made).unwrap();
+    assert_eq!(wait(watcher).unwrap().kind, EventKind::NodeCreated);
+    assert!(matches!(
+        wait(seen),
+        Ok(crate::Reply::Exists { stat: Some(_), .. })
+    ));
+    wait(after_it).unwrap();
+    assert!(matches!(wait(refused), Err(Error::NodeExists { .. })));
+}
