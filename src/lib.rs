@@ -25,7 +25,6 @@ mod drive;
 mod engine;
 mod error;
 #[cfg(feature = "file")]
-#[allow(dead_code, reason = "the engine takes it up piece by piece")]
 mod log;
 mod path;
 mod session;

@@ -158,7 +158,7 @@ impl Args {
         };
         while let Some(word) = words.next()? {
             match word {
-                Long("url") => args.url = words.value()?.string()?,
+                Long("url") => args.url = words.value()?.parse_with(target)?,
                 Long("workload") => args.workloads = list(&words.value()?.string()?)?,
                 Long("system") => args.sketch = words.value()?.parse_with(is_sketch)?,
                 Long("durability") => args.durability = words.value()?.parse()?,
@@ -210,6 +210,11 @@ impl Args {
 fn list<T: FromStr>(text: &str) -> Result<Vec<T>, lexopt::Error> {
     let of = |word: &str| word.parse().map_err(|_| format!("{word:?} is not known"));
     Ok(text.split(',').map(of).collect::<Result<_, _>>()?)
+}
+
+/// A URL that can be meant, as it stands.
+fn target(url: &str) -> Result<String, lockkeeper::TargetError> {
+    url.parse::<lockkeeper::Target>().map(|_| url.to_owned())
 }
 
 fn is_sketch(text: &str) -> Result<bool, String> {

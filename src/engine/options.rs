@@ -47,7 +47,8 @@ pub enum Durability {
     /// longest timeout that it ever gave to another process, and a hundredth more, has passed: so whoever
     /// held a lock knows by then that it does no more. Opening a session waits for that.
     DelayedRestart,
-    /// Nothing: the store writes behind, and never syncs but when it is closed. After the machine
+    /// Nothing: the store writes behind, and syncs only what must be there for tokens, segments that are
+    /// full, and all when it is closed. When room in the log runs short, answers wait for it. After the machine
     /// stops, any of the last writes may be missing, acknowledged or not; what is left is one moment
     /// of the past, whole.
     None,

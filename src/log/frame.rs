@@ -140,10 +140,6 @@ impl Batch {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.bytes.len() <= HEAD_BYTES
-    }
-
     /// How many bytes the frame takes so far.
     pub(crate) fn frame_bytes(&self) -> usize {
         self.bytes.len().max(HEAD_BYTES)

@@ -19,6 +19,10 @@ mod recovery;
 mod scan;
 mod segment;
 #[cfg(any(test, feature = "test-util"))]
+#[cfg_attr(
+    not(test),
+    allow(dead_code, reason = "the fuzz targets use a disk that does not fail")
+)]
 mod sim;
 mod sizes;
 mod snapshot;
@@ -178,10 +182,6 @@ impl Log {
             drop(held);
         })?);
         Ok(())
-    }
-
-    pub(crate) fn line(&self) -> &Arc<Line> {
-        &self.line
     }
 
     /// Writes what is left, says that the store was closed in order, and ends the threads.

@@ -66,7 +66,15 @@ pub(crate) struct Recovered {
     pub(crate) scraps: Vec<Scrap>,
     /// The last frame of which a later one says that it was synced.
     pub(crate) synced: u64,
+    #[cfg_attr(
+        not(any(test, feature = "test-util")),
+        allow(dead_code, reason = "for tests and fuzz targets")
+    )]
     pub(crate) frames: u64,
+    #[cfg_attr(
+        not(any(test, feature = "test-util")),
+        allow(dead_code, reason = "for tests and fuzz targets")
+    )]
     pub(crate) txns: u64,
 }
 

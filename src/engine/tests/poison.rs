@@ -23,12 +23,6 @@ fn opened(disk: &SimDisk) -> (Store, Arc<dyn Backend>) {
     (world.store, backend)
 }
 
-/// Waits in this thread.
-fn wait<F: Future>(future: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    runtime.unwrap().block_on(future)
-}
-
 #[test]
 fn after_a_failure_nothing_is_acknowledged_and_all_hear_of_it() {
     let write = Faults {

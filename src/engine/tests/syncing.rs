@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::world::wait;
 use super::*;
 use crate::backend::{Create, Request};
 use crate::engine::file;
@@ -132,11 +133,6 @@ fn exists(at: &str) -> Request {
 fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
     let context = &mut Context::from_waker(Waker::noop());
     pin!(future).poll(context).is_pending()
-}
-
-fn wait<F: Future>(future: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread().build();
-    runtime.unwrap().block_on(future)
 }
 
 #[test]

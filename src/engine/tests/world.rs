@@ -105,6 +105,12 @@ struct Watching {
 /// What is watched: a znode, or (with a slash at the end) its children.
 type Spot = String;
 
+/// Waits in this thread.
+pub(super) fn wait<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(future)
+}
+
 pub(super) fn options(clock: &Clock) -> StoreOptions {
     StoreOptions::new().clock(clock.clone()).segment_bytes(1, 1)
 }

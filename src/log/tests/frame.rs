@@ -51,9 +51,9 @@ fn a_frame_comes_back() {
 fn a_frame_of_no_transactions_has_the_zxid_before_it() {
     let mut batch = Batch::default();
     batch.begin(Zxid(6));
-    assert!(batch.is_empty());
+    assert_eq!(batch.frame_bytes(), HEAD_BYTES);
     batch.push_record(&Record::Epoch(5));
-    assert!(!batch.is_empty());
+    assert!(batch.frame_bytes() > HEAD_BYTES);
     let frame = batch.seal(LINK).to_vec();
     let head = parse(&frame).unwrap();
     assert_eq!((head.first, head.last), (Zxid(6), Zxid(6)));
