@@ -9,6 +9,8 @@ mod fake;
 mod faults;
 #[cfg(feature = "file")]
 pub mod fuzz;
+#[cfg(feature = "server")]
+pub mod fuzz_wire;
 mod line;
 mod plan;
 mod pump;

@@ -29,6 +29,9 @@ pub enum On {
     Enqueue,
     LookAhead,
     GetQueue,
+    GetAcl,
+    SetAcl,
+    AddAuth,
     Close,
     /// Whatever comes.
     Any,
@@ -54,6 +57,9 @@ impl On {
             Request::Enqueue(_) => Self::Enqueue,
             Request::LookAhead(_) => Self::LookAhead,
             Request::GetQueue { .. } => Self::GetQueue,
+            Request::GetAcl { .. } => Self::GetAcl,
+            Request::SetAcl { .. } => Self::SetAcl,
+            Request::AddAuth { .. } => Self::AddAuth,
             Request::Close => Self::Close,
         }
     }
@@ -155,6 +161,8 @@ fn request_bytes(request: &Request) -> usize {
         | Request::GetChildren { path, .. }
         | Request::Sync { path }
         | Request::GetAllChildrenNumber { path }
+        | Request::GetAcl { path }
+        | Request::SetAcl { path, .. }
         | Request::AddWatch { path, .. } => path.as_str().len(),
         Request::SetData { path, data, .. } => path.as_str().len() + data.len(),
         Request::Multi(ops) => ops.iter().map(|op| FRAMING + op_bytes(op)).sum(),
@@ -170,6 +178,7 @@ fn request_bytes(request: &Request) -> usize {
         }
         Request::LookAhead(look) => look.entry.as_str().len(),
         Request::GetQueue { parent, .. } => parent.as_str().len(),
+        Request::AddAuth { scheme, secret } => scheme.len() + secret.as_bytes().len(),
         Request::Close => 0,
     }
 }
@@ -213,6 +222,7 @@ fn reply_bytes(reply: &Reply) -> usize {
         | Reply::Exists { .. }
         | Reply::Stat(_)
         | Reply::Count(_)
+        | Reply::Acl { .. }
         | Reply::Watching(_) => 0,
     }
 }

@@ -7,16 +7,34 @@ use std::fs;
 use std::path::PathBuf;
 
 use lockkeeper_store::testing::fuzz;
+#[cfg(feature = "server")]
+use lockkeeper_store::testing::fuzz_wire;
 
 use crate::support::{report, rounds};
 
 type Target = fn(&[u8]) -> bool;
 
-const TARGETS: [(&str, Target); 3] = [
+const TARGETS: &[(&str, Target)] = &[
     ("frame", fuzz::frame),
     ("recovery", fuzz::recovery),
     ("snapshot", fuzz::snapshot),
+    #[cfg(feature = "server")]
+    ("request", fuzz_wire::request),
+    #[cfg(feature = "server")]
+    ("handshake", fuzz_wire::handshake),
+    #[cfg(feature = "server")]
+    ("stream", fuzz_wire::stream),
+    #[cfg(feature = "server")]
+    ("connection", fuzz_wire::connection),
 ];
+
+fn made(target: &str) -> Vec<(&'static str, Vec<u8>)> {
+    #[cfg_attr(not(feature = "server"), expect(unused_mut))]
+    let mut made = fuzz::corpus(target);
+    #[cfg(feature = "server")]
+    made.extend(fuzz_wire::corpus(target));
+    made
+}
 
 fn folder(target: &str) -> PathBuf {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
@@ -40,7 +58,7 @@ fn checked_in(target: &str) -> Vec<(String, Vec<u8>)> {
 fn the_corpus_is_what_the_encoder_makes() {
     let writes = std::env::var_os("LOCKKEEPER_WRITE_CORPUS").is_some();
     for (target, _) in TARGETS {
-        let mut made: Vec<_> = fuzz::corpus(target)
+        let mut made: Vec<_> = made(target)
             .into_iter()
             .map(|(name, bytes)| (name.to_owned(), bytes))
             .collect();
@@ -90,6 +108,28 @@ fn no_mutation_of_the_corpus_breaks_a_target() {
     }
     report(format_args!(
         "fuzzing: {count} mutations, {accepted} accepted"
+    ));
+    assert!(accepted > 0 && accepted < count, "{accepted} of {count}");
+}
+
+#[cfg(feature = "server")]
+#[test]
+fn no_mutation_of_a_request_breaks_the_reader_of_its_record() {
+    let (mut count, mut accepted) = (0, 0);
+    for round in rounds(300) {
+        for (index, (record, run)) in fuzz_wire::RECORDS.iter().enumerate() {
+            let [(_, bytes)] = &fuzz_wire::corpus(record)[..] else {
+                panic!("{record} has one record to begin with");
+            };
+            assert!(run(bytes), "{record}");
+            let (other, _) = fuzz_wire::RECORDS[(index + 1) % fuzz_wire::RECORDS.len()];
+            let (_, other) = &fuzz_wire::corpus(other)[0];
+            accepted += u64::from(run(&mutated(bytes, other, round * 100 + index as u64)));
+            count += 1;
+        }
+    }
+    report(format_args!(
+        "fuzzing: {count} mutations of records, {accepted} accepted"
     ));
     assert!(accepted > 0 && accepted < count, "{accepted} of {count}");
 }

@@ -1,0 +1,113 @@
+//! What a fuzzer calls: any bytes are read as what a client sends. Nothing may panic, and what is
+//! accepted must hold together: it is written and read again.
+//!
+//! The folder `fuzz/` of the repository has the fuzzers, and the corpus that they start from.
+
+use crate::server::fuzz as server;
+use crate::wire::{Op, fuzz};
+
+/// Reads bytes as the frame of a request, without its length; whether it is one.
+///
+/// # Panics
+/// When what is read is not what is written and read again.
+pub fn request(bytes: &[u8]) -> bool {
+    fuzz::request(bytes)
+}
+
+/// Reads bytes as the first frame of a client; whether it is one.
+///
+/// # Panics
+/// When what is read is not what is written and read again.
+pub fn handshake(bytes: &[u8]) -> bool {
+    fuzz::connect(bytes)
+}
+
+/// Reads bytes as what comes over a connection: whether all of it is frames. The first byte says in
+/// how large pieces the others come.
+///
+/// # Panics
+/// When other frames come out of other pieces.
+pub fn stream(bytes: &[u8]) -> bool {
+    fuzz::stream(bytes)
+}
+
+/// Lets bytes come over a whole connection, from its handshake on, to a server with a new store: whether
+/// they are a session's, all of which is answered. The first byte says in how large pieces the others come
+/// and the answers go.
+///
+/// # Panics
+/// When what goes out is no answer to what came, or comes in another order, or the connection hangs.
+pub fn connection(bytes: &[u8]) -> bool {
+    server::connection(bytes)
+}
+
+/// A function that a fuzzer calls.
+pub type Target = fn(&[u8]) -> bool;
+
+/// Declares a target for each record of a request.
+macro_rules! targets {
+    ($($name:ident $op:ident $called:literal,)*) => {
+        $(
+            #[doc = concat!("Reads bytes as the record of a ", $called, "; whether it is one.")]
+            ///
+            /// # Panics
+            /// When what is read is not what is written and read again.
+            pub fn $name(bytes: &[u8]) -> bool {
+                fuzz::record(Op::$op.number(), bytes)
+            }
+        )*
+
+        /// A target for each record of a request, by the name of its operation.
+        pub const RECORDS: &[(&str, Target)] = &[$(($called, $name),)*];
+    };
+}
+
+targets! {
+    create Create "create",
+    create2 Create2 "create2",
+    create_container CreateContainer "createContainer",
+    create_ttl CreateTtl "createTTL",
+    delete Delete "delete",
+    exists Exists "exists",
+    get_data GetData "getData",
+    set_data SetData "setData",
+    get_acl GetAcl "getACL",
+    set_acl SetAcl "setACL",
+    get_children GetChildren "getChildren",
+    get_children2 GetChildren2 "getChildren2",
+    get_all_children_number GetAllChildrenNumber "getAllChildrenNumber",
+    sync Sync "sync",
+    reconfig Reconfig "reconfig",
+    check_watches CheckWatches "checkWatches",
+    remove_watches RemoveWatches "removeWatches",
+    auth Auth "auth",
+    set_watches SetWatches "setWatches",
+    sasl Sasl "sasl",
+    get_ephemerals GetEphemerals "getEphemerals",
+    set_watches2 SetWatches2 "setWatches2",
+    add_watch AddWatch "addWatch",
+    multi Multi "multi",
+    multi_read MultiRead "multiRead",
+}
+
+/// The inputs that a fuzzer starts from, by name; none for a target that there is not.
+pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
+    match target {
+        "request" => fuzz::requests(),
+        "handshake" => fuzz::handshakes(),
+        "stream" => fuzz::streams(),
+        "connection" => fuzz::connections(),
+        _ => record_of(target).into_iter().collect(),
+    }
+}
+
+/// The record in the frame of a request.
+fn record_of(target: &str) -> Option<(&'static str, Vec<u8>)> {
+    const HEADER_BYTES: usize = 8;
+    let mut requests = fuzz::requests().into_iter();
+    let (name, frame) = requests.find(|(name, _)| *name == target)?;
+    RECORDS
+        .iter()
+        .any(|(record, _)| *record == name)
+        .then(|| (name, frame[HEADER_BYTES..].to_vec()))
+}

@@ -1,0 +1,198 @@
+//! srvr, stat and cons: the server's figures, and its connections.
+
+use std::net::SocketAddr;
+
+use super::{line, put};
+use crate::types::{SessionId, Zxid};
+
+/// How long requests took, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub(crate) struct Latency {
+    /// The shortest.
+    pub(crate) min_ms: u64,
+    /// The mean. Told with four digits after the point.
+    pub(crate) mean_ms: f64,
+    /// The longest.
+    pub(crate) max_ms: u64,
+}
+
+impl Latency {
+    /// The mean as ZooKeeper writes it: at most four digits after the point, and at least one.
+    pub(super) fn mean(self) -> String {
+        mean_of(self.mean_ms)
+    }
+}
+
+/// A mean, likewise. (Below a thousandth ZooKeeper writes 1.0E-4; here it is 0.0001.)
+pub(super) fn mean_of(value: f64) -> String {
+    format!("{:?}", (value * 10_000.0).round() / 10_000.0)
+}
+
+/// What the server is in its ensemble.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Alone.
+    Standalone,
+}
+
+impl Mode {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Standalone => "standalone",
+        }
+    }
+}
+
+/// What srvr tells.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Figures<'a> {
+    /// As `3.9.3-GIT, built on DATE`: clients read the number in front.
+    pub(crate) version: &'a str,
+    pub(crate) latency: Latency,
+    /// Packets since the start.
+    pub(crate) received: u64,
+    /// Likewise.
+    pub(crate) sent: u64,
+    /// Open ones, that of the word included.
+    pub(crate) connections: usize,
+    /// Requests that have no answer yet.
+    pub(crate) outstanding: u64,
+    /// The last.
+    pub(crate) zxid: Zxid,
+    pub(crate) mode: Mode,
+    pub(crate) znodes: usize,
+}
+
+/// What stat and cons tell of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Connection {
+    /// The client's.
+    pub(crate) address: SocketAddr,
+    /// Whether the server reads from it.
+    pub(crate) is_read: bool,
+    /// Requests that have no answer yet.
+    pub(crate) queued: u64,
+    /// Packets from the client.
+    pub(crate) received: u64,
+    /// Packets to it.
+    pub(crate) sent: u64,
+    /// The session; none before the handshake, and of an admin word's own connection.
+    pub(crate) session: Option<Attached>,
+}
+
+/// The session of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Attached {
+    pub(crate) id: SessionId,
+    /// The letters of what was last answered: `NA` before that, `SESS` for the handshake.
+    pub(crate) last_op: &'static str,
+    /// When the connection came, in milliseconds since the epoch.
+    pub(crate) established_ms: i64,
+    pub(crate) timeout_ms: u64,
+    /// The number of the last request; none before the first with a number of its own.
+    pub(crate) last_xid: Option<i32>,
+    /// The zxid of the last answer.
+    pub(crate) last_zxid: Zxid,
+    /// When the last answer was given, in milliseconds of a clock of the server's own.
+    pub(crate) last_answer_ms: u64,
+    /// How long it took.
+    pub(crate) last_latency_ms: u64,
+    pub(crate) latency: Latency,
+}
+
+/// The figures.
+pub(crate) fn srvr(figures: &Figures<'_>) -> String {
+    let mut text = String::new();
+    put_version(figures, &mut text);
+    put_figures(figures, &mut text);
+    text
+}
+
+/// The figures, and every connection in short.
+pub(crate) fn stat<'a>(
+    figures: &Figures<'_>,
+    connections: impl IntoIterator<Item = &'a Connection>,
+) -> String {
+    let mut text = String::new();
+    put_version(figures, &mut text);
+    line!(text, "Clients:");
+    for connection in connections {
+        put_connection(connection, &mut text);
+        line!(text, ")");
+    }
+    line!(text);
+    put_figures(figures, &mut text);
+    text
+}
+
+/// Every connection.
+pub(crate) fn cons<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> String {
+    let mut text = String::new();
+    for connection in connections {
+        put_connection(connection, &mut text);
+        if let Some(attached) = &connection.session {
+            put_attached(attached, &mut text);
+        }
+        line!(text, ")");
+    }
+    line!(text);
+    text
+}
+
+fn put_version(figures: &Figures<'_>, text: &mut String) {
+    line!(*text, "Zookeeper version: {}", figures.version);
+}
+
+fn put_figures(figures: &Figures<'_>, text: &mut String) {
+    let Latency { min_ms, max_ms, .. } = figures.latency;
+    let mean = figures.latency.mean();
+    line!(*text, "Latency min/avg/max: {min_ms}/{mean}/{max_ms}");
+    line!(*text, "Received: {}", figures.received);
+    line!(*text, "Sent: {}", figures.sent);
+    line!(*text, "Connections: {}", figures.connections);
+    line!(*text, "Outstanding: {}", figures.outstanding);
+    line!(*text, "Zxid: {}", figures.zxid);
+    line!(*text, "Mode: {}", figures.mode.word());
+    line!(*text, "Node count: {}", figures.znodes);
+}
+
+fn put_connection(connection: &Connection, text: &mut String) {
+    put(
+        text,
+        format_args!(
+            " /{}[{}](queued={},recved={},sent={}",
+            connection.address,
+            u8::from(connection.is_read),
+            connection.queued,
+            connection.received,
+            connection.sent
+        ),
+    );
+}
+
+fn put_attached(attached: &Attached, text: &mut String) {
+    let Attached { latency, .. } = attached;
+    put(
+        text,
+        format_args!(
+            ",sid={},lop={},est={},to={}",
+            attached.id, attached.last_op, attached.established_ms, attached.timeout_ms
+        ),
+    );
+    if let Some(xid) = attached.last_xid.filter(|xid| *xid >= 0) {
+        put(text, format_args!(",lcxid={xid:#x}"));
+    }
+    put(
+        text,
+        format_args!(
+            ",lzxid={},lresp={},llat={},minlat={},avglat={},maxlat={}",
+            attached.last_zxid,
+            attached.last_answer_ms,
+            attached.last_latency_ms,
+            latency.min_ms,
+            // A whole number, cut: as ZooKeeper has it here.
+            latency.mean_ms as u64,
+            latency.max_ms
+        ),
+    );
+}

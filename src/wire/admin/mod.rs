@@ -1,0 +1,178 @@
+//! The admin words: four letters at the beginning of a connection, answered with a text, after which
+//! the connection is closed.
+//!
+//! The texts are ZooKeeper's, byte for byte, from plain data. A word that is none, or that this server
+//! does not have (crst, dirs, gtmk, hash, lead, orst, srst, stmk), is a frame's length above any limit,
+//! so the connection is closed without an answer.
+
+mod clients;
+mod date;
+mod facts;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Write;
+
+pub(crate) use self::clients::{Attached, Connection, Figures, Latency, Mode, cons, srvr, stat};
+pub(crate) use self::facts::{Conf, Environment, Monitor, Value, conf, envi, mntr};
+pub(crate) use self::state::{Bucket, Sessions, Watchers, dump, wchc, wchp, wchs};
+
+/// What every word but `ruok` and `isro` is answered before the server serves.
+pub(crate) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
+
+/// The ZooKeeper that this server is like: its rules, its quirks, and the number that clients read.
+pub(crate) const LIKE_ZOOKEEPER: &str = "3.9.3";
+
+/// What stands for the version, in a form that clients and monitors can read: the number that they look
+/// for, what the server really is, and when it was built, in milliseconds since the epoch.
+pub(crate) fn version(built_ms: i64) -> String {
+    let own = env!("CARGO_PKG_VERSION");
+    let built = date::minute(built_ms);
+    format!("{LIKE_ZOOKEEPER}-lockkeeper-{own}, built on {built}")
+}
+
+/// What `ruok` is answered.
+pub(crate) const IMOK: &str = "imok";
+
+/// An admin word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Word {
+    /// Are you there? [`IMOK`]
+    Ruok,
+    /// The server's figures: [`srvr`].
+    Srvr,
+    /// And its connections, in short: [`stat`].
+    Stat,
+    /// Figures for monitoring: [`mntr`].
+    Mntr,
+    /// The connections: [`cons`].
+    Cons,
+    /// The sessions, and who has ephemeral znodes: [`dump`].
+    Dump,
+    /// How many watches there are: [`wchs`].
+    Wchs,
+    /// Which, by session: [`wchc`].
+    Wchc,
+    /// Which, by path: [`wchp`].
+    Wchp,
+    /// What the server runs on: [`envi`].
+    Envi,
+    /// Its settings: [`conf`].
+    Conf,
+    /// Whether it can only be read: [`isro`].
+    Isro,
+}
+
+impl Word {
+    /// Every word.
+    pub(crate) const ALL: [Self; 12] = [
+        Self::Ruok,
+        Self::Srvr,
+        Self::Stat,
+        Self::Mntr,
+        Self::Cons,
+        Self::Dump,
+        Self::Wchs,
+        Self::Wchc,
+        Self::Wchp,
+        Self::Envi,
+        Self::Conf,
+        Self::Isro,
+    ];
+
+    /// The word that these letters are. What follows them on the connection is ignored.
+    pub(crate) fn parse(letters: [u8; 4]) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|word| word.letters().as_bytes() == letters)
+    }
+
+    /// Its letters.
+    pub(crate) fn letters(self) -> &'static str {
+        match self {
+            Self::Ruok => "ruok",
+            Self::Srvr => "srvr",
+            Self::Stat => "stat",
+            Self::Mntr => "mntr",
+            Self::Cons => "cons",
+            Self::Dump => "dump",
+            Self::Wchs => "wchs",
+            Self::Wchc => "wchc",
+            Self::Wchp => "wchp",
+            Self::Envi => "envi",
+            Self::Conf => "conf",
+            Self::Isro => "isro",
+        }
+    }
+
+    /// What it is answered where it is not allowed.
+    pub(crate) fn refusal(self) -> String {
+        let letters = self.letters();
+        format!("{letters} is not executed because it is not in the whitelist.\n")
+    }
+}
+
+/// What `isro` is answered.
+pub(crate) fn isro(serves: bool) -> &'static str {
+    if serves { "rw" } else { "null" }
+}
+
+/// The words that are allowed. `srvr` always is, as with ZooKeeper: its own scripts need it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Whitelist(Vec<Word>);
+
+impl Default for Whitelist {
+    fn default() -> Self {
+        Self(vec![Word::Srvr])
+    }
+}
+
+impl Whitelist {
+    /// Reads a list as in `4lw.commands.whitelist`: words with commas between them, or `*` for all.
+    ///
+    /// # Errors
+    /// The first word that is none, in a sentence.
+    pub(crate) fn parse(list: &str) -> Result<Self, String> {
+        let mut words = Self::default().0;
+        for name in list.split(',').map(str::trim).filter(|it| !it.is_empty()) {
+            if name == "*" {
+                return Ok(Self(Word::ALL.into()));
+            }
+            let known = Word::ALL.into_iter().find(|word| word.letters() == name);
+            let word = known.ok_or_else(|| unknown(name))?;
+            if !words.contains(&word) {
+                words.push(word);
+            }
+        }
+        Ok(Self(words))
+    }
+
+    /// Whether a word is allowed.
+    pub(crate) fn allows(&self, word: Word) -> bool {
+        self.0.contains(&word)
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let words = Word::ALL.map(Word::letters).join(", ");
+    format!("no admin word is called {name:?}: expected some of {words}, or *")
+}
+
+/// Appends a line to a text.
+macro_rules! line {
+    ($to:expr) => {
+        $to.push('\n')
+    };
+    ($to:expr, $($words:tt)*) => {{
+        $crate::wire::admin::put(&mut $to, format_args!($($words)*));
+        $to.push('\n');
+    }};
+}
+
+use line;
+
+/// Writing to a `String` cannot fail.
+fn put(to: &mut String, words: std::fmt::Arguments<'_>) {
+    let _ = to.write_fmt(words);
+}

@@ -1,0 +1,222 @@
+//! ZooKeeper's error codes, and which of our errors each is.
+
+use crate::error::Error;
+use crate::path::parent_of;
+use crate::types::SessionId;
+
+/// Declares the codes: name and number.
+macro_rules! codes {
+    ($($name:ident = $number:literal,)*) => {
+        /// What a reply says of how a request went. The numbers are ZooKeeper's
+        /// (`KeeperException.Code`).
+        ///
+        /// A client older than the server may not know those from -13 to -14 (3.5) and from -120 on
+        /// (3.5 to 3.9): this server uses none of them but -121, which only clients of 3.5 and later
+        /// can provoke.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs, reason = "each is named as in ZooKeeper's KeeperException.Code")]
+        pub(crate) enum Code {
+            $($name = $number,)*
+        }
+
+        impl Code {
+            /// Every code that there is.
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The code of this number.
+            pub(crate) fn of(number: i32) -> Option<Self> {
+                Some(match number {
+                    $($number => Self::$name,)*
+                    _ => return None,
+                })
+            }
+        }
+    };
+}
+
+codes! {
+    Ok = 0,
+    SystemError = -1,
+    RuntimeInconsistency = -2,
+    DataInconsistency = -3,
+    ConnectionLoss = -4,
+    MarshallingError = -5,
+    Unimplemented = -6,
+    OperationTimeout = -7,
+    BadArguments = -8,
+    NewConfigNoQuorum = -13,
+    ReconfigInProgress = -14,
+    ApiError = -100,
+    NoNode = -101,
+    NoAuth = -102,
+    BadVersion = -103,
+    NoChildrenForEphemerals = -108,
+    NodeExists = -110,
+    NotEmpty = -111,
+    SessionExpired = -112,
+    InvalidCallback = -113,
+    InvalidAcl = -114,
+    AuthFailed = -115,
+    SessionMoved = -118,
+    NotReadOnly = -119,
+    EphemeralOnLocalSession = -120,
+    NoWatcher = -121,
+    RequestTimeout = -122,
+    ReconfigDisabled = -123,
+    SessionClosedRequireSaslAuth = -124,
+    QuotaExceeded = -125,
+    ThrottledOp = -127,
+}
+
+/// What a request was about: what its error needs to say so.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct About<'a> {
+    /// The operation.
+    pub(crate) what: &'static str,
+    /// The znode that it named.
+    pub(crate) path: &'a str,
+    /// The version that it expected.
+    pub(crate) version: Option<i32>,
+    /// Who asked.
+    pub(crate) session: SessionId,
+}
+
+impl Code {
+    /// ZooKeeper's number.
+    pub(crate) fn number(self) -> i32 {
+        self as i32
+    }
+
+    /// The error that a client makes of this code; `None` for [`Code::Ok`].
+    pub(crate) fn error(self, about: About<'_>) -> Option<Error> {
+        let path = || about.path.to_owned();
+        let session = about.session;
+        Some(match self {
+            Self::Ok => return None,
+            Self::ConnectionLoss | Self::OperationTimeout | Self::RequestTimeout => {
+                Error::ConnectionLoss
+            }
+            Self::Unimplemented => Error::Unimplemented { what: about.what },
+            Self::BadArguments => Error::BadArguments(path()),
+            // A create names a znode that is not there yet: it is the parent that is missing.
+            Self::NoNode if about.what.starts_with("create") => Error::NoNode {
+                path: parent_of(about.path).unwrap_or("/").to_owned(),
+            },
+            Self::NoNode => Error::NoNode { path: path() },
+            Self::NoAuth => Error::NoAuth { path: path() },
+            Self::BadVersion => Error::BadVersion {
+                path: path(),
+                expected: about.version.unwrap_or(-1),
+            },
+            Self::NoChildrenForEphemerals => Error::NoChildrenForEphemerals { path: path() },
+            Self::NodeExists => Error::NodeExists { path: path() },
+            Self::NotEmpty => Error::NotEmpty { path: path() },
+            Self::SessionExpired => Error::SessionExpired { session },
+            Self::InvalidAcl => Error::InvalidAcl { path: path() },
+            Self::AuthFailed | Self::SessionClosedRequireSaslAuth => Error::AuthFailed,
+            Self::SessionMoved => Error::SessionMoved { session },
+            other => Error::Protocol(format!(
+                "{} of {} was answered with {other:?} ({})",
+                about.what,
+                about.path,
+                other.number()
+            )),
+        })
+    }
+}
+
+/// The code that tells a client of an error.
+///
+/// What ZooKeeper has no word for (a limit, a full or failed disk, an end of the sequence numbers) is
+/// a `SystemError`: the one code of a fault on the server's side that every client knows.
+impl From<&Error> for Code {
+    fn from(error: &Error) -> Self {
+        match error {
+            Error::InvalidPath { .. } | Error::BadArguments(_) | Error::TooLarge { .. } => {
+                Self::BadArguments
+            }
+            Error::NoNode { .. } => Self::NoNode,
+            Error::NodeExists { .. } => Self::NodeExists,
+            Error::NotEmpty { .. } => Self::NotEmpty,
+            Error::BadVersion { .. } => Self::BadVersion,
+            Error::NoChildrenForEphemerals { .. } => Self::NoChildrenForEphemerals,
+            Error::NoAuth { .. } => Self::NoAuth,
+            Error::InvalidAcl { .. } => Self::InvalidAcl,
+            Error::AuthFailed => Self::AuthFailed,
+            Error::MultiFailed { source, .. } => Self::from(&**source),
+            Error::ConnectionLoss | Error::ConnectFailed { .. } => Self::ConnectionLoss,
+            Error::SessionExpired { .. } | Error::SessionClosed { .. } => Self::SessionExpired,
+            Error::SessionMoved { .. } => Self::SessionMoved,
+            Error::Unimplemented { .. } => Self::Unimplemented,
+            Error::Protocol(_) => Self::MarshallingError,
+            Error::LimitReached { .. }
+            | Error::SequenceExhausted { .. }
+            | Error::NoChroot { .. }
+            | Error::Target(_)
+            | Error::StoreChanged { .. }
+            | Error::StoreDamaged { .. }
+            | Error::StoreTooNew { .. }
+            | Error::StoreFailed { .. }
+            | Error::DiskFull { .. }
+            | Error::NotAStore { .. }
+            | Error::StoreInUse { .. }
+            | Error::Tls(_) => Self::SystemError,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ABOUT: About<'static> = About {
+        what: "setData",
+        path: "/a",
+        version: Some(3),
+        session: SessionId(7),
+    };
+
+    #[test]
+    fn a_code_that_is_an_error_of_the_store_comes_back_from_it() {
+        let of_the_store = [
+            Code::Unimplemented,
+            Code::BadArguments,
+            Code::NoNode,
+            Code::NoAuth,
+            Code::BadVersion,
+            Code::NoChildrenForEphemerals,
+            Code::NodeExists,
+            Code::NotEmpty,
+            Code::SessionExpired,
+            Code::InvalidAcl,
+            Code::AuthFailed,
+            Code::SessionMoved,
+            Code::ConnectionLoss,
+            Code::MarshallingError,
+        ];
+        for code in of_the_store {
+            let error = code.error(ABOUT).unwrap();
+            assert_eq!(Code::from(&error), code, "{error}");
+        }
+    }
+
+    #[test]
+    fn every_code_but_ok_is_an_error() {
+        for code in Code::ALL {
+            assert_eq!(code.error(ABOUT).is_none(), *code == Code::Ok, "{code:?}");
+            assert_eq!(Code::of(code.number()), Some(*code));
+        }
+        assert_eq!(Code::of(-9_999), None);
+    }
+
+    #[test]
+    fn the_missing_znode_of_a_create_is_the_parent() {
+        let about = About {
+            what: "create2",
+            path: "/a/b",
+            ..ABOUT
+        };
+        let parent = Error::NoNode { path: "/a".into() };
+        assert_eq!(Code::NoNode.error(about), Some(parent));
+    }
+}

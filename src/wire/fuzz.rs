@@ -1,0 +1,100 @@
+//! What a fuzzer calls: any bytes are read as a frame, a record or a stream, and what is read must
+//! hold together. The public functions over these are in `testing::fuzz`.
+
+mod corpus;
+
+use super::connect::{ConnectRequest, RequestHeader};
+use super::convert::to_store;
+use super::frame::{Frames, LARGEST_FRAME_BYTES, put_frame};
+use super::incoming::Incoming;
+use super::jute::{Jute, Reader};
+use super::op::Op;
+use super::response::Response;
+
+pub(crate) use corpus::{connections, handshakes, requests, streams};
+
+/// Reads bytes as the frame of a request; whether it is one. It is written and read again, and asked
+/// of a store as far as that goes without one.
+pub(crate) fn request(bytes: &[u8]) -> bool {
+    let Ok(read) = Incoming::read(bytes) else {
+        return false;
+    };
+    let mut again = Vec::new();
+    read.request.put_with_header(read.xid, &mut again);
+    assert_eq!(Incoming::read(&again).as_ref(), Ok(&read));
+    if let Ok((_, shape)) = to_store(&read.request) {
+        assert_eq!(shape.op(), read.request.op());
+    }
+    true
+}
+
+/// Reads bytes as the record of a request of this operation.
+pub(crate) fn record(op: i32, bytes: &[u8]) -> bool {
+    let mut frame = Vec::new();
+    RequestHeader { xid: 1, op }.put(&mut frame);
+    frame.extend_from_slice(bytes);
+    request(&frame)
+}
+
+/// Reads bytes as the record of a reply to this operation, as a client does.
+pub(crate) fn reply(op: i32, bytes: &[u8]) -> bool {
+    let Some(op) = Op::of(op) else {
+        return false;
+    };
+    let Ok(response) = Response::read(op, &mut Reader::new(bytes)) else {
+        return false;
+    };
+    let mut again = Vec::new();
+    response.put(&mut again);
+    assert_eq!(Response::read(op, &mut Reader::new(&again)), Ok(response));
+    true
+}
+
+/// Reads bytes as a handshake.
+pub(crate) fn connect(bytes: &[u8]) -> bool {
+    let Ok(read) = Reader::new(bytes).next::<ConnectRequest<'_>>() else {
+        return false;
+    };
+    let mut again = Vec::new();
+    read.put(&mut again);
+    assert_eq!(Reader::new(&again).next(), Ok(read));
+    true
+}
+
+/// Reads bytes as what comes over a connection, at once and in pieces; whether all of it is frames.
+/// The first byte says how large the pieces are.
+pub(crate) fn stream(bytes: &[u8]) -> bool {
+    let Some((piece, stream)) = bytes.split_first() else {
+        return false;
+    };
+    let piece = usize::from(*piece).max(1);
+    let (whole, left) = frames(stream, stream.len().max(1));
+    assert_eq!(frames(stream, piece), (whole.clone(), left));
+    whole.iter().for_each(|frame| {
+        request(frame);
+    });
+    let mut again = Vec::new();
+    for frame in &whole {
+        put_frame(&mut again, |to| to.extend_from_slice(frame));
+    }
+    assert!(stream.starts_with(&again));
+    left == Some(0)
+}
+
+/// The frames, and how many bytes of one were left; none where a length was no frame's.
+fn frames(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<usize>) {
+    let mut frames = Frames::new(LARGEST_FRAME_BYTES);
+    let mut found = Vec::new();
+    for bytes in stream.chunks(piece) {
+        frames.push(bytes);
+        loop {
+            match frames.next() {
+                Ok(Some(frame)) => found.push(frame.to_vec()),
+                Ok(None) => break,
+                Err(_) => return (found, None),
+            }
+        }
+    }
+    let left = frames.waiting_bytes();
+    (found, Some(left))
+}

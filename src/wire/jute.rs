@@ -1,0 +1,333 @@
+//! Jute, in which ZooKeeper writes its records: big-endian integers, and lengths before what they count.
+//!
+//! What a [`Reader`] gives borrows from the frame that it reads; only lists allocate, as their entries
+//! are found, and at most sixteen times the bytes that those entries take in the frame.
+
+use std::borrow::Cow;
+
+use crate::data;
+
+/// Why bytes are not the record that they should be. The server answers it with
+/// [`Code::MarshallingError`](super::Code::MarshallingError).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Malformed(pub(crate) &'static str);
+
+impl Malformed {
+    /// It ends too early.
+    const CUT: Self = Self("it ends within a field");
+}
+
+/// Text. Null reads as empty; bytes that are no UTF-8 read as U+FFFD, as Java reads them, and no path
+/// may contain that character.
+pub(crate) type Text<'a> = Cow<'a, str>;
+
+/// Bytes, or null: an empty slice of its own (`crate::data`).
+pub(crate) type Data<'a> = &'a [u8];
+
+/// What can be read from and written to a frame.
+pub(crate) trait Jute<'a>: Sized {
+    /// Takes one from the front of what is left.
+    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed>;
+
+    /// Appends one.
+    fn put(&self, to: &mut Vec<u8>);
+}
+
+/// Takes values from the front of some bytes. It believes nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    /// The next value.
+    pub(crate) fn next<T: Jute<'a>>(&mut self) -> Result<T, Malformed> {
+        T::read(self)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (head, rest) = self.rest.split_first_chunk().ok_or(Malformed::CUT)?;
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    /// A length and so many bytes; `None` for null, which is a length of -1.
+    fn counted(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
+        let length: i32 = self.next()?;
+        if length == -1 {
+            return Ok(None);
+        }
+        let length = usize::try_from(length).map_err(|_| Malformed("a length is negative"))?;
+        let (head, rest) = self.rest.split_at_checked(length).ok_or(Malformed::CUT)?;
+        self.rest = rest;
+        Ok(Some(head))
+    }
+
+    fn text(&mut self) -> Result<Option<Text<'a>>, Malformed> {
+        Ok(self.counted()?.map(String::from_utf8_lossy))
+    }
+}
+
+/// A length, and so many bytes.
+///
+/// A frame is limited to less than 2^31 bytes, so what is longer is never sent; see
+/// [`put_frame`](super::put_frame).
+fn put_counted(bytes: &[u8], to: &mut Vec<u8>) {
+    put_count(bytes.len(), to);
+    to.extend_from_slice(bytes);
+}
+
+pub(crate) fn put_count(count: usize, to: &mut Vec<u8>) {
+    i32::try_from(count).unwrap_or(i32::MAX).put(to);
+}
+
+/// A null, where a list, a text or bytes may stand.
+fn put_null(to: &mut Vec<u8>) {
+    (-1_i32).put(to);
+}
+
+impl Jute<'_> for i32 {
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.array().map(Self::from_be_bytes)
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.to_be_bytes());
+    }
+}
+
+impl Jute<'_> for i64 {
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.array().map(Self::from_be_bytes)
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(&self.to_be_bytes());
+    }
+}
+
+/// One byte; whatever is not 0 is true, as in Java.
+impl Jute<'_> for bool {
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        from.array().map(|[byte]| byte != 0)
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        to.push(u8::from(*self));
+    }
+}
+
+impl<'a> Jute<'a> for Text<'a> {
+    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(from.text()?.unwrap_or_default())
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        put_counted(self.as_bytes(), to);
+    }
+}
+
+/// Text that may be null.
+impl<'a> Jute<'a> for Option<Text<'a>> {
+    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        from.text()
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        match self {
+            Some(text) => text.put(to),
+            None => put_null(to),
+        }
+    }
+}
+
+impl<'a> Jute<'a> for Data<'a> {
+    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(from.counted()?.unwrap_or(data::null()))
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        if data::is_null(self) {
+            put_null(to);
+        } else {
+            put_counted(self, to);
+        }
+    }
+}
+
+/// Bytes that may be null.
+impl<'a> Jute<'a> for Option<Data<'a>> {
+    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        from.counted()
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        match self {
+            Some(data) => data.put(to),
+            None => put_null(to),
+        }
+    }
+}
+
+/// A list. A negative count reads as none: so Java reads it, and so a null list is refused or taken
+/// as empty by whoever asked for it ([`Listed`] refuses it).
+impl<'a, T: Jute<'a>> Jute<'a> for Vec<T> {
+    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let count: i32 = from.next()?;
+        let mut list = Vec::new();
+        for _ in 0..count {
+            list.push(from.next()?);
+        }
+        Ok(list)
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        put_count(self.len(), to);
+        self.iter().for_each(|entry| entry.put(to));
+    }
+}
+
+/// The path of a znode as it was sent, or another text that may be anything but null: on that a
+/// server stumbles.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Path<'a>(pub(crate) Text<'a>);
+
+impl<'a> Jute<'a> for Path<'a> {
+    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        from.text()?
+            .map(Self)
+            .ok_or(Malformed("a text is null that may not be"))
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        self.0.put(to);
+    }
+}
+
+impl<'a, T: Into<Text<'a>>> From<T> for Path<'a> {
+    fn from(text: T) -> Self {
+        Self(text.into())
+    }
+}
+
+/// A list that may not be null.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Listed<T>(pub(crate) Vec<T>);
+
+impl<'a, T: Jute<'a>> Jute<'a> for Listed<T> {
+    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        if from.rest.starts_with(&(-1_i32).to_be_bytes()) {
+            return Err(Malformed("a list is null"));
+        }
+        from.next().map(Self)
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        self.0.put(to);
+    }
+}
+
+/// Declares records whose fields stand one after another, in this order.
+macro_rules! records {
+    ($($(#[$doc:meta])* $name:ident $(<$life:lifetime>)? { $($(#[$about:meta])* $field:ident: $kind:ty,)* })*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub(crate) struct $name $(<$life>)? { $($(#[$about])* pub(crate) $field: $kind,)* }
+
+        $crate::wire::jute::record_impl!($name $(<$life>)? { $($field)* });
+    )*};
+}
+
+/// Reads and writes a struct's fields in this order.
+macro_rules! record_impl {
+    ($name:ident { $($field:ident)* }) => {
+        impl<'r> $crate::wire::jute::Jute<'r> for $name {
+            $crate::wire::jute::record_impl!(@body 'r $($field)*);
+        }
+    };
+    ($name:ident <$life:lifetime> { $($field:ident)* }) => {
+        impl<$life> $crate::wire::jute::Jute<$life> for $name<$life> {
+            $crate::wire::jute::record_impl!(@body $life $($field)*);
+        }
+    };
+    (@body $life:lifetime $($field:ident)*) => {
+        fn read(
+            from: &mut $crate::wire::jute::Reader<$life>,
+        ) -> Result<Self, $crate::wire::jute::Malformed> {
+            Ok(Self { $($field: from.next()?,)* })
+        }
+
+        fn put(&self, to: &mut Vec<u8>) {
+            $(self.$field.put(to);)*
+        }
+    };
+}
+
+pub(crate) use {record_impl, records};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read<'a, T: Jute<'a>>(bytes: &'a [u8]) -> Result<T, Malformed> {
+        Reader::new(bytes).next()
+    }
+
+    #[test]
+    fn null_is_empty_where_it_may_be_and_refused_where_a_server_stumbles() {
+        let null = [0xff; 4];
+        assert_eq!(read::<Text<'_>>(&null), Ok("".into()));
+        assert_eq!(read::<Option<Text<'_>>>(&null), Ok(None));
+        assert_eq!(read::<Data<'_>>(&null), Ok(&[][..]));
+        assert_eq!(read::<Option<Data<'_>>>(&null), Ok(None));
+        assert_eq!(read::<Vec<i32>>(&null), Ok(vec![]));
+        assert_eq!(
+            read::<Path<'_>>(&null),
+            Err(Malformed("a text is null that may not be"))
+        );
+        assert_eq!(read::<Listed<i32>>(&null), Err(Malformed("a list is null")));
+    }
+
+    #[test]
+    fn other_negative_lengths_are_refused_and_other_negative_counts_are_none() {
+        let negative = (-2_i32).to_be_bytes();
+        let refused = Malformed("a length is negative");
+        assert_eq!(read::<Text<'_>>(&negative), Err(refused));
+        assert_eq!(read::<Data<'_>>(&negative), Err(refused));
+        assert_eq!(read::<Path<'_>>(&negative), Err(refused));
+        assert_eq!(read::<Vec<i32>>(&negative), Ok(vec![]));
+        assert_eq!(read::<Listed<i32>>(&negative), Ok(Listed(vec![])));
+    }
+
+    #[test]
+    fn a_length_beyond_the_end_is_refused_and_allocates_nothing() {
+        let huge = [0x7f, 0xff, 0xff, 0xff, 1, 2, 3, 4];
+        assert_eq!(read::<Text<'_>>(&huge), Err(Malformed::CUT));
+        assert_eq!(read::<Data<'_>>(&huge), Err(Malformed::CUT));
+        assert_eq!(read::<Vec<i32>>(&huge), Err(Malformed::CUT));
+        assert_eq!(read::<Vec<Text<'_>>>(&huge), Err(Malformed::CUT));
+    }
+
+    #[test]
+    fn what_is_no_utf_8_is_replaced_as_java_replaces_it() {
+        assert_eq!(
+            read::<Text<'_>>(b"\0\0\0\x03a\xffb"),
+            Ok("a\u{fffd}b".into())
+        );
+    }
+
+    #[test]
+    fn whatever_is_not_zero_is_true() {
+        assert_eq!(read::<bool>(&[7]), Ok(true));
+        assert_eq!(read::<bool>(&[0]), Ok(false));
+    }
+}

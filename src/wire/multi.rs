@@ -1,0 +1,265 @@
+//! Multi and multiRead: operations with a header before each, and an empty header after the last.
+
+use super::code::Code;
+use super::frame::LENGTH_BYTES;
+use super::jute::{Data, Jute, Malformed, Path, Reader, Text, put_count, records};
+use super::op::Op;
+use super::request::{Create, CreateTtl, Look, SetData, Versioned};
+use super::stat::STAT_BYTES;
+use crate::types::Stat;
+
+records! {
+    /// Before each operation, and before each result.
+    Header {
+        /// The operation's number; -1 before an error, and at the end.
+        kind: i32,
+        is_end: bool,
+        /// -1 in requests and at the end; 0 before a result, the error's number before an error.
+        err: i32,
+    }
+}
+
+/// The bytes of a [`Header`].
+const HEADER_BYTES: usize = 9;
+
+impl Header {
+    const END: Self = Self {
+        kind: -1,
+        is_end: true,
+        err: -1,
+    };
+}
+
+/// One operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "each is the operation of its name, with the record that it has"
+)]
+pub(crate) enum MultiOp<'a> {
+    Create(Create<'a>),
+    Create2(Create<'a>),
+    CreateContainer(Create<'a>),
+    CreateTtl(CreateTtl<'a>),
+    Delete(Versioned<'a>),
+    SetData(SetData<'a>),
+    Check(Versioned<'a>),
+    GetChildren(Look<'a>),
+    GetData(Look<'a>),
+}
+
+impl<'a> MultiOp<'a> {
+    fn read(kind: i32, from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(match Op::of(kind) {
+            Some(Op::Create) => Self::Create(from.next()?),
+            Some(Op::Create2) => Self::Create2(from.next()?),
+            Some(Op::CreateContainer) => Self::CreateContainer(from.next()?),
+            Some(Op::CreateTtl) => Self::CreateTtl(from.next()?),
+            Some(Op::Delete) => Self::Delete(from.next()?),
+            Some(Op::SetData) => Self::SetData(from.next()?),
+            Some(Op::Check) => Self::Check(from.next()?),
+            Some(Op::GetChildren) => Self::GetChildren(from.next()?),
+            Some(Op::GetData) => Self::GetData(from.next()?),
+            _ => return Err(Malformed("a multi has no such operation")),
+        })
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Create(it) | Self::Create2(it) | Self::CreateContainer(it) => it.put(to),
+            Self::CreateTtl(it) => it.put(to),
+            Self::Delete(it) | Self::Check(it) => it.put(to),
+            Self::SetData(it) => it.put(to),
+            Self::GetChildren(it) | Self::GetData(it) => it.put(to),
+        }
+    }
+
+    /// The operation.
+    pub(crate) fn op(&self) -> Op {
+        match self {
+            Self::Create(_) => Op::Create,
+            Self::Create2(_) => Op::Create2,
+            Self::CreateContainer(_) => Op::CreateContainer,
+            Self::CreateTtl(_) => Op::CreateTtl,
+            Self::Delete(_) => Op::Delete,
+            Self::SetData(_) => Op::SetData,
+            Self::Check(_) => Op::Check,
+            Self::GetChildren(_) => Op::GetChildren,
+            Self::GetData(_) => Op::GetData,
+        }
+    }
+
+    fn is_read(&self) -> bool {
+        matches!(self, Self::GetChildren(_) | Self::GetData(_))
+    }
+}
+
+/// The operations of a multi: none of them a read.
+pub(super) fn read_writes<'a>(from: &mut Reader<'a>) -> Result<Vec<MultiOp<'a>>, Malformed> {
+    read_ops(from, false)
+}
+
+/// The operations of a multiRead: all of them reads.
+pub(super) fn read_reads<'a>(from: &mut Reader<'a>) -> Result<Vec<MultiOp<'a>>, Malformed> {
+    read_ops(from, true)
+}
+
+fn read_ops<'a>(from: &mut Reader<'a>, reads: bool) -> Result<Vec<MultiOp<'a>>, Malformed> {
+    let mut ops = Vec::new();
+    loop {
+        let header: Header = from.next()?;
+        if header.is_end {
+            return Ok(ops);
+        }
+        let op = MultiOp::read(header.kind, from)?;
+        if op.is_read() != reads {
+            return Err(Malformed("a multi mixes reads and writes"));
+        }
+        ops.push(op);
+    }
+}
+
+pub(super) fn put_ops(ops: &[MultiOp<'_>], to: &mut Vec<u8>) {
+    for op in ops {
+        let header = Header {
+            kind: op.op().number(),
+            is_end: false,
+            err: -1,
+        };
+        header.put(to);
+        op.put(to);
+    }
+    Header::END.put(to);
+}
+
+/// What became of one operation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(
+    missing_docs,
+    reason = "each is the result of the operation of its name"
+)]
+pub(crate) enum MultiResult<'a> {
+    /// Of a create.
+    Created(Path<'a>),
+    /// Of a create2, a createContainer or a createTTL, since 3.9; before, these too answer [`Created`](Self::Created).
+    Created2(Path<'a>, Stat),
+    Deleted,
+    Set(Stat),
+    Checked,
+    Children(Vec<Text<'a>>),
+    Data(Data<'a>, Stat),
+    /// Of an operation that failed, and of every operation of a multi of which one has failed: a
+    /// number of [`Code`]; 0 before the one that failed, -2 after it.
+    Failed(i32),
+}
+
+impl<'a> MultiResult<'a> {
+    fn read(kind: i32, from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        if kind == Header::END.kind {
+            return from.next().map(Self::Failed);
+        }
+        Ok(match Op::of(kind) {
+            Some(Op::Create) => Self::Created(from.next()?),
+            Some(Op::Create2) => Self::Created2(from.next()?, from.next()?),
+            Some(Op::Delete) => Self::Deleted,
+            Some(Op::SetData) => Self::Set(from.next()?),
+            Some(Op::Check) => Self::Checked,
+            Some(Op::GetChildren) => Self::Children(from.next()?),
+            Some(Op::GetData) => Self::Data(from.next()?, from.next()?),
+            _ => return Err(Malformed("a multi has no such result")),
+        })
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        self.header().put(to);
+        match self {
+            Self::Created(path) => path.put(to),
+            Self::Created2(path, stat) => {
+                path.put(to);
+                stat.put(to);
+            }
+            Self::Deleted | Self::Checked => {}
+            Self::Set(stat) => stat.put(to),
+            Self::Children(names) => {
+                put_count(names.len(), to);
+                names.iter().for_each(|name| name.put(to));
+            }
+            Self::Data(data, stat) => {
+                data.put(to);
+                stat.put(to);
+            }
+            Self::Failed(err) => err.put(to),
+        }
+    }
+
+    fn header(&self) -> Header {
+        let (op, err) = match self {
+            Self::Created(_) => (Op::Create, 0),
+            Self::Created2(..) => (Op::Create2, 0),
+            Self::Deleted => (Op::Delete, 0),
+            Self::Set(_) => (Op::SetData, 0),
+            Self::Checked => (Op::Check, 0),
+            Self::Children(_) => (Op::GetChildren, 0),
+            Self::Data(..) => (Op::GetData, 0),
+            Self::Failed(err) => {
+                return Header {
+                    err: *err,
+                    is_end: false,
+                    ..Header::END
+                };
+            }
+        };
+        Header {
+            kind: op.number(),
+            is_end: false,
+            err,
+        }
+    }
+}
+
+/// The results of a multi of so many operations, of which this one failed.
+pub(crate) fn failed<'a>(count: usize, index: usize, code: Code) -> Vec<MultiResult<'a>> {
+    let result = |at: usize| match at.cmp(&index) {
+        std::cmp::Ordering::Less => Code::Ok,
+        std::cmp::Ordering::Equal => code,
+        std::cmp::Ordering::Greater => Code::RuntimeInconsistency,
+    };
+    let number = |at| MultiResult::Failed(result(at).number());
+    (0..count).map(number).collect()
+}
+
+pub(super) fn read_results<'a>(from: &mut Reader<'a>) -> Result<Vec<MultiResult<'a>>, Malformed> {
+    let mut results = Vec::new();
+    loop {
+        let header: Header = from.next()?;
+        if header.is_end {
+            return Ok(results);
+        }
+        results.push(MultiResult::read(header.kind, from)?);
+    }
+}
+
+/// How many bytes [`put_results`] appends.
+pub(super) fn results_bytes(results: &[MultiResult<'_>]) -> usize {
+    let bytes = |result: &MultiResult<'_>| {
+        HEADER_BYTES
+            + match result {
+                MultiResult::Created(path) => LENGTH_BYTES + path.0.len(),
+                MultiResult::Created2(path, _) => LENGTH_BYTES + path.0.len() + STAT_BYTES,
+                MultiResult::Deleted | MultiResult::Checked => 0,
+                MultiResult::Set(_) => STAT_BYTES,
+                MultiResult::Children(names) => {
+                    let names = names.iter().map(|name| LENGTH_BYTES + name.len());
+                    LENGTH_BYTES + names.sum::<usize>()
+                }
+                MultiResult::Data(data, _) => LENGTH_BYTES + data.len() + STAT_BYTES,
+                MultiResult::Failed(_) => 4,
+            }
+    };
+    results.iter().map(bytes).sum::<usize>() + HEADER_BYTES
+}
+
+pub(super) fn put_results(results: &[MultiResult<'_>], to: &mut Vec<u8>) {
+    results.iter().for_each(|result| result.put(to));
+    Header::END.put(to);
+}

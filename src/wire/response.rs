@@ -1,0 +1,166 @@
+//! What a server answers: a header, and a record that depends on the operation.
+
+use super::code::Code;
+use super::connect::{ReplyHeader, xid};
+use super::frame::LENGTH_BYTES;
+use super::jute::{Data, Jute, Malformed, Path, Reader, Text, records};
+use super::multi::{self, MultiResult};
+use super::op::Op;
+use super::stat::{AclRecord, STAT_BYTES};
+use crate::types::Stat;
+
+records! {
+    /// One way in which a client has proved who it is.
+    ClientInfo<'a> {
+        scheme: Text<'a>,
+        /// The user; of `digest` without the password.
+        user: Text<'a>,
+    }
+
+    /// A watch that fired, after a header with the xid [`xid::EVENT`].
+    WatcherEvent<'a> {
+        /// 1 created, 2 deleted, 3 data changed, 4 children changed.
+        kind: i32,
+        /// 3: connected. A server sends no other.
+        state: i32,
+        path: Path<'a>,
+    }
+}
+
+/// The record of a reply. A reply of an error has none, but for a multi's, whose header says that all
+/// is well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Response<'a> {
+    /// None: to delete, ping, auth, setWatches, checkWatches, removeWatches, closeSession, and of errors.
+    Empty,
+    /// To create.
+    Path(Path<'a>),
+    /// To sync: the path that was asked with.
+    Synced(Option<Text<'a>>),
+    /// To create2, createContainer and createTTL.
+    Created(Path<'a>, Stat),
+    /// To exists, setData and setACL.
+    Stat(Stat),
+    /// To getData.
+    Data(Data<'a>, Stat),
+    /// To getACL.
+    Acl(Vec<AclRecord<'a>>, Stat),
+    /// To getChildren, and to getEphemerals: names, or paths.
+    Names(Vec<Text<'a>>),
+    /// To getChildren2.
+    Children(Vec<Text<'a>>, Stat),
+    /// To getAllChildrenNumber.
+    Count(i32),
+    /// To addWatch: a code, which is always 0.
+    Watching(i32),
+    /// To multi and multiRead.
+    Multi(Vec<MultiResult<'a>>),
+    /// To sasl.
+    Token(Option<Data<'a>>),
+    /// To whoAmI.
+    Who(Vec<ClientInfo<'a>>),
+}
+
+impl<'a> Response<'a> {
+    /// Reads the record of a reply without error to this operation.
+    pub(crate) fn read(op: Op, from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(match op {
+            Op::Create => Self::Path(from.next()?),
+            Op::Sync => Self::Synced(from.next()?),
+            Op::Create2 | Op::CreateContainer | Op::CreateTtl => {
+                Self::Created(from.next()?, from.next()?)
+            }
+            Op::Exists | Op::SetData | Op::SetAcl => Self::Stat(from.next()?),
+            Op::GetData | Op::Reconfig => Self::Data(from.next()?, from.next()?),
+            Op::GetAcl => Self::Acl(from.next()?, from.next()?),
+            Op::GetChildren | Op::GetEphemerals => Self::Names(from.next()?),
+            Op::GetChildren2 => Self::Children(from.next()?, from.next()?),
+            Op::GetAllChildrenNumber => Self::Count(from.next()?),
+            Op::AddWatch => Self::Watching(from.next()?),
+            Op::Multi | Op::MultiRead => Self::Multi(multi::read_results(from)?),
+            Op::Sasl => Self::Token(from.next()?),
+            Op::WhoAmI => Self::Who(from.next()?),
+            Op::Delete
+            | Op::Ping
+            | Op::Check
+            | Op::CheckWatches
+            | Op::RemoveWatches
+            | Op::Auth
+            | Op::SetWatches
+            | Op::SetWatches2
+            | Op::CloseSession => Self::Empty,
+        })
+    }
+
+    /// Appends the record.
+    pub(crate) fn put(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Empty => {}
+            Self::Path(path) => path.put(to),
+            Self::Synced(path) => path.put(to),
+            Self::Created(path, stat) => {
+                path.put(to);
+                stat.put(to);
+            }
+            Self::Stat(stat) => stat.put(to),
+            Self::Data(data, stat) => {
+                data.put(to);
+                stat.put(to);
+            }
+            Self::Acl(acl, stat) => {
+                acl.put(to);
+                stat.put(to);
+            }
+            Self::Names(names) => names.put(to),
+            Self::Children(names, stat) => {
+                names.put(to);
+                stat.put(to);
+            }
+            Self::Count(number) | Self::Watching(number) => number.put(to),
+            Self::Multi(results) => multi::put_results(results, to),
+            Self::Token(token) => token.put(to),
+            Self::Who(infos) => infos.put(to),
+        }
+    }
+
+    /// How many bytes the record takes. A multiRead may name one large znode many times: look before
+    /// you write.
+    pub(crate) fn record_bytes(&self) -> usize {
+        let text = |text: &Text<'_>| LENGTH_BYTES + text.len();
+        let texts = |names: &[Text<'_>]| LENGTH_BYTES + names.iter().map(text).sum::<usize>();
+        match self {
+            Self::Empty => 0,
+            Self::Path(path) => text(&path.0),
+            Self::Synced(path) => LENGTH_BYTES + path.as_ref().map_or(0, |path| path.len()),
+            Self::Created(path, _) => text(&path.0) + STAT_BYTES,
+            Self::Stat(_) => STAT_BYTES,
+            Self::Data(data, _) => LENGTH_BYTES + data.len() + STAT_BYTES,
+            Self::Acl(acl, _) => {
+                let entry = |it: &AclRecord<'_>| 4 + text(&it.scheme) + text(&it.id.0);
+                LENGTH_BYTES + acl.iter().map(entry).sum::<usize>() + STAT_BYTES
+            }
+            Self::Names(names) => texts(names),
+            Self::Children(names, _) => texts(names) + STAT_BYTES,
+            Self::Count(_) | Self::Watching(_) => 4,
+            Self::Multi(results) => multi::results_bytes(results),
+            Self::Token(token) => LENGTH_BYTES + token.map_or(0, <[u8]>::len),
+            Self::Who(infos) => {
+                let info = |it: &ClientInfo<'_>| text(&it.scheme) + text(&it.user);
+                LENGTH_BYTES + infos.iter().map(info).sum::<usize>()
+            }
+        }
+    }
+
+    /// Appends the body of a reply's frame: its header, and this record.
+    pub(crate) fn put_with_header(&self, xid: i32, zxid: i64, to: &mut Vec<u8>) {
+        ReplyHeader::new(xid, zxid, Code::Ok).put(to);
+        self.put(to);
+    }
+}
+
+/// Appends the body of the frame of an event. The zxid is that of the transaction that fired the
+/// watch; of an event that answers a setWatches there is none, and it is -1, as before 3.9 always.
+pub(crate) fn put_event(event: &WatcherEvent<'_>, zxid: Option<i64>, to: &mut Vec<u8>) {
+    ReplyHeader::new(xid::EVENT, zxid.unwrap_or(-1), Code::Ok).put(to);
+    event.put(to);
+}

@@ -1,0 +1,179 @@
+//! [`Stat`], and lists of who may do what.
+
+use std::borrow::Cow;
+
+use super::code::Code;
+use super::jute::{Jute, Malformed, Path, Reader, Text};
+use crate::types::{Acl, AclEntry, SessionId, Stat, Zxid};
+
+/// The bytes of a [`Stat`].
+pub(crate) const STAT_BYTES: usize = 68;
+
+impl Jute<'_> for Stat {
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        // In this order; pzxid came later, and stands last.
+        Ok(Self {
+            czxid: Zxid(from.next()?),
+            mzxid: Zxid(from.next()?),
+            ctime: from.next()?,
+            mtime: from.next()?,
+            version: from.next()?,
+            cversion: from.next()?,
+            aversion: from.next()?,
+            ephemeral_owner: SessionId(from.next()?),
+            data_length: from.next()?,
+            num_children: from.next()?,
+            pzxid: Zxid(from.next()?),
+        })
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        self.czxid.0.put(to);
+        self.mzxid.0.put(to);
+        self.ctime.put(to);
+        self.mtime.put(to);
+        self.version.put(to);
+        self.cversion.put(to);
+        self.aversion.put(to);
+        self.ephemeral_owner.0.put(to);
+        self.data_length.put(to);
+        self.num_children.put(to);
+        self.pzxid.0.put(to);
+    }
+}
+
+/// One entry of an access control list. A null scheme is one that there is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AclRecord<'a> {
+    /// A sum of rights.
+    pub(crate) perms: i32,
+    /// How the id is proved.
+    pub(crate) scheme: Text<'a>,
+    /// Who.
+    pub(crate) id: Path<'a>,
+}
+
+/// A server stumbles over a null id where it looks at it. Where it does not, null is as good as
+/// empty: kazoo says `auth` in this way.
+impl<'a> Jute<'a> for AclRecord<'a> {
+    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        let (perms, scheme) = (from.next()?, from.next::<Text<'a>>()?);
+        let id = match (scheme.as_ref(), from.next::<Option<Text<'a>>>()?) {
+            ("digest" | "ip" | "x509", None) => return Err(Malformed("an id is null")),
+            (_, id) => Path(id.unwrap_or_default()),
+        };
+        Ok(Self { perms, scheme, id })
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        self.perms.put(to);
+        self.scheme.put(to);
+        self.id.put(to);
+    }
+}
+
+impl<'a> From<&'a AclEntry> for AclRecord<'a> {
+    fn from(entry: &'a AclEntry) -> Self {
+        Self {
+            perms: entry.permissions.into(),
+            scheme: Cow::Borrowed(&entry.scheme),
+            id: entry.id.as_str().into(),
+        }
+    }
+}
+
+impl AclRecord<'_> {
+    /// Whether this lets everybody do everything.
+    fn is_open(&self) -> bool {
+        self.perms == i32::from(AclEntry::ALL) && self.scheme == "world" && self.id.0 == "anyone"
+    }
+
+    /// The store knows five rights: what else is set here is dropped, where a server would give it
+    /// back with the list, and never ask for it.
+    fn entry(&self) -> AclEntry {
+        let rights = self.perms & i32::from(AclEntry::ALL);
+        AclEntry {
+            permissions: u8::try_from(rights).unwrap_or(AclEntry::ALL),
+            scheme: self.scheme.as_ref().to_owned(),
+            id: self.id.0.as_ref().to_owned(),
+        }
+    }
+}
+
+/// The list as the store has it.
+///
+/// # Errors
+/// An empty list is none, and no scheme has an empty name (or null). Whether the others and their
+/// ids are any good is for the store to say.
+pub(crate) fn acl(records: &[AclRecord<'_>]) -> Result<Acl, Code> {
+    match records {
+        [] => Err(Code::InvalidAcl),
+        list if list.iter().any(|entry| entry.scheme.is_empty()) => Err(Code::InvalidAcl),
+        [only] if only.is_open() => Ok(Acl::open()),
+        list => Ok(Acl::new(
+            list.iter().map(AclRecord::entry).collect::<Vec<_>>(),
+        )),
+    }
+}
+
+/// The list as it goes over the wire.
+pub(crate) fn acl_records(acl: &Acl) -> Vec<AclRecord<'_>> {
+    let open = || AclRecord {
+        perms: AclEntry::ALL.into(),
+        scheme: Cow::Borrowed("world"),
+        id: "anyone".into(),
+    };
+    match acl.entries() {
+        None => vec![open()],
+        Some(entries) => entries.iter().map(AclRecord::from).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stat_takes_68_bytes() {
+        let mut bytes = Vec::new();
+        Stat::default().put(&mut bytes);
+        assert_eq!(bytes.len(), STAT_BYTES);
+    }
+
+    #[test]
+    fn the_open_list_is_known_and_written_out() {
+        let open = Acl::open();
+        assert_eq!(acl(&acl_records(&open)), Ok(open.clone()));
+        let own = Acl::creator_all();
+        assert_eq!(acl(&acl_records(&own)), Ok(own.clone()));
+        assert_eq!(acl(&[]), Err(Code::InvalidAcl));
+    }
+
+    #[test]
+    fn a_null_id_counts_where_somebody_looks_at_it() {
+        for (scheme, is_good) in [
+            ("auth", true),
+            ("world", true),
+            ("digest", false),
+            ("ip", false),
+        ] {
+            let mut bytes = Vec::new();
+            31_i32.put(&mut bytes);
+            Text::from(scheme).put(&mut bytes);
+            None::<Text<'_>>.put(&mut bytes);
+            let read = Reader::new(&bytes).next::<AclRecord<'_>>();
+            assert_eq!(read.is_ok(), is_good, "{scheme}");
+        }
+    }
+
+    #[test]
+    fn rights_that_there_are_not_are_dropped() {
+        let record = AclRecord {
+            perms: -1,
+            scheme: "digest".into(),
+            id: "a:b".into(),
+        };
+        let list = acl(&[record]).unwrap();
+        assert_eq!(list.entries().unwrap()[0].permissions, AclEntry::ALL);
+    }
+}

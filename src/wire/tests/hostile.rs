@@ -1,0 +1,58 @@
+//! Any bytes are a request or refused, and cost no more than they weigh.
+
+use proptest::prelude::*;
+
+use crate::wire::fuzz;
+use crate::wire::*;
+
+proptest! {
+    #[test]
+    fn no_bytes_break_the_reader(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        fuzz::request(&bytes);
+        fuzz::connect(&bytes);
+        fuzz::stream(&bytes);
+        for op in Op::ALL {
+            fuzz::record(op.number(), &bytes);
+            fuzz::reply(op.number(), &bytes);
+        }
+    }
+}
+
+#[test]
+fn a_count_that_the_frame_cannot_hold_allocates_nothing() {
+    for count in [i32::MAX, 1 << 20] {
+        let mut frame = Vec::new();
+        RequestHeader {
+            xid: 1,
+            op: Op::SetWatches.number(),
+        }
+        .put(&mut frame);
+        0_i64.put(&mut frame);
+        count.put(&mut frame);
+        let code = Code::MarshallingError;
+        assert_eq!(
+            Incoming::read(&frame),
+            Err(Refused::Answer { xid: 1, code })
+        );
+    }
+}
+
+#[test]
+fn a_list_takes_at_most_sixteen_times_its_bytes() {
+    // The least that an entry takes in a frame, and what it takes in memory, doubled as vectors grow.
+    assert!(2 * size_of::<Text<'_>>() <= 16 * 4);
+    assert!(2 * size_of::<AclRecord<'_>>() <= 16 * 12);
+    assert!(2 * size_of::<ClientInfo<'_>>() <= 16 * 8);
+    let (header, least) = (9, 8);
+    assert!(2 * size_of::<MultiOp<'_>>() <= 16 * (header + least));
+}
+
+#[test]
+fn what_follows_a_request_in_its_frame_is_ignored() {
+    let mut frame = Vec::new();
+    Request::Ping.put_with_header(xid::PING, &mut frame);
+    frame.extend_from_slice(b"more");
+    let request = Request::Ping;
+    let xid = xid::PING;
+    assert_eq!(Incoming::read(&frame), Ok(Incoming { xid, request }));
+}

@@ -1,0 +1,248 @@
+//! What a 3.9 server makes of frames that no client sends: the codec and the store make the same of
+//! them, but for what is listed here.
+
+use super::transcript::{RECORDED, Talk, talks};
+use crate::data;
+use crate::engine::Store;
+use crate::session::Session;
+use crate::types::{CreateMode, Stat};
+use crate::wire::*;
+
+/// Where we answer otherwise, and why.
+const DIFFERENT: [(&str, &str); 3] = [
+    (
+        "addWatch of null",
+        "a watch that can never fire: refused as bad arguments",
+    ),
+    (
+        "addWatch of what is no path",
+        "a watch that can never fire: refused as bad arguments",
+    ),
+    (
+        "sasl of a server that has none",
+        "an empty token, as if all were well: a clear refusal is better",
+    ),
+];
+
+/// What becomes of a frame: the code that is answered, if any; whether the connection is closed; and
+/// the record that is answered, where the store says it.
+type Verdict = (Option<i32>, bool, Option<Vec<u8>>);
+
+/// What a server says and does.
+fn recorded(talk: &Talk) -> Verdict {
+    let mut answers = talk.bodies(false);
+    let Some(frame) = answers.next() else {
+        return (None, talk.closed, None);
+    };
+    assert_eq!(answers.next(), None, "{}", talk.name);
+    let mut from = Reader::new(frame);
+    let header: ReplyHeader = from.next().unwrap();
+    let said = talk.bodies(true).next().map(Incoming::read);
+    let record = match said {
+        Some(Ok(asked)) if header.err == 0 && is_told_by_the_store(&asked.request) => {
+            let record = Response::read(asked.request.op(), &mut from).unwrap();
+            Some(essence(record))
+        }
+        _ => None,
+    };
+    (Some(header.err), talk.closed, record)
+}
+
+fn is_told_by_the_store(request: &Request<'_>) -> bool {
+    matches!(to_store(request), Ok((Some(_), _)))
+}
+
+/// A record without what the recorded server had and a fresh store has not: other znodes, and their
+/// numbers.
+fn essence(record: Response<'_>) -> Vec<u8> {
+    let made = |path: Path<'_>| {
+        let path = path.0.trim_end_matches(|it: char| it.is_ascii_digit());
+        Path::from(path.to_owned())
+    };
+    let part = |result| match result {
+        MultiResult::Created(path) => MultiResult::Created(made(path)),
+        MultiResult::Created2(path, _) => MultiResult::Created2(made(path), Stat::default()),
+        MultiResult::Set(_) => MultiResult::Set(Stat::default()),
+        MultiResult::Children(_) => MultiResult::Children(Vec::new()),
+        other => other,
+    };
+    let record = match record {
+        Response::Path(path) => Response::Path(made(path)),
+        Response::Created(path, _) => Response::Created(made(path), Stat::default()),
+        Response::Stat(_) => Response::Stat(Stat::default()),
+        Response::Names(_) => Response::Names(Vec::new()),
+        Response::Multi(results) => Response::Multi(results.into_iter().map(part).collect()),
+        other => other,
+    };
+    let mut bytes = Vec::new();
+    record.put(&mut bytes);
+    bytes
+}
+
+/// What we say and do.
+async fn ours(session: &Session, frame: &[u8]) -> Verdict {
+    let request = match Incoming::read(frame) {
+        Ok(Incoming { request, .. }) => request,
+        Err(Refused::Close) => return (None, true, None),
+        Err(Refused::Answer { code, .. }) => return (Some(code.number()), false, None),
+        Err(Refused::AnswerAndClose { code, .. }) => return (Some(code.number()), true, None),
+    };
+    match to_store(&request) {
+        Err(code) => (Some(code.number()), false, None),
+        Ok((None, _)) => {
+            let (code, closes) = by_the_server(&request);
+            (Some(code.number()), closes, None)
+        }
+        Ok((Some(asked), shape)) => {
+            let reply = session.submit(asked).await;
+            let closes = shape.op() == Op::CloseSession;
+            match shape.answer(&reply) {
+                Ok(record) => (Some(0), closes, Some(essence(record))),
+                Err(code) => (Some(code.number()), closes, None),
+            }
+        }
+    }
+}
+
+/// What the store has no request for, as the server must answer it, and whether it closes then.
+fn by_the_server(request: &Request<'_>) -> (Code, bool) {
+    match request {
+        Request::Ping | Request::WhoAmI | Request::SetWatches(_) => (Code::Ok, false),
+        Request::Reconfig(_) => (Code::Unimplemented, false),
+        Request::SetAcl(it) if it.path.is_empty() => (Code::BadArguments, false),
+        Request::CheckWatches(it) | Request::RemoveWatches(it) => match it.kind {
+            1..=5 => (Code::NoWatcher, false),
+            _ => (Code::MarshallingError, false),
+        },
+        // Whether the proof holds is known to whoever keeps the schemes.
+        Request::Auth(it) => match it.scheme.as_ref() {
+            "digest" | "ip" => (Code::Ok, false),
+            _ => (Code::AuthFailed, true),
+        },
+        Request::Sasl(_) => (Code::AuthFailed, true),
+        other => panic!("{other:?} is for the store"),
+    }
+}
+
+/// A quirk of one request on a connection of its own, after the handshake.
+fn is_one_request(talk: &Talk) -> bool {
+    talk.bodies(true).count() == 1 && !talk.name.starts_with("handshake") && !is_no_frame(talk)
+}
+
+fn is_no_frame(talk: &Talk) -> bool {
+    talk.name.contains(" length") && talk.frames[0].1.len() == LENGTH_BYTES
+        || talk.name == "a request before the handshake"
+}
+
+/// A session at a store that has what the recorded server had.
+async fn session() -> Session {
+    let client = Store::memory().connect().await.unwrap();
+    let session = client.session().await.unwrap();
+    for path in ["/q", "/q/null"] {
+        let path = path.parse().unwrap();
+        let made = session.create(&path, "data", CreateMode::Persistent);
+        made.await.unwrap();
+    }
+    session
+}
+
+#[tokio::test]
+async fn any_frame_is_answered_as_a_real_server_answers_it() {
+    let (version, _, quirks) = RECORDED[1];
+    let talks = talks(quirks);
+    let mut different = Vec::new();
+    for talk in talks.iter().filter(|talk| is_one_request(talk)) {
+        let frame = talk.bodies(true).next().unwrap();
+        let (expected, ours) = (recorded(talk), ours(&session().await, frame).await);
+        if expected != ours {
+            different.push((talk.name, expected, ours));
+        }
+    }
+    let mut names = different.iter().map(|(name, ..)| *name);
+    let known = DIFFERENT.iter().map(|(name, _)| *name);
+    assert!(names.by_ref().eq(known), "{version}: {different:#?}");
+}
+
+#[test]
+fn lengths_that_no_frame_has_close_the_connection() {
+    for (_, _, quirks) in RECORDED {
+        let mut count = 0;
+        for talk in talks(quirks).iter().filter(|talk| is_no_frame(talk)) {
+            assert!(talk.closed && talk.frames.iter().all(|(of_client, _)| *of_client));
+            let sent = &talk.frames[0].1;
+            let mut frames = Frames::new(LARGEST_FRAME_BYTES);
+            frames.push(sent);
+            let refused = match frames.next() {
+                // A request is no handshake: it ends too early.
+                Ok(Some(frame)) => Reader::new(frame).next::<ConnectRequest<'_>>().is_err(),
+                Ok(None) => false,
+                Err(_) => true,
+            };
+            assert!(refused, "{}", talk.name);
+            count += 1;
+        }
+        assert_eq!(count, 3);
+    }
+}
+
+#[test]
+fn handshakes_are_read_and_answered_as_by_a_real_server() {
+    for (_, _, quirks) in RECORDED {
+        let talks = talks(quirks);
+        let shakes = talks.iter().filter(|it| it.name.starts_with("handshake"));
+        let mut count = 0;
+        for talk in shakes.filter(|talk| talk.name != "handshake, cut") {
+            let asked = talk.bodies(true).next().unwrap();
+            let asked: ConnectRequest<'_> = Reader::new(asked).next().unwrap();
+            let Some(answer) = talk.bodies(false).next() else {
+                assert!(
+                    talk.closed && asked.last_zxid_seen > 1 << 32,
+                    "{}",
+                    talk.name
+                );
+                continue;
+            };
+            let said: ConnectResponse<'_> = Reader::new(answer).next().unwrap();
+            assert_eq!(said.read_only.is_some(), asked.read_only.is_some());
+            if said.session == 0 {
+                assert!(talk.closed, "{}", talk.name);
+                assert_eq!(said, ConnectResponse::refused(asked.read_only));
+            }
+            let mut again = Vec::new();
+            said.put(&mut again);
+            assert_eq!(again, answer, "{}", talk.name);
+            count += 1;
+        }
+        assert!(count > 8, "{count}");
+    }
+}
+
+#[test]
+fn null_data_is_neither_read_nor_written_as_empty() {
+    for (_, _, quirks) in RECORDED {
+        let talks = talks(quirks);
+        let of_null = talks.iter().find(|it| it.name == "getData of null data");
+        let answer = of_null.unwrap().bodies(false).next().unwrap();
+        let mut from = Reader::new(answer);
+        from.next::<ReplyHeader>().unwrap();
+        let Ok(Response::Data(data, stat)) = Response::read(Op::GetData, &mut from) else {
+            panic!("{answer:?}");
+        };
+        assert!(data::is_null(data));
+        assert_eq!((data.len(), stat.data_length), (0, 0));
+        let mut again = Vec::new();
+        Response::Data(data, stat).put(&mut again);
+        assert!(answer.ends_with(&again));
+    }
+}
+
+#[test]
+fn an_unknown_operation_is_answered_with_zxid_minus_1_and_before_anything_else_closes() {
+    let (_, _, quirks) = RECORDED[1];
+    let talks = talks(quirks);
+    let unknown = talks.iter().find(|it| it.name == "an unknown operation");
+    let answer = unknown.unwrap().bodies(false).next().unwrap();
+    let mut ours = Vec::new();
+    ReplyHeader::new(1, UNKNOWN_ZXID, Code::Unimplemented).put(&mut ours);
+    assert_eq!(ours, answer);
+}

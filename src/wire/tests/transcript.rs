@@ -1,0 +1,75 @@
+//! Reads the recordings in `tests/wire`: see its README.
+
+/// What went over one connection.
+#[derive(Debug)]
+pub(super) struct Talk {
+    /// Who spoke, or what was tried.
+    pub(super) name: &'static str,
+    /// Frames with their lengths, in order; whether the client sent it.
+    pub(super) frames: Vec<(bool, Vec<u8>)>,
+    /// Whether the server closed the connection; of a quirk only.
+    pub(super) closed: bool,
+}
+
+impl Talk {
+    /// The frames of one side, without their lengths.
+    pub(super) fn bodies(&self, of_client: bool) -> impl Iterator<Item = &[u8]> {
+        let frames = self.frames.iter().filter(move |(it, _)| *it == of_client);
+        frames.map(|(_, frame)| body(frame))
+    }
+}
+
+/// A frame without its length.
+pub(super) fn body(frame: &[u8]) -> &[u8] {
+    &frame[4..]
+}
+
+/// The versions that were recorded, with their calls and quirks.
+pub(super) const RECORDED: [(&str, &str, &str); 2] = [
+    (
+        "3.8.0",
+        include_str!("../../../tests/wire/3.8.0/calls.txt"),
+        include_str!("../../../tests/wire/3.8.0/quirks.txt"),
+    ),
+    (
+        "3.9.3",
+        include_str!("../../../tests/wire/3.9.3/calls.txt"),
+        include_str!("../../../tests/wire/3.9.3/quirks.txt"),
+    ),
+];
+
+/// The connections of a recording.
+pub(super) fn talks(text: &'static str) -> Vec<Talk> {
+    let mut talks: Vec<Talk> = Vec::new();
+    for line in text.lines().filter(|line| !line.is_empty()) {
+        if let Some(name) = line.strip_prefix("= ") {
+            talks.push(Talk {
+                name,
+                frames: Vec::new(),
+                closed: false,
+            });
+            continue;
+        }
+        let Some(talk) = talks.last_mut() else {
+            assert!(line.starts_with("# "), "{line}");
+            continue;
+        };
+        match line.split_once(' ') {
+            Some((">", hex)) => talk.frames.push((true, bytes(hex))),
+            Some(("<", hex)) => talk.frames.push((false, bytes(hex))),
+            None if line == "closed" => talk.closed = true,
+            None if line == "open" => {}
+            _ => panic!("no line of a recording: {line}"),
+        }
+    }
+    assert!(!talks.is_empty());
+    talks
+}
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digit = |digit: u8| (digit as char).to_digit(16).unwrap() as u8;
+    let pairs = hex.as_bytes().chunks_exact(2);
+    pairs
+        .map(|pair| 16 * digit(pair[0]) + digit(pair[1]))
+        .collect()
+}
