@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::tls::TlsError;
 use crate::types::SessionId;
 
 /// The result of a request.
@@ -149,6 +150,9 @@ pub enum Error {
     /// The URL cannot be used.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// TLS was asked for, and what it needs cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// A client found another store where it had left its own.
     #[error(
         "the store at {target} is another one than before (expected {expected}, found {found}): its tokens cannot be compared"
@@ -277,7 +281,7 @@ impl From<std::convert::Infallible> for Error {
 pub enum TargetError {
     /// The scheme is none that is known. Schemes are lower-case.
     #[error(
-        "unknown scheme {scheme:?} in {url:?}: expected memory:[NAME], file:PATH or zookeeper://host:port[,host:port…][/chroot]"
+        "unknown scheme {scheme:?} in {url:?}: expected memory:[NAME], file:PATH, lockkeeper://host:port[/chroot] or zookeeper://host:port[,host:port…][/chroot]"
     )]
     UnknownScheme {
         /// The whole URL.
@@ -294,7 +298,9 @@ pub enum TargetError {
         feature: &'static str,
     },
     /// A host is missing.
-    #[error("no host in {url:?}: expected zookeeper://host:port[,host:port…][/chroot]")]
+    #[error(
+        "no host in {url:?}: expected lockkeeper://host:port[/chroot] or zookeeper://host:port[,host:port…][/chroot]"
+    )]
     NoHost {
         /// The whole URL.
         url: String,

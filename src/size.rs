@@ -64,6 +64,9 @@ impl Scale {
             | Request::Sync { path }
             | Request::GetAllChildrenNumber { path }
             | Request::AddWatch { path, .. } => self.path(path),
+            Request::GetAcl { path } => self.path(path),
+            Request::SetAcl { path, acl, .. } => self.path(path) + acl_bytes(acl),
+            Request::AddAuth { scheme, secret } => scheme.len() + secret.as_bytes().len(),
             Request::Close => 0,
         }
     }

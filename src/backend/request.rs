@@ -6,6 +6,7 @@
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
+use crate::identity::Secret;
 use crate::path::ZnodePath;
 use crate::types::{Acl, CreateMode, Stat, WatchMode, Zxid};
 use crate::watch::{PersistentWatcher, Watcher};
@@ -98,6 +99,27 @@ pub enum Request {
         /// At most how many, where the store can count (0: all).
         limit: usize,
     },
+    /// Read an access control list. Answered by [`Reply::Acl`].
+    GetAcl {
+        /// The znode.
+        path: ZnodePath,
+    },
+    /// Replace an access control list, if it is at this version (`None`: at any). Answered by [`Reply::Stat`].
+    SetAcl {
+        /// The znode.
+        path: ZnodePath,
+        /// Who may do what with it from now on.
+        acl: Acl,
+        /// The version that the list must have ([`Stat::aversion`]).
+        version: Option<i32>,
+    },
+    /// Prove who the session speaks for, from the next request on. Answered by [`Reply::Done`].
+    AddAuth {
+        /// How it is proved.
+        scheme: String,
+        /// What proves it.
+        secret: Secret,
+    },
     /// End the session: its ephemeral znodes go. Answered by [`Reply::Done`].
     Close,
 }
@@ -111,6 +133,7 @@ impl Request {
                 | Self::Delete { .. }
                 | Self::Withdraw { .. }
                 | Self::SetData { .. }
+                | Self::SetAcl { .. }
                 | Self::Multi(_)
                 | Self::Enqueue(_)
                 | Self::Close
@@ -293,8 +316,10 @@ pub enum Reply {
         stat: Stat,
         watcher: Option<Watcher>,
     },
-    /// To setData.
+    /// To setData and setACL.
     Stat(Stat),
+    /// To getACL.
+    Acl { acl: Acl, stat: Stat },
     /// To getChildren.
     Children {
         names: Vec<String>,

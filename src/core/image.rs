@@ -145,6 +145,7 @@ impl Core {
             self.reaper.consider(&mut self.tree, index);
         }
         owned.sort_unstable();
+        self.sessions.ephemerals = owned.len();
         for (_, index) in owned {
             let slot = self.tree.node(index).owner_slot;
             let list = &mut self.sessions.get_mut(slot).ephemerals;

@@ -168,6 +168,7 @@ impl Core {
             Request::Exists { path, .. }
             | Request::GetData { path, .. }
             | Request::GetChildren { path, .. }
+            | Request::GetAcl { path }
             | Request::GetQueue { parent: path, .. } => self.shown_at(path),
             Request::MultiRead(ops) => ops
                 .iter()
@@ -209,13 +210,17 @@ impl Core {
             Request::Create(create) => created(create.mode),
             Request::Delete { path, .. }
             | Request::Withdraw { entry: path }
-            | Request::SetData { path, .. } => at(path),
+            | Request::SetData { path, .. }
+            | Request::SetAcl { path, .. } => at(path),
             Request::Multi(ops) => ops.iter().any(|op| match op {
                 Op::Create(create) => created(create.mode),
                 Op::Delete { path, .. } | Op::SetData { path, .. } => at(path),
                 Op::Check { .. } => false,
             }),
-            Request::Enqueue(_) | Request::Close => kept(self.keep(session.slot)),
+            // A wrong proof ends the session.
+            Request::Enqueue(_) | Request::AddAuth { .. } | Request::Close => {
+                kept(self.keep(session.slot))
+            }
             _ => false,
         }
     }

@@ -9,7 +9,10 @@
     allow(dead_code, unused_imports, reason = "the ways in for a durable log")
 )]
 
+mod acl;
 mod entries;
+#[cfg(any(test, feature = "server"))]
+mod facts;
 mod image;
 mod journal;
 mod links;
@@ -18,6 +21,8 @@ mod queue;
 mod read;
 mod reaper;
 mod replay;
+mod rewatch;
+mod room;
 mod sessions;
 #[cfg(test)]
 mod tests;
@@ -30,9 +35,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::facts::{Counts, Settings};
 pub(crate) use self::image::{NodeImage, SessionImage};
 pub(crate) use self::journal::Journal;
 pub(crate) use self::replay::Damage;
+pub(crate) use self::rewatch::{SetWatches, Which};
 pub(crate) use self::sessions::SessionRef;
 pub(crate) use self::txn::{Kind, NewNode, Txn, TxnOp};
 pub(crate) use self::watches::{Fired, WatchKey};
@@ -45,8 +53,9 @@ use self::watches::{WatchKind, Watches};
 use crate::backend::{OpReply, ReadReply, Request};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
+use crate::identity::Identity;
 use crate::path::ZnodePath;
-use crate::types::{Cause, SessionId, Stat, WatchMode, Zxid};
+use crate::types::{Acl, Cause, SessionId, Stat, WatchMode, Zxid};
 
 /// What the core is told once.
 #[derive(Clone, Debug)]
@@ -65,12 +74,16 @@ pub(crate) struct CoreOptions {
     pub(crate) limits: Limits,
     /// Something that nobody outside knows, so that nobody can make paths collide.
     pub(crate) hash_seed: u64,
+    /// Who proves this may do everything.
+    pub(crate) super_digest: Option<Identity>,
 }
 
 /// How many of each there may be.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) znodes: usize,
+    /// What all znodes together count for (`room`).
+    pub(crate) bytes: usize,
     pub(crate) sessions: usize,
     pub(crate) watches_per_session: usize,
 }
@@ -162,6 +175,10 @@ pub(crate) enum Answer {
         watch: Option<WatchKey>,
     },
     Stat(Stat),
+    Acl {
+        acl: Acl,
+        stat: Stat,
+    },
     Children {
         names: Vec<String>,
         stat: Stat,
@@ -243,8 +260,7 @@ impl Core {
                 limit,
             });
         }
-        let bounds = (self.options.shortest_timeout, self.options.longest_timeout);
-        let timeout = timeout.map(|timeout| timeout.clamp(bounds.0, bounds.1));
+        let timeout = timeout.map(|timeout| self.within_bounds(timeout));
         let timeout_ms = timeout.map_or(0, |timeout| timeout.as_millis() as u64);
         let session = Session::new(id, password, timeout_ms, is_local);
         let slot = self.sessions.insert(session);
@@ -265,7 +281,7 @@ impl Core {
         ))
     }
 
-    /// Takes a session over to another connection, whose watches are `one_watcher`'s: the former
+    /// Takes a session over to another connection, with a timeout that is agreed anew: the former
     /// connection is refused from now on, and its watches are gone.
     ///
     /// `None` for a session that is over and for a wrong password: these two must look the same.
@@ -273,10 +289,10 @@ impl Core {
         &mut self,
         id: SessionId,
         password: &[u8; 16],
-        one_watcher: bool,
+        timeout: Duration,
         now: Now,
         effects: &mut Effects,
-    ) -> Option<(SessionRef, Option<Duration>)> {
+    ) -> Option<(SessionRef, Duration)> {
         let slot = self.sessions.find(id)?;
         if self.sessions.get(slot).password != *password {
             return None;
@@ -287,19 +303,44 @@ impl Core {
         }
         self.watches
             .drop_session(&mut self.tree, &mut self.sessions, slot, &mut |_| {});
-        self.sessions.touch(slot, now.moment);
+        let timeout = self.within_bounds(timeout);
         let session = self.sessions.get_mut(slot);
         session.connection += 1;
-        session.is_one_watcher = one_watcher;
-        let timeout = (session.timeout_ms > 0).then(|| Duration::from_millis(session.timeout_ms));
+        session.timeout_ms = timeout.as_millis() as u64;
+        session.identities.clear();
+        let connection = session.connection;
+        self.sessions.touch(slot, now.moment);
         Some((
             SessionRef {
                 id,
                 slot,
-                connection: session.connection,
+                connection,
             },
             timeout,
         ))
+    }
+
+    fn within_bounds(&self, timeout: Duration) -> Duration {
+        timeout.clamp(self.options.shortest_timeout, self.options.longest_timeout)
+    }
+
+    /// Where a session is kept.
+    pub(crate) fn slot_of(&self, id: SessionId) -> Option<u32> {
+        self.sessions.find(id)
+    }
+
+    /// A connection has gone: its watches go with it, its session does not.
+    pub(crate) fn detach(&mut self, of: SessionRef) {
+        let known = self.sessions.slots.get(of.slot as usize);
+        if known.is_some_and(|known| known.id == of.id && known.connection == of.connection) {
+            self.watches
+                .drop_session(&mut self.tree, &mut self.sessions, of.slot, &mut |_| {});
+        }
+    }
+
+    /// A sign of life, and no more.
+    pub(crate) fn ping(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> Result<()> {
+        self.admit(of, now, effects)
     }
 
     /// Ends a session from the store's side, if it is not over yet.
@@ -337,14 +378,21 @@ impl Core {
             Request::GetData { path, watch } => self.get_data(session, &path, watch),
             Request::GetChildren { path, watch } => self.get_children(session, &path, watch),
             Request::Multi(ops) => self.multi(session, ops, now, effects),
-            Request::MultiRead(ops) => Ok(self.multi_read(&ops)),
+            Request::MultiRead(ops) => Ok(self.multi_read(session, &ops)),
             Request::Sync { .. } => Ok(Answer::Done),
             Request::GetEphemerals { prefix } => Ok(self.get_ephemerals(session, &prefix)),
-            Request::GetAllChildrenNumber { path } => self.get_all_children_number(&path),
+            Request::GetAllChildrenNumber { path } => self.get_all_children_number(session, &path),
             Request::AddWatch { path, mode } => self.add_watch(session, &path, mode),
             Request::Enqueue(enqueue) => self.enqueue(session, enqueue, now, effects),
             Request::LookAhead(look) => self.look_ahead(session, &look),
-            Request::GetQueue { parent, limit } => self.get_queue(&parent, limit),
+            Request::GetQueue { parent, limit } => self.get_queue(session, &parent, limit),
+            Request::GetAcl { path } => self.get_acl(session, &path),
+            Request::SetAcl { path, acl, version } => {
+                self.set_acl(session, path, acl, version, now)
+            }
+            Request::AddAuth { scheme, secret } => {
+                self.add_auth(session, &scheme, secret.as_bytes(), now, effects)
+            }
             Request::Close => {
                 self.end_session(session.slot, End::Closed, now, effects);
                 Ok(Answer::Done)
@@ -403,17 +451,32 @@ impl Core {
         self.log(id, at, || TxnOp::CloseSession(end));
     }
 
-    /// Its own watches go first: it is told of its end, not of what its end does.
+    /// Its own watches go first: it is told of its end, not of what its end does. But who closes a session
+    /// over a wire is still told, before the answer.
     fn remove_session(&mut self, slot: u32, end: End, at: Stamp, effects: &mut Effects) {
-        let id = self.sessions.get(slot).id;
-        let dropped = &mut |key| effects.dropped.push((key, id, end));
-        self.watches
-            .drop_session(&mut self.tree, &mut self.sessions, slot, dropped);
+        let session = self.sessions.get(slot);
+        let id = session.id;
+        if session.is_local || end == End::Expired {
+            self.drop_watches(slot, end, effects);
+        }
         while let Some(node) = self.sessions.get(slot).first_ephemeral() {
             self.apply_delete(node, Cause::Died, at, effects);
         }
+        self.drop_watches(slot, end, effects);
         self.sessions.remove(slot);
         effects.ended.push(Ended { id, slot, end });
+    }
+
+    fn drop_watches(&mut self, slot: u32, end: End, effects: &mut Effects) {
+        let session = self.sessions.get(slot);
+        let (id, is_local) = (session.id, session.is_local);
+        self.watches
+            .drop_session(&mut self.tree, &mut self.sessions, slot, &mut |key| {
+                // Those of a connection have no watcher who would wait for more.
+                if is_local {
+                    effects.dropped.push((key, id, end));
+                }
+            });
     }
 
     fn add_watch(
@@ -433,8 +496,12 @@ impl Core {
 
     /// Asked before anything is armed or changed.
     fn check_watch_limit(&self, session: SessionRef) -> Result<()> {
+        self.check_watch_room(session, 1)
+    }
+
+    fn check_watch_room(&self, session: SessionRef, count: usize) -> Result<()> {
         let limit = self.options.limits.watches_per_session;
-        if self.sessions.get(session.slot).watch_count < limit {
+        if count <= limit.saturating_sub(self.sessions.get(session.slot).watch_count) {
             return Ok(());
         }
         Err(Error::LimitReached {

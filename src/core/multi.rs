@@ -3,18 +3,22 @@
 
 use std::collections::BTreeMap;
 
+use super::acl::{check_right, resolved};
 use super::links::NIL;
+use super::room::{Growth, bytes_of};
 use super::sessions::SessionRef;
 use super::tree::{Facts, Tree};
 use super::txn::{Kind, NewNode, TxnOp};
 use super::write::{
-    check_acl, check_create, check_delete, check_version, final_path, kind_of, next_version,
-    parent_for,
+    LAST_OF_TEN_DIGITS, check_create, check_delete, check_version, final_path, kind_of,
+    next_version, parent_for, used_up,
 };
 use super::{Answer, Core, CoreOptions, Effects, Keep, Now, no_node};
 use crate::backend::{Create, Op};
 use crate::error::{Error, Result};
+use crate::identity::Identity;
 use crate::path::{ZnodePath, parent_of};
+use crate::types::{Acl, AclEntry};
 
 impl Core {
     pub(super) fn multi(
@@ -28,17 +32,23 @@ impl Core {
         // The part that a log keeps.
         let mut kept = Vec::new();
         let mut how = Keep::Not;
+        let asking = self.sessions.get(session.slot);
         let mut overlay = Overlay {
             tree: &self.tree,
             options: &self.options,
             changed: BTreeMap::new(),
+            made: Vec::new(),
             session: session.slot,
+            at: 0,
+            growth: Growth::default(),
+            is_local: asking.is_local,
+            identities: &asking.identities,
         };
         for (index, op) in ops.into_iter().enumerate() {
-            let (op, owner) = overlay.resolve(op).map_err(|source| Error::MultiFailed {
-                index,
-                source: source.into(),
-            })?;
+            overlay.at = index;
+            let (op, owner) = overlay
+                .resolve(op)
+                .map_err(|source| failed(index, source))?;
             let keep = match &op {
                 TxnOp::Check => Keep::Not,
                 TxnOp::Create(new) => self.keep_create(session.slot, new.kind),
@@ -50,6 +60,10 @@ impl Core {
             how = how.max(keep);
             resolved.push(op);
         }
+        let growth = overlay.growth;
+        growth
+            .check(self)
+            .map_err(|(index, source)| failed(index, source))?;
         let at = self.stamp(now, how);
         self.log(session.id, at, || TxnOp::Multi(kept));
         let replies = resolved
@@ -61,14 +75,28 @@ impl Core {
     }
 }
 
+fn failed(index: usize, source: Error) -> Error {
+    Error::MultiFailed {
+        index,
+        source: source.into(),
+    }
+}
+
 /// The tree, and what the operations so far will change in it.
 struct Overlay<'a> {
     tree: &'a Tree,
     options: &'a CoreOptions,
     /// `None` for a znode that will be gone.
     changed: BTreeMap<String, Option<Facts>>,
+    /// The lists of the znodes that it makes.
+    made: Vec<Acl>,
     /// The slot of who asks.
     session: u32,
+    /// The operation that is looked at.
+    at: usize,
+    growth: Growth,
+    is_local: bool,
+    identities: &'a [Identity],
 }
 
 impl Overlay<'_> {
@@ -97,8 +125,13 @@ impl Overlay<'_> {
                 version,
             } => {
                 let mut node = self.expect(&path)?;
+                self.allow(path.as_str(), node, AclEntry::WRITE, &path)?;
                 check_version(node.version, &path, version)?;
                 node.version = next_version(node.version);
+                let grown = data.len() as isize - node.data_bytes as isize;
+                self.growth.add(self.at, 0, grown);
+                node.data_bytes = data.len();
+                node.bytes = node.bytes.saturating_add_signed(grown);
                 self.set(path.as_str(), Some(node));
                 let set = TxnOp::SetData {
                     path,
@@ -108,10 +141,23 @@ impl Overlay<'_> {
                 Ok((set, node.owner_slot))
             }
             Op::Check { path, version } => {
-                check_version(self.expect(&path)?.version, &path, version)?;
+                let node = self.expect(&path)?;
+                self.allow(path.as_str(), node, AclEntry::READ, &path)?;
+                check_version(node.version, &path, version)?;
                 Ok((TxnOp::Check, NIL))
             }
         }
+    }
+
+    /// Refuses who has none of these rights on the znode at `path`, by the list that the operations so
+    /// far have left it. `asked` is what the error calls it.
+    fn allow(&self, path: &str, node: Facts, rights: u8, asked: &ZnodePath) -> Result<()> {
+        let acl = match self.made.get(node.made as usize) {
+            Some(made) => Some(made),
+            None => self.tree.find(path).map(|node| &self.tree.node(node).acl),
+        };
+        let entries = acl.and_then(Acl::entries);
+        check_right(entries, rights, self.identities, || asked.to_string())
     }
 
     fn expect(&self, path: &ZnodePath) -> Result<Facts> {
@@ -121,15 +167,20 @@ impl Overlay<'_> {
 
     fn create(&mut self, create: Create) -> Result<TxnOp> {
         let kind = kind_of(create.mode, self.options)?;
-        check_acl(&create.acl, &create.path)?;
+        let acl = resolved(create.acl.clone(), self.identities, &create.path)?;
         let parent_path = parent_for(&create);
         let mut parent = self
             .facts(parent_path)
             .ok_or_else(|| no_node(parent_path))?;
+        self.allow(parent_path, parent, AclEntry::CREATE, &create.path)?;
+        if create.mode.is_sequential() && parent.creates > LAST_OF_TEN_DIGITS && !self.is_local {
+            return Err(used_up(parent_path));
+        }
         let (path, sequence) = final_path(&create, parent.creates);
         let exists = self.facts(path.as_str()).is_some();
         check_create(parent, exists, || create.path.to_string())?;
-        self.check_room()?;
+        let bytes = bytes_of(&path, create.data.len(), &acl);
+        self.growth.add(self.at, 1, bytes as isize);
         parent.creates += 1;
         parent.children += 1;
         self.set(parent_path, Some(parent));
@@ -140,35 +191,35 @@ impl Overlay<'_> {
             version: 0,
             children: 0,
             creates: 0,
+            data_bytes: create.data.len(),
+            bytes,
+            made: self.made.len() as u32,
         };
+        self.made.push(acl.clone());
         self.set(path.as_str(), Some(facts));
         Ok(TxnOp::Create(NewNode {
             path,
             data: create.data,
-            acl: create.acl,
+            acl,
             kind,
             sequence,
             creates: parent.creates,
         }))
     }
 
-    /// Generous by the number of operations, which a request's size bounds.
-    fn check_room(&self) -> Result<()> {
-        let limit = self.options.limits.znodes;
-        if self.tree.nodes.len() + self.changed.len() < limit {
-            return Ok(());
-        }
-        Err(Error::LimitReached {
-            what: "znodes",
-            limit,
-        })
-    }
-
     fn delete(&mut self, path: ZnodePath, version: Option<i32>) -> Result<(TxnOp, u32)> {
+        let parent = parent_of(path.as_str());
+        if let Some(parent_path) = parent
+            && let Some(parent) = self.facts(parent_path)
+        {
+            self.allow(parent_path, parent, AclEntry::DELETE, &path)?;
+        }
         let facts = self.facts(path.as_str());
         check_delete(facts, &path, version)?;
         let owner = facts.map_or(NIL, |facts| facts.owner_slot);
-        if let Some(parent_path) = parent_of(path.as_str())
+        let bytes = facts.map_or(0, |facts| facts.bytes);
+        self.growth.add(self.at, -1, -(bytes as isize));
+        if let Some(parent_path) = parent
             && let Some(mut parent) = self.facts(parent_path)
         {
             parent.children -= 1;

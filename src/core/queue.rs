@@ -1,14 +1,15 @@
 //! Queues: joining one, looking ahead in it, listing it.
 
+use super::room::bytes_of;
 use super::sessions::SessionRef;
-use super::tree::{is_unusual, push_number};
+use super::tree::{ROOT, is_unusual, push_number};
 use super::txn::{Kind, NewNode};
 use super::watches::WatchKind;
-use super::write::check_acl;
 use super::{Answer, Core, Effects, Now, Standing, no_node};
 use crate::backend::{Enqueue, LookAhead, Skip};
 use crate::error::{Error, Result};
-use crate::path::ZnodePath;
+use crate::path::{ZnodePath, parent_of};
+use crate::types::AclEntry;
 
 impl Core {
     pub(super) fn enqueue(
@@ -19,24 +20,27 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<Answer> {
         check_name(&enqueue.parent, &enqueue.name)?;
-        check_acl(&enqueue.acl, &enqueue.parent)?;
+        let acl = self.listed(session, enqueue.acl, &enqueue.parent)?;
         self.check_watch_limit(session)?;
         let parent_path = enqueue.parent.as_str();
         let parent = self
             .tree
             .find_parent(parent_path)
             .ok_or_else(|| no_node(parent_path))?;
+        let asked = || asked_for(&enqueue.parent, &enqueue.name);
+        self.allow(session, parent, AclEntry::CREATE, asked)?;
         let creates = self.tree.node(parent).creates();
-        let path = self.entry_path(&enqueue, creates);
+        self.check_number(session, parent, creates)?;
+        let path = self.entry_path(&enqueue.parent, &enqueue.name, creates);
         let hash = self.tree.hash(path.as_str());
-        self.check_new(parent, &path, hash, || {
-            let asked = enqueue.parent.join(&enqueue.name);
-            asked.map_or_else(|_| path.to_string(), |asked| asked.to_string())
+        let bytes = bytes_of(&path, enqueue.data.len(), &acl);
+        self.check_new(parent, &path, hash, bytes, || {
+            asked_for(&enqueue.parent, &enqueue.name)
         })?;
         let new = NewNode {
             path,
             data: enqueue.data,
-            acl: enqueue.acl,
+            acl,
             kind: Kind::Ephemeral,
             sequence: Some(creates),
             creates: creates + 1,
@@ -52,19 +56,20 @@ impl Core {
         })
     }
 
-    fn entry_path(&mut self, enqueue: &Enqueue, creates: i64) -> ZnodePath {
+    fn entry_path(&mut self, parent: &ZnodePath, name: &str, creates: i64) -> ZnodePath {
         self.path.clear();
-        self.path.push_str(enqueue.parent.as_str());
-        if !enqueue.parent.is_root() {
+        self.path.push_str(parent.as_str());
+        if !parent.is_root() {
             self.path.push('/');
         }
-        self.path.push_str(&enqueue.name);
+        self.path.push_str(name);
         push_number(&mut self.path, creates);
         ZnodePath::trusted(self.path.as_str())
     }
 
     pub(super) fn look_ahead(&mut self, session: SessionRef, look: &LookAhead) -> Result<Answer> {
         let entry = self.tree.find(look.entry.as_str());
+        self.check_look(session, entry, &look.entry)?;
         let mine = entry.filter(|entry| self.tree.node(*entry).owner == session.id);
         let Some(entry) = mine else {
             return Ok(Answer::Standing(Standing::Gone));
@@ -81,6 +86,18 @@ impl Core {
         ))
     }
 
+    /// Who looks around in a queue must be allowed to.
+    fn check_look(&self, session: SessionRef, entry: Option<u32>, path: &ZnodePath) -> Result<()> {
+        let parent_path = parent_of(path.as_str()).unwrap_or("/");
+        let parent = match entry {
+            Some(entry) if entry != ROOT => Some(self.tree.node(entry).parent),
+            _ => self.tree.find(parent_path),
+        };
+        parent.map_or(Ok(()), |parent| {
+            self.allow(session, parent, AclEntry::READ, || parent_path.to_owned())
+        })
+    }
+
     /// Who blocks an entry; from now on watched.
     #[inline]
     fn standing(&mut self, session: SessionRef, entry: u32, skip: Skip, count: bool) -> Standing {
@@ -94,15 +111,28 @@ impl Core {
         Standing::Blocked { by, watch, count }
     }
 
-    pub(super) fn get_queue(&self, parent: &ZnodePath, limit: usize) -> Result<Answer> {
+    pub(super) fn get_queue(
+        &self,
+        session: SessionRef,
+        parent: &ZnodePath,
+        limit: usize,
+    ) -> Result<Answer> {
         let limit = if limit == 0 { usize::MAX } else { limit };
-        let queue = self.tree.queue(self.existing(parent)?);
+        let queue = self.tree.queue(self.readable(session, parent)?);
         Ok(Answer::Queue(
             queue
                 .take(limit)
                 .map(|node| node.path.name().to_owned())
                 .collect(),
         ))
+    }
+}
+
+/// What errors call an entry: its number is not known where it was asked for.
+fn asked_for(parent: &ZnodePath, name: &str) -> String {
+    match parent.is_root() {
+        true => format!("/{name}"),
+        false => format!("{parent}/{name}"),
     }
 }
 

@@ -6,6 +6,7 @@ use super::{Answer, Core, no_node};
 use crate::backend::{ReadOp, ReadReply};
 use crate::error::Result;
 use crate::path::ZnodePath;
+use crate::types::AclEntry;
 
 impl Core {
     /// A missing znode can be watched, too.
@@ -16,6 +17,9 @@ impl Core {
         watch: bool,
     ) -> Result<Answer> {
         let node = self.tree.find(path.as_str());
+        if let Some(node) = node {
+            self.allow(session, node, AclEntry::READ, || path.to_string())?;
+        }
         let watch = self.watch_if(watch, session, WatchKind::Data, path, node)?;
         let stat = node.map(|node| self.tree.node(node).stat());
         Ok(Answer::Exists { stat, watch })
@@ -27,7 +31,7 @@ impl Core {
         path: &ZnodePath,
         watch: bool,
     ) -> Result<Answer> {
-        let index = self.existing(path)?;
+        let index = self.readable(session, path)?;
         let watch = self.watch_if(watch, session, WatchKind::Data, path, Some(index))?;
         let node = self.tree.node(index);
         Ok(Answer::Data {
@@ -43,7 +47,7 @@ impl Core {
         path: &ZnodePath,
         watch: bool,
     ) -> Result<Answer> {
-        let index = self.existing(path)?;
+        let index = self.readable(session, path)?;
         let watch = self.watch_if(watch, session, WatchKind::Child, path, Some(index))?;
         let stat = self.tree.node(index).stat();
         Ok(Answer::Children {
@@ -53,24 +57,26 @@ impl Core {
         })
     }
 
-    pub(super) fn multi_read(&self, ops: &[ReadOp]) -> Answer {
+    pub(super) fn multi_read(&self, session: SessionRef, ops: &[ReadOp]) -> Answer {
         Answer::MultiRead(
             ops.iter()
-                .map(|op| self.read(op).unwrap_or_else(ReadReply::Failed))
+                .map(|op| self.read(session, op).unwrap_or_else(ReadReply::Failed))
                 .collect(),
         )
     }
 
-    fn read(&self, op: &ReadOp) -> Result<ReadReply> {
+    fn read(&self, session: SessionRef, op: &ReadOp) -> Result<ReadReply> {
         Ok(match op {
             ReadOp::GetData(path) => {
-                let node = self.tree.node(self.existing(path)?);
+                let node = self.tree.node(self.readable(session, path)?);
                 ReadReply::Data {
                     data: node.data.clone(),
                     stat: node.stat(),
                 }
             }
-            ReadOp::GetChildren(path) => ReadReply::Children(self.names(self.existing(path)?)),
+            ReadOp::GetChildren(path) => {
+                ReadReply::Children(self.names(self.readable(session, path)?))
+            }
         })
     }
 
@@ -88,14 +94,26 @@ impl Core {
         )
     }
 
-    pub(super) fn get_all_children_number(&self, path: &ZnodePath) -> Result<Answer> {
-        Ok(Answer::Count(self.tree.count_below(self.existing(path)?)))
+    pub(super) fn get_all_children_number(
+        &self,
+        session: SessionRef,
+        path: &ZnodePath,
+    ) -> Result<Answer> {
+        let top = self.readable(session, path)?;
+        Ok(Answer::Count(self.tree.count_below(top)))
     }
 
     pub(super) fn existing(&self, path: &ZnodePath) -> Result<u32> {
         self.tree
             .find(path.as_str())
             .ok_or_else(|| no_node(path.as_str()))
+    }
+
+    /// A znode that is there, and that the session may read.
+    pub(super) fn readable(&self, session: SessionRef, path: &ZnodePath) -> Result<u32> {
+        let index = self.existing(path)?;
+        self.allow(session, index, AclEntry::READ, || path.to_string())?;
+        Ok(index)
     }
 
     fn names(&self, index: u32) -> Vec<String> {

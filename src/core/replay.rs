@@ -75,6 +75,14 @@ impl Core {
                 let node = self.known(&path)?;
                 self.apply_set(node, data, version, at, effects);
             }
+            TxnOp::SetAcl {
+                path,
+                acl,
+                aversion,
+            } => {
+                let node = self.known(&path)?;
+                self.apply_set_acl(node, acl, aversion, at);
+            }
             TxnOp::Check => {}
         }
         Ok(())

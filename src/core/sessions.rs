@@ -9,6 +9,7 @@ use slab::Slab;
 
 use super::links::List;
 use crate::clock::Moment;
+use crate::identity::Identity;
 use crate::types::SessionId;
 
 /// A session as its connection knows it: refused once the session is over or has moved on.
@@ -25,13 +26,14 @@ pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) password: [u8; 16],
     pub(super) timeout_ms: u64,
-    /// Whether it dies with the store's process.
+    /// Whether it dies with the store's process. If not, all its watches are one watcher's, as over a
+    /// wire: one event for all of them.
     pub(super) is_local: bool,
     /// The end of the bucket in which it expires.
     deadline: Option<Moment>,
     pub(super) connection: u32,
-    /// Whether all its watches are one watcher's, as over a wire: one event for all of them.
-    pub(super) is_one_watcher: bool,
+    /// Who its connection has proved to be.
+    pub(super) identities: Vec<Identity>,
     /// The number of the last event that it was told.
     pub(super) last_event: u64,
     /// In order of creation.
@@ -49,7 +51,7 @@ impl Session {
             is_local,
             deadline: None,
             connection: 0,
-            is_one_watcher: false,
+            identities: Vec::new(),
             last_event: 0,
             ephemerals: List::EMPTY,
             watches: List::EMPTY,
@@ -69,6 +71,8 @@ pub(super) struct Sessions {
     /// Deadline and slot of each session that can expire.
     expiry: BTreeSet<(Moment, u32)>,
     tick: Duration,
+    /// How many ephemeral znodes all of them have.
+    pub(super) ephemerals: usize,
 }
 
 impl Sessions {
@@ -78,6 +82,7 @@ impl Sessions {
             by_id: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
             expiry: BTreeSet::new(),
             tick,
+            ephemerals: 0,
         }
     }
 
@@ -143,6 +148,15 @@ impl Sessions {
 
     pub(super) fn next_deadline(&self) -> Option<Moment> {
         self.expiry.first().map(|(deadline, _)| *deadline)
+    }
+
+    /// Those that can expire, in the order of their deadlines.
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn expiring(
+        &self,
+        from: std::ops::Bound<(Moment, u32)>,
+    ) -> impl Iterator<Item = &(Moment, u32)> {
+        self.expiry.range((from, std::ops::Bound::Unbounded))
     }
 
     /// A session whose deadline has come.

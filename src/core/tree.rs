@@ -12,10 +12,11 @@ use super::entries::Entries;
 pub(super) use super::entries::Place;
 use super::image::NodeImage;
 use super::links::{Links, List, NIL};
+use super::room::{bytes_of, bytes_of_acl};
 use super::txn::{Kind, NewNode};
 use crate::backend::{SHARED_MARK, Skip};
 use crate::path::ZnodePath;
-use crate::types::{Acl, SessionId, Stat, Zxid};
+use crate::types::{Acl, AclEntry, SessionId, Stat, Zxid};
 
 #[derive(Debug)]
 pub(super) struct Node {
@@ -103,9 +104,16 @@ pub(super) struct Facts {
     pub(super) version: i32,
     pub(super) children: u32,
     pub(super) creates: i64,
+    /// What its data counts for.
+    pub(super) data_bytes: usize,
+    /// What it counts for as a whole.
+    pub(super) bytes: usize,
+    /// Which of a multi's lists it has; `NIL`: its own.
+    pub(super) made: u32,
 }
 
 impl Node {
+    #[inline] // so that nothing is counted that nobody asks for
     pub(super) fn facts(&self) -> Facts {
         Facts {
             is_ephemeral: self.kind == Kind::Ephemeral,
@@ -113,6 +121,9 @@ impl Node {
             version: self.version,
             children: self.children(),
             creates: self.creates(),
+            data_bytes: self.data.len(),
+            bytes: self.bytes(),
+            made: NIL,
         }
     }
 
@@ -150,6 +161,10 @@ impl Node {
 pub(super) struct Tree {
     pub(super) nodes: Slab<Node>,
     by_path: HashTable<u32>,
+    /// What all of them count for.
+    pub(super) bytes: usize,
+    /// What their access control lists do, of that.
+    pub(super) list_bytes: usize,
     hasher: FixedState,
     /// The parent of the node made last: a guess at where the next look goes, so checked each time.
     last_parent: u32,
@@ -163,6 +178,18 @@ pub(super) fn is_system_path(path: &str) -> bool {
     SYSTEM_PATHS.contains(&path)
 }
 
+/// Clients may read the configuration, and none may write it.
+fn system_acl(path: &str) -> Acl {
+    if path != "/zookeeper/config" {
+        return Acl::open();
+    }
+    Acl::new([AclEntry {
+        permissions: AclEntry::READ,
+        scheme: "world".into(),
+        id: "anyone".into(),
+    }])
+}
+
 pub(super) const ROOT: u32 = 0;
 
 impl Tree {
@@ -170,6 +197,8 @@ impl Tree {
         let mut tree = Self {
             nodes: Slab::new(),
             by_path: HashTable::new(),
+            bytes: 0,
+            list_bytes: 0,
             hasher: FixedState::with_seed(hash_seed),
             last_parent: NIL,
         };
@@ -178,7 +207,7 @@ impl Tree {
             let new = NewNode {
                 path: ZnodePath::trusted(path),
                 data: Bytes::new(),
-                acl: Acl::open(),
+                acl: system_acl(path),
                 kind: Kind::Persistent,
                 sequence: None,
                 // They count as children, but not as creates; so does ZooKeeper.
@@ -242,6 +271,8 @@ impl Tree {
     ) -> u32 {
         let place = new.sequence.map(|sequence| (sequence, new.creates));
         let is_shared = place.is_some() && is_shared_entry(&new.path);
+        self.bytes += bytes_of(&new.path, new.data.len(), &new.acl);
+        self.list_bytes += bytes_of_acl(&new.acl);
         let index = self.nodes.insert(Node {
             path: new.path,
             hash,
@@ -330,6 +361,22 @@ impl Tree {
         }
     }
 
+    /// Gives a node other data.
+    pub(super) fn set_data(&mut self, index: u32, data: Bytes) {
+        let node = &mut self.nodes[index as usize];
+        self.bytes = self.bytes - node.data.len() + data.len();
+        node.data = data;
+    }
+
+    /// Gives a node another list.
+    pub(super) fn set_acl(&mut self, index: u32, acl: Acl) {
+        let node = &mut self.nodes[index as usize];
+        let (before, after) = (bytes_of_acl(&node.acl), bytes_of_acl(&acl));
+        self.bytes = self.bytes - before + after;
+        self.list_bytes = self.list_bytes - before + after;
+        node.acl = acl;
+    }
+
     /// Puts back a node as it was, under `parent` (`NIL`: it is one that every store has).
     pub(super) fn restore(&mut self, parent: u32, owner_slot: u32, image: NodeImage, hash: u64) {
         let index = match parent {
@@ -352,6 +399,8 @@ impl Tree {
             family.expect("it has a child").creates = creates;
             index
         });
+        self.bytes -= self.node(index).bytes();
+        self.list_bytes -= bytes_of_acl(&self.node(index).acl);
         let mut family = self.take_family(index);
         family.creates = image.creates;
         let node = self.node_mut(index);
@@ -361,6 +410,8 @@ impl Tree {
         (node.czxid, node.mzxid, node.pzxid) = (image.czxid, image.mzxid, image.pzxid);
         (node.ctime, node.mtime) = (image.ctime, image.mtime);
         (node.version, node.aversion) = (image.version, image.aversion);
+        self.bytes += self.node(index).bytes();
+        self.list_bytes += bytes_of_acl(&self.node(index).acl);
     }
 
     /// Whether a place in the queue under `parent` is somebody's.
@@ -391,7 +442,11 @@ impl Tree {
     /// Takes out a node that is there and has no children.
     #[inline]
     pub(super) fn remove(&mut self, index: u32, at: Stamp) -> Gone {
-        let &Node { hash, parent, .. } = self.node(index);
+        let node = self.node(index);
+        let &Node { hash, parent, .. } = node;
+        let (bytes, list_bytes) = (node.bytes(), bytes_of_acl(&node.acl));
+        self.bytes -= bytes;
+        self.list_bytes -= list_bytes;
         if let Ok(entry) = self.by_path.find_entry(hash, |other| *other == index) {
             entry.remove();
         }

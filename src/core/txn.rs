@@ -39,6 +39,12 @@ pub(crate) enum TxnOp {
         /// The version that the znode gets.
         version: i32,
     },
+    SetAcl {
+        path: ZnodePath,
+        acl: Acl,
+        /// The version that the list gets.
+        aversion: i32,
+    },
     /// A part of a multi that changes nothing.
     Check,
     Multi(Vec<TxnOp>),

@@ -8,11 +8,12 @@ use hashbrown::HashMap;
 use slab::Slab;
 
 use super::Effects;
+use super::acl::has_right;
 use super::links::{Links, List, NIL};
 use super::sessions::Sessions;
 use super::tree::{Tree, Waiter};
 use crate::path::ZnodePath;
-use crate::types::{Cause, Departure, EventKind, WatchedEvent, Zxid};
+use crate::types::{AclEntry, Cause, Departure, EventKind, WatchedEvent, Zxid};
 
 /// Names one armed watch, and no later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,6 +24,12 @@ pub(crate) struct WatchKey {
 }
 
 impl WatchKey {
+    /// Of what was never armed.
+    pub(super) const NONE: Self = Self {
+        index: u32::MAX,
+        stamp: 0,
+    };
+
     pub(crate) fn to_u64(self) -> u64 {
         u64::from(self.stamp) << 32 | u64::from(self.index)
     }
@@ -104,6 +111,26 @@ pub(super) struct Happening {
 enum Spot {
     Node(u32),
     Absent(ZnodePath),
+    /// Nowhere: it has fired unseen, and waits for the end of its session.
+    Spent,
+}
+
+impl Spot {
+    /// Whether it is this path, where `node` is if there is one.
+    fn is(&self, path: &ZnodePath, node: Option<u32>) -> bool {
+        match self {
+            Self::Node(here) => node == Some(*here),
+            Self::Absent(here) => node.is_none() && here == path,
+            Self::Spent => false,
+        }
+    }
+}
+
+/// What is watched, as others are told.
+#[cfg(any(test, feature = "server"))]
+pub(super) enum Watched<'a> {
+    Node(u32),
+    Absent(&'a ZnodePath),
 }
 
 #[derive(Debug)]
@@ -141,10 +168,12 @@ impl Watches {
             Some(node) => tree.node(node).watches,
             None => self.absent.get(path).copied().unwrap_or(List::EMPTY),
         };
-        if sessions.get(slot).is_one_watcher
-            && let Some(key) = self.same_watch(list, slot, kind)
-        {
-            return key;
+        if !sessions.get(slot).is_local {
+            let own = sessions.get(slot).watches;
+            let armed = self.in_both(list, own, slot, path, node, |armed| armed == kind);
+            if let Some(key) = armed.first() {
+                return *key;
+            }
         }
         self.last_stamp = self.last_stamp.wrapping_add(1);
         let index = self.slab.insert(Watch {
@@ -171,11 +200,51 @@ impl Watches {
         self.key(index)
     }
 
-    fn same_watch(&self, list: List, slot: u32, kind: WatchKind) -> Option<WatchKey> {
-        let mut watches = list.iter(&self.slab, |watch| &watch.at_spot);
-        watches
-            .find(|(_, watch)| watch.slot == slot && watch.kind == kind)
-            .map(|(index, _)| self.key(index))
+    /// A session's watches on a path, where `node` is if there is one, of the kinds that are wanted.
+    pub(super) fn of_session_on(
+        &self,
+        tree: &Tree,
+        sessions: &Sessions,
+        slot: u32,
+        path: &ZnodePath,
+        node: Option<u32>,
+        wants: impl Fn(WatchKind) -> bool,
+    ) -> Vec<WatchKey> {
+        let list = match node {
+            Some(node) => tree.node(node).watches,
+            None => self.absent.get(path).copied().unwrap_or(List::EMPTY),
+        };
+        self.in_both(list, sessions.get(slot).watches, slot, path, node, wants)
+    }
+
+    /// The watches that are in a path's list and in a session's. Both are walked in step, to the end of the
+    /// shorter: a path may have ten thousand watchers, and a session as many watches.
+    fn in_both(
+        &self,
+        at_spot: List,
+        own: List,
+        slot: u32,
+        path: &ZnodePath,
+        node: Option<u32>,
+        wants: impl Fn(WatchKind) -> bool,
+    ) -> Vec<WatchKey> {
+        let mut at_spot = at_spot.iter(&self.slab, |watch| &watch.at_spot);
+        let mut own = own.iter(&self.slab, |watch| &watch.of_session);
+        let (mut of_spot, mut of_session) = (Vec::new(), Vec::new());
+        loop {
+            let Some((index, watch)) = at_spot.next() else {
+                return of_spot;
+            };
+            if watch.slot == slot && wants(watch.kind) {
+                of_spot.push(self.key(index));
+            }
+            let Some((index, watch)) = own.next() else {
+                return of_session;
+            };
+            if watch.spot.is(path, node) && wants(watch.kind) {
+                of_session.push(self.key(index));
+            }
+        }
     }
 
     fn key(&self, index: u32) -> WatchKey {
@@ -206,6 +275,7 @@ impl Watches {
                 let list = &mut tree.node_mut(node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
             }
+            Spot::Spent => {}
             Spot::Absent(path) => {
                 let list = self
                     .absent
@@ -328,11 +398,15 @@ impl Watches {
                 continue;
             }
             let is_last = watch.kind.is_one_shot();
-            self.tell(tree, sessions, index, what, effects);
+            let is_hidden = !self.tell(tree, sessions, index, what, effects);
             if is_last {
                 let list = &mut tree.node_mut(what.node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
-                self.forget(sessions, index);
+                if is_hidden {
+                    self.slab[index as usize].spot = Spot::Spent;
+                } else {
+                    self.forget(sessions, index);
+                }
             }
         }
     }
@@ -356,6 +430,8 @@ impl Watches {
         }
     }
 
+    /// As in 3.9 only who may read the znode is told; then, and only then, `false`. A watcher of its own
+    /// must still hear of its session's end.
     fn tell(
         &self,
         tree: &Tree,
@@ -363,18 +439,24 @@ impl Watches {
         index: u32,
         what: Happening,
         effects: &mut Effects,
-    ) {
+    ) -> bool {
         let &Watch { slot, kind, .. } = &self.slab[index as usize];
         let waiter = match kind {
             WatchKind::Turn(waiter) => Some(waiter),
             _ => None,
         };
         let session = sessions.get_mut(slot);
-        let is_told = session.is_one_watcher && session.last_event == self.last_event;
+        let is_told = !session.is_local && session.last_event == self.last_event;
         session.last_event = self.last_event;
         // A departure is no plain event, which another watch may have told already.
         if is_told && waiter.is_none() {
-            return;
+            return true;
+        }
+        if waiter.is_none()
+            && let Some(entries) = tree.node(what.node).acl.entries()
+            && !has_right(entries, AclEntry::READ, &session.identities)
+        {
+            return !session.is_local;
         }
         effects.fired.push(Fired {
             watch: self.key(index),
@@ -389,6 +471,43 @@ impl Watches {
             waiter,
             is_last: kind.is_one_shot(),
         });
+        true
+    }
+
+    /// How many there are.
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn len(&self) -> usize {
+        self.slab.len()
+    }
+
+    /// A bound of the slots that they are in.
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn slots(&self) -> usize {
+        self.slab.capacity()
+    }
+
+    /// On how many paths without a znode.
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn absences(&self) -> usize {
+        self.absent.len()
+    }
+
+    /// Those in these slots that are of more than children, by the slots of their sessions.
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn each_listed(
+        &self,
+        slots: std::ops::Range<usize>,
+        see: &mut dyn FnMut(u32, Watched<'_>),
+    ) {
+        let watches = slots.filter_map(|slot| self.slab.get(slot));
+        for watch in watches.filter(|watch| watch.kind != WatchKind::Child) {
+            let at = match &watch.spot {
+                Spot::Node(node) => Watched::Node(*node),
+                Spot::Absent(path) => Watched::Absent(path),
+                Spot::Spent => continue,
+            };
+            see(watch.slot, at);
+        }
     }
 
     /// How many watches there are, and on how many paths without a znode.

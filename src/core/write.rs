@@ -5,39 +5,47 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::links::NIL;
+use super::room::bytes_of;
 use super::sessions::SessionRef;
-use super::tree::{Facts, is_system_path, push_number};
+use super::tree::{Facts, ROOT, is_system_path, push_number};
 use super::txn::{Kind, NewNode, TxnOp};
 use super::watches::Happening;
 use super::{Answer, Core, CoreOptions, Effects, Keep, Now, Stamp, no_node};
 use crate::backend::{Create, OpReply, sequence_of};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
-use crate::types::{Acl, Cause, CreateMode, EventKind, SessionId};
+use crate::types::{AclEntry, Cause, CreateMode, EventKind, SessionId};
 
 impl Core {
     pub(super) fn create(
         &mut self,
         session: SessionRef,
-        create: Create,
+        mut create: Create,
         now: Now,
         effects: &mut Effects,
     ) -> Result<Answer> {
         let kind = kind_of(create.mode, &self.options)?;
-        check_acl(&create.acl, &create.path)?;
+        let acl = std::mem::take(&mut create.acl);
+        let acl = self.listed(session, acl, &create.path)?;
         let parent_path = parent_for(&create);
         let parent = self
             .tree
             .find(parent_path)
             .ok_or_else(|| no_node(parent_path))?;
+        let asked = || create.path.to_string();
+        self.allow(session, parent, AclEntry::CREATE, asked)?;
         let creates = self.tree.node(parent).creates();
+        if create.mode.is_sequential() {
+            self.check_number(session, parent, creates)?;
+        }
         let (path, sequence) = final_path(&create, creates);
         let hash = self.tree.hash(path.as_str());
-        self.check_new(parent, &path, hash, || create.path.to_string())?;
+        let bytes = bytes_of(&path, create.data.len(), &acl);
+        self.check_new(parent, &path, hash, bytes, || create.path.to_string())?;
         let new = NewNode {
             path,
             data: create.data,
-            acl: create.acl,
+            acl,
             kind,
             sequence,
             creates: creates + 1,
@@ -50,29 +58,30 @@ impl Core {
         })
     }
 
-    /// The rules for a new znode under a parent that is there. `asked` is what errors call it.
+    /// The rules for a new znode under a parent that is there. `bytes` is what it counts for, `asked`
+    /// what errors call it.
     #[inline]
     pub(super) fn check_new(
         &self,
         parent: u32,
         path: &ZnodePath,
         hash: u64,
+        bytes: usize,
         asked: impl FnOnce() -> String,
     ) -> Result<()> {
         let exists = self.tree.find_hashed(path.as_str(), hash).is_some();
         check_create(self.tree.node(parent).facts(), exists, asked)?;
-        self.check_room()
+        self.check_room(bytes)
     }
 
-    pub(super) fn check_room(&self) -> Result<()> {
-        let limit = self.options.limits.znodes;
-        if self.tree.nodes.len() < limit {
+    /// Numbers of more than ten digits are misread by other clients: only sessions of this process get
+    /// them.
+    #[inline]
+    pub(super) fn check_number(&self, session: SessionRef, parent: u32, number: i64) -> Result<()> {
+        if number <= LAST_OF_TEN_DIGITS || self.sessions.get(session.slot).is_local {
             return Ok(());
         }
-        Err(Error::LimitReached {
-            what: "znodes",
-            limit,
-        })
+        Err(used_up(self.tree.node(parent).path.as_str()))
     }
 
     /// Makes a znode that was checked, in a transaction of its own.
@@ -101,6 +110,7 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<Answer> {
         let node = self.tree.find_head(path);
+        self.allow_delete(session, node, path)?;
         check_delete(node.map(|node| self.tree.node(node).facts()), path, version)?;
         let node = node.ok_or_else(|| no_node(path.as_str()))?;
         let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
@@ -109,6 +119,19 @@ impl Core {
         self.judge(effects);
         self.log(session.id, at, || TxnOp::Delete { path: path.clone() });
         Ok(Answer::Done)
+    }
+
+    /// A right on the parent, which is asked for before the znode itself.
+    #[inline]
+    fn allow_delete(&self, session: SessionRef, node: Option<u32>, path: &ZnodePath) -> Result<()> {
+        let parent = match node {
+            Some(ROOT) => None,
+            Some(node) => Some(self.tree.node(node).parent),
+            None => parent_of(path.as_str()).and_then(|parent| self.tree.find(parent)),
+        };
+        parent.map_or(Ok(()), |parent| {
+            self.allow(session, parent, AclEntry::DELETE, || path.to_string())
+        })
     }
 
     pub(super) fn set_data(
@@ -124,8 +147,10 @@ impl Core {
             .tree
             .find(path.as_str())
             .ok_or_else(|| no_node(path.as_str()))?;
+        self.allow(session, node, AclEntry::WRITE, || path.to_string())?;
         let current = self.tree.node(node).version;
         check_version(current, &path, version)?;
+        self.check_growth(self.tree.node(node).data.len(), data.len())?;
         let version = next_version(current);
         let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
         self.log(session.id, at, || TxnOp::SetData {
@@ -174,6 +199,15 @@ impl Core {
                 self.apply_set(node, data, version, at, effects);
                 OpReply::Set(self.tree.node(node).stat())
             }
+            TxnOp::SetAcl {
+                path,
+                acl,
+                aversion,
+            } => {
+                let node = self.tree.find(path.as_str()).expect(known);
+                self.apply_set_acl(node, acl, aversion, at);
+                OpReply::Checked
+            }
             TxnOp::Multi(ops) => {
                 for op in ops {
                     self.apply(session, op, at, effects);
@@ -209,6 +243,7 @@ impl Core {
         if is_ephemeral {
             let owned = &mut self.sessions.get_mut(owner.1).ephemerals;
             owned.push_back(&mut self.tree.nodes, |node| &mut node.ephemerals, node);
+            self.sessions.ephemerals += 1;
         }
         if matches!(kind, Kind::Container | Kind::Ttl { .. }) {
             self.reaper.consider(&mut self.tree, node);
@@ -241,6 +276,7 @@ impl Core {
         if slot != NIL {
             let owned = &mut self.sessions.get_mut(slot).ephemerals;
             owned.unlink(&mut self.tree.nodes, |node| &mut node.ephemerals, node);
+            self.sessions.ephemerals -= 1;
         }
         let gone = self.tree.remove(node, at);
         self.watches.detach(gone.watches, &gone.path);
@@ -259,8 +295,8 @@ impl Core {
         at: Stamp,
         effects: &mut Effects,
     ) {
+        self.tree.set_data(index, data);
         let node = self.tree.node_mut(index);
-        node.data = data;
         node.version = version;
         node.mzxid = at.zxid;
         node.mtime = at.date_ms;
@@ -295,6 +331,16 @@ impl Core {
                 departure.clear = self.tree.is_clear(waiter);
             }
         }
+    }
+}
+
+/// The last sequence number that every client reads.
+pub(super) const LAST_OF_TEN_DIGITS: i64 = 9_999_999_999;
+
+#[cold]
+pub(super) fn used_up(parent: &str) -> Error {
+    Error::SequenceExhausted {
+        path: parent.to_owned(),
     }
 }
 
@@ -339,17 +385,6 @@ pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<Kind> {
             }
         }
     })
-}
-
-/// An empty list would let nobody do anything.
-#[inline]
-pub(super) fn check_acl(acl: &Acl, path: &ZnodePath) -> Result<()> {
-    if acl.entries().is_some_and(<[_]>::is_empty) {
-        return Err(Error::InvalidAcl {
-            path: path.to_string(),
-        });
-    }
-    Ok(())
 }
 
 /// As over the wire, errors name the path that was asked for, without the number.

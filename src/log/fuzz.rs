@@ -201,9 +201,11 @@ pub(crate) fn options() -> CoreOptions {
         unused_container: Duration::from_secs(300),
         limits: Limits {
             znodes: 1 << 20,
+            bytes: 1 << 30,
             sessions: 1 << 10,
             watches_per_session: 1 << 10,
         },
         hash_seed: 0,
+        super_digest: None,
     }
 }

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::error::{Error, Result};
 use crate::types::{WatchedEvent, Zxid};
@@ -21,6 +22,8 @@ pub(crate) struct Gate {
     lets_ahead: AtomicBool,
     inner: Mutex<Inner>,
     on_failure: OnceLock<OnFailure>,
+    /// Wakes those who wait in [`failed`](Self::failed).
+    failed: Notify,
 }
 
 type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
@@ -67,6 +70,7 @@ impl Gate {
             lets_ahead: AtomicBool::new(false),
             inner: Mutex::default(),
             on_failure: OnceLock::new(),
+            failed: Notify::new(),
         }
     }
 
@@ -153,6 +157,25 @@ impl Gate {
         if let Some(tell) = self.on_failure.get() {
             tell(&error);
         }
+        self.failed.notify_waiters();
+    }
+
+    /// Waits until the log has failed; why.
+    pub(crate) async fn failed(&self) -> Error {
+        loop {
+            // From here on no failure is missed.
+            let told = self.failed.notified();
+            if let Some(failure) = self.failure() {
+                return failure;
+            }
+            told.await;
+        }
+    }
+
+    /// How many replies have had to wait.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn waits(&self) -> u64 {
+        self.inner.lock().next_reply
     }
 
     /// Why the log has failed, if it has.

@@ -11,6 +11,7 @@ use super::codec::Record;
 use super::frame::{Batch, HEAD_BYTES};
 use super::gate::Gate;
 use super::sizes::Sizes;
+use super::stats::Stats;
 use crate::core::Txn;
 use crate::error::{Error, Result};
 use crate::size::LARGEST_REQUEST_BYTES;
@@ -30,6 +31,7 @@ pub(crate) struct Line {
     /// Whether nobody need wait for the log, as long as there is room in it.
     is_lax: bool,
     pub(super) sizes: Sizes,
+    pub(super) stats: Stats,
 }
 
 struct Queue {
@@ -69,7 +71,14 @@ impl Line {
             gate,
             is_lax,
             sizes,
+            stats: Stats::default(),
         }
+    }
+
+    /// What the log has done since it was opened.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn done(&self) -> super::stats::Done {
+        self.stats.done(self.gate.waits())
     }
 
     /// Whether any request can be kept, whatever its size.

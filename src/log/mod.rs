@@ -26,6 +26,7 @@ mod segment;
 mod sim;
 mod sizes;
 mod snapshot;
+mod stats;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -42,18 +43,19 @@ use std::thread::JoinHandle;
 
 pub(crate) use self::codec::Record;
 pub(crate) use self::disk::{Disk, Folder};
-pub(crate) use self::gate::Passage;
+pub(crate) use self::gate::{Gate, Passage};
 pub(crate) use self::line::Line;
 pub(crate) use self::lock::Lock;
 pub(crate) use self::open::{check_folder, open};
 #[cfg(test)]
 pub(crate) use self::sim::{Boot, Faults, SimDisk};
 pub(crate) use self::sizes::Sizes;
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::stats::Done;
 #[cfg(test)]
 pub(crate) use self::testing::Hand;
 
 use self::frame::Batch;
-use self::gate::Gate;
 use self::trouble::failed;
 use self::upkeep::{Segment, Upkeep};
 use self::writer::{Place, Writer};

@@ -3,6 +3,7 @@
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::disk::DiskFile;
 use super::frame::{Batch, HEAD_BYTES, Link, mark};
@@ -79,7 +80,9 @@ impl Writer {
     }
 
     fn sync(&mut self) -> io::Result<()> {
+        let begun = Instant::now();
         self.place.file.sync()?;
+        self.line.stats.count_sync(begun.elapsed());
         self.place.synced = self.place.chain - 1;
         Ok(())
     }
@@ -102,6 +105,7 @@ impl Writer {
         let frame = batch.seal(place.link());
         place.file.write_at(place.offset, frame)?;
         place.offset += frame.len() as u64;
+        self.line.stats.count_batch(frame.len());
         place.chain += 1;
         place.last = batch.last();
         if self.syncs {

@@ -97,20 +97,20 @@ fn a_session_moves_with_its_password_and_the_former_owner_is_refused() {
     assert!(
         store
             .core
-            .reattach(me.id, &[8; 16], true, now, effects)
+            .reattach(me.id, &[8; 16], 4 * SECOND, now, effects)
             .is_none()
     );
     assert!(
         store
             .core
-            .reattach(SessionId(99), &[7; 16], true, now, effects)
+            .reattach(SessionId(99), &[7; 16], 8 * SECOND, now, effects)
             .is_none()
     );
     let (moved, timeout) = store
         .core
-        .reattach(me.id, &[7; 16], true, now, effects)
+        .reattach(me.id, &[7; 16], 8 * SECOND, now, effects)
         .unwrap();
-    assert_eq!(timeout, Some(4 * SECOND));
+    assert_eq!(timeout, 8 * SECOND, "agreed anew");
     assert_eq!(store.core.watches.counts(), (0, 0));
     assert_eq!(
         store.submit(me, exists("/")).unwrap_err(),

@@ -1,10 +1,12 @@
 //! What is not obvious: each test drives the core by itself and owns its time.
 
+mod acl;
 mod ending;
 mod nodes;
 mod queueing;
 mod reaping;
 mod replay;
+mod room;
 mod watching;
 
 use super::*;
@@ -32,10 +34,12 @@ fn options() -> CoreOptions {
         unused_container: Duration::from_secs(300),
         limits: Limits {
             znodes: 1 << 20,
+            bytes: 1 << 30,
             sessions: 100,
             watches_per_session: 100,
         },
         hash_seed: 0,
+        super_digest: None,
     }
 }
 
@@ -60,10 +64,19 @@ impl Harness {
     }
 
     fn open(&mut self, timeout: Option<Duration>) -> SessionRef {
+        self.opened(timeout, true)
+    }
+
+    /// A session of another process.
+    fn remote(&mut self) -> SessionRef {
+        self.opened(None, false)
+    }
+
+    fn opened(&mut self, timeout: Option<Duration>, is_local: bool) -> SessionRef {
         self.next_id += 1;
         let id = SessionId(self.next_id);
         self.core
-            .open_session(id, [7; 16], timeout, true, self.now)
+            .open_session(id, [7; 16], timeout, is_local, self.now)
             .unwrap()
             .0
     }

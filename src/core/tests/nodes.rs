@@ -25,6 +25,10 @@ fn a_fresh_tree_is_zookeepers() {
         ));
     }
     assert!(matches!(
+        store.set(me, "/zookeeper/config", None),
+        Err(Error::NoAuth { .. })
+    ));
+    assert!(matches!(
         store.create(me, "/", Persistent),
         Err(Error::NodeExists { .. })
     ));

@@ -5,6 +5,8 @@ use super::*;
 impl Core {
     /// Everything that a client could see, and what a replay must restore beside.
     pub(super) fn dump(&self) -> Vec<String> {
+        let counted = self.tree.nodes.iter().map(|(_, node)| node.bytes());
+        assert_eq!(self.bytes(), counted.sum::<usize>());
         let mut dump = Vec::new();
         let mut open = vec![tree::ROOT];
         while let Some(index) = open.pop() {
@@ -31,6 +33,18 @@ impl Core {
             .map(|(_, session)| session)
             .collect();
         sessions.sort_by_key(|session| session.id);
+        let ephemerals = self
+            .tree
+            .nodes
+            .iter()
+            .filter(|(_, node)| node.kind == Kind::Ephemeral);
+        assert_eq!(self.counts().ephemerals, ephemerals.count());
+        let texts = self
+            .tree
+            .nodes
+            .iter()
+            .map(|(_, node)| node.path.as_str().len() + node.data.len());
+        assert_eq!(self.counts().data_bytes, texts.sum::<usize>());
         dump.extend(sessions.iter().map(|session| {
             let owned = session
                 .ephemerals
@@ -328,7 +342,7 @@ fn a_replayed_session_gets_its_full_timeout() {
     let found = copy.reattach(
         me.id,
         &[7; 16],
-        false,
+        SECOND,
         Now::default(),
         &mut Effects::default(),
     );

@@ -67,11 +67,7 @@ fn reads_of_a_missing_znode_arm_nothing() {
 #[test]
 fn a_connection_is_told_once() {
     let mut store = Harness::new();
-    let me = store.session();
-    let taken = store
-        .core
-        .reattach(me.id, &[7; 16], true, store.now, &mut store.effects);
-    let me = taken.unwrap().0;
+    let me = store.remote();
     store.create(me, "/a", Persistent).unwrap();
     let data = store.watch(me, get_data("/a"));
     assert_eq!(store.watch(me, get_data("/a")), data);
@@ -93,4 +89,31 @@ fn the_watches_of_a_session_are_limited() {
     assert_eq!(store.submit(me, exists("/a")).unwrap_err(), limit);
     store.core.unwatch(watches[50]);
     store.watch(me, exists("/a"));
+}
+
+/// However many watches the session has, and however many others watch the path.
+#[test]
+fn a_served_session_that_arms_a_watch_again_has_it_once() {
+    let mut store = Harness::new();
+    let me = store.remote();
+    store.create(me, "/there", Persistent).unwrap();
+    let others: Vec<_> = (0..3).map(|_| store.remote()).collect();
+    for path in ["/there", "/missing"] {
+        let first = store.watch(me, exists(path));
+        for other in &others {
+            store.watch(*other, exists(path));
+        }
+        assert_eq!(
+            store.watch(me, exists(path)),
+            first,
+            "few of its own: {path}"
+        );
+    }
+    let first = store.watch(me, exists("/one"));
+    assert_eq!(store.watch(me, exists("/one")), first, "more of its own");
+    let there = store.watch(me, exists("/there"));
+    store.set(me, "/there", None).unwrap();
+    let told = store.fired();
+    assert_eq!(told.len(), 1 + others.len());
+    assert_eq!(told[0].0, there);
 }

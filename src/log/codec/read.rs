@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 
+use super::write::NULL;
 use crate::core::Kind;
+use crate::data;
 use crate::path::ZnodePath;
 use crate::types::{Acl, AclEntry};
 
@@ -116,7 +118,9 @@ impl<'a> Reader<'a> {
 
     /// A copy: a slice would keep the whole buffer alive.
     pub(crate) fn data(&mut self) -> Result<Bytes, Malformed> {
-        self.bytes().map(Bytes::copy_from_slice)
+        let is_null = self.rest.starts_with(&NULL);
+        let read = self.bytes()?;
+        Ok(data::copy(if is_null { data::null() } else { read }))
     }
 
     pub(crate) fn text(&mut self) -> Result<&'a str, Malformed> {

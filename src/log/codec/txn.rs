@@ -30,6 +30,7 @@ const DELETE: u8 = 4;
 const SET_DATA: u8 = 5;
 const CHECK: u8 = 6;
 const MULTI: u8 = 7;
+const SET_ACL: u8 = 8;
 
 /// Appends a record. The zxid of a transaction is written as its distance from `first`, which must
 /// not be above it.
@@ -88,8 +89,18 @@ fn put_op(out: &mut Vec<u8>, op: &TxnOp) {
         } => {
             out.push(SET_DATA);
             out.put_path(path);
-            out.put_bytes(data);
+            out.put_data(data);
             out.put_signed((*version).into());
+        }
+        TxnOp::SetAcl {
+            path,
+            acl,
+            aversion,
+        } => {
+            out.push(SET_ACL);
+            out.put_path(path);
+            out.put_acl(acl);
+            out.put_signed((*aversion).into());
         }
         TxnOp::Check => out.push(CHECK),
         TxnOp::Multi(ops) => {
@@ -103,7 +114,7 @@ fn put_op(out: &mut Vec<u8>, op: &TxnOp) {
 fn put_create(out: &mut Vec<u8>, new: &NewNode) {
     out.push(CREATE);
     out.put_path(&new.path);
-    out.put_bytes(&new.data);
+    out.put_data(&new.data);
     out.put_acl(&new.acl);
     out.put_kind(new.kind);
     out.put_flag(new.sequence.is_some());
@@ -174,6 +185,11 @@ fn read_op(kind: u8, reader: &mut Reader<'_>) -> Result<TxnOp, Malformed> {
             path: reader.path()?,
             data: reader.data()?,
             version: reader.i32()?,
+        },
+        SET_ACL => TxnOp::SetAcl {
+            path: reader.path()?,
+            acl: reader.acl()?,
+            aversion: reader.i32()?,
         },
         CHECK => TxnOp::Check,
         _ => return Err(Malformed("there is no such kind of operation")),

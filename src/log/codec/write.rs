@@ -1,13 +1,20 @@
 //! [`Put`]: the writing half of the codec.
 
 use crate::core::Kind;
+use crate::data;
 use crate::path::ZnodePath;
 use crate::types::Acl;
+
+/// Null data: a length of 0, longer than it has to be. Who does not know it reads empty data.
+pub(super) const NULL: [u8; 2] = [0x80, 0];
 
 /// Appends values to a buffer.
 pub(crate) trait Put {
     fn put_varint(&mut self, value: u64);
     fn put_bytes(&mut self, bytes: &[u8]);
+
+    /// The data of a znode. Null has a length of 0 as well, in two bytes.
+    fn put_data(&mut self, data: &[u8]);
 
     /// One byte, 0 or 1.
     fn put_flag(&mut self, flag: bool) {
@@ -56,6 +63,14 @@ impl Put for Vec<u8> {
             value >>= 7;
         }
         self.push(value as u8);
+    }
+
+    fn put_data(&mut self, data: &[u8]) {
+        if data::is_null(data) {
+            self.extend_from_slice(&NULL);
+        } else {
+            self.put_bytes(data);
+        }
     }
 
     fn put_bytes(&mut self, bytes: &[u8]) {

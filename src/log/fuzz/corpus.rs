@@ -145,6 +145,11 @@ fn history() -> Vec<Record> {
         scheme: "world".into(),
         id: "anyone".into(),
     }]);
+    let set_acl = TxnOp::SetAcl {
+        path: path("/a"),
+        acl: read_only.clone(),
+        aversion: 1,
+    };
     let ops = vec![
         (1, session(true, 0)),
         (2, session(false, 30_000)),
@@ -163,6 +168,7 @@ fn history() -> Vec<Record> {
             create("/q/n-0000000001", Kind::Ephemeral, Some(1), 2, Acl::open()),
         ),
         (1, set("/a", "other data", 1)),
+        (1, set_acl),
         (1, delete("/q/n-0000000000")),
         (
             2,

@@ -123,7 +123,7 @@ fn filled() -> Core {
     let entry = AclEntry {
         permissions: AclEntry::READ,
         scheme: "digest".into(),
-        id: "someone".into(),
+        id: "someone:hash".into(),
     };
     let ttl = CreateMode::PersistentTtl(std::time::Duration::from_secs(1));
     for (session, path, mode, acl) in [

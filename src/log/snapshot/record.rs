@@ -104,7 +104,7 @@ pub(super) fn put_node(out: &mut Vec<u8>, node: &NodeImage, before: &mut Before)
         out.put_signed(creates);
     }
     out.put_acl(&node.acl);
-    out.put_bytes(&node.data);
+    out.put_data(&node.data);
     before.keep(node);
 }
 

@@ -1,6 +1,7 @@
 //! What is written is read again; what was not written is refused.
 
 use super::*;
+use crate::data;
 use crate::log::codec::{Malformed, Put, Reader, put_record, read_record};
 
 fn encoded(records: &[Record]) -> Vec<u8> {
@@ -83,4 +84,18 @@ fn a_length_beyond_the_end_allocates_nothing() {
 fn there_is_no_multi_within_a_multi() {
     let nested = TxnOp::Multi(vec![TxnOp::Multi(vec![])]);
     assert!(decoded(&encoded(&[Record::Txn(txn(7, nested))])).is_err());
+}
+
+#[test]
+fn null_data_come_back_as_null_and_are_empty_to_who_does_not_know_them() {
+    let mut bytes = Vec::new();
+    bytes.put_data(data::null());
+    bytes.put_data(b"");
+    bytes.put_data(b"x");
+    let mut reader = Reader::new(&bytes);
+    let read: Vec<_> = (0..3).map(|_| reader.data().unwrap()).collect();
+    assert_eq!(read, [&b""[..], b"", b"x"]);
+    let nulls: Vec<_> = read.iter().map(|read| data::is_null(read)).collect();
+    assert_eq!(nulls, [true, false, false]);
+    assert_eq!(Reader::new(&bytes).bytes(), Ok(&b""[..]));
 }

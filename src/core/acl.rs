@@ -1,0 +1,260 @@
+//! Access control: who may do what, as a ZooKeeper of 3.9 decides it.
+//!
+//! The open list is no list at all, and asks nothing.
+
+use std::collections::HashSet;
+
+use super::room::bytes_of_acl;
+use super::sessions::{Session, SessionRef};
+use super::txn::TxnOp;
+use super::write::{check_version, next_version};
+use super::{Answer, Core, Effects, End, Keep, Now, Stamp};
+use crate::error::{Error, Result};
+use crate::identity::{DIGEST, Identity, is_anyone, is_valid, user_of};
+use crate::path::ZnodePath;
+use crate::types::{Acl, AclEntry};
+
+/// Who asks may be each of his identities, and each is looked for in the whole list.
+const MOST_IDENTITIES: usize = 64;
+const MOST_ENTRIES: usize = 1_024;
+
+impl Core {
+    /// Whose digest makes a superuser.
+    #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a server asks"))]
+    pub(crate) fn superuser(&self) -> Option<&Identity> {
+        self.options.super_digest.as_ref()
+    }
+
+    /// Who the session of this connection has proved to be.
+    #[allow(dead_code, reason = "of the server")]
+    pub(crate) fn identities(&self, of: SessionRef) -> &[Identity] {
+        let session = self.sessions.slots.get(of.slot as usize);
+        let session = session.filter(|session| session.is_of(of));
+        session.map_or(&[], |session| &session.identities)
+    }
+
+    /// Adds who the session of this connection is, once. Who proves the digest of the super user is that,
+    /// too.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`]: it is too many already.
+    pub(crate) fn add_identity(&mut self, of: SessionRef, identity: Identity) -> Result<()> {
+        let is_super = self.options.super_digest.as_ref() == Some(&identity);
+        let session = self.sessions.slots.get_mut(of.slot as usize);
+        if let Some(session) = session.filter(|session| session.is_of(of)) {
+            session.note(identity)?;
+            if is_super {
+                session.note(Identity::superuser())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What proves nothing ends the session: a server closes the connection then, and this one has no
+    /// other.
+    pub(super) fn add_auth(
+        &mut self,
+        session: SessionRef,
+        scheme: &str,
+        secret: &[u8],
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<Answer> {
+        match Identity::proved(scheme, secret) {
+            Ok(identity) => {
+                self.add_identity(session, identity)?;
+                Ok(Answer::Done)
+            }
+            Err(refused) => {
+                self.end_session(session.slot, End::Expired, now, effects);
+                Err(refused)
+            }
+        }
+    }
+
+    /// Refuses a session that has none of these rights on a znode. `asked` is what the error calls it.
+    #[inline]
+    pub(super) fn allow(
+        &self,
+        session: SessionRef,
+        node: u32,
+        rights: u8,
+        asked: impl FnOnce() -> String,
+    ) -> Result<()> {
+        match self.tree.node(node).acl.entries() {
+            None => Ok(()),
+            Some(entries) => {
+                let identities = &self.sessions.get(session.slot).identities;
+                check_right(Some(entries), rights, identities, asked)
+            }
+        }
+    }
+
+    /// The list of a znode to be made, with the creator's ids for `auth`.
+    #[inline]
+    pub(super) fn listed(&self, session: SessionRef, acl: Acl, path: &ZnodePath) -> Result<Acl> {
+        match acl.entries() {
+            None => Ok(acl),
+            Some(_) => resolved(acl, &self.sessions.get(session.slot).identities, path),
+        }
+    }
+
+    pub(super) fn get_acl(&self, session: SessionRef, path: &ZnodePath) -> Result<Answer> {
+        let index = self.existing(path)?;
+        let asked = || path.to_string();
+        self.allow(session, index, AclEntry::READ | AclEntry::ADMIN, asked)?;
+        let node = self.tree.node(index);
+        let may_set = self.allow(session, index, AclEntry::ADMIN, asked).is_ok();
+        let acl = match may_set {
+            true => node.acl.clone(),
+            false => masked(&node.acl),
+        };
+        let stat = node.stat();
+        Ok(Answer::Acl { acl, stat })
+    }
+
+    pub(super) fn set_acl(
+        &mut self,
+        session: SessionRef,
+        path: ZnodePath,
+        acl: Acl,
+        expected: Option<i32>,
+        now: Now,
+    ) -> Result<Answer> {
+        let acl = self.listed(session, acl, &path)?;
+        let node = self.existing(&path)?;
+        self.allow(session, node, AclEntry::ADMIN, || path.to_string())?;
+        let current = self.tree.node(node).aversion;
+        check_version(current, &path, expected)?;
+        let before = bytes_of_acl(&self.tree.node(node).acl);
+        self.check_growth(before, bytes_of_acl(&acl))?;
+        let aversion = next_version(current);
+        let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
+        self.log(session.id, at, || TxnOp::SetAcl {
+            path,
+            acl: acl.clone(),
+            aversion,
+        });
+        self.apply_set_acl(node, acl, aversion, at);
+        Ok(Answer::Stat(self.tree.node(node).stat()))
+    }
+
+    /// Nobody is told, and no zxid of the znode moves.
+    pub(super) fn apply_set_acl(&mut self, index: u32, acl: Acl, aversion: i32, at: Stamp) {
+        self.tree.set_acl(index, acl);
+        let node = self.tree.node_mut(index);
+        node.aversion = aversion;
+        if at.keep == Keep::Surely {
+            node.kept = at.zxid.0;
+        }
+    }
+}
+
+impl Session {
+    /// Whether this is the session of that connection, and still on it.
+    fn is_of(&self, of: SessionRef) -> bool {
+        self.id == of.id && self.connection == of.connection
+    }
+
+    fn note(&mut self, identity: Identity) -> Result<()> {
+        if self.identities.contains(&identity) {
+            return Ok(());
+        }
+        if self.identities.len() >= MOST_IDENTITIES {
+            return Err(Error::LimitReached {
+                what: "identities of a session",
+                limit: MOST_IDENTITIES,
+            });
+        }
+        self.identities.push(identity);
+        Ok(())
+    }
+}
+
+/// Refuses who has none of these rights. `None` is the open list.
+#[inline]
+pub(super) fn check_right(
+    entries: Option<&[AclEntry]>,
+    rights: u8,
+    identities: &[Identity],
+    asked: impl FnOnce() -> String,
+) -> Result<()> {
+    match entries {
+        Some(entries) if !has_right(entries, rights, identities) => {
+            Err(Error::NoAuth { path: asked() })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether somebody with these identities has one of these rights.
+#[inline(never)]
+pub(super) fn has_right(entries: &[AclEntry], rights: u8, identities: &[Identity]) -> bool {
+    if identities.iter().any(Identity::is_superuser) {
+        return true;
+    }
+    let mut granting = entries
+        .iter()
+        .filter(|entry| entry.permissions & rights != 0);
+    granting.any(|entry| {
+        is_anyone(entry)
+            || identities
+                .iter()
+                .any(|identity| identity.is_meant_by(entry))
+    })
+}
+
+/// The list as the znode will have it: without repetitions, and with the creator's ids for `auth`.
+#[inline(never)]
+pub(super) fn resolved(acl: Acl, identities: &[Identity], path: &ZnodePath) -> Result<Acl> {
+    let Some(entries) = acl.entries() else {
+        return Ok(acl);
+    };
+    let invalid = || Error::InvalidAcl {
+        path: path.to_string(),
+    };
+    let (mut list, mut known) = (Vec::new(), HashSet::new());
+    for entry in entries.iter().filter(|entry| known.insert(*entry)) {
+        let before = list.len();
+        if entry.scheme == "auth" {
+            let proofs = identities.iter().filter(|identity| identity.is_proof());
+            list.extend(proofs.map(|identity| AclEntry {
+                permissions: entry.permissions,
+                scheme: identity.scheme.to_owned(),
+                id: identity.id.clone().into(),
+            }));
+        } else if is_valid(entry) {
+            list.push(entry.clone());
+        }
+        if list.len() == before {
+            return Err(invalid());
+        }
+        if list.len() > MOST_ENTRIES {
+            return Err(Error::LimitReached {
+                what: "entries of an access control list",
+                limit: MOST_ENTRIES,
+            });
+        }
+    }
+    match &list[..] {
+        [] => Err(invalid()),
+        [only] if is_anyone(only) && only.permissions == AclEntry::ALL => Ok(Acl::open()),
+        list if list == entries => Ok(acl),
+        _ => Ok(Acl::new(list)),
+    }
+}
+
+/// The list for those who may not set it: they might guess passwords by their hashes.
+fn masked(acl: &Acl) -> Acl {
+    let Some(entries) = acl.entries() else {
+        return Acl::open();
+    };
+    let shown = entries.iter().map(|entry| match entry.scheme.as_str() {
+        DIGEST => AclEntry {
+            id: format!("{}:x", user_of(&entry.id)),
+            ..entry.clone()
+        },
+        _ => entry.clone(),
+    });
+    Acl::new(shown.collect::<Vec<_>>())
+}

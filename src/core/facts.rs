@@ -1,0 +1,130 @@
+//! What whoever looks after the store wants to know: how much there is of everything, which sessions
+//! there are, what is theirs, and who watches what.
+//!
+//! Counts are kept or cheap. Lists are walked in pieces, a range of slots each, so that nobody waits
+//! long for the store: what changes meanwhile may be in them or not.
+
+use std::ops::{Bound, Range};
+use std::time::Duration;
+
+use super::Core;
+use super::room::ZNODE_BYTES;
+use super::txn::Kind;
+use super::watches::Watched;
+use crate::clock::Moment;
+use crate::path::ZnodePath;
+use crate::types::{SessionId, Zxid};
+
+/// How much there is of everything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// The root and the system's own included, as ZooKeeper counts.
+    pub(crate) znodes: usize,
+    pub(crate) ephemerals: usize,
+    /// Those of children, too.
+    pub(crate) watches: usize,
+    pub(crate) sessions: usize,
+    /// Of all paths and data.
+    pub(crate) data_bytes: usize,
+    /// What all znodes count for, as their limit does.
+    pub(crate) znode_bytes: usize,
+    pub(crate) last_zxid: Zxid,
+}
+
+/// How the store works, as far as others are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Settings {
+    pub(crate) tick: Duration,
+    pub(crate) shortest_timeout: Duration,
+    pub(crate) longest_timeout: Duration,
+}
+
+/// Where a walk over the sessions that expire has got.
+type Expiry = (Moment, u32);
+
+impl Core {
+    /// How much there is of everything. O(1).
+    pub(crate) fn counts(&self) -> Counts {
+        let (znodes, znode_bytes) = (self.tree.nodes.len(), self.tree.bytes);
+        Counts {
+            znodes,
+            ephemerals: self.sessions.ephemerals,
+            watches: self.watches.len(),
+            sessions: self.sessions.slots.len(),
+            data_bytes: znode_bytes.saturating_sub(znodes * ZNODE_BYTES + self.tree.list_bytes),
+            znode_bytes,
+            last_zxid: self.last_zxid(),
+        }
+    }
+
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            tick: self.options.tick,
+            shortest_timeout: self.options.shortest_timeout,
+            longest_timeout: self.options.longest_timeout,
+        }
+    }
+
+    /// The first `most` sessions that expire behind `after`, in the order of their deadlines.
+    pub(crate) fn expiring(&self, after: Option<Expiry>, most: usize) -> Vec<(Expiry, SessionId)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let expiring = self.sessions.expiring(from).take(most);
+        expiring
+            .map(|expiry| (*expiry, self.sessions.get(expiry.1).id))
+            .collect()
+    }
+
+    /// A bound of the slots that znodes are in.
+    pub(crate) fn znode_slots(&self) -> usize {
+        self.tree.nodes.capacity()
+    }
+
+    /// The ephemeral znodes in these slots, each with its owner.
+    pub(crate) fn ephemerals_in(
+        &self,
+        slots: Range<usize>,
+        see: &mut dyn FnMut(SessionId, &ZnodePath),
+    ) {
+        for node in slots.filter_map(|slot| self.tree.nodes.get(slot)) {
+            if node.kind == Kind::Ephemeral {
+                see(node.owner, &node.path);
+            }
+        }
+    }
+
+    /// A bound of the slots that watches are in.
+    pub(crate) fn watch_slots(&self) -> usize {
+        self.watches.slots()
+    }
+
+    /// How many paths without a znode are watched.
+    pub(crate) fn watched_absences(&self) -> usize {
+        self.watches.absences()
+    }
+
+    /// The watches in these slots that ZooKeeper lists: all but those of children alone.
+    pub(crate) fn watches_in(&self, slots: Range<usize>, see: &mut dyn FnMut(Watching<'_>)) {
+        self.watches.each_listed(slots, &mut |slot, at| {
+            let (path, node) = match at {
+                Watched::Node(node) => (&self.tree.node(node).path, Some(node)),
+                Watched::Absent(path) => (path, None),
+            };
+            see(Watching {
+                session: self.sessions.get(slot).id,
+                session_slot: slot,
+                path,
+                node,
+            });
+        });
+    }
+}
+
+/// A watch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watching<'a> {
+    pub(crate) session: SessionId,
+    pub(crate) session_slot: u32,
+    pub(crate) path: &'a ZnodePath,
+    /// The slot of the znode, if there is one.
+    pub(crate) node: Option<u32>,
+}

@@ -1,0 +1,275 @@
+//! How much the znodes count for, and what there is no room for.
+
+use super::super::room::{ACL_ENTRY_BYTES, ZNODE_BYTES};
+use super::*;
+use crate::types::AclEntry;
+
+fn full() -> Error {
+    Error::LimitReached {
+        what: "bytes of znodes",
+        limit: LIMIT,
+    }
+}
+
+const LIMIT: usize = 10_000;
+
+fn small() -> (Harness, SessionRef) {
+    let mut options = options();
+    options.limits.bytes = LIMIT;
+    let mut store = Harness::with(options);
+    let me = store.session();
+    (store, me)
+}
+
+fn of_size(at: &str, bytes: usize) -> Create {
+    Create {
+        data: vec![b'x'; bytes].into(),
+        ..create(at, Persistent)
+    }
+}
+
+fn set(at: &str, bytes: usize) -> Request {
+    Request::SetData {
+        path: path(at),
+        data: vec![b'x'; bytes].into(),
+        version: None,
+    }
+}
+
+fn op(of: Request) -> Op {
+    match of {
+        Request::Create(create) => Op::Create(create),
+        Request::Delete { path, version } => Op::Delete { path, version },
+        Request::SetData {
+            path,
+            data,
+            version,
+        } => Op::SetData {
+            path,
+            data,
+            version,
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn delete(at: &str) -> Request {
+    Request::Delete {
+        path: path(at),
+        version: None,
+    }
+}
+
+fn anybody() -> AclEntry {
+    AclEntry {
+        permissions: AclEntry::ALL & !AclEntry::ADMIN,
+        scheme: "world".into(),
+        id: "anyone".into(),
+    }
+}
+
+/// Fills the store to the last byte with a znode `/big`.
+fn fill(store: &mut Harness, me: SessionRef) {
+    let rest = LIMIT - store.core.bytes() - ZNODE_BYTES - "/big".len();
+    let big = of_size("/big", rest);
+    store.submit(me, Request::Create(big)).unwrap();
+    assert_eq!(store.core.bytes(), LIMIT);
+}
+
+#[test]
+fn a_znode_counts_for_its_path_its_data_its_list_and_itself() {
+    let (mut store, me) = small();
+    let here = Identity::ip([127, 0, 0, 1].into());
+    store.core.add_identity(me, here).unwrap();
+    let before = store.core.bytes();
+    let mut listed = of_size("/listed", 100);
+    listed.acl = Acl::new(vec![AclEntry {
+        permissions: AclEntry::ALL & !AclEntry::ADMIN,
+        scheme: "world".into(),
+        id: "anyone".into(),
+    }]);
+    store.submit(me, Request::Create(listed)).unwrap();
+    let listed = ZNODE_BYTES + "/listed".len() + 100 + ACL_ENTRY_BYTES + "worldanyone".len();
+    assert_eq!(store.core.bytes(), before + listed);
+    store.submit(me, set("/listed", 30)).unwrap();
+    assert_eq!(store.core.bytes(), before + listed - 70);
+    store.create(me, "/e", Ephemeral).unwrap();
+    store.submit(me, delete("/listed")).unwrap();
+    store.submit(me, Request::Close).unwrap();
+    assert_eq!(store.core.bytes(), before);
+}
+
+#[test]
+fn what_there_is_no_room_for_is_refused_and_changes_nothing() {
+    let (mut store, me) = small();
+    store.create(me, "/q", Persistent).unwrap();
+    fill(&mut store, me);
+    let before = store.core.dump();
+    let enqueue = Enqueue {
+        parent: path("/q"),
+        name: "n-".into(),
+        data: Bytes::new(),
+        acl: Acl::open(),
+        skip: Skip::None,
+        count: false,
+    };
+    for request in [
+        Request::Create(of_size("/a", 0)),
+        Request::Create(create("/q/n-", EphemeralSequential)),
+        Request::Enqueue(enqueue),
+        set("/q", 5),
+        set("/big", LIMIT),
+        Request::SetAcl {
+            path: path("/q"),
+            acl: Acl::new(vec![anybody()]),
+            version: None,
+        },
+    ] {
+        assert_eq!(store.submit(me, request).unwrap_err(), full());
+    }
+    assert_eq!(store.core.dump(), before);
+}
+
+#[test]
+fn a_full_store_can_be_worked_on() {
+    let (mut store, me) = small();
+    store.create(me, "/q", Persistent).unwrap();
+    fill(&mut store, me);
+    store.submit(me, set("/q", 4)).unwrap();
+    store.submit(me, set("/q", 1)).unwrap();
+    let replace = Request::Multi(vec![
+        op(set("/q", 3)),
+        op(Request::Create(of_size("/a", 500))),
+        op(delete("/big")),
+    ]);
+    store.submit(me, replace).unwrap();
+    assert!(store.core.bytes() < LIMIT);
+}
+
+#[test]
+fn a_multi_is_judged_by_its_sum() {
+    let (mut store, me) = small();
+    let two = |bytes| {
+        Request::Multi(vec![
+            op(Request::Create(of_size("/a", bytes))),
+            op(set("/a", 2 * bytes)),
+            op(delete("/a")),
+            op(Request::Create(of_size("/a", bytes))),
+            op(set("/a", bytes)),
+        ])
+    };
+    let before = (store.core.bytes(), store.core.dump());
+    let refused = store.submit(me, two(9_000)).unwrap_err();
+    let failed = Error::MultiFailed {
+        index: 3,
+        source: Box::new(full()),
+    };
+    assert_eq!(refused, failed, "what adds last is to blame");
+    assert_eq!((store.core.bytes(), store.core.dump()), before);
+    store.submit(me, two(5_000)).unwrap();
+    let added = ZNODE_BYTES + "/a".len() + 5_000;
+    assert_eq!(store.core.bytes(), before.0 + added);
+}
+
+#[test]
+fn the_number_of_znodes_is_judged_by_a_multis_sum_too() {
+    let mut options = options();
+    options.limits.znodes = 6; // two beside those that every store has
+    let mut store = Harness::with(options);
+    let me = store.session();
+    store.create(me, "/a", Persistent).unwrap();
+    store.create(me, "/b", Persistent).unwrap();
+    let multi = |ops: Vec<Request>| Request::Multi(ops.into_iter().map(op).collect());
+    let make = |at: &str| Request::Create(of_size(at, 0));
+    store
+        .submit(me, multi(vec![make("/c"), delete("/a")]))
+        .unwrap();
+    let refused = store.submit(me, multi(vec![delete("/c"), make("/d"), make("/e")]));
+    let limit = Error::LimitReached {
+        what: "znodes",
+        limit: 6,
+    };
+    let failed = Error::MultiFailed {
+        index: 2,
+        source: Box::new(limit),
+    };
+    assert_eq!(refused.unwrap_err(), failed);
+}
+
+#[test]
+fn what_was_kept_comes_back_although_there_is_no_room_for_it() {
+    let mut store = Harness::new();
+    let session = store.session();
+    for at in ["/a", "/b"] {
+        let large = Request::Create(of_size(at, LIMIT));
+        store.submit(session, large).unwrap();
+    }
+    store.submit(session, set("/a", 2 * LIMIT)).unwrap();
+    let mut small = options();
+    small.limits.bytes = LIMIT;
+    let mut replayed = Core::new(small.clone());
+    for txn in store.core.kept().drain(..) {
+        replayed.replay(txn).unwrap();
+    }
+    let mut restored = Core::new(small);
+    for session in store.core.session_images() {
+        restored.restore_session(session).unwrap();
+    }
+    for node in store.core.node_images() {
+        restored.restore_node(node).unwrap();
+    }
+    assert_eq!(replayed.bytes(), store.core.bytes());
+    assert_eq!(restored.bytes(), store.core.bytes());
+    let now = Now::default();
+    let more = Request::Create(of_size("/c", 0));
+    let refused = replayed.submit(session, more, now, &mut Effects::default());
+    assert_eq!(refused.unwrap_err(), full());
+}
+
+#[test]
+fn a_list_that_is_set_counts_for_what_it_has() {
+    let (mut store, me) = small();
+    store.create(me, "/a", Persistent).unwrap();
+    let before = store.core.bytes();
+    let of = |entries: usize| {
+        let entry = |at| AclEntry {
+            permissions: AclEntry::ALL,
+            scheme: "ip".into(),
+            id: format!("10.0.0.{at}"),
+        };
+        Request::SetAcl {
+            path: path("/a"),
+            acl: Acl::new((1..=entries).map(entry).collect::<Vec<_>>()),
+            version: None,
+        }
+    };
+    // Who has no right to it can do no more.
+    let owner = Identity::ip([10, 0, 0, 1].into());
+    store.core.add_identity(me, owner).unwrap();
+    store.submit(me, of(2)).unwrap();
+    let two = 2 * (ACL_ENTRY_BYTES + "ip".len() + "10.0.0.1".len());
+    assert_eq!(store.core.bytes(), before + two);
+    store.submit(me, of(1)).unwrap();
+    assert_eq!(store.core.bytes(), before + two / 2);
+    assert_eq!(store.submit(me, of(200)).unwrap_err(), full());
+    assert_eq!(store.core.bytes(), before + two / 2);
+    let list = Acl::new([AclEntry {
+        permissions: AclEntry::ALL,
+        scheme: "ip".into(),
+        id: "10.0.0.0/8".into(),
+    }]);
+    let (mut alone, mut in_a_multi) = (of_size("/b", 1), of_size("/c", 1));
+    (alone.acl, in_a_multi.acl) = (list.clone(), list);
+    let before = store.core.bytes();
+    store.submit(me, Request::Create(alone)).unwrap();
+    let one = store.core.bytes() - before;
+    assert!(one > ZNODE_BYTES + ACL_ENTRY_BYTES);
+    store
+        .submit(me, Request::Multi(vec![Op::Create(in_a_multi)]))
+        .unwrap();
+    assert_eq!(store.core.bytes(), before + 2 * one);
+    for at in ["/a", "/b", "/c"] {
+        store.submit(me, delete(at)).unwrap();
+    }
+    assert_eq!(store.core.bytes(), small().0.core.bytes());
+}

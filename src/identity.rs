@@ -1,0 +1,336 @@
+//! [`Identity`]: who somebody has proved to be, and whom the entry of an access control list means.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use sha1::{Digest, Sha1};
+
+use crate::error::{Error, Result};
+use crate::types::AclEntry;
+
+/// Proved by a user's name and password.
+pub(crate) const DIGEST: &str = "digest";
+/// Where a connection comes from.
+const IP: &str = "ip";
+/// Proved by a certificate.
+const X509: &str = "x509";
+/// May do everything. No list names it.
+const SUPER: &str = "super";
+
+/// What proves who somebody is, as `user:password`. It is shown nowhere.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Bytes);
+
+impl Secret {
+    /// Keeps it.
+    pub fn new(secret: impl Into<Bytes>) -> Self {
+        Self(secret.into())
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// Who somebody has proved to be.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) scheme: &'static str,
+    /// Of a digest this is not to be shown: see [`shown`](Self::shown).
+    pub(crate) id: Box<str>,
+}
+
+impl Identity {
+    /// What a secret proves under a scheme.
+    ///
+    /// # Errors
+    /// [`Error::AuthFailed`]: nothing can be proved so.
+    pub(crate) fn proved(scheme: &str, secret: &[u8]) -> Result<Self> {
+        match scheme {
+            DIGEST => Ok(Self::digest(secret)),
+            _ => Err(Error::AuthFailed),
+        }
+    }
+
+    /// `user:base64(sha1(user:password))`. As on a ZooKeeper server, bytes that are no text are taken
+    /// for U+FFFD, and what has no colon is a user without a password.
+    pub(crate) fn digest(secret: &[u8]) -> Self {
+        let secret = String::from_utf8_lossy(secret);
+        let user = user_of(&secret);
+        let hash = BASE64_STANDARD.encode(Sha1::digest(secret.as_bytes()));
+        Self {
+            scheme: DIGEST,
+            id: format!("{user}:{hash}").into(),
+        }
+    }
+
+    /// A digest as an operator writes it down; `None` if the text is none.
+    pub(crate) fn written_digest(text: &str) -> Option<Self> {
+        let (user, hash) = text.split_once(':')?;
+        let bytes = BASE64_STANDARD.decode(hash).ok()?;
+        let is_hash = bytes.len() == <Sha1 as Digest>::output_size();
+        (is_hash && !user.is_empty()).then(|| Self {
+            scheme: DIGEST,
+            id: text.into(),
+        })
+    }
+
+    /// Where a connection comes from.
+    #[allow(dead_code, reason = "of the server")]
+    pub(crate) fn ip(address: IpAddr) -> Self {
+        Self {
+            scheme: IP,
+            id: address.to_canonical().to_string().into(),
+        }
+    }
+
+    /// Who a certificate was made out to.
+    #[allow(dead_code, reason = "of the server")]
+    pub(crate) fn x509(name: &str) -> Self {
+        Self {
+            scheme: X509,
+            id: name.into(),
+        }
+    }
+
+    /// Who may do everything.
+    pub(crate) fn superuser() -> Self {
+        Self {
+            scheme: SUPER,
+            id: "".into(),
+        }
+    }
+
+    /// Its id, without what would prove it.
+    pub(crate) fn shown(&self) -> &str {
+        match self.scheme {
+            DIGEST => user_of(&self.id),
+            _ => &self.id,
+        }
+    }
+
+    pub(crate) fn is_superuser(&self) -> bool {
+        self.scheme == SUPER
+    }
+
+    /// Whether it was proved, so that it is one of those that the scheme `auth` stands for.
+    pub(crate) fn is_proof(&self) -> bool {
+        matches!(self.scheme, DIGEST | X509)
+    }
+
+    /// Whether an entry of a list means it.
+    pub(crate) fn is_meant_by(&self, entry: &AclEntry) -> bool {
+        self.scheme == entry.scheme
+            && match self.scheme {
+                IP => Network::parse(&entry.id).is_some_and(|network| network.has(&self.id)),
+                _ => *self.id == *entry.id,
+            }
+    }
+}
+
+/// Nothing that could prove it.
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.scheme, self.shown())
+    }
+}
+
+/// Whether an entry of a list means everybody.
+pub(crate) fn is_anyone(entry: &AclEntry) -> bool {
+    entry.scheme == "world" && entry.id == "anyone"
+}
+
+/// Whether an entry's id can be one of its scheme. `auth` is no scheme of ids: it is expanded before.
+pub(crate) fn is_valid(entry: &AclEntry) -> bool {
+    match entry.scheme.as_str() {
+        // As Java splits, which drops empty parts at the end.
+        DIGEST => entry.id.trim_end_matches(':').matches(':').count() == 1,
+        IP => Network::parse(&entry.id).is_some(),
+        X509 => is_distinguished_name(&entry.id),
+        _ => is_anyone(entry),
+    }
+}
+
+/// The part before the first colon.
+pub(crate) fn user_of(digest: &str) -> &str {
+    digest.split(':').next().unwrap_or_default()
+}
+
+/// Whether a text has the form of a distinguished name (RFC 2253): attributes with values, at least one.
+fn is_distinguished_name(name: &str) -> bool {
+    let mut parts = Vec::new();
+    let (mut start, mut is_escaped, mut is_quoted) = (0, false, false);
+    for (at, byte) in name.bytes().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => is_quoted = !is_quoted,
+            b',' | b';' | b'+' if !is_quoted => {
+                parts.push(&name[start..at]);
+                start = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&name[start..]);
+    let is_attribute = |part: &&str| {
+        let named = part.split_once('=').map(|(name, _)| name.trim());
+        named.is_some_and(|name| !name.is_empty() && !name.contains('"'))
+    };
+    !is_escaped && !is_quoted && parts.iter().all(is_attribute)
+}
+
+/// Some addresses: `ADDRESS[/BITS]`.
+struct Network {
+    address: IpAddr,
+    bits: u32,
+}
+
+impl Network {
+    fn parse(text: &str) -> Option<Self> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) => (address, Some(bits)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().ok()?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(width), str::parse).ok()?;
+        (bits <= width).then_some(Self { address, bits })
+    }
+
+    fn has(&self, address: &str) -> bool {
+        match (self.address, address.parse()) {
+            (IpAddr::V4(own), Ok(IpAddr::V4(other))) => {
+                let differ = own.to_bits() ^ other.to_bits();
+                differ.checked_shr(32 - self.bits).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(own), Ok(IpAddr::V6(other))) => {
+                let differ = own.to_bits() ^ other.to_bits();
+                differ.checked_shr(128 - self.bits).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(scheme: &str, id: &str) -> AclEntry {
+        AclEntry {
+            permissions: AclEntry::ALL,
+            scheme: scheme.into(),
+            id: id.into(),
+        }
+    }
+
+    /// As `DigestAuthenticationProvider.generateDigest` makes it.
+    #[test]
+    fn a_digest_is_zookeepers() {
+        let digest = Identity::digest(b"super:test");
+        assert_eq!(&*digest.id, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
+        assert_eq!(Identity::written_digest(&digest.id), Some(digest.clone()));
+        assert_eq!(digest.shown(), "super");
+        assert_eq!(format!("{digest:?}"), "digest:super");
+        assert!(Identity::digest(b"alone").id.starts_with("alone:"));
+    }
+
+    #[test]
+    fn a_password_is_no_digest() {
+        for text in [
+            "",
+            "user",
+            "user:",
+            "user:password",
+            ":D/InIHSb7yEEbrWz8b9l71RjZJU=",
+        ] {
+            assert_eq!(Identity::written_digest(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn each_scheme_knows_its_ids() {
+        let valid = [
+            ("world", "anyone"),
+            ("digest", "user:hash"),
+            ("digest", ":hash"),
+            ("ip", "10.0.0.1"),
+            ("ip", "10.0.0.0/8"),
+            ("ip", "0.0.0.0/0"),
+            ("ip", "::1"),
+            ("ip", "fe80::/10"),
+            ("x509", "CN=client,O=a\\, b,C=\"x, y\""),
+        ];
+        for (scheme, id) in valid {
+            assert!(is_valid(&entry(scheme, id)), "{scheme}:{id}");
+        }
+        let invalid = [
+            ("world", "nobody"),
+            ("digest", "user"),
+            ("digest", "user:"),
+            ("digest", "a:b:c"),
+            ("ip", ""),
+            ("ip", "10.0.0"),
+            ("ip", "10.0.0.1/33"),
+            ("ip", "10.0.0.1/-1"),
+            ("ip", "10.0.0.1/8/8"),
+            ("ip", "localhost"),
+            ("x509", ""),
+            ("x509", "client"),
+            ("x509", "CN=a,b"),
+            ("x509", "CN=\"a"),
+            ("auth", ""),
+            ("super", ""),
+            ("sasl", "user"),
+            ("", "anyone"),
+        ];
+        for (scheme, id) in invalid {
+            assert!(!is_valid(&entry(scheme, id)), "{scheme}:{id}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_meant_by_the_networks_that_have_it() {
+        let at = |address: &str| Identity::ip(address.parse().unwrap());
+        for (address, network, is_meant) in [
+            ("10.1.2.3", "10.1.2.3", true),
+            ("10.1.2.3", "10.1.2.4", false),
+            ("10.1.2.3", "10.0.0.0/8", true),
+            ("11.1.2.3", "10.0.0.0/8", false),
+            ("10.1.2.3", "10.1.2.2/31", true),
+            ("10.1.2.3", "192.168.0.0/0", true),
+            ("10.1.2.3", "::/0", false),
+            ("::ffff:10.1.2.3", "10.1.2.3/32", true),
+            ("fe80::1", "fe80::/10", true),
+            ("2001:db8::1", "fe80::/10", false),
+            ("2001:db8::1", "::/0", true),
+        ] {
+            let entry = entry("ip", network);
+            assert_eq!(
+                at(address).is_meant_by(&entry),
+                is_meant,
+                "{address} {network}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_the_same_name_is_meant() {
+        let digest = Identity::digest(b"user:secret");
+        assert!(digest.is_meant_by(&entry("digest", &digest.id)));
+        assert!(!Identity::digest(b"user:other").is_meant_by(&entry("digest", &digest.id)));
+        assert!(!digest.is_meant_by(&entry("x509", &digest.id)));
+        assert!(Identity::x509("CN=a").is_meant_by(&entry("x509", "CN=a")));
+        assert!(!Identity::x509("CN=a").is_meant_by(&entry("x509", "CN=b")));
+    }
+}
