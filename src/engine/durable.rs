@@ -5,11 +5,13 @@ use std::sync::Arc;
 use parking_lot::MutexGuard;
 
 use super::embedded::Embedded;
+use super::outbox::Ending;
 use super::{Engine, State, put_default};
 use crate::backend::{Request, Response};
 use crate::clock::Moment;
 use crate::core::SessionRef;
 use crate::error::{Error, Result};
+pub(super) use crate::log::Gate;
 use crate::log::{EPOCH_BITS, Line, Passage, Record};
 use crate::size::Scale;
 use crate::types::{SessionState, WatchedEvent, Zxid};
@@ -81,6 +83,19 @@ impl Durable {
         self.shown
     }
 
+    /// What lets things out.
+    pub(super) fn gate(&self) -> Arc<Gate> {
+        self.line.gate.clone()
+    }
+
+    /// What a session is told next waits for what it shows, and for what it was told before.
+    pub(super) fn bind(&mut self, slot: u32, shown: Zxid) -> Zxid {
+        let shown = shown.max(self.shown);
+        let bound = put_default(&mut self.bounds, slot);
+        *bound = shown.max(*bound);
+        *bound
+    }
+
     /// A new session in this slot waits for nothing.
     pub(super) fn seat(&mut self, slot: u32) {
         *put_default(&mut self.bounds, slot) = Zxid(0);
@@ -135,13 +150,18 @@ impl State {
         Ok(self.core.shown_by(request))
     }
 
+    /// What a session is told next waits for what it shows, and for what it was told before.
+    pub(super) fn bind(&mut self, slot: u32, shown: Zxid) -> Zxid {
+        let durable = self.durable.as_mut();
+        durable.map_or(Zxid(0), |durable| durable.bind(slot, shown))
+    }
+
     /// What an answer waits for that shows this, if it has to wait. It leaves after the answers before it.
     pub(super) fn passage(&mut self, slot: u32, shown: Zxid) -> Option<Passage> {
         let durable = self.durable.as_mut()?;
-        let bound = put_default(&mut durable.bounds, slot);
-        *bound = shown.max(durable.shown).max(*bound);
+        let bound = durable.bind(slot, shown);
         let gate = &durable.line.gate;
-        (!gate.is_open_to(*bound)).then(|| gate.passage(*bound))
+        (!gate.is_open_to(bound)).then(|| gate.passage(bound))
     }
 
     /// Whether the store is still at work.
@@ -226,6 +246,7 @@ impl Engine {
         let mut state = self.state.lock();
         let statuses: Vec<_> = state.statuses.iter().flatten().cloned().collect();
         let cells: Vec<_> = state.cells.iter_mut().filter_map(Option::take).collect();
+        let outboxes: Vec<_> = state.outboxes.iter().flatten().cloned().collect();
         statuses.iter().for_each(|status| status.set_closing());
         drop(state);
         for status in statuses {
@@ -234,6 +255,10 @@ impl Engine {
         for cell in cells {
             cell.end(failure.clone());
             cell.wake();
+        }
+        for outbox in outboxes {
+            outbox.end(Ending::Stopped);
+            outbox.wake();
         }
     }
 }

@@ -114,6 +114,7 @@ impl Embedded {
                 }
             }
             Answer::Stat(stat) => Reply::Stat(stat),
+            Answer::Acl { acl, stat } => Reply::Acl { acl, stat },
             Answer::Children { names, stat, watch } => {
                 let watcher = watch.map(|watch| self.watcher(watch, state));
                 Reply::Children {

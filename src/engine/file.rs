@@ -105,6 +105,16 @@ impl Store {
             return Ok(Self(engine));
         }
     }
+
+    /// Waits until the store has failed, as when its disk refuses a write; why. A store that has failed
+    /// acknowledges nothing any more: who serves it can only end, and start again. The future of a store
+    /// in memory never ends. It can be dropped at any moment.
+    pub async fn failed(&self) -> Error {
+        match self.0.line() {
+            Some(line) => line.gate.failed().await,
+            None => std::future::pending().await,
+        }
+    }
 }
 
 /// The canonical path of a folder, which is made if it is missing.
@@ -146,7 +156,11 @@ pub(super) fn read(
     let new = || Core::new(options.core(0, u64::from_ne_bytes(random())));
     let opened = log::open(disk, &options.log(), &new, clock.date_ms())?;
     let mut core = opened.core;
-    core.restart_timeouts(clock.now());
+    let pause_until = (!opened.was_clean)
+        .then(|| pause(clock.now(), opened.longest_timeout_ms))
+        .flatten();
+    // Nobody can give a sign of life before.
+    core.restart_timeouts(pause_until.unwrap_or(clock.now()));
     core.set_journal(Journal::Durable);
     if options.durability_class() == Durability::DelayedRestart {
         core.keep_sessions_lightly();
@@ -157,9 +171,7 @@ pub(super) fn read(
     durable.timeouts = Timeouts {
         longest_ms: opened.longest_timeout_ms,
         are_kept: options.durability_class() != Durability::Fsync,
-        pause_until: (!opened.was_clean)
-            .then(|| pause(clock.now(), opened.longest_timeout_ms))
-            .flatten(),
+        pause_until,
     };
     state.durable = Some(durable);
     let engine = Engine {

@@ -4,12 +4,21 @@
 #[cfg(feature = "file")]
 mod durable;
 mod embedded;
+#[cfg(any(test, feature = "server"))]
+mod facts;
 #[cfg(feature = "file")]
 mod file;
+#[cfg(all(feature = "file", any(test, feature = "server")))]
+mod kept;
 mod options;
+mod outbox;
+mod pause;
+#[cfg(any(test, feature = "server"))]
 mod remote;
 #[cfg(test)]
 mod tests;
+#[cfg(not(feature = "file"))]
+mod unkept;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -25,13 +34,23 @@ pub use self::options::StoreOptions;
 #[cfg(feature = "file")]
 pub(crate) use self::options::bare_core;
 
+#[cfg(feature = "server")]
+pub(crate) use self::facts::{Listed, Room};
+#[cfg(feature = "server")]
+pub(crate) use self::outbox::{Ending, Outbox, Taken, What};
+#[cfg(feature = "server")]
+pub(crate) use self::remote::{Ask, Connection, Remote};
+
 use self::embedded::Embedded;
+#[cfg(not(feature = "server"))]
+use self::outbox::{Ending, Outbox};
 use crate::backend::{Backend, BoxFuture, Connector, SessionStatus};
 use crate::clock::{Clock, Moment};
 use crate::connect::{Client, ConnectOptions};
-use crate::core::{Core, Effects, End, Now, SessionRef, WatchKey};
+use crate::core::{Core, Effects, End, Fired, Now, SessionRef, WatchKey};
 use crate::error::Result;
-use crate::types::{SessionId, SessionState};
+use crate::identity::Identity;
+use crate::types::{SessionId, SessionState, Zxid};
 use crate::watch::{Unwatch, WatchCell};
 
 /// A coordination store in this program. A clone is the same store; it lives as long as a handle,
@@ -67,8 +86,10 @@ struct State {
     effects: Effects,
     /// The watchers' cells, by the index of their watch.
     cells: Vec<Option<Arc<WatchCell>>>,
-    /// The sessions' states, by their slots.
+    /// The sessions' states, by their slots: those of this process.
     statuses: Vec<Option<Arc<SessionStatus>>>,
+    /// What goes out to sessions of other processes, by their slots; `None` while they have no connection.
+    outboxes: Vec<Option<Arc<Outbox>>>,
     /// When the timer goes off.
     alarm: Option<Moment>,
     #[cfg(feature = "file")]
@@ -81,6 +102,7 @@ struct Aftermath {
     cell: Option<Arc<WatchCell>>,
     more_cells: Vec<Arc<WatchCell>>,
     ended: Vec<(Arc<SessionStatus>, SessionState)>,
+    outboxes: Vec<Arc<Outbox>>,
     alarm: Option<Moment>,
 }
 
@@ -156,8 +178,14 @@ impl Store {
 impl Connector for Store {
     fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
         let timeout = options.session_timeout;
+        let proofs = options.auth.iter();
+        let proved = proofs.map(|(scheme, secret)| Identity::proved(scheme, secret));
+        let identities = match proved.collect::<Result<Vec<_>>>() {
+            Ok(identities) => identities,
+            Err(refused) => return Box::pin(std::future::ready(Err(refused))),
+        };
         let open = move |engine: &Arc<Engine>| {
-            let opened = engine.open(timeout);
+            let opened = engine.open(timeout, identities);
             opened.map(|session| Arc::new(session) as Arc<dyn Backend>)
         };
         let Some(pause) = self.0.pause() else {
@@ -206,7 +234,11 @@ impl Drop for Engine {
 }
 
 impl Engine {
-    fn open(self: &Arc<Self>, timeout: Option<Duration>) -> Result<Embedded> {
+    fn open(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        identities: Vec<Identity>,
+    ) -> Result<Embedded> {
         let sent = self.clock.now();
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
         let mut state = self.state.lock();
@@ -216,6 +248,9 @@ impl Engine {
             state
                 .core
                 .open_session(id, random(), timeout, true, self.now(true, true))?;
+        for identity in identities {
+            state.core.add_identity(session, identity)?;
+        }
         let status = Arc::new(SessionStatus::new(
             id,
             self.clock.clone(),
@@ -306,7 +341,8 @@ impl Engine {
         state_now.keep(before);
         state_now.alarm = None;
         let next = state_now.next_alarm(&self.clock);
-        let aftermath = state_now.collect(None);
+        let mut aftermath = Aftermath::default();
+        state_now.collect(&mut aftermath);
         drop(state);
         aftermath.carry_out(self);
         next
@@ -320,6 +356,7 @@ impl State {
             effects: Effects::default(),
             cells: Vec::new(),
             statuses: Vec::new(),
+            outboxes: Vec::new(),
             alarm: None,
             #[cfg(feature = "file")]
             durable: None,
@@ -329,33 +366,24 @@ impl State {
     /// What a call to the core has done; `None`, quickly, when nobody is concerned.
     fn gather(&mut self, clock: &Clock) -> Option<Aftermath> {
         let alarm = self.next_alarm(clock);
-        (alarm.is_some() || !self.effects.is_empty()).then(|| self.collect(alarm))
+        (alarm.is_some() || !self.effects.is_empty()).then(|| {
+            let mut aftermath = Aftermath {
+                alarm,
+                ..Aftermath::default()
+            };
+            self.collect(&mut aftermath);
+            aftermath
+        })
     }
 
     /// Puts events where the watchers look for them, and says what is left to do.
-    fn collect(&mut self, alarm: Option<Moment>) -> Aftermath {
-        let mut aftermath = Aftermath {
-            alarm,
-            ..Aftermath::default()
-        };
-        for fired in self.effects.fired.drain(..) {
-            let cell = &mut self.cells[fired.watch.index as usize];
-            let cell = if fired.is_last {
-                cell.take()
-            } else {
-                cell.clone()
-            };
-            let Some(cell) = cell else { continue };
-            #[cfg(feature = "file")]
-            if let Some(durable) = &mut self.durable {
-                if durable.deliver(fired.slot, &cell, fired.event) {
-                    aftermath.wake(cell);
-                }
-                continue;
-            }
-            cell.put(fired.event);
-            aftermath.wake(cell);
+    fn collect(&mut self, aftermath: &mut Aftermath) {
+        // Taken out for the while, and their room put back.
+        let mut fired = std::mem::take(&mut self.effects.fired);
+        for fired in fired.drain(..) {
+            self.deliver(fired, aftermath);
         }
+        self.effects.fired = fired;
         for (watch, session, end) in self.effects.dropped.drain(..) {
             if let Some(cell) = self.cells[watch.index as usize].take() {
                 cell.end(end.error(session));
@@ -363,9 +391,18 @@ impl State {
             }
         }
         for ended in self.effects.ended.drain(..) {
-            // A session of another process may have no connection.
-            let status = self.statuses.get_mut(ended.slot as usize);
-            if let Some(status) = status.and_then(Option::take) {
+            let slot = ended.slot as usize;
+            if let Some(outbox) = self.outboxes.get_mut(slot).and_then(Option::take) {
+                let ending = match ended.end {
+                    End::Expired => Ending::Expired,
+                    End::Closed => Ending::Closed,
+                };
+                if outbox.end(ending) {
+                    aftermath.outboxes.push(outbox);
+                }
+            }
+            // A session of another process has none.
+            if let Some(status) = self.statuses.get_mut(slot).and_then(Option::take) {
                 // Before the lock is let go, and with it what the session held.
                 status.set_closing();
                 let state = match ended.end {
@@ -375,7 +412,37 @@ impl State {
                 aftermath.ended.push((status, state));
             }
         }
-        aftermath
+    }
+
+    #[inline]
+    fn deliver(&mut self, fired: Fired, aftermath: &mut Aftermath) {
+        if let Some(Some(outbox)) = self.outboxes.get(fired.slot as usize) {
+            let outbox = outbox.clone();
+            let bound = self.bind(fired.slot, Zxid(0));
+            if outbox.put_event(bound, fired.event) {
+                aftermath.outboxes.push(outbox);
+            }
+            return;
+        }
+        // A session of another process that has no connection has no watches either.
+        let Some(cell) = self.cells.get_mut(fired.watch.index as usize) else {
+            return;
+        };
+        let cell = if fired.is_last {
+            cell.take()
+        } else {
+            cell.clone()
+        };
+        let Some(cell) = cell else { return };
+        #[cfg(feature = "file")]
+        if let Some(durable) = &mut self.durable {
+            if durable.deliver(fired.slot, &cell, fired.event) {
+                aftermath.wake(cell);
+            }
+            return;
+        }
+        cell.put(fired.event);
+        aftermath.wake(cell);
     }
 
     /// The alarm to be set, if there is something due before the one that is.
@@ -411,6 +478,9 @@ impl Aftermath {
         }
         for cell in self.cell.iter().chain(&self.more_cells) {
             cell.wake();
+        }
+        for outbox in &self.outboxes {
+            outbox.wake();
         }
         if let Some(alarm) = self.alarm {
             crate::drive(keep_time(

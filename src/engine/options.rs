@@ -6,6 +6,8 @@ use crate::clock::Clock;
 #[cfg(feature = "file")]
 use crate::core::Core;
 use crate::core::{CoreOptions, Limits};
+use crate::error::{Error, Result};
+use crate::identity::Identity;
 #[cfg(feature = "file")]
 use crate::log::Sizes;
 
@@ -18,6 +20,7 @@ pub struct StoreOptions {
     allow_ttl: bool,
     reaper_interval: Duration,
     limits: Limits,
+    super_digest: Option<Identity>,
     #[cfg(feature = "file")]
     durability: Durability,
     #[cfg(feature = "file")]
@@ -64,9 +67,11 @@ impl Default for StoreOptions {
             reaper_interval: Duration::from_secs(60),
             limits: Limits {
                 znodes: 1 << 28,
+                bytes: usize::try_from(MOST_BYTES).unwrap_or(usize::MAX),
                 sessions: 1 << 20,
                 watches_per_session: 1 << 20,
             },
+            super_digest: None,
             #[cfg(feature = "file")]
             durability: Durability::default(),
             #[cfg(feature = "file")]
@@ -77,8 +82,8 @@ impl Default for StoreOptions {
 
 impl StoreOptions {
     /// The defaults: the machine's clock, ticks of 2 s, session timeouts of 2 to 20 ticks, TTL
-    /// znodes allowed, a reaper that looks every minute; at most 2^28 znodes, 2^20 sessions, and
-    /// 2^20 watches a session.
+    /// znodes allowed, a reaper that looks every minute; at most 2^28 znodes of 64 GiB, 2^20
+    /// sessions, and 2^20 watches a session.
     pub fn new() -> Self {
         Self::default()
     }
@@ -128,6 +133,17 @@ impl StoreOptions {
         self
     }
 
+    /// How many bytes all znodes together may count for. A znode counts for its path, its data and its
+    /// access control list (80 bytes an entry, and its texts), and for 384 bytes more: about
+    /// the memory that it takes. What would go beyond is
+    /// [`Error::LimitReached`](crate::Error::LimitReached); what makes nothing larger always goes, and
+    /// what a store in a folder has kept is always read back. Sessions and watches have limits of their own.
+    #[must_use]
+    pub fn most_bytes(mut self, limit: usize) -> Self {
+        self.limits.bytes = limit;
+        self
+    }
+
     /// How many sessions there may be.
     #[must_use]
     pub fn most_sessions(mut self, limit: usize) -> Self {
@@ -140,6 +156,25 @@ impl StoreOptions {
     pub fn most_watches_per_session(mut self, limit: usize) -> Self {
         self.limits.watches_per_session = limit.min(1 << 31);
         self
+    }
+
+    /// The digest of the super user, who may do everything: `user:` and the base64 of the SHA-1 of
+    /// `user:password`, as `zookeeper.DigestAuthenticationProvider.superDigest` takes it. Whoever
+    /// proves it ([`ConnectOptions::auth`](crate::ConnectOptions::auth)) is asked for no right.
+    ///
+    /// # Errors
+    /// [`Error::BadArguments`] for a text that is no such digest (it might be a password, so the error
+    /// does not show it).
+    pub fn super_digest(mut self, digest: &str) -> Result<Self> {
+        let known = Identity::written_digest(digest).ok_or_else(|| {
+            Error::BadArguments(
+                "the super user's digest: expected user:BASE64, the base64 of the 20 bytes of \
+                 SHA-1 of user:password"
+                    .into(),
+            )
+        })?;
+        self.super_digest = Some(known);
+        Ok(self)
     }
 
     /// When a write counts as done, of a store in a folder.
@@ -188,9 +223,13 @@ impl StoreOptions {
             unused_container: UNUSED_CONTAINER,
             limits: self.limits,
             hash_seed,
+            super_digest: self.super_digest.clone(),
         }
     }
 }
+
+/// What all znodes may count for unless set.
+const MOST_BYTES: u64 = 64 << 30;
 
 /// How long a container may go without a first child.
 const UNUSED_CONTAINER: Duration = Duration::from_secs(5 * 60);

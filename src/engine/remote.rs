@@ -1,231 +1,373 @@
 //! Sessions of other processes: they outlive their connections and, on disk, the store's process.
 
-#![cfg_attr(
-    not(test),
-    expect(dead_code, reason = "the way in for served connections")
-)]
-
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::embedded::Embedded;
-use super::{Engine, Store, put_at, random};
-use crate::backend::{Backend, BoxFuture, SessionStatus};
-use crate::clock::{Moment, Sleep};
-use crate::core::SessionRef;
-use crate::error::Result;
-use crate::types::{SessionId, SessionState};
+#[cfg(feature = "file")]
+use super::durable::Gate;
+use super::outbox::{Ending, Outbox};
+#[cfg(not(feature = "file"))]
+use super::unkept::Gate;
+use super::{Aftermath, Engine, State, Store, put_at, random};
+use crate::backend::{BoxFuture, Reply, Request};
+use crate::core::{Answer, Now, SessionRef, SetWatches, Which};
+use crate::error::{Error, Result};
+use crate::identity::Identity;
+use crate::path::ZnodePath;
+use crate::types::{SessionId, Zxid};
 
 /// The way in for sessions of other processes.
 #[derive(Clone)]
 pub(crate) struct Remote(Arc<Engine>);
 
-/// A session of another process, over one of its connections. Dropping it leaves the session alone: it
-/// may be taken up again, until its timeout has passed.
+/// A session of another process, over one of its connections. Dropping it leaves the session alone, but
+/// for its watches: it may be taken up again, until its timeout has passed.
 pub(crate) struct Connection {
-    pub(crate) backend: Arc<dyn Backend>,
-    /// What the client proves with that the session is its own.
-    pub(crate) password: [u8; 16],
+    engine: Arc<Engine>,
+    session: SessionRef,
+    timeout: Duration,
+    password: [u8; 16],
+    outbox: Arc<Outbox>,
+    gate: Option<Arc<Gate>>,
 }
+
+/// What a connection asks of its session.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    Request(Request),
+    /// A sign of life; it may be no more than a frame that could not be read. Answered by [`Reply::Done`].
+    Ping,
+    /// The client has proved this. Answered by [`Reply::Done`].
+    Identify(Identity),
+    /// Answered by [`Reply::Done`], after the events that it fires.
+    SetWatches(SetWatches),
+    /// Answered by [`Reply::Count`]: 0 where there is none.
+    CheckWatches(ZnodePath, Which),
+    /// As `CheckWatches`, and they are taken back.
+    RemoveWatches(ZnodePath, Which),
+}
+
+/// How many bytes of answers wait before no more requests are carried out: they are taken up again when
+/// the client has read.
+const ENOUGH_BYTES: usize = 256 << 10;
 
 impl Store {
     /// Lets sessions of other processes in. From now on everything is logged: also the sessions of this
     /// process, which others may see.
     ///
     /// # Errors
-    /// [`Error::StoreFailed`](crate::Error::StoreFailed), [`Error::DiskFull`](crate::Error::DiskFull).
+    /// [`Error::StoreFailed`], [`Error::DiskFull`].
     pub(crate) fn attach(&self) -> Result<Remote> {
-        #[cfg(feature = "file")]
         self.0.keep_all()?;
         Ok(Remote(self.0.clone()))
     }
 }
 
 impl Remote {
-    /// Opens a session. Waits until the store accepts sessions, and until the log has what it must have
-    /// before the client may rely on its session.
+    /// Opens a session, of whose outbox at most `limit` bytes may be filled. Waits until the store accepts
+    /// sessions, and until the log has what it must have before the client may rely on its session.
     ///
     /// # Errors
-    /// As of any request that the log must keep, and
-    /// [`Error::LimitReached`](crate::Error::LimitReached) when there are too many sessions.
-    pub(crate) async fn open(&self, timeout: Duration) -> Result<Connection> {
+    /// As of any request that the log must keep, and [`Error::LimitReached`] when there are too many
+    /// sessions.
+    pub(crate) async fn open(&self, timeout: Duration, limit: usize) -> Result<Connection> {
         if let Some(pause) = self.0.pause() {
             pause.await;
         }
-        let (connection, kept) = self.enter(timeout)?;
+        let (connection, kept) = self.enter(timeout, limit)?;
         kept.await?;
         Ok(connection)
     }
 
     /// A new session, and when its client may be told of it.
-    fn enter(&self, timeout: Duration) -> Result<(Connection, BoxFuture<Result<()>>)> {
+    fn enter(
+        &self,
+        timeout: Duration,
+        limit: usize,
+    ) -> Result<(Connection, BoxFuture<Result<()>>)> {
         let engine = &self.0;
-        let (sent, id) = (engine.clock.now(), new_id());
+        let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
         let (now, password) = (engine.now(true, true), random());
         let mut state = engine.state.lock();
-        #[cfg(feature = "file")]
         state.check_session()?;
-        #[cfg(feature = "file")]
         let before = state.core.last_kept();
         let opened = state
             .core
             .open_session(id, password, Some(timeout), false, now);
-        let (session, timeout) = opened?;
-        let status = SessionStatus::new(id, engine.clock.clone(), timeout, false, sent);
-        let status = Arc::new(status);
-        put_at(&mut state.statuses, session.slot, status.clone());
-        #[cfg(feature = "file")]
+        let (session, granted) = opened?;
+        let timeout = granted.unwrap_or(timeout);
+        let connection = self.connection(&mut state, session, timeout, password, limit);
         let passage = state.seat_remote(session.slot, timeout, before);
         engine.settle(state);
-        let connection = self.connection(session, status, password);
-        #[cfg(feature = "file")]
         if let Some(passage) = passage {
             return Ok((connection, Box::pin(passage)));
         }
         Ok((connection, Box::pin(std::future::ready(Ok(())))))
     }
 
-    /// Takes a session up again over another connection: the one before is refused from now on.
-    /// `one_watcher` says that all its watches are one watcher's, as over a wire.
+    /// Takes a session up again over another connection: the one before is closed, even where the
+    /// password turns out to be wrong. The timeout is agreed anew.
     ///
     /// `None` for a session that is over and for a wrong password.
     ///
     /// # Errors
-    /// [`Error::StoreFailed`](crate::Error::StoreFailed).
+    /// [`Error::StoreFailed`].
     pub(crate) async fn reattach(
         &self,
         id: SessionId,
         password: [u8; 16],
-        one_watcher: bool,
+        timeout: Duration,
+        limit: usize,
     ) -> Result<Option<Connection>> {
         if let Some(pause) = self.0.pause() {
             pause.await;
         }
-        self.take_up(id, &password, one_watcher)
+        self.take_up(id, &password, timeout, limit)
     }
 
     fn take_up(
         &self,
         id: SessionId,
         password: &[u8; 16],
-        one_watcher: bool,
+        timeout: Duration,
+        limit: usize,
     ) -> Result<Option<Connection>> {
         let engine = &self.0;
         let now = engine.now(true, true);
         let mut state = engine.state.lock();
-        #[cfg(feature = "file")]
-        state.check_log()?;
+        state.check_session()?;
         let state_now = &mut *state;
-        #[cfg(feature = "file")]
         let before = state_now.core.last_kept();
-        let effects = &mut state_now.effects;
-        let found = state_now
+        let former = state_now
             .core
-            .reattach(id, password, one_watcher, now, effects);
-        #[cfg(feature = "file")]
+            .slot_of(id)
+            .and_then(|slot| state_now.outboxes.get_mut(slot as usize)?.take());
+        let timeout = state_now.known_timeout(timeout);
+        let effects = &mut state_now.effects;
+        let found = state_now.core.reattach(id, password, timeout, now, effects);
         state_now.keep(before);
         let connection = found.map(|(session, timeout)| {
-            let status = SessionStatus::new(id, engine.clock.clone(), timeout, false, now.moment);
-            let status = Arc::new(status);
-            let slot = session.slot as usize;
-            let former = state_now.statuses.get_mut(slot).and_then(Option::take);
-            put_at(&mut state_now.statuses, session.slot, status.clone());
-            (self.connection(session, status, *password), former)
+            self.connection(state_now, session, timeout, *password, limit)
         });
         engine.settle(state);
-        Ok(connection.map(|(connection, former)| {
-            if let Some(former) = former {
-                former.set_state(SessionState::Closed);
-            }
-            connection
-        }))
+        if let Some(former) = former
+            && former.end(Ending::Moved)
+        {
+            former.wake();
+        }
+        Ok(connection)
     }
 
     fn connection(
         &self,
+        state: &mut State,
         session: SessionRef,
-        status: Arc<SessionStatus>,
+        timeout: Duration,
         password: [u8; 16],
+        limit: usize,
     ) -> Connection {
+        let outbox = Arc::new(Outbox::new(limit));
+        put_at(&mut state.outboxes, session.slot, outbox.clone());
         Connection {
-            backend: Arc::new(Embedded::new(&self.0, session, status, false)),
+            engine: self.0.clone(),
+            session,
+            timeout,
             password,
+            outbox,
+            gate: state.gate(),
         }
     }
-}
 
-fn new_id() -> SessionId {
-    SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1)
-}
-
-impl Engine {
-    /// The time until sessions are accepted, if it is not over.
-    pub(super) fn pause(&self) -> Option<Sleep> {
-        let until = self.pause_until()?;
-        (self.clock.now() < until).then(|| self.clock.sleep_until(until))
+    /// Whose digest makes a superuser.
+    pub(crate) fn superuser(&self) -> Option<Identity> {
+        self.0.state.lock().core.superuser().cloned()
     }
 
-    #[cfg(feature = "file")]
-    fn pause_until(&self) -> Option<Moment> {
-        let state = self.state.lock();
-        state.durable.as_ref()?.timeouts.pause_until
-    }
-
-    #[cfg(not(feature = "file"))]
-    fn pause_until(&self) -> Option<Moment> {
-        None
+    /// The last zxid that was given out: a client that has seen a later one was at another store.
+    pub(crate) fn last_zxid(&self) -> Zxid {
+        self.0.state.lock().core.last_zxid()
     }
 }
 
-#[cfg(feature = "file")]
-mod kept {
-    use std::time::Duration;
+impl Connection {
+    pub(crate) fn id(&self) -> SessionId {
+        self.session.id
+    }
 
-    use super::super::{Engine, State};
-    use crate::error::Result;
-    use crate::log::Passage;
-    use crate::types::Zxid;
+    /// As it was agreed on.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
 
-    impl Engine {
-        /// Has everything logged from now on.
-        pub(super) fn keep_all(&self) -> Result<()> {
-            let now = self.now(true, true);
-            let mut state = self.state.lock();
-            if state.durable.is_some() {
-                state.check_session()?;
-                let before = state.core.last_kept();
-                state.core.keep_all(now);
-                state.keep(before);
+    /// What the client proves with that the session is its own.
+    pub(crate) fn password(&self) -> [u8; 16] {
+        self.password
+    }
+
+    /// The client has this identity, whoever it is: by where it comes from, or by its certificate.
+    pub(crate) fn identify(&self, identity: Identity) {
+        let mut state = self.engine.state.lock();
+        // There are not too many yet.
+        let _ = state.core.add_identity(self.session, identity);
+    }
+
+    pub(crate) fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    /// Carries out what is asked, in order, as far as there is room for the answers, which go to the
+    /// outbox in the same order; answers how many were.
+    pub(crate) fn submit(&self, asks: &mut VecDeque<Ask>) -> usize {
+        let mut waiting = self.outbox.waiting_bytes();
+        if waiting > ENOUGH_BYTES {
+            return 0;
+        }
+        let now = self.engine.now(true, true);
+        let mut guard = self.engine.state.lock();
+        let state = &mut *guard;
+        let mut aftermath = Aftermath::default();
+        let mut count = 0;
+        while waiting <= ENOUGH_BYTES
+            && let Some(ask) = asks.pop_front()
+        {
+            count += 1;
+            match self.carry_out(ask, now, state, &mut aftermath) {
+                Some(bytes) => waiting = bytes,
+                None => break,
             }
-            Ok(())
         }
+        aftermath.alarm = state.next_alarm(&self.engine.clock);
+        drop(guard);
+        aftermath.carry_out(&self.engine);
+        count
     }
 
-    impl State {
-        /// Whether the log takes another session.
-        pub(super) fn check_session(&self) -> Result<()> {
-            self.check_log()?;
-            let durable = self.durable.as_ref();
-            durable.map_or(Ok(()), |durable| durable.check_session())
+    /// Does one thing; about how many bytes wait to go out now. `None` when the session is another
+    /// connection's, or over.
+    fn carry_out(
+        &self,
+        ask: Ask,
+        now: Now,
+        state: &mut State,
+        aftermath: &mut Aftermath,
+    ) -> Option<usize> {
+        let admitted = match &ask {
+            Ask::Request(request) => state.admit(self.session, request),
+            _ => Ok(Zxid(0)),
+        };
+        let (answer, shown) = match admitted {
+            Ok(shown) => self.ask_core(ask, shown, now, state),
+            Err(error) => (Err(error), Zxid(0)),
+        };
+        if let Err(error @ (Error::SessionMoved { .. } | Error::SessionExpired { .. })) = &answer {
+            let moved = matches!(error, Error::SessionMoved { .. });
+            state.collect(aftermath);
+            self.outbox.end(if moved {
+                Ending::Moved
+            } else {
+                Ending::Expired
+            });
+            return None;
         }
+        let zxid = state.core.last_zxid();
+        // First what it fired.
+        state.collect(aftermath);
+        let bound = state.bind(self.session.slot, shown);
+        Some(self.outbox.put_answer(bound, zxid, answer))
+    }
 
-        /// Hands a new session to the log; what its client is to wait for.
-        pub(super) fn seat_remote(
-            &mut self,
-            slot: u32,
-            timeout: Option<Duration>,
-            before: Zxid,
-        ) -> Option<Passage> {
-            let durable = self.durable.as_mut()?;
-            durable.seat(slot);
-            // Written before the session itself: whoever finds that finds this, too.
-            let is_longer =
-                durable.note_timeout(timeout.map_or(0, |timeout| timeout.as_millis() as u64));
-            self.keep(before);
-            let last = self.core.last_zxid();
-            let durable = self.durable.as_mut()?;
-            let shown = if is_longer { last } else { durable.shown() };
-            Some(durable.hold_session(slot, shown))
+    fn ask_core(
+        &self,
+        ask: Ask,
+        mut shown: Zxid,
+        now: Now,
+        state: &mut State,
+    ) -> (Result<Reply>, Zxid) {
+        let (core, effects, session) = (&mut state.core, &mut state.effects, self.session);
+        let before = core.last_kept();
+        let answer = match ask {
+            Ask::Request(request) => core.submit(session, request, now, effects).map(reply),
+            Ask::Ping => core.ping(session, now, effects).map(|()| Reply::Done),
+            Ask::Identify(identity) => core
+                .ping(session, now, effects)
+                .and_then(|()| core.add_identity(session, identity))
+                .map(|()| Reply::Done),
+            Ask::SetWatches(asked) => core
+                .set_watches(session, &asked, now, effects)
+                .map(|()| Reply::Done),
+            Ask::CheckWatches(path, which) => core
+                .has_watch(session, &path, which, now, effects)
+                .map(|has| Reply::Count(has.into())),
+            Ask::RemoveWatches(path, which) => core
+                .remove_watches(session, &path, which, now, effects)
+                .map(|had| Reply::Count(had.into())),
+        };
+        state.keep(before);
+        if answer.is_err() {
+            // It says what is not, or what is otherwise: whatever made it so.
+            shown = state.core.last_kept();
+        }
+        (answer, shown)
+    }
+
+    /// Whether what shows this transaction may leave.
+    pub(crate) fn may_leave(&self, bound: Zxid) -> bool {
+        self.gate.as_ref().is_none_or(|gate| gate.is_open_to(bound))
+    }
+
+    /// Waits until what shows this transaction may leave.
+    ///
+    /// # Errors
+    /// [`Error::StoreFailed`]: it never will.
+    pub(crate) fn passage(&self, bound: Zxid) -> BoxFuture<Result<()>> {
+        match &self.gate {
+            Some(gate) => Box::pin(gate.passage(bound)),
+            None => Box::pin(std::future::ready(Ok(()))),
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let mut state = self.engine.state.lock();
+        state.core.detach(self.session);
+        let outbox = state.outboxes.get_mut(self.session.slot as usize);
+        if let Some(outbox) = outbox
+            && outbox
+                .as_ref()
+                .is_some_and(|outbox| Arc::ptr_eq(outbox, &self.outbox))
+        {
+            *outbox = None;
+        }
+    }
+}
+
+/// An answer as it goes over a wire, without watchers: events go the same way.
+fn reply(answer: Answer) -> Reply {
+    let watcher = None;
+    match answer {
+        Answer::Created { path, stat } => Reply::Created { path, stat },
+        Answer::Done | Answer::Watching(_) => Reply::Done,
+        Answer::Exists { stat, .. } => Reply::Exists { stat, watcher },
+        Answer::Data { data, stat, .. } => Reply::Data {
+            data,
+            stat,
+            watcher,
+        },
+        Answer::Stat(stat) => Reply::Stat(stat),
+        Answer::Acl { acl, stat } => Reply::Acl { acl, stat },
+        Answer::Children { names, stat, .. } => Reply::Children {
+            names,
+            stat,
+            watcher,
+        },
+        Answer::Multi(replies) => Reply::Multi(replies),
+        Answer::MultiRead(replies) => Reply::MultiRead(replies),
+        Answer::Paths(paths) => Reply::Paths(paths),
+        Answer::Count(count) => Reply::Count(count),
+        Answer::Enqueued { .. } | Answer::Standing(_) | Answer::Queue(_) => {
+            unreachable!("queues are asked for by sessions of this process only")
         }
     }
 }

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "file")]
 mod crashes;
+mod facts;
 #[cfg(feature = "file")]
 mod poison;
 #[cfg(feature = "file")]

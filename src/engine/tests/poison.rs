@@ -44,6 +44,10 @@ fn after_a_failure_nothing_is_acknowledged_and_all_hear_of_it() {
         let session = Session::new(backend.clone(), Acl::open());
         let (_, watcher) = wait(session.watch_exists(&path("/x"))).unwrap();
         let (_, _, other) = wait(session.watch_data(&path("/kept"))).unwrap();
+        let end = std::thread::spawn({
+            let store = store.clone();
+            move || wait(store.failed())
+        });
         disk.fail(1, faults);
         let failed = |error: Error| assert!(matches!(error, Error::StoreFailed { .. }), "{error}");
         failed(wait(backend.submit(create("/x", 10))).unwrap_err());
@@ -55,6 +59,8 @@ fn after_a_failure_nothing_is_acknowledged_and_all_hear_of_it() {
         failed(wait(backend.submit(create("/y", 10))).unwrap_err());
         failed(wait(session.exists(&path("/kept"))).unwrap_err());
         failed(wait(store.connect()).unwrap_err());
+        failed(end.join().unwrap());
+        failed(wait(store.failed()));
         drop((store, backend, session));
         disk.crash(7);
         let (_store, backend) = opened(&disk);

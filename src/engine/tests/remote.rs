@@ -3,10 +3,40 @@
 use super::world::*;
 use super::*;
 use crate::backend::{Create, Reply, Request};
-use crate::engine::remote::{Connection, Remote};
+use crate::engine::outbox::{Ending, Taken, What};
+use crate::engine::remote::{Ask, Connection, Remote};
 use crate::log::{Boot, Hand, SimDisk};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+const LIMIT: usize = 1 << 20;
+
+fn ask(connection: &Connection, request: Request) {
+    assert_eq!(connection.submit(&mut [Ask::Request(request)].into()), 1);
+}
+
+/// What the client is told now.
+fn told(connection: &Connection) -> (Vec<What>, Taken) {
+    let mut said = std::collections::VecDeque::new();
+    let may_leave = |bound| connection.may_leave(bound);
+    loop {
+        let before = said.len();
+        let taken = connection.outbox().take(LIMIT, may_leave, &mut said);
+        if taken != Taken::Some || said.len() == before {
+            return (said.into(), taken);
+        }
+    }
+}
+
+fn answer(connection: &Connection) -> Option<Result<Reply>> {
+    match told(connection).0.pop()? {
+        What::Answer { answer, .. } => Some(answer),
+        What::Event(event) => panic!("{event:?}"),
+    }
+}
+
+fn taken_up(remote: &Remote, id: SessionId, password: [u8; 16]) -> Option<Connection> {
+    now(remote.reattach(id, password, TIMEOUT, LIMIT)).unwrap()
+}
 
 struct Bench {
     disk: SimDisk,
@@ -45,7 +75,7 @@ fn close(mut world: World) {
 }
 
 fn opened(world: &mut World, remote: &Remote) -> Connection {
-    let mut opening = Box::pin(remote.open(TIMEOUT));
+    let mut opening = Box::pin(remote.open(TIMEOUT, LIMIT));
     assert!(poll(&mut opening).is_pending(), "it is not synced yet");
     write_all(world);
     now(opening).unwrap()
@@ -78,13 +108,11 @@ fn a_remote_session_and_what_it_holds_survive_a_crash_with_a_full_timeout() {
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
     let connection = opened(&mut world, &remote);
-    let (id, password) = (connection.backend.status().id(), connection.password);
-    let mut reply = connection
-        .backend
-        .submit(create("/e", CreateMode::Ephemeral));
-    assert!(poll(&mut reply).is_pending(), "it is not synced yet");
+    let (id, password) = (connection.id(), connection.password());
+    ask(&connection, create("/e", CreateMode::Ephemeral));
+    assert!(answer(&connection).is_none(), "it is not synced yet");
     write_all(&mut world);
-    now(reply).unwrap();
+    answer(&connection).unwrap().unwrap();
     bench.clock.advance(Duration::from_secs(9));
     bench.crash();
     drop((world, remote, connection));
@@ -93,15 +121,15 @@ fn a_remote_session_and_what_it_holds_survive_a_crash_with_a_full_timeout() {
     let remote = world.store.attach().unwrap();
     bench.clock.advance(Duration::from_secs(9));
     assert!(exists(&mut world, "/e"));
-    assert!(now(remote.reattach(id, [0; 16], true)).unwrap().is_none());
-    let connection = now(remote.reattach(id, password, true)).unwrap().unwrap();
-    assert_eq!(connection.backend.status().timeout(), Some(TIMEOUT));
+    assert!(taken_up(&remote, id, [0; 16]).is_none());
+    let connection = taken_up(&remote, id, password).unwrap();
+    assert_eq!(connection.timeout(), TIMEOUT);
     bench.clock.advance(Duration::from_secs(9));
     assert!(exists(&mut world, "/e"));
     drop(connection);
     bench.clock.advance(Duration::from_secs(4));
     assert!(!exists(&mut world, "/e"));
-    assert!(now(remote.reattach(id, password, true)).unwrap().is_none());
+    assert!(taken_up(&remote, id, password).is_none());
 }
 
 #[test]
@@ -110,11 +138,7 @@ fn a_session_that_nobody_takes_up_again_expires_after_a_restart() {
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
     let connection = opened(&mut world, &remote);
-    drop(
-        connection
-            .backend
-            .submit(create("/e", CreateMode::Ephemeral)),
-    );
+    ask(&connection, create("/e", CreateMode::Ephemeral));
     write_all(&mut world);
     drop((remote, connection));
     close(world);
@@ -130,14 +154,302 @@ fn who_moves_to_another_connection_is_refused_on_the_former() {
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
     let former = opened(&mut world, &remote);
-    let id = former.backend.status().id();
-    let next = now(remote.reattach(id, former.password, true)).unwrap();
-    assert!(!former.backend.status().is_alive());
-    let refused = now(former.backend.submit(Request::Sync { path: path("/") }));
-    assert_eq!(refused.unwrap_err(), Error::SessionMoved { session: id });
+    let id = former.id();
+    let next = taken_up(&remote, id, former.password()).unwrap();
+    assert_eq!(told(&former).1, Taken::End(Ending::Moved));
+    let sync = || Request::Sync { path: path("/") };
+    ask(&former, sync());
+    let (said, end) = told(&former);
+    assert!(said.is_empty());
+    assert_eq!(end, Taken::End(Ending::Moved));
     drop(former);
-    let sync = Request::Sync { path: path("/") };
-    assert!(now(next.unwrap().backend.submit(sync)).is_ok());
+    ask(&next, sync());
+    assert!(answer(&next).unwrap().is_ok());
+    assert!(taken_up(&remote, id, [0; 16]).is_none());
+    let end = told(&next).1;
+    assert_eq!(
+        end,
+        Taken::End(Ending::Moved),
+        "a wrong password closes the connection"
+    );
+    assert!(
+        taken_up(&remote, id, next.password()).is_some(),
+        "and leaves the session"
+    );
+}
+
+#[test]
+fn what_is_told_comes_in_the_order_in_which_it_happened() {
+    let bench = Bench::new(Durability::Fsync);
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap();
+    let (me, other) = (opened(&mut world, &remote), opened(&mut world, &remote));
+    ask(&me, create("/a", CreateMode::Persistent));
+    let watch = true;
+    ask(
+        &me,
+        Request::GetData {
+            path: path("/a"),
+            watch,
+        },
+    );
+    let (path_a, data) = (path("/a"), bytes::Bytes::from("new"));
+    ask(
+        &other,
+        Request::SetData {
+            path: path_a,
+            data,
+            version: None,
+        },
+    );
+    ask(
+        &me,
+        Request::Exists {
+            path: path("/a"),
+            watch,
+        },
+    );
+    ask(
+        &me,
+        Request::Delete {
+            path: path("/a"),
+            version: None,
+        },
+    );
+    ask(&me, create("/e", CreateMode::Ephemeral));
+    ask(
+        &me,
+        Request::Exists {
+            path: path("/e"),
+            watch,
+        },
+    );
+    ask(&me, Request::Close);
+    assert!(told(&me).0.is_empty(), "nothing is synced yet");
+    write_all(&mut world);
+    let (said, end) = told(&me);
+    let said: Vec<_> = said
+        .iter()
+        .map(|what| match what {
+            What::Event(event) => format!("{:?} {}", event.kind, event.path),
+            What::Answer { answer, .. } => answer.as_ref().map_or_else(
+                |error| format!("{error}"),
+                |reply| {
+                    format!("{reply:?}")
+                        .chars()
+                        .take_while(|c| c.is_alphabetic())
+                        .collect()
+                },
+            ),
+        })
+        .collect();
+    let expected = [
+        "Created",
+        "Data",
+        "NodeDataChanged /a",
+        "Exists",
+        "NodeDeleted /a",
+        "Done",
+        "Created",
+        "Exists",
+        "NodeDeleted /e",
+        "Done",
+    ];
+    assert_eq!(said, expected);
+    assert_eq!(end, Taken::End(Ending::Closed));
+}
+
+#[test]
+fn who_does_not_read_is_cut_off_at_the_limit() {
+    let store = Store::memory();
+    let remote = store.attach().unwrap();
+    let me = now(remote.open(TIMEOUT, 10_000)).unwrap();
+    let other = now(remote.open(TIMEOUT, LIMIT)).unwrap();
+    let mode = crate::types::WatchMode::PersistentRecursive;
+    ask(
+        &me,
+        Request::AddWatch {
+            path: path("/"),
+            mode,
+        },
+    );
+    let mut count = 0;
+    while me.outbox().is_cut().is_none() {
+        ask(&other, create("/a-", CreateMode::PersistentSequential));
+        assert!(answer(&other).unwrap().is_ok());
+        count += 1;
+    }
+    assert!((50..200).contains(&count), "{count}");
+    let (said, end) = told(&me);
+    assert!(said.is_empty());
+    assert_eq!(end, Taken::End(Ending::Overflow));
+    assert!(
+        taken_up(&remote, me.id(), me.password()).is_some(),
+        "its session lives"
+    );
+}
+
+/// Says whether it was woken.
+#[derive(Default)]
+struct Woken(std::sync::atomic::AtomicBool);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+/// The connection of a client that does not read takes nothing out; so it has been told of events, and is
+/// told of its end all the same.
+#[test]
+fn a_connection_that_takes_nothing_out_hears_of_its_end() {
+    let store = Store::memory();
+    let remote = store.attach().unwrap();
+    let other = now(remote.open(TIMEOUT, LIMIT)).unwrap();
+    let watching = || {
+        let me = now(remote.open(TIMEOUT, 10_000)).unwrap();
+        let mode = crate::types::WatchMode::PersistentRecursive;
+        let path = path("/");
+        ask(&me, Request::AddWatch { path, mode });
+        assert!(answer(&me).unwrap().is_ok());
+        me
+    };
+    let write = || ask(&other, create("/a-", CreateMode::PersistentSequential));
+    let woken = Arc::<Woken>::default();
+    let waker = woken.clone().into();
+    let is_woken = || woken.0.swap(false, std::sync::atomic::Ordering::SeqCst);
+
+    let me = watching();
+    me.outbox().register(&waker);
+    write();
+    assert!(is_woken(), "of the first event");
+    me.outbox().register(&waker);
+    while me.outbox().is_cut().is_none() {
+        assert!(!is_woken(), "once is enough");
+        write();
+    }
+    assert!(is_woken(), "of its end");
+
+    let me = watching();
+    write();
+    me.outbox().register(&waker);
+    let again = taken_up(&remote, me.id(), me.password());
+    assert!(again.is_some() && is_woken(), "it has moved");
+}
+
+#[test]
+fn an_answer_too_many_waits_until_the_client_has_read() {
+    let store = Store::memory();
+    let remote = store.attach().unwrap();
+    let me = now(remote.open(TIMEOUT, LIMIT)).unwrap();
+    let data = bytes::Bytes::from(vec![0; 200_000]);
+    ask(
+        &me,
+        Request::SetData {
+            path: path("/zookeeper"),
+            data,
+            version: None,
+        },
+    );
+    let get = || {
+        Ask::Request(Request::GetData {
+            path: path("/zookeeper"),
+            watch: false,
+        })
+    };
+    let mut asks = (0..10).map(|_| get()).collect();
+    assert_eq!(me.submit(&mut asks), 2);
+    assert_eq!(asks.len(), 8);
+    assert_eq!(me.submit(&mut asks), 0, "nothing was read yet");
+    assert_eq!(told(&me).0.len(), 3);
+    assert_eq!(me.submit(&mut asks), 2);
+}
+
+#[test]
+fn the_watches_of_a_connection_go_with_it_and_come_back_with_what_was_missed() {
+    let store = Store::memory();
+    let remote = store.attach().unwrap();
+    let other = now(remote.open(TIMEOUT, LIMIT)).unwrap();
+    let me = now(remote.open(TIMEOUT, LIMIT)).unwrap();
+    for at in ["/changed", "/same", "/gone"] {
+        ask(&other, create(at, CreateMode::Persistent));
+    }
+    ask(
+        &me,
+        Request::GetData {
+            path: path("/same"),
+            watch: true,
+        },
+    );
+    let since = remote.last_zxid();
+    let (id, password) = (me.id(), me.password());
+    drop(me);
+    ask(&other, create("/changed/child", CreateMode::Persistent));
+    ask(&other, create("/new", CreateMode::Persistent));
+    ask(
+        &other,
+        Request::Delete {
+            path: path("/gone"),
+            version: None,
+        },
+    );
+    let data = bytes::Bytes::from("x");
+    ask(
+        &other,
+        Request::SetData {
+            path: path("/changed"),
+            data: data.clone(),
+            version: None,
+        },
+    );
+    let me = taken_up(&remote, id, password).unwrap();
+    let asked = crate::core::SetWatches {
+        since,
+        data: vec![path("/changed"), path("/same"), path("/gone")],
+        exist: vec![path("/new"), path("/absent")],
+        child: vec![path("/changed"), path("/same"), path("/gone")],
+        persistent: vec![path("/same")],
+        ..crate::core::SetWatches::default()
+    };
+    me.submit(&mut [Ask::SetWatches(asked)].into());
+    let (said, _) = told(&me);
+    let said: Vec<_> = said
+        .iter()
+        .map(|what| match what {
+            What::Event(event) => format!("{:?} {} {:?}", event.kind, event.path, event.zxid),
+            What::Answer { .. } => "answer".to_owned(),
+        })
+        .collect();
+    let expected = [
+        "NodeDataChanged /changed None",
+        "NodeDeleted /gone None",
+        "NodeCreated /new None",
+        "NodeChildrenChanged /changed None",
+        "NodeDeleted /gone None",
+        "answer",
+    ];
+    assert_eq!(said, expected);
+    let has = |which| {
+        me.submit(&mut [Ask::CheckWatches(path("/same"), which)].into());
+        matches!(answer(&me), Some(Ok(Reply::Count(1))))
+    };
+    assert!(has(crate::core::Which::Data) && has(crate::core::Which::Child));
+    assert!(has(crate::core::Which::Mode(
+        crate::types::WatchMode::Persistent
+    )));
+    let which = crate::core::Which::Any;
+    me.submit(&mut [Ask::RemoveWatches(path("/same"), which)].into());
+    assert!(matches!(answer(&me), Some(Ok(Reply::Count(1)))));
+    assert!(!has(which));
+    ask(
+        &other,
+        Request::SetData {
+            path: path("/same"),
+            data,
+            version: None,
+        },
+    );
+    assert!(told(&me).0.is_empty());
 }
 
 /// What was there before a server came is logged late, as made once more; it dies with its process.
@@ -200,12 +512,13 @@ fn with_delayed_restart_nobody_waits_for_what_dies_with_a_session() {
     let remote = world.store.attach().unwrap();
     let _first = opened(&mut world, &remote);
     // The longest timeout is on the disk: another of that length waits for nothing.
-    let second = now(remote.open(TIMEOUT)).unwrap();
-    now(second.backend.submit(create("/e", CreateMode::Ephemeral))).unwrap();
-    let mut reply = second.backend.submit(create("/p", CreateMode::Persistent));
-    assert!(poll(&mut reply).is_pending());
+    let second = now(remote.open(TIMEOUT, LIMIT)).unwrap();
+    ask(&second, create("/e", CreateMode::Ephemeral));
+    answer(&second).unwrap().unwrap();
+    ask(&second, create("/p", CreateMode::Persistent));
+    assert!(answer(&second).is_none());
     write_all(&mut world);
-    now(reply).unwrap();
+    answer(&second).unwrap().unwrap();
 }
 
 #[test]
@@ -214,7 +527,7 @@ fn with_delayed_restart_nobody_enters_after_a_crash_until_the_longest_timeout_ha
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
     let connection = opened(&mut world, &remote);
-    let (id, password) = (connection.backend.status().id(), connection.password);
+    let (id, password) = (connection.id(), connection.password());
     bench.crash();
     drop((world, remote, connection));
 
@@ -222,8 +535,8 @@ fn with_delayed_restart_nobody_enters_after_a_crash_until_the_longest_timeout_ha
         let options = bench.options.clone().durability(durability);
         let mut world = World::open(Boot::new(&bench.disk), &options).unwrap();
         let remote = world.store.attach().unwrap();
-        let mut remotes = Box::pin(remote.open(TIMEOUT));
-        let mut again = Box::pin(remote.reattach(id, password, true));
+        let mut remotes = Box::pin(remote.open(TIMEOUT, LIMIT));
+        let mut again = Box::pin(remote.reattach(id, password, TIMEOUT, LIMIT));
         let mut locals = world.store.connector().open(&ConnectOptions::new());
         bench.clock.advance(TIMEOUT);
         assert!(poll(&mut remotes).is_pending());
@@ -243,16 +556,38 @@ fn with_delayed_restart_nobody_enters_after_a_crash_until_the_longest_timeout_ha
 }
 
 #[test]
+fn with_delayed_restart_a_session_has_its_full_timeout_after_the_pause() {
+    let bench = Bench::new(Durability::DelayedRestart);
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap();
+    let _longest = opened(&mut world, &remote);
+    let short = TIMEOUT / 4;
+    let connection = now(remote.open(short, LIMIT)).unwrap();
+    let (id, password) = (connection.id(), connection.password());
+    assert!(connection.timeout() < TIMEOUT / 2);
+    write_all(&mut world);
+    bench.crash();
+    drop((world, remote, connection));
+
+    let world = World::open(Boot::new(&bench.disk), &bench.options).unwrap();
+    let remote = world.store.attach().unwrap();
+    let mut again = Box::pin(remote.reattach(id, password, short, LIMIT));
+    assert!(poll(&mut again).is_pending());
+    bench.clock.advance(TIMEOUT + TIMEOUT / 100);
+    assert!(now(again).unwrap().is_some());
+}
+
+#[test]
 fn with_delayed_restart_all_may_enter_at_once_after_an_end_in_order() {
     let bench = Bench::new(Durability::DelayedRestart);
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
     let connection = opened(&mut world, &remote);
-    let (id, password) = (connection.backend.status().id(), connection.password);
+    let (id, password) = (connection.id(), connection.password());
     drop((remote, connection));
     close(world);
     let world = bench.open();
     let remote = world.store.attach().unwrap();
-    now(remote.open(TIMEOUT)).unwrap();
-    assert!(now(remote.reattach(id, password, true)).unwrap().is_some());
+    now(remote.open(TIMEOUT, LIMIT)).unwrap();
+    assert!(taken_up(&remote, id, password).is_some());
 }

@@ -1,0 +1,227 @@
+//! Facts for the admin words. The store's lock is taken for a piece at a time; in between others go first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use parking_lot::MutexGuard;
+
+use super::Store;
+use crate::core::{Core, Counts, Settings};
+use crate::path::ZnodePath;
+use crate::types::SessionId;
+
+/// How many slots are looked at before others may have the store: some hundred microseconds.
+const PIECE: usize = 4_096;
+
+/// How long a list may get.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) entries: usize,
+    /// Of their texts.
+    pub(crate) bytes: usize,
+}
+
+impl Room {
+    /// Whether there is room for one entry more, which is taken then.
+    fn take(&mut self, bytes: usize) -> bool {
+        let fits = self.entries > 0 && bytes <= self.bytes;
+        if fits {
+            self.entries -= 1;
+            self.bytes -= bytes;
+        }
+        fits
+    }
+}
+
+/// A list, or as much of it as there was room for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listed<T> {
+    pub(crate) list: T,
+    pub(crate) is_whole: bool,
+}
+
+/// The sessions that end at the same moment, unless they are heard of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Expiring {
+    /// In milliseconds since the epoch.
+    pub(crate) at_ms: i64,
+    pub(crate) sessions: Vec<SessionId>,
+}
+
+/// How much is watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Watched {
+    pub(crate) sessions: usize,
+    pub(crate) paths: usize,
+    pub(crate) watches: usize,
+}
+
+/// The paths of each session.
+pub(crate) type Owned = BTreeMap<SessionId, Vec<ZnodePath>>;
+
+/// What is watched, and by which sessions.
+pub(crate) type Watching = BTreeSet<(ZnodePath, SessionId)>;
+
+impl Store {
+    /// How much there is of everything.
+    pub(crate) fn counts(&self) -> Counts {
+        self.0.state.lock().core.counts()
+    }
+
+    /// How it works.
+    pub(crate) fn settings(&self) -> Settings {
+        self.0.state.lock().core.settings()
+    }
+
+    /// Its URL without the scheme of a folder: the folder's path, or `memory:NAME`.
+    pub(crate) fn place(&self) -> &str {
+        let target = self.0.target.as_str();
+        target.strip_prefix("file:").unwrap_or(target)
+    }
+
+    /// Whether it is still at work: a store whose log has failed is not.
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.0.state.lock().check_log().is_ok()
+    }
+
+    /// What its log has done since it was opened; `None` without a log.
+    #[cfg(feature = "file")]
+    pub(crate) fn log_done(&self) -> Option<crate::log::Done> {
+        self.0.line().map(|line| line.done())
+    }
+
+    /// The sessions that can expire, in the order of their deadlines.
+    pub(crate) fn endings(&self, mut room: Room) -> Listed<Vec<Expiring>> {
+        let (now, date_ms) = (self.0.clock.now(), self.0.clock.date_ms());
+        let mut endings = Vec::<Expiring>::new();
+        let mut after = None;
+        loop {
+            let piece = self.0.state.lock().core.expiring(after, PIECE);
+            let Some((last, _)) = piece.last() else {
+                return whole(endings);
+            };
+            after = Some(*last);
+            for ((deadline, _), session) in piece {
+                if !room.take(SESSION_BYTES) {
+                    return cut(endings);
+                }
+                // One that is overdue ended a moment ago, or is about to.
+                let ahead_ms = deadline.as_millis() as i64 - now.as_millis() as i64;
+                let at_ms = date_ms.saturating_add(ahead_ms);
+                match endings.last_mut().filter(|last| last.at_ms == at_ms) {
+                    Some(last) => last.sessions.push(session),
+                    None => endings.push(Expiring {
+                        at_ms,
+                        sessions: vec![session],
+                    }),
+                }
+            }
+        }
+    }
+
+    /// The ephemeral znodes of each session that has any.
+    pub(crate) fn ephemerals(&self, mut room: Room) -> Listed<Owned> {
+        let mut owned = Owned::new();
+        let mut left = self.counts().ephemerals;
+        let mut is_whole = true;
+        self.walk(Core::znode_slots, |core, slots| {
+            core.ephemerals_in(slots, &mut |owner, path| {
+                left = left.saturating_sub(1);
+                is_whole = is_whole && room.take(path.as_str().len());
+                if is_whole {
+                    owned.entry(owner).or_default().push(path.clone());
+                }
+            });
+            left > 0 && is_whole
+        });
+        Listed {
+            list: owned,
+            is_whole,
+        }
+    }
+
+    /// Who watches what. Watches of children alone are left out, as ZooKeeper does.
+    pub(crate) fn watching(&self, mut room: Room) -> Listed<Watching> {
+        let mut found = Vec::new();
+        let mut is_whole = true;
+        self.walk(Core::watch_slots, |core, slots| {
+            core.watches_in(slots, &mut |watch| {
+                is_whole = is_whole && room.take(watch.path.as_str().len());
+                if is_whole {
+                    found.push((watch.path.clone(), watch.session));
+                }
+            });
+            is_whole
+        });
+        Listed {
+            list: found.into_iter().collect(),
+            is_whole,
+        }
+    }
+
+    /// How much is watched, watches of children alone left out. Takes a bit for each znode and session.
+    pub(crate) fn watched(&self) -> Watched {
+        let mut watched = Watched::default();
+        let (mut sessions, mut nodes) = (Marks::default(), Marks::default());
+        self.walk(Core::watch_slots, |core, slots| {
+            core.watches_in(slots, &mut |watch| {
+                watched.watches += 1;
+                watched.sessions += usize::from(sessions.mark(watch.session_slot));
+                let is_new = watch.node.is_some_and(|node| nodes.mark(node));
+                watched.paths += usize::from(is_new);
+            });
+            true
+        });
+        // No znode is there, so nobody watches its children: all of these are listed.
+        watched.paths += self.0.state.lock().core.watched_absences();
+        watched
+    }
+
+    /// Shows the core a piece of its slots after the other, until it is told that this is enough.
+    fn walk(
+        &self,
+        slots: impl Fn(&Core) -> usize,
+        mut see: impl FnMut(&Core, Range<usize>) -> bool,
+    ) {
+        let mut state = self.0.state.lock();
+        let mut at = 0;
+        while at < slots(&state.core) {
+            let piece = at..at + PIECE;
+            at = piece.end;
+            if !see(&state.core, piece) {
+                return;
+            }
+            MutexGuard::bump(&mut state);
+        }
+    }
+}
+
+/// What a session's number takes in a text, at most.
+const SESSION_BYTES: usize = 20;
+
+fn whole<T>(list: T) -> Listed<T> {
+    let is_whole = true;
+    Listed { list, is_whole }
+}
+
+fn cut<T>(list: T) -> Listed<T> {
+    let is_whole = false;
+    Listed { list, is_whole }
+}
+
+/// A bit for each slot.
+#[derive(Default)]
+struct Marks(Vec<u64>);
+
+impl Marks {
+    /// Marks a slot; whether it was not.
+    fn mark(&mut self, slot: u32) -> bool {
+        let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        let was = self.0[word] & bit;
+        self.0[word] |= bit;
+        was == 0
+    }
+}

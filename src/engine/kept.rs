@@ -1,0 +1,65 @@
+//! What the log keeps for sessions of other processes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::durable::Gate;
+use super::{Engine, State};
+use crate::error::Result;
+use crate::log::Passage;
+use crate::types::Zxid;
+
+impl Engine {
+    /// Has everything logged from now on.
+    pub(super) fn keep_all(&self) -> Result<()> {
+        let now = self.now(true, true);
+        let mut state = self.state.lock();
+        if state.durable.is_some() {
+            state.check_session()?;
+            let before = state.core.last_kept();
+            state.core.keep_all(now);
+            state.keep(before);
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Whether the log takes another session.
+    pub(super) fn check_session(&self) -> Result<()> {
+        self.check_log()?;
+        let durable = self.durable.as_ref();
+        durable.map_or(Ok(()), |durable| durable.check_session())
+    }
+
+    /// Hands a new session to the log; what its client is to wait for.
+    pub(super) fn seat_remote(
+        &mut self,
+        slot: u32,
+        timeout: Duration,
+        before: Zxid,
+    ) -> Option<Passage> {
+        let durable = self.durable.as_mut()?;
+        durable.seat(slot);
+        // Written before the session itself: whoever finds that finds this, too.
+        let is_longer = durable.note_timeout(timeout.as_millis() as u64);
+        self.keep(before);
+        let last = self.core.last_zxid();
+        let durable = self.durable.as_mut()?;
+        let shown = if is_longer { last } else { durable.shown() };
+        Some(durable.hold_session(slot, shown))
+    }
+
+    /// The timeout that a session can get without the log's hearing of it.
+    pub(super) fn known_timeout(&self, timeout: Duration) -> Duration {
+        let timeouts = self.durable.as_ref().map(|durable| durable.timeouts);
+        match timeouts.filter(|timeouts| timeouts.are_kept) {
+            Some(timeouts) => timeout.min(Duration::from_millis(timeouts.longest_ms)),
+            None => timeout,
+        }
+    }
+
+    pub(super) fn gate(&self) -> Option<Arc<Gate>> {
+        self.durable.as_ref().map(|durable| durable.gate())
+    }
+}

@@ -1,0 +1,66 @@
+//! What [`durable`](super::durable) does, where no store keeps a log.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::State;
+use crate::backend::{BoxFuture, Request};
+use crate::core::SessionRef;
+use crate::error::Result;
+use crate::types::Zxid;
+
+/// There is none.
+pub(super) enum Gate {}
+
+impl Gate {
+    pub(super) fn is_open_to(&self, _: Zxid) -> bool {
+        match *self {}
+    }
+
+    pub(super) fn passage(self: &Arc<Self>, _: Zxid) -> BoxFuture<Result<()>> {
+        match **self {}
+    }
+}
+
+impl super::Engine {
+    pub(super) fn keep_all(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl State {
+    pub(super) fn admit(&self, _: SessionRef, _: &Request) -> Result<Zxid> {
+        Ok(Zxid(0))
+    }
+
+    pub(super) fn bind(&mut self, _: u32, _: Zxid) -> Zxid {
+        Zxid(0)
+    }
+
+    pub(super) fn keep(&mut self, _: Zxid) {}
+
+    pub(super) fn check_log(&self) -> Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn check_session(&self) -> Result<()> {
+        Ok(())
+    }
+
+    pub(super) fn seat_remote(
+        &mut self,
+        _: u32,
+        _: Duration,
+        _: Zxid,
+    ) -> Option<BoxFuture<Result<()>>> {
+        None
+    }
+
+    pub(super) fn known_timeout(&self, timeout: Duration) -> Duration {
+        timeout
+    }
+
+    pub(super) fn gate(&self) -> Option<Arc<Gate>> {
+        None
+    }
+}
