@@ -19,21 +19,30 @@ mod backend;
 mod clock;
 mod connect;
 mod core;
+#[cfg(any(feature = "file", feature = "server"))]
+mod data;
 #[cfg(feature = "file")]
 pub mod disk;
 mod drive;
 mod engine;
 mod error;
+mod identity;
 #[cfg(feature = "file")]
 mod log;
 mod path;
+#[cfg(feature = "server")]
+mod server;
 mod session;
 mod size;
 mod target;
 #[cfg(feature = "test-util")]
 pub mod testing;
+mod tls;
 mod types;
 mod watch;
+#[cfg(feature = "server")]
+#[allow(dead_code, unused_imports, reason = "the server takes it up")]
+mod wire;
 
 pub use backend::{
     Ahead, Backend, BoxFuture, Connector, Create, Enqueue, LookAhead, Op, OpReply, ReadOp,
@@ -47,10 +56,16 @@ pub use drive::drive;
 pub use engine::Durability;
 pub use engine::{Store, StoreOptions};
 pub use error::{Error, Result, TargetError};
+pub use identity::Secret;
 pub use path::ZnodePath;
+#[cfg(all(feature = "server", feature = "tls"))]
+pub use server::TlsOptions;
+#[cfg(feature = "server")]
+pub use server::{Server, ServerError, ServerOptions};
 pub use session::{Call, Keep, Session};
 pub use size::LARGEST_REQUEST_BYTES;
 pub use target::Target;
+pub use tls::{ClientTls, TlsError};
 pub use types::{
     Acl, AclEntry, Cause, CreateMode, Departure, EventKind, SessionId, SessionState, Stat,
     WatchMode, WatchedEvent, Zxid,

@@ -1,0 +1,299 @@
+//! [`Texts`]: the texts of the admin words, from what the store, the table and the process are now.
+//!
+//! Sessions, ephemeral znodes and watches are the store's, whoever has them: also those of sessions of this
+//! process. Connections are the server's.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Doors;
+use super::process;
+use crate::engine::{Listed, Room, Store};
+use crate::path::ZnodePath;
+use crate::server::seat::{Answered, Seat, Spell, Traffic};
+use crate::server::table::{Count, Table};
+use crate::types::{SessionId, Zxid};
+use crate::wire::admin::{
+    Attached, Bucket, Conf, Connection, Figures, Latency, Mode, Monitor, Sessions, Value, Watchers,
+    Word, conf, cons, dump, envi, mntr, srvr, stat, version, wchc, wchp, wchs,
+};
+
+/// What the texts are made of.
+pub(super) struct Texts {
+    store: Store,
+    table: Arc<Table>,
+    doors: Doors,
+    version: String,
+}
+
+/// How long a list in a text may get.
+const ROOM: Room = Room {
+    entries: 100_000,
+    bytes: 8 << 20,
+};
+
+/// ZooKeeper counts the root twice: as `/`, and as the empty path that clients with a chroot see.
+const ROOT_AGAIN: usize = 1;
+
+impl Texts {
+    pub(super) fn new(store: Store, table: Arc<Table>, doors: Doors) -> Self {
+        Self {
+            store,
+            table,
+            doors,
+            version: version(process::built_ms()),
+        }
+    }
+
+    pub(super) fn is_at_work(&self) -> bool {
+        self.store.is_at_work()
+    }
+
+    /// What a word is answered. May take a while: it is not for a thread that others wait for.
+    pub(super) fn of(&self, word: Word) -> String {
+        match word {
+            Word::Srvr => srvr(&self.figures()),
+            Word::Stat => self.connections(|connections| stat(&self.figures(), connections)),
+            Word::Cons => self.connections(|connections| cons(connections)),
+            Word::Mntr => self.mntr(),
+            Word::Dump => self.dump(),
+            Word::Wchs => self.wchs(),
+            Word::Wchc => self.wchc(),
+            Word::Wchp => self.wchp(),
+            Word::Envi => self.envi(),
+            Word::Conf => self.conf(),
+            // Known without a look at anything.
+            Word::Ruok | Word::Isro => String::new(),
+        }
+    }
+
+    fn figures(&self) -> Figures<'_> {
+        let (counts, traffic) = (self.store.counts(), self.table.traffic());
+        Figures {
+            version: &self.version,
+            latency: latency(traffic.latency),
+            received: traffic.received,
+            sent: traffic.sent,
+            connections: self.table.connections(),
+            outstanding: traffic.outstanding(),
+            zxid: counts.last_zxid,
+            mode: Mode::Standalone,
+            znodes: counts.znodes + ROOT_AGAIN,
+        }
+    }
+
+    fn connections(&self, text: impl FnOnce(&[Connection]) -> String) -> String {
+        let mut seats = self.table.each();
+        let is_whole = seats.len() <= ROOM.entries;
+        seats.truncate(ROOM.entries);
+        let connections: Vec<_> = seats.iter().map(|seat| connection(seat)).collect();
+        ended(text(&connections), is_whole)
+    }
+
+    fn mntr(&self) -> String {
+        let (counts, traffic) = (self.store.counts(), self.table.traffic());
+        let (open_files, most_open_files) = process::files();
+        mntr(&Monitor {
+            version: &self.version,
+            mode: Mode::Standalone,
+            ephemerals: counts.ephemerals as u64,
+            connections: self.table.connections() as u64,
+            outstanding: traffic.outstanding(),
+            znodes: (counts.znodes + ROOT_AGAIN) as u64,
+            sessions: counts.sessions as u64,
+            sent: traffic.sent,
+            received: traffic.received,
+            watches: counts.watches as u64,
+            latency: latency(traffic.latency),
+            data_bytes: counts.data_bytes as u64,
+            open_files,
+            most_open_files,
+            uptime_ms: self.table.uptime().as_millis() as u64,
+            more: self.more(&traffic, counts.znode_bytes as u64),
+        })
+    }
+
+    /// ZooKeeper's other figures, where they mean the same here, and our own. Their names begin with `zk_`,
+    /// too: some monitors give up at a line that does not.
+    fn more(&self, traffic: &Traffic, znode_bytes: u64) -> Vec<(&'static str, Value)> {
+        let counted = |what| self.table.counted(what);
+        let full = counted(Count::RefusedConnections);
+        let full_for_one = counted(Count::RefusedPerAddress);
+        let (welcome, unwelcome) = (counted(Count::Handshake), counted(Count::HandshakeFailed));
+        let mut more = vec![
+            ("bytes_received_count", traffic.received_bytes),
+            ("response_bytes", traffic.sent_bytes),
+            ("connection_request_count", welcome + unwelcome),
+            ("connection_rejected", full + full_for_one),
+            (
+                "sessionless_connections_expired",
+                counted(Count::HandshakeTimedOut),
+            ),
+            ("auth_failed_count", counted(Count::AuthFailed)),
+            ("lockkeeper_connections_entered", counted(Count::Entered)),
+            (
+                "lockkeeper_connections_half_open",
+                self.table.half_open() as u64,
+            ),
+            (
+                "lockkeeper_connections_pushed_out",
+                counted(Count::PushedOut),
+            ),
+            ("lockkeeper_refused_by_total", full),
+            ("lockkeeper_refused_by_address", full_for_one),
+            ("lockkeeper_handshakes_failed", unwelcome),
+            ("lockkeeper_frames_too_long", counted(Count::FrameTooLong)),
+            ("lockkeeper_clients_not_reading", counted(Count::NotRead)),
+            ("lockkeeper_znode_bytes", znode_bytes),
+            ("lockkeeper_resident_bytes", process::resident_bytes()),
+        ];
+        #[cfg(feature = "file")]
+        if let Some(log) = self.store.log_done() {
+            let us = |time: std::time::Duration| time.as_micros() as u64;
+            more.extend([
+                ("lockkeeper_log_batches", log.batches),
+                ("lockkeeper_log_bytes", log.bytes),
+                ("lockkeeper_log_waits", log.waits),
+                ("lockkeeper_fsync_count", log.syncs),
+                ("lockkeeper_fsync_us_sum", us(log.sync_time)),
+                ("lockkeeper_fsync_us_max", us(log.longest_sync)),
+            ]);
+        }
+        let more = more.into_iter();
+        more.map(|(name, value)| (name, Value::Whole(value)))
+            .collect()
+    }
+
+    fn dump(&self) -> String {
+        let (endings, owned) = (self.store.endings(ROOM), self.store.ephemerals(ROOM));
+        let is_whole = endings.is_whole && owned.is_whole;
+        let buckets = endings.list.into_iter().map(|ending| Bucket {
+            expires_ms: ending.at_ms,
+            sessions: ending.sessions,
+        });
+        let ephemerals = owned.list.iter().map(|(session, paths)| {
+            let paths = paths.iter().map(ZnodePath::as_str).collect();
+            (*session, paths)
+        });
+        let sessions = Sessions {
+            buckets: buckets.collect(),
+            ephemerals: ephemerals.collect(),
+        };
+        ended(dump(&sessions), is_whole)
+    }
+
+    fn wchs(&self) -> String {
+        let watched = self.store.watched();
+        wchs(&Watchers {
+            connections: watched.sessions,
+            paths: watched.paths,
+            watches: watched.watches,
+        })
+    }
+
+    fn wchc(&self) -> String {
+        let Listed { list, is_whole } = self.store.watching(ROOM);
+        let mut by_session = BTreeMap::<SessionId, Vec<&str>>::new();
+        for (path, session) in &list {
+            by_session.entry(*session).or_default().push(path.as_str());
+        }
+        ended(wchc(by_session), is_whole)
+    }
+
+    fn wchp(&self) -> String {
+        let Listed { list, is_whole } = self.store.watching(ROOM);
+        let mut by_path = BTreeMap::<&str, Vec<SessionId>>::new();
+        for (path, session) in &list {
+            by_path.entry(path.as_str()).or_default().push(*session);
+        }
+        ended(wchp(by_path), is_whole)
+    }
+
+    fn envi(&self) -> String {
+        let memory = format!("{}MB", process::resident_bytes() >> 20);
+        let mut environment = vec![
+            ("zookeeper.version", self.version.clone()),
+            ("lockkeeper.version", env!("CARGO_PKG_VERSION").to_owned()),
+        ];
+        environment.extend(process::environment());
+        environment.push(("lockkeeper.memory.resident", memory));
+        let environment: Vec<_> = environment
+            .iter()
+            .map(|(name, value)| (*name, value.as_str()))
+            .collect();
+        envi(&environment)
+    }
+
+    fn conf(&self) -> String {
+        let settings = self.store.settings();
+        let folder = Path::new(self.store.place());
+        let bytes = process::folder_bytes(folder);
+        let port = |door: Option<std::net::SocketAddr>| door.map_or(-1, |door| door.port().into());
+        conf(&Conf {
+            port: port(self.doors.plain),
+            secure_port: port(self.doors.tls),
+            data: folder,
+            data_bytes: bytes,
+            log: folder,
+            log_bytes: bytes,
+            tick_ms: settings.tick.as_millis() as u64,
+            most_connections: self.table.most_per_address() as u64,
+            shortest_timeout_ms: settings.shortest_timeout.as_millis() as u64,
+            longest_timeout_ms: settings.longest_timeout.as_millis() as u64,
+            backlog: super::super::listener::BACKLOG.into(),
+        })
+    }
+}
+
+/// A text, which says so at its end when it is not the whole.
+fn ended(mut text: String, is_whole: bool) -> String {
+    if !is_whole {
+        let Room { entries, bytes } = ROOM;
+        text.push_str(&format!(
+            "There is more: a list ends at {entries} entries, or {bytes} bytes of paths\n"
+        ));
+    }
+    text
+}
+
+fn connection(seat: &Seat) -> Connection {
+    let traffic = seat.traffic();
+    Connection {
+        address: seat.address(),
+        is_read: seat.is_reading(),
+        queued: traffic.outstanding(),
+        received: traffic.received,
+        sent: traffic.sent,
+        session: seat
+            .session()
+            .map(|session| attached(seat, session, &traffic)),
+    }
+}
+
+fn attached(seat: &Seat, (id, timeout_ms): (SessionId, u64), traffic: &Traffic) -> Attached {
+    let last = seat.last();
+    Attached {
+        id,
+        last_op: last.as_ref().map_or("NA", Answered::letters),
+        established_ms: seat.established_ms(),
+        timeout_ms,
+        last_xid: last.map(|last| last.xid),
+        last_zxid: last.map_or(Zxid(-1), |last| last.zxid),
+        last_answer_ms: last.map_or(0, |last| last.at.as_millis()),
+        last_latency_ms: last.map_or(0, |last| last.took.as_millis() as u64),
+        latency: latency(traffic.latency),
+    }
+}
+
+fn latency(spell: Spell) -> Latency {
+    const NS_PER_MS: u64 = 1_000_000;
+    if spell.count == 0 {
+        return Latency::default();
+    }
+    Latency {
+        min_ms: spell.min_ns / NS_PER_MS,
+        mean_ms: spell.total_ns as f64 / spell.count as f64 / NS_PER_MS as f64,
+        max_ms: spell.max_ns / NS_PER_MS,
+    }
+}

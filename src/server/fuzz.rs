@@ -1,0 +1,184 @@
+//! What a fuzzer calls: any bytes come over a connection, in pieces, to a server whose store is new. What
+//! goes out must be frames, and answer what came in, in its order.
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, LazyLock};
+use std::task::{Context, Poll, Wake, Waker};
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::runtime::{Builder, Runtime};
+
+use super::admin::Doors;
+use super::connection::Close;
+use super::handshake::{Greeting, greet};
+use super::listener::{Shared, converse};
+use super::table::Seated;
+use super::{ServerOptions, share};
+use crate::clock::Clock;
+use crate::engine::{Ending, Store, StoreOptions};
+use crate::wire::{Frames, LARGEST_FRAME_BYTES};
+
+/// A client's bytes, and what it was sent. It is shared with the connection that reads and writes it.
+#[derive(Clone)]
+struct Script(Arc<Mutex<Inner>>);
+
+struct Inner {
+    input: Vec<u8>,
+    read: usize,
+    piece: usize,
+    /// Nothing will follow the input.
+    is_over: bool,
+    /// Every other write has to wait.
+    waits: bool,
+    output: Vec<u8>,
+}
+
+impl AsyncRead for Script {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let mut inner = self.0.lock();
+        let rest = &inner.input[inner.read..];
+        if rest.is_empty() && !inner.is_over {
+            return Poll::Pending;
+        }
+        let count = inner.piece.min(rest.len()).min(buffer.remaining());
+        buffer.put_slice(&rest[..count]);
+        inner.read += count;
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Script {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let mut inner = self.0.lock();
+        inner.waits = !inner.waits;
+        if inner.waits {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let count = bytes.len().min(inner.piece);
+        inner.output.extend_from_slice(&bytes[..count]);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+impl Script {
+    /// Polls until it is done; when it waits for the client, the client goes.
+    fn play<T>(&self, talk: impl Future<Output = T>) -> T {
+        let woken = Arc::<Woken>::default();
+        let waker = Waker::from(woken.clone());
+        let mut context = Context::from_waker(&waker);
+        let mut talk = pin!(talk);
+        loop {
+            if let Poll::Ready(done) = talk.as_mut().poll(&mut context) {
+                return done;
+            }
+            if !woken.0.swap(false, SeqCst) {
+                let was_over = std::mem::replace(&mut self.0.lock().is_over, true);
+                assert!(!was_over, "the client has gone, and nobody notices");
+            }
+        }
+    }
+}
+
+/// Lets bytes come over a connection; whether they are a session's, all of which was taken. The first says
+/// in how large pieces the others come, and the answers go.
+pub(crate) fn connection(bytes: &[u8]) -> bool {
+    let Some((piece, input)) = bytes.split_first() else {
+        return false;
+    };
+    let script = Script(Arc::new(Mutex::new(Inner {
+        input: input.to_vec(),
+        read: 0,
+        piece: usize::from(*piece).max(1),
+        is_over: false,
+        waits: false,
+        output: Vec::new(),
+    })));
+    let store = Store::memory_with(StoreOptions::new().clock(Clock::new_virtual()));
+    let shared = share(&store, ServerOptions::new(), Doors::default());
+    let shared = shared.expect("a store in memory can be shared");
+    let seat = shared.table.enter(([127, 0, 0, 1], 1).into());
+    let seat = seat.expect("there is room for one");
+    // There must be one where a connection parts; time stands still.
+    static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+        let runtime = Builder::new_current_thread().enable_time().build();
+        runtime.expect("a runtime without IO starts")
+    });
+    let _here = RUNTIME.enter();
+    let is_well = script.play(talk(script.clone(), &shared, &seat));
+    let inner = script.0.lock();
+    let is_whole = is_answered(&inner.input[..inner.read], &inner.output);
+    is_well && is_whole && inner.read == inner.input.len()
+}
+
+async fn talk(mut script: Script, shared: &Shared, seat: &Seated) -> bool {
+    match greet(&mut script, shared).await {
+        Ok(Greeting::Session(connection, frames, _)) => {
+            let close = converse(script, shared, seat, connection, frames, None).await;
+            matches!(close, Close::Client | Close::Session(Ending::Closed))
+        }
+        _ => false,
+    }
+}
+
+/// Asserts that the output answers the input in its order; whether the input is whole frames, each of
+/// which is answered.
+fn is_answered(input: &[u8], output: &[u8]) -> bool {
+    let (Some(asked), Some(mut told)) = (frames(input), frames(output)) else {
+        return false;
+    };
+    if told.is_empty() {
+        return false;
+    }
+    told.remove(0);
+    let xid = |frame: &Vec<u8>| frame.first_chunk().map(|xid| i32::from_be_bytes(*xid));
+    let asked: Vec<_> = asked.iter().skip(1).map(xid).collect();
+    let told: Vec<_> = told.iter().map(xid).collect();
+    const EVENT: Option<i32> = Some(crate::wire::xid::EVENT);
+    if asked.contains(&EVENT) {
+        return true; // its answer looks like an event
+    }
+    let answered: Vec<_> = told.into_iter().filter(|xid| *xid != EVENT).collect();
+    assert!(asked.starts_with(&answered), "{asked:?}: {answered:?}");
+    asked.len() == answered.len()
+}
+
+/// The frames, if it is nothing else.
+fn frames(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
+    let mut frames = Frames::new(LARGEST_FRAME_BYTES);
+    frames.push(bytes);
+    let mut found = Vec::new();
+    while let Some(frame) = frames.next().ok()? {
+        found.push(frame.to_vec());
+    }
+    (frames.waiting_bytes() == 0).then_some(found)
+}

@@ -1,0 +1,182 @@
+//! The store, served over the ZooKeeper protocol: [`Server`].
+
+mod admin;
+mod connection;
+mod error;
+#[cfg(feature = "test-util")]
+pub(crate) mod fuzz;
+mod gate;
+mod handshake;
+mod listener;
+mod options;
+mod seat;
+mod table;
+mod talk;
+#[cfg(test)]
+mod tests;
+mod throttle;
+#[cfg(feature = "tls")]
+mod tls;
+mod unfinished;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
+use self::admin::{Admin, Doors};
+pub use self::error::ServerError;
+use self::gate::Policy;
+use self::listener::{Door, Shared, accept, listen};
+pub use self::options::ServerOptions;
+use self::seat::Leave;
+use self::table::{Table, TableLimits};
+#[cfg(feature = "tls")]
+pub use self::tls::TlsOptions;
+use self::unfinished::Unfinished;
+use crate::engine::Store;
+
+/// A store that other processes reach over TCP with any ZooKeeper client, while this one may use it, too.
+///
+/// Dropping it closes all connections at once; [`shutdown`](Self::shutdown) is the clean way out. In either
+/// case the sessions stay in the store.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use lockkeeper_store::{Server, ServerOptions, Store};
+///
+/// let store = Store::memory();
+/// let here = store.connect().await?;
+/// let options = ServerOptions::new().listen("127.0.0.1:0".parse()?);
+/// let server = Server::bind(&store, options).await?;
+/// println!("any ZooKeeper client finds it at {}", server.local_addr());
+/// server.shutdown().await;
+/// # here.close().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+#[must_use = "dropping a server closes its connections"]
+pub struct Server {
+    /// Of a server of TLS alone, that of TLS.
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    accepting: Vec<JoinHandle<()>>,
+    #[cfg(feature = "tls")]
+    tls: Option<tls::Secured>,
+}
+
+/// How long a shutdown waits for clients that do not read.
+const LONGEST_DRAIN: Duration = Duration::from_secs(5);
+
+impl Server {
+    /// Listens, and serves from now on, on this tokio runtime, which needs IO and time.
+    ///
+    /// # Errors
+    /// See [`ServerError`].
+    pub async fn bind(store: &Store, options: ServerOptions) -> Result<Self, ServerError> {
+        options.check()?;
+        Handle::try_current().map_err(|_| ServerError::NoRuntime)?;
+        let plain = options.listen.map(listen).transpose()?;
+        #[cfg(feature = "tls")]
+        let (secured, tls) = tls::Secured::listen(&options)?.unzip();
+        let doors = Doors {
+            plain: plain.as_ref().map(|(_, address)| *address),
+            #[cfg(feature = "tls")]
+            tls: tls.as_ref().map(|tls| tls.address),
+            #[cfg(not(feature = "tls"))]
+            tls: None,
+        };
+        let shared = Arc::new(share(store, options, doors)?);
+        let mut server = Self {
+            address: doors.plain.or(doors.tls).ok_or(ServerError::NoAddress)?,
+            shared,
+            accepting: Vec::new(),
+            #[cfg(feature = "tls")]
+            tls,
+        };
+        #[cfg(feature = "tls")]
+        if let Some((listener, secured)) = secured.zip(server.tls.as_ref()) {
+            tracing::info!(address = %secured.address, "serving TLS");
+            let door = Door::Secured(secured.acceptor.clone());
+            server.open(listener, door);
+        }
+        if let Some((listener, address)) = plain {
+            tracing::info!(%address, "serving");
+            server.open(listener, Door::Plain);
+        }
+        Ok(server)
+    }
+
+    fn open(&mut self, listener: TcpListener, door: Door) {
+        let accepting = tokio::spawn(accept(listener, self.shared.clone(), door));
+        self.accepting.push(accepting);
+    }
+
+    /// Where it listens. Of a server of TLS alone, that is where it does so.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more connections, answers what has been received, and closes all connections: those of
+    /// clients that do not read after 5 s. The sessions stay in the store: their clients come back, or they
+    /// expire.
+    pub async fn shutdown(self) {
+        self.stop_accepting();
+        self.shared.table.close(Leave::Shutdown);
+        let drained = tokio::time::timeout(LONGEST_DRAIN, self.shared.table.emptied()).await;
+        if drained.is_err() {
+            tracing::warn!("some clients did not read what they were answered");
+            self.shared.table.close(Leave::Now);
+            self.shared.table.emptied().await;
+        }
+    }
+
+    fn stop_accepting(&self) {
+        for accepting in &self.accepting {
+            accepting.abort();
+        }
+    }
+}
+
+/// What all connections will share.
+fn share(store: &Store, options: ServerOptions, doors: Doors) -> Result<Shared, ServerError> {
+    let limits = options.limits;
+    let table = TableLimits {
+        connections: limits.connections,
+        per_address: limits.connections_per_address,
+        half_open: limits.half_open,
+    };
+    let table = Table::new(table, store.clock().clone());
+    let remote = store.attach()?;
+    Ok(Shared {
+        store: store.clone(),
+        limits,
+        policy: Arc::new(Policy {
+            requires_auth: options.require_auth,
+            users: options.users,
+            superuser: remote.superuser(),
+        }),
+        admin: Admin::new(store.clone(), table.clone(), options.words, doors),
+        unfinished: Unfinished::new(limits.unfinished_bytes),
+        table,
+        remote,
+    })
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop_accepting();
+        self.shared.table.close(Leave::Now);
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("address", &self.address)
+            .finish()
+    }
+}

@@ -1,0 +1,341 @@
+//! [`Table`]: who is connected, how many may be, and what has gone over all connections.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use slab::Slab;
+use tokio::sync::Notify;
+
+use super::seat::{Batch, Leave, Seat, Traffic};
+use super::throttle::Told;
+use crate::clock::{Clock, Moment};
+use crate::types::SessionId;
+
+/// The connections of a server.
+///
+/// Its lock is taken when a connection comes, gets its session, and goes, and for an admin word; never for
+/// a request.
+#[derive(Debug)]
+pub(super) struct Table {
+    clock: Clock,
+    limits: TableLimits,
+    started: Moment,
+    state: Mutex<State>,
+    counts: [AtomicU64; Count::ALL.len()],
+    emptied: Notify,
+    pub(super) told: Told,
+}
+
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TableLimits {
+    pub(super) connections: usize,
+    /// From one address.
+    pub(super) per_address: usize,
+    /// Without a session. When another comes, the oldest is asked to go. Never more than half of all, so
+    /// that connections that say nothing cannot keep all others out.
+    pub(super) half_open: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    seats: Slab<Arc<Seat>>,
+    by_address: HashMap<IpAddr, usize>,
+    /// The slots of those that have no session and were not asked to go, by their arrival.
+    half_open: BTreeMap<u64, usize>,
+    arrivals: u64,
+    /// What went over connections that are gone.
+    gone: Traffic,
+    is_closed: bool,
+}
+
+/// Why a connection is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refusal {
+    /// There are as many as there may be.
+    #[error("there are {limit} connections, as many as may be")]
+    Connections { limit: usize },
+    /// There are as many from that address as there may be.
+    #[error("there are {limit} connections from {address}, as many as may be from one address")]
+    PerAddress { address: IpAddr, limit: usize },
+    /// The server shuts down.
+    #[error("the server shuts down")]
+    Shutdown,
+}
+
+/// Declares what is counted.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// What is counted beside the traffic, since the start.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Count {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Count {
+            const ALL: &'static [Self] = &[$(Self::$name,)*];
+        }
+    };
+}
+
+counts! {
+    /// A connection that was taken.
+    Entered,
+    /// One that was not: too many in all.
+    RefusedConnections,
+    /// One that was not: too many from its address.
+    RefusedPerAddress,
+    /// One without a session that had to go when another came.
+    PushedOut,
+    /// One that had no session in time.
+    HandshakeTimedOut,
+    /// One whose handshake was refused or could not be read.
+    HandshakeFailed,
+    /// A session opened or taken up again.
+    Handshake,
+    /// A proof of identity that failed.
+    AuthFailed,
+    /// A frame longer than the limit.
+    FrameTooLong,
+    /// A connection that was closed because its client did not read.
+    NotRead,
+}
+
+/// A connection's place in the table, which it leaves when this is dropped.
+#[derive(Debug)]
+pub(super) struct Seated {
+    table: Arc<Table>,
+    seat: Arc<Seat>,
+}
+
+impl Table {
+    pub(super) fn new(limits: TableLimits, clock: Clock) -> Arc<Self> {
+        let most_half_open = limits.half_open.min(limits.connections / 2).max(1);
+        Arc::new(Self {
+            started: clock.now(),
+            clock,
+            limits: TableLimits {
+                half_open: most_half_open,
+                ..limits
+            },
+            state: Mutex::default(),
+            counts: std::array::from_fn(|_| AtomicU64::new(0)),
+            emptied: Notify::new(),
+            told: Told::default(),
+        })
+    }
+
+    /// Takes a connection in, without a session yet. May ask the oldest one that has none to go.
+    ///
+    /// # Errors
+    /// Which limit is reached.
+    pub(super) fn enter(self: &Arc<Self>, address: SocketAddr) -> Result<Seated, Refusal> {
+        let date_ms = self.clock.date_ms();
+        let mut state = self.state.lock();
+        let admitted = state.admit(address, &self.limits);
+        if let Err(refusal) = admitted {
+            drop(state);
+            self.count_refusal(refusal);
+            return Err(refusal);
+        }
+        let pushed_out = state.push_out(self.limits.half_open);
+        let seat = state.seat(address, date_ms);
+        drop(state);
+        self.count(Count::Entered);
+        if let Some(oldest) = pushed_out {
+            self.count(Count::PushedOut);
+            oldest.ask_to_leave(Leave::PushedOut);
+        }
+        Ok(Seated {
+            table: self.clone(),
+            seat,
+        })
+    }
+
+    fn count_refusal(&self, refusal: Refusal) {
+        match refusal {
+            Refusal::Connections { .. } => self.count(Count::RefusedConnections),
+            Refusal::PerAddress { .. } => self.count(Count::RefusedPerAddress),
+            Refusal::Shutdown => {}
+        }
+    }
+
+    /// Counts one more of these.
+    pub(super) fn count(&self, what: Count) {
+        self.counts[what as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many of these there were since the start.
+    pub(super) fn counted(&self, what: Count) -> u64 {
+        self.counts[what as usize].load(Ordering::Relaxed)
+    }
+
+    /// How many connections there are.
+    pub(super) fn connections(&self) -> usize {
+        self.state.lock().seats.len()
+    }
+
+    /// How many there may be from one address.
+    pub(super) fn most_per_address(&self) -> usize {
+        self.limits.per_address
+    }
+
+    /// How many of them have no session and were not asked to go.
+    pub(super) fn half_open(&self) -> usize {
+        self.state.lock().half_open.len()
+    }
+
+    /// The connections, in no order.
+    pub(super) fn each(&self) -> Vec<Arc<Seat>> {
+        let state = self.state.lock();
+        state.seats.iter().map(|(_, seat)| seat.clone()).collect()
+    }
+
+    /// What has gone over all connections since the start, those that are gone included.
+    pub(super) fn traffic(&self) -> Traffic {
+        let state = self.state.lock();
+        let mut sum = state.gone;
+        for (_, seat) in &state.seats {
+            sum.merge(&seat.traffic());
+        }
+        sum
+    }
+
+    /// How long the table has been there: the server's age.
+    pub(super) fn uptime(&self) -> Duration {
+        self.clock.now().since(self.started)
+    }
+
+    /// Lets nobody in any more, and asks all to go.
+    pub(super) fn close(&self, why: Leave) {
+        let mut state = self.state.lock();
+        state.is_closed = true;
+        let seats: Vec<_> = state.seats.iter().map(|(_, seat)| seat.clone()).collect();
+        drop(state);
+        for seat in seats {
+            seat.ask_to_leave(why);
+        }
+    }
+
+    /// Waits until no connection is left. Cancel safe.
+    pub(super) async fn emptied(&self) {
+        loop {
+            let emptied = self.emptied.notified();
+            let mut emptied = std::pin::pin!(emptied);
+            // From here on a notice is not missed.
+            emptied.as_mut().enable();
+            if self.connections() == 0 {
+                return;
+            }
+            emptied.await;
+        }
+    }
+
+    fn leave(&self, seat: &Seat) {
+        let mut state = self.state.lock();
+        state.seats.remove(seat.slot);
+        state.half_open.remove(&seat.arrival);
+        state.gone.merge(&seat.traffic().ended());
+        let address = host(seat.address());
+        if let Some(count) = state.by_address.get_mut(&address) {
+            *count -= 1;
+            if *count == 0 {
+                state.by_address.remove(&address);
+            }
+        }
+        if state.seats.is_empty() {
+            drop(state);
+            self.emptied.notify_waiters();
+        }
+    }
+}
+
+impl State {
+    fn admit(&self, address: SocketAddr, limits: &TableLimits) -> Result<(), Refusal> {
+        if self.is_closed {
+            return Err(Refusal::Shutdown);
+        }
+        if self.seats.len() >= limits.connections {
+            let limit = limits.connections;
+            return Err(Refusal::Connections { limit });
+        }
+        let (address, limit) = (host(address), limits.per_address);
+        if self.by_address.get(&address).copied().unwrap_or(0) >= limit {
+            return Err(Refusal::PerAddress { address, limit });
+        }
+        Ok(())
+    }
+
+    /// Makes room for one more without a session, if there are `limit` of them: says who has to go.
+    fn push_out(&mut self, limit: usize) -> Option<Arc<Seat>> {
+        if self.half_open.len() < limit {
+            return None;
+        }
+        let (_, slot) = self.half_open.pop_first()?;
+        Some(self.seats[slot].clone())
+    }
+
+    fn seat(&mut self, address: SocketAddr, date_ms: i64) -> Arc<Seat> {
+        self.arrivals += 1;
+        *self.by_address.entry(host(address)).or_default() += 1;
+        let entry = self.seats.vacant_entry();
+        let slot = entry.key();
+        self.half_open.insert(self.arrivals, slot);
+        entry
+            .insert(Arc::new(Seat::new(address, date_ms, self.arrivals, slot)))
+            .clone()
+    }
+}
+
+impl Seated {
+    /// The connection has a session: it is no longer half open.
+    pub(super) fn opened(&self, session: SessionId, timeout: Duration) {
+        self.seat.set_session(session, timeout);
+        self.table.state.lock().half_open.remove(&self.arrival);
+        self.table.count(Count::Handshake);
+    }
+
+    /// The seat itself, without the place.
+    pub(super) fn shared(&self) -> Arc<Seat> {
+        self.seat.clone()
+    }
+
+    /// As [`Seat::note`], and what the table counts.
+    pub(super) fn note(&self, batch: &Batch) {
+        if batch.has_failed_proof {
+            self.table.count(Count::AuthFailed);
+        }
+        self.seat.note(batch);
+    }
+
+    pub(super) fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+}
+
+impl Deref for Seated {
+    type Target = Seat;
+
+    fn deref(&self) -> &Seat {
+        &self.seat
+    }
+}
+
+impl Drop for Seated {
+    fn drop(&mut self) {
+        self.table.leave(&self.seat);
+    }
+}
+
+/// Who is at an address: an IPv4 address that came through an IPv6 socket is the same as without.
+fn host(address: SocketAddr) -> IpAddr {
+    address.ip().to_canonical()
+}

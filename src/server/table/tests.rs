@@ -1,0 +1,228 @@
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use super::*;
+use crate::server::seat::{Answered, Batch, HANDSHAKE, Spell};
+use crate::types::Zxid;
+
+const ROOMY: TableLimits = TableLimits {
+    connections: 100,
+    per_address: 100,
+    half_open: 50,
+};
+
+fn table(limits: TableLimits) -> Arc<Table> {
+    Table::new(limits, Clock::new_virtual())
+}
+
+fn address(host: u8, port: u16) -> SocketAddr {
+    ([127, 0, 0, host], port).into()
+}
+
+fn is_ready<T>(future: impl Future<Output = T>) -> bool {
+    pin!(future)
+        .poll(&mut Context::from_waker(Waker::noop()))
+        .is_ready()
+}
+
+#[test]
+fn no_more_are_let_in_than_there_may_be_and_who_goes_makes_room() {
+    let table = table(TableLimits {
+        connections: 2,
+        ..ROOMY
+    });
+    let one = table.enter(address(1, 1)).unwrap();
+    let _other = table.enter(address(2, 1)).unwrap();
+    let refused = table.enter(address(3, 1)).unwrap_err();
+    assert_eq!(refused, Refusal::Connections { limit: 2 });
+    drop(one);
+    assert_eq!(table.connections(), 1);
+    let _third = table.enter(address(3, 1)).unwrap();
+    assert_eq!(table.counted(Count::Entered), 3);
+    assert_eq!(table.counted(Count::RefusedConnections), 1);
+}
+
+#[test]
+fn connections_of_one_address_are_counted_however_it_is_written() {
+    let table = table(TableLimits {
+        per_address: 2,
+        ..ROOMY
+    });
+    let plain = table.enter(address(1, 1)).unwrap();
+    let mapped: SocketAddr = "[::ffff:127.0.0.1]:2".parse().unwrap();
+    let _mapped = table.enter(mapped).unwrap();
+    let refused = table.enter(address(1, 3)).unwrap_err();
+    let expected = Refusal::PerAddress {
+        address: address(1, 0).ip(),
+        limit: 2,
+    };
+    assert_eq!(refused, expected);
+    let _elsewhere = table.enter(address(2, 1)).unwrap();
+    drop(plain);
+    let _again = table.enter(address(1, 3)).unwrap();
+    assert_eq!(table.counted(Count::RefusedPerAddress), 1);
+}
+
+#[test]
+fn the_oldest_without_a_session_goes_when_another_comes() {
+    let table = table(TableLimits {
+        half_open: 2,
+        ..ROOMY
+    });
+    let served = table.enter(address(1, 1)).unwrap();
+    served.opened(SessionId(7), Duration::from_secs(4));
+    let oldest = table.enter(address(1, 2)).unwrap();
+    let older = table.enter(address(1, 3)).unwrap();
+    assert_eq!(table.half_open(), 2);
+    assert!(!is_ready(oldest.asked_to_leave()));
+    let _newest = table.enter(address(1, 4)).unwrap();
+    assert_eq!(oldest.leave(), Some(Leave::PushedOut));
+    assert!(is_ready(oldest.asked_to_leave()));
+    assert_eq!((older.leave(), served.leave()), (None, None));
+    // Until it is gone it is a connection, but no longer one of those that may be pushed out.
+    assert_eq!((table.connections(), table.half_open()), (4, 2));
+    drop(oldest);
+    assert_eq!((table.connections(), table.half_open()), (3, 2));
+    older.opened(SessionId(8), Duration::from_secs(4));
+    let _next = table.enter(address(1, 5)).unwrap();
+    assert_eq!(older.leave(), None);
+    assert_eq!(table.counted(Count::PushedOut), 1);
+    assert_eq!(table.counted(Count::Handshake), 2);
+}
+
+#[test]
+fn connections_that_say_nothing_take_no_more_than_half_of_the_places() {
+    let table = table(TableLimits {
+        connections: 4,
+        half_open: 1_000,
+        ..ROOMY
+    });
+    let silent: Vec<_> = (1..=3).map(|port| table.enter(address(1, port))).collect();
+    let first = silent[0].as_ref().unwrap();
+    assert_eq!(first.leave(), Some(Leave::PushedOut));
+    assert_eq!(table.half_open(), 2);
+}
+
+#[test]
+fn the_one_who_waits_to_be_asked_is_woken() {
+    let table = table(TableLimits {
+        half_open: 1,
+        ..ROOMY
+    });
+    let oldest = table.enter(address(1, 1)).unwrap();
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(woken.clone());
+    let mut asked = pin!(oldest.asked_to_leave());
+    let mut context = Context::from_waker(&waker);
+    assert!(asked.as_mut().poll(&mut context).is_pending());
+    let _newer = table.enter(address(1, 2)).unwrap();
+    assert_eq!(woken.0.load(Ordering::Relaxed), 1);
+    let answer = asked.as_mut().poll(&mut context);
+    assert_eq!(answer, Poll::Ready(Leave::PushedOut));
+}
+
+#[derive(Default)]
+struct Woken(AtomicU64);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_table_that_closes_asks_all_to_go_and_lets_nobody_in() {
+    let table = table(ROOMY);
+    let (one, other) = (table.enter(address(1, 1)), table.enter(address(1, 2)));
+    let (one, other) = (one.unwrap(), other.unwrap());
+    one.opened(SessionId(7), Duration::from_secs(4));
+    table.close(Leave::Shutdown);
+    assert_eq!(one.leave(), Some(Leave::Shutdown));
+    assert_eq!(other.leave(), Some(Leave::Shutdown));
+    assert_eq!(table.enter(address(1, 3)).unwrap_err(), Refusal::Shutdown);
+    table.close(Leave::Now);
+    table.close(Leave::Shutdown);
+    let urgent = "the most urgent reason stays";
+    assert_eq!(one.leave(), Some(Leave::Now), "{urgent}");
+    let mut emptied = pin!(table.emptied());
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(emptied.as_mut().poll(&mut context).is_pending());
+    drop(one);
+    assert!(emptied.as_mut().poll(&mut context).is_pending());
+    drop(other);
+    assert!(emptied.as_mut().poll(&mut context).is_ready());
+}
+
+#[test]
+fn a_seat_adds_up_what_its_task_notes() {
+    let table = table(ROOMY);
+    let seat = table.enter(address(1, 1)).unwrap();
+    assert_eq!(seat.traffic(), Traffic::default());
+    assert!(seat.last().is_none() && seat.session().is_none());
+    seat.note(&Batch {
+        received: 3,
+        received_bytes: 120,
+        ..Batch::default()
+    });
+    assert_eq!(seat.traffic().outstanding(), 3);
+    let mut latency = Spell::default();
+    latency.add(1, Duration::from_millis(2));
+    latency.add(1, Duration::from_millis(4));
+    seat.note(&Batch {
+        answered: 2,
+        events: 5,
+        sent_bytes: 300,
+        last: Some(Answered {
+            op: HANDSHAKE,
+            xid: 0,
+            zxid: Zxid(9),
+            at: Moment::from_nanos(5_000_000),
+            took: Duration::from_millis(4),
+        }),
+        latency,
+        ..Batch::default()
+    });
+    let traffic = seat.traffic();
+    assert_eq!((traffic.received, traffic.sent), (3, 7));
+    assert_eq!((traffic.received_bytes, traffic.sent_bytes), (120, 300));
+    assert_eq!(traffic.outstanding(), 1);
+    let Spell {
+        count,
+        total_ns,
+        min_ns,
+        max_ns,
+    } = traffic.latency;
+    assert_eq!((count, total_ns), (2, 6_000_000));
+    assert_eq!((min_ns, max_ns), (2_000_000, 4_000_000));
+    let last = seat.last().unwrap();
+    assert_eq!((last.letters(), last.xid, last.zxid), ("SESS", 0, Zxid(9)));
+    assert_eq!((last.at.as_millis(), last.took.as_millis()), (5, 4));
+}
+
+#[test]
+fn the_sum_keeps_what_went_over_connections_that_are_gone() {
+    let table = table(ROOMY);
+    let (gone, there) = (table.enter(address(1, 1)), table.enter(address(1, 2)));
+    let (gone, there) = (gone.unwrap(), there.unwrap());
+    let noted = |received, answered, ms| {
+        let mut latency = Spell::default();
+        latency.add(answered, Duration::from_millis(ms));
+        Batch {
+            received,
+            answered,
+            latency,
+            ..Batch::default()
+        }
+    };
+    gone.note(&noted(5, 3, 1));
+    there.note(&noted(4, 3, 10));
+    assert_eq!(table.traffic().outstanding(), 3);
+    drop(gone);
+    let sum = table.traffic();
+    assert_eq!((sum.received, sum.sent), (9, 6));
+    // What a connection that is gone never answered is not outstanding.
+    assert_eq!(sum.outstanding(), 1);
+    assert_eq!((sum.latency.count, sum.latency.total_ns), (6, 33_000_000));
+    let bounds = (sum.latency.min_ns, sum.latency.max_ns);
+    assert_eq!(bounds, (1_000_000, 10_000_000));
+}

@@ -1,0 +1,440 @@
+//! [`Talk`]: one connection's side of the protocol, without its socket: bytes in, questions to the store;
+//! answers and events of the store, bytes out.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::gate::{Admission, Proof};
+use super::options::Limits;
+use super::seat::{Answered, Batch};
+use crate::backend::Reply;
+use crate::clock::Moment;
+use crate::core::{SetWatches, Which};
+use crate::engine::{Ask, What};
+use crate::error::Error;
+use crate::path::ZnodePath;
+use crate::types::{WatchMode, WatchedEvent, Zxid};
+use crate::wire::{
+    self, ClientInfo, Code, Frames, Incoming, LENGTH_BYTES, Op, Path, Refused, ReplyHeader,
+    Response, Shape, UNKNOWN_ZXID, put_event, put_frame, to_store,
+};
+
+/// The talk with one client, after the handshake.
+pub(super) struct Talk {
+    limits: Limits,
+    admission: Admission,
+    frames: Frames,
+    /// What the store is to be asked next.
+    asks: VecDeque<Ask>,
+    /// What answers are due, oldest first: of all that was asked, and not answered yet.
+    due: VecDeque<Due>,
+    out: Vec<u8>,
+    /// How much of that has been sent.
+    sent: usize,
+    /// Nothing more is taken up: the client has closed its session, or has said what nobody can
+    /// understand.
+    is_over: bool,
+    batch: Batch,
+    /// The bytes of the last reply that was too large to be sent.
+    too_large: Option<usize>,
+}
+
+/// An answer that is due.
+struct Due {
+    xid: i32,
+    op: i32,
+    how: How,
+    since: Moment,
+}
+
+/// What an answer looks like.
+enum How {
+    /// What the store says.
+    Store(Shape),
+    /// This code, whatever the store says.
+    Refusal(Code),
+    /// That all is well.
+    Done,
+    /// As `Done`, unless there was no such watch.
+    Watches,
+    /// Who the client is.
+    Who(Arc<[(String, String)]>),
+    /// To a proof of identity: the store is asked nothing that it could show, so there is no zxid.
+    Identity(Result<(), Code>),
+    /// This code, and the end.
+    Last { code: Code, zxid: i64 },
+}
+
+/// What one reading makes of a talk: no more than this is encoded before it is sent.
+const ENOUGH_BYTES: usize = 64 << 10;
+
+/// An idle connection keeps no larger buffer.
+const KEPT_BYTES: usize = 8 << 10;
+
+/// So many requests are taken up before others have their turn.
+pub(super) const MOST_AT_ONCE: usize = 256;
+
+impl Talk {
+    /// `frames` has what came behind the handshake.
+    pub(super) fn new(limits: Limits, admission: Admission, frames: Frames) -> Self {
+        Self {
+            limits,
+            admission,
+            frames,
+            asks: VecDeque::new(),
+            due: VecDeque::new(),
+            out: Vec::new(),
+            sent: 0,
+            is_over: false,
+            batch: Batch::default(),
+            too_large: None,
+        }
+    }
+
+    /// Whether more bytes of the client can be taken now.
+    pub(super) fn has_room(&self) -> bool {
+        // With a whole frame there already, what a client sends faster than it is taken up would pile up.
+        let is_taken_up = self.asks.is_empty() && !self.frames.has_next();
+        !self.is_over && is_taken_up && self.unsent() < ENOUGH_BYTES
+    }
+
+    /// How much has come of a request whose end has not, or that was not taken up yet.
+    pub(super) fn unfinished_bytes(&self) -> usize {
+        self.frames.waiting_bytes()
+    }
+
+    /// Takes in what has arrived.
+    pub(super) fn receive(&mut self, bytes: &[u8]) {
+        self.batch.received_bytes += bytes.len() as u64;
+        self.frames.push(bytes);
+    }
+
+    /// Makes questions of what has arrived, as many as may be under way.
+    ///
+    /// # Errors
+    /// The connection must be closed, without another word.
+    pub(super) fn take_up(&mut self, now: Moment) -> Result<(), Broken> {
+        let most = self.limits.in_flight.min(MOST_AT_ONCE);
+        while !self.is_over && self.asks.len() < most && self.due.len() < self.limits.in_flight {
+            let frame = match self.frames.next() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return Ok(()),
+                Err(_) => return Err(Broken::Length),
+            };
+            self.batch.received += 1;
+            let taken = match Incoming::read(frame) {
+                Ok(incoming) => self.admission.judge(&incoming),
+                Err(Refused::Answer { xid, code }) => {
+                    Taken::new(xid, 0, How::Refusal(code), Ask::Ping)
+                }
+                Err(Refused::AnswerAndClose { xid, code }) => {
+                    let zxid = UNKNOWN_ZXID;
+                    Taken::new(xid, 0, How::Last { code, zxid }, Ask::Ping)
+                }
+                Err(Refused::Close) => return Err(Broken::Frame),
+            };
+            self.is_over = taken.is_last();
+            self.asks.push_back(taken.ask);
+            self.due.push_back(Due {
+                xid: taken.xid,
+                op: taken.op,
+                how: taken.how,
+                since: now,
+            });
+        }
+        Ok(())
+    }
+
+    /// What the store is to be asked.
+    pub(super) fn asks(&mut self) -> &mut VecDeque<Ask> {
+        &mut self.asks
+    }
+
+    /// Whether requests have come that are not taken up yet, though they could be.
+    pub(super) fn has_more(&self) -> bool {
+        !self.is_over
+            && self.asks.is_empty()
+            && self.due.len() < self.limits.in_flight
+            && self.frames.has_next()
+    }
+
+    /// Whether everything is answered.
+    pub(super) fn is_idle(&self) -> bool {
+        self.due.is_empty() && self.unsent() == 0
+    }
+
+    /// How many more bytes may be encoded before some are sent.
+    pub(super) fn room(&self) -> usize {
+        ENOUGH_BYTES.saturating_sub(self.unsent())
+    }
+
+    /// Whether all has been said that will be, and sent.
+    pub(super) fn is_done(&self) -> bool {
+        self.is_over && self.is_idle()
+    }
+
+    /// Writes down what the store has said.
+    pub(super) fn say(&mut self, what: What, now: Moment) {
+        let start = self.out.len();
+        match what {
+            What::Event(event) => self.tell(&event),
+            What::Answer { zxid, answer } => self.answer(zxid, &answer, now),
+        }
+        self.batch.sent_bytes += (self.out.len() - start) as u64;
+    }
+
+    fn tell(&mut self, event: &WatchedEvent) {
+        self.batch.events += 1;
+        let zxid = event.zxid.map(|zxid| zxid.0);
+        put_frame(&mut self.out, |to| {
+            put_event(&wire::event(event), zxid, to);
+        });
+    }
+
+    fn answer(&mut self, zxid: Zxid, answer: &Result<Reply, Error>, now: Moment) {
+        let Some(due) = self.due.pop_front() else {
+            return; // the store answers nothing that was not asked
+        };
+        let (xid, most) = (due.xid, self.limits.outgoing_bytes);
+        let out = &mut self.out;
+        match &due.how {
+            How::Store(shape) => match shape.answer(answer) {
+                Ok(response) => {
+                    let too_large = put_response(out, xid, zxid, &response, most);
+                    self.too_large = too_large.or(self.too_large);
+                }
+                Err(code) => put_code(out, xid, zxid.0, code),
+            },
+            How::Refusal(code) => put_code(out, xid, zxid.0, *code),
+            How::Last { code, zxid } => put_code(out, xid, *zxid, *code),
+            How::Identity(proved) => {
+                // One that the store did not take is none.
+                let taken = answer.as_ref().map(|_| ()).map_err(Code::from);
+                let code = proved.and(taken).err().unwrap_or(Code::Ok);
+                self.batch.has_failed_proof |= code != Code::Ok;
+                put_code(out, xid, 0, code);
+            }
+            How::Done => put_code(out, xid, zxid.0, code_of(answer)),
+            How::Watches => {
+                let had = !matches!(answer, Ok(Reply::Count(0)));
+                let code = if had {
+                    code_of(answer)
+                } else {
+                    Code::NoWatcher
+                };
+                put_code(out, xid, zxid.0, code);
+            }
+            How::Who(who) => {
+                let info = |(scheme, user): &'_ (String, String)| ClientInfo {
+                    scheme: scheme.clone().into(),
+                    user: user.clone().into(),
+                };
+                let infos = who.iter().map(info).collect();
+                put_response(out, xid, zxid, &Response::Who(infos), most);
+            }
+        }
+        self.count(&due, zxid, now);
+    }
+
+    fn count(&mut self, due: &Due, zxid: Zxid, now: Moment) {
+        let took = now.since(due.since);
+        self.batch.answered += 1;
+        self.batch.latency.add(1, took);
+        self.batch.last = Some(Answered {
+            op: due.op,
+            xid: due.xid,
+            zxid,
+            at: now,
+            took,
+        });
+    }
+
+    /// What is to be sent.
+    pub(super) fn outgoing(&self) -> &[u8] {
+        &self.out[self.sent..]
+    }
+
+    /// So much of it was sent.
+    pub(super) fn advance(&mut self, bytes: usize) {
+        self.sent += bytes;
+        if self.sent == self.out.len() {
+            self.out.clear();
+            self.out.shrink_to(KEPT_BYTES);
+            self.sent = 0;
+        } else if self.sent >= self.unsent() {
+            // More may be written down before all is sent, again and again. Each byte is moved once at most
+            // for each that was sent.
+            self.out.drain(..self.sent);
+            self.sent = 0;
+        }
+    }
+
+    fn unsent(&self) -> usize {
+        self.out.len() - self.sent
+    }
+
+    /// How large the last reply is that was too large to be sent, since the last call.
+    pub(super) fn too_large(&mut self) -> Option<usize> {
+        self.too_large.take()
+    }
+
+    /// What has gone over the connection since the last call.
+    pub(super) fn traffic(&mut self) -> Batch {
+        std::mem::take(&mut self.batch)
+    }
+}
+
+/// What nobody can understand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Broken {
+    /// A frame's length that none has.
+    Length,
+    /// A frame without so much as a header.
+    Frame,
+}
+
+/// A request that was taken up.
+pub(super) struct Taken {
+    xid: i32,
+    op: i32,
+    how: How,
+    ask: Ask,
+}
+
+impl Taken {
+    fn new(xid: i32, op: i32, how: How, ask: Ask) -> Self {
+        Self { xid, op, how, ask }
+    }
+
+    /// Whether nothing may follow it.
+    fn is_last(&self) -> bool {
+        match &self.how {
+            How::Last { .. } | How::Identity(Err(_)) => true,
+            How::Store(shape) => shape.op() == Op::CloseSession,
+            _ => false,
+        }
+    }
+}
+
+impl Admission {
+    /// What becomes of a request.
+    fn judge(&mut self, incoming: &Incoming<'_>) -> Taken {
+        let (xid, request) = (incoming.xid, &incoming.request);
+        let op = request.op();
+        let (how, ask) = match request {
+            wire::Request::Auth(auth) => self.auth(&auth.scheme, auth.auth),
+            wire::Request::Sasl(_) => (How::Identity(Err(Code::AuthFailed)), Ask::Ping),
+            wire::Request::Ping => (How::Done, Ask::Ping),
+            wire::Request::CloseSession => store(request),
+            _ if !self.lets_in() => {
+                let code = Code::SessionClosedRequireSaslAuth;
+                (How::Last { code, zxid: 0 }, Ask::Ping)
+            }
+            wire::Request::WhoAmI => (How::Who(self.who()), Ask::Ping),
+            other => asked(other),
+        };
+        Taken::new(xid, op.number(), how, ask)
+    }
+
+    fn auth(&mut self, scheme: &str, secret: &[u8]) -> (How, Ask) {
+        match self.prove(scheme, secret) {
+            Proof::Of(identity) => (How::Identity(Ok(())), Ask::Identify(identity)),
+            Proof::Nothing => (How::Identity(Ok(())), Ask::Ping),
+            Proof::Refused => (How::Identity(Err(Code::AuthFailed)), Ask::Ping),
+        }
+    }
+}
+
+/// What the store is asked for a request of somebody who may ask.
+fn asked(request: &wire::Request<'_>) -> (How, Ask) {
+    match request {
+        wire::Request::SetWatches(it) => rewatch(SetWatches {
+            since: Zxid(it.relative_zxid),
+            data: paths(it.data.0.iter()),
+            exist: paths(it.exist.0.iter()),
+            child: paths(it.child.0.iter()),
+            ..SetWatches::default()
+        }),
+        wire::Request::SetWatches2(it) => rewatch(SetWatches {
+            since: Zxid(it.relative_zxid),
+            data: paths(it.data.0.iter()),
+            exist: paths(it.exist.0.iter()),
+            child: paths(it.child.0.iter()),
+            persistent: paths(it.persistent.0.iter()),
+            recursive: paths(it.recursive.0.iter()),
+        }),
+        wire::Request::CheckWatches(it) => watches(&it.path, it.kind, Ask::CheckWatches),
+        wire::Request::RemoveWatches(it) => watches(&it.path, it.kind, Ask::RemoveWatches),
+        wire::Request::Reconfig(_) => (How::Refusal(Code::Unimplemented), Ask::Ping),
+        other => store(other),
+    }
+}
+
+fn store(request: &wire::Request<'_>) -> (How, Ask) {
+    match to_store(request) {
+        Ok((Some(asked), shape)) => (How::Store(shape), Ask::Request(asked)),
+        Ok((None, _)) => (How::Refusal(Code::Unimplemented), Ask::Ping),
+        Err(code) => (How::Refusal(code), Ask::Ping),
+    }
+}
+
+fn rewatch(asked: SetWatches) -> (How, Ask) {
+    (How::Done, Ask::SetWatches(asked))
+}
+
+/// What is no path names no znode, and nothing will ever happen to it.
+fn paths<'a, 'b: 'a>(list: impl Iterator<Item = &'a Path<'b>>) -> Vec<ZnodePath> {
+    list.filter_map(|path| match path.0.as_ref() {
+        "" => Some(ZnodePath::root()),
+        text => ZnodePath::new(text).ok(),
+    })
+    .collect()
+}
+
+fn watches(path: &str, kind: i32, ask: impl FnOnce(ZnodePath, Which) -> Ask) -> (How, Ask) {
+    let which = match kind {
+        1 => Which::Child,
+        2 => Which::Data,
+        3 => Which::Any,
+        4 => Which::Mode(WatchMode::Persistent),
+        5 => Which::Mode(WatchMode::PersistentRecursive),
+        _ => return (How::Refusal(Code::MarshallingError), Ask::Ping),
+    };
+    match ZnodePath::new(path) {
+        Ok(path) => (How::Watches, ask(path, which)),
+        Err(_) => (How::Refusal(Code::NoWatcher), Ask::Ping),
+    }
+}
+
+fn code_of(answer: &Result<Reply, Error>) -> Code {
+    answer.as_ref().err().map_or(Code::Ok, Code::from)
+}
+
+fn put_code(out: &mut Vec<u8>, xid: i32, zxid: i64, code: Code) {
+    use crate::wire::Jute;
+    put_frame(out, |to| ReplyHeader::new(xid, zxid, code).put(to));
+}
+
+/// A reply that is larger than what may wait for a client is none: how large it would be.
+fn put_response(
+    out: &mut Vec<u8>,
+    xid: i32,
+    zxid: Zxid,
+    response: &Response<'_>,
+    most: usize,
+) -> Option<usize> {
+    let bytes = response.record_bytes();
+    if bytes > most {
+        put_code(out, xid, zxid.0, Code::SystemError);
+        return Some(bytes);
+    }
+    out.reserve(bytes + REPLY_HEADER_BYTES);
+    put_frame(out, |to| response.put_with_header(xid, zxid.0, to));
+    None
+}
+
+/// A frame's length, and a reply's header.
+const REPLY_HEADER_BYTES: usize = LENGTH_BYTES + 16;

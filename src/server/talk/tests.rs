@@ -1,0 +1,86 @@
+//! A talk without a socket and without a store.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::super::ServerOptions;
+use super::super::gate::Policy;
+use super::*;
+
+fn talk() -> Talk {
+    let limits = ServerOptions::new().limits;
+    let policy = Policy {
+        requires_auth: false,
+        users: Vec::new(),
+        superuser: None,
+    };
+    let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let frames = Frames::new(limits.frame_bytes);
+    Talk::new(limits, Admission::new(Arc::new(policy), address), frames)
+}
+
+/// The frame of a getData.
+fn get_data(xid: i32) -> Vec<u8> {
+    let mut frame = Vec::new();
+    put_frame(&mut frame, |to| {
+        to.extend_from_slice(&xid.to_be_bytes());
+        to.extend_from_slice(&[0, 0, 0, 4, 0, 0, 0, 2, b'/', b'a', 0]);
+    });
+    frame
+}
+
+#[test]
+fn what_was_sent_is_not_kept_although_there_is_always_more() {
+    let mut talk = talk();
+    let mut sent = Vec::new();
+    let answers = 1_000;
+    let mut one = 0;
+    for xid in 0..answers {
+        talk.receive(&get_data(xid));
+        talk.take_up(Moment::default()).unwrap();
+        assert_eq!(talk.asks().drain(..).count(), 1);
+        let data = Reply::Data {
+            data: vec![7; 1_000].into(),
+            stat: crate::types::Stat::default(),
+            watcher: None,
+        };
+        let answer = What::Answer {
+            zxid: Zxid(1),
+            answer: Ok(data),
+        };
+        talk.say(answer, Moment::default());
+        one = one.max(talk.outgoing().len());
+        // All but the last byte is sent: never nothing is left.
+        let count = talk.outgoing().len() - 1;
+        sent.extend_from_slice(&talk.outgoing()[..count]);
+        talk.advance(count);
+    }
+    assert!(talk.out.capacity() < 10 * one, "{}", talk.out.capacity());
+    sent.extend_from_slice(talk.outgoing());
+    let mut frames = Frames::new(1 << 20);
+    frames.push(&sent);
+    for xid in 0..answers {
+        let frame = frames.next().unwrap().expect("an answer to each");
+        assert_eq!(frame[..4], xid.to_be_bytes());
+    }
+    assert_eq!(frames.waiting_bytes(), 0);
+}
+
+/// Were more read than is taken up, a client that asks faster than it is answered would fill the memory.
+#[test]
+fn nothing_is_read_while_a_whole_request_waits_to_be_taken_up() {
+    let mut talk = talk();
+    let flood: Vec<u8> = (0..1_000).flat_map(get_data).collect();
+    talk.receive(&flood);
+    let mut taken = 0;
+    while taken < 1_000 {
+        assert!(!talk.has_room(), "{taken} of 1,000 are taken up");
+        talk.take_up(Moment::default()).unwrap();
+        let asked = talk.asks().drain(..).count();
+        assert!(asked > 0);
+        taken += asked;
+    }
+    assert!(talk.has_room(), "all are taken up");
+    // Half a request is no reason not to read the other half.
+    talk.receive(&get_data(1)[..5]);
+    assert!(talk.has_room());
+}

@@ -1,0 +1,69 @@
+//! The end of a server.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::*;
+use crate::types::CreateMode;
+use crate::wire::put_frame;
+
+/// A server, and a client that has asked for much and reads nothing.
+async fn with_a_client_that_does_not_read() -> (Server, TcpStream) {
+    let store = Store::memory();
+    let client = store.connect().await.unwrap();
+    let large = vec![7; 500_000];
+    let session = client.current_session();
+    let made = session.create(&"/a".parse().unwrap(), large, CreateMode::Persistent);
+    made.await.unwrap();
+    let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
+    let server = Server::bind(&store, options).await.unwrap();
+    let mut stream = TcpStream::connect(server.local_addr()).await.unwrap();
+    let mut asked = Vec::new();
+    // A handshake for a session of 10 s, without a password.
+    put_frame(&mut asked, |to| {
+        to.extend_from_slice(&[0; 12]);
+        to.extend_from_slice(&10_000_i32.to_be_bytes());
+        to.extend_from_slice(&[0; 12]);
+    });
+    for xid in 1..=100_i32 {
+        put_frame(&mut asked, |to| {
+            to.extend_from_slice(&xid.to_be_bytes());
+            to.extend_from_slice(&[0, 0, 0, 4, 0, 0, 0, 2, b'/', b'a', 0]);
+        });
+    }
+    stream.write_all(&asked).await.unwrap();
+    // Until the first of it is there, the server may not have heard of it.
+    stream.read_u8().await.unwrap();
+    while server.shared.table.traffic().received <= 1 {
+        tokio::task::yield_now().await;
+    }
+    (server, stream)
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+#[tokio::test]
+async fn a_server_that_is_dropped_closes_a_connection_whose_client_does_not_read() {
+    let (server, stream) = with_a_client_that_does_not_read().await;
+    let shared = server.shared.clone();
+    assert!(
+        shared.table.traffic().outstanding() > 0,
+        "it waits to be read"
+    );
+    drop(server);
+    let emptied = tokio::time::timeout(PATIENCE, shared.table.emptied()).await;
+    emptied.expect("no connection is left");
+    drop(stream);
+}
+
+#[tokio::test]
+async fn a_shutdown_leaves_no_connection_whose_client_does_not_read() {
+    let (server, stream) = with_a_client_that_does_not_read().await;
+    let shared = server.shared.clone();
+    let shutdown = tokio::time::timeout(PATIENCE, server.shutdown()).await;
+    shutdown.expect("it ends");
+    assert_eq!(shared.table.connections(), 0);
+    drop(stream);
+}

@@ -1,0 +1,124 @@
+//! What a certificate says of its holder and of its time.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::der::{Reader, SEQUENCE};
+use super::name;
+
+const INTEGER: u8 = 0x02;
+const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+
+/// What concerns us of a certificate (RFC 5280, section 4.1).
+pub(super) struct Certificate<'a> {
+    subject: &'a [u8],
+    validity: &'a [u8],
+}
+
+impl<'a> Certificate<'a> {
+    pub(super) fn read(der: &'a [u8]) -> Option<Self> {
+        let whole = Reader::new(der).expect(SEQUENCE)?;
+        let mut signed = Reader::new(Reader::new(whole).expect(SEQUENCE)?);
+        let mut first = signed.next()?;
+        if first.tag == VERSION {
+            first = signed.next()?;
+        }
+        if first.tag != INTEGER {
+            return None;
+        }
+        let _algorithm = signed.expect(SEQUENCE)?;
+        let _issuer = signed.expect(SEQUENCE)?;
+        Some(Self {
+            validity: signed.expect(SEQUENCE)?,
+            subject: signed.expect(SEQUENCE)?,
+        })
+    }
+
+    /// Its holder, as access control lists call them.
+    pub(super) fn subject(&self) -> Option<String> {
+        name::text(self.subject)
+    }
+
+    /// From when until when it is good.
+    pub(super) fn validity(&self) -> Option<(SystemTime, SystemTime)> {
+        let mut reader = Reader::new(self.validity);
+        Some((time(&mut reader)?, time(&mut reader)?))
+    }
+}
+
+/// `YYMMDDHHMMSSZ` of 1950 to 2049, or `YYYYMMDDHHMMSSZ`.
+fn time(reader: &mut Reader<'_>) -> Option<SystemTime> {
+    let value = reader.next()?;
+    let text = std::str::from_utf8(value.content).ok()?;
+    let digits = text.strip_suffix('Z')?;
+    if !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let (year, rest) = match (value.tag, digits.len()) {
+        (UTC_TIME, 12) => {
+            let year: i64 = digits[..2].parse().ok()?;
+            (year + if year < 50 { 2000 } else { 1900 }, &digits[2..])
+        }
+        (GENERALIZED_TIME, 14) => (digits[..4].parse().ok()?, &digits[4..]),
+        _ => return None,
+    };
+    let pair = |at: usize| rest[at..at + 2].parse::<i64>();
+    let (month, day) = (pair(0).ok()?, pair(2).ok()?);
+    if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+        return None;
+    }
+    let seconds = pair(4).ok()? * 3_600 + pair(6).ok()? * 60 + pair(8).ok()?;
+    let seconds = days(year, month, day) * 86_400 + seconds;
+    let distance = Duration::from_secs(seconds.unsigned_abs());
+    match seconds < 0 {
+        true => UNIX_EPOCH.checked_sub(distance),
+        false => UNIX_EPOCH.checked_add(distance),
+    }
+}
+
+/// Days since 1970. Years are counted from March, so that the leap day is the last of one.
+fn days(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month > 2 { year } else { year - 1 };
+    let months_since_march = (month + 9) % 12;
+    let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    // To the 1st of March of the year 0 it is 719,468 days from 1970.
+    365 * year + leaps + (153 * months_since_march + 2) / 5 + day - 1 - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(tag: u8, text: &str) -> Option<i64> {
+        let der = [&[tag, text.len() as u8], text.as_bytes()].concat();
+        let time = time(&mut Reader::new(&der))?;
+        Some(match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => after.as_secs() as i64,
+            Err(before) => -(before.duration().as_secs() as i64),
+        })
+    }
+
+    #[test]
+    fn times_are_read() {
+        for (tag, text, says) in [
+            (UTC_TIME, "700101000000Z", Some(0)),
+            (UTC_TIME, "491231235959Z", Some(2_524_607_999)),
+            (UTC_TIME, "500101000000Z", Some(-631_152_000)),
+            (UTC_TIME, "000229120000Z", Some(951_825_600)),
+            (GENERALIZED_TIME, "20261121190000Z", Some(1_795_287_600)),
+            (GENERALIZED_TIME, "99991231235959Z", Some(253_402_300_799)),
+            (GENERALIZED_TIME, "19000301000000Z", Some(-2_203_891_200)),
+            (GENERALIZED_TIME, "00000101000000Z", Some(-62_167_219_200)),
+            (UTC_TIME, "7001010000Z", None),
+            (UTC_TIME, "701301000000Z", None),
+            (UTC_TIME, "700100000000Z", None),
+            (UTC_TIME, "700101000000+0100", None),
+            (UTC_TIME, "7001010000é", None),
+            (GENERALIZED_TIME, "700101000000Z", None),
+            (0x0c, "700101000000Z", None),
+        ] {
+            assert_eq!(seconds(tag, text), says, "{text}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! From PEM to what rustls takes, with errors that say which file and what is wrong.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use rustls::{InconsistentKeys, RootCertStore};
+
+use super::certificate::Certificate;
+use super::{Pem, TlsError};
+
+/// The cryptography. No program's choice for all of its rustls is touched by this.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(rustls::crypto::ring::default_provider())
+}
+
+/// Whose signatures are believed.
+#[derive(Clone)]
+pub(crate) struct Authorities {
+    pub(crate) roots: RootCertStore,
+    pub(crate) revoked: Vec<CertificateRevocationListDer<'static>>,
+}
+
+impl Authorities {
+    pub(crate) fn none() -> Self {
+        Self {
+            roots: RootCertStore::empty(),
+            revoked: Vec::new(),
+        }
+    }
+
+    pub(crate) fn add(&mut self, pem: &Pem) -> Result<(), TlsError> {
+        for certificate in certificates(pem)? {
+            self.roots
+                .add(certificate)
+                .map_err(|error| unusable(pem, &error))?;
+        }
+        for list in CertificateRevocationListDer::pem_slice_iter(&pem.text) {
+            self.revoked
+                .push(list.map_err(|error| bad_pem(pem, &error))?);
+        }
+        Ok(())
+    }
+}
+
+/// A certificate with its chain, and its key. Warns of one whose time is over.
+pub(crate) fn key_pair(certificate: &Pem, key: &Pem) -> Result<CertifiedKey, TlsError> {
+    let chain = certificates(certificate)?;
+    warn_of_time(certificate, &chain[0]);
+    let private = private_key(key)?;
+    // First by itself: then what fails below is the certificate.
+    provider()
+        .key_provider
+        .load_private_key(private.clone_key())
+        .map_err(|error| unusable(key, &error))?;
+    CertifiedKey::from_der(chain, private, &provider()).map_err(|error| match error {
+        rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::KeyMismatch {
+            certificate: certificate.what.to_string(),
+            key: key.what.to_string(),
+        },
+        error => unusable(certificate, &error),
+    })
+}
+
+/// The holder of a certificate, as access control lists call them.
+pub(crate) fn subject(certificate: &CertificateDer<'_>) -> Option<String> {
+    Certificate::read(certificate)?.subject()
+}
+
+/// At least one.
+fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem.text)
+        .collect::<Result<_, _>>()
+        .map_err(|error| bad_pem(pem, &error))?;
+    if certificates.is_empty() {
+        return Err(TlsError::NoCertificate {
+            what: pem.what.to_string(),
+        });
+    }
+    Ok(certificates)
+}
+
+fn private_key(pem: &Pem) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let what = || pem.what.to_string();
+    PrivateKeyDer::from_pem_slice(&pem.text).map_err(|error| match error {
+        pem::Error::NoItemsFound if is_encrypted(&pem.text) => {
+            TlsError::EncryptedKey { what: what() }
+        }
+        pem::Error::NoItemsFound => TlsError::NoKey { what: what() },
+        error => bad_pem(pem, &error),
+    })
+}
+
+fn is_encrypted(text: &[u8]) -> bool {
+    const BEGIN: &[u8] = b"-----BEGIN ENCRYPTED PRIVATE KEY-----";
+    text.windows(BEGIN.len()).any(|window| window == BEGIN)
+}
+
+fn warn_of_time(pem: &Pem, certificate: &CertificateDer<'_>) {
+    let validity = Certificate::read(certificate).and_then(|certificate| certificate.validity());
+    let Some((from, until)) = validity else {
+        return;
+    };
+    let now = SystemTime::now();
+    let what = &*pem.what;
+    if now > until {
+        tracing::warn!(
+            certificate = what,
+            "the certificate has expired: others will refuse it"
+        );
+    } else if now < from {
+        tracing::warn!(
+            certificate = what,
+            "the certificate is not valid yet: others will refuse it"
+        );
+    }
+}
+
+fn bad_pem(pem: &Pem, error: &pem::Error) -> TlsError {
+    TlsError::BadPem {
+        what: pem.what.to_string(),
+        reason: error.to_string(),
+    }
+}
+
+fn unusable(pem: &Pem, error: &rustls::Error) -> TlsError {
+    TlsError::Unusable {
+        what: pem.what.to_string(),
+        reason: error.to_string(),
+    }
+}

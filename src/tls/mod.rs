@@ -1,0 +1,24 @@
+//! TLS: what both of its ends share. Public signatures name no type of rustls: its versions come and go.
+
+#![cfg_attr(
+    not(all(feature = "tls", feature = "server", feature = "zookeeper")),
+    allow(dead_code, unused_imports, reason = "an end of it is left out")
+)]
+
+#[cfg(feature = "tls")]
+mod certificate;
+mod client;
+#[cfg(feature = "tls")]
+mod der;
+mod error;
+#[cfg(feature = "tls")]
+mod load;
+#[cfg(feature = "tls")]
+mod name;
+mod pem;
+
+pub use self::client::ClientTls;
+pub use self::error::TlsError;
+#[cfg(feature = "tls")]
+pub(crate) use self::load::{Authorities, key_pair, provider, subject};
+pub(crate) use self::pem::Pem;
