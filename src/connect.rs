@@ -12,6 +12,7 @@ use crate::engine::Store;
 use crate::error::{Error, Result, TargetError};
 use crate::session::Session;
 use crate::target::{Kind, Target};
+use crate::tls::ClientTls;
 use crate::types::Acl;
 
 /// How to connect. Secrets stand here, never in a URL, and are shown nowhere.
@@ -22,6 +23,7 @@ pub struct ConnectOptions {
     pub(crate) auth: Vec<(String, Vec<u8>)>,
     pub(crate) acl: Acl,
     pub(crate) create_chroot: bool,
+    pub(crate) tls: Option<ClientTls>,
 }
 
 impl Default for ConnectOptions {
@@ -32,6 +34,7 @@ impl Default for ConnectOptions {
             auth: Vec::new(),
             acl: Acl::open(),
             create_chroot: false,
+            tls: None,
         }
     }
 }
@@ -58,7 +61,8 @@ impl ConnectOptions {
         self
     }
 
-    /// Proves an identity to a ZooKeeper server, as `digest` and `user:password`.
+    /// Proves an identity, as `digest` and `user:password`: access control lists may name it. The embedded
+    /// store knows `digest` alone; where a scheme is unknown, connecting fails with [`Error::AuthFailed`].
     #[must_use]
     pub fn auth(mut self, scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.into(), secret.into()));
@@ -76,6 +80,16 @@ impl ConnectOptions {
     #[must_use]
     pub fn create_chroot(mut self) -> Self {
         self.create_chroot = true;
+        self
+    }
+
+    /// Speaks TLS with a `lockkeeper://` or `zookeeper://` server, and nothing else: a server that does not is no
+    /// server. Without this there is no TLS. A store of this process has no wire.
+    ///
+    /// Needs the feature `tls`; connecting fails without it.
+    #[must_use]
+    pub fn tls(mut self, tls: ClientTls) -> Self {
+        self.tls = Some(tls);
         self
     }
 
@@ -114,6 +128,7 @@ impl fmt::Debug for ConnectOptions {
             )
             .field("acl", &self.acl)
             .field("create_chroot", &self.create_chroot)
+            .field("tls", &self.tls)
             .finish()
     }
 }
@@ -141,7 +156,8 @@ where
 /// Connects to the store at a URL.
 ///
 /// # Errors
-/// As [`connect`], and [`Error::BadArguments`] for options that cannot be meant.
+/// As [`connect`], and [`Error::BadArguments`] for options that cannot be meant; [`Error::Tls`] when TLS is
+/// asked for and a certificate cannot be used or is refused.
 pub async fn connect_with<T>(target: T, options: ConnectOptions) -> Result<Client>
 where
     T: TryInto<Target>,
@@ -172,11 +188,17 @@ pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
         Kind::ZooKeeper { hosts, chroot } => Ok(Arc::new(
             crate::backend::zookeeper::ZooKeeper::new(hosts, chroot),
         )),
+        #[cfg(feature = "zookeeper")]
+        Kind::Served { host, chroot } => Ok(Arc::new(
+            crate::backend::zookeeper::ZooKeeper::served(host, chroot),
+        )),
         #[cfg(not(feature = "zookeeper"))]
-        Kind::ZooKeeper { .. } => Err(Error::Target(TargetError::FeatureMissing {
-            url: target.to_string(),
-            feature: "zookeeper",
-        })),
+        Kind::ZooKeeper { .. } | Kind::Served { .. } => {
+            Err(Error::Target(TargetError::FeatureMissing {
+                url: target.to_string(),
+                feature: "zookeeper",
+            }))
+        }
     }
 }
 

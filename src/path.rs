@@ -55,6 +55,15 @@ impl ZnodePath {
         Self(path)
     }
 
+    /// `parent` with a `/` behind it, as only a create can have it whose name is its number alone.
+    #[allow(dead_code, reason = "of the server")]
+    pub(crate) fn unnamed_below(parent: &Self) -> Self {
+        match parent.is_root() {
+            true => parent.clone(),
+            false => Self(format!("{parent}/").into()),
+        }
+    }
+
     /// Whether both are clones of one, so that they need not be compared.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

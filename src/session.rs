@@ -18,6 +18,7 @@ use crate::backend::{
 };
 use crate::clock::{Clock, Deadline};
 use crate::error::{Error, Result};
+use crate::identity::Secret;
 use crate::path::ZnodePath;
 use crate::size::Scale;
 use crate::types::{Acl, CreateMode, SessionId, SessionState, Stat, WatchMode, Zxid};
@@ -394,6 +395,66 @@ impl Session {
             Reply::Watching(watcher) => Ok(watcher),
             reply => unexpected("addWatch", reply),
         })
+    }
+
+    /// A znode's access control list, and its state. Whoever may not set the list sees `user:x` where
+    /// it has a digest.
+    ///
+    /// # Errors
+    /// [`Error::NoNode`], [`Error::NoAuth`] without the right to read or to set the list, and those of
+    /// every request.
+    pub fn get_acl(&self, path: &ZnodePath) -> Call<(Acl, Stat)> {
+        let path = path.clone();
+        self.call(Request::GetAcl { path }, |reply| match reply {
+            Reply::Acl { acl, stat } => Ok((acl, stat)),
+            reply => unexpected("getACL", reply),
+        })
+    }
+
+    /// Replaces a znode's access control list, if that is at this version ([`Stat::aversion`]; `None`:
+    /// at any). No watch fires.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// use lockkeeper_store::{Acl, ConnectOptions, CreateMode, Error, Store};
+    ///
+    /// let store = Store::memory();
+    /// let options = ConnectOptions::new().auth("digest", "alice:secret");
+    /// let alice = store.connect_with(options).await?.session().await?;
+    /// let (path, _) = alice.create(&"/hers".parse()?, "", CreateMode::Persistent).await?;
+    /// alice.set_acl(&path, Acl::creator_all(), Some(0)).await?;
+    ///
+    /// let other = store.connect().await?.session().await?;
+    /// assert!(matches!(other.get_data(&path).await, Err(Error::NoAuth { .. })));
+    /// other.add_auth("digest", "alice:secret").await?;
+    /// other.get_data(&path).await?;
+    /// # Ok::<(), lockkeeper_store::Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoNode`], [`Error::NoAuth`] without the right to set the list, [`Error::BadVersion`],
+    /// [`Error::InvalidAcl`] for an empty list, one with an id that its scheme does not know, and one
+    /// for `auth` of a session that has proved nothing; and those of every request.
+    pub fn set_acl(&self, path: &ZnodePath, acl: Acl, version: Option<i32>) -> Call<Stat> {
+        let path = path.clone();
+        let request = Request::SetAcl { path, acl, version };
+        self.call(request, |reply| match reply {
+            Reply::Stat(stat) => Ok(stat),
+            reply => unexpected("setACL", reply),
+        })
+    }
+
+    /// Proves who the session speaks for, beside what it has proved already: from the next request on
+    /// it has the rights of all of them. `digest` takes `user:password`. A session that a client opens
+    /// after this one must prove it again; what stands in
+    /// [`ConnectOptions::auth`](crate::ConnectOptions::auth) is proved by each.
+    ///
+    /// # Errors
+    /// [`Error::AuthFailed`] for what proves nothing, as with a scheme that the store does not know: then
+    /// the session is over. And those of every request.
+    pub fn add_auth(&self, scheme: impl Into<String>, secret: impl Into<Bytes>) -> Call<()> {
+        let (scheme, secret) = (scheme.into(), Secret::new(secret));
+        self.call(Request::AddAuth { scheme, secret }, done)
     }
 
     /// Joins a queue; answers the entry's path, the zxid that made it, and who is ahead of it.

@@ -7,8 +7,8 @@ use std::str::FromStr;
 use crate::error::{Error, TargetError};
 use crate::path::ZnodePath;
 
-/// Where a store is: `memory:`, `memory:NAME`, `file:PATH` or
-/// `zookeeper://host:port[,host:port…][/chroot]`. A path may be relative (`file:./data`) or absolute
+/// Where a store is: `memory:`, `memory:NAME`, `file:PATH`, `lockkeeper://host:port[/chroot]` (a store
+/// that another process serves) or `zookeeper://host:port[,host:port…][/chroot]`. A path may be relative (`file:./data`) or absolute
 /// (`file:/var/lib/app`, `file:///var/lib/app`); it is taken as it stands, without any encoding.
 ///
 /// ```
@@ -27,6 +27,7 @@ pub(crate) enum Kind {
     Memory { name: String },
     File { path: PathBuf },
     ZooKeeper { hosts: String, chroot: ZnodePath },
+    Served { host: String, chroot: ZnodePath },
 }
 
 /// ZooKeeper's own port, where a URL names none.
@@ -52,6 +53,14 @@ impl Target {
     pub fn zookeeper(hosts: &str) -> Result<Self, TargetError> {
         zookeeper(&format!("zookeeper://{hosts}"), hosts)
     }
+
+    /// A store that another process serves, as `host[:port][/chroot]`.
+    ///
+    /// # Errors
+    /// A [`TargetError`] that says what is wrong with which part.
+    pub fn served(host: &str) -> Result<Self, TargetError> {
+        served(&format!("lockkeeper://{host}"), host)
+    }
 }
 
 impl FromStr for Target {
@@ -67,6 +76,7 @@ impl FromStr for Target {
         match (scheme, rest.strip_prefix("//")) {
             ("memory", None) => memory(url, rest),
             ("file", path) => file(url, path.unwrap_or(rest)),
+            ("lockkeeper", host) => served(url, host.unwrap_or_default()),
             ("zookeeper", hosts) => zookeeper(url, hosts.unwrap_or_default()),
             _ => Err(TargetError::UnknownScheme {
                 url: if rest.contains('@') {
@@ -110,6 +120,24 @@ fn file(url: &str, path: &str) -> Result<Target, TargetError> {
 }
 
 fn zookeeper(url: &str, rest: &str) -> Result<Target, TargetError> {
+    let (hosts, chroot) = hosts_and_chroot(url, rest)?;
+    Ok(Target(Kind::ZooKeeper {
+        hosts: hosts.join(","),
+        chroot,
+    }))
+}
+
+fn served(url: &str, rest: &str) -> Result<Target, TargetError> {
+    let (hosts, chroot) = hosts_and_chroot(url, rest)?;
+    let [host] = <[String; 1]>::try_from(hosts).map_err(|hosts| TargetError::BadHost {
+        url: url.into(),
+        host: hosts.join(","),
+        reason: "a served store is one server",
+    })?;
+    Ok(Target(Kind::Served { host, chroot }))
+}
+
+fn hosts_and_chroot(url: &str, rest: &str) -> Result<(Vec<String>, ZnodePath), TargetError> {
     let (hosts, chroot) = match rest.find('/') {
         Some(slash) => rest.split_at(slash),
         None => (rest, "/"),
@@ -132,10 +160,7 @@ fn zookeeper(url: &str, rest: &str) -> Result<Target, TargetError> {
         },
         _ => unreachable!("a path is either valid or an InvalidPath"),
     })?;
-    Ok(Target(Kind::ZooKeeper {
-        hosts: hosts.join(","),
-        chroot,
-    }))
+    Ok((hosts, chroot))
 }
 
 fn host_and_port(url: &str, text: &str) -> Result<String, TargetError> {
@@ -185,6 +210,8 @@ impl fmt::Display for Target {
                 write!(f, "zookeeper://{hosts}")
             }
             Kind::ZooKeeper { hosts, chroot } => write!(f, "zookeeper://{hosts}{chroot}"),
+            Kind::Served { host, chroot } if chroot.is_root() => write!(f, "lockkeeper://{host}"),
+            Kind::Served { host, chroot } => write!(f, "lockkeeper://{host}{chroot}"),
         }
     }
 }
@@ -219,6 +246,8 @@ mod tests {
             "zookeeper://a:1",
             "zookeeper://a:2181,b.example:2182/app/x",
             "zookeeper://[::1]:2181",
+            "lockkeeper://127.0.0.1:2181",
+            "lockkeeper://keeper.example:2182/app",
         ] {
             assert_eq!(url.parse::<Target>().unwrap().to_string(), url);
         }
@@ -246,6 +275,12 @@ mod tests {
             ("zookeeper:", "no host in"),
             ("zookeeper://", "no host in"),
             ("zookeeper:///app", "no host in"),
+            ("lockkeeper:", "no host in"),
+            ("lockkeeper://a,b", "a served store is one server"),
+            (
+                "lockkeeper://u:secret@a",
+                "credentials do not belong in a URL",
+            ),
             ("zookeeper://:2181", "no host in"),
             ("zookeeper://a,,b", "no host in"),
             ("zookeeper://a:0", "bad port \"0\""),

@@ -46,13 +46,17 @@ pub use error::{LockError, LostReason, Result};
 pub use events::{EventSink, LockEvent, LockEvents, Previous, lock_events};
 pub use guard::Guard;
 pub use holders::holders;
+#[cfg(all(feature = "server", feature = "tls"))]
+pub use lockkeeper_store::TlsOptions;
 pub use lockkeeper_store::{
-    Acl, AclEntry, Client, Clock, ConnectOptions, Deadline, Error, Session, SessionId,
-    SessionState, StateStream, Store, StoreOptions, Target, TargetError, ZnodePath, connect,
-    connect_with,
+    Acl, AclEntry, Client, ClientTls, Clock, ConnectOptions, Deadline, Error, Session, SessionId,
+    SessionState, StateStream, Store, StoreOptions, Target, TargetError, TlsError, ZnodePath,
+    connect, connect_with,
 };
 #[cfg(feature = "file")]
 pub use lockkeeper_store::{Durability, disk};
+#[cfg(feature = "server")]
+pub use lockkeeper_store::{Server, ServerError, ServerOptions};
 pub use many::{
     LockEach, ManyGuard, TryMany, lock_all, lock_all_with, lock_each, lock_each_with,
     try_lock_many, try_lock_many_with,

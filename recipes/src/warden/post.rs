@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper_store::{Client, Error, Session, Watcher, ZnodePath, sequence_of};
+use lockkeeper_store::{Client, Error, Moment, Session, Watcher, ZnodePath, sequence_of};
 use parking_lot::Mutex;
 
 use super::report::{Reporter, WardenReport};
@@ -75,8 +75,8 @@ impl Post {
             };
             let watcher = Watcher::from_future(any(look.watchers));
             let change = Change::new(session.clone(), connection, watcher);
-            self.take_in(look.holders);
-            match self.remove_forfeited(session).await {
+            let now = self.take_in(look.holders);
+            match self.remove_forfeited(session, now).await {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(error) => return error,
@@ -95,7 +95,8 @@ impl Post {
         }
     }
 
-    fn take_in(&mut self, holders: Vec<QueueEntry>) {
+    /// Tells what is new; as of when.
+    fn take_in(&mut self, holders: Vec<QueueEntry>) -> Moment {
         let path = &self.path;
         for entry in std::mem::take(&mut self.unanswered) {
             if !holders.iter().any(|holder| is_same(holder, &entry)) {
@@ -113,15 +114,15 @@ impl Post {
             tracing::warn!(path = %overdue.entry.path, level = ?overdue.level, "a lock is overdue");
             self.reporter.put(WardenReport::Overdue(overdue));
         }
+        now
     }
 
-    /// Deletes those that are past their time, at the versions that were seen: a sign of life that
+    /// Deletes those that were past their time at `now`, so that none goes untold, at the versions that were seen: a sign of life that
     /// came since makes the store refuse. Whether to look again.
-    async fn remove_forfeited(&mut self, session: &Session) -> Result<bool, Error> {
+    async fn remove_forfeited(&mut self, session: &Session, now: Moment) -> Result<bool, Error> {
         if !self.removes {
             return Ok(false);
         }
-        let now = self.client.clock().now();
         let forfeited = self.sightings.lock().forfeited(&self.path, now);
         let any = !forfeited.is_empty();
         for entry in forfeited {

@@ -1,10 +1,13 @@
 //! Between the types of zookeeper-client and ours.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use zookeeper_client as zk;
 
 use crate::backend::{Create, Op, OpReply, ReadOp, ReadReply};
 use crate::error::{Error, Result};
+use crate::identity::is_anyone;
 use crate::path::{ZnodePath, parent_of};
 use crate::types::{
     Acl, AclEntry, CreateMode, EventKind, SessionId, Stat, WatchMode, WatchedEvent, Zxid,
@@ -87,6 +90,16 @@ impl Acls {
         )
     }
 
+    pub(super) fn list(&self) -> Cow<'_, [zk::Acl]> {
+        match &self.0 {
+            Some(list) => Cow::Borrowed(list),
+            None => {
+                let anyone = zk::Acl::new(zk::Permission::ALL, zk::AuthId::anyone());
+                Cow::Owned(vec![anyone])
+            }
+        }
+    }
+
     /// The options of a create in this mode.
     pub(super) fn options(&self, mode: CreateMode) -> zk::CreateOptions<'_> {
         let acls = self
@@ -112,15 +125,35 @@ impl Acls {
     }
 }
 
+const RIGHTS: [(u8, zk::Permission); 5] = [
+    (AclEntry::READ, zk::Permission::READ),
+    (AclEntry::WRITE, zk::Permission::WRITE),
+    (AclEntry::CREATE, zk::Permission::CREATE),
+    (AclEntry::DELETE, zk::Permission::DELETE),
+    (AclEntry::ADMIN, zk::Permission::ADMIN),
+];
+
+/// A list as a server has it; one that lets everybody do everything is the open one.
+pub(super) fn acl(list: &[zk::Acl]) -> Acl {
+    let entries = list.iter().map(|acl| {
+        let rights = RIGHTS
+            .iter()
+            .filter(|(_, right)| acl.permission().has(*right));
+        AclEntry {
+            permissions: rights.map(|(right, _)| right).sum(),
+            scheme: acl.scheme().to_owned(),
+            id: acl.id().to_owned(),
+        }
+    });
+    let entries = entries.collect::<Vec<_>>();
+    match &entries[..] {
+        [only] if is_anyone(only) && only.permissions == AclEntry::ALL => Acl::open(),
+        _ => Acl::new(entries),
+    }
+}
+
 fn acl_entry(entry: &AclEntry) -> zk::Acl {
-    let rights = [
-        (AclEntry::READ, zk::Permission::READ),
-        (AclEntry::WRITE, zk::Permission::WRITE),
-        (AclEntry::CREATE, zk::Permission::CREATE),
-        (AclEntry::DELETE, zk::Permission::DELETE),
-        (AclEntry::ADMIN, zk::Permission::ADMIN),
-    ];
-    let permission = rights
+    let permission = RIGHTS
         .into_iter()
         .filter(|(right, _)| entry.permissions & right != 0)
         .fold(zk::Permission::NONE, |sum, (_, permission)| {

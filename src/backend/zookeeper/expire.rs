@@ -7,7 +7,8 @@ use std::time::Duration;
 use zookeeper_client as zk;
 
 use super::io::{blocking, spawn};
-use super::session;
+use super::tls::Tls;
+use super::{Opened, session};
 use crate::backend::SessionStatus;
 use crate::error::{Error, Result};
 
@@ -18,13 +19,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 ///
 /// The session's own client reconnects at once, and would take the session back from who connects
 /// with its password. So the closing blocks the thread that this client lives on.
-pub(super) async fn expire(
-    hosts: String,
-    info: zk::SessionInfo,
-    status: &SessionStatus,
-) -> Result<()> {
-    let handshake = handshake(info).await?;
-    let closed = spawn(Box::pin(async move { close(&hosts, &handshake) }));
+pub(super) async fn expire(hosts: String, opened: Opened, status: &SessionStatus) -> Result<()> {
+    let handshake = handshake(opened.info).await?;
+    let tls = opened.tls;
+    let closed = spawn(Box::pin(
+        async move { close(&hosts, tls.as_ref(), &handshake) },
+    ));
     closed.await?.map_err(failed)?;
     session::final_state(status).await;
     Ok(())
@@ -46,20 +46,33 @@ async fn handshake(info: zk::SessionInfo) -> Result<Vec<u8>> {
 }
 
 /// Connects to the session, and closes it.
-fn close(hosts: &str, handshake: &[u8]) -> io::Result<()> {
+fn close(hosts: &str, tls: Option<&Tls>, handshake: &[u8]) -> io::Result<()> {
     let connected = hosts
         .split(',')
-        .find_map(|host| TcpStream::connect(host).ok());
-    let mut server = connected.ok_or(io::ErrorKind::NotConnected)?;
+        .find_map(|host| Some((host, TcpStream::connect(host).ok()?)));
+    let (host, server) = connected.ok_or(io::ErrorKind::NotConnected)?;
     server.set_read_timeout(Some(PATIENCE))?;
+    match tls {
+        None => say(server, handshake),
+        Some(tls) => say(tls.over(server, host)?, handshake),
+    }
+}
+
+fn say(mut server: impl Read + Write, handshake: &[u8]) -> io::Result<()> {
     // Its length, a number, and ZooKeeper's closeSession.
     let close_session = [8i32, 1, -11].map(i32::to_be_bytes).concat();
     server.write_all(&[handshake, &close_session].concat())?;
     // The server breaks the connection when it has closed the session, or knows no such session.
     match server.read_to_end(&mut Vec::new()) {
-        Err(error) if error.kind() != io::ErrorKind::ConnectionReset => Err(error),
+        Err(error) if !is_broken(&error) => Err(error),
         _ => Ok(()),
     }
+}
+
+/// Over TLS a server that goes without a word breaks the connection, too.
+fn is_broken(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), ConnectionReset | UnexpectedEof)
 }
 
 /// A frame with its length.

@@ -3,7 +3,8 @@
 //! What the crate leaves to us: it sends a request when its future is made, but the future borrows
 //! the client, so [`session`] drives it on a thread of ours; it reports a session's end by its own
 //! clock at 7/5 of the timeout, which [`SessionStatus::held_until`] makes good; it does not arm
-//! persistent watches anew after a reconnection; it leaves small requests to Nagle's algorithm
+//! persistent watches anew after a reconnection; it does not say why a TLS handshake failed, and
+//! passes over certificates that it cannot read ([`tls`]); it leaves small requests to Nagle's algorithm
 //! ([`nodelay`]).
 
 mod convert;
@@ -11,8 +12,12 @@ mod convert;
 mod expire;
 mod io;
 mod nodelay;
+mod numbers;
 mod session;
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+mod tls;
 
+use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -22,12 +27,15 @@ use zookeeper_client as zk;
 
 use self::convert::{About, Acls, CREATE};
 use self::io::{blocking, spawn, until};
+use self::numbers::Numbers;
 use self::session::{Place, ZooKeeperSession};
+use self::tls::Tls;
 use super::{Backend, BoxFuture, Connector, SessionStatus};
 use crate::clock::{Clock, Moment};
 use crate::connect::ConnectOptions;
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
+use crate::tls::TlsError;
 use crate::types::{Acl, AclEntry, CreateMode, SessionId};
 
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
@@ -38,7 +46,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// The persistent znode, under the chroot, that holds the store's id.
 const STORE_ID: &str = "/lockkeeper.id";
 
-/// The servers of one ensemble, and the znode that sessions there take for their root.
+/// The servers of one ensemble, or a served store, and the znode that sessions there take for their root.
 #[derive(Debug)]
 pub(crate) struct ZooKeeper(Arc<Servers>);
 
@@ -46,13 +54,42 @@ pub(crate) struct ZooKeeper(Arc<Servers>);
 struct Servers {
     hosts: String,
     chroot: ZnodePath,
+    /// Whether it is known to be one server, so that nobody need ask.
+    is_one: bool,
     clock: Clock,
     /// The sessions that were opened here, so that a test can end one as its server would.
     #[cfg(feature = "test-util")]
-    opened: parking_lot::Mutex<std::collections::HashMap<SessionId, zk::SessionInfo>>,
+    opened: parking_lot::Mutex<std::collections::HashMap<SessionId, Opened>>,
+}
+
+/// What it takes to end a session.
+#[cfg(feature = "test-util")]
+#[derive(Clone, Debug)]
+struct Opened {
+    info: zk::SessionInfo,
+    tls: Option<Tls>,
 }
 
 impl Servers {
+    /// Whether there is only one address to ask.
+    fn is_alone(&self) -> bool {
+        !self.hosts.contains(',')
+    }
+
+    /// As it stands in a URL.
+    fn url(&self) -> String {
+        let scheme = if self.is_one {
+            "lockkeeper"
+        } else {
+            "zookeeper"
+        };
+        let chroot = match self.chroot.is_root() {
+            true => "",
+            false => self.chroot.as_str(),
+        };
+        format!("{scheme}://{}{chroot}", self.hosts)
+    }
+
     /// What the chroot takes before every path.
     fn prefix_bytes(&self) -> usize {
         match self.chroot.is_root() {
@@ -65,9 +102,19 @@ impl Servers {
 impl ZooKeeper {
     /// `hosts` as `host:port[,host:port…]`.
     pub(crate) fn new(hosts: &str, chroot: &ZnodePath) -> Self {
+        Self::with(hosts, chroot, false)
+    }
+
+    /// A store that another process serves, at `host:port`.
+    pub(crate) fn served(host: &str, chroot: &ZnodePath) -> Self {
+        Self::with(host, chroot, true)
+    }
+
+    fn with(hosts: &str, chroot: &ZnodePath, is_one: bool) -> Self {
         Self(Arc::new(Servers {
             hosts: hosts.to_owned(),
             chroot: chroot.clone(),
+            is_one,
             clock: Clock::system(),
             #[cfg(feature = "test-util")]
             opened: parking_lot::Mutex::default(),
@@ -77,11 +124,8 @@ impl ZooKeeper {
 
 impl Connector for ZooKeeper {
     fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
-        let opening = Opening {
-            servers: self.0.clone(),
-            options: options.clone(),
-        };
-        Box::pin(async move { Ok(Arc::new(opening.open().await?) as Arc<dyn Backend>) })
+        let opening = Opening::new(self.0.clone(), options.clone());
+        Box::pin(async move { Ok(Arc::new(opening?.open().await?) as Arc<dyn Backend>) })
     }
 
     fn clock(&self) -> &Clock {
@@ -93,11 +137,11 @@ impl Connector for ZooKeeper {
         let status = backend.status().clone();
         let servers = self.0.clone();
         Box::pin(async move {
-            let Some(info) = servers.opened.lock().get(&status.id()).cloned() else {
+            let Some(opened) = servers.opened.lock().get(&status.id()).cloned() else {
                 let why = format!("session {} was opened elsewhere", status.id());
                 return Err(Error::BadArguments(why));
             };
-            expire::expire(servers.hosts.clone(), info, &status).await
+            expire::expire(servers.hosts.clone(), opened, &status).await
         })
     }
 }
@@ -106,9 +150,20 @@ impl Connector for ZooKeeper {
 struct Opening {
     servers: Arc<Servers>,
     options: ConnectOptions,
+    tls: Option<Tls>,
 }
 
 impl Opening {
+    fn new(servers: Arc<Servers>, options: ConnectOptions) -> Result<Self> {
+        let tls = options.tls.as_ref();
+        let tls = tls.map(|tls| Tls::new(tls, &servers.hosts, &servers.url()));
+        Ok(Self {
+            tls: tls.transpose()?,
+            servers,
+            options,
+        })
+    }
+
     /// Tries until it succeeds, until the connect timeout, or until an answer ends all hope.
     async fn open(&self) -> Result<ZooKeeperSession> {
         let clock = &self.servers.clock;
@@ -118,7 +173,12 @@ impl Opening {
         let trying = async {
             loop {
                 match self.open_once().await {
-                    Err(Error::ConnectionLoss) => reason = self.why_not(deadline).await,
+                    Err(Error::ConnectionLoss) => match self.why_not(deadline).await {
+                        Refusal::Certificate(error) if self.servers.is_alone() => {
+                            return Err(Error::Tls(error));
+                        }
+                        refusal => reason = refusal.to_string(),
+                    },
                     done => return done,
                 }
                 clock.sleep(PAUSE).await;
@@ -138,7 +198,13 @@ impl Opening {
     async fn open_once(&self) -> Result<ZooKeeperSession> {
         let sent = self.servers.clock.now();
         let (connector, servers) = (self.connector(), self.servers.clone());
-        let connecting = async move { connector.connect(&servers.hosts).await };
+        let tls = self.tls.clone();
+        let connecting = async move {
+            match tls {
+                None => connector.connect(&servers.hosts).await,
+                Some(tls) => tls.connect(connector, &servers.hosts).await,
+            }
+        };
         let client = match spawn(Box::pin(connecting)).await? {
             Ok(client) => client,
             Err(zk::Error::AuthFailed) => return Err(Error::AuthFailed),
@@ -147,10 +213,13 @@ impl Opening {
         nodelay::send_at_once(&self.servers.hosts);
         let status = self.status(&client, sent).await;
         #[cfg(feature = "test-util")]
-        self.servers
-            .opened
-            .lock()
-            .insert(status.id(), client.session().clone());
+        self.servers.opened.lock().insert(
+            status.id(),
+            Opened {
+                info: client.session().clone(),
+                tls: self.tls.clone(),
+            },
+        );
         let client = self.enter_chroot(client, status.id()).await?;
         let store_id = self.store_id(&client, status.id()).await;
         Ok(ZooKeeperSession::new(
@@ -160,6 +229,10 @@ impl Opening {
             Place {
                 store_id,
                 prefix_bytes: self.servers.prefix_bytes(),
+                numbers: match self.servers.is_one {
+                    true => Numbers::SERVED,
+                    false => Numbers::ZOOKEEPER,
+                },
             },
             self.options.connect_timeout,
         ))
@@ -180,8 +253,8 @@ impl Opening {
     }
 
     /// What a failed try met. The crate does not say, so each host is asked for a connection.
-    async fn why_not(&self, deadline: Moment) -> String {
-        let servers = self.servers.clone();
+    async fn why_not(&self, deadline: Moment) -> Refusal {
+        let (servers, tls) = (self.servers.clone(), self.tls.clone());
         let left = deadline
             .since(servers.clock.now())
             .max(Duration::from_millis(1));
@@ -189,20 +262,21 @@ impl Opening {
             servers
                 .hosts
                 .split(',')
-                .find_map(|host| refusal(host, left))
+                .find_map(|host| refusal(host, tls.as_ref(), left))
         };
         match blocking(asking).await {
             Ok(Some(refusal)) => refusal,
-            Ok(None) => "it took the connection, and gave no session".to_owned(),
-            Err(error) => error.to_string(),
+            Ok(None) => Refusal::Other("it took the connection, and gave no session".to_owned()),
+            Err(error) => Refusal::Other(error.to_string()),
         }
     }
 
     async fn status(&self, client: &zk::Client, sent: Moment) -> Arc<SessionStatus> {
-        let quorum_only = client
-            .get_config()
-            .await
-            .map_or(true, |(config, _)| is_ensemble(&config));
+        let quorum_only = !self.servers.is_one
+            && client
+                .get_config()
+                .await
+                .map_or(true, |(config, _)| is_ensemble(&config));
         Arc::new(SessionStatus::new(
             SessionId(client.session_id().0),
             self.servers.clock.clone(),
@@ -317,17 +391,36 @@ fn is_ensemble(config: &[u8]) -> bool {
         > 1
 }
 
+/// Why a server gives no session.
+#[derive(Debug)]
+enum Refusal {
+    /// For a certificate: asking again will not change that, only asking another server.
+    #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "TLS alone has them"))]
+    Certificate(TlsError),
+    Other(String),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Certificate(error) => error.fmt(f),
+            Self::Other(reason) => f.write_str(reason),
+        }
+    }
+}
+
 /// Why no connection to `host` can be made; `None` if it can.
-fn refusal(host: &str, limit: Duration) -> Option<String> {
+fn refusal(host: &str, tls: Option<&Tls>, limit: Duration) -> Option<Refusal> {
+    let other = |error: &dyn fmt::Display| Some(Refusal::Other(format!("{host}: {error}")));
     let addresses = match host.to_socket_addrs() {
         Ok(addresses) => addresses,
-        Err(error) => return Some(format!("{host}: {error}")),
+        Err(error) => return other(&error),
     };
-    let mut refusal = Some(format!("{host}: the name has no address"));
+    let mut refusal = other(&"the name has no address");
     for address in addresses {
         match TcpStream::connect_timeout(&address, limit) {
-            Ok(_) => return None,
-            Err(error) => refusal = Some(format!("{host}: {error}")),
+            Ok(stream) => return tls?.refusal(stream, host, limit),
+            Err(error) => refusal = other(&error),
         }
     }
     refusal
@@ -349,7 +442,9 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_host_and_the_reason() {
-        let refused = refusal("127.0.0.1:1", Duration::from_secs(1)).unwrap();
+        let refused = refusal("127.0.0.1:1", None, Duration::from_secs(1))
+            .unwrap()
+            .to_string();
         assert!(
             refused.starts_with("127.0.0.1:1: ") && refused.contains("refused"),
             "{refused}"

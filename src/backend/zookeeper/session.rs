@@ -14,9 +14,9 @@ use zookeeper_client as zk;
 use super::convert::{self, About, Acls, CREATE};
 use super::io::{Task, spawn, until};
 use super::nodelay::send_at_once;
+use super::numbers::{Numbers, made_by, used_up};
 use crate::backend::{
-    Ahead, Backend, BoxFuture, Create, Enqueue, Op, OpReply, ReadOp, Reply, Request, Response,
-    SessionStatus,
+    Ahead, Backend, BoxFuture, Create, Enqueue, Op, ReadOp, Reply, Request, Response, SessionStatus,
 };
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
@@ -25,10 +25,6 @@ use crate::watch::{PersistentWatcher, Watcher};
 
 /// How many requests of one session may be under way at once.
 const MOST_UNDER_WAY: usize = 100_000;
-
-/// ZooKeeper's counter of children ends at 2^31 − 1 and goes on below zero. This far before the
-/// end a number is refused, so that clients that count alike have all stopped when it comes.
-const LAST_NUMBER: i64 = i32::MAX as i64 - 1_000_000;
 
 /// A session at a ZooKeeper server.
 pub(super) struct ZooKeeperSession {
@@ -40,6 +36,7 @@ pub(super) struct ZooKeeperSession {
 pub(super) struct Place {
     pub(super) store_id: Option<String>,
     pub(super) prefix_bytes: usize,
+    pub(super) numbers: Numbers,
 }
 
 /// What a session's requests and watchers share.
@@ -48,6 +45,7 @@ struct Link {
     client: Mutex<Option<Arc<zk::Client>>>,
     state: zk::StateWatcher,
     status: Arc<SessionStatus>,
+    numbers: Numbers,
     under_way: AtomicUsize,
     close_timeout: Duration,
 }
@@ -70,6 +68,7 @@ impl ZooKeeperSession {
             state: client.state_watcher(),
             client: Mutex::new(Some(Arc::new(client))),
             status,
+            numbers: place.numbers,
             under_way: AtomicUsize::new(0),
             close_timeout,
         };
@@ -256,7 +255,7 @@ async fn carry_out(link: &Arc<Link>, client: Arc<zk::Client>, request: Request) 
     };
     match request {
         Request::Create(create) => {
-            let (path, stat) = self::create(&client, &create, session).await?;
+            let (path, stat) = self::create(&client, &create, (session, link.numbers)).await?;
             Ok(Reply::Created { path, stat })
         }
         Request::Delete { path, version } => delete(&client, path.as_str(), version, session).await,
@@ -276,7 +275,7 @@ async fn carry_out(link: &Arc<Link>, client: Arc<zk::Client>, request: Request) 
         Request::GetChildren { path, watch } => {
             get_children(link, &client, path.as_str(), watch).await
         }
-        Request::Multi(ops) => multi(client, &ops, session).await,
+        Request::Multi(ops) => multi(client, &ops, session, link.numbers).await,
         Request::MultiRead(ops) => multi_read(&client, &ops, session).await,
         Request::Sync { path } => {
             let path = path.as_str();
@@ -306,7 +305,7 @@ async fn carry_out(link: &Arc<Link>, client: Arc<zk::Client>, request: Request) 
             let events = events(link.clone(), watcher, path, mode);
             Ok(Reply::Watching(PersistentWatcher::from_stream(events)))
         }
-        Request::Enqueue(entry) => enqueue(&client, entry, session).await,
+        Request::Enqueue(entry) => enqueue(&client, entry, (session, link.numbers)).await,
         Request::LookAhead(look) => {
             let parent = look.entry.parent().unwrap_or_else(ZnodePath::root);
             match client.list_children(parent.as_str()).await {
@@ -323,6 +322,24 @@ async fn carry_out(link: &Arc<Link>, client: Arc<zk::Client>, request: Request) 
                 names,
                 sorted: false,
             })
+        }
+        Request::GetAcl { path } => {
+            let path = path.as_str();
+            let found = client.get_acl(path).await;
+            let (acl, stat) = found.map_err(|error| about("getACL", path, None).error(error))?;
+            let (acl, stat) = (convert::acl(&acl), convert::stat(stat));
+            Ok(Reply::Acl { acl, stat })
+        }
+        Request::SetAcl { path, acl, version } => {
+            let (path, acls) = (path.as_str(), Acls::new(&acl));
+            let set = client.set_acl(path, &acls.list(), version).await;
+            let stat = set.map_err(|error| about("setACL", path, version).error(error))?;
+            Ok(Reply::Stat(convert::stat(stat)))
+        }
+        Request::AddAuth { scheme, secret } => {
+            let proved = client.auth(&scheme, secret.as_bytes()).await;
+            proved.map_err(|error| about("auth", "/", None).error(error))?;
+            Ok(Reply::Done)
         }
         Request::Close => unreachable!("closing is no request to the crate"),
     }
@@ -414,21 +431,21 @@ fn read_at<'a>(link: &Link, what: &'static str, path: &'a str) -> About<'a> {
 async fn create(
     client: &Arc<zk::Client>,
     create: &Create,
-    session: SessionId,
+    asker: (SessionId, Numbers),
 ) -> Result<(ZnodePath, crate::types::Stat)> {
     let acls = Acls::new(&create.acl);
     let path = create.path.as_str();
     let made = client
         .create(path, &create.data, &acls.options(create.mode))
         .await;
-    created(client, create, session, made)
+    created(client, create, asker, made)
 }
 
 /// What a create's answer says. One whose number is near the end of ZooKeeper's counter is undone.
 fn created(
     client: &Arc<zk::Client>,
     create: &Create,
-    session: SessionId,
+    (session, numbers): (SessionId, Numbers),
     made: Result<(zk::Stat, zk::CreateSequence), zk::Error>,
 ) -> Result<(ZnodePath, crate::types::Stat)> {
     let about = About {
@@ -439,7 +456,7 @@ fn created(
     };
     let (stat, number) = made.map_err(|error| about.error(error))?;
     let path = convert::made(create, number);
-    if create.mode.is_sequential() && !is_safe(number.into_i64()) {
+    if create.mode.is_sequential() && !numbers.has(number.into_i64()) {
         let error = used_up(&path);
         undo(client.clone(), vec![path]);
         return Err(error);
@@ -459,7 +476,11 @@ fn undo(client: Arc<zk::Client>, made: Vec<ZnodePath>) {
 }
 
 /// Sends the create and the question who is ahead together: one round trip.
-async fn enqueue(client: &Arc<zk::Client>, entry: Enqueue, session: SessionId) -> Result<Reply> {
+async fn enqueue(
+    client: &Arc<zk::Client>,
+    entry: Enqueue,
+    asker: (SessionId, Numbers),
+) -> Result<Reply> {
     let create = Create {
         path: entry.parent.join(&entry.name)?,
         data: entry.data,
@@ -475,7 +496,7 @@ async fn enqueue(client: &Arc<zk::Client>, entry: Enqueue, session: SessionId) -
     let listing = client.list_children(entry.parent.as_str());
     let made = making.await;
     // A list whose create failed is thrown away: it may have run on the next connection.
-    let (path, stat) = created(client, &create, session, made)?;
+    let (path, stat) = created(client, &create, asker, made)?;
     let ahead = match listing.await {
         Ok(names) => Ahead::Listed(names),
         Err(_) => Ahead::Unknown,
@@ -487,7 +508,12 @@ async fn enqueue(client: &Arc<zk::Client>, entry: Enqueue, session: SessionId) -
     })
 }
 
-async fn multi(client: Arc<zk::Client>, ops: &[Op], session: SessionId) -> Result<Reply> {
+async fn multi(
+    client: Arc<zk::Client>,
+    ops: &[Op],
+    session: SessionId,
+    numbers: Numbers,
+) -> Result<Reply> {
     let failed = |index: usize, error| Error::MultiFailed {
         index,
         source: Box::new(convert::about_op(&ops[index], session).error(error)),
@@ -510,48 +536,11 @@ async fn multi(client: Arc<zk::Client>, ops: &[Op], session: SessionId) -> Resul
     })?;
     let replies = results.into_iter().map(convert::op_reply);
     let replies = replies.collect::<Result<Vec<_>>>()?;
-    if let Some(error) = exhausted(ops, &replies) {
+    if let Some(error) = numbers.exhausted(ops, &replies) {
         undo(client, made_by(&replies));
         return Err(error);
     }
     Ok(Reply::Multi(replies))
-}
-
-/// The error of a multi that was given a number near the end of ZooKeeper's counter.
-fn exhausted(ops: &[Op], replies: &[OpReply]) -> Option<Error> {
-    let spent = ops
-        .iter()
-        .zip(replies)
-        .find_map(|answered| match answered {
-            (Op::Create(create), OpReply::Created { path, .. }) if create.mode.is_sequential() => {
-                let number = path.as_str().strip_prefix(create.path.as_str());
-                let number = number.and_then(|number| number.parse().ok());
-                (!number.is_some_and(is_safe)).then_some(path)
-            }
-            _ => None,
-        })?;
-    Some(used_up(spent))
-}
-
-/// What a multi has made, in the order in which it can be deleted: children before their parents.
-fn made_by(replies: &[OpReply]) -> Vec<ZnodePath> {
-    let made = replies.iter().rev().filter_map(|reply| match reply {
-        OpReply::Created { path, .. } => Some(path.clone()),
-        _ => None,
-    });
-    made.collect()
-}
-
-/// Whether a number is far enough from the end of the counter.
-fn is_safe(number: i64) -> bool {
-    (0..LAST_NUMBER).contains(&number)
-}
-
-fn used_up(made: &ZnodePath) -> Error {
-    let parent = made.parent().unwrap_or_else(ZnodePath::root);
-    Error::SequenceExhausted {
-        path: parent.to_string(),
-    }
 }
 
 async fn multi_read(client: &zk::Client, ops: &[ReadOp], session: SessionId) -> Result<Reply> {
@@ -655,52 +644,5 @@ async fn watch_again(
             Err(Error::ConnectionLoss) => {}
             done => return done,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::types::Acl;
-
-    fn create(path: &str, mode: CreateMode) -> Op {
-        Op::Create(Create {
-            path: ZnodePath::new(path).unwrap(),
-            data: Bytes::new(),
-            mode,
-            acl: Acl::open(),
-        })
-    }
-
-    fn created(path: &str) -> OpReply {
-        OpReply::Created {
-            path: ZnodePath::new(path).unwrap(),
-            stat: None,
-        }
-    }
-
-    #[test]
-    fn a_multi_is_refused_numbers_near_the_end_of_the_counter() {
-        let ops = [
-            create("/q/2147483647", CreateMode::Persistent),
-            create("/q/lock-", CreateMode::EphemeralSequential),
-        ];
-        let answered = |name: &str| {
-            let replies = [
-                created("/q/2147483647"),
-                created(&format!("/q/lock-{name}")),
-            ];
-            let undone = made_by(&replies);
-            assert_eq!(undone[0].name(), format!("lock-{name}"));
-            assert_eq!(undone[1].as_str(), "/q/2147483647");
-            exhausted(&ops, &replies)
-        };
-        let used_up = Some(Error::SequenceExhausted { path: "/q".into() });
-        assert_eq!(answered("0000000000"), None);
-        assert_eq!(answered(&format!("{:010}", LAST_NUMBER - 1)), None);
-        assert_eq!(answered(&format!("{LAST_NUMBER:010}")), used_up);
-        assert_eq!(answered("2147483647"), used_up);
-        assert_eq!(answered("-2147483648"), used_up);
-        assert_eq!(answered("-000000005"), used_up);
     }
 }

@@ -1,0 +1,124 @@
+//! [`Numbers`]: how far a server counts the children of a znode.
+
+use crate::backend::{Op, OpReply};
+use crate::error::Error;
+use crate::path::ZnodePath;
+
+/// Which sequence numbers are taken from a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Numbers {
+    last: i64,
+}
+
+impl Numbers {
+    /// ZooKeeper's counter of children ends at 2^31 − 1 and goes on below zero. This far before the
+    /// end a number is refused, so that clients that count alike have all stopped when it comes.
+    pub(super) const ZOOKEEPER: Self = Self {
+        last: i32::MAX as i64 - 1_000_001,
+    };
+
+    /// A served store counts on, and gives other processes ten digits: more would be misread.
+    pub(super) const SERVED: Self = Self {
+        last: 9_999_999_999,
+    };
+
+    /// Whether a number is one of them.
+    pub(super) fn has(self, number: i64) -> bool {
+        (0..=self.last).contains(&number)
+    }
+
+    /// The error of a multi that was given a number beyond them.
+    pub(super) fn exhausted(self, ops: &[Op], replies: &[OpReply]) -> Option<Error> {
+        let spent = ops
+            .iter()
+            .zip(replies)
+            .find_map(|answered| match answered {
+                (Op::Create(create), OpReply::Created { path, .. })
+                    if create.mode.is_sequential() =>
+                {
+                    let number = path.as_str().strip_prefix(create.path.as_str());
+                    let number = number.and_then(|number| number.parse().ok());
+                    (!number.is_some_and(|number| self.has(number))).then_some(path)
+                }
+                _ => None,
+            })?;
+        Some(used_up(spent))
+    }
+}
+
+/// The error of a znode that was made with such a number.
+pub(super) fn used_up(made: &ZnodePath) -> Error {
+    let parent = made.parent().unwrap_or_else(ZnodePath::root);
+    Error::SequenceExhausted {
+        path: parent.to_string(),
+    }
+}
+
+/// What a multi has made, in the order in which it can be deleted: children before their parents.
+pub(super) fn made_by(replies: &[OpReply]) -> Vec<ZnodePath> {
+    let made = replies.iter().rev().filter_map(|reply| match reply {
+        OpReply::Created { path, .. } => Some(path.clone()),
+        _ => None,
+    });
+    made.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::backend::Create;
+    use crate::types::{Acl, CreateMode};
+
+    const NUMBERS: Numbers = Numbers::ZOOKEEPER;
+    const LAST: i64 = NUMBERS.last + 1;
+
+    fn create(path: &str, mode: CreateMode) -> Op {
+        Op::Create(Create {
+            path: ZnodePath::new(path).unwrap(),
+            data: Bytes::new(),
+            mode,
+            acl: Acl::open(),
+        })
+    }
+
+    fn created(path: &str) -> OpReply {
+        OpReply::Created {
+            path: ZnodePath::new(path).unwrap(),
+            stat: None,
+        }
+    }
+
+    #[test]
+    fn a_multi_is_refused_numbers_near_the_end_of_the_counter() {
+        let ops = [
+            create("/q/2147483647", CreateMode::Persistent),
+            create("/q/lock-", CreateMode::EphemeralSequential),
+        ];
+        let answered = |name: &str| {
+            let replies = [
+                created("/q/2147483647"),
+                created(&format!("/q/lock-{name}")),
+            ];
+            let undone = made_by(&replies);
+            assert_eq!(undone[0].name(), format!("lock-{name}"));
+            assert_eq!(undone[1].as_str(), "/q/2147483647");
+            NUMBERS.exhausted(&ops, &replies)
+        };
+        let used_up = Some(Error::SequenceExhausted { path: "/q".into() });
+        assert_eq!(answered("0000000000"), None);
+        assert_eq!(answered(&format!("{:010}", LAST - 1)), None);
+        assert_eq!(answered(&format!("{LAST:010}")), used_up);
+        assert_eq!(answered("2147483647"), used_up);
+        assert_eq!(answered("-2147483648"), used_up);
+        assert_eq!(answered("-000000005"), used_up);
+    }
+
+    #[test]
+    fn a_served_store_counts_to_ten_digits() {
+        assert!(Numbers::SERVED.has(9_999_999_999));
+        assert!(!Numbers::SERVED.has(10_000_000_000));
+        assert!(!Numbers::SERVED.has(-5));
+    }
+}

@@ -1,0 +1,192 @@
+//! The client's end of TLS. zookeeper-client speaks it; here its options are checked before it
+//! takes them, since it passes over certificates that it cannot read and panics at a host's name that is none, and a
+//! refused handshake is made again to see why, since it does not say.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use zookeeper_client as zk;
+
+use super::Refusal;
+use crate::error::Result;
+use crate::tls::{Authorities, ClientTls, Pem, TlsError, key_pair, provider};
+
+/// Options that can be used.
+#[derive(Clone)]
+pub(super) struct Tls {
+    options: zk::TlsOptions,
+    /// The same, for a handshake of our own.
+    config: Arc<ClientConfig>,
+}
+
+impl Tls {
+    /// `hosts` as `host:port[,host:port…]`.
+    pub(super) fn new(tls: &ClientTls, hosts: &str, _url: &str) -> Result<Self> {
+        hosts
+            .split(',')
+            .try_for_each(|host| name_of(host).map(|_| ()))?;
+        let config = config(tls)?;
+        // zookeeper-client asks rustls for the process's provider. Two are built in, since both of us name ours, and
+        // where nobody has chosen one rustls panics.
+        if CryptoProvider::get_default().is_none() {
+            // Somebody else may have been faster: then there is one.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+        }
+        Ok(Self {
+            options: options(tls)?,
+            config,
+        })
+    }
+
+    pub(super) async fn connect(
+        self,
+        connector: zk::Connector,
+        hosts: &str,
+    ) -> Result<zk::Client, zk::Error> {
+        connector.with_tls(self.options).secure_connect(hosts).await
+    }
+
+    /// The stream to a host, secured.
+    pub(super) fn over(
+        &self,
+        stream: TcpStream,
+        host: &str,
+    ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+        let name = name_of(host).map_err(io::Error::other)?;
+        let connection =
+            ClientConnection::new(self.config.clone(), name).map_err(io::Error::other)?;
+        let mut stream = StreamOwned::new(connection, stream);
+        stream.conn.complete_io(&mut stream.sock)?;
+        Ok(stream)
+    }
+
+    /// Why no TLS can be spoken over a connection to `host`; `None` if it can.
+    pub(super) fn refusal(
+        &self,
+        stream: TcpStream,
+        host: &str,
+        limit: Duration,
+    ) -> Option<Refusal> {
+        let limit = limit.min(LONGEST_HANDSHAKE);
+        stream.set_read_timeout(Some(limit)).ok()?;
+        stream.set_write_timeout(Some(limit)).ok()?;
+        let mut stream = match self.over(stream, host) {
+            Ok(stream) => stream,
+            Err(error) => return Some(refused(host, &error)),
+        };
+        // With TLS 1.3 the server judges a client's certificate when the client has done its part.
+        stream.sock.set_read_timeout(Some(LONGEST_VERDICT)).ok()?;
+        match stream.read(&mut [0]) {
+            Ok(0) => Some(refused(host, &ErrorKind::UnexpectedEof.into())),
+            Err(error) if !is_silence(&error) => Some(refused(host, &error)),
+            _ => None,
+        }
+    }
+}
+
+fn refused(host: &str, error: &io::Error) -> Refusal {
+    let reason = error.to_string();
+    let tls = error.get_ref().and_then(|error| error.downcast_ref());
+    match tls {
+        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::AlertReceived(_)) => {
+            Refusal::Certificate(TlsError::Refused {
+                host: host.to_owned(),
+                reason,
+            })
+        }
+        _ => Refusal::Other(format!("{host}: TLS: {reason}")),
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+/// For a server to take part in a handshake that is made only to see why one failed.
+const LONGEST_HANDSHAKE: Duration = Duration::from_secs(2);
+
+/// For a server to refuse a certificate. One that is content says nothing.
+const LONGEST_VERDICT: Duration = Duration::from_millis(500);
+
+fn is_silence(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// The name that the certificate of `host:port` has to be made out to.
+fn name_of(host: &str) -> Result<ServerName<'static>, TlsError> {
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    let name = name
+        .strip_prefix('[')
+        .and_then(|name| name.strip_suffix(']'))
+        .unwrap_or(name);
+    ServerName::try_from(name.to_owned()).map_err(|_| TlsError::BadHost {
+        host: name.to_owned(),
+    })
+}
+
+fn config(tls: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {
+    let mut authorities = Authorities::none();
+    for pem in &tls.authorities {
+        authorities.add(pem)?;
+    }
+    if authorities.roots.is_empty() {
+        return Err(TlsError::NoAuthority);
+    }
+    let unusable = |reason: String| TlsError::Unusable {
+        what: "the certificate authority".into(),
+        reason,
+    };
+    let verifier =
+        WebPkiServerVerifier::builder_with_provider(authorities.roots.into(), provider())
+            .with_crls(authorities.revoked)
+            .build()
+            .map_err(|error| unusable(error.to_string()))?;
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(|error| unusable(error.to_string()))?
+        .with_webpki_verifier(verifier);
+    Ok(Arc::new(match &tls.identity {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let pair = key_pair(certificate, key)?;
+            let pair = rustls::sign::SingleCertAndKey::from(pair);
+            builder.with_client_cert_resolver(Arc::new(pair))
+        }
+    }))
+}
+
+/// What has passed [`config`] passes here.
+fn options(tls: &ClientTls) -> Result<zk::TlsOptions, TlsError> {
+    let mut all = String::new();
+    for pem in &tls.authorities {
+        all.push_str(text(pem)?);
+        all.push('\n');
+    }
+    let refused = |error: zk::Error| TlsError::Unusable {
+        what: "a certificate or key".into(),
+        reason: error.to_string(),
+    };
+    let options = zk::TlsOptions::new().with_pem_ca(&all).map_err(refused)?;
+    match &tls.identity {
+        None => Ok(options),
+        Some((certificate, key)) => options
+            .with_pem_identity(text(certificate)?, text(key)?)
+            .map_err(refused),
+    }
+}
+
+fn text(pem: &Pem) -> Result<&str, TlsError> {
+    std::str::from_utf8(&pem.text).map_err(|_| TlsError::BadPem {
+        what: pem.what.to_string(),
+        reason: "it is no UTF-8".into(),
+    })
+}
