@@ -1,17 +1,19 @@
-//! The command `lockkeeper`: what an operator does with a data directory.
+//! The command `lockkeeper`: serves a store, and does what an operator does with a data directory.
 //!
 //! Exit codes: 0 done, 1 failed (of `inspect`: also when there is damage), 2 wrong usage.
 
+mod digest;
 mod inspect;
+mod serve;
 
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use lockkeeper_store::disk;
 
-/// Looks after the data directories of Lockkeeper.
+/// Serves the store of Lockkeeper to ZooKeeper clients, and looks after its data directories.
 #[derive(Parser)]
 #[command(name = "lockkeeper", version, about)]
 struct Arguments {
@@ -21,6 +23,20 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Serves the store in a directory to ZooKeeper clients, until SIGTERM or SIGINT.
+    ///
+    /// Alone it serves ./lockkeeper-data on 127.0.0.1:2181; each acknowledged write is on the disk. stdout
+    /// has one line, `lockkeeper ready ADDRESS`, when it listens; the log goes to stderr. A duration is
+    /// written as 500ms, 2s or 1m, a size as 1048575, 64K, 1MiB or 2G. Exit codes: 0 drained, 1 failed,
+    /// 2 wrong usage or configuration.
+    Serve(Box<serve::Flags>),
+    /// Reads a password from stdin and prints what --user, --super-digest and access lists take.
+    ///
+    /// One line is read; a terminal does not show it.
+    Digest {
+        /// The name.
+        user: String,
+    },
     /// Writes all that the store in DIR holds to FILE.
     ///
     /// DIR may be in use: it is only read, and nobody waits. FILE is replaced in one step if it is
@@ -57,21 +73,34 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let matches = Arguments::command().get_matches();
+    if let Some(("serve", given)) = matches.subcommand() {
+        return serve::run(given);
+    }
+    let arguments = match Arguments::from_arg_matches(&matches) {
         Ok(arguments) => arguments,
         Err(error) => error.exit(),
     };
     match run(arguments.command) {
         Ok(code) => code,
-        Err(error) => {
-            eprintln!("lockkeeper: {error}");
-            ExitCode::FAILURE
-        }
+        Err(error) => failed(&*error),
     }
+}
+
+fn failed(error: &dyn Error) -> ExitCode {
+    eprintln!("lockkeeper: {error}");
+    ExitCode::FAILURE
 }
 
 fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     match command {
+        Command::Serve(_) => {
+            unreachable!("it runs by itself: where options come from matters to it")
+        }
+        Command::Digest { user } => {
+            let password = digest::read_password()?;
+            print(&format!("{}\n", digest::of(&user, &password)?))?;
+        }
         Command::Backup { dir, file } => {
             let made = disk::backup(&dir, &file)?;
             print(&format!("{} has {}\n", file.display(), content(&made)))?;

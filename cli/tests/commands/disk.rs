@@ -1,64 +1,13 @@
-//! Runs the real command.
+//! Backup, restore and inspection of a data directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::process::Command;
 
 use lockkeeper_store::{CreateMode, Store, ZnodePath, Zxid};
 use serde_json::Value;
 
-/// A folder of one test's own, which goes with it.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("lockkeeper-cli-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        let _ = fs::remove_dir_all(&path);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    fn at(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-fn lockkeeper(arguments: &[&dyn AsRef<std::ffi::OsStr>]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-    command.args(arguments).output().unwrap()
-}
-
-fn out(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).unwrap()
-}
-
-/// What was said of a failure; nothing is said elsewhere then.
-fn failure(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert!(output.stdout.is_empty(), "{output:?}");
-    String::from_utf8(output.stderr.clone()).unwrap()
-}
-
-fn success(output: &Output) -> String {
-    assert_eq!(output.status.code(), Some(0), "{output:?}");
-    assert!(output.stderr.is_empty(), "{output:?}");
-    out(output)
-}
-
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let mut runtime = tokio::runtime::Builder::new_current_thread();
-    runtime.build().unwrap().block_on(future)
-}
+use super::support::*;
 
 /// Makes a znode of that name with that data; its czxid.
 fn put(store: &Store, name: &str, data: &'static str) -> Zxid {
@@ -257,18 +206,4 @@ fn no_room_is_an_error_and_leaves_no_part_of_a_file() {
     let mut left: Vec<_> = fs::read_dir(&folder.0).unwrap().collect();
     left.sort_by_key(|entry| entry.as_ref().unwrap().file_name());
     assert_eq!(left.len(), 2, "{left:?}");
-}
-
-#[test]
-fn wrong_usage_is_told_from_failure() {
-    for arguments in [&["backup", "only-one"][..], &["burn"], &[], &["inspect"]] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
-        let output = command.args(arguments).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{output:?}");
-    }
-    let help = success(&lockkeeper(&[&"--help"]));
-    assert!(
-        help.contains("backup") && help.contains("inspect"),
-        "{help}"
-    );
 }

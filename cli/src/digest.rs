@@ -1,0 +1,74 @@
+//! `lockkeeper digest`: the form of a name and a password that servers and access lists have.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use rustix::stdio::stdin;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+use sha1::{Digest, Sha1};
+
+/// `user:base64(sha1(user:password))`.
+pub(crate) fn of(user: &str, password: &str) -> Result<String, &'static str> {
+    if user.is_empty() || user.contains(':') {
+        return Err("a name is not empty, and has no colon");
+    }
+    let hash = Sha1::digest(format!("{user}:{password}"));
+    Ok(format!("{user}:{}", BASE64_STANDARD.encode(hash)))
+}
+
+/// Reads a password from stdin, one line.
+pub(crate) fn read_password() -> io::Result<String> {
+    if !io::stdin().is_terminal() {
+        return read_line();
+    }
+    let silent = Silence::begin()?;
+    eprint!("Password: ");
+    io::stderr().flush()?;
+    let password = read_line();
+    drop(silent);
+    eprintln!();
+    password
+}
+
+fn read_line() -> io::Result<String> {
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line)?;
+    let line = line.strip_suffix('\n').unwrap_or(&line);
+    let line = line.strip_suffix('\r').unwrap_or(line);
+    if line.is_empty() {
+        let reason = "no password on the standard input";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason));
+    }
+    Ok(line.to_owned())
+}
+
+/// The terminal does not show what is typed while this lives.
+struct Silence(Termios);
+
+impl Silence {
+    fn begin() -> io::Result<Self> {
+        let before = tcgetattr(stdin())?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(stdin(), OptionalActions::Flush, &silent)?;
+        Ok(Self(before))
+    }
+}
+
+impl Drop for Silence {
+    fn drop(&mut self) {
+        let _ = tcsetattr(stdin(), OptionalActions::Flush, &self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// As `DigestAuthenticationProvider super:test` of ZooKeeper 3.8 prints it.
+    #[test]
+    fn a_digest_is_zookeepers() {
+        let digest = super::of("super", "test").unwrap();
+        assert_eq!(digest, "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
+        assert!(super::of("", "test").is_err() && super::of("a:b", "test").is_err());
+    }
+}

@@ -1,0 +1,234 @@
+//! The options of `lockkeeper serve`. Each can stand in the configuration file under the same name.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use lockkeeper_store::{Durability, ServerOptions};
+
+use super::logs;
+use super::values::{self, Data, Digest};
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Flags {
+    /// Takes options from this file, in TOML, under the same names; flags win
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Says what would be served, or what is wrong, and ends; opens neither the store nor a port
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true)]
+    pub(crate) check_config: bool,
+
+    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:2181, unless there is only --tls-listen]
+    #[arg(long, value_name = "ADDRESS", value_parser = values::address, help_heading = "Addresses")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Lets an address that others can reach be served although nobody is asked who they are
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Addresses")]
+    pub(crate) insecure: bool,
+
+    /// Where to listen for clients that speak TLS; needs --tls-cert and --tls-key
+    #[arg(long, value_name = "ADDRESS", value_parser = values::address, help_heading = "TLS")]
+    pub(crate) tls_listen: Option<SocketAddr>,
+    /// The server's certificate, and those between it and its authority, as PEM
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// The key of the certificate, as PEM
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Lets in only clients with a certificate that this authority signed; can be given several times
+    #[arg(long, value_name = "FILE", help_heading = "TLS")]
+    pub(crate) tls_client_ca: Vec<PathBuf>,
+
+    /// The directory of the store, made if it is missing; or `memory`, which keeps nothing
+    #[arg(
+        long,
+        value_name = "DIR|memory",
+        default_value = "./lockkeeper-data",
+        help_heading = "Store"
+    )]
+    pub(crate) data: Data,
+    /// When a write is acknowledged
+    #[arg(
+        long,
+        value_name = "fsync|delayed-restart|none",
+        value_enum,
+        default_value = "fsync",
+        help_heading = "Store"
+    )]
+    pub(crate) durability: DurabilityClass,
+    /// The unit of time: sessions expire up to one later than their timeout says
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "2s", help_heading = "Store")]
+    pub(crate) tick: Duration,
+    /// The shortest timeout that a session gets [default: 2 ticks]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Store")]
+    pub(crate) min_session_timeout: Option<Duration>,
+    /// The longest [default: 20 ticks]
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Store")]
+    pub(crate) max_session_timeout: Option<Duration>,
+    /// How often empty containers and TTL znodes that are due are looked for
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "1m", help_heading = "Store")]
+    pub(crate) reaper_interval: Duration,
+    /// Allows znodes with a time to live, which ZooKeeper, too, refuses unless told
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Store")]
+    pub(crate) allow_ttl: bool,
+
+    /// Lets only those do anything who have proved who they are
+    #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Access")]
+    pub(crate) require_auth: bool,
+    /// Somebody whose password counts, from `lockkeeper digest`; can be given several times
+    #[arg(long, value_name = "USER:DIGEST", help_heading = "Access")]
+    pub(crate) user: Vec<Digest>,
+    /// The super user, who may do everything, from `lockkeeper digest`
+    #[arg(long, value_name = "USER:DIGEST", help_heading = "Access")]
+    pub(crate) super_digest: Option<Digest>,
+    /// The admin words that are answered, as srvr,ruok,mntr; * for all
+    #[arg(long, value_name = "WORDS", value_parser = words, default_value = "srvr", help_heading = "Access")]
+    pub(crate) admin_words: String,
+
+    /// How many connections there may be
+    #[arg(long, value_name = "N", value_parser = values::count, default_value = "16384", help_heading = "Limits")]
+    pub(crate) max_connections: usize,
+    /// How many of them from one IP address
+    #[arg(long, value_name = "N", value_parser = values::count, default_value = "16384", help_heading = "Limits")]
+    pub(crate) max_connections_per_address: usize,
+    /// How many of them without a session yet; when another comes, the oldest is closed
+    #[arg(long, value_name = "N", value_parser = values::count, default_value = "1024", help_heading = "Limits")]
+    pub(crate) max_half_open: usize,
+    /// How long a connection has until it has a session, and has proved who it is where that is asked for
+    #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10s", help_heading = "Limits")]
+    pub(crate) handshake_timeout: Duration,
+    /// The longest request, of 1K to 16M
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "1048575", help_heading = "Limits")]
+    pub(crate) max_frame: usize,
+    /// How many requests of one connection are taken up at once
+    #[arg(long, value_name = "N", value_parser = values::count, default_value = "1024", help_heading = "Limits")]
+    pub(crate) max_in_flight: usize,
+    /// What may wait for one client to read it, at least 64K; beyond this the connection is closed
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "16M", help_heading = "Limits")]
+    pub(crate) max_outgoing: usize,
+    /// What may be held of requests whose end has not come, of all connections together, at least 32M; beyond this the connection is closed whose request has been coming for longest
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "256M", help_heading = "Limits")]
+    pub(crate) max_unfinished: usize,
+    /// How many sessions there may be
+    #[arg(long, value_name = "N", value_parser = values::count, default_value = "1048576", help_heading = "Limits")]
+    pub(crate) max_sessions: usize,
+    /// How many watches one session may have
+    #[arg(long, value_name = "N", value_parser = values::count, default_value = "1048576", help_heading = "Limits")]
+    pub(crate) max_watches_per_session: usize,
+    /// How many znodes there may be
+    #[arg(long, value_name = "N", value_parser = values::count, default_value = "268435456", help_heading = "Limits")]
+    pub(crate) max_znodes: usize,
+    /// How many bytes all of them may take in memory [default: half of the machine's]
+    #[arg(long, value_name = "BYTES", value_parser = values::bytes, help_heading = "Limits")]
+    pub(crate) max_memory: Option<usize>,
+
+    /// How many threads serve [default: one per core, at most 4]
+    #[arg(long, value_name = "N", value_parser = threads, help_heading = "Running")]
+    pub(crate) threads: Option<usize>,
+    /// What the log lines on stderr look like
+    #[arg(
+        long,
+        value_name = "text|json",
+        value_enum,
+        default_value = "text",
+        help_heading = "Running"
+    )]
+    pub(crate) log_format: logs::Format,
+    /// What is logged: error, warn, info, debug or trace, also as target=level; LOCKKEEPER_LOG says it, too
+    #[arg(long, value_name = "LEVEL", value_parser = logs::level, default_value = "info", help_heading = "Running")]
+    pub(crate) log_level: String,
+}
+
+/// [`Durability`], as an option says it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DurabilityClass {
+    /// It is on the disk
+    Fsync,
+    /// As fsync for persistent znodes; sessions and their ephemerals are not waited for, and a start
+    /// after a crash waits until all of them must have given up
+    DelayedRestart,
+    /// At once: a power cut may take the last writes
+    None,
+}
+
+impl From<DurabilityClass> for Durability {
+    fn from(class: DurabilityClass) -> Self {
+        match class {
+            DurabilityClass::Fsync => Self::Fsync,
+            DurabilityClass::DelayedRestart => Self::DelayedRestart,
+            DurabilityClass::None => Self::None,
+        }
+    }
+}
+
+/// A list of admin words that the server takes.
+fn words(text: &str) -> Result<String, lockkeeper_store::Error> {
+    ServerOptions::new().admin_words(text)?;
+    Ok(text.into())
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    let count = values::count(text).ok().filter(|count| *count <= 1_024);
+    count.ok_or_else(|| "from 1 to 1,024 threads are expected".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use super::super::config::command;
+
+    /// The options as docs/operating.md has them: a table for each heading.
+    fn tables() -> String {
+        let mut text = String::new();
+        let mut heading = None;
+        for argument in command().get_arguments() {
+            let of = argument
+                .get_help_heading()
+                .unwrap_or("Where options come from");
+            if heading != Some(of) {
+                heading = Some(of);
+                let head = "| option | default | |\n|---|---|---|";
+                writeln!(text, "\n### {of}\n\n{head}").unwrap();
+            }
+            let help = argument.get_help().unwrap().to_string();
+            let (help, said) = match help.split_once(" [default: ") {
+                Some((help, default)) => {
+                    (help.to_owned(), default.trim_end_matches(']').to_owned())
+                }
+                None => (help, String::new()),
+            };
+            let defaults = argument.get_default_values().iter();
+            let default = defaults
+                .map(|it| format!("`{}`", it.to_str().unwrap()))
+                .collect();
+            let default = if said.is_empty() { default } else { said };
+            let default = if default == "`false`" {
+                String::new()
+            } else {
+                default
+            };
+            let name = argument.get_long().unwrap();
+            let value = match &argument.get_value_names().unwrap()[0] {
+                value if *value == "true|false" => String::new(),
+                value => format!(" {}", value.replace('|', "\\|")),
+            };
+            writeln!(text, "| `--{name}{value}` | {default} | {help} |").unwrap();
+        }
+        text
+    }
+
+    #[test]
+    fn the_guide_has_every_option() {
+        let guide = include_str!("../../../docs/operating.md");
+        let guide = guide
+            .split("<!-- options -->")
+            .nth(1)
+            .expect("the mark of the options");
+        assert!(
+            guide == tables(),
+            "docs/operating.md should have:\n{}",
+            tables()
+        );
+    }
+}

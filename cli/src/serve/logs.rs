@@ -1,0 +1,116 @@
+//! What goes to stderr while the server runs.
+
+use std::io::{self, IsTerminal};
+
+use clap::ValueEnum;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt, registry};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+/// A level for all, and levels for targets: `info`, `warn,lockkeeper_store=debug`.
+pub(crate) fn level(text: &str) -> Result<String, String> {
+    for part in text.split(',') {
+        let level = part.split_once('=').map_or(part, |(_, level)| level);
+        if level.parse::<LevelFilter>().is_err() || level.is_empty() {
+            return Err(format!(
+                "{level:?} is no level: expected off, error, warn, info, debug or trace"
+            ));
+        }
+    }
+    match text.parse::<Targets>() {
+        Ok(_) => Ok(text.into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// From now on what is logged stands on stderr; and a panic, in whatever thread, ends the process.
+pub(crate) fn start(format: Format, level: &str) {
+    let levels: Targets = level.parse().expect("it was checked when it was read");
+    let lines = fmt::layer().with_writer(io::stderr);
+    let lines = match format {
+        Format::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+        Format::Json => lines.json().flatten_event(true).boxed(),
+    };
+    registry().with(lines.with_filter(levels)).init();
+    end_on_panic();
+}
+
+/// A thread that panics leaves what it worked on half done, maybe locked for ever. So nobody goes on: the
+/// process aborts, without running anything that could make the log look closed in order, and the next
+/// start recovers what was acknowledged.
+fn end_on_panic() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string);
+        let reason = panic.payload_as_str().unwrap_or("no reason is given");
+        let backtrace = std::backtrace::Backtrace::capture();
+        tracing::error!(
+            place,
+            reason,
+            %backtrace,
+            "a fault in the program itself: it ends at once; please report this"
+        );
+        std::process::abort();
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Runs itself in a process of its own, which has to end.
+    #[test]
+    fn a_panic_of_any_thread_ends_the_process_with_its_reason() {
+        const CHILD: &str = "LOCKKEEPER_TEST_PANICS";
+        if std::env::var_os(CHILD).is_some() {
+            start(Format::Json, "info");
+            let thread = std::thread::spawn(|| panic!("half done"));
+            // It would go on, as a server does whose threads are never joined.
+            let _ = thread.join();
+            std::process::exit(0);
+        }
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        let name = "serve::logs::tests::a_panic_of_any_thread_ends_the_process_with_its_reason";
+        child.args(["--exact", name, "--nocapture"]).env(CHILD, "1");
+        let output = child.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        // SIGABRT
+        assert_eq!(output.status.signal(), Some(6), "{said}");
+        let line: serde_json::Value = serde_json::from_str(said.trim()).unwrap();
+        assert_eq!(
+            (line["level"].as_str(), line["reason"].as_str()),
+            (Some("ERROR"), Some("half done"))
+        );
+        assert!(
+            line["place"].as_str().unwrap().contains("logs.rs"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn a_level_is_one_of_six() {
+        for text in ["info", "off", "DEBUG", "warn,lockkeeper_store=debug"] {
+            assert!(level(text).is_ok(), "{text}");
+        }
+        for text in [
+            "",
+            "loud",
+            "info,",
+            "lockkeeper_store=loud",
+            "lockkeeper_store=",
+        ] {
+            assert!(level(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! `lockkeeper serve`: the life of the server's process.
+//!
+//! stdout carries one line, when it listens; all else goes to stderr. Exit codes: 0 drained, or told what would
+//! be served; 1 failed; 2 wrong usage, which a wrong configuration is, too.
+
+mod config;
+mod flags;
+mod limits;
+mod logs;
+mod notify;
+mod plan;
+mod signals;
+mod values;
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::ArgMatches;
+use lockkeeper_store::{Server, ServerError, Store};
+use tracing::{error, info, warn};
+
+use self::config::Config;
+use self::plan::Plan;
+use self::signals::{Signals, Told};
+use self::values::Data;
+
+pub(crate) use self::flags::Flags;
+
+/// Wrong usage; clap's own.
+const USAGE: u8 = 2;
+
+/// Serves until a signal, or until the store fails.
+pub(crate) fn run(given: &ArgMatches) -> ExitCode {
+    let (config, plan) = match planned(given) {
+        Ok(planned) => planned,
+        Err(why) => {
+            eprintln!("lockkeeper: {why}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    if config.flags.check_config {
+        return match crate::print(&plan::describe(&config, &plan)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => crate::failed(&error),
+        };
+    }
+    logs::start(config.flags.log_format, &config.flags.log_level);
+    match serve(&plan) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => crate::failed(&*error),
+    }
+}
+
+fn planned(given: &ArgMatches) -> Result<(Config, Plan), String> {
+    let config = Config::read(given)?;
+    let plan = Plan::of(&config.flags)?;
+    Ok((config, plan))
+}
+
+fn serve(plan: &Plan) -> Result<(), Box<dyn Error>> {
+    plan.warnings.iter().for_each(|text| warn!("{text}"));
+    limits::raise_open_files(plan.max_connections);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(plan.threads)
+        .thread_name("lockkeeper-serve")
+        .enable_all()
+        .build()?;
+    runtime.block_on(live(plan))?;
+    // Nothing has the store any more after this: its log is closed.
+    drop(runtime);
+    info!("drained; the store is closed in order");
+    Ok(())
+}
+
+async fn live(plan: &Plan) -> Result<(), Box<dyn Error>> {
+    // From the first moment on: whoever starts a server may stop it before it is ready.
+    let mut signals = Signals::listen()?;
+    let store = tokio::select! {
+        opened = open(plan) => opened?,
+        signal = signals.end() => {
+            info!(signal, "stopped before it was ready");
+            std::process::exit(0)
+        }
+    };
+    let server = match Server::bind(&store, plan.server.clone()).await {
+        Ok(server) => server,
+        Err(error) => {
+            close(store).await;
+            return Err(explained(error, plan));
+        }
+    };
+    ready(&server, plan)?;
+    let signal = loop {
+        let told = tokio::select! {
+            told = signals.next() => told,
+            failure = store.failed() => return Err(failure.into()),
+        };
+        match told {
+            Told::End(signal) => break signal,
+            Told::HangUp => renew(&server, plan),
+        }
+    };
+    notify::stopping();
+    info!(signal, "draining; a second signal ends at once");
+    let drained = async {
+        server.shutdown().await;
+        let failure = tokio::select! {
+            biased;
+            failure = store.failed() => Some(failure),
+            () = std::future::ready(()) => None,
+        };
+        close(store).await;
+        failure.map_or(Ok(()), |failure| Err(failure.into()))
+    };
+    tokio::select! {
+        drained = drained => drained,
+        signal = signals.end() => {
+            error!(signal, "ended before all was drained; the next start recovers what was acknowledged");
+            std::process::exit(1)
+        }
+    }
+}
+
+/// Opens the store in a thread of its own: a large one takes its time, and signals are heard meanwhile.
+async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
+    let options = plan.store.clone();
+    let Data::Folder(path) = plan.data.clone() else {
+        return Ok(Store::memory_with(options));
+    };
+    let store = tokio::task::spawn_blocking(move || Store::file_with(path, options));
+    Ok(store.await??)
+}
+
+/// Closes the store, whose last handle this is: its log is written and marked as whole.
+async fn close(store: Store) {
+    // A panic has ended the process already.
+    let _ = tokio::task::spawn_blocking(move || drop(store)).await;
+}
+
+/// Reads the certificates again. Those that cannot be used leave the former ones in place.
+fn renew(server: &Server, plan: &Plan) {
+    let Some(files) = &plan.tls else {
+        info!("SIGHUP changes nothing: other options need a restart");
+        return;
+    };
+    let renewed = files.read().map_err(ServerError::from);
+    match renewed.and_then(|tls| server.reload_tls(tls)) {
+        Ok(()) => info!("SIGHUP: the certificates are read again; other options need a restart"),
+        Err(error) => {
+            error!(%error, "the certificates cannot be renewed: the former ones go on to hold")
+        }
+    }
+}
+
+/// What the operator can do about it.
+fn explained(error: ServerError, plan: &Plan) -> Box<dyn Error> {
+    match error {
+        ServerError::AddressInUse { address } => {
+            let is_tls = plan.tls.as_ref().is_some_and(|tls| tls.address == address);
+            let option = if is_tls { "--tls-listen" } else { "--listen" };
+            format!("{address} is in use by another program: choose another address with {option}")
+                .into()
+        }
+        error => error.into(),
+    }
+}
+
+/// Tells whoever started the server that it serves now, and where.
+fn ready(server: &Server, plan: &Plan) -> std::io::Result<()> {
+    let mut line = String::from("lockkeeper ready");
+    if plan.is_plain {
+        line.push_str(&format!(" {}", server.local_addr()));
+    }
+    if let Some(address) = server.tls_addr() {
+        line.push_str(&format!(" tls {address}"));
+    }
+    info!(
+        address = &line["lockkeeper ready ".len()..],
+        data = %plan.data,
+        durability = ?plan.durability,
+        threads = plan.threads,
+        version = env!("CARGO_PKG_VERSION"),
+        "ready"
+    );
+    line.push('\n');
+    crate::print(&line)?;
+    notify::ready();
+    Ok(())
+}

@@ -1,0 +1,37 @@
+//! Tells systemd what it wants to know of a service of `Type=notify`: a word to the socket that
+//! `NOTIFY_SOCKET` names (sd_notify(3)). Elsewhere nothing happens.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use tracing::warn;
+
+pub(crate) fn ready() {
+    tell("READY=1");
+}
+
+pub(crate) fn stopping() {
+    tell("STOPPING=1");
+}
+
+fn tell(word: &str) {
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
+    if let Err(error) = send(&name, word) {
+        warn!(%error, word, "NOTIFY_SOCKET does not take this");
+    }
+}
+
+fn send(name: &OsStr, word: &str) -> io::Result<()> {
+    let address = match name.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        path => SocketAddr::from_pathname(OsStr::from_bytes(path))?,
+    };
+    let socket = UnixDatagram::unbound()?;
+    socket.send_to_addr(word.as_bytes(), &address)?;
+    Ok(())
+}

@@ -1,0 +1,290 @@
+//! What is to be served: the options, checked against each other, as the library takes them.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::thread::available_parallelism;
+use std::time::Duration;
+
+use lockkeeper_store::{ServerOptions, StoreOptions, TlsError, TlsOptions};
+use rustix::system::sysinfo;
+
+use super::config::{Config, Setting};
+use super::flags::{DurabilityClass, Flags};
+use super::values::{Data, shown};
+
+/// All that is needed to serve.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) data: Data,
+    pub(crate) durability: DurabilityClass,
+    pub(crate) store: StoreOptions,
+    pub(crate) server: ServerOptions,
+    /// Whether connections without TLS are taken.
+    pub(crate) is_plain: bool,
+    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) max_connections: usize,
+    pub(crate) threads: usize,
+    /// What may be meant, and mostly is not.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Plan {
+    /// What these options come to, or what is wrong with them together.
+    pub(crate) fn of(flags: &Flags) -> Result<Self, String> {
+        check_data(&flags.data)?;
+        check_exposure(flags)?;
+        let tls = TlsFiles::of(flags)?;
+        Ok(Self {
+            data: flags.data.clone(),
+            durability: flags.durability,
+            store: store(flags)?,
+            server: server(flags, tls.as_ref())?,
+            is_plain: flags.listens().is_some(),
+            tls,
+            max_connections: flags.max_connections,
+            threads: threads(flags),
+            warnings: warnings(flags),
+        })
+    }
+}
+
+fn check_data(data: &Data) -> Result<(), String> {
+    match data {
+        Data::Folder(path) if path.exists() && !path.is_dir() => {
+            Err(format!("--data: {} is not a directory", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Nobody is served unasked whom the operator may not have thought of.
+fn check_exposure(flags: &Flags) -> Result<(), String> {
+    if flags.insecure || flags.require_auth {
+        return Ok(());
+    }
+    // Who has a certificate of the authority has proved who he is.
+    let tls = flags.tls_listen.filter(|_| flags.tls_client_ca.is_empty());
+    let open = flags.listens().into_iter().chain(tls);
+    match open.into_iter().find(|address| !address.ip().is_loopback()) {
+        None => Ok(()),
+        Some(address) => Err(format!(
+            "{address} can be reached by others, and nobody would be asked who they are: say --require-auth \
+             (names and passwords), or serve TLS there with --tls-client-ca (client certificates), or say \
+             --insecure if that is what you want"
+        )),
+    }
+}
+
+/// ZooKeeper's port.
+const DEFAULT_ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 2_181);
+
+impl Flags {
+    /// Where plain connections are taken. Whoever asks for TLS alone gets TLS alone.
+    fn listens(&self) -> Option<SocketAddr> {
+        let default = self.tls_listen.is_none().then_some(DEFAULT_ADDRESS);
+        self.listen.or(default)
+    }
+
+    /// What all znodes together may take in memory.
+    fn most_bytes(&self) -> usize {
+        self.max_memory.unwrap_or_else(|| {
+            let machine = sysinfo();
+            let bytes = machine.totalram.saturating_mul(machine.mem_unit.into());
+            usize::try_from(bytes / 2).unwrap_or(usize::MAX)
+        })
+    }
+
+    /// The shortest timeout that a session gets, and the longest.
+    fn session_timeouts(&self) -> (Duration, Duration) {
+        (
+            self.min_session_timeout.unwrap_or(2 * self.tick),
+            self.max_session_timeout.unwrap_or(20 * self.tick),
+        )
+    }
+}
+
+fn store(flags: &Flags) -> Result<StoreOptions, String> {
+    let (shortest, longest) = flags.session_timeouts();
+    if shortest > longest {
+        return Err(format!(
+            "--min-session-timeout is {}, which is more than --max-session-timeout, {}",
+            shown(shortest),
+            shown(longest)
+        ));
+    }
+    let options = StoreOptions::new()
+        .tick(flags.tick)
+        .session_timeouts(shortest, longest)
+        .reaper_interval(flags.reaper_interval)
+        .allow_ttl(flags.allow_ttl)
+        .durability(flags.durability.into())
+        .most_sessions(flags.max_sessions)
+        .most_watches_per_session(flags.max_watches_per_session)
+        .most_znodes(flags.max_znodes)
+        .most_bytes(flags.most_bytes());
+    match &flags.super_digest {
+        None => Ok(options),
+        Some(digest) => options
+            .super_digest(&digest.0)
+            .map_err(|error| error.to_string()),
+    }
+}
+
+fn server(flags: &Flags, tls: Option<&TlsFiles>) -> Result<ServerOptions, String> {
+    if !(1 << 10..=16 << 20).contains(&flags.max_frame) {
+        return Err("--max-frame is from 1K to 16M".into());
+    }
+    if flags.max_outgoing < 64 << 10 {
+        return Err("--max-outgoing is at least 64K".into());
+    }
+    if flags.max_unfinished < 32 << 20 {
+        return Err("--max-unfinished is at least 32M".into());
+    }
+    let mut options = ServerOptions::new()
+        .require_auth(flags.require_auth)
+        .insecure(flags.insecure)
+        .max_connections(flags.max_connections)
+        .max_connections_per_address(flags.max_connections_per_address)
+        .max_half_open(flags.max_half_open)
+        .handshake_timeout(flags.handshake_timeout)
+        .max_frame_bytes(flags.max_frame)
+        .max_in_flight(flags.max_in_flight)
+        .max_outgoing_bytes(flags.max_outgoing)
+        .max_unfinished_bytes(flags.max_unfinished);
+    options = match flags.listens() {
+        Some(address) => options.listen(address),
+        None => options.tls_only(),
+    };
+    if let Some(files) = tls {
+        let certificates = files.read().map_err(|error| error.to_string())?;
+        options = options.tls(certificates).tls_listen(files.address);
+    }
+    let told = |error: lockkeeper_store::Error| error.to_string();
+    options = options.admin_words(&flags.admin_words).map_err(told)?;
+    for digest in &flags.user {
+        options = options.user(&digest.0).map_err(told)?;
+    }
+    Ok(options)
+}
+
+/// Where the certificates are.
+#[derive(Clone, Debug)]
+pub(crate) struct TlsFiles {
+    pub(crate) address: SocketAddr,
+    certificate: PathBuf,
+    key: PathBuf,
+    client_authorities: Vec<PathBuf>,
+}
+
+impl TlsFiles {
+    fn of(flags: &Flags) -> Result<Option<Self>, String> {
+        let (Some(address), Some(certificate), Some(key)) =
+            (flags.tls_listen, &flags.tls_cert, &flags.tls_key)
+        else {
+            let given = [
+                ("--tls-listen", flags.tls_listen.is_some()),
+                ("--tls-cert", flags.tls_cert.is_some()),
+                ("--tls-key", flags.tls_key.is_some()),
+            ];
+            let any = given.iter().any(|(_, is_given)| *is_given);
+            if !any && flags.tls_client_ca.is_empty() {
+                return Ok(None);
+            }
+            let missing = given.iter().filter(|(_, is_given)| !is_given);
+            let missing: Vec<_> = missing.map(|(name, _)| *name).collect();
+            return Err(format!("for TLS there is no {}", missing.join(" and no ")));
+        };
+        Ok(Some(Self {
+            address,
+            certificate: certificate.clone(),
+            key: key.clone(),
+            client_authorities: flags.tls_client_ca.clone(),
+        }))
+    }
+
+    /// Reads the files, as they are now.
+    pub(crate) fn read(&self) -> Result<TlsOptions, TlsError> {
+        let options = TlsOptions::from_pem_files(&self.certificate, &self.key)?;
+        let mut authorities = self.client_authorities.iter();
+        authorities.try_fold(options, TlsOptions::client_ca)
+    }
+}
+
+fn threads(flags: &Flags) -> usize {
+    let cores = available_parallelism().map_or(1, NonZero::get);
+    flags.threads.unwrap_or(cores.min(4))
+}
+
+fn warnings(flags: &Flags) -> Vec<String> {
+    let mut warnings = Vec::new();
+    let mut warn = |text: &str| warnings.push(text.to_owned());
+    if flags.require_auth && flags.user.is_empty() {
+        warn(
+            "--require-auth without --user: any name with any password counts, as with ZooKeeper; \
+             only access lists on znodes then keep one from another's",
+        );
+    }
+    if !flags.require_auth && !flags.user.is_empty() {
+        warn("--user without --require-auth: whoever gives no name is served, too");
+    }
+    if flags.data == Data::Memory {
+        warn("--data memory: everything is gone when the server ends");
+    }
+    warnings
+}
+
+/// What would be served, one option a line as the configuration file would have it, and where each value
+/// comes from. The hashes of passwords are left out.
+pub(crate) fn describe(config: &Config, plan: &Plan) -> String {
+    let (shortest, longest) = config.flags.session_timeouts();
+    let mut text = String::new();
+    if let Some(address) = config.flags.listens() {
+        let _ = writeln!(text, "# on {address}, without TLS");
+    }
+    if let Some(files) = &plan.tls {
+        let clients = match files.client_authorities.len() {
+            0 => "",
+            _ => ", for clients with a certificate",
+        };
+        let _ = writeln!(text, "# on {}, with TLS{clients}", files.address);
+    }
+    let _ = writeln!(
+        text,
+        "# sessions of {} to {}, znodes of up to {} MiB together, {} threads",
+        shown(shortest),
+        shown(longest),
+        config.flags.most_bytes() >> 20,
+        plan.threads
+    );
+    for warning in &plan.warnings {
+        let _ = writeln!(text, "# warning: {warning}");
+    }
+    for setting in &config.settings {
+        let _ = writeln!(text, "{:<44} # {}", line(setting), setting.source);
+    }
+    text
+}
+
+fn line(setting: &Setting) -> String {
+    let Setting { name, values, .. } = setting;
+    let hides = matches!(name.as_str(), "user" | "super-digest");
+    let values = values.iter().map(|value| match value.split_once(':') {
+        Some((user, _)) if hides => quoted(&format!("{user}:…")),
+        _ if value == "true" || value == "false" => value.clone(),
+        _ if !value.is_empty() && value.bytes().all(|c| c.is_ascii_digit()) => value.clone(),
+        _ => quoted(value),
+    });
+    let values: Vec<_> = values.collect();
+    match name.as_str() {
+        "user" | "tls-client-ca" => format!("{name} = [{}]", values.join(", ")),
+        _ => format!("{name} = {}", values.join("")),
+    }
+}
+
+/// As TOML and JSON write it.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}

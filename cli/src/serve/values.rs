@@ -1,0 +1,228 @@
+//! The values of options: durations, sizes, addresses, and the rest that needs reading.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A duration as `500ms`, `2s`, `1m` or `1h`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = split(text);
+    let ms_per_unit = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err("a duration is a whole number with its unit: 500ms, 2s, 1m or 1h".into()),
+    };
+    let ms = number.and_then(|number| number.checked_mul(ms_per_unit));
+    match ms {
+        Some(ms @ 1..=LONGEST_MS) => Ok(Duration::from_millis(ms)),
+        _ => Err("a duration is from 1ms to 9000h".into()),
+    }
+}
+
+/// A year and some days: a longer timeout is a mistake.
+const LONGEST_MS: u64 = 9_000 * 3_600_000;
+
+/// A duration in the largest unit that says it whole.
+pub(crate) fn shown(duration: Duration) -> String {
+    let ms = duration.as_millis();
+    match ms {
+        _ if ms.is_multiple_of(60_000) => format!("{}m", ms / 60_000),
+        _ if ms.is_multiple_of(1_000) => format!("{}s", ms / 1_000),
+        _ => format!("{ms}ms"),
+    }
+}
+
+/// A number of bytes: plain, or with `K`, `M` or `G` (also `KiB`, `MiB`, `GiB`), which are 1,024 times each
+/// other.
+pub(crate) fn bytes(text: &str) -> Result<usize, String> {
+    let (number, unit) = split(text);
+    let factor = match unit {
+        "" => 1,
+        "K" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        _ => return Err("a size is a number of bytes, or as 64K, 16M, 1MiB or 2G".into()),
+    };
+    let bytes = number.and_then(|number: u64| number.checked_mul(factor));
+    let bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+    bytes
+        .filter(|bytes| *bytes > 0)
+        .ok_or_else(|| "a size is a whole number of bytes above 0, and less than 16 EiB".to_owned())
+}
+
+/// The number in front, and what follows it.
+fn split(text: &str) -> (Option<u64>, &str) {
+    let end = text.find(|c: char| !c.is_ascii_digit());
+    let (number, unit) = text.split_at(end.unwrap_or(text.len()));
+    (number.parse().ok(), unit)
+}
+
+/// How many of something: 1 or more.
+pub(crate) fn count(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err("a whole number above 0 is expected".into()),
+    }
+}
+
+/// An address to listen on.
+pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
+    let local = text.strip_prefix("localhost:").map(str::parse::<u16>);
+    if let Some(Ok(port)) = local {
+        return Ok((Ipv4Addr::LOCALHOST, port).into());
+    }
+    text.parse().map_err(|_| {
+        "an address is an IP address of this machine and a port, as 127.0.0.1:2181, [::1]:2181 \
+         or 0.0.0.0:2181"
+            .into()
+    })
+}
+
+/// Where the store is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Data {
+    /// In memory alone: it ends with the process.
+    Memory,
+    /// In this folder.
+    Folder(PathBuf),
+}
+
+impl FromStr for Data {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "" => Err("a directory is expected, or memory".into()),
+            "memory" => Ok(Self::Memory),
+            path => Ok(Self::Folder(path.into())),
+        }
+    }
+}
+
+impl fmt::Display for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory"),
+            Self::Folder(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// `user:base64(sha1(user:password))`.
+#[derive(Clone, Debug)]
+pub(crate) struct Digest(pub(crate) String);
+
+impl FromStr for Digest {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        // The text itself is not repeated: who writes a password here should not find it in a log.
+        let wrong = "a digest is user:base64(sha1(user:password)), 28 characters behind the colon: \
+                     `lockkeeper digest USER` makes one";
+        match text.split_once(':') {
+            Some((user, hash)) if !user.is_empty() && is_sha1(hash) => Ok(Self(text.into())),
+            _ => Err(wrong.into()),
+        }
+    }
+}
+
+/// Whether this is 20 bytes in base64.
+fn is_sha1(text: &str) -> bool {
+    let letter = |c: &u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/');
+    let (letters, end) = text.as_bytes().split_at_checked(27).unwrap_or_default();
+    end == b"=" && letters.iter().all(letter)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_a_unit() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));
+        assert_eq!(duration("1m"), Ok(Duration::from_secs(60)));
+        assert_eq!(duration("1h"), Ok(Duration::from_secs(3_600)));
+        for wrong in [
+            "",
+            "2",
+            "s",
+            "-1s",
+            "1.5s",
+            "2 s",
+            "2S",
+            "0s",
+            "99999999999999999999s",
+            "9001h",
+        ] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_duration_is_shown_as_it_may_be_written() {
+        for text in ["500ms", "2s", "90s", "1m", "60m"] {
+            assert_eq!(shown(duration(text).unwrap()), text);
+        }
+    }
+
+    #[test]
+    fn sizes_are_bytes_or_powers_of_1024() {
+        assert_eq!(bytes("1048575"), Ok(1_048_575));
+        assert_eq!(bytes("64K"), Ok(65_536));
+        assert_eq!(bytes("1MiB"), Ok(1 << 20));
+        assert_eq!(bytes("16M"), Ok(16 << 20));
+        assert_eq!(bytes("2G"), bytes("2GiB"));
+        for wrong in [
+            "",
+            "0",
+            "M",
+            "1.5M",
+            "-1",
+            "1MB",
+            "1 M",
+            "99999999999999999999",
+            "99999999999G",
+        ] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_no_name() {
+        assert!(address("127.0.0.1:0").is_ok() && address("[::1]:2181").is_ok());
+        assert_eq!(address("localhost:7"), address("127.0.0.1:7"));
+        for wrong in [
+            "",
+            "2181",
+            ":2181",
+            "127.0.0.1",
+            "127.0.0.1:65536",
+            "zk1:2181",
+            "localhost:",
+        ] {
+            assert!(address(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_digest_is_no_password() {
+        let digest = "super:+w1fc8FVU8fvmFdNh2QYWSHlIkY="
+            .parse::<Digest>()
+            .unwrap();
+        assert_eq!(digest.0, "super:+w1fc8FVU8fvmFdNh2QYWSHlIkY=");
+        for wrong in [
+            "super:secret",
+            "secret",
+            ":+w1fc8FVU8fvmFdNh2QYWSHlIkY=",
+            "a:b:+w1fc8FVU8fvmFdNh2QYWSHlIkY=",
+        ] {
+            let said = wrong.parse::<Digest>().unwrap_err();
+            assert!(!said.contains("secret"), "{said}");
+        }
+    }
+}

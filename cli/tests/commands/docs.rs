@@ -1,0 +1,54 @@
+//! What docs/operating.md shows is what the command takes.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::support::*;
+
+fn guide() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operating.md");
+    fs::read_to_string(path).unwrap()
+}
+
+/// The block of the guide in this language whose first line this is.
+fn block(language: &str, first: &str) -> String {
+    let guide = guide();
+    let start = format!("```{language}\n{first}\n");
+    let (_, rest) = guide.split_once(&start).expect("the guide has it");
+    rest.split_once("\n```").unwrap().0.to_owned()
+}
+
+#[test]
+fn the_configuration_of_the_guide_is_taken() {
+    let folder = Folder::new();
+    let file = folder.at("lockkeeper.toml");
+    fs::write(&file, block("toml", "# /etc/lockkeeper.toml")).unwrap();
+    let said = success(&lockkeeper(&[
+        &"serve",
+        &"--check-config",
+        &"--config",
+        &file,
+    ]));
+    assert!(
+        said.contains(r#"user = ["orders:…", "billing:…"]"#),
+        "{said}"
+    );
+    assert!(!said.contains("warning"), "{said}");
+}
+
+#[test]
+fn the_unit_of_the_guide_starts_what_there_is() {
+    let folder = Folder::new();
+    fs::write(folder.at("config"), "").unwrap();
+    let unit = block("ini", "# /etc/systemd/system/lockkeeper.service");
+    let line = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("ExecStart="));
+    let line = line.unwrap().replace("%d", ".").replace("%S", "state");
+    let words = line.strip_prefix("/usr/local/bin/lockkeeper ").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+    command.args(words.split(' ')).arg("--check-config");
+    let said = success(&command.current_dir(&folder.0).output().unwrap());
+    assert!(said.contains("state/lockkeeper"), "{said}");
+}

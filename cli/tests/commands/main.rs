@@ -1,0 +1,30 @@
+//! Runs the real command.
+
+mod access;
+mod config;
+mod digest;
+mod disk;
+mod docs;
+mod serve;
+mod server;
+mod stops;
+mod support;
+mod tls;
+
+use std::process::Command;
+
+use support::*;
+
+#[test]
+fn wrong_usage_is_told_from_failure() {
+    for arguments in [&["backup", "only-one"][..], &["burn"], &[], &["inspect"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+        let output = command.args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+    }
+    let help = success(&lockkeeper(&[&"--help"]));
+    assert!(
+        help.contains("backup") && help.contains("inspect"),
+        "{help}"
+    );
+}

@@ -1,0 +1,218 @@
+//! `lockkeeper serve`: how it starts, and what it tells.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::net::UnixDatagram;
+use std::process::{Command, Output};
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::server::*;
+use super::support::*;
+
+/// What was said by a server that did not start.
+fn refused(command: &mut Command, code: i32) -> String {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    let said = String::from_utf8(stderr).unwrap();
+    assert_eq!(status.code(), Some(code), "{said}");
+    assert!(stdout.is_empty(), "{stdout:?}");
+    said
+}
+
+#[test]
+fn it_says_in_one_line_where_it_listens_and_nothing_else_on_stdout() {
+    let server = Server::start(serve().args(["--data", "memory"]));
+    let port = server.address().strip_prefix("127.0.0.1:").unwrap();
+    assert_ne!(port.parse::<u16>().unwrap(), 0);
+    assert_eq!(server.ready, format!("lockkeeper ready 127.0.0.1:{port}"));
+    block_on(async {
+        let client = server.connect().await;
+        put(&client, "/a", "first").await;
+        assert_eq!(get(&client, "/a").await, "first");
+        client.close().await.unwrap();
+    });
+    ended_well(&server.end(Signal::TERM));
+}
+
+#[test]
+fn alone_it_makes_a_folder_where_it_is_started() {
+    let folder = Folder::new();
+    let server = Server::start(serve().current_dir(&folder.0));
+    block_on(async { put(&server.connect().await, "/a", "first").await });
+    ended_well(&server.end(Signal::TERM));
+    let seen = inspected(&folder.at("lockkeeper-data"));
+    assert_eq!(seen["closed_in_order"], true);
+}
+
+#[test]
+fn an_occupied_port_is_named_and_what_to_do() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let folder = Folder::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+    command.args(["serve", "--log-level=warn", "--listen", &address]);
+    let said = refused(command.current_dir(&folder.0), 1);
+    let expected = "is in use by another program: choose another address with --listen";
+    assert_eq!(said, format!("lockkeeper: {address} {expected}\n"));
+    // Nothing is left half open.
+    let seen = inspected(&folder.at("lockkeeper-data"));
+    assert_eq!(seen["closed_in_order"], true);
+}
+
+#[test]
+fn an_address_that_this_machine_has_not_is_named() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+    command.args([
+        "serve",
+        "--insecure",
+        "--data=memory",
+        "--listen=192.0.2.1:0",
+    ]);
+    let said = refused(&mut command, 1);
+    assert!(said.contains("cannot listen on 192.0.2.1:0: "), "{said}");
+}
+
+#[test]
+fn nobody_is_exposed_by_mistake() {
+    let folder = Folder::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+    command
+        .args(["serve", "--listen=0.0.0.0:0"])
+        .current_dir(&folder.0);
+    let said = refused(&mut command, 2);
+    for way in ["--require-auth", "--tls-client-ca", "--insecure"] {
+        assert!(said.contains(way), "{said}");
+    }
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+}
+
+#[test]
+fn a_directory_in_use_is_refused_and_the_process_named() {
+    let folder = Folder::new();
+    let dir = folder.at("data");
+    let server = Server::start(&mut serve_in(&dir));
+    let said = refused(&mut serve_in(&dir), 1);
+    let pid = server.pid().as_raw_nonzero();
+    assert!(
+        said.contains(&format!("is in use by process {pid}")),
+        "{said}"
+    );
+    // It may be backed up and looked at meanwhile.
+    assert_eq!(inspected(&dir)["pid"], pid.get());
+    success(&lockkeeper(&[&"backup", &dir, &folder.at("backup")]));
+    ended_well(&server.end(Signal::TERM));
+}
+
+#[test]
+fn the_log_may_be_json_each_line_an_object() {
+    let folder = Folder::new();
+    let mut command = serve_in(&folder.at("data"));
+    let server = Server::start(command.args(["--log-format", "json", "--require-auth"]));
+    let ready = server.ready.clone();
+    let ended = server.end(Signal::TERM);
+    ended_well(&ended);
+    let lines = ended
+        .log
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lines: Vec<_> = lines.collect();
+    let find = |message: &str| {
+        let found = lines.iter().find(|line| line["message"] == message);
+        found.unwrap_or_else(|| panic!("no {message:?}: {}", ended.log))
+    };
+    let serving = find("ready");
+    assert_eq!(serving["level"], "INFO");
+    let address = serving["address"].as_str().unwrap();
+    assert_eq!(ready, format!("lockkeeper ready {address}"));
+    assert!(
+        lines.iter().any(|line| line["level"] == "WARN"),
+        "{}",
+        ended.log
+    );
+}
+
+#[test]
+fn the_level_is_obeyed_and_a_pipe_gets_no_colours() {
+    let server = Server::start(serve().args(["--data", "memory", "--log-level", "error"]));
+    let ended = server.end(Signal::TERM);
+    assert_eq!((ended.status.code(), &*ended.log), (Some(0), ""));
+    let server = Server::start(
+        serve()
+            .args(["--data", "memory"])
+            .env("LOCKKEEPER_LOG", "info"),
+    );
+    let ended = server.end(Signal::TERM);
+    ended_well(&ended);
+    assert!(!ended.log.contains('\x1b'), "{ended:?}");
+}
+
+#[test]
+fn the_options_of_a_file_are_served() {
+    let folder = Folder::new();
+    let dir = folder.at("data");
+    let config = folder.at("config.toml");
+    fs::write(&config, format!("data = {dir:?}\nlog-format = \"json\"\n")).unwrap();
+    let server = Server::start(serve().arg("--config").arg(&config));
+    let ended = server.end(Signal::TERM);
+    ended_well(&ended);
+    assert!(ended.log.starts_with('{'), "{ended:?}");
+    assert!(dir.exists());
+}
+
+/// How many files a server may have open that is started under these limits, and how it ends.
+fn open_files(limits: &str) -> (u64, Ended) {
+    let mut command = Command::new("sh");
+    let script = format!(r#"{limits}; exec "$0" "$@""#);
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_lockkeeper"), "serve"]);
+    command.args([
+        "--listen=127.0.0.1:0",
+        "--data=memory",
+        "--max-connections=200",
+    ]);
+    let server = Server::start(&mut command);
+    let status = fs::read_to_string(format!("/proc/{}/limits", server.pid().as_raw_nonzero()));
+    let status = status.unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .unwrap();
+    let soft = line.split_whitespace().nth(3).unwrap().parse().unwrap();
+    (soft, server.end(Signal::TERM))
+}
+
+#[test]
+fn as_many_files_may_be_open_as_connections_need() {
+    let (files, ended) = open_files("ulimit -Sn 64");
+    assert!((200..1_000).contains(&files), "{files}");
+    assert!(!ended.log.contains("LimitNOFILE"), "{ended:?}");
+    ended_well(&ended);
+    let (files, ended) = open_files("ulimit -n 150");
+    assert_eq!(files, 150);
+    assert!(ended.log.contains("LimitNOFILE"), "{ended:?}");
+    ended_well(&ended);
+}
+
+#[test]
+fn a_supervisor_hears_when_it_is_ready_and_when_it_stops() {
+    let folder = Folder::new();
+    let socket = UnixDatagram::bind(folder.at("notify")).unwrap();
+    let hears = |word: &str| {
+        let mut buffer = [0; 64];
+        let length = socket.recv(&mut buffer).unwrap();
+        assert_eq!(str::from_utf8(&buffer[..length]), Ok(word));
+    };
+    let mut command = serve();
+    command
+        .args(["--data", "memory"])
+        .env("NOTIFY_SOCKET", folder.at("notify"));
+    let server = Server::start(&mut command);
+    hears("READY=1");
+    server.signal(Signal::TERM);
+    hears("STOPPING=1");
+    ended_well(&server.ended());
+}

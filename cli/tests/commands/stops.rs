@@ -1,0 +1,181 @@
+//! `lockkeeper serve`: how it ends, and what is there the next time.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::Command;
+
+use lockkeeper_store::CreateMode;
+use rustix::net::sockopt::set_socket_recv_buffer_size;
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
+
+use super::server::*;
+use super::support::*;
+
+#[test]
+fn both_signals_leave_a_clean_log_and_the_next_start_has_everything() {
+    let folder = Folder::new();
+    let dir = folder.at("data");
+    for (round, signal) in [Signal::TERM, Signal::INT].into_iter().enumerate() {
+        let server = Server::start(&mut serve_in(&dir));
+        // The client is there yet when the signal comes: it is not waited for.
+        let client = block_on(async {
+            let client = server.connect().await;
+            put(&client, &format!("/n{round}"), "kept").await;
+            client
+        });
+        ended_well(&server.end(signal));
+        drop(client);
+        assert_eq!(inspected(&dir)["closed_in_order"], true);
+    }
+    let server = Server::start(&mut serve_in(&dir));
+    block_on(async {
+        let client = server.connect().await;
+        assert_eq!(get(&client, "/n0").await, "kept");
+        assert_eq!(get(&client, "/n1").await, "kept");
+    });
+    ended_well(&server.end(Signal::TERM));
+}
+
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let folder = Folder::new();
+    let server = Server::start(&mut serve_in(&folder.at("data")));
+    // It is waited for, for 5 s.
+    let deaf = deaf(&server);
+    server.signal(Signal::TERM);
+    server.logs("draining");
+    let ended = server.end(Signal::INT);
+    drop(deaf);
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert!(
+        ended.log.contains("ended before all was drained"),
+        "{ended:?}"
+    );
+}
+
+#[test]
+fn a_closed_terminal_does_not_end_it() {
+    let server = Server::start(serve().args(["--data", "memory"]));
+    server.signal(Signal::HUP);
+    server.logs("SIGHUP changes nothing");
+    block_on(async { put(&server.connect().await, "/a", "after").await });
+    ended_well(&server.end(Signal::TERM));
+}
+
+/// A connection that has a session, asks for more than it reads, and is being answered.
+fn deaf(server: &Server) -> TcpStream {
+    let path = "/large";
+    let large = "0123456789".repeat(50_000).leak();
+    block_on(async { put(&server.connect().await, path, large).await });
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    set_socket_recv_buffer_size(&stream, 4_096).unwrap();
+    let frame = |parts: &[&[u8]]| {
+        let body = parts.concat();
+        [&(body.len() as u32).to_be_bytes()[..], &body].concat()
+    };
+    // Version, last zxid, timeout in ms, session, password, read-only.
+    let (timeout, length) = (10_000_u32.to_be_bytes(), 16_u32.to_be_bytes());
+    let mut asked = frame(&[&[0; 12], &timeout, &[0; 8], &length, &[0; 16], &[0]]);
+    let length = (path.len() as u32).to_be_bytes();
+    for xid in 1..=25_u32 {
+        let get_data = 4_u32.to_be_bytes();
+        let parts = [
+            &xid.to_be_bytes()[..],
+            &get_data,
+            &length,
+            path.as_bytes(),
+            &[0],
+        ];
+        asked.extend(frame(&parts));
+    }
+    stream.write_all(&asked).unwrap();
+    // All came at once, and the first answers are on their way: so the others are there, too.
+    stream.read_exact(&mut [0; 1_000]).unwrap();
+    stream
+}
+
+#[test]
+fn a_client_that_does_not_read_does_not_keep_it_from_ending() {
+    let folder = Folder::new();
+    let dir = folder.at("data");
+    let server = Server::start(&mut serve_in(&dir));
+    let deaf = deaf(&server);
+    ended_well(&server.end(Signal::TERM));
+    assert_eq!(inspected(&dir)["closed_in_order"], true);
+    drop(deaf);
+}
+
+#[test]
+fn after_kill_9_everything_acknowledged_is_there() {
+    let folder = Folder::new();
+    let dir = folder.at("data");
+    for round in 0..3 {
+        let server = Server::start(&mut serve_in(&dir));
+        block_on(async {
+            let client = server.connect().await;
+            for before in 0..round {
+                assert_eq!(get(&client, &format!("/n{before}")).await, "kept");
+            }
+            put(&client, &format!("/n{round}"), "kept").await;
+        });
+        let ended = server.end(Signal::KILL);
+        assert_eq!(ended.status.code(), None, "{ended:?}");
+        assert_eq!(inspected(&dir)["closed_in_order"], false);
+    }
+}
+
+#[test]
+fn a_store_in_memory_leaves_nothing() {
+    let folder = Folder::new();
+    let server = Server::start(serve().args(["--data", "memory"]).current_dir(&folder.0));
+    block_on(async { put(&server.connect().await, "/a", "gone").await });
+    ended_well(&server.end(Signal::TERM));
+    assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 0);
+}
+
+/// The system's limit of a file's size stands for a disk that fails: the log is written in place, and may
+/// not be.
+#[test]
+fn a_disk_that_fails_ends_it_with_the_reason() {
+    let folder = Folder::new();
+    let dir = folder.at("data");
+    let mut command = Command::new("sh");
+    command.args([
+        "-c",
+        r#"trap "" XFSZ; exec "$0" "$@""#,
+        env!("CARGO_BIN_EXE_lockkeeper"),
+    ]);
+    command
+        .args(["serve", "--listen=127.0.0.1:0", "--data"])
+        .arg(&dir);
+    let server = Server::start(&mut command);
+    let ended = block_on(async {
+        let client = server.connect().await;
+        put(&client, "/a", "kept").await;
+        forbid_writing(server.pid());
+        let session = client.session().await.unwrap();
+        let lost = session
+            .create(&"/b".parse().unwrap(), "lost", CreateMode::Persistent)
+            .await;
+        assert!(lost.is_err(), "{lost:?}");
+        server.ended()
+    });
+    assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+    assert_eq!(ended.more, "");
+    let last = ended.log.lines().last().unwrap();
+    assert!(
+        last.starts_with("lockkeeper: the store at ") && last.contains("has failed"),
+        "{ended:?}"
+    );
+    let server = Server::start(&mut serve_in(&dir));
+    block_on(async { assert_eq!(get(&server.connect().await, "/a").await, "kept") });
+}
+
+fn forbid_writing(pid: Pid) {
+    let limit = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    prlimit(Some(pid), Resource::Fsize, limit).unwrap();
+}

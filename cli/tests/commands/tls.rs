@@ -1,0 +1,342 @@
+//! `lockkeeper serve` with TLS, and what it makes of certificates.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lockkeeper_store::{Client, ClientTls, ConnectOptions, Error, connect_with};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustix::process::Signal;
+
+use super::server::*;
+use super::support::*;
+
+/// Signs certificates.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let pem = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        Self { pem, issuer }
+    }
+
+    /// A certificate for 127.0.0.1 and its key.
+    fn sign(&self) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        (certificate.pem(), key.serialize_pem())
+    }
+}
+
+/// Files of a server's certificates, with names as the options have them.
+struct Files {
+    folder: Folder,
+    authority: Authority,
+}
+
+impl Files {
+    fn new() -> Self {
+        let files = Self {
+            folder: Folder::new(),
+            authority: Authority::new("one"),
+        };
+        files.renew(&files.authority);
+        fs::write(files.at("ca"), &files.authority.pem).unwrap();
+        files
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.folder.at(name)
+    }
+
+    /// Has the server's certificate signed anew.
+    fn renew(&self, authority: &Authority) {
+        let (certificate, key) = authority.sign();
+        fs::write(self.at("cert"), certificate).unwrap();
+        fs::write(self.at("key"), key).unwrap();
+    }
+
+    /// Adds the options, for a TLS address that is free.
+    fn tls<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command.args(["--data", "memory", "--tls-listen", "127.0.0.1:0"]);
+        command.arg("--tls-cert").arg(self.at("cert"));
+        command.arg("--tls-key").arg(self.at("key"))
+    }
+}
+
+fn bare() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+    command.arg("serve").env_remove("LOCKKEEPER_LOG");
+    command
+}
+
+/// What follows the word `tls` in the line that says where it listens.
+fn tls_address(server: &Server) -> &str {
+    let (_, address) = server
+        .ready
+        .split_once(" tls ")
+        .expect("it says its TLS address");
+    address
+}
+
+async fn connect(address: &str, tls: ClientTls) -> Result<Client, Error> {
+    let url = format!("lockkeeper://{address}");
+    let options = ConnectOptions::new().tls(tls);
+    connect_with(
+        &url,
+        options.connect_timeout(std::time::Duration::from_secs(2)),
+    )
+    .await
+}
+
+fn believing(authority: &Authority) -> ClientTls {
+    ClientTls::new().ca_pem(authority.pem.clone())
+}
+
+#[test]
+fn both_addresses_are_told_and_served() {
+    let files = Files::new();
+    let server = Server::start(files.tls(&mut serve()));
+    assert_eq!(
+        server.ready,
+        format!(
+            "lockkeeper ready {} tls {}",
+            server.address(),
+            tls_address(&server)
+        )
+    );
+    block_on(async {
+        server.connect().await.session().await.unwrap();
+        let client = connect(tls_address(&server), believing(&files.authority)).await;
+        client.unwrap().session().await.unwrap();
+        let stranger = Authority::new("stranger");
+        assert!(
+            connect(tls_address(&server), believing(&stranger))
+                .await
+                .is_err()
+        );
+    });
+    assert_eq!(server.end(Signal::TERM).status.code(), Some(0));
+}
+
+#[test]
+fn whoever_asks_for_tls_alone_gets_tls_alone() {
+    let files = Files::new();
+    let server = Server::start(files.tls(&mut bare()));
+    assert_eq!(
+        server.ready,
+        format!("lockkeeper ready tls {}", tls_address(&server))
+    );
+    block_on(async {
+        let client = connect(tls_address(&server), believing(&files.authority)).await;
+        client.unwrap().session().await.unwrap();
+    });
+    assert_eq!(server.end(Signal::TERM).status.code(), Some(0));
+}
+
+#[test]
+fn clients_without_a_certificate_stay_outside_where_one_is_asked_for() {
+    let files = Files::new();
+    let mut command = bare();
+    let server = Server::start(
+        files
+            .tls(&mut command)
+            .arg("--tls-client-ca")
+            .arg(files.at("ca")),
+    );
+    let (certificate, key) = files.authority.sign();
+    block_on(async {
+        let address = tls_address(&server);
+        assert!(connect(address, believing(&files.authority)).await.is_err());
+        let known = believing(&files.authority).client_certificate(certificate, key);
+        connect(address, known)
+            .await
+            .unwrap()
+            .session()
+            .await
+            .unwrap();
+    });
+    assert_eq!(server.end(Signal::TERM).status.code(), Some(0));
+}
+
+#[test]
+fn renewed_certificates_are_taken_on_sighup_and_bad_ones_are_not() {
+    let files = Files::new();
+    let server = Server::start(files.tls(&mut bare()));
+    let address = tls_address(&server).to_owned();
+    let other = Authority::new("other");
+    files.renew(&other);
+    server.signal(Signal::HUP);
+    server.logs("the certificates are read again");
+    block_on(async { connect(&address, believing(&other)).await.unwrap() });
+    fs::write(files.at("key"), "no key").unwrap();
+    server.signal(Signal::HUP);
+    server.logs("the former ones go on to hold");
+    block_on(async {
+        connect(&address, believing(&other)).await.unwrap();
+        assert!(
+            connect(&address, believing(&files.authority))
+                .await
+                .is_err()
+        );
+    });
+    assert_eq!(server.end(Signal::TERM).status.code(), Some(0));
+}
+
+#[test]
+fn an_occupied_port_for_tls_is_named_and_its_option() {
+    let files = Files::new();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let config = files.at("config");
+    fs::write(
+        &config,
+        format!("tls-listen = {address:?}\ndata = \"memory\"\nlog-level = \"error\"\n"),
+    )
+    .unwrap();
+    let mut command = bare();
+    command.arg("--config").arg(config);
+    command
+        .arg("--tls-cert")
+        .arg(files.at("cert"))
+        .arg("--tls-key")
+        .arg(files.at("key"));
+    let said = failure(&command.output().unwrap());
+    let expected = "is in use by another program: choose another address with --tls-listen";
+    assert_eq!(said, format!("lockkeeper: {address} {expected}\n"));
+}
+
+/// Checks these options; the code, and what was said.
+fn checked(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.arg("--check-config").output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(said).unwrap())
+}
+
+#[test]
+fn a_check_tells_what_tls_would_be_served() {
+    let files = Files::new();
+    let (code, said) = checked(files.tls(&mut bare()));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("# on 127.0.0.1:0, with TLS\n") && !said.contains("without TLS"),
+        "{said}"
+    );
+    let mut command = serve();
+    let ca = files.at("ca");
+    let (code, said) = checked(files.tls(&mut command).arg("--tls-client-ca").arg(&ca));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("with TLS, for clients with a certificate"),
+        "{said}"
+    );
+    assert!(said.contains("without TLS"), "{said}");
+}
+
+#[test]
+fn certificates_that_cannot_be_used_are_named_before_anything_starts() {
+    let files = Files::new();
+    let refused = |change: &dyn Fn(&Files), expected: &[&str]| {
+        let files = Files::new();
+        change(&files);
+        let mut command = bare();
+        let command = files
+            .tls(&mut command)
+            .arg("--tls-client-ca")
+            .arg(files.at("ca"));
+        let (code, said) = checked(command);
+        assert_eq!(code, Some(2), "{said}");
+        for expected in expected {
+            assert!(said.contains(expected), "no {expected}: {said}");
+        }
+    };
+    let path = |name: &str| format!("/{name}");
+    for name in ["cert", "key", "ca"] {
+        refused(
+            &|files| fs::remove_file(files.at(name)).unwrap(),
+            &[&path(name)],
+        );
+        refused(
+            &|files| fs::write(files.at(name), "nonsense").unwrap(),
+            &[&path(name)],
+        );
+    }
+    // The key of another certificate.
+    let (_, key) = files.authority.sign();
+    refused(&|files| fs::write(files.at("key"), &key).unwrap(), &["key"]);
+}
+
+#[test]
+fn half_of_what_tls_needs_is_refused() {
+    let file = |option: &str| format!("{option}={}", Path::new("/nowhere").display());
+    for (options, expected) in [
+        (
+            vec!["--tls-listen=127.0.0.1:0".to_owned()],
+            "no --tls-cert and no --tls-key",
+        ),
+        (
+            vec!["--tls-listen=127.0.0.1:0".into(), file("--tls-cert")],
+            "no --tls-key",
+        ),
+        (
+            vec![file("--tls-cert"), file("--tls-key")],
+            "no --tls-listen",
+        ),
+        (
+            vec![file("--tls-client-ca")],
+            "no --tls-listen and no --tls-cert and no --tls-key",
+        ),
+    ] {
+        let (code, said) = checked(bare().args(&options));
+        assert_eq!(code, Some(2), "{options:?}: {said}");
+        assert!(
+            said.contains(&format!("for TLS there is {expected}")),
+            "{options:?}: {said}"
+        );
+    }
+}
+
+#[test]
+fn an_address_for_others_is_served_to_holders_of_certificates() {
+    let files = Files::new();
+    let exposed = |options: &[&str]| {
+        let mut command = bare();
+        command
+            .args(["--data", "memory", "--tls-listen", "0.0.0.0:0"])
+            .args(options);
+        command
+            .arg("--tls-cert")
+            .arg(files.at("cert"))
+            .arg("--tls-key")
+            .arg(files.at("key"));
+        checked(&mut command)
+    };
+    let ca = format!("--tls-client-ca={}", files.at("ca").display());
+    let (code, said) = exposed(&[]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("0.0.0.0:0 can be reached by others"),
+        "{said}"
+    );
+    for options in [&[&*ca][..], &["--insecure"], &["--require-auth"]] {
+        let (code, said) = exposed(options);
+        assert_eq!(code, Some(0), "{said}");
+    }
+    // The plain address is another matter.
+    let (code, said) = exposed(&[&ca, "--listen=0.0.0.0:1"]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("0.0.0.0:1 can be reached by others"),
+        "{said}"
+    );
+}
