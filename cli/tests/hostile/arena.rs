@@ -1,0 +1,213 @@
+//! An attack: a server, a well-behaved client, and the attacker, each a process of its own. The
+//! attacker is this test binary, started again for one test.
+
+use std::any::type_name_of_val;
+use std::env;
+use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::good::{Good, Latency};
+use super::served::{Memory, OTHER, Served};
+
+/// Makes the test a child that attacks the server at that address.
+const ADDRESS: &str = "LOCKKEEPER_HOSTILE_ADDRESS";
+
+/// Before what the attacker says of itself, among what the test harness prints.
+const UNDER_WAY: &str = "attack: under way";
+const RESULT: &str = "attack: result ";
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+/// Cycles that the well-behaved client makes in each phase: three requests each.
+const CYCLES: usize = 500;
+
+/// What the attacker has at hand.
+pub(crate) struct Field {
+    pub(crate) address: SocketAddr,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Field {
+    /// Says that the attack is at its full strength; to be said once.
+    pub(crate) fn under_way(&self) {
+        println!("\n{UNDER_WAY}");
+    }
+
+    /// Whether the others have seen enough.
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over.load(SeqCst)
+    }
+
+    /// Waits until the others have seen enough.
+    pub(crate) fn wait(&self) {
+        while !self.is_over() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// What an attack came to.
+pub(crate) struct Outcome {
+    /// What the server has logged.
+    pub(crate) log: Vec<String>,
+    /// The attacker's own finding.
+    pub(crate) result: String,
+}
+
+impl Outcome {
+    /// The lines of the log that have all these words.
+    pub(crate) fn logged(&self, words: &[&str]) -> usize {
+        let has = |line: &&String| words.iter().all(|word| line.contains(word));
+        self.log.iter().filter(has).count()
+    }
+}
+
+/// Serves with these options, measures, lets `attack` loose, measures again; `attack` tests how the
+/// server takes it, and says what it has found. The server may take `most` bytes of memory more than it
+/// had before, never mind when.
+///
+/// `None` in the attacker's own process, where the test is to end then.
+pub(crate) fn fight(
+    options: &[&str],
+    most: u64,
+    attack: impl FnOnce(&Field) -> String,
+) -> Option<Outcome> {
+    let name = type_name_of_val(&attack);
+    let name = name.strip_suffix("::{{closure}}").expect("a closure");
+    let (_, name) = name.split_once("::").expect("in a module");
+    if let Ok(address) = env::var(ADDRESS) {
+        be_the_attacker(address.parse().unwrap(), attack);
+        return None;
+    }
+    // One at a time, or they would measure each other.
+    static ARENA: Mutex<()> = Mutex::new(());
+    let _alone = ARENA.lock().unwrap_or_else(|error| error.into_inner());
+    raise_open_files();
+    let server = Served::start(options);
+    let good = Good::start(server.address);
+    good.measure(CYCLES); // until it has warmed up
+    let (before, at_rest) = (good.measure(CYCLES), server.memory());
+    let mut attacker = Attacker::start(name, server.address);
+    attacker.wait_for_strength();
+    let (during, attacked) = (good.measure(CYCLES), server.memory());
+    let result = attacker.finish(server.is_ours());
+    let (after, left) = (good.measure(CYCLES), server.memory());
+    good.stop();
+    let (_, short) = name.rsplit_once("::").unwrap_or(("", name));
+    show(
+        short,
+        &result,
+        [&before, &during, &after],
+        [at_rest, attacked, left],
+    );
+    let is_ours = server.is_ours();
+    let log = server.stop();
+    let grown = left.peak.saturating_sub(at_rest.now);
+    let told = format!("{} MiB more than at rest", grown / MIB);
+    assert!(grown <= most || !is_ours, "{told}: {result}");
+    Some(Outcome { log, result })
+}
+
+fn show(name: &str, result: &str, latency: [&Latency; 3], memory: [Memory; 3]) {
+    let of = |latency: &Latency| {
+        let [p50, p99] = [500, 990].map(|permille| latency.permille(permille).as_micros());
+        format!("{p50}/{p99}")
+    };
+    let mib = |bytes: u64| bytes / MIB;
+    let [before, during, after] = latency.map(of);
+    let [at_rest, attacked, left] = memory.map(|memory| mib(memory.now));
+    // Straight to the descriptor: a test's own output is shown only when it fails. Nobody may be reading.
+    let _ = writeln!(
+        std::io::stderr(),
+        "{name}: p50/p99 in µs {before} quiet, {during} attacked ({} requests), {after} after; memory in MiB \
+         {at_rest} at rest, {attacked} attacked, {left} after, {} at most; {result}",
+        latency[1].count(),
+        mib(memory[2].peak),
+    );
+}
+
+fn be_the_attacker(address: SocketAddr, attack: impl FnOnce(&Field) -> String) {
+    let is_over = Arc::<AtomicBool>::default();
+    let to = is_over.clone();
+    std::thread::spawn(move || {
+        // A line, or the end of whoever started this.
+        let _ = std::io::stdin().read_line(&mut String::new());
+        to.store(true, SeqCst);
+    });
+    let field = Field { address, is_over };
+    let result = attack(&field);
+    assert!(field.is_over(), "an attack goes on until it is measured");
+    println!("\n{RESULT}{result}");
+}
+
+struct Attacker {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Attacker {
+    fn start(name: &str, address: SocketAddr) -> Self {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(ADDRESS, address.to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a test binary can start itself");
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Self {
+            stdin: child.stdin.take(),
+            child,
+            stdout,
+        }
+    }
+
+    /// The next line that begins so, without its beginning; `None` if the attacker has ended.
+    fn line(&mut self, beginning: &str) -> Option<String> {
+        let mut lines = (&mut self.stdout).lines().map(|line| line.unwrap());
+        lines.find_map(|line| line.strip_prefix(beginning).map(ToOwned::to_owned))
+    }
+
+    fn wait_for_strength(&mut self) {
+        if self.line(UNDER_WAY).is_none() && env::var_os(OTHER).is_none() {
+            panic!("the attacker has failed: {:?}", self.child.wait());
+        }
+    }
+
+    /// Tells the attacker to end; what it has found.
+    fn finish(mut self, must_succeed: bool) -> String {
+        drop(writeln!(self.stdin.take().unwrap()));
+        let result = self.line(RESULT);
+        let status = self.child.wait().unwrap();
+        match result {
+            Some(result) => result,
+            None if must_succeed => panic!("the attacker has failed: {status}"),
+            None => "this server does something else".into(),
+        }
+    }
+}
+
+impl Drop for Attacker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// As many open files as the system lets, for this process and those that it starts; how many.
+pub(crate) fn raise_open_files() -> u64 {
+    let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+    let limits = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    setrlimit(Resource::Nofile, limits).expect("up to the hard limit anybody may go");
+    maximum.unwrap_or(u64::MAX)
+}

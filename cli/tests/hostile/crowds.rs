@@ -1,0 +1,199 @@
+//! Many connections, and many sessions.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use super::arena::{Field, MIB, fight, raise_open_files};
+use super::wire::*;
+
+const HALF_OPEN: usize = 10_000;
+
+#[test]
+fn of_ten_thousand_half_open_connections_the_oldest_go() {
+    let attack = |field: &Field| {
+        // Server and attacker have as many files each, and some are no connections.
+        let most = (raise_open_files() as usize).saturating_sub(500);
+        assert!(most >= 4_000, "only {most} files may be open");
+        let count = most.min(HALF_OPEN);
+        let open = |_| Conn::bare(field.address).unwrap();
+        let mut crowd: Vec<_> = (0..count).map(open).collect();
+        wait_until_closed(&mut crowd[..count - 1_000]);
+        let (mut guest, _) = Conn::new(field.address);
+        guest.must(op::EXISTS, &read("/", false));
+        field.under_way();
+        while !field.is_over() {
+            // For each that is closed another comes.
+            crowd.drain(..20.min(crowd.len()));
+            crowd.extend((0..20).map(open));
+        }
+        guest.must(op::EXISTS, &read("/", false));
+        let oldest = crowd.len() - 1_000;
+        wait_until_closed(&mut crowd[..oldest]);
+        format!("{count} connections without a word, of which 1000 may stay")
+    };
+    let options = ["--max-half-open", "1000", "--handshake-timeout", "10m"];
+    fight(&options, 64 * MIB, attack);
+}
+
+fn wait_until_closed(crowd: &mut [Conn]) {
+    for conn in crowd {
+        let read = conn.stream.read(&mut [0]);
+        let is_closed = matches!(read, Ok(0)) || read.as_ref().is_err_and(is_closed);
+        assert!(is_closed, "{read:?}");
+    }
+}
+
+#[test]
+fn half_a_handshake_keeps_no_place_either() {
+    let attack = |field: &Field| {
+        let half = &Session::none(Duration::from_secs(10)).handshake()[..20];
+        let open = || {
+            let mut conn = Conn::bare(field.address).unwrap();
+            conn.stream.write_all(half).unwrap();
+            conn
+        };
+        let mut crowd: VecDeque<_> = (0..200).map(|_| open()).collect();
+        field.under_way();
+        let mut count = 200;
+        while !field.is_over() {
+            let oldest = crowd.pop_front().unwrap();
+            assert_eq!(oldest.rest(), []);
+            crowd.push_back(open());
+            count += 1;
+        }
+        format!("{count} halves of handshakes")
+    };
+    let options = ["--max-half-open", "100", "--handshake-timeout", "10m"];
+    fight(&options, 32 * MIB, attack);
+}
+
+#[test]
+fn a_large_frame_is_no_handshake() {
+    let attack = |field: &Field| {
+        let mut large = Out::new().int(0x000f_ffff);
+        large.0.resize(1_000_000, 0);
+        let open = |_| {
+            let mut conn = Conn::bare(field.address).unwrap();
+            // It may be closed while this is under way.
+            let _ = conn.stream.write_all(&large.0);
+            conn
+        };
+        let crowd: Vec<_> = (0..500).map(open).collect();
+        field.under_way();
+        field.wait();
+        for conn in crowd {
+            assert_eq!(conn.rest(), []);
+        }
+        "500 half-open connections that send a megabyte".into()
+    };
+    let options = ["--max-half-open", "1000", "--handshake-timeout", "10s"];
+    fight(&options, 64 * MIB, attack);
+}
+
+#[test]
+fn too_many_connections_from_one_address_keep_nobody_else_out() {
+    let attack = |field: &Field| {
+        let greedy = Ipv4Addr::new(127, 0, 0, 2);
+        let open = || {
+            let conn = Conn::from_address(greedy, field.address)?;
+            enter(conn)
+        };
+        let crowd: Vec<_> = (0..50).map(|_| open().unwrap()).collect();
+        field.under_way();
+        let mut refused = 0;
+        while !field.is_over() {
+            let more = Conn::from_address(greedy, field.address).unwrap();
+            assert_eq!(more.rest(), [], "the 51st is closed without a word");
+            refused += 1;
+        }
+        Conn::new(field.address).0.must(op::PING, &Out::new());
+        drop(crowd);
+        format!("{refused} connections beyond 50 of one address")
+    };
+    let options = ["--max-connections-per-address", "50"];
+    if let Some(outcome) = fight(&options, 32 * MIB, attack) {
+        assert_told_once(&outcome.log, "127.0.0.2", &outcome.result);
+    }
+}
+
+#[test]
+fn too_many_connections_are_closed_and_those_that_are_there_go_on() {
+    let attack = |field: &Field| {
+        let open = || enter(Conn::bare(field.address)?);
+        // One place is the well-behaved client's.
+        let mut crowd: Vec<_> = (0..99).map(|_| open().unwrap()).collect();
+        field.under_way();
+        let mut refused = 0;
+        while !field.is_over() {
+            let more = Conn::bare(field.address).unwrap();
+            assert_eq!(more.rest(), [], "the 101st is closed without a word");
+            refused += 1;
+        }
+        for conn in &mut crowd {
+            conn.must(op::PING, &Out::new());
+        }
+        let mut last = crowd.pop().unwrap();
+        last.must(op::CLOSE, &Out::new());
+        assert_eq!(last.rest(), []);
+        // Its place is free when the server has seen that.
+        let mut next = loop {
+            if let Ok(conn) = open() {
+                break conn;
+            }
+        };
+        next.must(op::PING, &Out::new());
+        format!("{refused} connections beyond 100")
+    };
+    let options = ["--max-connections", "100"];
+    if let Some(outcome) = fight(&options, 32 * MIB, attack) {
+        assert_told_once(&outcome.log, "100", &outcome.result);
+    }
+}
+
+fn enter(mut conn: Conn) -> std::io::Result<Conn> {
+    conn.enter(&Session::none(Duration::from_secs(10)))?;
+    Ok(conn)
+}
+
+/// A limit that is reached stands in the log, but not as often as it is met.
+fn assert_told_once(log: &[String], word: &str, result: &str) {
+    let lines = log.iter();
+    let told: Vec<_> = lines
+        .filter(|line| line.contains("connections") && line.contains(word))
+        .collect();
+    assert!((1..=50).contains(&told.len()), "{result}: {told:#?}");
+}
+
+#[test]
+fn sessions_that_are_left_behind_are_limited_and_go() {
+    let attack = |field: &Field| {
+        let brief = Session::none(Duration::from_millis(1));
+        let mut left = 0;
+        let full = loop {
+            match Conn::open(field.address, &brief) {
+                Ok(_) => left += 1,
+                Err(error) => break error,
+            }
+            if left == 300 {
+                field.under_way();
+            }
+        };
+        assert!(left >= 300, "only {left}: {full}");
+        field.wait();
+        // They expire, and there is room again.
+        while Conn::open(field.address, &brief).is_err() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        format!("{left} sessions left behind, then: {full}")
+    };
+    let options = ["--max-sessions", "1000", "--min-session-timeout", "5s"];
+    if let Some(outcome) = fight(&options, 32 * MIB, attack) {
+        assert!(
+            outcome.logged(&["sessions", "1000"]) >= 1,
+            "{:#?}",
+            outcome.log
+        );
+    }
+}

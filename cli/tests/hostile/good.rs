@@ -1,0 +1,97 @@
+//! The well-behaved client, who must not notice: it works all the time, counts what it waits for
+//! each answer, and insists on the right ones in the right order.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::wire::*;
+
+/// How long the answers of one phase took.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Latency(Vec<Duration>);
+
+impl Latency {
+    /// The latency that so many of a thousand answers do not exceed.
+    pub(crate) fn permille(&self, permille: usize) -> Duration {
+        let mut sorted = self.0.clone();
+        sorted.sort();
+        sorted[(sorted.len() - 1) * permille / 1_000]
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.0.len()
+    }
+}
+
+#[derive(Default)]
+struct Shared {
+    latency: Mutex<Latency>,
+    cycles: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+/// The client at work, on a thread of its own.
+pub(crate) struct Good {
+    shared: Arc<Shared>,
+    worker: JoinHandle<()>,
+}
+
+impl Good {
+    pub(crate) fn start(to: SocketAddr) -> Self {
+        let shared = Arc::<Shared>::default();
+        let its = shared.clone();
+        let worker = std::thread::spawn(move || work(to, &its));
+        Self { shared, worker }
+    }
+
+    /// Lets it work for so many cycles from now on; how long its answers took meanwhile. Ends early
+    /// if it has failed, which [`stop`](Self::stop) tells.
+    pub(crate) fn measure(&self, cycles: usize) -> Latency {
+        std::mem::take(&mut *self.shared.latency.lock().unwrap());
+        let end = self.shared.cycles.load(SeqCst) + cycles;
+        while self.shared.cycles.load(SeqCst) < end && !self.worker.is_finished() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::mem::take(&mut *self.shared.latency.lock().unwrap())
+    }
+
+    /// Ends its session in order, and passes on what went wrong.
+    pub(crate) fn stop(self) {
+        self.shared.is_over.store(true, SeqCst);
+        if let Err(panic) = self.worker.join() {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn work(to: SocketAddr, shared: &Shared) {
+    let (mut conn, _) = Conn::new(to);
+    let parent = format!("/good-{}", std::process::id());
+    let path = format!("{parent}/entry");
+    let first = conn.call(op::CREATE, &create(&parent, b"", 0)).unwrap();
+    assert!([0, -110].contains(&first.err), "{first:?}");
+    let mut call = |op: i32, record: &Out, events: usize| {
+        let sent = Instant::now();
+        let xid = conn.send(op, record).expect("the server takes a request");
+        for _ in 0..events {
+            let event = conn.answer().expect("an event comes before the answer");
+            assert_eq!(event.xid, EVENT, "{event:?}");
+        }
+        let answer = conn
+            .answer()
+            .expect("the session is alive, and its requests answered");
+        assert_eq!((answer.xid, answer.err), (xid, 0), "in order, and done");
+        shared.latency.lock().unwrap().0.push(sent.elapsed());
+    };
+    while !shared.is_over.load(SeqCst) {
+        call(op::CREATE, &create(&path, b"some data", EPHEMERAL), 0);
+        call(op::GET_DATA, &read(&path, true), 0);
+        call(op::DELETE, &delete(&path), 1);
+        shared.cycles.fetch_add(1, SeqCst);
+    }
+    call(op::DELETE, &delete(&parent), 0);
+    call(op::CLOSE, &Out::new(), 0);
+}

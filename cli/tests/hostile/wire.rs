@@ -1,0 +1,302 @@
+//! As much of ZooKeeper's protocol as the tests speak, by hand: nothing of the store's own code, and
+//! nothing that stops them from breaking its rules.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+
+/// Long after which whoever waits for the other side gives up: a server that hangs is a failure.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Operations.
+pub(crate) mod op {
+    pub(crate) const CREATE: i32 = 1;
+    pub(crate) const DELETE: i32 = 2;
+    pub(crate) const EXISTS: i32 = 3;
+    pub(crate) const GET_DATA: i32 = 4;
+    pub(crate) const SET_DATA: i32 = 5;
+    pub(crate) const GET_CHILDREN: i32 = 8;
+    pub(crate) const PING: i32 = 11;
+    pub(crate) const MULTI: i32 = 14;
+    pub(crate) const MULTI_READ: i32 = 22;
+    pub(crate) const SET_WATCHES: i32 = 101;
+    pub(crate) const ADD_WATCH: i32 = 106;
+    pub(crate) const CLOSE: i32 = -11;
+}
+
+/// Codes of answers.
+pub(crate) mod code {
+    pub(crate) const SYSTEM_ERROR: i32 = -1;
+    pub(crate) const UNIMPLEMENTED: i32 = -6;
+    pub(crate) const NO_NODE: i32 = -101;
+}
+
+/// A record, or a whole frame, that is being put together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Out(pub(crate) Vec<u8>);
+
+impl Out {
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn bool(mut self, value: bool) -> Self {
+        self.0.push(u8::from(value));
+        self
+    }
+
+    pub(crate) fn int(mut self, value: i32) -> Self {
+        self.0.extend_from_slice(&value.to_be_bytes());
+        self
+    }
+
+    pub(crate) fn long(mut self, value: i64) -> Self {
+        self.0.extend_from_slice(&value.to_be_bytes());
+        self
+    }
+
+    pub(crate) fn bytes(mut self, bytes: &[u8]) -> Self {
+        self = self.int(bytes.len() as i32);
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    pub(crate) fn text(self, text: &str) -> Self {
+        self.bytes(text.as_bytes())
+    }
+
+    /// The same behind its length.
+    pub(crate) fn framed(self) -> Vec<u8> {
+        Self::new().bytes(&self.0).0
+    }
+}
+
+/// The frame of a request.
+pub(crate) fn request(xid: i32, op: i32, record: &Out) -> Vec<u8> {
+    let mut frame = Out::new().int(xid).int(op);
+    frame.0.extend_from_slice(&record.0);
+    frame.framed()
+}
+
+/// The record of a read: of data, of children, of whether it is there.
+pub(crate) fn read(path: &str, watch: bool) -> Out {
+    Out::new().text(path).bool(watch)
+}
+
+/// The record of a create for everybody.
+pub(crate) fn create(path: &str, data: &[u8], flags: i32) -> Out {
+    let record = Out::new().text(path).bytes(data);
+    record
+        .int(1)
+        .int(31)
+        .text("world")
+        .text("anyone")
+        .int(flags)
+}
+
+/// The flag of a znode that goes with its session.
+pub(crate) const EPHEMERAL: i32 = 1;
+
+pub(crate) fn delete(path: &str) -> Out {
+    Out::new().text(path).int(-1)
+}
+
+pub(crate) fn set_data(path: &str, data: &[u8]) -> Out {
+    Out::new().text(path).bytes(data).int(-1)
+}
+
+/// A session, as its server names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Session {
+    pub(crate) id: i64,
+    pub(crate) password: Vec<u8>,
+    pub(crate) timeout: Duration,
+}
+
+impl Session {
+    /// What a client says that has none yet.
+    pub(crate) fn none(timeout: Duration) -> Self {
+        let password = vec![0; 16];
+        Self {
+            id: 0,
+            password,
+            timeout,
+        }
+    }
+
+    /// The first frame of a client.
+    pub(crate) fn handshake(&self) -> Vec<u8> {
+        let frame = Out::new()
+            .int(0)
+            .long(0)
+            .int(self.timeout.as_millis() as i32);
+        let frame = frame.long(self.id).bytes(&self.password).bool(false);
+        frame.framed()
+    }
+}
+
+/// The answer to a request, or an event.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    pub(crate) xid: i32,
+    pub(crate) zxid: i64,
+    pub(crate) err: i32,
+    pub(crate) record: Vec<u8>,
+}
+
+/// The xid of an event.
+pub(crate) const EVENT: i32 = -1;
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Conn {
+    pub(crate) stream: TcpStream,
+    next_xid: i32,
+}
+
+impl Conn {
+    /// A connection that has said nothing yet.
+    pub(crate) fn bare(to: SocketAddr) -> io::Result<Self> {
+        Self::from_address(Ipv4Addr::LOCALHOST, to)
+    }
+
+    /// The same from another address of this machine: all that begin with 127 are.
+    pub(crate) fn from_address(from: Ipv4Addr, to: SocketAddr) -> io::Result<Self> {
+        let fd = socket(AddressFamily::INET, SocketType::STREAM, None)?;
+        if from != Ipv4Addr::LOCALHOST {
+            bind(&fd, &SocketAddrV4::new(from, 0))?;
+        }
+        connect(&fd, &to)?;
+        let stream = TcpStream::from(fd);
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        let next_xid = 1;
+        Ok(Self { stream, next_xid })
+    }
+
+    /// A connection with a session: a new one, or one that goes on.
+    pub(crate) fn open(to: SocketAddr, session: &Session) -> io::Result<(Self, Session)> {
+        let mut conn = Self::bare(to)?;
+        let session = conn.enter(session)?;
+        Ok((conn, session))
+    }
+
+    /// A connection with a new session, which the server must give.
+    pub(crate) fn new(to: SocketAddr) -> (Self, Session) {
+        let session = Session::none(Duration::from_secs(10));
+        Self::open(to, &session).expect("the server takes a client")
+    }
+
+    /// Makes the handshake.
+    pub(crate) fn enter(&mut self, session: &Session) -> io::Result<Session> {
+        self.stream.write_all(&session.handshake())?;
+        let frame = self.frame()?;
+        let session = Session {
+            timeout: Duration::from_millis(u64::from(int(&frame[4..]).cast_unsigned())),
+            id: long(&frame[8..]),
+            password: frame[20..36].to_vec(),
+        };
+        match session.id {
+            0 => Err(io::Error::other("the session is refused")),
+            _ => Ok(session),
+        }
+    }
+
+    /// Sends a request; its xid.
+    pub(crate) fn send(&mut self, op: i32, record: &Out) -> io::Result<i32> {
+        let xid = self.next_xid;
+        self.next_xid += 1;
+        self.stream.write_all(&request(xid, op, record))?;
+        Ok(xid)
+    }
+
+    /// Sends a request so many times, in as large pieces as go; the first xid.
+    pub(crate) fn send_many(&mut self, count: i32, op: i32, record: &Out) -> io::Result<i32> {
+        let first = self.next_xid;
+        self.next_xid += count;
+        let mut frames = Vec::new();
+        for xid in first..self.next_xid {
+            frames.extend_from_slice(&request(xid, op, record));
+            if frames.len() > 1 << 16 || xid + 1 == self.next_xid {
+                self.stream.write_all(&frames)?;
+                frames.clear();
+            }
+        }
+        Ok(first)
+    }
+
+    /// The next answer or event.
+    pub(crate) fn answer(&mut self) -> io::Result<Answer> {
+        let mut frame = self.frame()?;
+        let record = frame.split_off(16);
+        Ok(Answer {
+            xid: int(&frame),
+            zxid: long(&frame[4..]),
+            err: int(&frame[12..]),
+            record,
+        })
+    }
+
+    /// The answer to a request of which nothing else is under way and no event is due.
+    pub(crate) fn call(&mut self, op: i32, record: &Out) -> io::Result<Answer> {
+        let xid = self.send(op, record)?;
+        let answer = self.answer()?;
+        assert_eq!(answer.xid, xid, "{answer:?}");
+        Ok(answer)
+    }
+
+    /// The same, that must succeed.
+    pub(crate) fn must(&mut self, op: i32, record: &Out) -> Answer {
+        let answer = self.call(op, record).expect("the server answers");
+        assert_eq!(answer.err, 0, "{answer:?}");
+        answer
+    }
+
+    fn frame(&mut self) -> io::Result<Vec<u8>> {
+        let mut length = [0; 4];
+        self.stream.read_exact(&mut length)?;
+        let mut frame = vec![0; u32::from_be_bytes(length) as usize];
+        self.stream.read_exact(&mut frame)?;
+        Ok(frame)
+    }
+
+    /// Waits until the server has closed the connection, and says what came before that.
+    pub(crate) fn rest(mut self) -> Vec<u8> {
+        let mut rest = Vec::new();
+        if let Err(error) = self.stream.read_to_end(&mut rest) {
+            assert!(is_closed(&error), "the connection is not closed: {error}");
+        }
+        rest
+    }
+
+    /// Whether the server has closed the connection without a word; it does not wait.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        match peeked {
+            Ok(count) => count == 0,
+            Err(error) => is_closed(&error),
+        }
+    }
+}
+
+/// Whether an error says that the other side has closed the connection.
+pub(crate) fn is_closed(error: &io::Error) -> bool {
+    use ErrorKind::*;
+    matches!(
+        error.kind(),
+        ConnectionReset | ConnectionAborted | BrokenPipe | UnexpectedEof
+    )
+}
+
+fn int(bytes: &[u8]) -> i32 {
+    i32::from_be_bytes(bytes[..4].try_into().unwrap())
+}
+
+fn long(bytes: &[u8]) -> i64 {
+    i64::from_be_bytes(bytes[..8].try_into().unwrap())
+}
