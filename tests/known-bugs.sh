@@ -18,7 +18,7 @@ is_there() {
     if [ "${words[0]}" = store ]; then
         at=tests/store
         words=("${words[@]:1}")
-    elif [ "${words[0]}" = log ] || [ "${words[0]}" = engine ]; then
+    elif [[ ${words[0]} =~ ^(core|engine|log)$ ]]; then
         at=src
     fi
     last=${words[-1]}

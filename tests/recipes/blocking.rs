@@ -15,8 +15,8 @@ use lockkeeper::{
 use crate::common::{LOCK, LONG};
 use crate::support::unique;
 
-/// Makes of each `fn name(store: Place)` the tests `name::memory` and `name::zookeeper`, outside
-/// any runtime. One that hangs fails.
+/// Makes of each `fn name(store: Place)` the tests `name::memory`, `name::served` and
+/// `name::zookeeper`, outside any runtime. One that hangs fails.
 macro_rules! on_every_store {
     ($(fn $name:ident($store:ident: Place) $body:block)*) => {$(
         mod $name {
@@ -27,6 +27,14 @@ macro_rules! on_every_store {
             #[test]
             fn memory() {
                 within_reason(Place(format!("memory:{}", unique("blocking"))), test);
+            }
+
+            #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+            #[test]
+            fn served() {
+                let served = crate::support::Served::start(crate::support::SWEEP);
+                let url = format!("lockkeeper://{}/{}", served.hosts(), unique("blocking"));
+                within_reason(Place(url), test);
             }
 
             #[cfg(feature = "zookeeper")]

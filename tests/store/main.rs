@@ -3,6 +3,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod acl;
+#[cfg(feature = "server")]
+mod admin_words;
 mod common;
 mod differential;
 #[cfg(feature = "file")]
@@ -19,4 +22,6 @@ mod rules;
 mod rules_in_time;
 mod rules_over_a_wire;
 mod sessions;
+#[cfg(all(feature = "server", feature = "tls"))]
+mod tls;
 mod zookeeper;

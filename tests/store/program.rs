@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockkeeper_store::{
-    Acl, Ahead, Backend, Create, CreateMode, Enqueue, Error, LookAhead, Op, OpReply,
-    PersistentWatcher, ReadOp, ReadReply, Reply, Request, Result, SHARED_MARK, SessionId, Skip,
-    Stat, WatchMode, WatchedEvent, Watcher, ZnodePath, Zxid,
+    Acl, AclEntry, Ahead, Backend, Create, CreateMode, Enqueue, Error, LookAhead, Op, OpReply,
+    PersistentWatcher, ReadOp, ReadReply, Reply, Request, Result, SHARED_MARK, Secret, SessionId,
+    Skip, Stat, WatchMode, WatchedEvent, Watcher, ZnodePath, Zxid,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -53,6 +53,7 @@ pub(crate) enum Outcome {
     Exists(Option<Stat>),
     Data(Bytes, Stat),
     Set(Stat),
+    Acl(Acl, Stat),
     Children(Vec<String>, Stat),
     Multi(Vec<OpReply>),
     MultiRead(Vec<ReadReply>),
@@ -127,6 +128,7 @@ impl Outcome {
                 watcher,
             } => (Self::Data(data, stat), watcher.map(Armed::Once)),
             Reply::Stat(stat) => (Self::Set(stat), None),
+            Reply::Acl { acl, stat } => (Self::Acl(acl, stat), None),
             Reply::Children {
                 names,
                 stat,
@@ -168,6 +170,7 @@ impl Outcome {
             | Self::Exists(Some(stat))
             | Self::Data(_, stat)
             | Self::Set(stat)
+            | Self::Acl(_, stat)
             | Self::Children(_, stat) => vec![stat],
             Self::Multi(replies) => replies
                 .iter_mut()
@@ -200,7 +203,9 @@ pub(crate) fn stats_of<'a>(
             Request::Exists { path, .. }
             | Request::GetData { path, .. }
             | Request::GetChildren { path, .. }
-            | Request::SetData { path, .. },
+            | Request::SetData { path, .. }
+            | Request::GetAcl { path }
+            | Request::SetAcl { path, .. },
             _,
         ) => vec![path.clone()],
         (Request::Multi(ops), Outcome::Multi(replies)) => {
@@ -478,9 +483,9 @@ fn create() -> impl Strategy<Value = Create> {
     })
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op(create: impl Strategy<Value = Create>) -> impl Strategy<Value = Op> {
     prop_oneof![
-        4 => create().prop_map(Op::Create),
+        4 => create.prop_map(Op::Create),
         2 => (path(), version()).prop_map(|(path, version)| Op::Delete { path, version }),
         2 => (path(), data(), version())
             .prop_map(|(path, data, version)| Op::SetData { path, data, version }),
@@ -507,13 +512,70 @@ fn request() -> impl Strategy<Value = Request> {
         3 => (path(), watch).prop_map(|(path, watch)| Request::Exists { path, watch }),
         3 => (path(), watch).prop_map(|(path, watch)| Request::GetData { path, watch }),
         3 => (path(), watch).prop_map(|(path, watch)| Request::GetChildren { path, watch }),
-        3 => prop::collection::vec(op(), 1..5).prop_map(Request::Multi),
+        3 => prop::collection::vec(op(create()), 1..5).prop_map(Request::Multi),
         1 => prop::collection::vec(read_op(), 1..4).prop_map(Request::MultiRead),
         1 => path().prop_map(|path| Request::Sync { path }),
         1 => path().prop_map(|prefix| Request::GetEphemerals { prefix }),
         1 => path().prop_map(|path| Request::GetAllChildrenNumber { path }),
         2 => (path(), select(&[WatchMode::Persistent, WatchMode::PersistentRecursive][..]))
             .prop_map(|(path, mode)| Request::AddWatch { path, mode }),
+    ]
+}
+
+/// A list that lets everybody, or those who prove something, do something; or one that is none.
+fn list() -> impl Strategy<Value = Acl> {
+    let entry = |permissions, scheme: &str, id: &str| AclEntry {
+        permissions,
+        scheme: scheme.into(),
+        id: id.into(),
+    };
+    let anyone = move |permissions| entry(permissions, "world", "anyone");
+    let all = AclEntry::ALL;
+    let lists = [
+        vec![anyone(all)],
+        vec![anyone(AclEntry::READ)],
+        vec![anyone(all - AclEntry::READ)],
+        vec![anyone(all - AclEntry::WRITE - AclEntry::CREATE)],
+        vec![anyone(all - AclEntry::DELETE)],
+        vec![anyone(AclEntry::ADMIN | AclEntry::CREATE)],
+        vec![entry(all, "auth", "")],
+        vec![anyone(AclEntry::READ), entry(all, "auth", "any")],
+        vec![entry(all, "digest", ALICE), anyone(AclEntry::READ)],
+        vec![
+            entry(all, "digest", ALICE),
+            entry(AclEntry::READ, "auth", ""),
+        ],
+        vec![anyone(1), anyone(1), entry(all, "digest", ALICE)],
+        vec![entry(all, "world", "me")],
+    ];
+    let lists = lists.map(|list| {
+        if list == [anyone(all)] {
+            Acl::open()
+        } else {
+            Acl::new(list)
+        }
+    });
+    prop_oneof![1 => Just(Acl::open()), 2 => select(lists.to_vec())]
+}
+
+/// What `digest` makes of `alice:secret`.
+const ALICE: &str = "alice:aYXlLOpEooaV1cRAvUL1fp9Qt7E=";
+
+/// Requests that are held against access control lists, and that set them.
+fn guarded_request() -> impl Strategy<Value = Request> {
+    let listed = || (create(), list()).prop_map(|(create, acl)| Create { acl, ..create });
+    let secret = select(&["alice:secret", "bob:secret", "alice:wrong"][..]);
+    prop_oneof![
+        10 => request(),
+        3 => listed().prop_map(Request::Create),
+        2 => prop::collection::vec(op(listed()), 1..5).prop_map(Request::Multi),
+        3 => path().prop_map(|path| Request::GetAcl { path }),
+        4 => (path(), list(), version())
+            .prop_map(|(path, acl, version)| Request::SetAcl { path, acl, version }),
+        1 => secret.prop_map(|secret| Request::AddAuth {
+            scheme: "digest".into(),
+            secret: Secret::new(secret),
+        }),
     ]
 }
 
@@ -545,6 +607,17 @@ fn queue_request() -> impl Strategy<Value = Request> {
 pub(crate) fn programs(sessions: usize, steps: usize) -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         24 => (0..sessions, request()).prop_map(|(session, request)| Step::Ask { session, request }),
+        1 => (0..sessions).prop_map(|session| Step::Reopen { session }),
+        1 => (0..8usize).prop_map(|nth| Step::DropWatcher { nth }),
+    ];
+    prop::collection::vec(step, 1..=steps)
+}
+
+/// Programs with access control lists that run on every store.
+pub(crate) fn guarded_programs(sessions: usize, steps: usize) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        24 => (0..sessions, guarded_request())
+            .prop_map(|(session, request)| Step::Ask { session, request }),
         1 => (0..sessions).prop_map(|session| Step::Reopen { session }),
         1 => (0..8usize).prop_map(|nth| Step::DropWatcher { nth }),
     ];

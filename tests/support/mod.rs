@@ -9,6 +9,8 @@
 
 mod folder;
 mod proxy;
+#[cfg(all(feature = "file", feature = "server"))]
+mod served;
 mod server;
 
 use std::io::Write;
@@ -22,18 +24,30 @@ use lockkeeper_store::{
 
 pub(crate) use folder::TempFolder;
 pub(crate) use proxy::{Frame, Proxy};
+#[cfg(all(feature = "file", feature = "server"))]
+pub(crate) use served::Served;
 pub(crate) use server::ZooKeeper;
+
+/// How often servers look for containers and TTL znodes to remove.
+pub(crate) const SWEEP: Duration = Duration::from_millis(200);
 
 /// The server that the tests of this binary share. Containers and TTL nodes are swept often.
 pub(crate) fn zookeeper() -> &'static ZooKeeper {
     static SERVER: OnceLock<ZooKeeper> = OnceLock::new();
-    SERVER.get_or_init(|| ZooKeeper::start_with(Duration::from_millis(200)))
+    SERVER.get_or_init(|| ZooKeeper::start_with(SWEEP))
 }
 
 /// A server that sweeps nothing by itself, so that what it answers depends on its requests alone.
 pub(crate) fn differential_server() -> &'static ZooKeeper {
     static SERVER: OnceLock<ZooKeeper> = OnceLock::new();
     SERVER.get_or_init(|| ZooKeeper::start_with(Duration::from_secs(24 * 60 * 60)))
+}
+
+/// The same of ours.
+#[cfg(all(feature = "file", feature = "server"))]
+pub(crate) fn differential_served() -> &'static Served {
+    static SERVER: OnceLock<Served> = OnceLock::new();
+    SERVER.get_or_init(|| Served::start(Duration::from_secs(24 * 60 * 60)))
 }
 
 /// A name that no other test of this process has.
@@ -70,6 +84,8 @@ pub(crate) fn report(done: std::fmt::Arguments<'_>) {
 pub(crate) struct Env {
     first: Client,
     embedded: Option<Store>,
+    #[cfg(all(feature = "file", feature = "server"))]
+    served: Option<Served>,
     /// Where the store is, if it is in a folder; removed at the end.
     folder: Option<TempFolder>,
 }
@@ -82,6 +98,8 @@ impl Env {
         Self {
             first,
             embedded: Some(store),
+            #[cfg(all(feature = "file", feature = "server"))]
+            served: None,
             folder: None,
         }
     }
@@ -95,7 +113,23 @@ impl Env {
         Self {
             first,
             embedded: Some(store),
+            #[cfg(all(feature = "file", feature = "server"))]
+            served: None,
             folder: Some(folder),
+        }
+    }
+
+    /// A fresh store in a folder, reached through its server. Swept as often as the shared ZooKeeper.
+    #[cfg(all(feature = "file", feature = "server"))]
+    pub(crate) async fn served() -> Self {
+        let served = Served::start(SWEEP);
+        let url = format!("lockkeeper://{}/{}", served.hosts(), unique("env"));
+        let first = connect_with(url.as_str(), ConnectOptions::new().create_chroot()).await;
+        Self {
+            first: first.expect("the server answers"),
+            embedded: None,
+            served: Some(served),
+            folder: None,
         }
     }
 
@@ -106,13 +140,20 @@ impl Env {
         Self {
             first: first.expect("the test's ZooKeeper answers"),
             embedded: None,
+            #[cfg(all(feature = "file", feature = "server"))]
+            served: None,
             folder: None,
         }
     }
 
-    /// Whether the store is in this process.
+    /// Whether sessions are in the store's own process.
     pub(crate) fn is_embedded(&self) -> bool {
         self.embedded.is_some()
+    }
+
+    /// Whether the store is a real ZooKeeper.
+    pub(crate) fn is_zookeeper(&self) -> bool {
+        self.target().starts_with("zookeeper:")
     }
 
     /// The store, where it is one of this process.
@@ -173,7 +214,7 @@ pub(crate) async fn within_reason<T>(test: impl Future<Output = T>) -> T {
         .unwrap_or_else(|_| panic!("the test hung for {limit:?}"))
 }
 
-/// Makes of each `async fn name(env: Env)` the tests `name::memory`, `name::file` and
+/// Makes of each `async fn name(env: Env)` the tests `name::memory`, `name::file`, `name::served` and
 /// `name::zookeeper`.
 macro_rules! on_every_backend {
     ($($(#[$meta:meta])* async fn $name:ident($env:ident: Env) $body:block)*) => {$(
@@ -193,6 +234,13 @@ macro_rules! on_every_backend {
             #[tokio::test]
             async fn file() {
                 let env = $crate::support::Env::file().await;
+                $crate::support::within_reason(test(env)).await;
+            }
+
+            #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+            #[tokio::test]
+            async fn served() {
+                let env = $crate::support::Env::served().await;
                 $crate::support::within_reason(test(env)).await;
             }
 

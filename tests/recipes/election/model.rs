@@ -242,6 +242,12 @@ fn an_election_does_what_its_model_does_in_a_folder() {
     check(15, operation(), Env::file, follow);
 }
 
+#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+#[test]
+fn an_election_does_what_its_model_does_on_a_served_store() {
+    check(10, operation(), Env::served, follow);
+}
+
 #[cfg(feature = "zookeeper")]
 #[test]
 fn an_election_does_what_its_model_does_on_zookeeper() {

@@ -171,9 +171,8 @@ on_every_backend! {
                 }
             }
             world.expire(one.client()).await.unwrap();
-            while next(&mut changes).await != LeaderChange::Vacant {
-                assert!(!running.is_finished());
-            }
+            // Nobody leads then, or already the next term does: the moment between may go unseen.
+            while let LeaderChange::DataChanged(_) = next(&mut changes).await {}
         }
         assert_eq!(running.await.unwrap().unwrap(), Ok(3));
     }

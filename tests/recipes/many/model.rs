@@ -261,6 +261,12 @@ fn batches_do_what_their_model_does_in_a_folder() {
     check(15, step(), Env::file, play);
 }
 
+#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+#[test]
+fn batches_do_what_their_model_does_on_a_served_store() {
+    check(6, step(), Env::served, play);
+}
+
 #[cfg(feature = "zookeeper")]
 #[test]
 fn batches_do_what_their_model_does_on_zookeeper() {

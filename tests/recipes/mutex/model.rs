@@ -223,6 +223,14 @@ impl Scene {
             // Nothing more would wake it.
             () = until(&observing, LOCK, joined) => {}
         }
+        self.arrive(client).await;
+    }
+
+    /// Waits until what this client has sent has been carried out: an entry that is given up may still be on
+    /// its way, and nobody else can see that.
+    async fn arrive(&self, client: usize) {
+        let session = self.mutexes[client].client().current_session();
+        while let Err(Error::ConnectionLoss) = session.exists(&path(LOCK)).await {}
     }
 
     async fn time_out(&mut self, client: usize) {
@@ -234,6 +242,7 @@ impl Scene {
             Err(LockError::Timeout { .. }) => {}
             Err(error) => panic!("{error}"),
         }
+        self.arrive(client).await;
     }
 
     async fn leave(&mut self, place: usize, unheard: bool) {
@@ -343,6 +352,12 @@ fn the_mutex_does_what_its_model_does_in_memory() {
 #[test]
 fn the_mutex_does_what_its_model_does_in_a_folder() {
     check(15, operation(), Env::file, follow);
+}
+
+#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+#[test]
+fn the_mutex_does_what_its_model_does_on_a_served_store() {
+    check(10, operation(), Env::served, follow);
 }
 
 #[cfg(feature = "zookeeper")]

@@ -355,6 +355,12 @@ fn the_lock_does_what_its_model_does_in_a_folder() {
     check(15, operation(), Env::file, follow);
 }
 
+#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+#[test]
+fn the_lock_does_what_its_model_does_on_a_served_store() {
+    check(10, operation(), Env::served, follow);
+}
+
 #[cfg(feature = "zookeeper")]
 #[test]
 fn the_lock_does_what_its_model_does_on_zookeeper() {

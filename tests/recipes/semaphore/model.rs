@@ -326,6 +326,12 @@ fn in_a_folder_the_grants_are_the_models() {
     check(15, step(), Env::file, follow);
 }
 
+#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+#[test]
+fn on_a_served_store_the_grants_are_the_models() {
+    check(12, step(), Env::served, follow);
+}
+
 #[cfg(feature = "zookeeper")]
 #[test]
 fn on_zookeeper_the_grants_are_the_models() {

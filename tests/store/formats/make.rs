@@ -3,7 +3,7 @@
 //! one. To be run once for each new format:
 //!
 //! ```text
-//! cargo run -p lockkeeper-store --features file --example formats -- tests/store/formats/vN
+//! cargo run -p lockkeeper-store --features file,server --example formats -- tests/store/formats/vN
 //! ```
 
 use std::error::Error;
@@ -11,7 +11,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use lockkeeper_store::{
-    Acl, AclEntry, Create, CreateMode, Op, Session, Store, StoreOptions, ZnodePath, disk,
+    Acl, AclEntry, Create, CreateMode, Op, Server, ServerOptions, Session, Store, StoreOptions,
+    ZnodePath, connect, disk,
 };
 
 #[tokio::main(flavor = "current_thread")]
@@ -42,9 +43,31 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .await?;
     session.close().await?;
     client.close().await?;
-    drop((client, session, store));
+    drop((client, session));
+    leave_a_session(&store).await?;
+    drop(store);
     let made = disk::backup(&dir, to.join("backup"))?;
     println!("{made:?}\n{}", disk::inspect(&dir)?);
+    Ok(())
+}
+
+/// A session of another process, which is not closed: it lives on in the files.
+async fn leave_a_session(store: &Store) -> Result<(), Box<dyn Error>> {
+    let options = ServerOptions::new().listen("127.0.0.1:0".parse()?);
+    let server = Server::bind(store, options).await?;
+    let client = connect(format!("lockkeeper://{}", server.local_addr()).as_str()).await?;
+    let session = client.session().await?;
+    let theirs = "/theirs".parse()?;
+    session
+        .create(&theirs, "of another process", CreateMode::Ephemeral)
+        .await?;
+    let entry = AclEntry {
+        permissions: AclEntry::READ,
+        scheme: "world".into(),
+        id: "anyone".into(),
+    };
+    session.set_acl(&theirs, Acl::new([entry]), Some(0)).await?;
+    server.shutdown().await;
     Ok(())
 }
 

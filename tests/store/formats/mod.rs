@@ -3,8 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use lockkeeper_store::{Client, Error, Store, StoreOptions, Zxid, disk};
+use lockkeeper_store::{
+    Acl, AclEntry, Client, Clock, ConnectOptions, Error, SessionId, Store, StoreOptions, Zxid, disk,
+};
 
 use crate::common::path;
 use crate::support::TempFolder;
@@ -22,6 +25,16 @@ fn copy(of: &str) -> TempFolder {
         fs::copy(entry.path(), to.path().join(entry.file_name())).unwrap();
     }
     to
+}
+
+/// As the super user: one znode is for somebody whom nobody can prove to be. Time stands still.
+async fn open(dir: &Path) -> Client {
+    let digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
+    let options = StoreOptions::new().super_digest(digest).unwrap();
+    let options = options.clock(Clock::new_virtual());
+    let store = Store::file_with(dir, options).unwrap();
+    let auth = ConnectOptions::new().auth("digest", "super:test");
+    store.connect_with(auth).await.unwrap()
 }
 
 /// What `make.rs` has filled in.
@@ -45,12 +58,25 @@ async fn check(client: &Client, turns: &str) {
     ] {
         assert_eq!(data(at).await, (text.to_owned(), version), "{at}");
     }
+    let guarded = AclEntry {
+        permissions: AclEntry::READ | AclEntry::ADMIN,
+        scheme: "digest".into(),
+        id: "someone:secret".into(),
+    };
+    let (acl, _) = session.get_acl(&path("/guarded")).await.unwrap();
+    assert_eq!(acl, Acl::new([guarded]));
     let stat = session.exists(&path("/queue")).await.unwrap().unwrap();
     assert_eq!((stat.num_children, stat.cversion), (2, 4));
     assert_eq!(session.exists(&path("/mine")).await.unwrap(), None);
+    let theirs = session.exists(&path("/theirs")).await.unwrap().unwrap();
+    assert_ne!(theirs.ephemeral_owner, SessionId(0));
+    assert_eq!(theirs.aversion, 1);
     let mode = lockkeeper_store::CreateMode::PersistentSequential;
     let (next, _) = session.create(&path("/queue/n-"), "", mode).await.unwrap();
     assert_eq!(next, path("/queue/n-0000000003"));
+    // Nobody has come back for it.
+    client.clock().advance(Duration::from_secs(60));
+    assert_eq!(session.exists(&path("/theirs")).await.unwrap(), None);
 }
 
 /// A new znode's czxid.
@@ -72,8 +98,7 @@ async fn a_directory_of_format_1_is_opened_and_its_tokens_go_on() {
     assert_eq!(seen.problems, []);
     assert!(seen.is_copied);
     assert!(!seen.snapshots.is_empty() && seen.segments.len() > 1);
-    let store = Store::file(dir.path()).unwrap();
-    let client = store.connect().await.unwrap();
+    let client = open(dir.path()).await;
     assert_eq!(client.store_id(), seen.store_id.as_deref());
     check(&client, TURNS_OF_V1).await;
     // It is a copy: what the original has given out since is below.
@@ -86,13 +111,13 @@ async fn a_backup_of_format_1_is_restored() {
     let folder = TempFolder::new("format");
     let dir = folder.path().join("data");
     let restored = disk::restore(kept("v1/backup"), &dir).unwrap();
-    let client = Store::file(&dir).unwrap().connect().await.unwrap();
+    let client = open(&dir).await;
     check(&client, TURNS_OF_V1).await;
     assert!(token(&client).await > restored.zxid);
 }
 
 /// How often `/turns` was set when the files of format 1 were made.
-const TURNS_OF_V1: &str = "61";
+const TURNS_OF_V1: &str = "81";
 
 /// Says that a file is of format 99, as a later version would.
 fn make_newer(file: &Path) {

@@ -1,0 +1,125 @@
+//! Certificates, made for a test.
+
+use lockkeeper_store::{ClientTls, TlsOptions};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SerialNumber, date_time_ymd,
+};
+
+/// Signs certificates.
+pub(crate) struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pub(crate) pem: String,
+}
+
+/// A certificate and its key.
+#[derive(Clone)]
+pub(crate) struct Signed {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+    serial: SerialNumber,
+}
+
+/// When a certificate is good.
+#[derive(Clone, Copy)]
+pub(crate) enum When {
+    Now,
+    Before,
+    Later,
+}
+
+/// The only address of the tests' servers, to which their certificates are made out.
+pub(crate) const ADDRESS: &str = "127.0.0.1";
+
+impl Authority {
+    pub(crate) fn new(name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.distinguished_name.push(DnType::CommonName, name);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Self {
+            issuer: Issuer::new(params, key),
+            pem,
+        }
+    }
+
+    /// For a server at `host`.
+    pub(crate) fn server(&self, host: &str, when: When) -> Signed {
+        let names = [host.to_owned()];
+        self.sign(names, "server", when, ExtendedKeyUsagePurpose::ServerAuth)
+    }
+
+    /// For a client, who is called `CN=name,O=Example`.
+    pub(crate) fn client(&self, name: &str, when: When) -> Signed {
+        self.sign([], name, when, ExtendedKeyUsagePurpose::ClientAuth)
+    }
+
+    fn sign(
+        &self,
+        hosts: impl Into<Vec<String>>,
+        name: &str,
+        when: When,
+        usage: ExtendedKeyUsagePurpose,
+    ) -> Signed {
+        let mut params = CertificateParams::new(hosts).unwrap();
+        params.distinguished_name.remove(DnType::CommonName);
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, "Example");
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.extended_key_usages = vec![usage];
+        let (from, until) = match when {
+            When::Now => (2000, 3000),
+            When::Before => (2000, 2001),
+            When::Later => (2999, 3000),
+        };
+        params.not_before = date_time_ymd(from, 1, 1);
+        params.not_after = date_time_ymd(until, 1, 1);
+        let key = KeyPair::generate().unwrap();
+        let serial = SerialNumber::from_slice(&key.public_key_raw()[1..9]);
+        params.serial_number = Some(serial.clone());
+        Signed {
+            certificate: params.signed_by(&key, &self.issuer).unwrap().pem(),
+            key: key.serialize_pem(),
+            serial,
+        }
+    }
+
+    /// The authority's certificate, and a list that takes one back.
+    pub(crate) fn revoking(&self, signed: &Signed) -> String {
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2000, 1, 1),
+            next_update: date_time_ymd(3000, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: vec![RevokedCertParams {
+                serial_number: signed.serial.clone(),
+                revocation_time: date_time_ymd(2001, 1, 1),
+                reason_code: None,
+                invalidity_date: None,
+            }],
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = params.signed_by(&self.issuer).unwrap();
+        format!("{}{}", self.pem, list.pem().unwrap())
+    }
+
+    /// What believes this authority.
+    pub(crate) fn believed(&self) -> ClientTls {
+        ClientTls::new().ca_pem(self.pem.as_str())
+    }
+}
+
+impl Signed {
+    pub(crate) fn options(&self) -> TlsOptions {
+        TlsOptions::from_pem(self.certificate.as_str(), self.key.as_str()).unwrap()
+    }
+
+    /// The same, of a client who shows this certificate.
+    pub(crate) fn shown(&self, tls: ClientTls) -> ClientTls {
+        tls.client_certificate(self.certificate.as_str(), self.key.as_str())
+    }
+}

@@ -1,0 +1,245 @@
+//! Clients of others over TLS, and our own on a real ZooKeeper that speaks it.
+
+use std::env;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use super::*;
+
+/// Debian's, with what Netty lacks in ZooKeeper's own list.
+const JARS: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar:\
+    /usr/share/java/netty-codec.jar:/usr/share/java/netty-resolver.jar:\
+    /usr/share/java/netty-transport-native-unix-common.jar";
+
+/// Files of certificates for programs that read no others.
+struct Files(TempFolder);
+
+impl Files {
+    /// `ca.pem`, and of each: NAME.pem, NAME.key, and NAME-both.pem with the two.
+    fn new(authority: &Authority, signed: &[(&str, &Signed)]) -> Self {
+        let files = Self(TempFolder::new("tls-clients"));
+        files.write("ca.pem", &authority.pem);
+        for (name, signed) in signed {
+            let both = format!("{}{}", signed.key, signed.certificate);
+            files.write(&format!("{name}.pem"), &signed.certificate);
+            files.write(&format!("{name}.key"), &signed.key);
+            files.write(&format!("{name}-both.pem"), &both);
+        }
+        files
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        std::fs::write(self.path(name), text).unwrap();
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Java's names for them, each after `prefix`.
+    fn properties(&self, prefix: &str, separator: &str, name: &str) -> Vec<String> {
+        let (own, authority) = (self.path(&format!("{name}-both.pem")), self.path("ca.pem"));
+        [
+            ("keyStore.location", own.display().to_string()),
+            ("keyStore.type", "PEM".to_owned()),
+            ("trustStore.location", authority.display().to_string()),
+            ("trustStore.type", "PEM".to_owned()),
+        ]
+        .map(|(key, value)| format!("{prefix}ssl.{key}{separator}{value}"))
+        .into()
+    }
+}
+
+fn java() -> Command {
+    for jar in JARS.split(':') {
+        assert!(
+            Path::new(jar).exists(),
+            "{jar} is missing: run tests/run, which installs what the tests need"
+        );
+    }
+    let mut java = Command::new("java");
+    java.args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+    java.args(["-XX:-UsePerfData", "-cp", JARS]);
+    java
+}
+
+/// What a program says, of both kinds, and whether it was content.
+async fn outcome(mut command: Command) -> (bool, String) {
+    let run = move || command.stdin(Stdio::null()).output().unwrap();
+    let output = within_reason(tokio::task::spawn_blocking(run))
+        .await
+        .unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (
+        output.status.success(),
+        String::from_utf8_lossy(&said).into(),
+    )
+}
+
+/// One command of Java's `zkCli.sh`, with a client's certificate or none.
+async fn zk_cli(files: &Files, server: SocketAddr, who: &str, command: &[&str]) -> (bool, String) {
+    let mut java = java();
+    java.arg("-Dzookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty")
+        .arg("-Dzookeeper.client.secure=true")
+        .args(files.properties("-Dzookeeper.", "=", who))
+        .arg("org.apache.zookeeper.ZooKeeperMain")
+        .args(["-timeout", "20000", "-server", &server.to_string()])
+        .args(command);
+    outcome(java).await
+}
+
+#[tokio::test]
+async fn java_s_client_speaks_tls_with_us() {
+    let world = World::guarded().await;
+    let server = world.server.tls_addr().unwrap();
+    let (alice, bob) = (
+        world.authority.client("alice", When::Now),
+        world.authority.client("bob", When::Now),
+    );
+    let files = Files::new(&world.authority, &[("alice", &alice), ("bob", &bob)]);
+    let cli = async |who, command: &[&str]| zk_cli(&files, server, who, command).await;
+
+    // Its syntax has no room for a name with a comma: the list is for whoever makes the znode.
+    let (done, said) = cli("alice", &["create", "/n", "of alice", "auth::cdrwa"]).await;
+    assert!(done && said.contains("Created /n"), "{said}");
+    // And this is how it shows one.
+    let (_, said) = cli("alice", &["getAcl", "/n"]).await;
+    assert!(said.contains("'x509,'CN=alice%2CO=Example"), "{said}");
+    let (_, said) = cli("alice", &["whoami"]).await;
+    assert!(said.contains("x509: CN=alice,O=Example"), "{said}");
+    let (_, said) = cli("bob", &["get", "/n"]).await;
+    assert!(said.contains("Insufficient permission : /n"), "{said}");
+    let (done, said) = cli("alice", &["get", "/n"]).await;
+    assert!(done && said.contains("of alice"), "{said}");
+}
+
+/// The python that has kazoo.
+fn python() -> PathBuf {
+    let default = || concat!(env!("CARGO_MANIFEST_DIR"), "/target/venv/bin/python").into();
+    let python = PathBuf::from(env::var_os("LOCKKEEPER_PYTHON").unwrap_or_else(default));
+    assert!(
+        python.exists(),
+        "{} is missing: run `tests/run kazoo`, which makes it",
+        python.display()
+    );
+    python
+}
+
+mod kazoo {
+    use super::*;
+
+    #[tokio::test]
+    async fn kazoo_speaks_tls_with_us() {
+        let world = World::guarded().await;
+        let server = world.server.tls_addr().unwrap();
+        let stranger = Authority::new("a stranger");
+        let signed = [
+            ("alice", world.authority.client("alice", When::Now)),
+            ("bob", world.authority.client("bob", When::Now)),
+            ("expired", world.authority.client("alice", When::Before)),
+            ("stranger", stranger.client("alice", When::Now)),
+        ];
+        let signed = signed.each_ref().map(|(name, signed)| (*name, signed));
+        let files = Files::new(&world.authority, &signed);
+        files.write("stranger-ca.pem", &stranger.pem);
+        let mut calls = Command::new(python());
+        calls
+            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tls/calls.py"))
+            .arg(server.to_string())
+            .arg(files.0.path());
+        let (done, said) = outcome(calls).await;
+        assert!(done && said.contains("all done\n"), "{said}");
+    }
+}
+
+/// A real ZooKeeper that speaks TLS.
+struct Reference {
+    address: SocketAddr,
+    running: Child,
+    _files: Files,
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        drop(self.running.stdin.take());
+        let _ = self.running.wait();
+    }
+}
+
+impl Reference {
+    fn start(authority: &Authority) -> Self {
+        let signed = authority.server(ADDRESS, When::Now);
+        let files = Files::new(authority, &[("server", &signed)]);
+        let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = probe.local_addr().unwrap();
+        let config = [
+            format!("dataDir={}", files.path("data").display()),
+            format!("secureClientPort={}", address.port()),
+            "secureClientPortAddress=127.0.0.1".into(),
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory".into(),
+            "authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider".into(),
+            "tickTime=200".into(),
+            "maxSessionTimeout=60000".into(),
+        ];
+        let mut config = config.to_vec();
+        config.extend(files.properties("", "=", "server"));
+        files.write("zoo.cfg", &config.join("\n"));
+        let java = java();
+        let mut running = Command::new("sh");
+        running
+            .arg(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/tests/until-stdin-ends.sh"
+            ))
+            .arg(java.get_program())
+            .args(java.get_args())
+            .args([
+                "-Dzookeeper.admin.enableServer=false",
+                "-Dzookeeper.forceSync=no",
+            ])
+            .arg("org.apache.zookeeper.server.ZooKeeperServerMain")
+            .arg(files.path("zoo.cfg"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(std::fs::File::create(files.path("log")).unwrap());
+        drop(probe);
+        Self {
+            address,
+            running: running.spawn().unwrap(),
+            _files: files,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_real_zookeeper_speaks_tls_with_our_client_and_calls_it_the_same() {
+    let authority = Authority::new("the tests' authority");
+    let server = Reference::start(&authority);
+    let url = format!("zookeeper://{}", server.address);
+    let session = async |name: &str| {
+        let tls = authority
+            .client(name, When::Now)
+            .shown(authority.believed());
+        let options = ConnectOptions::new().tls(tls);
+        // It takes its time to start.
+        let options = options.connect_timeout(Duration::from_secs(120));
+        let client = connect_with(url.as_str(), options).await.unwrap();
+        client.session().await.unwrap()
+    };
+    let (alice, bob) = (session("alice").await, session("bob").await);
+    make(&alice, "/n").await;
+    let n = path("/n");
+    alice.set_acl(&n, Acl::creator_all(), None).await.unwrap();
+    assert_eq!(alice.get_acl(&n).await.unwrap().0, x509("alice"));
+    assert_eq!(bob.get_data(&n).await.map(drop), no_auth("/n"));
+
+    let options = ConnectOptions::new().tls(Authority::new("a stranger").believed());
+    let options = options.connect_timeout(Duration::from_secs(60));
+    match connect_with(url.as_str(), options).await {
+        Err(Error::Tls(TlsError::Refused { reason, .. })) => {
+            assert!(reason.contains("UnknownIssuer"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+}

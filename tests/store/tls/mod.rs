@@ -1,0 +1,244 @@
+//! TLS: who is let in, who is believed, and who is who.
+
+mod certificates;
+mod clients;
+mod refusals;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use lockkeeper_store::{
+    Acl, AclEntry, Client, ClientTls, ConnectOptions, CreateMode, Error, EventKind, Server,
+    ServerError, ServerOptions, Session, Store, TlsError, TlsOptions, connect_with,
+};
+
+use self::certificates::{ADDRESS, Authority, Signed, When};
+use crate::common::*;
+use crate::support::{TempFolder, within_reason};
+
+/// A server of TLS alone on a store of its own, and the authority that has signed its certificate.
+struct World {
+    authority: Authority,
+    server: Server,
+    store: Store,
+}
+
+fn somewhere() -> SocketAddr {
+    (std::net::Ipv4Addr::LOCALHOST, 0).into()
+}
+
+async fn serve(store: &Store, tls: TlsOptions) -> Server {
+    let options = ServerOptions::new().tls(tls).tls_listen(somewhere());
+    Server::bind(store, options.tls_only()).await.unwrap()
+}
+
+impl World {
+    /// Clients need no certificate.
+    async fn open() -> Self {
+        let authority = Authority::new("the tests' authority");
+        Self::with(authority.server(ADDRESS, When::Now).options(), authority).await
+    }
+
+    /// Clients need one.
+    async fn guarded() -> Self {
+        let authority = Authority::new("the tests' authority");
+        let tls = authority.server(ADDRESS, When::Now).options();
+        Self::with(
+            tls.client_ca_pem(authority.pem.as_str()).unwrap(),
+            authority,
+        )
+        .await
+    }
+
+    async fn with(tls: TlsOptions, authority: Authority) -> Self {
+        let store = Store::memory();
+        Self {
+            authority,
+            server: serve(&store, tls).await,
+            store,
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("lockkeeper://{}", self.server.tls_addr().unwrap())
+    }
+
+    async fn client(&self, options: ConnectOptions, tls: ClientTls) -> Client {
+        let connected = connect_with(self.url().as_str(), options.tls(tls)).await;
+        connected.unwrap()
+    }
+
+    /// A client who is called `CN=name,O=Example`.
+    async fn session_of(&self, name: &str) -> Session {
+        let certificate = self.authority.client(name, When::Now);
+        let tls = certificate.shown(self.authority.believed());
+        let client = self.client(ConnectOptions::new(), tls).await;
+        client.session().await.unwrap()
+    }
+}
+
+fn x509(name: &str) -> Acl {
+    Acl::new([AclEntry {
+        permissions: AclEntry::ALL,
+        scheme: "x509".into(),
+        id: format!("CN={name},O=Example"),
+    }])
+}
+
+fn no_auth<T>(at: &str) -> Result<T, Error> {
+    Err(Error::NoAuth { path: at.into() })
+}
+
+#[tokio::test]
+async fn everything_goes_over_tls_as_without() {
+    let world = World::open().await;
+    let client = world
+        .client(ConnectOptions::new(), world.authority.believed())
+        .await;
+    let session = client.session().await.unwrap();
+    let here = session_at(&world.store).await;
+
+    // Many records of TLS, both ways.
+    let large: Vec<u8> = (0..1_000_000u32).map(|at| at as u8).collect();
+    let created = session.create(&path("/large"), large.clone(), CreateMode::Persistent);
+    created.await.unwrap();
+    let (data, _, changed) = session.watch_data(&path("/large")).await.unwrap();
+    assert_eq!(data, large);
+    here.set_data(&path("/large"), "", None).await.unwrap();
+    assert_eq!(
+        event(within_reason(changed).await),
+        seen(EventKind::NodeDataChanged, "/large")
+    );
+
+    create(&session, "/e", CreateMode::Ephemeral).await;
+    client.close().await.unwrap();
+    assert!(!is_there(&here, "/e").await);
+}
+
+#[tokio::test]
+async fn a_session_that_expires_over_tls_is_over() {
+    let world = World::open().await;
+    let client = world
+        .client(ConnectOptions::new(), world.authority.believed())
+        .await;
+    let session = client.session().await.unwrap();
+    let expired = client.connector().expire(session.backend()).await;
+    expired.unwrap();
+    let again = client.session().await.unwrap();
+    assert_ne!(again.id(), session.id());
+    make(&again, "/n").await;
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_is_made_again_with_tls() {
+    let world = World::guarded().await;
+    let session = world.session_of("alice").await;
+    create(&session, "/e", CreateMode::Ephemeral).await;
+    let (_, gone) = session.watch_exists(&path("/n")).await.unwrap();
+    let address = world.server.tls_addr().unwrap();
+    let tls = world.authority.server(ADDRESS, When::Now).options();
+    world.server.shutdown().await;
+
+    make(&session_at(&world.store).await, "/n").await;
+    let tls = tls.client_ca_pem(world.authority.pem.as_str()).unwrap();
+    let options = ServerOptions::new().tls(tls).tls_listen(address).tls_only();
+    let _server = Server::bind(&world.store, options).await.unwrap();
+    assert_eq!(
+        event(within_reason(gone).await),
+        seen(EventKind::NodeCreated, "/n")
+    );
+    assert_eq!(stat(&session, "/e").await.ephemeral_owner, session.id());
+}
+
+#[tokio::test]
+async fn a_certificate_says_who_its_holder_is() {
+    let world = World::guarded().await;
+    let (alice, bob) = (
+        world.session_of("alice").await,
+        world.session_of("bob").await,
+    );
+    let (n, own) = (path("/n"), path("/own"));
+    make(&alice, "/n").await;
+    alice.set_acl(&n, x509("alice"), None).await.unwrap();
+    assert_eq!(bob.get_data(&n).await.map(drop), no_auth("/n"));
+    assert_eq!(bob.set_data(&n, "", None).await.map(drop), no_auth("/n"));
+    alice.set_data(&n, "a", None).await.unwrap();
+
+    // Whoever makes the znode, by whatever proof.
+    make(&bob, "/own").await;
+    bob.set_acl(&own, Acl::creator_all(), None).await.unwrap();
+    let (acl, _) = bob.get_acl(&own).await.unwrap();
+    assert_eq!(acl, x509("bob"));
+    assert_eq!(alice.get_data(&own).await.map(drop), no_auth("/own"));
+}
+
+#[tokio::test]
+async fn names_and_passwords_go_over_tls() {
+    let world = World::open().await;
+    let alice = ConnectOptions::new().auth("digest", "alice:secret");
+    let alice = world.client(alice, world.authority.believed()).await;
+    let alice = alice.session().await.unwrap();
+    let other = world
+        .client(ConnectOptions::new(), world.authority.believed())
+        .await;
+    let other = other.session().await.unwrap();
+    make(&alice, "/n").await;
+    let n = path("/n");
+    alice.set_acl(&n, Acl::creator_all(), None).await.unwrap();
+    alice.set_data(&n, "a", None).await.unwrap();
+    assert_eq!(other.get_data(&n).await.map(drop), no_auth("/n"));
+}
+
+#[tokio::test]
+async fn a_certificate_is_proof_enough_for_a_server_that_wants_one() {
+    let authority = Authority::new("the tests' authority");
+    let tls = authority.server(ADDRESS, When::Now).options();
+    let tls = tls.client_ca_pem(authority.pem.as_str()).unwrap();
+    let store = Store::memory();
+    let options = ServerOptions::new()
+        .listen(somewhere())
+        .tls(tls)
+        .tls_listen(somewhere())
+        .require_auth(true);
+    let server = Server::bind(&store, options).await.unwrap();
+    let plain = format!("lockkeeper://{}", server.local_addr());
+    let world = World {
+        authority,
+        server,
+        store,
+    };
+    let alice = world.session_of("alice").await;
+    make(&alice, "/n").await;
+
+    let options = ConnectOptions::new().connect_timeout(Duration::from_secs(60));
+    let nobody = connect_with(plain.as_str(), options).await.unwrap();
+    let nobody = nobody.session().await.unwrap();
+    nobody.get_data(&path("/n")).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn renewed_certificates_hold_for_those_that_come_after() {
+    let authority = Authority::new("the tests' authority");
+    let first = authority.server(ADDRESS, When::Now).options();
+    let world = World::with(first, authority).await;
+    let early = world
+        .client(ConnectOptions::new(), world.authority.believed())
+        .await;
+
+    let other = Authority::new("another authority");
+    let renewed = other.server(ADDRESS, When::Now).options();
+    world.server.reload_tls(renewed).unwrap();
+    let late = world.client(ConnectOptions::new(), other.believed()).await;
+    make(&late.session().await.unwrap(), "/late").await;
+    make(&early.session().await.unwrap(), "/early").await;
+
+    let plain = ServerOptions::new().listen(somewhere());
+    let plain = Server::bind(&world.store, plain).await.unwrap();
+    let renewed = other.server(ADDRESS, When::Now).options();
+    assert!(matches!(
+        plain.reload_tls(renewed),
+        Err(ServerError::TlsIncomplete { .. })
+    ));
+    assert_eq!(plain.tls_addr(), None);
+}
