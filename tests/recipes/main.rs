@@ -16,6 +16,8 @@ mod foreign;
 mod guard;
 #[cfg(feature = "zookeeper")]
 mod kazoo;
+#[cfg(feature = "zookeeper")]
+mod kill;
 mod known_bugs;
 mod many;
 #[cfg(feature = "zookeeper")]

@@ -1,0 +1,131 @@
+"""The two servers that clients are tried on: a real ZooKeeper, and ours."""
+
+import re
+import socket
+import subprocess
+import threading
+import time
+
+JARS = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar"
+PATIENCE = 60
+CONFIG = """dataDir={folder}/data
+clientPort={port}
+clientPortAddress=127.0.0.1
+tickTime=200
+maxSessionTimeout=60000
+maxClientCnxns=0
+4lw.commands.whitelist=*
+reconfigEnabled=true
+"""
+
+
+class Failed(Exception):
+    """A server did not do what it was told."""
+
+
+class Server:
+    """A process that serves a folder on one port, and can end and start again."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.port = free_port()
+        self.process = None
+
+    def start(self):
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
+        self.wait_until_ready()
+
+    def end(self, kill):
+        if kill:
+            self.process.kill()
+        else:
+            self.process.terminate()
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise Failed(f"{self.name} does not end on SIGTERM\n{self.log()}") from None
+        finally:
+            self.process.stdout.close()
+
+    def running(self):
+        return self.process is not None and self.process.poll() is None
+
+    def log(self):
+        return (self.folder / "log").read_text(errors="replace")[-4000:]
+
+
+class ZooKeeper(Server):
+    """Debian's 3.8, with the settings that our server gets."""
+
+    name = "zookeeper"
+    version = "3.8"
+
+    def command(self):
+        config = self.folder / "zoo.cfg"
+        config.write_text(CONFIG.format(folder=self.folder, port=self.port))
+        return [
+            "java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
+            "-Dzookeeper.extendedTypesEnabled=true", "-Dzookeeper.admin.enableServer=false",
+            "-Dzookeeper.forceSync=no", "-Dzookeeper.preAllocSize=64",
+            "-Dznode.container.checkIntervalMs=1000", "-cp", JARS,
+            "org.apache.zookeeper.server.ZooKeeperServerMain", str(config),
+        ]
+
+    def wait_until_ready(self):
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end and self.running():
+            if word(self.port, b"srvr").startswith("Zookeeper version"):
+                return
+            # It does not say by itself that it is ready.
+            time.sleep(0.05)
+        raise Failed(f"ZooKeeper does not start\n{self.log()}")
+
+    def end(self, kill):
+        # Its SIGTERM ends it without a shutdown of its own: exit code 143.
+        super().end(kill)
+
+
+class Lockkeeper(Server):
+    """The command under test."""
+
+    name = "lockkeeper"
+    version = "3.9"
+    binary = None
+
+    def command(self):
+        return [
+            self.binary, "serve", "--listen", f"127.0.0.1:{self.port}",
+            "--data", str(self.folder / "data"), "--admin-words", "*", "--allow-ttl",
+            "--tick", "200ms", "--max-session-timeout", "60s", "--reaper-interval", "1s",
+        ]
+
+    def wait_until_ready(self):
+        line = self.process.stdout.readline().decode()
+        if not re.fullmatch(rf"lockkeeper ready 127\.0\.0\.1:{self.port}\n", line):
+            self.process.kill()
+            raise Failed(f"lockkeeper does not start, it says {line!r}\n{self.log()}")
+
+    def end(self, kill):
+        super().end(kill)
+        if not kill and self.process.returncode != 0:
+            raise Failed(f"lockkeeper ends with {self.process.returncode} on SIGTERM\n{self.log()}")
+
+
+def word(port, letters):
+    """What the server answers to an admin word; nothing when there is no server."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1) as connection:
+            connection.sendall(letters)
+            return connection.makefile(errors="replace").read()
+    except OSError:
+        return ""
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]

@@ -1,0 +1,128 @@
+//! A server that is killed (SIGKILL) under load and started again, over and over, under clients of several
+//! libraries that reconnect. What each does is told in [`line`]; what must hold, in [`judge`] and
+//! [`writes`].
+//!
+//! All are processes of their own: the command `lockkeeper serve`, kazoo twice, Curator and this
+//! library; and in each life of the server one more client, which is killed as well.
+
+mod client;
+mod ending;
+mod history;
+mod judge;
+mod judging;
+mod line;
+mod ours;
+mod run;
+mod server;
+mod writes;
+
+use std::time::{Duration, Instant};
+
+use crate::support::{report, scaled};
+use client::be_client;
+use history::History;
+use run::{Plan, Run};
+use server::Kind;
+
+/// Of this run, or the one that is asked for.
+fn seed() -> u64 {
+    match std::env::var("LOCKKEEPER_KILL_SEED") {
+        Ok(seed) => seed.parse().expect("LOCKKEEPER_KILL_SEED is a number"),
+        Err(_) => std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,
+    }
+}
+
+/// Kills the server so often, and sees that nothing is wrong.
+async fn survives(plan: Plan) {
+    let (kind, kills) = (plan.kind, plan.kills);
+    let (start, seed) = (Instant::now(), seed());
+    report(format_args!("{kind:?}: LOCKKEEPER_KILL_SEED={seed}"));
+    let (mut run, mut life) = Run::start(plan, seed).await;
+    let kept = KeptIfWrong(run.history.clone());
+    for number in 0..kills {
+        run.live(number, life).await;
+        life = run.next_life().await;
+    }
+    let (found, gate) = run.end(life).await;
+    let figures = run.judge(&found, gate);
+    assert_eq!(figures.lives.len() as u64, kills + 1);
+    for (life, (acknowledged, grants)) in &figures.lives {
+        assert!(*acknowledged > 0 && *grants > 0, "life {life}");
+    }
+    assert!(figures.hand_overs_across > 0);
+    // Of both clients that keep their watches, after each kill, but for sessions that were lost.
+    assert!(figures.watches_across + figures.lost >= 2 * kills);
+    report(format_args!(
+        "{kind:?}: {} kills, {} of them early; {} writes acknowledged, {} of unknown outcome; {} hand-overs, \
+         {} of them across a kill; {} watches fired after one; {} sessions went on, {} were lost, {} lapses; {:.1?}",
+        kills + 1 + run.early,
+        run.early,
+        figures.acknowledged,
+        figures.unknown,
+        figures.hand_overs,
+        figures.hand_overs_across,
+        figures.watches_across,
+        figures.back,
+        figures.lost,
+        figures.lapses,
+        start.elapsed()
+    ));
+    drop(kept);
+}
+
+/// Keeps what was said, if the test fails.
+struct KeptIfWrong(History);
+
+impl Drop for KeptIfWrong {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let path = self.0.keep(&format!("kill-{}.history", std::process::id()));
+            eprintln!("what was said is in {}", path.display());
+        }
+    }
+}
+
+/// Only one at a time, for the machine's sake.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+fn run_alone(plan: Plan) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let _turn = TURN.lock().await;
+        survives(plan).await;
+    });
+}
+
+#[test]
+fn nothing_acknowledged_is_lost() {
+    // The clients of this library begin here, too.
+    if be_client() {
+        return;
+    }
+    run_alone(Plan {
+        kind: Kind::Lockkeeper("fsync"),
+        kills: scaled(20).min(100),
+        timeout: Duration::from_secs(4),
+    });
+}
+
+#[test]
+fn nothing_acknowledged_and_persistent_is_lost_when_ephemerals_are_not_synced() {
+    run_alone(Plan {
+        kind: Kind::Lockkeeper("delayed-restart"),
+        kills: scaled(3),
+        timeout: Duration::from_secs(4),
+    });
+}
+
+#[test]
+fn zookeeper_passes_as_well() {
+    run_alone(Plan {
+        kind: Kind::ZooKeeper,
+        kills: scaled(3),
+        timeout: Duration::from_secs(8),
+    });
+}

@@ -1,0 +1,225 @@
+//! One run: the server's lives and deaths, and those of the clients.
+
+use std::time::Duration;
+
+use lockkeeper::{Client, ConnectOptions, Session, connect_with};
+use lockkeeper_store::{CreateMode, Result};
+
+use super::client::{Library, Process};
+use super::history::History;
+use super::line::{Answer, Line, Name, Said, Told};
+use super::ours::{connected, is_unknown};
+use super::server::{Kind, Life, Place};
+use crate::common::path;
+
+/// The clients that live as long as the test.
+const LIVING: [(&str, Library); 4] = [
+    ("ours", Library::Ours),
+    ("kazoo-1", Library::Kazoo),
+    ("kazoo-2", Library::Kazoo),
+    ("curator", Library::Curator),
+];
+
+/// How many writers each of them has; one that is to be killed has one.
+const WRITERS: usize = 3;
+
+/// The timeout of those that are to be killed. The others have a longer one.
+pub(super) const SHORT: Duration = Duration::from_secs(1);
+
+/// In one life of so many it is awaited that the sessions of the dead expire.
+const CALM: u64 = 5;
+
+/// How a run is made.
+pub(super) struct Plan {
+    pub(super) kind: Kind,
+    pub(super) kills: u64,
+    /// The timeout of those who live.
+    pub(super) timeout: Duration,
+}
+
+/// One run.
+pub(super) struct Run {
+    pub(super) plan: Plan,
+    pub(super) place: Place,
+    pub(super) history: History,
+    pub(super) dice: Dice,
+    /// Who looks at the store for the test.
+    pub(super) observer: Client,
+    pub(super) living: Vec<Process>,
+    /// Dead ones whose ephemeral znodes may still be there.
+    pub(super) dead: Vec<Name>,
+    /// Kills of a server that was not ready yet, or just.
+    pub(super) early: u64,
+}
+
+/// A small generator of numbers (SplitMix64).
+pub(super) struct Dice(pub(super) u64);
+
+impl Dice {
+    /// A number below `limit`.
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % limit
+    }
+}
+
+impl Run {
+    /// The server in its first life, and all clients at work.
+    pub(super) async fn start(plan: Plan, seed: u64) -> (Self, Life) {
+        let place = Place::new(plan.kind);
+        let mut life = place.start();
+        place.await_ready(&mut life);
+        let options = ConnectOptions::new().session_timeout(plan.timeout);
+        let observer = connect_with(place.url().as_str(), options).await.unwrap();
+        let mut run = Self {
+            plan,
+            place,
+            history: History::new(),
+            dice: Dice(seed),
+            observer,
+            living: Vec::new(),
+            dead: Vec::new(),
+            early: 0,
+        };
+        for (znode, data) in [
+            ("/lock", ""),
+            ("/gate", "0"),
+            ("/bell", ""),
+            ("/alive", ""),
+            ("/work", ""),
+        ] {
+            run.ask(async |session| {
+                session
+                    .create(&path(znode), data, CreateMode::Persistent)
+                    .await
+            })
+            .await;
+        }
+        for (name, library) in LIVING {
+            let client = run.client(name, library, run.plan.timeout, WRITERS);
+            run.living.push(client);
+        }
+        (run, life)
+    }
+
+    fn client(&self, name: &str, library: Library, timeout: Duration, writers: usize) -> Process {
+        let said = self.history.pipe();
+        Process::start(name, library, &self.place, timeout, writers, &said)
+    }
+
+    /// What the store answers, over however many connections.
+    pub(super) async fn ask<T>(&self, request: impl AsyncFn(Session) -> Result<T>) -> T {
+        loop {
+            match request(connected(&self.observer).await).await {
+                Ok(answer) => return answer,
+                Err(error) if is_unknown(&error) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    /// One life of the server that is ready: all work, and then it is killed, and one client too.
+    pub(super) async fn live(&mut self, number: u64, life: Life) {
+        let from = self.history.tell(Told::Ready(number)).await;
+        let library = match self.dice.below(3) {
+            0 => Library::Kazoo,
+            _ => Library::Ours,
+        };
+        let mortal = self.client(&format!("mortal-{number}"), library, SHORT, 1);
+        self.all_at_work(from).await;
+        let name = mortal.name.clone();
+        let is_home = move |line: &Line| match line {
+            Line::Client(who, Said::Alive(..)) => (*who == name).then_some(()),
+            _ => None,
+        };
+        self.history.until("a new client", from, is_home).await;
+        if number % CALM == CALM - 1 {
+            self.bury().await;
+        }
+        // The moment is what is tested: any.
+        let more = self.dice.below(500) as usize;
+        self.history.until_length(self.history.len() + more).await;
+        if self.dice.below(2) == 0 {
+            self.die(mortal).await;
+            self.kill(number, life).await;
+        } else {
+            self.kill(number, life).await;
+            self.die(mortal).await;
+        }
+    }
+
+    /// Waits until all clients have written in this life, have heard the bell ring and have their
+    /// ephemeral znode, and one of them has had the lock.
+    pub(super) async fn all_at_work(&mut self, from: usize) {
+        let bell = path("/bell");
+        let rung = self
+            .ask(async |session| session.set_data(&bell, "", None).await)
+            .await
+            .version;
+        self.history.tell(Told::Rung(rung)).await;
+        for (client, _) in LIVING {
+            let (mut has_written, mut has_heard, mut is_home) = (false, false, false);
+            let works = |line: &Line| {
+                if let Line::Client(name, said) = line
+                    && name == client
+                {
+                    match said {
+                        Said::Wrote { answer, .. } => {
+                            has_written |= matches!(answer, Answer::Done { .. });
+                        }
+                        Said::Saw(_, version) => has_heard |= *version >= rung,
+                        Said::Alive(..) => is_home |= has_heard,
+                        _ => {}
+                    }
+                }
+                (has_written && is_home).then_some(())
+            };
+            self.history.until(client, from, works).await;
+        }
+        let holds = |line: &Line| matches!(line, Line::Client(_, Said::Held(..))).then_some(());
+        self.history.until("a holder", from, holds).await;
+    }
+
+    /// Waits until the ephemeral znodes of all dead clients are gone.
+    pub(super) async fn bury(&mut self) {
+        for name in std::mem::take(&mut self.dead) {
+            let znode = path(&format!("/alive/{name}"));
+            self.ask(async |session| {
+                while let (Some(_), watcher) = session.watch_exists(&znode).await? {
+                    watcher.await?;
+                }
+                Ok(())
+            })
+            .await;
+            self.history.tell(Told::Gone(name)).await;
+        }
+    }
+
+    async fn die(&mut self, mortal: Process) {
+        let name = mortal.kill();
+        self.history.tell(Told::Died(name.clone())).await;
+        self.dead.push(name);
+    }
+
+    pub(super) async fn kill(&mut self, number: u64, life: Life) {
+        life.kill();
+        self.history.tell(Told::Killed(number)).await;
+    }
+
+    /// The next life of the server, once it is ready; now and then one or two are killed before.
+    pub(super) async fn next_life(&mut self) -> Life {
+        while self.dice.below(4) == 0 {
+            let life = self.place.start();
+            // In the midst of its start, or while the clients come back.
+            tokio::time::sleep(Duration::from_micros(self.dice.below(100_000))).await;
+            life.kill();
+            self.early += 1;
+        }
+        let mut life = self.place.start();
+        self.place.await_ready(&mut life);
+        life
+    }
+}

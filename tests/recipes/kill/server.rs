@@ -1,0 +1,220 @@
+//! The server that is killed and started again, always on the same port and over the same folder.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::support::TempFolder;
+
+/// Runs a command, and kills it when its own stdin ends.
+const SCRIPT: &str = include_str!("../../until-stdin-ends.sh");
+
+/// Longer than any start takes on a machine that is busy.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Sessions have timeouts of multiples of this, from twice to twenty times.
+const TICK_MS: u64 = 500;
+
+/// Which server.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Kind {
+    /// `lockkeeper serve`, with this durability.
+    Lockkeeper(&'static str),
+    /// ZooKeeper itself, as the reference.
+    ZooKeeper,
+}
+
+/// Where the server is, in all its lives.
+pub(crate) struct Place {
+    kind: Kind,
+    port: u16,
+    folder: TempFolder,
+}
+
+/// One life of the server. Dropping it kills it.
+pub(crate) struct Life {
+    process: Child,
+}
+
+impl Place {
+    pub(crate) fn new(kind: Kind) -> Self {
+        let place = Self {
+            kind,
+            port: free_port(),
+            folder: TempFolder::new("kill"),
+        };
+        if kind == Kind::ZooKeeper {
+            place.configure_zookeeper();
+        }
+        place
+    }
+
+    pub(crate) fn hosts(&self) -> String {
+        self.address().to_string()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        match self.kind {
+            Kind::Lockkeeper(_) => format!("lockkeeper://{}", self.address()),
+            Kind::ZooKeeper => format!("zookeeper://{}", self.address()),
+        }
+    }
+
+    fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Starts the server; it is not ready yet.
+    pub(crate) fn start(&self) -> Life {
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.folder.path().join("log"))
+            .unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", SCRIPT, "until-stdin-ends"]);
+        match self.kind {
+            Kind::Lockkeeper(durability) => {
+                command
+                    .arg(lockkeeper())
+                    .args(["serve", "--listen", &self.hosts()])
+                    .arg("--data")
+                    .arg(self.folder.path().join("data"))
+                    .args(["--durability", durability])
+                    .args(["--tick", &format!("{TICK_MS}ms")])
+                    .stdout(Stdio::piped());
+            }
+            Kind::ZooKeeper => {
+                zookeeper(&mut command);
+                command
+                    .arg(self.folder.path().join("zoo.cfg"))
+                    .stdout(log.try_clone().unwrap());
+            }
+        }
+        let process = command
+            .stdin(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("there is a shell");
+        Life { process }
+    }
+
+    /// Waits until the server listens.
+    pub(crate) fn await_ready(&self, life: &mut Life) {
+        let is_ready = match self.kind {
+            Kind::Lockkeeper(_) => {
+                let mut line = String::new();
+                let output = life.process.stdout.take().expect("it was not read yet");
+                let read = BufReader::new(output).read_line(&mut line);
+                read.is_ok() && line.trim_end() == format!("lockkeeper ready {}", self.address())
+            }
+            Kind::ZooKeeper => self.is_answered_by(life),
+        };
+        assert!(is_ready, "the server does not start: {}", self.log());
+    }
+
+    /// ZooKeeper says nothing of itself when it is ready: it must be asked again and again.
+    fn is_answered_by(&self, life: &mut Life) -> bool {
+        let start = Instant::now();
+        while start.elapsed() < PATIENCE {
+            let answer = self.ask_zookeeper().unwrap_or_default();
+            if answer.starts_with("Zookeeper version") {
+                return true;
+            }
+            if life.process.try_wait().unwrap().is_some() {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        false
+    }
+
+    fn ask_zookeeper(&self) -> std::io::Result<String> {
+        let mut connection = TcpStream::connect(self.address())?;
+        connection.set_read_timeout(Some(Duration::from_secs(1)))?;
+        connection.write_all(b"srvr")?;
+        connection.shutdown(Shutdown::Write)?;
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer)?;
+        Ok(answer)
+    }
+
+    /// What the server has said so far of all its lives.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
+    /// A sync of this one's disk costs time, and nothing that it would save is lost by a kill.
+    fn configure_zookeeper(&self) {
+        let folder = self.folder.path();
+        let text = format!(
+            "dataDir={}\nclientPort={}\nclientPortAddress=127.0.0.1\ntickTime={TICK_MS}\n\
+             maxClientCnxns=0\n4lw.commands.whitelist=*\n",
+            folder.join("data").display(),
+            self.port
+        );
+        fs::write(folder.join("zoo.cfg"), text).unwrap();
+    }
+}
+
+impl Life {
+    /// Kills it with SIGKILL, wherever it is, and waits until it is dead.
+    pub(crate) fn kill(mut self) {
+        let ended = self.process.try_wait().unwrap();
+        assert!(ended.is_none(), "the server died by itself: {ended:?}");
+        drop(self.process.stdin.take());
+        let status = self.process.wait().unwrap();
+        assert_eq!(status.code(), Some(137), "the server died by itself");
+    }
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
+    }
+}
+
+/// The command, as the build made it beside this test's binary.
+fn lockkeeper() -> PathBuf {
+    let target = std::env::current_exe().unwrap();
+    let target = target.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
+    let command = target.join("lockkeeper");
+    assert!(
+        command.exists(),
+        "{} is missing: run `tests/run build`",
+        command.display()
+    );
+    command
+}
+
+fn zookeeper(command: &mut Command) {
+    let jars = ["zookeeper.jar", "slf4j-simple.jar"].map(|jar| format!("/usr/share/java/{jar}"));
+    for jar in &jars {
+        assert!(
+            Path::new(jar).exists(),
+            "{jar} is missing: run tests/run, which installs what the tests need"
+        );
+    }
+    command
+        .args(["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"])
+        .args(["-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no"])
+        .args([
+            "-Dzookeeper.preAllocSize=64",
+            "-Dzookeeper.admin.enableServer=false",
+        ])
+        .args(["-cp", &jars.join(":")])
+        .arg("org.apache.zookeeper.server.ZooKeeperServerMain");
+}
+
+/// A port below those that the system gives to clients by itself: a client that tries to reconnect
+/// while nobody listens could be given that very port, and then be connected with itself.
+fn free_port() -> u16 {
+    let first = 20_000 + (std::process::id() % 5_000) as u16;
+    (first..30_000)
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .expect("loopback has a free port")
+}
