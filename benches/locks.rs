@@ -1,33 +1,42 @@
 //! The locks' speed beside that of their peers, in the same run: one JSON object a line.
 //!
-//! `cargo bench --bench locks -- --url memory:|file:FOLDER --workload w1,w2`; docs/performance.md says what
-//! is measured, and how.
+//! `cargo bench --bench locks -- --url memory:|file:FOLDER|lockkeeper:// --workload w1,w2`;
+//! docs/performance.md says what is measured, and how.
 
 #[path = "locks/args.rs"]
 mod args;
 #[path = "locks/curator.rs"]
 mod curator;
+#[path = "common/disk.rs"]
+mod disk;
 #[path = "locks/election.rs"]
 mod election;
 #[path = "common/figures.rs"]
 mod figures;
 #[path = "locks/many.rs"]
 mod many;
+#[path = "locks/peers/mod.rs"]
+mod peers;
+#[path = "common/process.rs"]
+mod process;
 #[path = "locks/report.rs"]
 mod report;
 #[path = "locks/rwlock.rs"]
 mod rwlock;
 #[path = "locks/semaphore.rs"]
 mod semaphore;
+#[path = "common/store_server.rs"]
+mod store_server;
 #[path = "locks/systems.rs"]
 mod systems;
 #[path = "locks/workloads.rs"]
 mod workloads;
 
 use args::{Args, Recipe};
-use curator::Curator;
+use peers::Peers;
 use report::Contender;
 use semaphore::TokioQuota;
+use store_server::StoreServer;
 use systems::{Keeper, TokioLock};
 use workloads::{Case, From, Workload};
 
@@ -46,12 +55,16 @@ fn main() {
 }
 
 async fn run(args: Args) {
-    let keeper = Keeper::connect(&args.url).await;
+    let server = StoreServer::of(&args.url, &args.serving).unwrap_or_else(|fault| {
+        eprintln!("{}: {fault}", args.url);
+        std::process::exit(1);
+    });
+    let keeper = Keeper::connect(server.url()).await;
     let memory = match args.memory {
         true => Some(Keeper::connect("memory:").await),
         false => None,
     };
-    let curator = args.curator.then(|| Curator::start(&args.url)).flatten();
+    let mut peers = Peers::start(&args, server.url()).await;
     let mut w3_of_one = None;
     for case in cases(&args) {
         let mut contenders = vec![ours("lockkeeper", &keeper, args.recipe, case).await];
@@ -69,8 +82,14 @@ async fn run(args: Args) {
         if case.workload == Workload::W1 && !keeper.in_process() {
             contenders.extend(keeper.raw(case).await);
         }
-        if let Some(curator) = &curator {
-            contenders.extend(curator.contender(case));
+        contenders.extend(peers.contenders(case).await);
+        if case.workload == Workload::W1
+            && let Some(folder) = server.folder()
+        {
+            let floor = disk::Floor::make(folder);
+            contenders.push(Contender::new("a sync", "", move |time| {
+                std::future::ready(floor.round(time / 4))
+            }));
         }
         let ours = report::measure(&args, case, contenders).await;
         if case.workload == Workload::W3 {

@@ -1,16 +1,22 @@
 //! The store's speed: one JSON object a line.
 //!
-//! `cargo bench --bench store -- --url memory:|file:FOLDER|zookeeper://HOST:PORT --workload create,set`;
+//! `cargo bench --bench store -- --url memory:|file:FOLDER|lockkeeper://|zookeeper:// --workload create,set`;
 //! docs/performance.md says what is measured, and how.
 
 #[path = "store/args.rs"]
 mod args;
+#[path = "wire/connection.rs"]
+mod connection;
 #[path = "store/fanout.rs"]
 mod fanout;
 #[path = "common/figures.rs"]
 mod figures;
 #[path = "store/ground.rs"]
 mod ground;
+#[path = "wire/jute.rs"]
+mod jute;
+#[path = "common/process.rs"]
+mod process;
 #[path = "store/reads.rs"]
 mod reads;
 #[path = "store/recovery.rs"]
@@ -21,6 +27,8 @@ mod report;
 mod sketch;
 #[path = "store/snapshot.rs"]
 mod snapshot;
+#[path = "common/store_server.rs"]
+mod store_server;
 #[path = "store/syncs.rs"]
 mod syncs;
 #[path = "store/writes.rs"]
@@ -29,9 +37,16 @@ mod writes;
 use std::sync::Arc;
 
 use args::{Args, Workload};
+use store_server::StoreServer;
 
 fn main() {
-    let args = Arc::new(Args::parse());
+    let mut args = Args::parse();
+    let server = StoreServer::of(&args.url, &args.serving()).unwrap_or_else(|fault| {
+        eprintln!("{}: {fault}", args.url);
+        std::process::exit(1);
+    });
+    args.url = server.url().into();
+    let args = Arc::new(args);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(args.threads)
         .enable_all()

@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
+use crate::store_server::Serving;
 use crate::workloads::Workload;
 
 const USAGE: &str = "\
 usage: cargo bench --bench locks -- [options]
-  --url URL            memory: (the default), file:FOLDER or zookeeper://host:port[/chroot]
-  --system S[,S]       what to run beside: tokio, memory (the same locks on memory:), curator, none
-                       (by default tokio for memory:, memory for file:, and curator for the mutex
-                       on zookeeper:)
+  --url URL            memory: (the default), file:FOLDER, zookeeper://[host:port[/chroot]] or
+                       lockkeeper://[host:port[/chroot]]; without a host, the bench starts the server
+  --data D             of the `lockkeeper serve` that it starts: memory (the default), or a folder
+  --durability D       of the same: fsync (the default), delayed-restart or none; with none,
+                       ZooKeeper as a peer does not sync either
+  --system S[,S]       what to run beside: tokio, memory (the same locks on memory:), redis, postgres,
+                       zookeeper (our locks on it), curator, none; the servers are started (by
+                       default tokio for memory:, memory for file:, and for the mutex curator
+                       on zookeeper:, and the last four on lockkeeper:)
   --recipe R           mutex (the default), semaphore (of one permit), rwlock-write, rwlock-read
                        (by 1, 8 and 64 readers together); election or lock-all (of two locks),
                        which have no peers
@@ -64,7 +70,11 @@ pub(crate) struct Args {
     pub(crate) tokio: bool,
     /// Whether the same locks run in memory, too.
     pub(crate) memory: bool,
+    pub(crate) redis: bool,
+    pub(crate) postgres: bool,
+    pub(crate) zookeeper: bool,
     pub(crate) curator: bool,
+    pub(crate) serving: Serving,
     pub(crate) workloads: Vec<Workload>,
     pub(crate) clients: Option<usize>,
     pub(crate) n: Option<usize>,
@@ -95,7 +105,11 @@ impl Args {
             url: "memory:".into(),
             tokio: false,
             memory: false,
+            redis: false,
+            postgres: false,
+            zookeeper: false,
             curator: false,
+            serving: Serving::default(),
             workloads: Workload::ALL.to_vec(),
             clients: None,
             n: None,
@@ -116,6 +130,8 @@ impl Args {
             let value = words.next().ok_or(format!("{word} needs a value"))?;
             match word.as_str() {
                 "--url" => args.url = value,
+                "--data" => args.serving.data = value,
+                "--durability" => args.serving.durability = value,
                 "--system" => systems = Some(value),
                 "--recipe" => args.recipe = Recipe::of(&value)?,
                 "--workload" => args.workloads = list(&value)?,
@@ -135,6 +151,9 @@ impl Args {
             _ if args.url.starts_with("file:") => "memory",
             Recipe::Election | Recipe::LockAll => "none",
             _ if in_memory => "tokio",
+            Recipe::Mutex if args.url.starts_with("lockkeeper:") => {
+                "redis,postgres,zookeeper,curator"
+            }
             Recipe::Mutex => "curator",
             _ => "none",
         };
@@ -142,13 +161,17 @@ impl Args {
             match system {
                 "tokio" => args.tokio = true,
                 "memory" => args.memory = true,
+                "redis" => args.redis = true,
+                "postgres" => args.postgres = true,
+                "zookeeper" => args.zookeeper = true,
                 "curator" => args.curator = true,
                 "none" | "lockkeeper" => {}
                 _ => return Err(format!("--system {system} is not known")),
             }
         }
-        if args.curator && args.recipe != Recipe::Mutex {
-            return Err("Curator's mutex alone is measured".into());
+        let is_remote = args.redis || args.postgres || args.zookeeper || args.curator;
+        if is_remote && args.recipe != Recipe::Mutex {
+            return Err("of other servers, the mutex alone is measured".into());
         }
         if args.tokio && matches!(args.recipe, Recipe::Election | Recipe::LockAll) {
             let recipe = args.recipe.name();

@@ -7,6 +7,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::rc::Rc;
 
 use crate::figures::Row;
+use crate::process;
 use crate::report::Contender;
 use crate::workloads::{Case, Workload};
 
@@ -37,18 +38,18 @@ struct Process {
 }
 
 impl Curator {
-    /// Compiles and starts it; `None`, with a word on stderr, where that cannot be done.
-    pub(crate) fn start(url: &str) -> Option<Self> {
-        match Process::start(url) {
-            Ok(process) => Some(Self {
-                url: url.into(),
-                process: Rc::new(RefCell::new(process)),
-            }),
-            Err(fault) => {
-                eprintln!("without Curator: {fault}");
-                None
-            }
-        }
+    /// Compiles and starts it.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub(crate) fn start(url: &str) -> Result<Self, String> {
+        let jar = Path::new("/usr/share/java/curator-recipes.jar");
+        process::need("libcurator-recipes-java", || jar.exists())?;
+        let process = Process::start(url).map_err(|error| error.to_string())?;
+        Ok(Self {
+            url: url.into(),
+            process: Rc::new(RefCell::new(process)),
+        })
     }
 
     /// It knows w1, and w2 with few clients: each takes a thread and a connection.

@@ -69,6 +69,10 @@ pub(crate) async fn measure(args: &Args, case: Case, contenders: Vec<Contender>)
             }
         }
     }
+    let syncs = medians.iter().find_map(|row| row.get("sync_p50_us"));
+    if let (Some(sync), Some(acquire)) = (syncs, medians[0].get("acquire_p50_us")) {
+        ratio(case, "acquire_p50_us", "a sync", acquire / sync);
+    }
     medians.into_iter().next().expect("lockkeeper comes first")
 }
 

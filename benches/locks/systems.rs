@@ -182,7 +182,7 @@ pub(crate) struct Place {
 }
 
 /// How long a contender on a remote store needs, at the most, to find whom it waits for.
-const REMOTE_PAUSE: Duration = Duration::from_millis(5);
+pub(crate) const REMOTE_PAUSE: Duration = Duration::from_millis(5);
 
 impl Place {
     async fn pause_if_remote(&self, pause: Duration) {

@@ -6,14 +6,19 @@ use std::time::Duration;
 
 use lexopt::prelude::*;
 
+use crate::store_server::Serving;
+
 const USAGE: &str = "\
 usage: cargo bench --bench store -- [options]
-  --url URL            memory: (the default), file:FOLDER or zookeeper://host:port[/chroot];
-                       each case makes a store of its own in FOLDER, and removes it
+  --url URL            memory: (the default), file:FOLDER, zookeeper://[host:port[/chroot]] or
+                       lockkeeper://[host:port[/chroot]]; each case makes a store of its own in
+                       FOLDER, and removes it; without a host, the bench starts the server
+  --data D             of the `lockkeeper serve` that it starts: memory (the default), or a folder
   --workload W[,W]     syncs, create, set, reads, fanout, snapshot, recovery (all by default)
   --system S           what runs beside file: in the same rounds: sketch (the default), the simplest
                        group commit, with the disk's own syncs; or none
-  --durability D       of file: fsync (the default), delayed-restart or none
+  --durability D       of file: and of the servers that it starts: fsync (the default),
+                       delayed-restart or none
   --segment-bytes B    of file:, the size of the log's first and largest segment (the store's own)
   --clients N[,N]      only the cases with so many sessions, one request at a time each
   --watchers N[,N]     of fanout (1,100,10000)
@@ -110,6 +115,8 @@ pub(crate) struct Args {
     /// Whether the sketch runs beside.
     pub(crate) sketch: bool,
     pub(crate) durability: Durability,
+    /// Where a server that this program starts keeps its data.
+    pub(crate) data: String,
     pub(crate) segment_bytes: Option<u64>,
     clients: Option<Vec<usize>>,
     pub(crate) watchers: Vec<usize>,
@@ -145,6 +152,7 @@ impl Args {
             workloads: Workload::ALL.to_vec(),
             sketch: true,
             durability: Durability::Fsync,
+            data: "memory".into(),
             segment_bytes: None,
             clients: None,
             watchers: vec![1, 100, 10_000],
@@ -162,6 +170,7 @@ impl Args {
                 Long("workload") => args.workloads = list(&words.value()?.string()?)?,
                 Long("system") => args.sketch = words.value()?.parse_with(is_sketch)?,
                 Long("durability") => args.durability = words.value()?.parse()?,
+                Long("data") => args.data = words.value()?.string()?,
                 Long("segment-bytes") => args.segment_bytes = Some(words.value()?.parse()?),
                 Long("clients") => args.clients = Some(list(&words.value()?.string()?)?),
                 Long("watchers") => args.watchers = list(&words.value()?.string()?)?,
@@ -196,6 +205,14 @@ impl Args {
         self.clients.clone().unwrap_or_else(|| usual.to_vec())
     }
 
+    /// What is said to a server that this program starts.
+    pub(crate) fn serving(&self) -> Serving {
+        Serving {
+            data: self.data.clone(),
+            durability: self.durability.name().into(),
+        }
+    }
+
     /// The time of one round.
     pub(crate) fn round(&self) -> Duration {
         self.seconds / self.rounds
@@ -214,6 +231,9 @@ fn list<T: FromStr>(text: &str) -> Result<Vec<T>, lexopt::Error> {
 
 /// A URL that can be meant, as it stands.
 fn target(url: &str) -> Result<String, lockkeeper::TargetError> {
+    if matches!(url, "lockkeeper://" | "zookeeper://") {
+        return Ok(url.to_owned());
+    }
     url.parse::<lockkeeper::Target>().map(|_| url.to_owned())
 }
 

@@ -1,17 +1,20 @@
 //! How long a store takes to open, and how much memory what is in it takes. Each figure is that of
 //! a fresh process: this program, started again as a [`Child`].
 
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::str::FromStr;
 use std::time::Instant;
 
-use lockkeeper_store::{CreateMode, disk};
+use lockkeeper_store::{Server, ServerOptions, Store, disk};
 use serde_json::Value;
 
 use crate::args::Args;
+use crate::connection::Connection;
 use crate::figures::Row;
 use crate::ground::{self, Ground};
+use crate::jute::{EPHEMERAL_SEQUENTIAL, Put, op};
 use crate::report::Line;
 
 /// What another process does, and says in one line.
@@ -19,7 +22,7 @@ use crate::report::Line;
 pub(crate) enum Child {
     /// Makes znodes, and ends without a word to the store.
     Znodes,
-    /// Opens sessions with an ephemeral znode each, and ends likewise.
+    /// Serves sessions of other processes, with an ephemeral znode each, and ends likewise: they live on.
     Sessions,
     /// Opens the store.
     Open,
@@ -70,7 +73,9 @@ pub(crate) async fn measure(args: &Args) {
         };
         log_alone.measure(args);
     }
-    sessions.measure(args);
+    if args.folder().is_some() {
+        sessions.measure(args);
+    }
 }
 
 /// What a create takes in the log beside its data, and more.
@@ -161,7 +166,7 @@ pub(crate) async fn run_child(args: &Args, child: Child) {
     let filling = Instant::now();
     match child {
         Child::Znodes => ground::fill(&mut ground, args.znodes, args.bytes).await,
-        Child::Sessions => open_sessions(&mut ground, args.sessions).await,
+        Child::Sessions => serve_sessions(args).await,
         Child::Open => {}
     }
     if child != Child::Open {
@@ -174,13 +179,43 @@ pub(crate) async fn run_child(args: &Args, child: Child) {
     std::process::exit(0);
 }
 
-async fn open_sessions(ground: &mut Ground, count: usize) {
-    let entry = ground.root().join("of-").expect("a valid path");
-    for session in ground.sessions(count).await {
-        let made = session.create(&entry, "", CreateMode::EphemeralSequential);
-        made.await.expect("made");
-        // It lives on with its client.
+async fn serve_sessions(args: &Args) {
+    let folder = args
+        .folder()
+        .expect("a store of sessions that live on is in a folder");
+    let store = Store::file(folder).expect("it is open");
+    let here = (Ipv4Addr::LOCALHOST, 0).into();
+    let server = Server::bind(&store, ServerOptions::new().listen(here)).await;
+    let address = server.as_ref().expect("a free port").local_addr();
+    let each = args.sessions.div_ceil(AT_ONCE);
+    let tasks: Vec<_> = (0..AT_ONCE)
+        .map(|_| {
+            tokio::spawn(async move {
+                for _ in 0..each {
+                    open_session(address).await;
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.expect("all are opened");
     }
+}
+
+/// So many clients wait for the disk together.
+const AT_ONCE: usize = 250;
+
+/// A session, and an ephemeral znode of it; it lives on without its connection.
+async fn open_session(address: SocketAddr) {
+    let mut connection = Connection::open(address).await;
+    connection.put(1, op::CREATE, |to| {
+        to.text("/of-");
+        to.data(b"");
+        to.open_acl();
+        to.int(EPHEMERAL_SEQUENTIAL);
+    });
+    connection.flush().await;
+    assert_eq!(connection.next().await.error, 0, "made");
 }
 
 /// This process's memory, as the kernel counts it.

@@ -16,7 +16,11 @@ impl Line {
             "workload": workload,
             "threads": args.threads,
         });
-        if args.folder().is_some() {
+        let is_served = args.url.starts_with("lockkeeper:");
+        if is_served {
+            line["data"] = args.data.as_str().into();
+        }
+        if args.folder().is_some() || is_served && args.data != "memory" {
             line["durability"] = args.durability.name().into();
         }
         Self(line)

@@ -1,0 +1,176 @@
+//! Stores in processes of their own: `lockkeeper serve`, and a real ZooKeeper.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::process::{self, Process};
+
+/// A store's URL, and its server if this program has started it.
+pub(crate) struct StoreServer {
+    url: String,
+    process: Option<Process>,
+    /// Where it keeps its data, on a disk.
+    folder: Option<PathBuf>,
+}
+
+/// What the options say of a server.
+#[derive(Clone, Debug)]
+pub(crate) struct Serving {
+    /// Of `lockkeeper serve`: `memory`, or a folder, in which it gets one of its own.
+    pub(crate) data: String,
+    /// `fsync`, `delayed-restart` or `none`. ZooKeeper syncs unless it is `none`.
+    pub(crate) durability: String,
+}
+
+impl Default for Serving {
+    fn default() -> Self {
+        Self {
+            data: "memory".into(),
+            durability: "fsync".into(),
+        }
+    }
+}
+
+impl StoreServer {
+    /// Takes a URL as it is, or starts the server where it names no host: `lockkeeper://` and
+    /// `zookeeper://`.
+    ///
+    /// # Errors
+    /// What is missing, or what the server said.
+    pub(crate) fn of(url: &str, serving: &Serving) -> Result<Self, String> {
+        match url {
+            "lockkeeper://" => lockkeeper(serving),
+            "zookeeper://" => zookeeper(serving),
+            _ => Ok(Self {
+                url: url.into(),
+                process: None,
+                folder: None,
+            }),
+        }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Where its data is, if this program has started it with a folder.
+    #[allow(dead_code, reason = "not every benchmark measures the disk beside")]
+    pub(crate) fn folder(&self) -> Option<&Path> {
+        self.folder.as_deref()
+    }
+
+    /// The server's process, if this program has started it.
+    #[allow(dead_code, reason = "not every benchmark asks the kernel about it")]
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
+    }
+}
+
+/// Ours: built as a release, on a port of the kernel's choice.
+fn lockkeeper(serving: &Serving) -> Result<StoreServer, String> {
+    let command = build_lockkeeper()?;
+    let folder = match &*serving.data {
+        "memory" => process::fresh_folder("lockkeeper"),
+        parent => {
+            let folder = format!("bench-lockkeeper-{}", std::process::id());
+            let folder = Path::new(parent).join(folder);
+            std::fs::create_dir_all(&folder).map_err(|error| format!("{parent}: {error}"))?;
+            folder
+        }
+    };
+    let data = match &*serving.data {
+        "memory" => PathBuf::from("memory"),
+        _ => folder.join("data"),
+    };
+    let mut serve = Command::new(command);
+    serve.args(["serve", "--listen", "127.0.0.1:0", "--data"]);
+    serve.arg(data);
+    if serving.data != "memory" {
+        serve.args(["--durability", &serving.durability]);
+    }
+    serve.stdout(Stdio::piped());
+    let log = std::fs::File::create(folder.join("log"));
+    serve.stderr(log.map_err(|error| error.to_string())?);
+    let mut process = Process::spawn(&mut serve, folder.clone())?;
+    let line = process.first_line()?;
+    let address = line.strip_prefix("lockkeeper ready ");
+    let address = address.ok_or_else(|| {
+        let said = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
+        format!("`lockkeeper serve` said {line:?}\n{said}")
+    })?;
+    Ok(StoreServer {
+        url: format!("lockkeeper://{address}"),
+        process: Some(process),
+        folder: (serving.data != "memory").then_some(folder),
+    })
+}
+
+/// The command, as it is now: cargo sees for itself whether anything is to be built.
+fn build_lockkeeper() -> Result<PathBuf, String> {
+    let cargo = std::env::var_os("CARGO").unwrap_or("cargo".into());
+    let built = Command::new(cargo)
+        .args(["build", "--quiet", "--release", "--package=lockkeeper-cli"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status();
+    if !built.is_ok_and(|status| status.success()) {
+        return Err("`cargo build --release --package lockkeeper-cli` failed".into());
+    }
+    // Benchmarks are in target/release/deps.
+    let here = std::env::current_exe().map_err(|error| error.to_string())?;
+    let release = here.ancestors().nth(2).expect("a folder of a folder");
+    Ok(release.join("lockkeeper"))
+}
+
+const JARS: [&str; 2] = [
+    "/usr/share/java/zookeeper.jar",
+    "/usr/share/java/slf4j-nop.jar",
+];
+
+/// ZooKeeper as Debian packages it, with its default settings but for limits on connections; the
+/// heap is large enough that collecting garbage is no more work than it must be.
+fn zookeeper(serving: &Serving) -> Result<StoreServer, String> {
+    let java = || Command::new("java").arg("-version").output().is_ok();
+    process::need("default-jdk-headless", java)?;
+    process::need("zookeeper", || Path::new(JARS[0]).exists())?;
+    process::need("libslf4j-java", || Path::new(JARS[1]).exists())?;
+    let folder = process::fresh_folder("zookeeper");
+    let port = process::free_port();
+    let config = format!(
+        "dataDir={}\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=2000\n\
+         maxClientCnxns=0\nmaxSessionTimeout=60000\n",
+        folder.join("data").display()
+    );
+    let file = folder.join("zoo.cfg");
+    std::fs::write(&file, config).map_err(|error| error.to_string())?;
+    let mut command = Command::new("java");
+    command.args(["-Xmx2g", "-Dzookeeper.admin.enableServer=false"]);
+    if serving.durability == "none" {
+        command.arg("-Dzookeeper.forceSync=no");
+    }
+    let class_path = std::env::join_paths(JARS).expect("no colon in them");
+    command.arg("-cp").arg(class_path);
+    command.arg("org.apache.zookeeper.server.ZooKeeperServerMain");
+    command.arg(file);
+    process::log_to(&folder, &mut command);
+    let mut process = Process::spawn(&mut command, folder)?;
+    process.wait_until(|| is_serving(port).unwrap_or(false))?;
+    Ok(StoreServer {
+        url: format!("zookeeper://127.0.0.1:{port}"),
+        process: Some(process),
+        folder: None,
+    })
+}
+
+/// It listens before it serves.
+fn is_serving(port: u16) -> std::io::Result<bool> {
+    let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    connection.set_read_timeout(Some(Duration::from_secs(1)))?;
+    connection.write_all(b"srvr")?;
+    connection.shutdown(Shutdown::Write)?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    Ok(answer.starts_with("Zookeeper version"))
+}

@@ -1,0 +1,127 @@
+//! A server's own speed, without any client library: frames of ZooKeeper's protocol, written and read
+//! over plain connections. One JSON object a line.
+//!
+//! `cargo bench --bench wire -- --url lockkeeper://,zookeeper:// --mix get,locks`; docs/performance.md
+//! says what is measured, and how.
+
+#[path = "wire/args.rs"]
+mod args;
+#[path = "wire/connection.rs"]
+mod connection;
+#[path = "common/disk.rs"]
+mod disk;
+#[path = "common/figures.rs"]
+mod figures;
+#[path = "wire/jute.rs"]
+mod jute;
+#[path = "wire/load.rs"]
+mod load;
+#[path = "wire/mix.rs"]
+mod mix;
+#[path = "common/process.rs"]
+mod process;
+#[path = "wire/report.rs"]
+mod report;
+#[path = "wire/sessions.rs"]
+mod sessions;
+#[path = "common/store_server.rs"]
+mod store_server;
+#[path = "wire/usage.rs"]
+mod usage;
+
+use args::{Args, What};
+use load::Load;
+use report::Line;
+use store_server::StoreServer;
+
+fn main() {
+    let args = Args::parse();
+    usage::raise_file_limit();
+    let mut builder = match args.threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.worker_threads(args.threads).enable_all().build();
+    runtime.expect("a runtime").block_on(run(&args));
+}
+
+async fn run(args: &Args) {
+    let start = |url: &String| {
+        StoreServer::of(url, &args.serving).unwrap_or_else(|fault| {
+            eprintln!("{url}: {fault}");
+            std::process::exit(1);
+        })
+    };
+    let servers: Vec<StoreServer> = args.urls.iter().map(start).collect();
+    for &what in &args.mixes {
+        match what {
+            What::Mix(mix) => {
+                for (connections, in_flight) in args.cases(mix) {
+                    measure(args, &servers, Load::new(mix, connections, in_flight)).await;
+                }
+            }
+            What::Sessions => {
+                for server in &servers {
+                    sessions::measure(args, server).await;
+                }
+            }
+        }
+    }
+}
+
+/// One case, the servers in turns.
+async fn measure(args: &Args, servers: &[StoreServer], load: Load) {
+    let mut grounds = Vec::new();
+    for server in servers {
+        let address = connection::address_of(server.url());
+        grounds.push(load.prepare(address, args.bytes).await);
+    }
+    let mut rounds: Vec<_> = servers.iter().map(|_| Vec::new()).collect();
+    let floor = servers[0].folder().map(disk::Floor::make);
+    let mut syncs = Vec::new();
+    for _ in 0..args.rounds {
+        let sync = floor
+            .as_ref()
+            .map(|floor| floor.round(args.seconds / args.rounds / 4));
+        syncs.extend(sync);
+        for ((ground, rows), server) in grounds.iter_mut().zip(&mut rounds).zip(servers) {
+            let used = usage::Usage::of(server.process());
+            let mut row = load.round(ground, args.seconds / args.rounds).await;
+            used.write_since(&mut row);
+            rows.push(row);
+        }
+    }
+    for ground in grounds {
+        load.clean(ground).await;
+    }
+    let line = |url: &str| {
+        let line = Line::new(url, load.mix.name(), args.threads);
+        let line = line.with("connections", load.connections);
+        line.with("in_flight", load.in_flight)
+    };
+    let medians: Vec<_> = rounds.iter().map(|rows| figures::medians(rows)).collect();
+    for (server, row) in servers.iter().zip(&medians) {
+        let line = line(server.url()).with("rounds", args.rounds);
+        line.with("bytes", args.bytes).print(row);
+    }
+    if !syncs.is_empty() {
+        let sync = figures::medians(&syncs)["sync_p50_us"];
+        let fields = ["request_p50_us", "acquire_p50_us", "release_p50_us"];
+        for field in fields {
+            if let Some(ours) = medians[0].get(field) {
+                let to = format!("{} µs for 4 KiB and a sync", sync.round());
+                line(servers[0].url()).print_ratio(field, &to, ours / sync);
+            }
+        }
+    }
+    for (server, row) in servers.iter().zip(&medians).skip(1) {
+        for (field, ours) in &medians[0] {
+            if let Some(theirs) = row.get(field)
+                && !field.ends_with("p99_us")
+            {
+                let line = line(servers[0].url());
+                line.print_ratio(field, server.url(), ours / theirs);
+            }
+        }
+    }
+}

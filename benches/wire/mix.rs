@@ -1,0 +1,182 @@
+//! What a slot asks for, again and again. So many slots share a connection as requests may be under
+//! way on it.
+
+use crate::connection::{Connection, Reply};
+use crate::jute::{EPHEMERAL_SEQUENTIAL, PERSISTENT, Put, op};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mix {
+    Ping,
+    Get,
+    Set,
+    /// A persistent znode is made, and deleted.
+    Create,
+    /// What an uncontended lock asks for: create and list, sent together; then delete.
+    Locks,
+}
+
+impl Mix {
+    pub(crate) const ALL: [Self; 5] = [Self::Ping, Self::Get, Self::Set, Self::Create, Self::Locks];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ping => "ping",
+            Self::Get => "get",
+            Self::Set => "set",
+            Self::Create => "create",
+            Self::Locks => "locks",
+        }
+    }
+
+    /// How many connections, and how many slots on each.
+    pub(crate) fn cases(self) -> &'static [(usize, usize)] {
+        match self {
+            Self::Ping => &[(1, 1), (2, 128)],
+            Self::Get => &[(1, 1), (2, 128), (64, 1), (64, 16)],
+            Self::Set => &[(1, 1), (64, 1), (64, 16), (512, 1)],
+            Self::Create => &[(1, 1), (64, 1), (512, 1)],
+            Self::Locks => &[(1, 1), (2, 128)],
+        }
+    }
+}
+
+/// How many keys there are to lock.
+pub(crate) const KEYS: usize = 10_000;
+
+/// What a slot works on.
+pub(crate) struct Slot {
+    mix: Mix,
+    /// Its own znode, or what the keys are below.
+    path: String,
+    data: Vec<u8>,
+    /// The next key to lock.
+    key: usize,
+    /// What it has made.
+    made: Option<String>,
+    waits_for: Wait,
+}
+
+/// What a slot waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    /// One answer, and that is that.
+    Answer,
+    /// The name of what it makes.
+    Name,
+    /// The list that was asked for with it.
+    List,
+    /// The deletion.
+    Deletion,
+}
+
+/// What an answer has finished.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Done {
+    Nothing,
+    /// A request.
+    Request,
+    /// All that makes a lock one's own.
+    Acquire,
+    /// What lets it go.
+    Release,
+}
+
+impl Slot {
+    pub(crate) fn new(mix: Mix, path: String, bytes: usize, number: usize) -> Self {
+        Self {
+            mix,
+            path,
+            data: vec![b'x'; bytes],
+            // Far from those of the others.
+            key: number * 39,
+            made: None,
+            waits_for: Wait::Answer,
+        }
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Asks for the next; answers how many requests that takes.
+    pub(crate) fn ask(&mut self, to: &mut Connection) -> usize {
+        match self.mix {
+            Mix::Ping => to.put(-2, op::PING, |_| ()),
+            Mix::Get => to.put(1, op::GET_DATA, |body| {
+                body.text(&self.path);
+                body.flag(false);
+            }),
+            Mix::Set => to.put(1, op::SET_DATA, |body| {
+                body.text(&self.path);
+                body.data(&self.data);
+                body.int(-1);
+            }),
+            Mix::Create => self.create_or_delete(to),
+            Mix::Locks => return self.lock_or_unlock(to),
+        }
+        1
+    }
+
+    fn create_or_delete(&mut self, to: &mut Connection) {
+        if let Some(made) = self.made.take() {
+            return delete(to, &made);
+        }
+        let path = format!("{}/made", self.path);
+        create(to, &path, &self.data, PERSISTENT);
+        self.made = Some(path);
+    }
+
+    fn lock_or_unlock(&mut self, to: &mut Connection) -> usize {
+        if let Some(made) = self.made.take() {
+            delete(to, &made);
+            self.waits_for = Wait::Deletion;
+            return 1;
+        }
+        let queue = format!("{}/{}", self.path, self.key % KEYS);
+        self.key += 1;
+        let entry = format!("{queue}/_c_6f1d2c9a-3b7e-4c58-9a43-0d5e8f7a1b26-lock-");
+        create(to, &entry, &self.data, EPHEMERAL_SEQUENTIAL);
+        to.put(1, op::GET_CHILDREN, |body| {
+            body.text(&queue);
+            body.flag(false);
+        });
+        self.waits_for = Wait::Name;
+        2
+    }
+
+    /// Takes an answer up.
+    pub(crate) fn answered(&mut self, reply: &Reply<'_>) -> Done {
+        assert_eq!(reply.error, 0, "a request of {} fails", self.mix.name());
+        match self.waits_for {
+            Wait::Answer => Done::Request,
+            Wait::Name => {
+                self.made = Some(reply.text().to_owned());
+                self.waits_for = Wait::List;
+                Done::Nothing
+            }
+            Wait::List => Done::Acquire,
+            Wait::Deletion => Done::Release,
+        }
+    }
+
+    /// Whether nothing would be left of it.
+    pub(crate) fn is_clean(&self) -> bool {
+        self.made.is_none()
+    }
+}
+
+pub(crate) fn create(to: &mut Connection, path: &str, data: &[u8], mode: i32) {
+    to.put(1, op::CREATE, |body| {
+        body.text(path);
+        body.data(data);
+        body.open_acl();
+        body.int(mode);
+    });
+}
+
+pub(crate) fn delete(to: &mut Connection, path: &str) {
+    to.put(1, op::DELETE, |body| {
+        body.text(path);
+        body.int(-1);
+    });
+}

@@ -1,0 +1,67 @@
+//! What a server's process uses, as the kernel counts it.
+
+use std::time::Instant;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::figures::Row;
+
+/// What a process had used at a moment.
+pub(crate) struct Usage {
+    process: Option<u32>,
+    at: Instant,
+    cpu_seconds: f64,
+}
+
+impl Usage {
+    pub(crate) fn of(process: Option<u32>) -> Self {
+        Self {
+            process,
+            at: Instant::now(),
+            cpu_seconds: process.and_then(cpu_seconds).unwrap_or(0.0),
+        }
+    }
+
+    /// Writes what part of one core it has used since, if it is known.
+    pub(crate) fn write_since(&self, row: &mut Row) {
+        if let Some(now) = self.process.and_then(cpu_seconds) {
+            let share = (now - self.cpu_seconds) / self.at.elapsed().as_secs_f64();
+            row.insert("server_cores".into(), share);
+        }
+    }
+}
+
+/// Of the user and of the kernel for it.
+fn cpu_seconds(process: u32) -> Option<f64> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name, in brackets, may hold anything.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ').skip(11);
+    let mut ticks = || fields.next()?.parse::<f64>().ok();
+    Some((ticks()? + ticks()?) / TICKS_PER_S)
+}
+
+/// The kernel's, for all that it tells of processes.
+const TICKS_PER_S: f64 = 100.0;
+
+/// The memory that it has in use.
+pub(crate) fn resident_bytes(process: u32) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024.0)
+}
+
+/// Each connection is a file, here and in the servers, which inherit the limit.
+pub(crate) fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        eprintln!("the limit of open files stays as it is: {error}");
+    }
+}
