@@ -254,6 +254,8 @@ impl Connection {
     ) -> Option<usize> {
         let admitted = match &ask {
             Ask::Request(request) => state.admit(self.session, request),
+            // What it fires shows how things stand, whatever made them so.
+            Ask::SetWatches(_) => Ok(state.core.last_kept()),
             _ => Ok(Zxid(0)),
         };
         let (answer, shown) = match admitted {
@@ -271,9 +273,9 @@ impl Connection {
             return None;
         }
         let zxid = state.core.last_zxid();
-        // First what it fired.
-        state.collect(aftermath);
+        // Of what goes to this session next, its own events are the first.
         let bound = state.bind(self.session.slot, shown);
+        state.collect(aftermath);
         Some(self.outbox.put_answer(bound, zxid, answer))
     }
 

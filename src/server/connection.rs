@@ -8,6 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Sleep, sleep};
 
 use super::listener::Shared;
 use super::seat::Leave;
@@ -33,6 +34,8 @@ pub(super) enum Close {
     Shutdown,
     /// Its request has been coming for too long.
     Unfinished,
+    /// The client has not proved in time who it is.
+    Unproven,
 }
 
 /// The talk over one connection, until it ends.
@@ -49,6 +52,8 @@ pub(super) struct Conversation<'a, S> {
     needs_flush: bool,
     is_leaving: bool,
     unfinished: Share<'a>,
+    /// Until when the client must have proved who it is, where that is asked for.
+    proof: Option<Pin<Box<Sleep>>>,
 }
 
 impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
@@ -64,13 +69,23 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             shared,
             seat,
             connection,
-            talk,
             said: VecDeque::new(),
             held: None,
             needs_flush: false,
             is_leaving: false,
             unfinished: shared.unfinished.share(seat),
+            proof: (!talk.lets_in()).then(|| Box::pin(sleep(shared.limits.handshake))),
+            talk,
         }
+    }
+
+    /// Whether the client has had its time to prove who it is.
+    fn is_unproven(&mut self, context: &mut Context<'_>) -> bool {
+        if self.talk.lets_in() {
+            self.proof = None;
+        }
+        let proof = self.proof.as_mut();
+        proof.is_some_and(|proof| proof.as_mut().poll(context).is_ready())
     }
 
     /// Reads, if there is room for what may come. Whether anything has.
@@ -257,6 +272,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Future for Conversation<'_, S> {
         let this = &mut *self;
         let close = match this.poll_leave(context) {
             None => this.poll_turn(context),
+            close => close,
+        };
+        let close = match close {
+            None if this.is_unproven(context) => Some(Close::Unproven),
             close => close,
         };
         this.note();

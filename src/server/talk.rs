@@ -94,6 +94,11 @@ impl Talk {
         }
     }
 
+    /// Whether the client may ask for anything.
+    pub(super) fn lets_in(&self) -> bool {
+        self.admission.lets_in()
+    }
+
     /// Whether more bytes of the client can be taken now.
     pub(super) fn has_room(&self) -> bool {
         // With a whole frame there already, what a client sends faster than it is taken up would pile up.

@@ -1,4 +1,4 @@
-//! The end of a server.
+//! The end of a server, and of clients that do not say who they are.
 
 use std::time::Duration;
 
@@ -66,4 +66,56 @@ async fn a_shutdown_leaves_no_connection_whose_client_does_not_read() {
     shutdown.expect("it ends");
     assert_eq!(shared.table.connections(), 0);
     drop(stream);
+}
+
+/// A client with a session.
+async fn greeted(server: &Server) -> TcpStream {
+    let mut stream = TcpStream::connect(server.local_addr()).await.unwrap();
+    let mut asked = Vec::new();
+    put_frame(&mut asked, |to| {
+        to.extend_from_slice(&[0; 12]);
+        to.extend_from_slice(&10_000_i32.to_be_bytes());
+        to.extend_from_slice(&[0; 12]);
+    });
+    stream.write_all(&asked).await.unwrap();
+    answer(&mut stream).await;
+    stream
+}
+
+async fn answer(stream: &mut TcpStream) -> Vec<u8> {
+    let length = stream.read_u32().await.unwrap();
+    let mut frame = vec![0; length as usize];
+    stream.read_exact(&mut frame).await.unwrap();
+    frame
+}
+
+#[tokio::test]
+async fn who_does_not_say_in_time_who_he_is_is_cut_off_and_nobody_else() {
+    let options = ServerOptions::new()
+        .listen(([127, 0, 0, 1], 0).into())
+        .require_auth(true)
+        .handshake_timeout(Duration::from_secs(1));
+    let server = Server::bind(&Store::memory(), options).await.unwrap();
+    let mut proven = greeted(&server).await;
+    let mut auth = Vec::new();
+    put_frame(&mut auth, |to| {
+        to.extend_from_slice(&(-4_i32).to_be_bytes());
+        to.extend_from_slice(&[0, 0, 0, 100, 0, 0, 0, 0]);
+        for text in ["digest", "a:b"] {
+            to.extend_from_slice(&(text.len() as i32).to_be_bytes());
+            to.extend_from_slice(text.as_bytes());
+        }
+    });
+    proven.write_all(&auth).await.unwrap();
+    assert_eq!(answer(&mut proven).await[12..], [0; 4]);
+    let mut silent = greeted(&server).await;
+    let end = tokio::time::timeout(PATIENCE, silent.read_u8()).await;
+    assert!(end.expect("it is closed").is_err());
+    // Its time was over before that of the one who kept silent.
+    let mut ping = Vec::new();
+    put_frame(&mut ping, |to| {
+        to.extend_from_slice(&[0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 11]);
+    });
+    proven.write_all(&ping).await.unwrap();
+    assert_eq!(answer(&mut proven).await[..4], [0xff, 0xff, 0xff, 0xfe]);
 }

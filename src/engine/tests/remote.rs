@@ -452,6 +452,23 @@ fn the_watches_of_a_connection_go_with_it_and_come_back_with_what_was_missed() {
     assert!(told(&me).0.is_empty());
 }
 
+#[test]
+fn what_a_client_has_missed_is_told_when_it_is_on_the_disk() {
+    let bench = Bench::new(Durability::Fsync);
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap();
+    let (me, other) = (opened(&mut world, &remote), opened(&mut world, &remote));
+    ask(&other, create("/new", CreateMode::Persistent));
+    let asked = crate::core::SetWatches {
+        exist: vec![path("/new")],
+        ..crate::core::SetWatches::default()
+    };
+    me.submit(&mut [Ask::SetWatches(asked)].into());
+    assert!(told(&me).0.is_empty(), "it is not synced yet");
+    write_all(&mut world);
+    assert_eq!(told(&me).0.len(), 2, "the event, and the answer");
+}
+
 /// What was there before a server came is logged late, as made once more; it dies with its process.
 #[test]
 fn with_a_server_the_sessions_of_before_enter_the_log() {
