@@ -9,6 +9,7 @@ mod poison;
 mod remote;
 #[cfg(feature = "file")]
 mod syncing;
+mod wakers;
 #[cfg(feature = "file")]
 mod world;
 

@@ -166,4 +166,30 @@ mod tests {
         assert!(together.poll_next(&mut context).is_pending());
         assert_eq!(together.first_left(), Some(0));
     }
+
+    /// A waker, as that of a task which owns what another child waits for.
+    struct Owner(#[expect(dead_code, reason = "it is only dropped")] oneshot::Sender<()>);
+
+    impl Wake for Owner {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn a_waker_that_is_replaced_may_wake_a_child_as_it_is_dropped() {
+        let (ended, end) = std::sync::mpsc::channel();
+        // A thread of its own: a deadlock never comes back.
+        std::thread::spawn(move || {
+            let (sender, receiver) = oneshot::channel();
+            let mut together = Together::new([receiver]);
+            let waker = Waker::from(Arc::new(Owner(sender)));
+            let polled = together.poll_next(&mut Context::from_waker(&waker));
+            assert!(polled.is_pending());
+            drop(waker);
+            // Takes the waker's place, and with it goes the sender.
+            let polled = together.poll_next(&mut Context::from_waker(Waker::noop()));
+            ended.send(polled.is_ready()).unwrap();
+        });
+        let limit = std::time::Duration::from_secs(20);
+        assert_eq!(end.recv_timeout(limit), Ok(true), "it waits for itself");
+    }
 }

@@ -1,5 +1,7 @@
 //! The part that an election object plays itself.
 
+use std::sync::Arc;
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use lockkeeper::testing::TestStore;
@@ -153,4 +155,34 @@ async fn a_state_never_says_leader_when_the_leadership_is_lost() {
     store.resume(&client);
     store.settle().await;
     assert_eq!(state.current(), Role::Bystander);
+}
+
+/// A waker, as that of a task which owns another handle to the same state.
+struct Owner(#[expect(dead_code, reason = "it is only dropped")] ElectionState);
+
+impl Wake for Owner {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn a_waker_that_is_dropped_may_drop_another_state() {
+    let (ended, end) = std::sync::mpsc::channel();
+    // A thread of its own: a deadlock never comes back.
+    std::thread::spawn(move || {
+        let client = pollster::block_on(lockkeeper::connect("memory:election-wakers")).unwrap();
+        let election = lockkeeper::Election::new(&client, "/election").unwrap();
+        let mut state = election.state();
+        let owner = || Waker::from(Arc::new(Owner(election.state())));
+        let poll = |state: &mut ElectionState, waker: &Waker| {
+            let changed = std::pin::pin!(state.changed());
+            assert!(changed.poll(&mut Context::from_waker(waker)).is_pending());
+        };
+        poll(&mut state, &owner());
+        // The next one takes the waker's place.
+        poll(&mut state, &owner());
+        drop(state);
+        ended.send(()).unwrap();
+    });
+    let ended = end.recv_timeout(Duration::from_secs(20));
+    assert_eq!(ended, Ok(()), "it waits for itself");
 }
