@@ -12,6 +12,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::wake::wake;
+
 /// A moment on a [`Clock`]: nanoseconds since the machine's start, suspended time included.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Moment(u64);
@@ -162,7 +164,7 @@ impl Clock {
             let due = self.0.timers.lock().pop_until(target);
             let Some((moment, waker)) = due else { break };
             now.fetch_max(moment.0, Ordering::AcqRel);
-            waker.wake();
+            wake(waker);
         }
         now.fetch_max(target.0, Ordering::AcqRel);
     }
@@ -198,7 +200,7 @@ impl Clock {
         loop {
             let now = self.now();
             if let Some((_, waker)) = timers.pop_until(now) {
-                parking_lot::MutexGuard::unlocked(&mut timers, || waker.wake());
+                parking_lot::MutexGuard::unlocked(&mut timers, || wake(waker));
                 continue;
             }
             let next = timers

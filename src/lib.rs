@@ -39,6 +39,7 @@ mod target;
 pub mod testing;
 mod tls;
 mod types;
+mod wake;
 mod watch;
 #[cfg(feature = "server")]
 #[allow(dead_code, unused_imports, reason = "the server takes it up")]
@@ -70,4 +71,5 @@ pub use types::{
     Acl, AclEntry, Cause, CreateMode, Departure, EventKind, SessionId, SessionState, Stat,
     WatchMode, WatchedEvent, Zxid,
 };
+pub use wake::{wake, wake_all};
 pub use watch::{PersistentWatcher, Watcher};

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use crate::backend::BoxFuture;
 use crate::error::{Error, Result};
 use crate::types::WatchedEvent;
+use crate::wake::wake;
 
 /// Takes a watch back when its watcher is dropped.
 pub(crate) trait Unwatch: Send + Sync {
@@ -89,7 +90,7 @@ impl WatchCell {
     }
 
     pub(crate) fn wake(&self) {
-        self.waker.wake();
+        self.waker.take().into_iter().for_each(wake);
     }
 
     fn poll(&self, context: &mut Context<'_>) -> Poll<Result<WatchedEvent>> {

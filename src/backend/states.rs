@@ -13,6 +13,7 @@ use futures_core::Stream;
 use parking_lot::Mutex;
 
 use crate::types::SessionState;
+use crate::wake::wake_all;
 
 /// The state of a session, for its backend to write.
 #[derive(Debug)]
@@ -61,7 +62,7 @@ impl States {
         publish();
         let waiting = std::mem::take(&mut shared.waiting);
         drop(shared);
-        waiting.into_values().for_each(Waker::wake);
+        wake_all(waiting.into_values());
     }
 
     pub(super) fn stream(&self) -> StateStream {
@@ -82,7 +83,7 @@ impl Drop for States {
         shared.gone = true;
         let waiting = std::mem::take(&mut shared.waiting);
         drop(shared);
-        waiting.into_values().for_each(Waker::wake);
+        wake_all(waiting.into_values());
     }
 }
 
@@ -117,6 +118,8 @@ impl Stream for StateStream {
         if this.done {
             return Poll::Ready(None);
         }
+        // Neither cloned nor dropped under the lock: a waker may own streams of this session.
+        let waker = context.waker().clone();
         let mut shared = this.shared.lock();
         if shared.changes != this.seen {
             this.seen = shared.changes;
@@ -126,14 +129,17 @@ impl Stream for StateStream {
         if shared.gone {
             return Poll::Ready(None);
         }
-        shared.waiting.insert(this.number, context.waker().clone());
+        let former = shared.waiting.insert(this.number, waker);
+        drop(shared);
+        drop(former);
         Poll::Pending
     }
 }
 
 impl Drop for StateStream {
     fn drop(&mut self) {
-        self.shared.lock().waiting.remove(&self.number);
+        let former = self.shared.lock().waiting.remove(&self.number);
+        drop(former);
     }
 }
 

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use crate::backend::{OpReply, ReadReply, Reply};
 use crate::error::Error;
 use crate::types::{WatchedEvent, Zxid};
+use crate::wake::wake;
 
 /// What a served session is told next: events and answers, put in under the store's lock, so that
 /// each stands where it happened. Its connection takes them out, writes them down and sends them.
@@ -130,7 +131,7 @@ impl Outbox {
 
     /// Wakes the connection, without the store's lock.
     pub(super) fn wake(&self) {
-        self.waker.wake();
+        self.waker.take().into_iter().for_each(wake);
     }
 
     /// The connection's task, to be woken when there is something to take.

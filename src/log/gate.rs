@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use crate::error::{Error, Result};
 use crate::types::{WatchedEvent, Zxid};
+use crate::wake::wake_all;
 use crate::watch::WatchCell;
 
 /// How far the log has got, and what waits for it to get further: events, in one order, and replies.
@@ -138,7 +139,7 @@ impl Gate {
         let replies: Vec<_> = inner.replies.drain(..count).collect();
         drop(inner);
         woken.iter().for_each(|cell| cell.wake());
-        replies.into_iter().for_each(|waiting| waiting.waker.wake());
+        wake_all(replies.into_iter().map(|waiting| waiting.waker));
     }
 
     /// Lets nothing through any more: all replies fail, and who waits for an event hears of that.
@@ -153,7 +154,7 @@ impl Gate {
             held.cell.end(error.clone());
             held.cell.wake();
         }
-        replies.into_iter().for_each(|waiting| waiting.waker.wake());
+        wake_all(replies.into_iter().map(|waiting| waiting.waker));
         if let Some(tell) = self.on_failure.get() {
             tell(&error);
         }

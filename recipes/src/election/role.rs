@@ -9,6 +9,7 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
+use lockkeeper_store::wake_all;
 use parking_lot::Mutex;
 
 use crate::guard::{OnLoss, Witness};
@@ -83,7 +84,7 @@ fn change<T>(shared: &Mutex<Shared>, make: impl FnOnce(&mut Shared) -> T) -> T {
     let made = make(&mut locked);
     let waiting = std::mem::take(&mut locked.waiting);
     drop(locked);
-    waiting.into_values().for_each(Waker::wake);
+    wake_all(waiting.into_values());
     made
 }
 
@@ -206,6 +207,8 @@ impl ElectionState {
     /// Cancel safe.
     pub async fn changed(&mut self) -> Option<Role> {
         poll_fn(|context| {
+            // Neither cloned nor dropped under the lock: a waker may own states of this election.
+            let waker = context.waker().clone();
             let mut shared = self.shared.lock();
             let role = shared.role();
             if role != self.seen {
@@ -215,8 +218,9 @@ impl ElectionState {
             if shared.gone {
                 return Poll::Ready(None);
             }
-            let number = self.number;
-            shared.waiting.insert(number, context.waker().clone());
+            let former = shared.waiting.insert(self.number, waker);
+            drop(shared);
+            drop(former);
             Poll::Pending
         })
         .await
@@ -246,7 +250,8 @@ impl Clone for ElectionState {
 
 impl Drop for ElectionState {
     fn drop(&mut self) {
-        self.shared.lock().waiting.remove(&self.number);
+        let former = self.shared.lock().waiting.remove(&self.number);
+        drop(former);
     }
 }
 

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use lockkeeper_store::wake;
 use parking_lot::Mutex;
 
 /// Several futures, of which each is polled only when it was woken itself: so a wake costs the same
@@ -68,12 +69,12 @@ impl<F: Future> Together<F> {
         if self.left == 0 {
             return Poll::Ready(None);
         }
+        let waker = context.waker().clone();
+        let former = self.ready.0.lock().1.replace(waker);
+        // Not under the lock: with a waker may go what a child waits for.
+        drop(former);
         // As many as are ready now: one that wakes itself again must give way to other tasks.
-        let mut turns = {
-            let mut ready = self.ready.0.lock();
-            ready.1 = Some(context.waker().clone());
-            ready.0.len()
-        };
+        let mut turns = self.ready.0.lock().0.len();
         while turns > 0 {
             turns -= 1;
             let Some(index) = self.ready.0.lock().0.pop_front() else {
@@ -105,9 +106,7 @@ impl Wake for Woken {
             ready.0.push_back(self.index);
             ready.1.take()
         };
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        waker.into_iter().for_each(wake);
     }
 }
 
