@@ -109,6 +109,8 @@ pub(crate) fn holder(folder: &Path) -> io::Result<Holder> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::CommandExt;
+
     use super::*;
     use crate::log::testing::TempFolder;
 
@@ -163,5 +165,35 @@ mod tests {
             Lock::take(&missing),
             Err(Error::StoreFailed { .. })
         ));
+    }
+
+    /// A child that another thread starts has, between its fork and its exec, whatever the process had open.
+    #[test]
+    fn children_of_other_threads_refuse_nobody() {
+        let folder = TempFolder::new();
+        let starts = std::sync::atomic::AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while starts.load(std::sync::atomic::Ordering::Relaxed) {
+                        let mut command = std::process::Command::new("true");
+                        // An environment of its own makes the standard library fork and exec.
+                        command
+                            .env("LOCKKEEPER_TEST", "1")
+                            .uid(rustix::process::getuid().as_raw());
+                        command.status().unwrap();
+                    }
+                });
+            }
+            let mut refused = None;
+            for _ in 0..2_000 {
+                if let Err(error) = Lock::take(folder.path()) {
+                    refused = Some(error);
+                    break;
+                }
+            }
+            starts.store(false, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(refused, None);
+        });
     }
 }
