@@ -3,9 +3,14 @@
 //! The lock is the operating system's (`flock`), so it goes with the process however that ends. In
 //! the file stands the process's id, for messages alone.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, Write};
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Seek, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 
 use crate::error::Error;
 
@@ -28,21 +33,36 @@ impl Lock {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
         let mut file = options.open(&path).map_err(failed)?;
-        if !is_taken(&file).map_err(failed)? {
-            return Err(Error::StoreInUse {
-                path: folder.to_owned(),
-                pid: pid_in(&file),
-            });
+        let deadline = Instant::now() + PATIENCE;
+        while !is_taken(&file).map_err(failed)? {
+            let owner = pid_in(&file);
+            let is_in_use = owner.is_some_and(is_alive);
+            if is_in_use || Instant::now() >= deadline {
+                let pid = owner.filter(|_| is_in_use);
+                return Err(Error::StoreInUse {
+                    path: folder.to_owned(),
+                    pid: pid.or_else(|| pid_with_open(&path)),
+                });
+            }
+            std::thread::sleep(RETRY_INTERVAL);
         }
         write_pid(&mut file).map_err(failed)?;
         Ok(Self { file })
     }
 }
 
+/// How long to wait for a lock whose owner is gone, or has not said who it is. The child that a killed process
+/// was starting has its lock for a moment longer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+const RETRY_INTERVAL: Duration = Duration::from_millis(1);
+
 impl Drop for Lock {
-    /// The pid of a process that is gone would only mislead. Closing the file lets go of the lock.
+    /// The pid of a process that is gone would only mislead. The lock is let go of by name: closing the file is
+    /// not enough while a child, between its fork and its exec, has it open, too.
     fn drop(&mut self) {
-        if let Err(error) = self.file.set_len(0) {
+        let released = self.file.set_len(0).and_then(|()| self.file.unlock());
+        if let Err(error) = released {
             tracing::debug!(%error, "the lock file keeps a pid");
         }
     }
@@ -82,9 +102,30 @@ fn write_pid(file: &mut File) -> io::Result<()> {
 }
 
 fn pid_in(file: &File) -> Option<u32> {
-    let mut text = String::new();
-    file.take(16).read_to_string(&mut text).ok()?;
+    let mut bytes = [0; 16];
+    let read = file.read_at(&mut bytes, 0).ok()?;
+    let text = std::str::from_utf8(&bytes[..read]).ok()?;
     text.trim().parse().ok()
+}
+
+fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    // A process of another user may not be signalled, and is alive.
+    pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
+}
+
+/// Finds another process that has this file open, among those that this one may look at.
+fn pid_with_open(path: &Path) -> Option<u32> {
+    let path = path.canonicalize().ok()?;
+    let has_it_open = |pid: &u32| {
+        let files = fs::read_dir(format!("/proc/{pid}/fd"));
+        let mut links = files.into_iter().flatten().flatten();
+        links.any(|link| fs::read_link(link.path()).is_ok_and(|file| file == path))
+    };
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let pids = processes.filter_map(|process| process.file_name().to_str()?.parse().ok());
+    pids.filter(|pid| *pid != std::process::id())
+        .find(has_it_open)
 }
 
 /// Who has a data directory open.
@@ -195,5 +236,27 @@ mod tests {
             starts.store(false, std::sync::atomic::Ordering::Relaxed);
             assert_eq!(refused, None);
         });
+    }
+
+    #[test]
+    fn a_child_that_keeps_the_lock_of_a_killed_store_is_named() {
+        let folder = TempFolder::new();
+        drop(Lock::take(folder.path()).unwrap());
+        // What a killed process leaves: the lock is not let go of, only closed.
+        let file = File::open(folder.path().join(NAME)).unwrap();
+        file.try_lock().unwrap();
+        // Unlike the first one, this descriptor stays open in a child that runs another program.
+        let inherited = rustix::io::dup(&file).unwrap();
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop((inherited, file));
+        let refused = Lock::take(folder.path()).unwrap_err();
+        let pid = Some(child.id());
+        assert!(matches!(refused, Error::StoreInUse { pid: found, .. } if found == pid));
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        drop(Lock::take(folder.path()).unwrap());
     }
 }
