@@ -13,6 +13,7 @@ mod election;
 mod endings;
 mod events;
 mod foreign;
+mod forked;
 mod guard;
 #[cfg(feature = "zookeeper")]
 mod kazoo;

@@ -1,0 +1,122 @@
+//! A fork without exec: the child has a copy of every handle, and none of the library's threads.
+
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use fork::Fork;
+use lockkeeper::{Client, ConnectOptions, Guard, Mutex};
+
+use super::common::*;
+use crate::support::on_every_backend;
+
+/// Tries every handle in the child of a fork; the first fault, if there is one.
+fn look_in_the_child((client, mutex, guard): (Client, Mutex, Guard)) -> Result<(), &'static str> {
+    if guard.is_held() {
+        return Err("the guard is held in two processes");
+    }
+    if client.current_session().status().is_alive() {
+        return Err("the session is alive in two processes");
+    }
+    let refused = |error: &dyn std::error::Error| {
+        let mut error = Some(error);
+        while let Some(this) = error {
+            if this.to_string().contains("fork") {
+                return true;
+            }
+            error = this.source();
+        }
+        false
+    };
+    match at_once(mutex.lock()) {
+        Some(Err(error)) if refused(&error) => {}
+        _ => return Err("a lock is asked for, and not refused at once"),
+    }
+    match at_once(client.session()) {
+        Some(Err(error)) if refused(&error) => {}
+        _ => return Err("a session is handed out"),
+    }
+    let session = client.current_session();
+    match at_once(session.get_children(mutex.path())) {
+        Some(Err(error)) if refused(&error) => {}
+        _ => return Err("a request is sent"),
+    }
+    match at_once(lockkeeper::connect("memory:after-the-fork")) {
+        Some(Err(error)) if refused(&error) => {}
+        _ => return Err("a connection without threads is opened"),
+    }
+    // All of this must come back, and leave the parent's lock alone.
+    drop(guard);
+    drop((session, mutex, client));
+    Ok(())
+}
+
+fn at_once<T>(work: impl Future<Output = T>) -> Option<T> {
+    match pin!(work).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(done) => Some(done),
+        Poll::Pending => None,
+    }
+}
+
+/// Forks, runs `look` in the child, and fails if it finds a fault there or does not return.
+async fn fork_and(look: impl FnOnce() -> Result<(), &'static str>) {
+    match fork::fork().expect("the system allows a fork") {
+        Fork::Child => {
+            let seen = look();
+            if let Err(wrong) = seen {
+                eprintln!("in the child of a fork: {wrong}");
+            }
+            std::process::exit(seen.is_err().into());
+        }
+        Fork::Parent(child) => {
+            let waited = tokio::task::spawn_blocking(move || fork::waitpid(child));
+            let status = tokio::time::timeout(LONG / 2, waited).await;
+            if status.is_err() {
+                // It waits for a thread that it does not have.
+                let pid = rustix::process::Pid::from_raw(child).unwrap();
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+            let status = status.expect("the child does not come to its end");
+            assert_eq!(status.unwrap().unwrap(), 0, "the child says what is wrong");
+        }
+    }
+}
+
+on_every_backend! {
+    async fn the_child_of_a_fork_holds_nothing_and_is_told_so(env: Env) {
+        let options = ConnectOptions::new().session_timeout(LONG);
+        let client = env.client_with(options.clone()).await;
+        let mutex = Mutex::new(&client, LOCK).unwrap();
+        let guard = mutex.lock().await.unwrap();
+        let mut handles = Some((client, mutex, guard));
+        fork_and(|| look_in_the_child(handles.take().unwrap())).await;
+        let (_client, _mutex, guard) = handles.unwrap();
+        assert!(guard.is_held(), "the parent's lock is untouched");
+        let other = Mutex::new(&env.client_with(options).await, LOCK).unwrap();
+        assert!(matches!(other.try_lock().await, Ok(None)), "it is in the queue still");
+        guard.release().await.unwrap();
+    }
+}
+
+#[cfg(feature = "file")]
+#[tokio::test]
+async fn the_child_of_a_fork_leaves_the_store_in_a_folder_alone() {
+    let folder = crate::support::TempFolder::new("forked");
+    let store = lockkeeper::Store::file(folder.path()).unwrap();
+    let lock_file = || std::fs::read_to_string(folder.path().join("LOCK")).unwrap();
+    let before = lock_file();
+    assert!(before.contains(&std::process::id().to_string()));
+    let client = store.connect().await.unwrap();
+    let mutex = Mutex::new(&client, LOCK).unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let mut handles = Some((guard, mutex, client, store));
+    fork_and(|| {
+        // The last handles to the store.
+        drop(handles.take());
+        Ok(())
+    })
+    .await;
+    assert_eq!(lock_file(), before);
+    let (guard, mutex, _client, _store) = handles.unwrap();
+    guard.release().await.unwrap();
+    mutex.lock().await.unwrap().release().await.unwrap();
+}
