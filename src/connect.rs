@@ -10,6 +10,7 @@ use crate::backend::{Backend, Connector};
 use crate::clock::Clock;
 use crate::engine::Store;
 use crate::error::{Error, Result, TargetError};
+use crate::fork;
 use crate::session::Session;
 use crate::target::{Kind, Target};
 use crate::tls::ClientTls;
@@ -137,7 +138,8 @@ impl fmt::Debug for ConnectOptions {
 ///
 /// # Errors
 /// [`Error::Target`] for a bad URL, [`Error::ConnectFailed`] when nobody answers within the
-/// connect timeout, [`Error::NoChroot`].
+/// connect timeout, [`Error::NoChroot`]; [`Error::Forked`] in a process that was forked, without exec, from one
+/// that had used this library: connect after the fork.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -163,6 +165,7 @@ where
     T: TryInto<Target>,
     T::Error: Into<TargetError>,
 {
+    fork::check()?;
     let target = target
         .try_into()
         .map_err(|error| Error::Target(error.into()))?;
@@ -235,6 +238,7 @@ impl Client {
         target: String,
         options: ConnectOptions,
     ) -> Result<Self> {
+        fork::check()?;
         options.check()?;
         let backend = connector.open(&options).await?;
         let store_id = OnceLock::new();
@@ -309,6 +313,7 @@ impl Client {
     }
 
     fn living(&self) -> Result<Option<Session>> {
+        fork::check()?;
         if self.0.first.status().is_alive() {
             return Ok(Some(self.0.first.clone()));
         }

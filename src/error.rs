@@ -234,6 +234,12 @@ pub enum Error {
         /// What was asked.
         what: &'static str,
     },
+    /// This process was forked, without exec, from one that used the store.
+    #[error(
+        "this process was forked from one that uses the store, and has none of its threads: \
+         connect after the fork, in processes that did not connect before, or run another program (exec)"
+    )]
+    Forked,
     /// The server or the client library said something that it should not say.
     #[error("protocol: {0}")]
     Protocol(String),
@@ -259,11 +265,14 @@ impl Error {
         )
     }
 
-    /// Whether the session is over.
+    /// Whether the session is over, for this process at least.
     pub fn is_session_end(&self) -> bool {
         matches!(
             self,
-            Self::SessionExpired { .. } | Self::SessionClosed { .. } | Self::AuthFailed
+            Self::SessionExpired { .. }
+                | Self::SessionClosed { .. }
+                | Self::AuthFailed
+                | Self::Forked
         )
     }
 }

@@ -26,6 +26,7 @@ pub mod disk;
 mod drive;
 mod engine;
 mod error;
+mod fork;
 mod identity;
 #[cfg(feature = "file")]
 mod log;

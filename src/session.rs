@@ -18,6 +18,7 @@ use crate::backend::{
 };
 use crate::clock::{Clock, Deadline};
 use crate::error::{Error, Result};
+use crate::fork;
 use crate::identity::Secret;
 use crate::path::ZnodePath;
 use crate::size::Scale;
@@ -554,7 +555,7 @@ impl Inner {
     /// Inlined: where the kind of request is known, little is left of it.
     #[inline]
     fn submit(&self, request: Request) -> Response {
-        match self.scale.check(&request) {
+        match fork::check().and_then(|()| self.scale.check(&request)) {
             Ok(()) if self.status.timeout().is_none() => self.backend.submit(request),
             Ok(()) => self.submit_as_proof(request),
             Err(error) => Response::ready(Err(error)),

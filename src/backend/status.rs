@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::states::{StateStream, States};
 use crate::clock::{Clock, Deadline, Moment};
 use crate::error::Error;
+use crate::fork;
 use crate::types::{SessionId, SessionState};
 
 /// Where a session stands with its store. The backend writes it, everybody reads it.
@@ -112,16 +113,17 @@ impl SessionStatus {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// Whether the session can still hold anything, timeouts apart.
+    /// Whether the session can still hold anything, timeouts apart. It is the parent's alone after a fork.
     #[inline]
     pub fn is_alive(&self) -> bool {
-        !self.closing.load(Ordering::Acquire) && !self.state().is_final()
+        !fork::is_forked() && !self.closing.load(Ordering::Acquire) && !self.state().is_final()
     }
 
     /// The error of a session that is over; `None` while it lives.
     pub fn end(&self) -> Option<Error> {
         let session = self.id;
         match self.state() {
+            _ if fork::is_forked() => Some(Error::Forked),
             SessionState::Expired => Some(Error::SessionExpired { session }),
             SessionState::Closed => Some(Error::SessionClosed { session }),
             _ => None,

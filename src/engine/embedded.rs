@@ -8,6 +8,7 @@ use super::{Engine, Leash, State};
 use crate::backend::{Ahead, Backend, Reply, Request, Response, SessionStatus};
 use crate::core::{Answer, SessionRef, Standing, WatchKey};
 use crate::error::Error;
+use crate::fork;
 use crate::watch::{PersistentWatcher, Unwatch, WatchCell, Watcher};
 
 pub(super) struct Embedded {
@@ -193,7 +194,7 @@ impl Backend for Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        if self.is_local {
+        if self.is_local && !fork::is_forked() {
             self.engine.close(self.session);
         }
     }

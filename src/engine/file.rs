@@ -13,6 +13,7 @@ use super::{Durability, Engine, State, Store, StoreOptions, hex, random};
 use crate::clock::Moment;
 use crate::core::{Core, Journal};
 use crate::error::{Error, Result};
+use crate::fork;
 use crate::log::{self, Disk, Folder, Held, Log, Parts};
 
 /// What a store has on disk, and keeps others out of until all is written.
@@ -84,6 +85,7 @@ impl Store {
     /// # Errors
     /// As [`file`](Self::file).
     pub fn file_with(path: impl AsRef<Path>, options: StoreOptions) -> Result<Self> {
+        fork::check()?;
         let path = made(path.as_ref())?;
         loop {
             let mut stores = STORES.lock();

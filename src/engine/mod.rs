@@ -49,6 +49,7 @@ use crate::clock::{Clock, Moment};
 use crate::connect::{Client, ConnectOptions};
 use crate::core::{Core, Effects, End, Fired, Now, SessionRef, WatchKey};
 use crate::error::Result;
+use crate::fork;
 use crate::identity::Identity;
 use crate::types::{SessionId, SessionState, Zxid};
 use crate::watch::{Unwatch, WatchCell};
@@ -226,7 +227,12 @@ impl Drop for Engine {
     fn drop(&mut self) {
         #[cfg(feature = "file")]
         if let Some(files) = self.files.take() {
-            files.close();
+            if fork::is_forked() {
+                // The parent's log, and threads to wait for that are not here.
+                std::mem::forget(files);
+            } else {
+                files.close();
+            }
             return;
         }
         HIGHEST_ZXID.fetch_max(self.state.get_mut().core.last_zxid().0, Ordering::AcqRel);
@@ -511,7 +517,7 @@ struct Leash(Weak<Engine>);
 
 impl Unwatch for Leash {
     fn unwatch(&self, watch: u64) {
-        let Some(engine) = self.0.upgrade() else {
+        let Some(engine) = self.0.upgrade().filter(|_| !fork::is_forked()) else {
             return;
         };
         let watch = WatchKey::from_u64(watch);

@@ -13,6 +13,7 @@ use super::{Aftermath, Engine, State, Store, put_at, random};
 use crate::backend::{BoxFuture, Reply, Request};
 use crate::core::{Answer, Now, SessionRef, SetWatches, Which};
 use crate::error::{Error, Result};
+use crate::fork;
 use crate::identity::Identity;
 use crate::path::ZnodePath;
 use crate::types::{SessionId, Zxid};
@@ -57,8 +58,9 @@ impl Store {
     /// process, which others may see.
     ///
     /// # Errors
-    /// [`Error::StoreFailed`], [`Error::DiskFull`].
+    /// [`Error::StoreFailed`], [`Error::DiskFull`], [`Error::Forked`].
     pub(crate) fn attach(&self) -> Result<Remote> {
+        fork::check()?;
         self.0.keep_all()?;
         Ok(Remote(self.0.clone()))
     }

@@ -160,6 +160,7 @@ impl From<&Error> for Code {
             | Error::DiskFull { .. }
             | Error::NotAStore { .. }
             | Error::StoreInUse { .. }
+            | Error::Forked
             | Error::Tls(_) => Self::SystemError,
         }
     }
