@@ -3,6 +3,8 @@
 #[cfg(feature = "file")]
 mod crashes;
 mod facts;
+#[cfg(all(feature = "file", feature = "server"))]
+mod large;
 #[cfg(feature = "file")]
 mod poison;
 #[cfg(feature = "file")]
@@ -113,6 +115,18 @@ fn a_session_expires_by_itself_unless_it_gives_signs_of_life() {
     );
     clock.advance(Duration::from_secs(60));
     assert_eq!(kept.state(), SessionState::Connected);
+}
+
+#[test]
+fn a_session_with_too_many_identities_is_refused_and_leaves_nothing() {
+    let store = Store::memory();
+    let options = (0..100).fold(ConnectOptions::new(), |options, user| {
+        options.auth("digest", format!("{user}:secret"))
+    });
+    let refused = now(store.connect_with(options)).unwrap_err();
+    assert!(matches!(refused, Error::LimitReached { .. }), "{refused}");
+    let state = store.0.state.lock();
+    assert_eq!(state.core.session_images().count(), 0);
 }
 
 #[test]

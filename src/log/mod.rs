@@ -53,7 +53,7 @@ pub(crate) use self::sizes::Sizes;
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::stats::Done;
 #[cfg(test)]
-pub(crate) use self::testing::{Hand, TempFolder};
+pub(crate) use self::testing::{Hand, TempFolder, backed_up};
 
 use self::frame::Batch;
 use self::trouble::failed;

@@ -2,15 +2,19 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::disk::{Disk, DiskFile};
 use super::frame::{Batch, Link, mark};
+use super::recovery::Start;
 use super::segment::{HEADER_BYTES, Header, make};
-use super::{Parts, Record, identity};
+use super::sim::SimDisk;
+use super::snapshot::{self, Form, Head};
+use super::{Parts, Record, identity, maker};
 use crate::backend::{Create, Request};
 use crate::core::{Core, Effects, Journal, NodeImage, Now, SessionImage, SessionRef};
 use crate::engine::bare_core;
+use crate::error::Result;
 use crate::path::ZnodePath;
 use crate::types::{Acl, CreateMode, SessionId, Zxid};
 
@@ -234,6 +238,23 @@ impl Hand {
         }
     }
 
+    /// Goes on in the next segment, and makes a snapshot of all before it.
+    pub(crate) fn snapshot(&mut self, disk: &dyn Disk) -> Result<()> {
+        let Parts { upkeep, writer, .. } = &mut self.parts;
+        if !upkeep.is_ready() {
+            upkeep.make_room().expect("the disk has room");
+        }
+        writer.go_on().expect("the disk does not fail");
+        let header = &writer.place.header;
+        let made = maker::make(&maker::Order {
+            disk,
+            store: header.store,
+            current: header.number,
+            ends: &AtomicBool::new(false),
+        });
+        made.map(drop)
+    }
+
     fn note(&mut self, written: io::Result<()>) {
         let Parts { line, upkeep, .. } = &self.parts;
         if let Err(error) = written {
@@ -241,4 +262,25 @@ impl Hand {
             line.gate.fail(upkeep.failed(&error));
         }
     }
+}
+
+/// The content of a disk by way of a backup.
+pub(crate) fn backed_up(disk: &dyn Disk) -> Result<Core> {
+    let store = identity::read(disk)?.expect("a store is there").store;
+    let content = super::content::read(disk, store, &bare_core)?;
+    let head = Head {
+        store,
+        start: Start {
+            segment: 0,
+            facts: content.recovered.facts,
+        },
+        made: 0,
+    };
+    let unreadable = |unreadable: snapshot::Unreadable| unreadable.of("backup".into());
+    let file = SimDisk::new().create("backup").expect("the disk is good");
+    let written = snapshot::write(&*file, Form::Backup, &head, &content.core, &mut || Ok(()));
+    written.map_err(|error| unreadable(error.into()))?;
+    let mut core = bare_core();
+    snapshot::load(&*file, Form::Backup, &mut core, &mut || Ok(())).map_err(unreadable)?;
+    Ok(core)
 }

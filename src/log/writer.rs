@@ -125,7 +125,7 @@ impl Writer {
     }
 
     /// Goes on in the next segment.
-    fn go_on(&mut self) -> io::Result<()> {
+    pub(super) fn go_on(&mut self) -> io::Result<()> {
         if !self.syncs {
             // What is sealed is read for a snapshot, and then it is no more.
             self.sync()?;

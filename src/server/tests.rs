@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::gate::{Admission, Policy};
 use super::*;
 use crate::types::CreateMode;
 use crate::wire::put_frame;
@@ -118,4 +119,47 @@ async fn who_does_not_say_in_time_who_he_is_is_cut_off_and_nobody_else() {
     });
     proven.write_all(&ping).await.unwrap();
     assert_eq!(answer(&mut proven).await[..4], [0xff, 0xff, 0xff, 0xfe]);
+}
+
+#[tokio::test]
+async fn a_limit_of_frames_that_no_log_could_hold_is_refused() {
+    let options = |bytes| {
+        ServerOptions::new()
+            .listen(([127, 0, 0, 1], 0).into())
+            .max_frame_bytes(bytes)
+    };
+    let store = Store::memory();
+    for bytes in [3 << 20, 16 << 20, usize::MAX, 10] {
+        let Err(refused) = Server::bind(&store, options(bytes)).await else {
+            panic!("{bytes} bytes are too many or too few");
+        };
+        assert!(refused.to_string().contains("frame"), "{refused}");
+    }
+    for bytes in [1 << 10, 2 << 20] {
+        drop(Server::bind(&store, options(bytes)).await.unwrap());
+    }
+}
+
+/// The list for whoAmI is kept, too.
+#[test]
+fn the_proofs_of_a_client_have_a_limit() {
+    let policy = Policy {
+        requires_auth: false,
+        users: Vec::new(),
+        superuser: None,
+    };
+    let address = std::net::Ipv4Addr::LOCALHOST.into();
+    let mut admission = Admission::new(Arc::new(policy), address);
+    for user in 0..200 {
+        admission.prove("digest", format!("user-{user}:secret").as_bytes());
+        let long = format!("{user}{}:secret", "n".repeat(100_000));
+        admission.prove("digest", long.as_bytes());
+    }
+    let who = admission.who();
+    let bytes: usize = who.iter().map(|(_, user)| user.len()).sum();
+    assert!(
+        who.len() <= 65 && bytes <= 100_000,
+        "{} of {bytes} bytes",
+        who.len()
+    );
 }

@@ -194,7 +194,7 @@ fn flags_that_cannot_be_meant_are_named() {
         ("--max-outgoing=16MB", "a size is"),
         ("--max-outgoing=1K", "--max-outgoing is at least 64K"),
         ("--max-unfinished=1M", "--max-unfinished is at least 32M"),
-        ("--max-frame=17M", "--max-frame is from 1K to 16M"),
+        ("--max-frame=3M", "--max-frame is from 1K to 2M"),
         ("--max-half-open=0", "a whole number above 0"),
         ("--threads=0", "from 1 to 1,024 threads"),
         ("--listen=2181", "an address is"),

@@ -367,6 +367,27 @@ fn a_session_has_a_limit_of_identities() {
 }
 
 #[test]
+fn identities_have_a_limit_in_bytes() {
+    let mut store = Harness::new();
+    let me = store.session();
+    let long = Identity::x509(&format!("CN={}", "n".repeat(100_000)));
+    let refused = store.core.add_identity(me, long).unwrap_err();
+    assert!(matches!(refused, Error::TooLarge { .. }), "{refused:?}");
+    assert_eq!(store.core.identities(me), []);
+    let certificate = Identity::x509(&format!("CN={},O=an organization", "n".repeat(1_000)));
+    store.core.add_identity(me, certificate).unwrap();
+    let mut added = (0..60).map(|user| {
+        let identity = Identity::digest(format!("{}{user}:", "n".repeat(1_000)).as_bytes());
+        store.core.add_identity(me, identity)
+    });
+    let refused = added.find_map(Result::err).unwrap();
+    assert!(matches!(refused, Error::LimitReached { .. }), "{refused:?}");
+    let bytes = store.core.identities(me).iter();
+    let bytes: usize = bytes.map(|identity| identity.id.len()).sum();
+    assert!((4_000..100_000).contains(&bytes), "{bytes}");
+}
+
+#[test]
 fn who_may_not_set_a_list_sees_no_digest_of_it() {
     let mut store = Harness::new();
     let (alice, other) = (store.session(), store.session());

@@ -56,3 +56,41 @@ fn what_follows_a_request_in_its_frame_is_ignored() {
     let xid = xid::PING;
     assert_eq!(Incoming::read(&frame), Ok(Incoming { xid, request }));
 }
+
+/// With U+FFFD it takes three times its bytes in every copy of the store, and is another text than the
+/// client meant.
+#[test]
+fn a_list_with_text_that_is_no_utf_8_is_refused() {
+    for (scheme, id) in [
+        (b"digest".as_slice(), b"user\xff:hash".as_slice()),
+        (b"digest\xff", b"user:hash"),
+        (b"world", b"anyone\xc3"),
+    ] {
+        let mut create = Vec::new();
+        let put = |to: &mut Vec<u8>, bytes: &[u8]| {
+            (bytes.len() as i32).put(to);
+            to.extend_from_slice(bytes);
+        };
+        put(&mut create, b"/a");
+        put(&mut create, b"data");
+        [1_i32, 31]
+            .iter()
+            .for_each(|number| number.put(&mut create));
+        put(&mut create, scheme);
+        put(&mut create, id);
+        0_i32.put(&mut create);
+        let op = Op::Create.number();
+        let mut frame = Vec::new();
+        RequestHeader { xid: 1, op }.put(&mut frame);
+        frame.extend_from_slice(&create);
+        let incoming = Incoming::read(&frame).unwrap();
+        let refused = to_store(&incoming.request).map(drop);
+        assert_eq!(refused, Err(Code::InvalidAcl), "{scheme:?} {id:?}");
+    }
+    let good = AclRecord {
+        perms: 31,
+        scheme: "digest".into(),
+        id: "us\u{fffd}r:hash".into(),
+    };
+    assert!(acl(&[good]).is_ok(), "this is what the client says");
+}
