@@ -2,7 +2,8 @@
 //! magic.
 //!
 //! A header of 64 bytes, then chunks: `crc32 u32 | length u32 | payload`. The payload is records,
-//! one after another, none of them split. The last record of a file is its end, with the counts of
+//! one after another, none of them split: the log of an earlier version may have taken a znode of any
+//! size, so the file alone bounds a chunk. The last record of a file is its end, with the counts of
 //! all that came before: without it the file is not whole.
 
 mod load;
@@ -30,10 +31,6 @@ pub(crate) const FORMAT_VERSION: u32 = 1;
 
 /// The bytes before the first chunk.
 pub(crate) const HEADER_BYTES: usize = 64;
-
-/// The most that a chunk's records may take, in bytes. The largest znode has a path, an access list
-/// and data of 1 MiB each.
-pub(crate) const LARGEST_CHUNK_BYTES: usize = 4 << 20;
 
 /// The file that becomes a snapshot when it is whole and synced.
 pub(crate) const UNFINISHED: &str = "snapshot.new";

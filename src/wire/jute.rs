@@ -4,6 +4,7 @@
 //! are found, and at most sixteen times the bytes that those entries take in the frame.
 
 use std::borrow::Cow;
+use std::str::Utf8Error;
 
 use crate::data;
 
@@ -74,6 +75,11 @@ impl<'a> Reader<'a> {
 
     fn text(&mut self) -> Result<Option<Text<'a>>, Malformed> {
         Ok(self.counted()?.map(String::from_utf8_lossy))
+    }
+
+    /// A text that is told from one that is no UTF-8.
+    pub(super) fn strict_text(&mut self) -> Result<Option<Result<&'a str, Utf8Error>>, Malformed> {
+        Ok(self.counted()?.map(str::from_utf8))
     }
 }
 

@@ -55,14 +55,26 @@ pub(crate) struct AclRecord<'a> {
 
 /// A server stumbles over a null id where it looks at it. Where it does not, null is as good as
 /// empty: kazoo says `auth` in this way.
+///
+/// An entry with text that is no UTF-8 is read as one without a scheme, which [`acl`] refuses. Each
+/// byte replaced by U+FFFD would be kept as three, and two ids that differ could become one.
 impl<'a> Jute<'a> for AclRecord<'a> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
-        let (perms, scheme) = (from.next()?, from.next::<Text<'a>>()?);
-        let id = match (scheme.as_ref(), from.next::<Option<Text<'a>>>()?) {
-            ("digest" | "ip" | "x509", None) => return Err(Malformed("an id is null")),
-            (_, id) => Path(id.unwrap_or_default()),
+        let perms = from.next()?;
+        let scheme = from.strict_text()?.unwrap_or(Ok(""));
+        let id = match (scheme, from.strict_text()?) {
+            (Ok("digest" | "ip" | "x509"), None) => return Err(Malformed("an id is null")),
+            (_, id) => id.unwrap_or(Ok("")),
         };
-        Ok(Self { perms, scheme, id })
+        let (scheme, id) = match (scheme, id) {
+            (Ok(scheme), Ok(id)) => (scheme, id),
+            _ => ("", ""),
+        };
+        Ok(Self {
+            perms,
+            scheme: scheme.into(),
+            id: id.into(),
+        })
     }
 
     fn put(&self, to: &mut Vec<u8>) {
@@ -103,7 +115,7 @@ impl AclRecord<'_> {
 /// The list as the store has it.
 ///
 /// # Errors
-/// An empty list is none, and no scheme has an empty name (or null). Whether the others and their
+/// An empty list is none, and no scheme has an empty name (or null, or one that is no UTF-8). Whether the others and their
 /// ids are any good is for the store to say.
 pub(crate) fn acl(records: &[AclRecord<'_>]) -> Result<Acl, Code> {
     match records {

@@ -7,7 +7,7 @@ use crc32fast::hash;
 use super::super::codec::Reader;
 use super::super::disk::DiskFile;
 use super::record::{self, Before, Counts, Past, Record};
-use super::{Form, HEADER_BYTES, Head, LARGEST_CHUNK_BYTES, Unreadable};
+use super::{Form, HEADER_BYTES, Head, Unreadable};
 use crate::core::Core;
 use crate::types::Zxid;
 
@@ -171,10 +171,8 @@ impl Chunks<'_> {
         let [c0, c1, c2, c3, l0, l1, l2, l3] = head;
         let crc = u32::from_le_bytes([c0, c1, c2, c3]);
         let payload_bytes = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
-        if payload_bytes > LARGEST_CHUNK_BYTES {
-            return Err(damaged("a chunk is larger than any can be"));
-        }
         let chunk_bytes = CHUNK_HEAD_BYTES + payload_bytes;
+        // Before anything is allocated for it.
         if chunk_bytes as u64 > left {
             return Err(damaged("the file ends within a chunk"));
         }

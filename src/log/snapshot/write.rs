@@ -6,7 +6,7 @@ use crc32fast::hash;
 
 use super::super::disk::DiskFile;
 use super::record::{Before, Counts, Past, put_end, put_facts, put_node, put_session};
-use super::{Form, HEADER_BYTES, Head, LARGEST_CHUNK_BYTES};
+use super::{Form, HEADER_BYTES, Head};
 use crate::core::Core;
 
 /// A chunk is written when it has reached this. A record is never split, so it may be larger.
@@ -92,12 +92,12 @@ impl<'a> Chunks<'a> {
 
     fn flush(&mut self) -> io::Result<()> {
         let payload_bytes = self.bytes.len() - CHUNK_HEAD_BYTES;
-        if payload_bytes > LARGEST_CHUNK_BYTES {
-            return Err(io::Error::other(format!(
-                "a znode of {payload_bytes} bytes, and a snapshot takes none above {LARGEST_CHUNK_BYTES}"
-            )));
-        }
-        self.bytes[4..8].copy_from_slice(&(payload_bytes as u32).to_le_bytes());
+        let length = u32::try_from(payload_bytes).map_err(|_| {
+            io::Error::other(format!(
+                "a chunk of {payload_bytes} bytes, and its length has 32 bits"
+            ))
+        })?;
+        self.bytes[4..8].copy_from_slice(&length.to_le_bytes());
         let crc = hash(&self.bytes[4..]);
         self.bytes[..4].copy_from_slice(&crc.to_le_bytes());
         self.file.write_at(self.at, &self.bytes)?;
