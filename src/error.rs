@@ -74,7 +74,7 @@ pub enum Error {
     /// The credentials were refused; the session is over.
     #[error("authentication failed")]
     AuthFailed,
-    /// The request is larger than a request may be.
+    /// The request, or what comes of it, is larger than it may be. It changed nothing.
     #[error("{what} of {actual} bytes is over the limit of {limit} bytes")]
     TooLarge {
         /// What is too large.

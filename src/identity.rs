@@ -1,4 +1,5 @@
 //! [`Identity`]: who somebody has proved to be, and whom the entry of an access control list means.
+//! [`Identities`]: all that one client has proved, within limits.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -11,6 +12,8 @@ use sha1::{Digest, Sha1};
 use crate::error::{Error, Result};
 use crate::types::AclEntry;
 
+/// Not a scheme of ids: an entry of it stands for all that the session has proved.
+pub(crate) const AUTH: &str = "auth";
 /// Proved by a user's name and password.
 pub(crate) const DIGEST: &str = "digest";
 /// Where a connection comes from.
@@ -110,6 +113,25 @@ impl Identity {
         }
     }
 
+    fn bytes(&self) -> usize {
+        self.scheme.len() + self.id.len()
+    }
+
+    /// Refuses an identity that no session may have.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    pub(crate) fn check_size(&self) -> Result<()> {
+        if self.bytes() <= MAX_IDENTITY_BYTES {
+            return Ok(());
+        }
+        Err(Error::TooLarge {
+            what: "an identity",
+            actual: self.bytes(),
+            limit: MAX_IDENTITY_BYTES,
+        })
+    }
+
     /// Its id, without what would prove it.
     pub(crate) fn shown(&self) -> &str {
         match self.scheme {
@@ -141,6 +163,67 @@ impl Identity {
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.scheme, self.shown())
+    }
+}
+
+/// The most that an identity may take, its scheme and its id, in bytes. The name of a certificate's
+/// holder seldom has more than some hundreds.
+const MAX_IDENTITY_BYTES: usize = 4 << 10;
+
+/// The most identities that a client may have, each looked for in a whole list.
+const MAX_IDENTITIES: usize = 64;
+
+/// The most bytes that all identities of a client may take. An entry of a list may stand for all of
+/// them, once for each znode of a multi.
+const MAX_IDENTITIES_BYTES: usize = 16 << 10;
+
+/// All that one client has proved to be, each once, within limits.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Identities(Vec<Identity>);
+
+impl Identities {
+    /// # Errors
+    /// As [`add`](Self::add).
+    pub(crate) fn new(identities: impl IntoIterator<Item = Identity>) -> Result<Self> {
+        let mut all = Self::default();
+        let mut identities = identities.into_iter();
+        identities.try_for_each(|identity| all.add(identity))?;
+        Ok(all)
+    }
+
+    /// Adds an identity, once. That of the superuser always finds room: it follows from another.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] of an identity; [`Error::LimitReached`] when there are too many, or all
+    /// of them take too much. Then nothing is added.
+    pub(crate) fn add(&mut self, identity: Identity) -> Result<()> {
+        if self.0.contains(&identity) {
+            return Ok(());
+        }
+        if !identity.is_superuser() {
+            identity.check_size()?;
+            let bytes: usize = self.0.iter().map(Identity::bytes).sum();
+            check_limit("identities of a session", self.0.len() + 1, MAX_IDENTITIES)?;
+            let what = "bytes of a session's identities";
+            check_limit(what, bytes + identity.bytes(), MAX_IDENTITIES_BYTES)?;
+        }
+        self.0.push(identity);
+        Ok(())
+    }
+}
+
+fn check_limit(what: &'static str, actual: usize, limit: usize) -> Result<()> {
+    match actual <= limit {
+        true => Ok(()),
+        false => Err(Error::LimitReached { what, limit }),
+    }
+}
+
+impl std::ops::Deref for Identities {
+    type Target = [Identity];
+
+    fn deref(&self) -> &[Identity] {
+        &self.0
     }
 }
 

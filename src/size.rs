@@ -1,12 +1,27 @@
-//! How many bytes a request takes on a wire: a server breaks the connection over one too large.
+//! The limits of requests and of what comes of them, and how many bytes a request takes on a wire: a
+//! server breaks the connection over one too large.
+//!
+//! A request has a limit where it is sent, a frame where it arrives, and a transaction before it is
+//! applied. What a log, a snapshot and a backup can hold follows from the last: whatever is
+//! acknowledged can be read again.
 
 use crate::backend::{Create, Op, ReadOp, Request};
 use crate::error::{Error, Result};
+use crate::identity::AUTH;
 use crate::path::ZnodePath;
 use crate::types::Acl;
 
 /// The most that a request may hold, in bytes: ZooKeeper's `jute.maxbuffer`, less room for its framing.
 pub const LARGEST_REQUEST_BYTES: usize = 1_048_575 - 1_024;
+
+/// The longest frame that a server may be told to take, in bytes.
+pub(crate) const MAX_FRAME_BYTES: usize = 2 << 20;
+
+/// The most that a transaction may take in a log, in bytes: every decision is made there, and each
+/// `auth` of an access control list replaced by the identities of its session. So it may be far
+/// larger than its request. The longest frame that brings its own lists fits, whatever the log
+/// writes beside it.
+pub(crate) const MAX_TXN_BYTES: usize = MAX_FRAME_BYTES + (1 << 10);
 
 /// Generous: what an operation of a multi takes beside its path, data and list of its own.
 const FRAMING_BYTES: usize = 64;
@@ -94,10 +109,36 @@ impl Scale {
     }
 }
 
-/// What a list of one's own takes; the open one is in the framing.
+/// Bytes of a list of one's own; the open one is in the framing.
 fn acl_bytes(acl: &Acl) -> usize {
     let entries = acl.entries().unwrap_or_default().iter();
     entries
-        .map(|entry| 12 + entry.scheme.len() + entry.id.len())
+        .map(|entry| acl_entry_bytes(&entry.scheme, &entry.id))
         .sum()
+}
+
+/// Bytes of one entry of a list.
+pub(crate) fn acl_entry_bytes(scheme: &str, id: &str) -> usize {
+    12 + scheme.len() + id.len()
+}
+
+/// Counts the entries of a request's lists that stand for all identities of its session.
+pub(crate) fn auth_entries(request: &Request) -> usize {
+    let of = |acl: &Acl| {
+        let entries = acl.entries().unwrap_or_default().iter();
+        entries.filter(|entry| entry.scheme == AUTH).count()
+    };
+    match request {
+        Request::Create(create) => of(&create.acl),
+        Request::Enqueue(enqueue) => of(&enqueue.acl),
+        Request::SetAcl { acl, .. } => of(acl),
+        Request::Multi(ops) => {
+            let creates = ops.iter().map(|op| match op {
+                Op::Create(create) => of(&create.acl),
+                _ => 0,
+            });
+            creates.sum()
+        }
+        _ => 0,
+    }
 }

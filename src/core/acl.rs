@@ -6,16 +6,15 @@ use std::collections::HashSet;
 
 use super::room::bytes_of_acl;
 use super::sessions::{Session, SessionRef};
-use super::txn::TxnOp;
+use super::txn::{TxnOp, set_acl_bytes};
 use super::write::{check_version, next_version};
 use super::{Answer, Core, Effects, End, Keep, Now, Stamp};
 use crate::error::{Error, Result};
-use crate::identity::{DIGEST, Identity, is_anyone, is_valid, user_of};
+use crate::identity::{AUTH, DIGEST, Identity, is_anyone, is_valid, user_of};
 use crate::path::ZnodePath;
 use crate::types::{Acl, AclEntry};
 
-/// Who asks may be each of his identities, and each is looked for in the whole list.
-const MOST_IDENTITIES: usize = 64;
+/// The most entries of a list: each identity of a session is looked for in all of them.
 const MOST_ENTRIES: usize = 1_024;
 
 impl Core {
@@ -37,14 +36,16 @@ impl Core {
     /// too.
     ///
     /// # Errors
-    /// [`Error::LimitReached`]: it is too many already.
+    /// [`Error::TooLarge`] and [`Error::LimitReached`], by the limits of [`Identities`].
+    ///
+    /// [`Identities`]: crate::identity::Identities
     pub(crate) fn add_identity(&mut self, of: SessionRef, identity: Identity) -> Result<()> {
         let is_super = self.options.super_digest.as_ref() == Some(&identity);
         let session = self.sessions.slots.get_mut(of.slot as usize);
         if let Some(session) = session.filter(|session| session.is_of(of)) {
-            session.note(identity)?;
+            session.identities.add(identity)?;
             if is_super {
-                session.note(Identity::superuser())?;
+                session.identities.add(Identity::superuser())?;
             }
         }
         Ok(())
@@ -128,6 +129,7 @@ impl Core {
         check_version(current, &path, expected)?;
         let before = bytes_of_acl(&self.tree.node(node).acl);
         self.check_growth(before, bytes_of_acl(&acl))?;
+        self.check_txn(set_acl_bytes(&path, &acl))?;
         let aversion = next_version(current);
         let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
         self.log(session.id, at, || TxnOp::SetAcl {
@@ -154,20 +156,6 @@ impl Session {
     /// Whether this is the session of that connection, and still on it.
     fn is_of(&self, of: SessionRef) -> bool {
         self.id == of.id && self.connection == of.connection
-    }
-
-    fn note(&mut self, identity: Identity) -> Result<()> {
-        if self.identities.contains(&identity) {
-            return Ok(());
-        }
-        if self.identities.len() >= MOST_IDENTITIES {
-            return Err(Error::LimitReached {
-                what: "identities of a session",
-                limit: MOST_IDENTITIES,
-            });
-        }
-        self.identities.push(identity);
-        Ok(())
     }
 }
 
@@ -216,7 +204,7 @@ pub(super) fn resolved(acl: Acl, identities: &[Identity], path: &ZnodePath) -> R
     let (mut list, mut known) = (Vec::new(), HashSet::new());
     for entry in entries.iter().filter(|entry| known.insert(*entry)) {
         let before = list.len();
-        if entry.scheme == "auth" {
+        if entry.scheme == AUTH {
             let proofs = identities.iter().filter(|identity| identity.is_proof());
             list.extend(proofs.map(|identity| AclEntry {
                 permissions: entry.permissions,

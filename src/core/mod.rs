@@ -53,7 +53,7 @@ use self::watches::{WatchKind, Watches};
 use crate::backend::{OpReply, ReadReply, Request};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
-use crate::identity::Identity;
+use crate::identity::{Identities, Identity};
 use crate::path::ZnodePath;
 use crate::types::{Acl, Cause, SessionId, Stat, WatchMode, Zxid};
 
@@ -86,6 +86,9 @@ pub(crate) struct Limits {
     pub(crate) bytes: usize,
     pub(crate) sessions: usize,
     pub(crate) watches_per_session: usize,
+    /// The most that one transaction may take in a log. It holds where there is no log, too: so
+    /// whatever a store has can be kept from any moment on.
+    pub(crate) txn_bytes: usize,
 }
 
 /// What time it is.
@@ -307,7 +310,7 @@ impl Core {
         let session = self.sessions.get_mut(slot);
         session.connection += 1;
         session.timeout_ms = timeout.as_millis() as u64;
-        session.identities.clear();
+        session.identities = Identities::default();
         let connection = session.connection;
         self.sessions.touch(slot, now.moment);
         Some((

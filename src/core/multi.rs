@@ -8,7 +8,7 @@ use super::links::NIL;
 use super::room::{Growth, bytes_of};
 use super::sessions::SessionRef;
 use super::tree::{Facts, Tree};
-use super::txn::{Kind, NewNode, TxnOp};
+use super::txn::{Kind, MULTI_BYTES, NewNode, TxnOp};
 use super::write::{
     LAST_OF_TEN_DIGITS, check_create, check_delete, check_version, final_path, kind_of,
     next_version, parent_for, used_up,
@@ -32,6 +32,7 @@ impl Core {
         // The part that a log keeps.
         let mut kept = Vec::new();
         let mut how = Keep::Not;
+        let mut bytes = MULTI_BYTES;
         let asking = self.sessions.get(session.slot);
         let mut overlay = Overlay {
             tree: &self.tree,
@@ -49,6 +50,9 @@ impl Core {
             let (op, owner) = overlay
                 .resolve(op)
                 .map_err(|source| failed(index, source))?;
+            // At each: lists that stand for many identities would take much memory before the end.
+            bytes += op.log_bytes();
+            self.check_txn(bytes)?;
             let keep = match &op {
                 TxnOp::Check => Keep::Not,
                 TxnOp::Create(new) => self.keep_create(session.slot, new.kind),

@@ -45,6 +45,7 @@ impl Core {
             sequence: Some(creates),
             creates: creates + 1,
         };
+        self.check_txn(new.log_bytes())?;
         let entry = self.add(session, parent, new, hash, now, effects);
         let node = self.tree.node(entry);
         let (path, czxid) = (node.path.clone(), node.czxid);

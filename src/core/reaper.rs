@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::links::NIL;
 use super::tree::Tree;
-use super::txn::{Kind, TxnOp};
+use super::txn::{Kind, TxnOp, delete_bytes};
 use super::{Core, Effects, Now};
 use crate::clock::Moment;
 use crate::types::{Cause, SessionId, Zxid};
@@ -72,7 +72,7 @@ impl Core {
             };
             if node.children() > 0 {
                 node.is_candidate = false;
-            } else if reaped < MOST_PER_SWEEP && self.is_due(index, now) {
+            } else if reaped < MOST_PER_SWEEP && self.may_reap(index, now) {
                 self.reap_node(index, now, effects);
                 reaped += 1;
             } else {
@@ -80,6 +80,12 @@ impl Core {
             }
         }
         self.reaper.is_behind = reaped == MOST_PER_SWEEP;
+    }
+
+    /// A path of a log with larger segments may be too long for this one: then its znode stays.
+    fn may_reap(&self, index: u32, now: Now) -> bool {
+        let is_kept = self.check_txn(delete_bytes(&self.tree.node(index).path));
+        self.is_due(index, now) && is_kept.is_ok()
     }
 
     fn is_due(&self, index: u32, now: Now) -> bool {

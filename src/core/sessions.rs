@@ -9,7 +9,7 @@ use slab::Slab;
 
 use super::links::List;
 use crate::clock::Moment;
-use crate::identity::Identity;
+use crate::identity::Identities;
 use crate::types::SessionId;
 
 /// A session as its connection knows it: refused once the session is over or has moved on.
@@ -33,7 +33,7 @@ pub(super) struct Session {
     deadline: Option<Moment>,
     pub(super) connection: u32,
     /// Who its connection has proved to be.
-    pub(super) identities: Vec<Identity>,
+    pub(super) identities: Identities,
     /// The number of the last event that it was told.
     pub(super) last_event: u64,
     /// In order of creation.
@@ -51,7 +51,7 @@ impl Session {
             is_local,
             deadline: None,
             connection: 0,
-            identities: Vec::new(),
+            identities: Identities::default(),
             last_event: 0,
             ephemerals: List::EMPTY,
             watches: List::EMPTY,

@@ -8,7 +8,7 @@ use super::links::NIL;
 use super::room::bytes_of;
 use super::sessions::SessionRef;
 use super::tree::{Facts, ROOT, is_system_path, push_number};
-use super::txn::{Kind, NewNode, TxnOp};
+use super::txn::{Kind, NewNode, TxnOp, delete_bytes, set_data_bytes};
 use super::watches::Happening;
 use super::{Answer, Core, CoreOptions, Effects, Keep, Now, Stamp, no_node};
 use crate::backend::{Create, OpReply, sequence_of};
@@ -50,6 +50,7 @@ impl Core {
             sequence,
             creates: creates + 1,
         };
+        self.check_txn(new.log_bytes())?;
         let node = self.add(session, parent, new, hash, now, effects);
         let node = self.tree.node(node);
         Ok(Answer::Created {
@@ -113,6 +114,7 @@ impl Core {
         self.allow_delete(session, node, path)?;
         check_delete(node.map(|node| self.tree.node(node).facts()), path, version)?;
         let node = node.ok_or_else(|| no_node(path.as_str()))?;
+        self.check_txn(delete_bytes(path))?;
         let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
         let cause = self.cause(node, session.id, of_its_own);
         self.apply_delete(node, cause, at, effects);
@@ -151,6 +153,7 @@ impl Core {
         let current = self.tree.node(node).version;
         check_version(current, &path, version)?;
         self.check_growth(self.tree.node(node).data.len(), data.len())?;
+        self.check_txn(set_data_bytes(&path, data.len()))?;
         let version = next_version(current);
         let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
         self.log(session.id, at, || TxnOp::SetData {

@@ -13,7 +13,6 @@ use crate::core::SessionRef;
 use crate::error::{Error, Result};
 pub(super) use crate::log::Gate;
 use crate::log::{EPOCH_BITS, Line, Passage, Record};
-use crate::size::Scale;
 use crate::types::{SessionState, WatchedEvent, Zxid};
 use crate::watch::WatchCell;
 
@@ -40,8 +39,8 @@ pub(super) struct Timeouts {
     pub(super) pause_until: Option<Moment>,
 }
 
-/// What a transaction takes in the log beside what the request brought.
-const OVERHEAD_BYTES: usize = 128;
+/// The most that a session's begin, end or timeout takes in the log.
+const SESSION_BYTES: usize = 128;
 
 impl Durable {
     /// Of a log whose epoch has just begun.
@@ -57,7 +56,7 @@ impl Durable {
 
     /// Whether the log has room for one more session, or another of its signs.
     pub(super) fn check_session(&self) -> Result<()> {
-        self.line.check_room(OVERHEAD_BYTES, false)
+        self.line.check_room(SESSION_BYTES, false)
     }
 
     /// Notes the timeout of a session that is about to be opened; whether its client must wait until the
@@ -123,13 +122,13 @@ impl Durable {
         }
     }
 
-    /// Whether the log can keep what a request of this session comes to.
+    /// Whether the log can keep what a request comes to, in so many bytes.
     fn check_room(&self, bytes: usize, request: &Request) -> Result<()> {
         let frees = matches!(
             request,
             Request::Delete { .. } | Request::Withdraw { .. } | Request::Close
         );
-        self.line.check_room(bytes + OVERHEAD_BYTES, frees)
+        self.line.check_room(bytes, frees)
     }
 }
 
@@ -145,7 +144,7 @@ impl State {
             return Err(failure);
         }
         if !durable.line.takes_any() && self.core.needs_log(session, request) {
-            durable.check_room(Scale { prefix: 0 }.request(request), request)?;
+            durable.check_room(self.core.txn_bytes(session, request), request)?;
         }
         Ok(self.core.shown_by(request))
     }

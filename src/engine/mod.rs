@@ -50,7 +50,7 @@ use crate::connect::{Client, ConnectOptions};
 use crate::core::{Core, Effects, End, Fired, Now, SessionRef, WatchKey};
 use crate::error::Result;
 use crate::fork;
-use crate::identity::Identity;
+use crate::identity::{Identities, Identity};
 use crate::types::{SessionId, SessionState, Zxid};
 use crate::watch::{Unwatch, WatchCell};
 
@@ -245,6 +245,8 @@ impl Engine {
         timeout: Option<Duration>,
         identities: Vec<Identity>,
     ) -> Result<Embedded> {
+        // Nothing is left of a session that is refused.
+        let identities = Identities::new(identities)?;
         let sent = self.clock.now();
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
         let mut state = self.state.lock();
@@ -254,8 +256,8 @@ impl Engine {
             state
                 .core
                 .open_session(id, random(), timeout, true, self.now(true, true))?;
-        for identity in identities {
-            state.core.add_identity(session, identity)?;
+        for identity in identities.iter() {
+            state.core.add_identity(session, identity.clone())?;
         }
         let status = Arc::new(SessionStatus::new(
             id,

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::identity::Identity;
 #[cfg(feature = "file")]
 use crate::log::Sizes;
+use crate::size::MAX_TXN_BYTES;
 
 /// How a store works.
 #[derive(Clone, Debug)]
@@ -70,6 +71,7 @@ impl Default for StoreOptions {
                 bytes: usize::try_from(MOST_BYTES).unwrap_or(usize::MAX),
                 sessions: 1 << 20,
                 watches_per_session: 1 << 20,
+                txn_bytes: MAX_TXN_BYTES,
             },
             super_digest: None,
             #[cfg(feature = "file")]
@@ -187,12 +189,15 @@ impl StoreOptions {
 
     /// The size of the log's first segment, in bytes (at least 64 KiB), and of the largest: each is
     /// twice the one before it until then. 16 MiB and 64 MiB unless set. A store of small segments
-    /// refuses requests of more than a quarter of the first.
+    /// refuses transactions of more than a quarter of the first ([`Error::TooLarge`]); no store takes
+    /// any of more than 2 MiB and 1 KiB. A transaction is a request in which each `auth` of an access
+    /// control list is replaced by all identities of the session.
     #[cfg(feature = "file")]
     #[must_use]
     pub fn segment_bytes(mut self, first: u64, largest: u64) -> Self {
         let first = first.clamp(1 << 16, 1 << 30);
         self.sizes = Sizes::new(first, largest.clamp(first, 1 << 30));
+        self.limits.txn_bytes = self.sizes.largest_txn;
         self
     }
 

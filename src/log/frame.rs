@@ -13,15 +13,11 @@ use crate::types::Zxid;
 /// The bytes before the payload.
 pub(crate) const HEAD_BYTES: usize = 48;
 
-/// The most that a frame's records may take, in bytes. One transaction takes little more than the
-/// request behind it, of which the largest has 1 MiB.
-pub(crate) const LARGEST_PAYLOAD_BYTES: usize = 4 << 20;
-
 /// What a frame says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     crc: u32,
-    /// How many bytes of records follow; 0 makes the frame a *mark*: the next frame of the segment
+    /// How many bytes of records follow, as many as the segment has room for; 0 makes the frame a *mark*: the next frame of the segment
     /// takes its number and its place.
     pub(crate) payload_bytes: usize,
     /// The number of its kind over all segments, from 1, without gaps.
@@ -35,7 +31,8 @@ pub(crate) struct Head {
 
 impl Head {
     /// Looks whether a frame of a segment of this salt may begin here. Only
-    /// [`is_whole`](Self::is_whole) says that it does.
+    /// [`is_whole`](Self::is_whole) says that it does. Its length is believed by nobody until it is
+    /// known to end within the segment.
     pub(crate) fn parse(bytes: &[u8; HEAD_BYTES], salt: u64) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         let crc = reader.u32().ok()?;
@@ -49,8 +46,7 @@ impl Head {
             first: Zxid(reader.i64().ok()?),
             last: Zxid(reader.i64().ok()?),
         };
-        let is_likely = found == salt && payload_bytes <= LARGEST_PAYLOAD_BYTES;
-        is_likely.then_some(head)
+        (found == salt).then_some(head)
     }
 
     /// Whether the checksum is right over the whole frame, head included.

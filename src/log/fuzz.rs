@@ -204,6 +204,7 @@ pub(crate) fn options() -> CoreOptions {
             bytes: 1 << 30,
             sessions: 1 << 10,
             watches_per_session: 1 << 10,
+            txn_bytes: crate::size::MAX_TXN_BYTES,
         },
         hash_seed: 0,
         super_digest: None,

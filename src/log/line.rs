@@ -14,7 +14,6 @@ use super::sizes::Sizes;
 use super::stats::Stats;
 use crate::core::Txn;
 use crate::error::{Error, Result};
-use crate::size::LARGEST_REQUEST_BYTES;
 use crate::types::Zxid;
 
 /// Transactions on their way to the disk, in batches, and the room on the disk that is theirs.
@@ -81,25 +80,17 @@ impl Line {
         self.stats.done(self.gate.waits())
     }
 
-    /// Whether any request can be kept, whatever its size.
+    /// Whether any transaction can be kept: larger ones than the largest are refused by the core.
     pub(crate) fn takes_any(&self) -> bool {
-        self.sizes.largest_txn > LARGEST_REQUEST_BYTES
-            && self.has_room(self.sizes.largest_txn + self.sizes.reserve)
+        self.has_room(self.sizes.largest_txn + self.sizes.reserve)
     }
 
-    /// Whether a request of that many bytes can be kept. What makes room again may use the reserve.
+    /// Whether a transaction of that many bytes can be kept. What makes room again may use the reserve.
     ///
     /// # Errors
-    /// [`Error::TooLarge`], [`Error::DiskFull`]; [`Error::LimitReached`] when room is on its way.
+    /// [`Error::DiskFull`]; [`Error::LimitReached`] when room is on its way.
     pub(crate) fn check_room(&self, bytes: usize, frees: bool) -> Result<()> {
-        let limit = self.sizes.largest_txn;
-        if bytes > limit {
-            return Err(Error::TooLarge {
-                what: "a request for this store's log",
-                actual: bytes,
-                limit,
-            });
-        }
+        let bytes = bytes.min(self.sizes.largest_txn);
         let reserve = if frees { 0 } else { self.sizes.reserve };
         if self.has_room(bytes + reserve) {
             return Ok(());

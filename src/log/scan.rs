@@ -79,13 +79,15 @@ impl<'a> Scanner<'a> {
         Ok(frame.map(|frame| (head, frame)))
     }
 
-    /// What looks like the head of a frame of this segment.
+    /// What looks like the head of a frame of this segment, and of one that ends within it. The
+    /// writer writes no other: so whatever it has written is read, and no length allocates more than
+    /// the segment has.
     pub(crate) fn head_at(&mut self, at: u64) -> Result<Option<Head>> {
-        let salt = self.header.salt;
+        let Header { salt, size, .. } = self.header;
         let bytes = self.bytes(at, HEAD_BYTES)?;
-        Ok(bytes
-            .first_chunk()
-            .and_then(|bytes| Head::parse(bytes, salt)))
+        let head = bytes.first_chunk();
+        let head = head.and_then(|bytes| Head::parse(bytes, salt));
+        Ok(head.filter(|head| at + head.frame_bytes() as u64 <= size))
     }
 
     /// Whether nothing was ever written at a place, or only a mark, which the next frame overwrites.

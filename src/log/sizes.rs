@@ -1,7 +1,7 @@
 //! [`Sizes`]: how large the parts of a log are, derived from that of its first segment.
 
 use super::frame::HEAD_BYTES;
-use crate::size::LARGEST_REQUEST_BYTES;
+use crate::size::MAX_TXN_BYTES;
 
 /// The limits of a log.
 #[derive(Clone, Copy, Debug)]
@@ -11,7 +11,7 @@ pub(crate) struct Sizes {
     pub(crate) largest_segment: u64,
     /// A batch that is larger takes no more transactions.
     pub(crate) largest_batch: usize,
-    /// The largest transaction.
+    /// The largest transaction: what comes to more is refused before it is applied.
     pub(crate) largest_txn: usize,
     /// Room that is kept for deletes, and for what the store does by itself.
     pub(crate) reserve: usize,
@@ -25,8 +25,8 @@ impl Sizes {
             first_segment,
             largest_segment,
             largest_batch: least(eighth, mebibyte),
-            // A number, its length and flags stand beside what the request brought.
-            largest_txn: least(2 * eighth, 2 * LARGEST_REQUEST_BYTES),
+            // With the batch that it ends, it fits into any segment.
+            largest_txn: least(2 * eighth, MAX_TXN_BYTES),
             reserve: least(eighth, mebibyte),
         }
     }
@@ -52,4 +52,21 @@ impl Default for Sizes {
 
 const fn least(one: usize, other: usize) -> usize {
     if one < other { one } else { other }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::segment::HEADER_BYTES;
+
+    /// Else the writer would meet a batch that no segment takes, and fail.
+    #[test]
+    fn the_largest_frame_fits_into_any_segment() {
+        for first in [1 << 16, 100_000, 1 << 20, 16 << 20, 1 << 30] {
+            let sizes = Sizes::new(first, first);
+            let frame = HEAD_BYTES + sizes.largest_batch + sizes.largest_txn;
+            let end = HEADER_BYTES as usize + frame + HEAD_BYTES;
+            assert!(end <= first as usize / 2, "{sizes:?}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 
 use crate::error::Error;
 
@@ -16,6 +17,17 @@ pub enum ServerError {
     Exposed {
         /// The address.
         address: SocketAddr,
+    },
+    /// A client could send what no store can keep, or could send next to nothing.
+    #[error(
+        "a limit of {bytes} bytes for a frame: expected {} to {}, the most that a store keeps of one request",
+        .expected.start(), .expected.end()
+    )]
+    FrameLimit {
+        /// The limit that was asked for.
+        bytes: usize,
+        /// What it may be.
+        expected: RangeInclusive<usize>,
     },
     /// There is no address to listen on.
     #[error("no address to listen on")]

@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::identity::Identity;
+use crate::error::{Error, Result};
+use crate::identity::{Identities, Identity};
 
 /// Whom a server lets in.
 #[derive(Clone, Debug)]
@@ -18,6 +19,9 @@ pub(super) struct Policy {
 pub(super) struct Admission {
     policy: Arc<Policy>,
     is_proven: bool,
+    /// The same as the store has of this connection, by the same limits: what is refused there is not
+    /// kept here either.
+    identities: Identities,
     /// What whoAmI tells: schemes and users.
     who: Arc<[(String, String)]>,
 }
@@ -29,6 +33,8 @@ pub(super) enum Proof {
     /// Nothing that was not known already.
     Nothing,
     Refused,
+    /// One more than a client may have, or one that is too long.
+    BeyondLimit(Error),
 }
 
 impl Admission {
@@ -36,18 +42,24 @@ impl Admission {
         Self {
             policy,
             is_proven: false,
+            identities: Identities::default(),
             who: [("ip".to_owned(), address.to_string())].into(),
         }
     }
 
-    /// The client has proved this before its first request, by its certificate.
-    pub(super) fn add(&mut self, identity: &Identity) {
+    /// The client has proved this: before its first request, by its certificate, or now.
+    ///
+    /// # Errors
+    /// By the limits of [`Identities`].
+    pub(super) fn add(&mut self, identity: &Identity) -> Result<()> {
+        self.identities.add(identity.clone())?;
         self.is_proven |= identity.is_proof();
         let known = self.who.iter().cloned();
         let entry = (identity.scheme.to_string(), identity.shown().to_owned());
         if !self.who.contains(&entry) {
             self.who = known.chain([entry]).collect();
         }
+        Ok(())
     }
 
     /// Whether the client may ask for anything.
@@ -74,7 +86,9 @@ impl Admission {
         if !is_known {
             return Proof::Refused;
         }
-        self.add(&identity);
-        Proof::Of(identity)
+        match self.add(&identity) {
+            Ok(()) => Proof::Of(identity),
+            Err(error) => Proof::BeyondLimit(error),
+        }
     }
 }

@@ -1,11 +1,13 @@
 //! [`ServerOptions`]: where a server listens, whom it lets in, and how much of everything.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::ServerError;
 use crate::error::{Error, Result};
 use crate::identity::Identity;
+use crate::size::MAX_FRAME_BYTES;
 use crate::wire::LARGEST_FRAME_BYTES;
 use crate::wire::admin::Whitelist;
 
@@ -151,10 +153,14 @@ impl ServerOptions {
         self
     }
 
-    /// The longest frame that a client may send, in bytes (at most 16 MiB). A longer one closes its connection.
+    /// The limits that [`max_frame_bytes`](Self::max_frame_bytes) takes: what is longer, no store could keep.
+    pub const FRAME_BYTES: RangeInclusive<usize> = 1 << 10..=MAX_FRAME_BYTES;
+
+    /// The longest frame that a client may send, in bytes, within [`FRAME_BYTES`](Self::FRAME_BYTES): with any
+    /// other limit the server does not start. A longer frame closes its connection.
     #[must_use]
     pub fn max_frame_bytes(mut self, limit: usize) -> Self {
-        self.limits.frame_bytes = limit.clamp(1_024, 16 << 20);
+        self.limits.frame_bytes = limit;
         self
     }
 
@@ -182,8 +188,15 @@ impl ServerOptions {
         self
     }
 
-    /// Whether anybody who should not could get in, and whether what belongs together is there.
+    /// Whether anybody who should not could get in, whether what belongs together is there, and
+    /// whether limits are such that a store can keep them.
     pub(super) fn check(&self) -> Result<(), ServerError> {
+        if !Self::FRAME_BYTES.contains(&self.limits.frame_bytes) {
+            return Err(ServerError::FrameLimit {
+                bytes: self.limits.frame_bytes,
+                expected: Self::FRAME_BYTES,
+            });
+        }
         self.check_exposure(self.listen, false)?;
         #[cfg(feature = "tls")]
         self.check_tls(self.tls.as_ref())?;

@@ -349,6 +349,7 @@ impl Admission {
             Proof::Of(identity) => (How::Identity(Ok(())), Ask::Identify(identity)),
             Proof::Nothing => (How::Identity(Ok(())), Ask::Ping),
             Proof::Refused => (How::Identity(Err(Code::AuthFailed)), Ask::Ping),
+            Proof::BeyondLimit(error) => (How::Refusal(Code::from(&error)), Ask::Ping),
         }
     }
 }

@@ -369,5 +369,8 @@ fn holder(stream: &TlsStream<TcpStream>) -> io::Result<Option<Identity>> {
             "the name of the certificate's holder cannot be read",
         ));
     };
-    Ok(Some(Identity::x509(&id)))
+    let identity = Identity::x509(&id);
+    let within_limit = identity.check_size();
+    within_limit.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok(Some(identity))
 }

@@ -97,7 +97,7 @@ pub(crate) struct Flags {
     /// How long a connection has until it has a session, and has proved who it is where that is asked for
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10s", help_heading = "Limits")]
     pub(crate) handshake_timeout: Duration,
-    /// The longest request, of 1K to 16M
+    /// The longest request, of 1K to 2M
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "1048575", help_heading = "Limits")]
     pub(crate) max_frame: usize,
     /// How many requests of one connection are taken up at once

@@ -134,8 +134,10 @@ fn store(flags: &Flags) -> Result<StoreOptions, String> {
 }
 
 fn server(flags: &Flags, tls: Option<&TlsFiles>) -> Result<ServerOptions, String> {
-    if !(1 << 10..=16 << 20).contains(&flags.max_frame) {
-        return Err("--max-frame is from 1K to 16M".into());
+    if !ServerOptions::FRAME_BYTES.contains(&flags.max_frame) {
+        return Err(
+            "--max-frame is from 1K to 2M, the most that a store keeps of one request".into(),
+        );
     }
     if flags.max_outgoing < 64 << 10 {
         return Err("--max-outgoing is at least 64K".into());

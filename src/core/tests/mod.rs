@@ -37,6 +37,7 @@ fn options() -> CoreOptions {
             bytes: 1 << 30,
             sessions: 100,
             watches_per_session: 100,
+            txn_bytes: crate::size::MAX_TXN_BYTES,
         },
         hash_seed: 0,
         super_digest: None,

@@ -26,6 +26,7 @@ fn core() -> Core {
             bytes: usize::MAX,
             sessions: 1 << 20,
             watches_per_session: 1,
+            txn_bytes: crate::size::MAX_TXN_BYTES,
         },
         hash_seed: 1,
         super_digest: None,

@@ -51,6 +51,41 @@ fn any_bytes_are_a_value_or_an_error() {
     }
 }
 
+/// What is refused or admitted by its size takes no more than was said.
+#[test]
+fn no_transaction_takes_more_than_its_bound() {
+    let mut ops = ops();
+    for bytes in [127, 128, 20_000, 3 << 20] {
+        ops.push(TxnOp::SetData {
+            path: path(&format!("/{}", "p".repeat(bytes))),
+            data: vec![1; bytes].into(),
+            version: i32::MIN,
+        });
+        let entry = |number: usize| AclEntry {
+            permissions: u8::MAX,
+            scheme: "x509".into(),
+            id: format!("{number}{}", "n".repeat(bytes / 100)),
+        };
+        ops.push(TxnOp::SetAcl {
+            path: path("/a"),
+            acl: Acl::new((0..100).map(entry).collect::<Vec<_>>()),
+            aversion: i32::MIN,
+        });
+    }
+    for op in ops {
+        let txn = Txn {
+            date_ms: i64::MIN,
+            ..txn(i64::MAX, op)
+        };
+        let bytes = encoded(&[Record::Txn(txn.clone())]).len();
+        assert!(
+            bytes <= txn.log_bytes(),
+            "{bytes}, and not {}",
+            txn.log_bytes()
+        );
+    }
+}
+
 #[test]
 fn numbers_at_their_ends() {
     for value in [0, 1, -1, 63, 64, -64, -65, i64::MAX, i64::MIN] {

@@ -105,3 +105,29 @@ fn reading_starts_where_a_snapshot_ends() {
     assert_eq!(txns, log.txns[known.txns..]);
     assert_eq!(recovered.unwrap().frames, of_second.len() as u64);
 }
+
+/// The writer's only limit is the reader's: the segment.
+#[test]
+fn a_frame_may_fill_its_segment_and_not_go_beyond() {
+    let log = |bytes: u64| {
+        let disk = fresh(false);
+        let mut log = Writing::open(&disk).unwrap();
+        let mut batch = Batch::default();
+        batch.begin(Zxid(0));
+        while (batch.frame_bytes() as u64) < bytes {
+            batch.push_record(&Record::Clean);
+        }
+        log.put(batch);
+        log.sync();
+        disk
+    };
+    let full = log(SIZE - 64);
+    let read = recovered(&full).unwrap().1;
+    assert_eq!((read.frames, read.tail.unwrap().offset), (1, SIZE));
+    let beyond = fresh(false);
+    let mut head = log(SIZE - 64).content("log-0000000000000000").unwrap();
+    // Of nearly 4 GiB, by its own word.
+    head[64 + 4..64 + 8].copy_from_slice(&0xffff_ff00_u32.to_le_bytes());
+    beyond.put("log-0000000000000000", head);
+    assert_eq!(recovered(&beyond).unwrap().1.frames, 0);
+}
