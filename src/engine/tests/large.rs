@@ -325,6 +325,32 @@ fn the_reaper_breaks_no_log_of_smaller_segments() {
     run.check(Ending::Close);
 }
 
+/// A reserve of room is left for deletes and for what the store does by itself.
+#[test]
+fn room_is_asked_for_what_comes_of_a_request() {
+    let mut run = Run::of_segments(1, 1);
+    let session = run.session(Vec::new()).unwrap();
+    for user in 0..12 {
+        let proof = auth(format!("{user}{}:secret", "n".repeat(1_000)));
+        run.ask(&session, proof).unwrap();
+    }
+    let line = run.world.store.0.line().expect("it keeps a log");
+    let hand = run.world.hand.as_mut().expect("it is not closed");
+    for number in 0..100 {
+        let request = Request::Create(create(format!("/{number}"), 0, Acl::creator_all()));
+        let mut response = session.submit(request);
+        // Nobody makes more room.
+        while hand.write() {}
+        assert!(line.has_reserve(), "{number} took it");
+        match poll(&mut response) {
+            Poll::Ready(Ok(_)) => {}
+            Poll::Ready(Err(Error::LimitReached { .. })) if number > 0 => return,
+            other => panic!("{number}: {other:?}"),
+        }
+    }
+    panic!("a segment of 64 KiB has no room for all of them");
+}
+
 /// Over a wire, where any bytes may come.
 #[test]
 fn text_that_is_no_utf_8_stops_no_snapshot() {
