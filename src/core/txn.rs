@@ -131,11 +131,7 @@ impl Core {
         if actual <= limit {
             return Ok(());
         }
-        Err(Error::TooLarge {
-            what: "a transaction, with all its access control lists,",
-            actual,
-            limit,
-        })
+        Err(too_large(actual, limit))
     }
 
     /// Bytes in a log of what may come of a request, rounded up, before its lists are resolved.
@@ -148,6 +144,15 @@ impl Core {
         // A number behind the name, and what only creates have, are beyond what a request has itself.
         let beside = HEAD_BYTES + 6 * NUMBER_BYTES + 2 * LENGTH_BYTES;
         Scale { prefix: 0 }.request(request) + expanded + beside
+    }
+}
+
+#[cold]
+fn too_large(actual: usize, limit: usize) -> Error {
+    Error::TooLarge {
+        what: "a transaction, with all its access control lists,",
+        actual,
+        limit,
     }
 }
 
