@@ -182,6 +182,8 @@ const MAX_IDENTITIES_BYTES: usize = 16 << 10;
 pub(crate) struct Identities(Vec<Identity>);
 
 impl Identities {
+    /// Collects identities, each once.
+    ///
     /// # Errors
     /// As [`add`](Self::add).
     pub(crate) fn new(identities: impl IntoIterator<Item = Identity>) -> Result<Self> {

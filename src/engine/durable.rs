@@ -122,7 +122,7 @@ impl Durable {
         }
     }
 
-    /// Whether the log can keep what a request comes to, in so many bytes.
+    /// Checks that the log has room for so many bytes of a request.
     fn check_room(&self, bytes: usize, request: &Request) -> Result<()> {
         let frees = matches!(
             request,

@@ -245,7 +245,7 @@ impl Engine {
         timeout: Option<Duration>,
         identities: Vec<Identity>,
     ) -> Result<Embedded> {
-        // Nothing is left of a session that is refused.
+        // Before there is a session: one that is refused leaves nothing behind.
         let identities = Identities::new(identities)?;
         let sent = self.clock.now();
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);

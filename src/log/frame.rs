@@ -17,8 +17,8 @@ pub(crate) const HEAD_BYTES: usize = 48;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     crc: u32,
-    /// How many bytes of records follow, as many as the segment has room for; 0 makes the frame a *mark*: the next frame of the segment
-    /// takes its number and its place.
+    /// Bytes of the records that follow, which end within the segment; 0 makes the frame a *mark*: the
+    /// next frame of the segment takes its number and its place.
     pub(crate) payload_bytes: usize,
     /// The number of its kind over all segments, from 1, without gaps.
     pub(crate) chain: u64,

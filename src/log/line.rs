@@ -80,12 +80,13 @@ impl Line {
         self.stats.done(self.gate.waits())
     }
 
-    /// Whether any transaction can be kept: larger ones than the largest are refused by the core.
+    /// Returns true if there is room for any transaction: the core refuses all above the largest.
     pub(crate) fn takes_any(&self) -> bool {
         self.has_room(self.sizes.largest_txn + self.sizes.reserve)
     }
 
-    /// Whether a transaction of that many bytes can be kept. What makes room again may use the reserve.
+    /// Checks that there is room for a transaction of that many bytes. One that frees room may use the
+    /// reserve.
     ///
     /// # Errors
     /// [`Error::DiskFull`]; [`Error::LimitReached`] when room is on its way.

@@ -79,9 +79,9 @@ impl<'a> Scanner<'a> {
         Ok(frame.map(|frame| (head, frame)))
     }
 
-    /// What looks like the head of a frame of this segment, and of one that ends within it. The
-    /// writer writes no other: so whatever it has written is read, and no length allocates more than
-    /// the segment has.
+    /// Returns what looks like the head of a frame of this segment, and of one that ends within it.
+    /// The writer writes no other: so whatever it has written is read, and no length allocates more
+    /// than the segment has.
     pub(crate) fn head_at(&mut self, at: u64) -> Result<Option<Head>> {
         let Header { salt, size, .. } = self.header;
         let bytes = self.bytes(at, HEAD_BYTES)?;

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
     use crate::log::segment::HEADER_BYTES;
 
-    /// Else the writer would meet a batch that no segment takes, and fail.
+    /// A batch that no segment takes would stop the store (invariant 11).
     #[test]
     fn the_largest_frame_fits_into_any_segment() {
         for first in [1 << 16, 100_000, 1 << 20, 16 << 20, 1 << 30] {

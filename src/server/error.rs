@@ -26,7 +26,7 @@ pub enum ServerError {
     FrameLimit {
         /// The limit that was asked for.
         bytes: usize,
-        /// What it may be.
+        /// The limits that are accepted.
         expected: RangeInclusive<usize>,
     },
     /// There is no address to listen on.

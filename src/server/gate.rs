@@ -47,7 +47,7 @@ impl Admission {
         }
     }
 
-    /// The client has proved this: before its first request, by its certificate, or now.
+    /// Adds an identity that the client has proved: before its first request, by its certificate, or now.
     ///
     /// # Errors
     /// By the limits of [`Identities`].

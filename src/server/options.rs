@@ -188,8 +188,8 @@ impl ServerOptions {
         self
     }
 
-    /// Whether anybody who should not could get in, whether what belongs together is there, and
-    /// whether limits are such that a store can keep them.
+    /// Checks that nobody gets in who should not, that options which belong together are given
+    /// together, and that a store can keep what the limits let in.
     pub(super) fn check(&self) -> Result<(), ServerError> {
         if !Self::FRAME_BYTES.contains(&self.limits.frame_bytes) {
             return Err(ServerError::FrameLimit {

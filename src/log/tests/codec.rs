@@ -51,7 +51,7 @@ fn any_bytes_are_a_value_or_an_error() {
     }
 }
 
-/// What is refused or admitted by its size takes no more than was said.
+/// Admission goes by the bound, and the log by the bytes.
 #[test]
 fn no_transaction_takes_more_than_its_bound() {
     let mut ops = ops();

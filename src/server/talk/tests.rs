@@ -84,3 +84,34 @@ fn nothing_is_read_while_a_whole_request_waits_to_be_taken_up() {
     talk.receive(&get_data(1)[..5]);
     assert!(talk.has_room());
 }
+
+/// A client that is told of a limit goes on as whoever it has proved to be.
+#[test]
+fn a_proof_beyond_the_limits_is_refused_and_ends_no_connection() {
+    let mut talk = talk();
+    let mut auth = Vec::new();
+    put_frame(&mut auth, |to| {
+        to.extend_from_slice(&(-4_i32).to_be_bytes());
+        to.extend_from_slice(&[0, 0, 0, 100, 0, 0, 0, 0]);
+        for text in ["digest", &format!("{}:secret", "n".repeat(10_000))] {
+            to.extend_from_slice(&(text.len() as i32).to_be_bytes());
+            to.extend_from_slice(text.as_bytes());
+        }
+    });
+    talk.receive(&auth);
+    talk.receive(&get_data(1));
+    talk.take_up(Moment::default()).unwrap();
+    let asked: Vec<_> = talk.asks().drain(..).collect();
+    assert!(
+        matches!(asked[..], [Ask::Ping, Ask::Request(_)]),
+        "{asked:?}"
+    );
+    let answer = What::Answer {
+        zxid: Zxid(1),
+        answer: Ok(Reply::Done),
+    };
+    talk.say(answer, Moment::default());
+    let code = Code::BadArguments.number().to_be_bytes();
+    assert_eq!(talk.outgoing()[16..20], code);
+    assert!(!talk.is_over);
+}

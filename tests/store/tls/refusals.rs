@@ -63,6 +63,19 @@ async fn clients_without_the_right_certificate_are_refused() {
     make(&world.session_of("alice").await, "/n").await;
 }
 
+/// A name that is longer than an identity may be would be left out, and its holder be nobody.
+#[tokio::test]
+async fn a_certificate_with_an_endless_name_is_refused_and_a_long_one_is_not() {
+    let world = World::guarded().await;
+    let endless = world.authority.client(&"n".repeat(5_000), When::Now);
+    let tls = endless.shown(world.authority.believed());
+    let options = ConnectOptions::new().tls(tls);
+    let options = options.connect_timeout(Duration::from_secs(2));
+    let refused = connect_with(world.url().as_str(), options).await;
+    assert!(refused.is_err());
+    make(&world.session_of(&"n".repeat(500)).await, "/n").await;
+}
+
 #[tokio::test]
 async fn a_certificate_that_was_taken_back_is_refused_and_others_are_not() {
     let authority = Authority::new("the tests' authority");
