@@ -10,6 +10,8 @@ mod poison;
 #[cfg(feature = "file")]
 mod remote;
 #[cfg(feature = "file")]
+mod restarts;
+#[cfg(feature = "file")]
 mod syncing;
 mod wakers;
 #[cfg(feature = "file")]

@@ -69,6 +69,32 @@ async fn a_shutdown_leaves_no_connection_whose_client_does_not_read() {
     drop(stream);
 }
 
+/// It was at another store, or at this one before a restore: what it holds there is nothing here.
+#[tokio::test]
+async fn a_client_that_has_seen_a_later_zxid_gets_no_session() {
+    let store = Store::memory();
+    let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
+    let server = Server::bind(&store, options).await.unwrap();
+    let last = server.shared.remote.last_zxid().0;
+    let handshake = async |seen: i64| {
+        let mut stream = TcpStream::connect(server.local_addr()).await.unwrap();
+        let mut asked = Vec::new();
+        put_frame(&mut asked, |to| {
+            to.extend_from_slice(&[0; 4]);
+            to.extend_from_slice(&seen.to_be_bytes());
+            to.extend_from_slice(&10_000_i32.to_be_bytes());
+            to.extend_from_slice(&[0; 12]);
+        });
+        stream.write_all(&asked).await.unwrap();
+        let answer = tokio::time::timeout(PATIENCE, stream.read_u8()).await;
+        answer.expect("it is answered or closed")
+    };
+    assert!(handshake(last).await.is_ok());
+    // One more than the session that was opened just now.
+    assert!(handshake(last + 2).await.is_err());
+    assert_eq!(server.shared.remote.last_zxid().0, last + 1);
+}
+
 /// A client with a session.
 async fn greeted(server: &Server) -> TcpStream {
     let mut stream = TcpStream::connect(server.local_addr()).await.unwrap();

@@ -29,6 +29,8 @@ mod observe;
 #[cfg(feature = "zookeeper")]
 mod peer;
 mod reentrant;
+#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+mod restore;
 mod revocation;
 mod rwlock;
 mod seeds;

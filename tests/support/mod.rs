@@ -14,6 +14,7 @@ mod served;
 mod server;
 
 use std::io::Write;
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -54,6 +55,15 @@ pub(crate) fn differential_served() -> &'static Served {
 pub(crate) fn unique(prefix: &str) -> String {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A port below those that the system gives to clients by itself: a client that tries to reconnect
+/// while nobody listens could be given that very port, and then be connected with itself.
+pub(crate) fn port_of_a_server() -> u16 {
+    let first = 20_000 + (std::process::id() % 5_000) as u16;
+    (first..30_000)
+        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
+        .expect("loopback has a free port")
 }
 
 /// `count`, or ten times that with `tests/run --full`.

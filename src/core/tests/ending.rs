@@ -91,7 +91,7 @@ fn a_session_without_timeout_never_expires() {
 #[test]
 fn a_session_moves_with_its_password_and_the_former_owner_is_refused() {
     let mut store = Harness::new();
-    let me = store.open(Some(4 * SECOND));
+    let me = store.open(Some(8 * SECOND));
     store.watch(me, exists("/a"));
     let (now, effects) = (store.now, &mut store.effects);
     assert!(
@@ -108,13 +108,52 @@ fn a_session_moves_with_its_password_and_the_former_owner_is_refused() {
     );
     let (moved, timeout) = store
         .core
-        .reattach(me.id, &[7; 16], 8 * SECOND, now, effects)
+        .reattach(me.id, &[7; 16], 5 * SECOND, now, effects)
         .unwrap();
-    assert_eq!(timeout, 8 * SECOND, "agreed anew");
+    assert_eq!(timeout, 5 * SECOND, "agreed anew");
     assert_eq!(store.core.watches.counts(), (0, 0));
     assert_eq!(
         store.submit(me, exists("/")).unwrap_err(),
         Error::SessionMoved { session: me.id }
     );
     assert!(store.stat(moved, "/").is_some());
+}
+
+#[test]
+fn a_session_gets_back_the_timeout_that_it_was_opened_with_and_no_longer_one() {
+    let mut store = Harness::new();
+    let me = store.open(Some(8 * SECOND));
+    for (asked, told) in [(5, 5), (20, 8), (1, 4), (8, 8)] {
+        let (now, effects) = (store.now, &mut store.effects);
+        let again = store
+            .core
+            .reattach(me.id, &[7; 16], asked * SECOND, now, effects);
+        assert_eq!(again.unwrap().1, told * SECOND);
+    }
+}
+
+/// The time is read before the lock is taken; and a client whose answer is lost believes the timeout of before.
+#[test]
+fn neither_a_stale_touch_nor_a_shorter_timeout_moves_a_deadline_back() {
+    let mut store = Harness::new();
+    let me = store.open(Some(20 * SECOND));
+    let before = store.now;
+    store.now.moment = Moment::from_nanos(15_000_000_000);
+    store.submit(me, exists("/")).unwrap();
+    let deadline = store.next_deadline();
+    let effects = &mut store.effects;
+    store.core.ping(me, before, effects).unwrap();
+    assert_eq!(store.next_deadline(), deadline, "a stale touch");
+    let (now, effects) = (store.now, &mut store.effects);
+    store
+        .core
+        .reattach(me.id, &[7; 16], 4 * SECOND, now, effects)
+        .unwrap();
+    assert_eq!(store.next_deadline(), deadline, "a shorter timeout");
+    store.now.moment = Moment::from_nanos(34_999_999_999);
+    let effects = &mut store.effects;
+    let again = store
+        .core
+        .reattach(me.id, &[7; 16], 4 * SECOND, store.now, effects);
+    assert!(again.is_some(), "the client still believes in it");
 }

@@ -26,29 +26,16 @@ impl Run {
         }
         self.kill(number, life).await;
         let _life = self.next_life().await;
+        // All sessions are over, as their clients were told: nothing of theirs is left.
         for folder in ["/alive", "/lock"] {
-            self.await_empty(folder).await;
+            let left = self.children(folder).await;
+            assert!(left.is_empty(), "{folder} has {left:?} still");
         }
         (self.folders().await, self.gate().await)
     }
 
-    /// All sessions are over: nothing of theirs is left, at once where that was acknowledged.
-    async fn await_empty(&self, folder: &str) {
-        let znode = path(folder);
-        let watch = async |session: Session| session.watch_children(&znode).await;
-        loop {
-            let (left, _, watcher) = self.ask(watch).await;
-            if left.is_empty() {
-                return;
-            }
-            assert!(self.sessions_may_go(), "{folder} has {left:?} still");
-            // What breaks it off is met when it is armed again.
-            let _ = watcher.await;
-        }
-    }
-
-    /// Whether a kill may undo what was acknowledged of sessions.
-    fn sessions_may_go(&self) -> bool {
+    /// Under the durability of this server a kill ends all sessions.
+    fn kills_end_sessions(&self) -> bool {
         self.plan.kind == Kind::Lockkeeper("delayed-restart")
     }
 
@@ -103,7 +90,7 @@ impl Run {
                 true => SHORT.as_millis() as u64,
                 false => timeout,
             },
-            sessions_may_go: self.sessions_may_go(),
+            kills_end_sessions: self.kills_end_sessions(),
             // kazoo gives its watches up with a connection, and reads anew.
             keeps_watches: &|name| matches!(name, "ours" | "curator"),
         };

@@ -8,8 +8,8 @@ use super::line::{Answer, Line, Name, Said, Told};
 pub(crate) struct Rules<'a> {
     /// In milliseconds.
     pub(crate) timeout_of: &'a dyn Fn(&str) -> u64,
-    /// Whether a session may be over before its timeout when the server was killed.
-    pub(crate) sessions_may_go: bool,
+    /// A kill of the server ends all sessions, before their timeouts, and none lives on.
+    pub(crate) kills_end_sessions: bool,
     /// Whether a client's watches stay at the server through a broken connection.
     pub(crate) keeps_watches: &'a dyn Fn(&str) -> bool,
 }
@@ -125,10 +125,6 @@ impl Suspect<'_> {
             Line::Client(name, Said::Lost(session, silent)) => {
                 name == self.name && *session == self.session && *silent >= timeout
             }
-            Line::Client(name, Said::Back(session, silent)) => {
-                let same = name == self.name && *session == self.session;
-                same && rules.sessions_may_go && *silent >= timeout
-            }
             _ => false,
         })
     }
@@ -176,15 +172,34 @@ fn holders(lines: &[Line], rules: &Rules<'_>) -> u64 {
     lapses
 }
 
-/// No session ends before its timeout.
+/// No session ends before its timeout, but by a kill that ends all; and none lives through such a kill.
 fn sessions(lines: &[Line], rules: &Rules<'_>) {
+    let mut killed = None;
+    let mut first_seen = BTreeMap::new();
     for (at, line) in lines.iter().enumerate() {
-        if let Line::Client(name, Said::Lost(_, silent)) = line {
-            let timeout = (rules.timeout_of)(name);
-            assert!(
-                rules.sessions_may_go || *silent >= timeout,
-                "line {at}: {line:?}, with a timeout of {timeout} ms"
-            );
+        match line {
+            Line::Test(Told::Killed(_)) => killed = Some(at),
+            Line::Client(name, Said::Lost(_, silent)) => {
+                let timeout = (rules.timeout_of)(name);
+                assert!(
+                    rules.kills_end_sessions || *silent >= timeout,
+                    "line {at}: {line:?}, with a timeout of {timeout} ms"
+                );
+            }
+            Line::Client(name, Said::Back(session, _)) => {
+                let first = first_seen.get(&(name, *session)).copied().unwrap_or(at);
+                assert!(
+                    !rules.kills_end_sessions || killed.is_none_or(|killed| first > killed),
+                    "line {at}: {line:?}, which was there before the kill"
+                );
+            }
+            Line::Client(
+                name,
+                Said::Held(session, _) | Said::Saw(session, _) | Said::Alive(session, _),
+            ) => {
+                first_seen.entry((name, *session)).or_insert(at);
+            }
+            _ => {}
         }
     }
 }
@@ -201,9 +216,8 @@ fn ephemerals(lines: &[Line], rules: &Rules<'_>) {
         if first == czxid {
             continue;
         }
-        let may_be_gone = *czxid == 0
-            && (rules.sessions_may_go
-                || Suspect { name, session, at }.was_out_of_touch(lines, rules));
+        let may_be_gone =
+            *czxid == 0 && Suspect { name, session, at }.was_out_of_touch(lines, rules);
         assert!(
             may_be_gone,
             "line {at}: {line:?}, and it was {first} before"

@@ -1,12 +1,14 @@
 //! The rules themselves: a run that is right passes, and whatever is wrong is found.
 
+use std::panic::AssertUnwindSafe;
+
 use super::judge::{Figures, Rules, judge};
 use super::line::{Line, Name};
 use super::writes::{Folder, Znode, writers};
 
 const RULES: Rules<'static> = Rules {
     timeout_of: &|_| 4_000,
-    sessions_may_go: false,
+    kills_end_sessions: false,
     keeps_watches: &|_| true,
 };
 
@@ -16,11 +18,15 @@ fn lines(text: &str) -> Vec<Line> {
 }
 
 fn verdict(text: &str) -> Result<Figures, String> {
+    verdict_by(&RULES, text)
+}
+
+fn verdict_by(rules: &Rules<'static>, text: &str) -> Result<Figures, String> {
     let lines = lines(text);
-    std::panic::catch_unwind(|| {
+    std::panic::catch_unwind(AssertUnwindSafe(|| {
         writers(&lines);
-        judge(&lines, &RULES)
-    })
+        judge(&lines, rules)
+    }))
     .map_err(|panic| match panic.downcast::<String>() {
         Ok(why) => *why,
         Err(_) => "a panic without words".to_owned(),
@@ -147,6 +153,29 @@ fn a_token_of_before_is_found() {
 #[test]
 fn a_session_that_ends_early_is_found() {
     is_wrong("a lost 1 3999", "with a timeout of 4000 ms");
+}
+
+#[test]
+fn a_session_that_lives_through_a_kill_that_ends_all_is_found() {
+    let rules = Rules {
+        kills_end_sessions: true,
+        ..RULES
+    };
+    let run = |session: i64| {
+        format!(
+            "a alive 1 5
+             a away 1
+             test killed 0
+             a lost 1 10
+             a alive 2 7
+             a away {session}
+             a back {session} 10"
+        )
+    };
+    verdict_by(&rules, &run(2)).unwrap();
+    let verdict = verdict_by(&rules, &run(1)).expect_err("it is wrong");
+    assert!(verdict.contains("before the kill"), "{verdict}");
+    is_wrong(&run(2), "with a timeout of 4000 ms");
 }
 
 #[test]

@@ -2,12 +2,12 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::TempFolder;
+use crate::support::{TempFolder, port_of_a_server};
 
 /// Runs a command, and kills it when its own stdin ends.
 const SCRIPT: &str = include_str!("../../until-stdin-ends.sh");
@@ -43,7 +43,7 @@ impl Place {
     pub(crate) fn new(kind: Kind) -> Self {
         let place = Self {
             kind,
-            port: free_port(),
+            port: port_of_a_server(),
             folder: TempFolder::new("kill"),
         };
         if kind == Kind::ZooKeeper {
@@ -208,13 +208,4 @@ fn zookeeper(command: &mut Command) {
         ])
         .args(["-cp", &jars.join(":")])
         .arg("org.apache.zookeeper.server.ZooKeeperServerMain");
-}
-
-/// A port below those that the system gives to clients by itself: a client that tries to reconnect
-/// while nobody listens could be given that very port, and then be connected with itself.
-fn free_port() -> u16 {
-    let first = 20_000 + (std::process::id() % 5_000) as u16;
-    (first..30_000)
-        .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
-        .expect("loopback has a free port")
 }

@@ -1,0 +1,348 @@
+//! Sessions of other processes over restarts, copies and changes of durability: no acknowledged release is
+//! undone in a session that lives on, and nobody is admitted while an ended session may be believed.
+
+use super::remote::*;
+use super::world::*;
+use super::*;
+use crate::backend::Request;
+use crate::engine::remote::{Connection, Remote};
+use crate::log::Boot;
+use crate::types::Zxid;
+
+const ALL: [Durability; 3] = [
+    Durability::Fsync,
+    Durability::DelayedRestart,
+    Durability::None,
+];
+
+/// The classes under which a kill may undo acknowledged writes of sessions.
+const LAX: [Durability; 2] = [Durability::DelayedRestart, Durability::None];
+
+/// Above the longest timeout that the store of a [`Bench`] grants, and its margin.
+const LONGEST_PAUSE: Duration = Duration::from_millis(40_400);
+
+/// The pause after sessions of [`TIMEOUT`].
+const PAUSE: Duration = Duration::from_millis(10_100);
+
+impl Bench {
+    fn open_as(&self, durability: Durability) -> World {
+        let options = self.options.clone().durability(durability);
+        World::open(Boot::new(&self.disk), &options).unwrap()
+    }
+}
+
+/// Opens a session, and writes until its client is told.
+fn entered(world: &mut World, remote: &Remote, timeout: Duration) -> Connection {
+    let mut opening = Box::pin(remote.open(timeout, LIMIT));
+    if let Poll::Ready(opened) = poll(&mut opening) {
+        return opened.unwrap();
+    }
+    write_all(world);
+    now(opening).unwrap()
+}
+
+/// A session with the ephemeral znode `/held`, of which the log has both.
+fn holder(world: &mut World, remote: &Remote, timeout: Duration) -> Connection {
+    let connection = entered(world, remote, timeout);
+    ask(&connection, create("/held", CreateMode::Ephemeral));
+    write_all(world);
+    answer(&connection).unwrap().unwrap();
+    connection
+}
+
+/// Returns true if a session can be opened now.
+fn admits(world: &mut World, remote: &Remote) -> bool {
+    let mut opening = Box::pin(remote.open(TIMEOUT, LIMIT));
+    if poll(&mut opening).is_pending() {
+        write_all(world);
+        return poll(&mut opening).is_ready();
+    }
+    true
+}
+
+fn lives(world: &World, id: SessionId) -> bool {
+    world.store.0.state.lock().core.slot_of(id).is_some()
+}
+
+/// Leaves a session behind in the log of a run that is killed.
+fn killed_run(bench: &Bench, durability: Durability) -> (SessionId, [u8; 16]) {
+    let mut world = bench.open_as(durability);
+    let remote = world.store.attach().unwrap();
+    let connection = holder(&mut world, &remote, TIMEOUT);
+    (connection.id(), connection.password())
+}
+
+#[test]
+fn an_acknowledged_release_is_not_undone_in_a_session_that_lives_on() {
+    for durability in LAX {
+        let bench = Bench::new(durability);
+        let mut world = bench.open();
+        let remote = world.store.attach().unwrap();
+        let connection = holder(&mut world, &remote, TIMEOUT);
+        let (id, password) = (connection.id(), connection.password());
+        let (path, version) = (path("/held"), None);
+        ask(&connection, Request::Delete { path, version });
+        answer(&connection).unwrap().unwrap();
+        // The process is killed before its log has the delete.
+        drop((world, remote, connection));
+
+        let mut world = bench.open();
+        let remote = world.store.attach().unwrap();
+        bench.clock.advance(PAUSE);
+        assert!(taken_up(&remote, id, password).is_none(), "{durability:?}");
+        assert!(!exists(&mut world, "/held"), "{durability:?}");
+    }
+}
+
+#[test]
+fn the_class_of_the_run_that_was_killed_decides() {
+    for durability in LAX {
+        let bench = Bench::new(durability);
+        let (id, password) = killed_run(&bench, durability);
+        let world = bench.open_as(Durability::Fsync);
+        let remote = world.store.attach().unwrap();
+        bench.clock.advance(PAUSE);
+        assert!(taken_up(&remote, id, password).is_none(), "{durability:?}");
+    }
+    for durability in ALL {
+        let bench = Bench::new(durability);
+        let (id, password) = killed_run(&bench, Durability::Fsync);
+        let mut world = bench.open_as(durability);
+        let remote = world.store.attach().unwrap();
+        assert!(taken_up(&remote, id, password).is_some(), "{durability:?}");
+        assert!(exists(&mut world, "/held"), "{durability:?}");
+    }
+}
+
+#[test]
+fn a_run_that_ends_in_the_pause_leaves_the_pause_to_the_next() {
+    for durability in ALL {
+        for is_killed in [false, true] {
+            let bench = Bench::new(Durability::DelayedRestart);
+            killed_run(&bench, Durability::DelayedRestart);
+            for _ in 0..2 {
+                let mut world = bench.open_as(durability);
+                let remote = world.store.attach().unwrap();
+                bench.clock.advance(TIMEOUT);
+                assert!(!admits(&mut world, &remote));
+                drop(remote);
+                match is_killed {
+                    true => write_all(&mut world),
+                    false => close(world),
+                }
+            }
+            let mut world = bench.open_as(durability);
+            let remote = world.store.attach().unwrap();
+            bench.clock.advance(TIMEOUT);
+            assert!(!admits(&mut world, &remote), "{durability:?} {is_killed}");
+            bench.clock.advance(TIMEOUT / 100);
+            assert!(admits(&mut world, &remote), "{durability:?} {is_killed}");
+        }
+    }
+}
+
+#[test]
+fn a_pause_that_is_over_is_not_made_again() {
+    for enters in [false, true] {
+        let bench = Bench::new(Durability::DelayedRestart);
+        killed_run(&bench, Durability::DelayedRestart);
+        let mut world = bench.open_as(Durability::Fsync);
+        let remote = world.store.attach().unwrap();
+        bench.clock.advance(PAUSE);
+        if enters {
+            // Killed: this run has kept all that it acknowledged.
+            assert!(admits(&mut world, &remote));
+            drop((world, remote));
+        } else {
+            drop(remote);
+            close(world);
+        }
+        let mut world = bench.open_as(Durability::DelayedRestart);
+        let remote = world.store.attach().unwrap();
+        assert!(admits(&mut world, &remote));
+    }
+}
+
+#[test]
+fn a_crash_after_a_change_of_durability_waits_for_the_sessions_of_before() {
+    for durability in LAX {
+        for is_killed in [false, true] {
+            let bench = Bench::new(durability);
+            let mut world = bench.open_as(Durability::Fsync);
+            let remote = world.store.attach().unwrap();
+            let connection = holder(&mut world, &remote, TIMEOUT);
+            let (id, password) = (connection.id(), connection.password());
+            drop((remote, connection));
+            match is_killed {
+                true => drop(world),
+                false => close(world),
+            }
+            let mut world = bench.open();
+            let remote = world.store.attach().unwrap();
+            assert!(taken_up(&remote, id, password).is_some());
+            write_all(&mut world);
+            drop((world, remote));
+
+            let mut world = bench.open();
+            let remote = world.store.attach().unwrap();
+            bench.clock.advance(TIMEOUT);
+            assert!(!admits(&mut world, &remote), "{durability:?}");
+            bench.clock.advance(TIMEOUT / 100);
+            assert!(taken_up(&remote, id, password).is_none());
+            assert!(admits(&mut world, &remote), "{durability:?}");
+        }
+    }
+}
+
+/// A client believes in its session for as long as it was told; over a kill of the server, too.
+#[test]
+fn a_restart_waits_for_every_timeout_that_a_client_was_told() {
+    for durability in ALL {
+        let bench = Bench::new(durability);
+        let mut world = bench.open();
+        let remote = world.store.attach().unwrap();
+        let _longest = entered(&mut world, &remote, 2 * TIMEOUT);
+        let short = holder(&mut world, &remote, TIMEOUT / 2);
+        let (id, password) = (short.id(), short.password());
+        let again = now(remote.reattach(id, password, 4 * TIMEOUT, LIMIT));
+        let told = again.unwrap().unwrap().timeout();
+        write_all(&mut world);
+        drop((world, remote, short));
+
+        let world = bench.open();
+        // Its timer runs from here on.
+        drop(poll(
+            &mut world.store.connector().open(&ConnectOptions::new()),
+        ));
+        bench.clock.advance(told);
+        let is_paused = world.store.0.pause().is_some();
+        assert!(is_paused || lives(&world, id), "{durability:?}: {told:?}");
+    }
+}
+
+#[test]
+fn a_lower_limit_of_timeouts_does_not_shorten_the_pause() {
+    let bench = Bench::new(Durability::DelayedRestart);
+    killed_run(&bench, Durability::DelayedRestart);
+    let options = bench.options.clone();
+    let options = options.session_timeouts(TIMEOUT / 10, TIMEOUT / 5);
+    let mut world = World::open(Boot::new(&bench.disk), &options).unwrap();
+    let remote = world.store.attach().unwrap();
+    bench.clock.advance(TIMEOUT);
+    assert!(!admits(&mut world, &remote));
+    bench.clock.advance(TIMEOUT / 100);
+    assert!(admits(&mut world, &remote));
+}
+
+/// Its original may have gone on: have released what the copy has, and have granted longer timeouts.
+#[test]
+fn a_copy_has_no_sessions_and_admits_nobody_while_those_of_the_original_are_believed() {
+    for durability in ALL {
+        for is_clean in [false, true] {
+            let original = Bench::new(durability);
+            let mut world = original.open();
+            let remote = world.store.attach().unwrap();
+            let connection = holder(&mut world, &remote, TIMEOUT);
+            let (id, password) = (connection.id(), connection.password());
+            drop((remote, connection));
+            if is_clean {
+                close(world);
+            }
+            let copy = Bench {
+                disk: original.disk.copy(),
+                ..original
+            };
+            // The first opening makes the copy a directory of its own, and is killed.
+            for _ in 0..2 {
+                let mut world = copy.open();
+                let remote = world.store.attach().unwrap();
+                copy.clock.advance(LONGEST_PAUSE - TIMEOUT / 100);
+                assert!(!admits(&mut world, &remote), "{durability:?}");
+            }
+            let mut world = copy.open();
+            let remote = world.store.attach().unwrap();
+            copy.clock.advance(LONGEST_PAUSE);
+            assert!(taken_up(&remote, id, password).is_none(), "{durability:?}");
+            assert!(!exists(&mut world, "/held"), "{durability:?}");
+            assert!(admits(&mut world, &remote), "{durability:?}");
+        }
+    }
+}
+
+#[test]
+fn a_store_that_was_never_served_does_not_pause() {
+    for durability in ALL {
+        let original = Bench::new(durability);
+        let mut world = original.open();
+        world.connect().unwrap();
+        write_all(&mut world);
+        let copy = original.disk.copy();
+        drop(world);
+        original.open().connect().unwrap();
+        let mut copied = World::open(Boot::new(&copy), &original.options).unwrap();
+        copied.connect().unwrap();
+    }
+}
+
+#[test]
+fn a_crash_while_sessions_are_ended_is_as_good_as_the_one_before() {
+    for changes in 0.. {
+        let bench = Bench::new(Durability::DelayedRestart);
+        let mut world = bench.open();
+        let remote = world.store.attach().unwrap();
+        let sessions: Vec<_> = (0..5)
+            .map(|_| entered(&mut world, &remote, TIMEOUT))
+            .collect();
+        write_all(&mut world);
+        drop((world, remote));
+        let boot = Boot::until(&bench.disk, changes);
+        let reopened = World::open(boot, &bench.options);
+        let is_over = reopened.is_ok_and(|mut world| {
+            write_all(&mut world);
+            world.failure().is_none()
+        });
+        bench.disk.crash(changes);
+
+        let mut world = bench.open();
+        let remote = world.store.attach().unwrap();
+        bench.clock.advance(TIMEOUT);
+        assert!(!admits(&mut world, &remote), "after {changes} changes");
+        bench.clock.advance(TIMEOUT / 100);
+        for session in &sessions {
+            let again = taken_up(&remote, session.id(), session.password());
+            assert!(again.is_none(), "after {changes} changes");
+        }
+        if is_over {
+            break;
+        }
+    }
+}
+
+/// Of the zxids of sessions of this process the log knows nothing but the epochs that it has reserved.
+#[test]
+fn zxids_do_not_go_back_after_a_store_has_used_up_its_epoch() {
+    const HALF_AN_EPOCH: i64 = 1 << 31;
+    let bench = Bench::new(Durability::Fsync);
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap();
+    let connection = entered(&mut world, &remote, TIMEOUT);
+    // As if so many locks had been taken in this process.
+    let use_up = |world: &World, count: i64| {
+        let mut state = world.store.0.state.lock();
+        let last = Zxid(state.core.last_zxid().0 + count);
+        state.core.leave_behind(last, 0);
+        last
+    };
+    for number in 0..5 {
+        use_up(&world, HALF_AN_EPOCH - 10_000);
+        let at = format!("/{number}");
+        ask(&connection, create(&at, CreateMode::Persistent));
+        write_all(&mut world);
+        answer(&connection).unwrap().unwrap();
+    }
+    let last = use_up(&world, HALF_AN_EPOCH / 2);
+    drop((world, remote, connection));
+    let world = bench.open();
+    let next = world.store.0.state.lock().core.last_zxid();
+    assert!(next > last, "{next} after {last}");
+}

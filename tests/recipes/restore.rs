@@ -1,0 +1,100 @@
+//! Clients that live through a restore: their server is stopped, its store is restored from a backup that lacks
+//! what they have done since, and served at the same address.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use lockkeeper::{Client, ConnectOptions, Mutex, connect_with};
+use lockkeeper_store::{Server, ServerOptions, Store, StoreOptions, disk};
+
+use crate::common::LOCK;
+use crate::support::{TempFolder, port_of_a_server, within_reason};
+
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A store in a folder, at an address that stays the same.
+struct Served {
+    server: Server,
+    store: Store,
+}
+
+impl Served {
+    async fn start(folder: &Path, address: SocketAddr) -> Self {
+        let options = StoreOptions::new()
+            .tick(TIMEOUT / 20)
+            .session_timeouts(TIMEOUT / 10, TIMEOUT);
+        let store = Store::file_with(folder, options).unwrap();
+        let options = ServerOptions::new().listen(address);
+        let server = Server::bind(&store, options).await.unwrap();
+        Self { server, store }
+    }
+
+    async fn stop(self) {
+        self.server.shutdown().await;
+        drop(self.store);
+    }
+}
+
+async fn client(address: SocketAddr) -> Client {
+    let url = format!("lockkeeper://{address}");
+    let options = ConnectOptions::new()
+        .session_timeout(TIMEOUT)
+        .connect_timeout(20 * TIMEOUT);
+    connect_with(url.as_str(), options).await.unwrap()
+}
+
+/// Stops the server, and serves in its place what the backup has.
+async fn restored(served: Served, folder: &Path, address: SocketAddr) -> Served {
+    served.stop().await;
+    disk::restore(folder.join("backup"), folder.join("restored")).unwrap();
+    Served::start(&folder.join("restored"), address).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_holder_stops_believing_before_the_restored_store_grants_its_lock() {
+    within_reason(async {
+        let folder = TempFolder::new("restore");
+        let address = (Ipv4Addr::LOCALHOST, port_of_a_server()).into();
+        let served = Served::start(&folder.path().join("data"), address).await;
+        let holder = client(address).await;
+        disk::backup(folder.path().join("data"), folder.path().join("backup")).unwrap();
+        let held = Mutex::new(&holder, LOCK).unwrap().lock().await.unwrap();
+
+        let served = restored(served, folder.path(), address).await;
+        let other = client(address).await;
+        let granted = Mutex::new(&other, LOCK).unwrap().lock().await.unwrap();
+        assert!(!held.is_held(), "two hold the lock");
+        assert!(granted.fencing_token() > held.fencing_token());
+        held.lost().await;
+        // Its client goes on in a session of its own.
+        granted.release().await.unwrap();
+        drop(Mutex::new(&holder, LOCK).unwrap().lock().await.unwrap());
+        served.stop().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_was_released_after_the_backup_blocks_nobody() {
+    within_reason(async {
+        let folder = TempFolder::new("restore");
+        let address = (Ipv4Addr::LOCALHOST, port_of_a_server()).into();
+        let served = Served::start(&folder.path().join("data"), address).await;
+        let holder = client(address).await;
+        let held = Mutex::new(&holder, LOCK).unwrap().lock().await.unwrap();
+        disk::backup(folder.path().join("data"), folder.path().join("backup")).unwrap();
+        held.release().await.unwrap();
+
+        let served = restored(served, folder.path(), address).await;
+        let other = client(address).await;
+        let waits = Mutex::new(&other, LOCK).unwrap();
+        let granted = tokio::time::timeout(15 * TIMEOUT, waits.lock()).await;
+        let granted = granted.expect("what was released is free").unwrap();
+        // Not by the holder's end: it lives.
+        granted.release().await.unwrap();
+        drop(Mutex::new(&holder, LOCK).unwrap().lock().await.unwrap());
+        served.stop().await;
+    })
+    .await;
+}
