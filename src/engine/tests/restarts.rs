@@ -220,6 +220,21 @@ fn a_restart_waits_for_every_timeout_that_a_client_was_told() {
     }
 }
 
+/// With `None` nobody waits for the log, but for the one thing that a restart must know.
+#[test]
+fn a_client_is_told_of_a_longer_timeout_when_the_log_has_it() {
+    for durability in ALL {
+        let bench = Bench::new(durability);
+        let mut world = bench.open();
+        let remote = world.store.attach().unwrap();
+        let _first = entered(&mut world, &remote, TIMEOUT / 2);
+        let mut opening = Box::pin(remote.open(TIMEOUT, LIMIT));
+        assert!(poll(&mut opening).is_pending(), "{durability:?}");
+        write_all(&mut world);
+        now(opening).unwrap();
+    }
+}
+
 #[test]
 fn a_lower_limit_of_timeouts_does_not_shorten_the_pause() {
     let bench = Bench::new(Durability::DelayedRestart);
