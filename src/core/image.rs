@@ -38,7 +38,7 @@ pub(crate) struct NodeImage {
 pub(crate) struct SessionImage {
     pub(crate) id: SessionId,
     pub(crate) password: [u8; 16],
-    /// 0: the session never expires.
+    /// What it was opened with. 0: the session never expires.
     pub(crate) timeout_ms: u64,
     pub(crate) is_local: bool,
 }
@@ -49,7 +49,7 @@ impl Core {
         self.sessions.slots.iter().map(|(_, session)| SessionImage {
             id: session.id,
             password: session.password,
-            timeout_ms: session.timeout_ms,
+            timeout_ms: session.granted_ms,
             is_local: session.is_local,
         })
     }

@@ -284,8 +284,8 @@ impl Core {
         ))
     }
 
-    /// Takes a session over to another connection, with a timeout that is agreed anew: the former
-    /// connection is refused from now on, and its watches are gone.
+    /// Takes a session over to another connection, with a timeout that is agreed anew, but never longer than the one
+    /// it was opened with: the former connection is refused from now on, and its watches are gone.
     ///
     /// `None` for a session that is over and for a wrong password: these two must look the same.
     pub(crate) fn reattach(
@@ -306,8 +306,11 @@ impl Core {
         }
         self.watches
             .drop_session(&mut self.tree, &mut self.sessions, slot, &mut |_| {});
-        let timeout = self.within_bounds(timeout);
+        let mut timeout = self.within_bounds(timeout);
         let session = self.sessions.get_mut(slot);
+        if session.granted_ms > 0 {
+            timeout = timeout.min(Duration::from_millis(session.granted_ms));
+        }
         session.connection += 1;
         session.timeout_ms = timeout.as_millis() as u64;
         session.identities = Identities::default();
@@ -321,6 +324,12 @@ impl Core {
             },
             timeout,
         ))
+    }
+
+    /// The longest timeout that a session can be granted.
+    #[cfg(all(feature = "file", any(test, feature = "server")))]
+    pub(crate) fn longest_timeout(&self) -> Duration {
+        self.options.longest_timeout
     }
 
     fn within_bounds(&self, timeout: Duration) -> Duration {

@@ -157,17 +157,38 @@ impl Core {
     pub(crate) fn leave_behind(&mut self, last: Zxid, date_ms: i64) {
         self.zxid = last.0;
         self.set_journal(Journal::All);
+        self.end_sessions(|session| session.is_local, End::Closed, date_ms);
+    }
+
+    /// Ends the sessions of other processes, of which the log may lack what was acknowledged last. Returns how many
+    /// there were.
+    pub(crate) fn end_remote_sessions(&mut self, date_ms: i64) -> usize {
+        self.end_sessions(|session| !session.is_local, End::Expired, date_ms)
+    }
+
+    fn end_sessions(&mut self, which: fn(&Session) -> bool, end: End, date_ms: i64) -> usize {
         let sessions = self.sessions.slots.iter();
-        let dead: Vec<u32> = sessions
-            .filter(|(_, session)| session.is_local)
+        let ended: Vec<u32> = sessions
+            .filter(|(_, session)| which(session))
             .map(|(slot, _)| slot as u32)
             .collect();
         let now = Now {
             date_ms,
             ..Now::default()
         };
-        for slot in dead {
-            self.end_session(slot, End::Closed, now, &mut Effects::default());
+        for slot in &ended {
+            self.end_session(*slot, end, now, &mut Effects::default());
         }
+        ended.len()
+    }
+
+    /// The longest timeout of a session of another process, in milliseconds; 0 if there is none.
+    pub(crate) fn longest_remote_timeout_ms(&self) -> u64 {
+        let sessions = self.sessions.slots.iter();
+        let remote = sessions.filter(|(_, session)| !session.is_local);
+        remote
+            .map(|(_, session)| session.granted_ms)
+            .max()
+            .unwrap_or(0)
     }
 }

@@ -25,7 +25,11 @@ pub(crate) struct SessionRef {
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) password: [u8; 16],
+    /// As its connection was told.
     pub(super) timeout_ms: u64,
+    /// The timeout that it was opened with, and that a log has of it: no later connection is told a longer one, so
+    /// that a restart waits for every timeout that was told.
+    pub(super) granted_ms: u64,
     /// Whether it dies with the store's process. If not, all its watches are one watcher's, as over a
     /// wire: one event for all of them.
     pub(super) is_local: bool,
@@ -48,6 +52,7 @@ impl Session {
             id,
             password,
             timeout_ms,
+            granted_ms: timeout_ms,
             is_local,
             deadline: None,
             connection: 0,
@@ -122,7 +127,8 @@ impl Sessions {
             .is_some_and(|deadline| deadline <= now)
     }
 
-    /// Moves the deadline to a full timeout from now, rounded up to the end of its bucket.
+    /// Moves the deadline to a full timeout from now, rounded up to the end of its bucket. Never back: `now` may have
+    /// been read before another request's, and a client that was not told of a shorter timeout believes the longer.
     pub(super) fn touch(&mut self, slot: u32, now: Moment) {
         let tick_ns = self.tick.as_nanos() as u64;
         let session = &mut self.slots[slot as usize];

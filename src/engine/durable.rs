@@ -28,14 +28,17 @@ pub(super) struct Durable {
     pub(super) timeouts: Timeouts,
 }
 
-/// What is known of the timeouts of sessions that the store may forget when the machine stops.
+/// Timeouts of sessions of other processes, as the log has them: a start that cannot go on with these sessions waits
+/// for the longest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timeouts {
-    /// The longest that any was ever given.
+    /// The longest that any was ever granted.
     pub(super) longest_ms: u64,
-    /// Whether sessions may be forgotten, so that this must be kept.
-    pub(super) are_kept: bool,
-    /// Before this no session is opened: one that was forgotten may still believe that it lives.
+    /// The longest that any was ever allowed; 0 if the store was never served.
+    pub(super) allowed_ms: u64,
+    /// Whether nothing that is acknowledged to such a session runs ahead of the log.
+    pub(super) are_sessions_kept: bool,
+    /// Before this no session is opened: clients may still believe in one that was ended.
     pub(super) pause_until: Option<Moment>,
 }
 
@@ -62,7 +65,7 @@ impl Durable {
     /// Notes the timeout of a session that is about to be opened; whether its client must wait until the
     /// log has that.
     pub(super) fn note_timeout(&mut self, ms: u64) -> bool {
-        let is_longer = self.timeouts.are_kept && ms > self.timeouts.longest_ms;
+        let is_longer = ms > self.timeouts.longest_ms;
         if is_longer {
             self.timeouts.longest_ms = ms;
             self.line.append_record(&Record::LongestTimeout { ms });
@@ -70,11 +73,42 @@ impl Durable {
         is_longer
     }
 
-    /// What a session is told from now on waits until the log has `zxid`; the future of that.
-    pub(super) fn hold_session(&mut self, slot: u32, zxid: Zxid) -> Passage {
+    /// What a session is told from now on waits until the log has `zxid`; the future of that. If it `must` have it,
+    /// that is waited for in every durability class.
+    pub(super) fn hold_session(&mut self, slot: u32, zxid: Zxid, must: bool) -> Passage {
         let bound = put_default(&mut self.bounds, slot);
         *bound = zxid.max(*bound);
-        self.line.gate.passage(*bound)
+        match must {
+            true => self.line.gate.written(*bound),
+            false => self.line.gate.passage(*bound),
+        }
+    }
+
+    /// Notes the longest timeout that sessions of other processes are allowed from now on.
+    pub(super) fn allow(&mut self, ms: u64) {
+        if ms > self.timeouts.allowed_ms {
+            self.timeouts.allowed_ms = ms;
+            self.tell_terms();
+        }
+    }
+
+    /// Ends the pause, if there is one and its time has come: from now on sessions are kept as the class says.
+    pub(super) fn end_pause(&mut self, now: Moment) {
+        if self.timeouts.pause_until.is_some_and(|until| until <= now) {
+            self.timeouts.pause_until = None;
+            self.line.set_pausing(false);
+            self.tell_terms();
+            tracing::info!("the pause is over: sessions are admitted");
+        }
+    }
+
+    fn tell_terms(&self) {
+        let timeouts = &self.timeouts;
+        self.line.append_record(&Record::SessionTerms {
+            // A kill in the pause must bring the next start to make it again.
+            are_kept: timeouts.are_sessions_kept && timeouts.pause_until.is_none(),
+            allowed_ms: timeouts.allowed_ms,
+        });
     }
 
     /// What the last call has changed, as far as somebody waits for it.

@@ -4,13 +4,12 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Weak};
-use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::durable::{Durable, Timeouts};
+use super::pause::pause_until;
 use super::{Durability, Engine, State, Store, StoreOptions, hex, random};
-use crate::clock::Moment;
 use crate::core::{Core, Journal};
 use crate::error::{Error, Result};
 use crate::fork;
@@ -158,11 +157,8 @@ pub(super) fn read(
     let new = || Core::new(options.core(0, u64::from_ne_bytes(random())));
     let opened = log::open(disk, &options.log(), &new, clock.date_ms())?;
     let mut core = opened.core;
-    let pause_until = (!opened.was_clean)
-        .then(|| pause(clock.now(), opened.longest_timeout_ms))
-        .flatten();
-    // Nobody can give a sign of life before.
-    core.restart_timeouts(pause_until.unwrap_or(clock.now()));
+    let pause_until = pause_until(clock.now(), &opened.remote);
+    core.restart_timeouts(clock.now());
     core.set_journal(Journal::Durable);
     if options.durability_class() == Durability::DelayedRestart {
         core.keep_sessions_lightly();
@@ -171,8 +167,9 @@ pub(super) fn read(
     let line = opened.parts.line.clone();
     let mut durable = Durable::new(line, state.core.last_zxid());
     durable.timeouts = Timeouts {
-        longest_ms: opened.longest_timeout_ms,
-        are_kept: options.durability_class() != Durability::Fsync,
+        longest_ms: opened.remote.longest_timeout_ms,
+        allowed_ms: opened.remote.allowed_ms,
+        are_sessions_kept: options.log().keeps_sessions,
         pause_until,
     };
     state.durable = Some(durable);
@@ -186,21 +183,12 @@ pub(super) fn read(
     Ok((engine, opened.parts))
 }
 
-/// Until when a store that was not closed in order waits for the sessions that it may have forgotten: then
-/// none of them believes any more that it lives.
-fn pause(now: Moment, longest_timeout_ms: u64) -> Option<Moment> {
-    let timeout = Duration::from_millis(longest_timeout_ms);
-    (longest_timeout_ms > 0).then(|| now.after(timeout + timeout / DRIFT))
-}
-
-/// A clock that is slower than the store's by one in so many is waited for.
-const DRIFT: u32 = 100;
-
 /// Lets others use the store.
 pub(super) fn serve(mut engine: Engine, files: Option<Files>) -> Arc<Engine> {
     engine.files = files;
     let line = engine.line();
     let engine = Arc::new(engine);
+    engine.time_pause();
     let weak = Arc::downgrade(&engine);
     if let Some(line) = line {
         line.gate.on_failure(move |failure| {

@@ -10,7 +10,7 @@ use crate::log::Passage;
 use crate::types::Zxid;
 
 impl Engine {
-    /// Has everything logged from now on.
+    /// Has everything logged from now on, and the longest timeout that other processes may be granted.
     pub(super) fn keep_all(&self) -> Result<()> {
         let now = self.now(true, true);
         let mut state = self.state.lock();
@@ -19,6 +19,10 @@ impl Engine {
             let before = state.core.last_kept();
             state.core.keep_all(now);
             state.keep(before);
+            let allowed = state.core.longest_timeout().as_millis() as u64;
+            if let Some(durable) = &mut state.durable {
+                durable.allow(allowed);
+            }
         }
         Ok(())
     }
@@ -47,16 +51,7 @@ impl State {
         let last = self.core.last_zxid();
         let durable = self.durable.as_mut()?;
         let shown = if is_longer { last } else { durable.shown() };
-        Some(durable.hold_session(slot, shown))
-    }
-
-    /// The timeout that a session can get without the log's hearing of it.
-    pub(super) fn known_timeout(&self, timeout: Duration) -> Duration {
-        let timeouts = self.durable.as_ref().map(|durable| durable.timeouts);
-        match timeouts.filter(|timeouts| timeouts.are_kept) {
-            Some(timeouts) => timeout.min(Duration::from_millis(timeouts.longest_ms)),
-            None => timeout,
-        }
+        Some(durable.hold_session(slot, shown, is_longer))
     }
 
     pub(super) fn gate(&self) -> Option<Arc<Gate>> {

@@ -195,6 +195,9 @@ impl Connector for Store {
         let engine = self.0.clone();
         Box::pin(async move {
             pause.await;
+            while let Some(pause) = engine.pause() {
+                pause.await;
+            }
             open(&engine)
         })
     }

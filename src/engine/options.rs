@@ -210,6 +210,8 @@ impl StoreOptions {
     pub(super) fn log(&self) -> crate::log::Options {
         crate::log::Options {
             syncs: self.durability != Durability::None,
+            keeps_sessions: self.durability == Durability::Fsync,
+            longest_timeout_ms: self.core(0, 0).longest_timeout.as_millis() as u64,
             sizes: self.sizes,
         }
     }

@@ -74,7 +74,7 @@ impl Remote {
     /// As of any request that the log must keep, and [`Error::LimitReached`] when there are too many
     /// sessions.
     pub(crate) async fn open(&self, timeout: Duration, limit: usize) -> Result<Connection> {
-        if let Some(pause) = self.0.pause() {
+        while let Some(pause) = self.0.pause() {
             pause.await;
         }
         let (connection, kept) = self.enter(timeout, limit)?;
@@ -109,7 +109,8 @@ impl Remote {
     }
 
     /// Takes a session up again over another connection: the one before is closed, even where the
-    /// password turns out to be wrong. The timeout is agreed anew.
+    /// password turns out to be wrong. The timeout is agreed anew, and is never longer than the one that the session
+    /// was opened with, which the log has.
     ///
     /// `None` for a session that is over and for a wrong password.
     ///
@@ -122,7 +123,7 @@ impl Remote {
         timeout: Duration,
         limit: usize,
     ) -> Result<Option<Connection>> {
-        if let Some(pause) = self.0.pause() {
+        while let Some(pause) = self.0.pause() {
             pause.await;
         }
         self.take_up(id, &password, timeout, limit)
@@ -145,7 +146,6 @@ impl Remote {
             .core
             .slot_of(id)
             .and_then(|slot| state_now.outboxes.get_mut(slot as usize)?.take());
-        let timeout = state_now.known_timeout(timeout);
         let effects = &mut state_now.effects;
         let found = state_now.core.reattach(id, password, timeout, now, effects);
         state_now.keep(before);

@@ -56,10 +56,6 @@ impl State {
         None
     }
 
-    pub(super) fn known_timeout(&self, timeout: Duration) -> Duration {
-        timeout
-    }
-
     pub(super) fn gate(&self) -> Option<Arc<Gate>> {
         None
     }

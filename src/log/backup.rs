@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::content::{self, Content};
 use super::disk::{Disk, Folder};
 use super::lock::{self, Lock};
-use super::recovery::{Facts, Start};
+use super::recovery::{Custody, Facts, Start};
 use super::snapshot::{self, Form, Head, UNFINISHED, snapshot_name};
 use super::trouble::{failed, no_room};
 use super::view::View;
@@ -33,7 +33,8 @@ pub struct Summary {
     pub zxid: Zxid,
     /// How many znodes there are, the four that every store has included.
     pub znodes: u64,
-    /// How many sessions there are. Those of the process that has the store open are not among them.
+    /// How many sessions there are, which a restore ends. Those of the process that has the store open are not among
+    /// them.
     pub sessions: u64,
     /// The size of the backup file, in bytes.
     pub bytes: u64,
@@ -88,8 +89,10 @@ pub fn backup(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<Summary> 
 
 /// Puts the content of the backup `file` into the directory `dir`, which is made if it is missing and
 /// must be empty otherwise. The store that is opened there goes on above all that the original has
-/// given out since the backup: tokens do not go back. Sessions that were open are still open, with
-/// their full timeout from when the store is opened.
+/// given out since the backup: tokens do not go back. Sessions of other processes are ended when it is opened, since
+/// they may have released and taken locks that the backup does not know of; and if the original was served, nobody is
+/// admitted until no client can believe in such a session any more: for the longest timeout that the original granted
+/// or allowed, or that the options allow with which the store is opened, and a hundredth more.
 ///
 /// It takes the memory of the store's content for as long as it lasts, and blocks the thread.
 ///
@@ -113,6 +116,8 @@ pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary>
     let facts = Facts {
         zxid,
         epoch: epoch::of(zxid) - 1,
+        is_clean: false,
+        custody: Custody::Restored,
         ..was_facts
     };
     let head = head(was.store, facts, epoch::of_clock(now_ms()));

@@ -189,17 +189,40 @@ impl Gate {
         Passage {
             gate: self.clone(),
             zxid,
+            runs_ahead: true,
             place: None,
         }
     }
+
+    /// Waits until the log has all up to `zxid`, also where others may run ahead of it.
+    pub(crate) fn written(self: &Arc<Self>, zxid: Zxid) -> Passage {
+        let mut passage = self.passage(zxid);
+        passage.runs_ahead = false;
+        passage
+    }
+
+    fn has_written(&self, zxid: Zxid) -> bool {
+        zxid.0 <= self.open_to.load(Ordering::Acquire)
+    }
 }
 
-/// The future of [`Gate::passage`].
+/// The future of [`Gate::passage`] and [`Gate::written`].
 pub(crate) struct Passage {
     gate: Arc<Gate>,
     zxid: Zxid,
+    /// Whether it may leave ahead of the log, where that lets others.
+    runs_ahead: bool,
     /// Its number among those that wait, if it is one of them.
     place: Option<u64>,
+}
+
+impl Passage {
+    fn may_leave(&self) -> bool {
+        match self.runs_ahead {
+            true => self.gate.is_open_to(self.zxid),
+            false => self.gate.has_written(self.zxid),
+        }
+    }
 }
 
 impl Future for Passage {
@@ -207,7 +230,7 @@ impl Future for Passage {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
-        if this.gate.is_open_to(this.zxid) {
+        if this.may_leave() {
             // Whoever opened the gate takes it out with all others: one lock less for each reply.
             this.place = None;
             return Poll::Ready(Ok(()));
@@ -219,7 +242,7 @@ impl Future for Passage {
         if let Some(failure) = &inner.failure {
             return Poll::Ready(Err(failure.clone()));
         }
-        if this.gate.is_open_to(this.zxid) {
+        if this.may_leave() {
             this.place = None;
             return Poll::Ready(Ok(()));
         }

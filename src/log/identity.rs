@@ -17,8 +17,9 @@ pub(crate) const NAME: &str = "STORE";
 /// The file that becomes `STORE` when it is whole and synced.
 pub(crate) const UNFINISHED: &str = "STORE.new";
 
-/// The version of the format of `STORE`, and of a data directory as a whole.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The version of the format of `STORE`, and of a data directory as a whole. The logs of the first have no terms of
+/// sessions; `STORE` itself is the same.
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"LKSTORE1";
 
@@ -32,6 +33,8 @@ pub(crate) struct Identity {
     /// zxids that the original may have given out since behind ([`beyond`](super::epoch::beyond)), and
     /// then writes the identity anew.
     pub(crate) is_copied: bool,
+    /// The version of the directory's format.
+    pub(crate) version: u32,
 }
 
 /// Reads which store this is; `None` when the file is not there.
@@ -46,9 +49,12 @@ pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Identity>, Error> {
     };
     let mut bytes = [0; BYTES];
     let read = file.read_at(0, &mut bytes).map_err(failed)?;
-    let (store, written) = decode(&bytes[..read]).map_err(|bad| bad.of(disk))?;
-    let is_copied = file.identity().map_err(failed)? != written;
-    Ok(Some(Identity { store, is_copied }))
+    let (version, store, written) = decode(&bytes[..read]).map_err(|bad| bad.of(disk))?;
+    Ok(Some(Identity {
+        store,
+        is_copied: file.identity().map_err(failed)? != written,
+        version,
+    }))
 }
 
 /// Writes that this directory holds `store`; durable when this returns.
@@ -98,7 +104,7 @@ impl Bad {
 }
 
 /// Magic, version and checksum stand in the same place in every version to come.
-fn decode(bytes: &[u8]) -> Result<([u8; 16], FileIdentity), Bad> {
+fn decode(bytes: &[u8]) -> Result<(u32, [u8; 16], FileIdentity), Bad> {
     let short = |_| Bad::Damaged("the file ends within its only block");
     let bytes: &[u8; BYTES] = bytes
         .first_chunk()
@@ -120,7 +126,7 @@ fn decode(bytes: &[u8]) -> Result<([u8; 16], FileIdentity), Bad> {
         inode: reader.u64().map_err(short)?,
         born_ns: reader.u64().map_err(short)?,
     };
-    Ok((store, file))
+    Ok((version, store, file))
 }
 
 #[cfg(test)]
@@ -136,8 +142,13 @@ mod tests {
         assert_eq!(read(&disk), Ok(None));
         for store in [[7; 16], [8; 16]] {
             write(&disk, store).unwrap();
-            let is_copied = false;
-            assert_eq!(read(&disk), Ok(Some(Identity { store, is_copied })));
+            let (is_copied, version) = (false, FORMAT_VERSION);
+            let known = Identity {
+                store,
+                is_copied,
+                version,
+            };
+            assert_eq!(read(&disk), Ok(Some(known)));
         }
     }
 
@@ -171,7 +182,7 @@ mod tests {
             inode: 2,
             born_ns: 3,
         };
-        let (_, written) = decode(&encode([7; 16], then)).unwrap();
+        let (.., written) = decode(&encode([7; 16], then)).unwrap();
         assert_eq!(written, then);
         assert_ne!(written, FileIdentity { born_ns: 4, ..then });
     }
@@ -213,13 +224,13 @@ mod tests {
         let disk = SimDisk::new();
         write(&disk, [7; 16]).unwrap();
         let mut bytes: [u8; BYTES] = disk.content(NAME).unwrap().try_into().unwrap();
-        bytes[8] = 2;
+        bytes[8] = FORMAT_VERSION as u8 + 1;
         let crc = header_crc(&bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         disk.put(NAME, bytes.to_vec());
         let said = read(&disk).unwrap_err().to_string();
         assert!(
-            said.contains("format 2") && said.contains("up to 1"),
+            said.contains("format 3") && said.contains("up to 2"),
             "{said}"
         );
     }

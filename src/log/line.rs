@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -29,6 +29,8 @@ pub(crate) struct Line {
     pub(crate) gate: Arc<Gate>,
     /// Whether nobody need wait for the log, as long as there is room in it.
     is_lax: bool,
+    /// Whether the store admits no session yet, because earlier ones may still be believed.
+    is_pausing: AtomicBool,
     pub(super) sizes: Sizes,
     pub(super) stats: Stats,
 }
@@ -69,6 +71,7 @@ impl Line {
             room: AtomicI64::new(0),
             gate,
             is_lax,
+            is_pausing: AtomicBool::new(false),
             sizes,
             stats: Stats::default(),
         }
@@ -147,6 +150,18 @@ impl Line {
         let mut queue = self.queue.lock();
         self.write(&mut queue, |batch| batch.push_record(record));
         self.wake(&mut queue, true);
+    }
+
+    /// Sets whether a pause has to be made by the next start, if this run ends now.
+    pub(crate) fn set_pausing(&self, is_pausing: bool) {
+        self.is_pausing.store(is_pausing, Ordering::Release);
+    }
+
+    /// Says that the store is closed in order; but not in a pause, which the next start would leave out then.
+    pub(crate) fn append_clean(&self) {
+        if !self.is_pausing.load(Ordering::Acquire) {
+            self.append_record(&Record::Clean);
+        }
     }
 
     fn wake(&self, queue: &mut Queue, is_urgent: bool) {

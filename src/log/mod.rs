@@ -46,7 +46,7 @@ pub(crate) use self::disk::{Disk, Folder};
 pub(crate) use self::gate::{Gate, Passage};
 pub(crate) use self::line::Line;
 pub(crate) use self::lock::Lock;
-pub(crate) use self::open::{check_folder, open};
+pub(crate) use self::open::{RemoteSessions, check_folder, open};
 #[cfg(test)]
 pub(crate) use self::sim::{Boot, Faults, SimDisk};
 pub(crate) use self::sizes::Sizes;
@@ -70,6 +70,10 @@ pub(crate) const EPOCH_BITS: u32 = 32;
 pub(crate) struct Options {
     /// Whether each batch is synced, or none.
     pub(crate) syncs: bool,
+    /// Whether nothing that is acknowledged to a session of another process leaves before the log has it.
+    pub(crate) keeps_sessions: bool,
+    /// The longest timeout that such sessions may be granted, in milliseconds.
+    pub(crate) longest_timeout_ms: u64,
     pub(crate) sizes: Sizes,
 }
 
@@ -189,7 +193,7 @@ impl Log {
     /// Writes what is left, says that the store was closed in order, and ends the threads.
     pub(crate) fn close(self) {
         if self.line.gate.failure().is_none() {
-            self.line.append_record(&Record::Clean);
+            self.line.append_clean();
         }
     }
 }

@@ -9,7 +9,7 @@ use super::disk::{Disk, DiskFile};
 use super::frame::Batch;
 use super::identity::Identity;
 use super::lock;
-use super::recovery::{Recovered, Tail};
+use super::recovery::{Custody, Facts, Recovered, Tail};
 use super::segment::{self, Header, log_name};
 use super::trouble::{failed, no_room};
 use super::upkeep::Segment;
@@ -26,11 +26,58 @@ pub(crate) struct Opened {
     pub(crate) core: Core,
     /// The id of the store.
     pub(crate) id: [u8; 16],
-    /// The longest session timeout that any remote client was ever given, in milliseconds.
+    pub(crate) remote: RemoteSessions,
+}
+
+/// What a log says of sessions of other processes, and what became of them at the opening.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RemoteSessions {
+    /// Whether they live on. If not, those that the log had are ended, so many.
+    pub(crate) live_on: bool,
+    pub(crate) ended: usize,
+    /// The longest timeout that the client of one may have been told, in milliseconds; 0 if there never was one. The
+    /// log has it. If they do not live on, nobody may be admitted until it is over.
     pub(crate) longest_timeout_ms: u64,
-    /// Whether the store was closed in order, or is new. What was copied or restored may have gone on
-    /// elsewhere.
-    pub(crate) was_clean: bool,
+    /// The longest timeout that they were ever allowed; 0 if the store was never served.
+    pub(crate) allowed_ms: u64,
+}
+
+impl RemoteSessions {
+    /// What the log says, before anything is done about it.
+    ///
+    /// They live on if the log has all that was acknowledged to them, which decides the durability of the run that
+    /// wrote it, not that of this one. A log that was copied or restored may lack what its original has acknowledged,
+    /// and longer timeouts that it has granted: up to what was allowed, or is.
+    fn of(facts: &Facts, core: &Core, is_copied: bool, options: &Options) -> Self {
+        let is_foreign = is_copied || facts.custody == Custody::Restored;
+        let is_whole = facts.is_clean || facts.custody == Custody::Sure;
+        let live_on = is_whole && !is_foreign;
+        let known = facts
+            .longest_timeout_ms
+            .max(core.longest_remote_timeout_ms());
+        let unknown = match facts.allowed_timeout_ms {
+            _ if live_on => 0,
+            None if is_foreign || known > 0 => options.longest_timeout_ms,
+            Some(allowed) if is_foreign && allowed > 0 => allowed.max(options.longest_timeout_ms),
+            _ => 0,
+        };
+        let longest_timeout_ms = known.max(unknown);
+        let was_served = longest_timeout_ms > 0;
+        let allowed = facts
+            .allowed_timeout_ms
+            .unwrap_or(options.longest_timeout_ms);
+        Self {
+            live_on,
+            ended: 0,
+            longest_timeout_ms,
+            allowed_ms: if was_served { allowed } else { 0 },
+        }
+    }
+
+    /// Whether there must be a pause.
+    pub(crate) fn owe_pause(&self) -> bool {
+        !self.live_on && self.longest_timeout_ms > 0
+    }
 }
 
 /// Opens the store on a disk, which nobody else may use; `new` makes a core without content.
@@ -51,19 +98,33 @@ pub(crate) fn open(
         recovered,
     } = content::read(&**disk, identity.store, new)?;
     recovered.mend(&**disk)?;
-    let facts = recovered.facts;
+    let mut facts = recovered.facts;
+    let is_new = snapshot.is_none() && recovered.tail.is_none();
+    facts.is_clean |= is_new;
+    let mut remote = RemoteSessions::of(&facts, &core, identity.is_copied, options);
     let next = first_zxid(&**disk, facts.epoch, identity.is_copied, now_ms)?;
     // What was restored begins in the midst of an epoch.
     let last = next.max(facts.zxid);
     let mut first = Batch::default();
     first.begin(facts.zxid);
     first.push_record(&Record::Epoch(epoch::of(last)));
+    // What is owed stays in the log until it is paid: this run may end at any moment, too.
+    first.push_record(&Record::LongestTimeout {
+        ms: remote.longest_timeout_ms,
+    });
+    first.push_record(&Record::SessionTerms {
+        are_kept: options.keeps_sessions && !remote.owe_pause(),
+        allowed_ms: remote.allowed_ms,
+    });
     let next_segment = snapshot
         .as_ref()
         .map_or(0, |loaded| loaded.head.start.segment);
     let place = place(&**disk, &recovered, options, identity.store, next_segment)?;
     let current = place.header.number;
-    let is_new = snapshot.is_none() && recovered.tail.is_none();
+    if identity.version < identity::FORMAT_VERSION && !identity.is_copied {
+        // Before the first record that an older version would not know.
+        own(&**disk, identity.store)?;
+    }
     let segments = || recovered.segments.iter();
     let parts = Parts::new(Start {
         prepared: prepared(
@@ -86,18 +147,26 @@ pub(crate) fn open(
         syncs: options.syncs,
     })?;
     if identity.is_copied {
-        let written = identity::write(&**disk, identity.store);
-        written.map_err(|error| failed(disk.path(identity::NAME), "cannot be written", &error))?;
+        own(&**disk, identity.store)?;
     }
     core.leave_behind(last, now_ms);
+    if !remote.live_on {
+        remote.ended = core.end_remote_sessions(now_ms);
+    }
+    parts.line.set_pausing(remote.owe_pause());
     parts.line.append(core.kept(), true);
     Ok(Opened {
         parts,
         core,
         id: identity.store,
-        longest_timeout_ms: facts.longest_timeout_ms,
-        was_clean: is_new || (facts.is_clean && !identity.is_copied),
+        remote,
     })
+}
+
+/// Writes that this folder is the store's own, in the format of this version.
+fn own(disk: &dyn Disk, store: [u8; 16]) -> Result<()> {
+    let written = identity::write(disk, store);
+    written.map_err(|error| failed(disk.path(identity::NAME), "cannot be written", &error))
 }
 
 /// Whose the folder is; it becomes a store's if it is empty.
@@ -112,6 +181,7 @@ fn identify(disk: &dyn Disk) -> Result<Identity> {
     Ok(Identity {
         store,
         is_copied: false,
+        version: identity::FORMAT_VERSION,
     })
 }
 

@@ -33,6 +33,25 @@ pub(crate) struct Facts {
     pub(crate) longest_timeout_ms: u64,
     /// Whether the store was closed in order right there.
     pub(crate) is_clean: bool,
+    pub(crate) custody: Custody,
+    /// The longest timeout that clients were allowed, in milliseconds: 0 if the store was never served; `None` if
+    /// only versions wrote it that do not say.
+    pub(crate) allowed_timeout_ms: Option<u64>,
+}
+
+/// The trust that a log deserves, after a stop that was not in order, in what it says of sessions of other
+/// processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Custody {
+    /// Written by a version that does not say: to be taken for [`Lax`](Self::Lax).
+    #[default]
+    Unknown,
+    /// It may lack what was acknowledged last.
+    Lax,
+    /// It has all that was acknowledged.
+    Sure,
+    /// It was put back from a backup: its original may have gone on.
+    Restored,
 }
 
 /// Where reading starts: after a snapshot, or (the default) at the beginning of everything.
@@ -245,6 +264,17 @@ impl<'a> Reading<'a> {
                     facts.longest_timeout_ms = facts.longest_timeout_ms.max(ms);
                 }
                 Record::Clean => facts.is_clean = true,
+                Record::SessionTerms {
+                    are_kept,
+                    allowed_ms,
+                } => {
+                    facts.custody = match are_kept {
+                        true => Custody::Sure,
+                        false => Custody::Lax,
+                    };
+                    let allowed = facts.allowed_timeout_ms.unwrap_or(0).max(allowed_ms);
+                    facts.allowed_timeout_ms = Some(allowed);
+                }
             }
             Ok(())
         })?;

@@ -26,8 +26,8 @@ use crate::types::Zxid;
 pub(crate) use self::load::{Loaded, load};
 pub(crate) use self::write::write;
 
-/// The version of the format of snapshots and backups.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The version of the format of snapshots and backups. The first knows nothing of the terms of sessions.
+pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// The bytes before the first chunk.
 pub(crate) const HEADER_BYTES: usize = 64;
@@ -128,8 +128,8 @@ impl Head {
         })
     }
 
-    /// Reads the header of a file. It leaves out of the facts the longest timeout, and whether the
-    /// store was closed in order: these stand in the first chunk.
+    /// Reads the header of a file. It leaves out of the facts what is known of timeouts and sessions, and whether
+    /// the store was closed in order: these stand in the first chunk.
     pub(crate) fn read(file: &dyn DiskFile, form: Form) -> Result<Self, Unreadable> {
         let mut bytes = [0; HEADER_BYTES];
         let read = file.read_at(0, &mut bytes)?;

@@ -230,7 +230,7 @@ impl Hand {
 
     /// Writes all that is left, while there is room, and says that the store was closed in order.
     pub(crate) fn close(mut self) {
-        self.parts.line.append_record(&Record::Clean);
+        self.parts.line.append_clean();
         while self.write() || self.make_room() {}
         if !self.has_failed {
             let settled = self.parts.writer.settle();

@@ -16,12 +16,20 @@ pub(crate) enum Record {
     },
     /// The store was closed in order. Any later record takes that back.
     Clean,
+    /// How sessions of other processes are served from here on.
+    SessionTerms {
+        /// All that is acknowledged to them is in the log, whatever ends the process.
+        are_kept: bool,
+        /// The longest timeout that they may be granted; 0 while the store is not served.
+        allowed_ms: u64,
+    },
 }
 
 const TXN: u8 = 1;
 const EPOCH: u8 = 2;
 const LONGEST_TIMEOUT: u8 = 3;
 const CLEAN: u8 = 4;
+const SESSION_TERMS: u8 = 5;
 
 const OPEN_SESSION: u8 = 1;
 const CLOSE_SESSION: u8 = 2;
@@ -46,6 +54,14 @@ pub(crate) fn put_record(out: &mut Vec<u8>, record: &Record, first: Zxid) {
             out.put_varint(*ms);
         }
         Record::Clean => out.push(CLEAN),
+        Record::SessionTerms {
+            are_kept,
+            allowed_ms,
+        } => {
+            out.push(SESSION_TERMS);
+            out.put_flag(*are_kept);
+            out.put_varint(*allowed_ms);
+        }
     }
 }
 
@@ -135,6 +151,10 @@ pub(crate) fn read_record(reader: &mut Reader<'_>, first: Zxid) -> Result<Record
             ms: reader.varint()?,
         },
         CLEAN => Record::Clean,
+        SESSION_TERMS => Record::SessionTerms {
+            are_kept: reader.flag()?,
+            allowed_ms: reader.varint()?,
+        },
         _ => return Err(Malformed("there is no such kind of record")),
     })
 }

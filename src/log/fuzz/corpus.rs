@@ -129,6 +129,10 @@ fn facts() -> Vec<Record> {
     vec![
         Record::Epoch(7),
         Record::LongestTimeout { ms: 40_000 },
+        Record::SessionTerms {
+            are_kept: true,
+            allowed_ms: 40_000,
+        },
         Record::Clean,
     ]
 }

@@ -105,6 +105,7 @@ fn head(core: &Core) -> Head {
                 epoch: 1,
                 longest_timeout_ms: 40_000,
                 is_clean: false,
+                ..Facts::default()
             },
         },
         made: 5,

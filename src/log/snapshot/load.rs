@@ -6,6 +6,7 @@ use crc32fast::hash;
 
 use super::super::codec::Reader;
 use super::super::disk::DiskFile;
+use super::super::recovery::Facts;
 use super::record::{self, Before, Counts, Past, Record};
 use super::{Form, HEADER_BYTES, Head, Unreadable};
 use crate::core::Core;
@@ -67,8 +68,13 @@ pub(crate) fn load(
     };
     loading.core.finish_restore(zxid);
     let past = result?;
-    head.start.facts.longest_timeout_ms = past.longest_timeout_ms;
-    head.start.facts.is_clean = past.is_clean;
+    head.start.facts = Facts {
+        longest_timeout_ms: past.longest_timeout_ms,
+        is_clean: past.is_clean,
+        custody: past.custody,
+        allowed_timeout_ms: past.allowed_timeout_ms,
+        ..head.start.facts
+    };
     Ok(Loaded {
         head,
         bytes: file_bytes,

@@ -4,13 +4,15 @@
 //! znodes of a queue differ little. The first of a chunk leans on nothing.
 
 use super::super::codec::{Malformed, Put, Reader};
+use super::super::recovery::Custody;
 use crate::core::{Kind, NodeImage, SessionImage};
 use crate::path::ZnodePath;
 use crate::types::{SessionId, Zxid};
 
 const SESSION: u8 = 1;
 const NODE: u8 = 2;
-const FACTS: u8 = 3;
+const FACTS_OF_FORMAT_1: u8 = 3;
+const FACTS: u8 = 4;
 const END: u8 = 9;
 
 /// One record. Facts come first, then the sessions, then the znodes, parents before children, and
@@ -28,6 +30,8 @@ pub(super) enum Record {
 pub(super) struct Past {
     pub(super) longest_timeout_ms: u64,
     pub(super) is_clean: bool,
+    pub(super) custody: Custody,
+    pub(super) allowed_timeout_ms: Option<u64>,
 }
 
 /// How many of each there are.
@@ -61,6 +65,13 @@ pub(super) fn put_facts(out: &mut Vec<u8>, past: Past, counts: Counts) {
     out.push(FACTS);
     out.put_varint(past.longest_timeout_ms);
     out.put_flag(past.is_clean);
+    out.push(match past.custody {
+        Custody::Unknown => 0,
+        Custody::Lax => 1,
+        Custody::Sure => 2,
+        Custody::Restored => 3,
+    });
+    out.put_varint(past.allowed_timeout_ms.map_or(0, |ms| ms.saturating_add(1)));
     put_counts(out, counts);
 }
 
@@ -137,11 +148,32 @@ pub(super) fn read(reader: &mut Reader<'_>, before: &mut Before) -> Result<Recor
             past: Past {
                 longest_timeout_ms: reader.varint()?,
                 is_clean: reader.flag()?,
+                custody: read_custody(reader)?,
+                allowed_timeout_ms: reader.varint()?.checked_sub(1),
+            },
+            counts: read_counts(reader)?,
+        },
+        FACTS_OF_FORMAT_1 => Record::Facts {
+            past: Past {
+                longest_timeout_ms: reader.varint()?,
+                is_clean: reader.flag()?,
+                custody: Custody::Unknown,
+                allowed_timeout_ms: None,
             },
             counts: read_counts(reader)?,
         },
         END => Record::End(read_counts(reader)?),
         _ => return Err(Malformed("there is no such kind of record")),
+    })
+}
+
+fn read_custody(reader: &mut Reader<'_>) -> Result<Custody, Malformed> {
+    Ok(match reader.u8()? {
+        0 => Custody::Unknown,
+        1 => Custody::Lax,
+        2 => Custody::Sure,
+        3 => Custody::Restored,
+        _ => return Err(Malformed("there is no such custody of sessions")),
     })
 }
 

@@ -7,6 +7,7 @@ use crate::backend::{Create, Op, Request};
 use crate::core::{Core, CoreOptions, Effects, Limits, Now, SessionRef};
 use crate::identity::Identity;
 use crate::log::disk::Disk;
+use crate::log::recovery::Custody;
 use crate::log::sim::SimDisk;
 use crate::log::testing::content;
 use crate::path::ZnodePath;
@@ -126,6 +127,8 @@ fn head(core: &Core) -> Head {
                 epoch: 5,
                 longest_timeout_ms: 40_000,
                 is_clean: true,
+                custody: Custody::Sure,
+                allowed_timeout_ms: Some(50_000),
             },
         },
         made: 6,
@@ -295,7 +298,7 @@ fn a_later_format_is_refused_and_both_versions_are_named() {
     let refused = loaded(&bytes, Form::Backup).map(|_| ()).unwrap_err();
     let said = refused.of("file".into()).to_string();
     assert!(
-        said.contains("format 9") && said.contains("up to 1"),
+        said.contains("format 9") && said.contains("up to 2"),
         "{said}"
     );
 }

@@ -38,6 +38,8 @@ pub(crate) fn write(
     let past = Past {
         longest_timeout_ms: facts.longest_timeout_ms,
         is_clean: facts.is_clean,
+        custody: facts.custody,
+        allowed_timeout_ms: facts.allowed_timeout_ms,
     };
     put_facts(&mut chunks.bytes, past, counts);
     for session in core.session_images() {

@@ -98,6 +98,15 @@ fn records() -> Vec<Record> {
     let mut records: Vec<_> = txns.map(|(op, zxid)| Record::Txn(txn(zxid, op))).collect();
     records.insert(3, Record::Epoch(u32::MAX));
     records.insert(5, Record::LongestTimeout { ms: 40_000 });
+    let are_kept = true;
+    let allowed_ms = 40_000;
+    records.insert(
+        6,
+        Record::SessionTerms {
+            are_kept,
+            allowed_ms,
+        },
+    );
     records.push(Record::Clean);
     records
 }

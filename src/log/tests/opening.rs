@@ -15,6 +15,8 @@ fn a_folder_of_other_things_is_no_store_and_stays_as_it_is() {
     disk.put("thesis.txt", b"years of work".to_vec());
     let options = Options {
         syncs: true,
+        keeps_sessions: true,
+        longest_timeout_ms: 40_000,
         sizes: Sizes::default(),
     };
     let same: Arc<dyn Disk> = Arc::new(disk.clone());
