@@ -16,7 +16,7 @@ mod server;
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use lockkeeper_store::{
@@ -58,10 +58,12 @@ pub(crate) fn unique(prefix: &str) -> String {
 }
 
 /// A port below those that the system gives to clients by itself: a client that tries to reconnect
-/// while nobody listens could be given that very port, and then be connected with itself.
+/// while nobody listens could be given that very port, and then be connected with itself. No test of this process
+/// is given it twice.
 pub(crate) fn port_of_a_server() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 20_000 + (std::process::id() % 5_000) as u16;
-    (first..30_000)
+    std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed))
         .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
         .expect("loopback has a free port")
 }
