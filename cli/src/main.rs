@@ -108,7 +108,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Restore { file, dir } => {
             let restored = disk::restore(&file, &dir)?;
             let text = format!(
-                "{} has {}; its tokens go on above all before\n",
+                "{} has {}; its tokens go on above all before, and its sessions end when it is opened\n",
                 dir.display(),
                 content(&restored)
             );

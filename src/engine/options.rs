@@ -35,10 +35,18 @@ pub struct StoreOptions {
 /// | the program closes the store | everything | everything | everything |
 /// | the program is killed | every acknowledged write | every acknowledged write to persistent znodes | all but the last writes, which were on their way to the system |
 /// | the machine stops | every acknowledged write | every acknowledged write to persistent znodes | what the system has written by itself |
-/// | sessions of other processes, after a stop that was not in order | yes | those that the log has; none may enter before a pause | those that the log has; a pause, if the log still knows of it |
+/// | sessions of other processes, after the program closes the store | yes | yes | yes |
+/// | the same, after a stop that was not in order | yes | ended; a pause before any may enter | ended; a pause before any may enter, if the log still knows of them |
 ///
 /// Zxids, and so fencing tokens, never go back, in any row and column. Sessions of the store's own
 /// process, and their ephemeral znodes, end with it.
+///
+/// The *pause*: where the log may lack what was acknowledged to a session of another process, such as the release of a
+/// lock, that session cannot go on. So all of them are ended when the store is opened, and the store accepts no session
+/// at all until no client can believe any more in one that was ended: for the longest timeout that was ever granted,
+/// and a hundredth more for slow clocks. Opening a session waits for that. It is the class of the run that stopped
+/// which decides, not the one of the next. A store that was restored from a backup or copied pauses in every class, if
+/// it was ever served, for the longest timeout that was or is allowed ([`StoreOptions::session_timeouts`]).
 #[cfg(feature = "file")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -47,9 +55,7 @@ pub enum Durability {
     #[default]
     Fsync,
     /// As `Fsync` for persistent znodes; sessions of other processes, and their ephemeral znodes, are
-    /// not waited for. After a stop that was not in order, the store accepts no session at all until the
-    /// longest timeout that it ever gave to another process, and a hundredth more, has passed: so whoever
-    /// held a lock knows by then that it does no more. Opening a session waits for that.
+    /// not waited for. After a stop that was not in order they are all ended, after a pause (above).
     DelayedRestart,
     /// Nothing: the store writes behind, and syncs only what must be there for tokens, segments that are
     /// full, and all when it is closed. When room in the log runs short, answers wait for it. After the machine

@@ -233,7 +233,10 @@ fn warnings(flags: &Flags) -> Vec<String> {
         warn("--user without --require-auth: whoever gives no name is served, too");
     }
     if flags.data == Data::Memory {
-        warn("--data memory: everything is gone when the server ends");
+        warn(
+            "--data memory: everything is gone when the server ends, and the next start grants locks at once that \
+             a client of this one may believe in",
+        );
     }
     warnings
 }

@@ -6,7 +6,7 @@ use super::world::*;
 use super::*;
 use crate::backend::Request;
 use crate::engine::remote::{Connection, Remote};
-use crate::log::Boot;
+use crate::log::{self, Boot, TempFolder};
 use crate::types::Zxid;
 
 const ALL: [Durability; 3] = [
@@ -282,6 +282,38 @@ fn a_copy_has_no_sessions_and_admits_nobody_while_those_of_the_original_are_beli
             assert!(admits(&mut world, &remote), "{durability:?}");
         }
     }
+}
+
+/// After the backup longer timeouts may have been granted than before.
+#[test]
+fn a_restored_store_waits_for_every_timeout_that_was_allowed() {
+    let folder = TempFolder::new();
+    let [data, backup, restored] =
+        ["data", "backup", "restored"].map(|name| folder.path().join(name));
+    let clock = Clock::new_virtual();
+    let opened = |at, longest| {
+        let options = options(&clock).session_timeouts(TIMEOUT / 10, longest);
+        Store::file_with(at, options).unwrap()
+    };
+    let store = opened(&data, 4 * TIMEOUT);
+    let remote = store.attach().unwrap();
+    let connection = wait(remote.open(TIMEOUT, LIMIT)).unwrap();
+    let (id, password) = (connection.id(), connection.password());
+    log::backup::backup(&data, &backup).unwrap();
+    drop((store, remote, connection));
+    log::backup::restore(&backup, &restored).unwrap();
+
+    // The first start is stopped in the pause, in order.
+    for longest in [TIMEOUT, TIMEOUT / 2] {
+        let store = opened(&restored, longest);
+        clock.advance(LONGEST_PAUSE - TIMEOUT / 100);
+        assert!(store.0.pause().is_some(), "{longest:?}");
+    }
+    let store = opened(&restored, TIMEOUT / 2);
+    clock.advance(LONGEST_PAUSE);
+    assert!(store.0.pause().is_none());
+    let remote = store.attach().unwrap();
+    assert!(taken_up(&remote, id, password).is_none());
 }
 
 #[test]
