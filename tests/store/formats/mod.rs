@@ -98,9 +98,8 @@ async fn token(client: &Client) -> Zxid {
         .czxid
 }
 
-#[tokio::test]
-async fn a_directory_of_format_1_is_opened_and_its_tokens_go_on() {
-    let dir = copy("v1/data");
+async fn opens(version: &str, turns: &str) {
+    let dir = copy(&format!("{version}/data"));
     let seen = disk::inspect(dir.path()).unwrap();
     assert_eq!(seen.problems, []);
     assert!(seen.is_copied);
@@ -108,25 +107,45 @@ async fn a_directory_of_format_1_is_opened_and_its_tokens_go_on() {
     assert!(!seen.snapshots.is_empty() && seen.segments.len() > 1);
     let client = open(dir.path()).await;
     assert_eq!(client.store_id(), seen.store_id.as_deref());
-    check(&client, TURNS_OF_V1).await;
+    check(&client, turns).await;
     // It is a copy: what the original has given out since is below.
     assert!(token(&client).await.0 >> 32 >= i64::from(seen.epoch) + 4096);
     assert!(!disk::inspect(dir.path()).unwrap().is_copied);
 }
 
 #[tokio::test]
-async fn a_backup_of_format_1_is_restored() {
+async fn a_directory_of_format_1_is_opened_and_its_tokens_go_on() {
+    opens("v1", TURNS_OF_V1).await;
+}
+
+#[tokio::test]
+async fn a_directory_of_format_2_is_opened_and_its_tokens_go_on() {
+    opens("v2", TURNS_OF_V2).await;
+}
+
+async fn restores(version: &str, turns: &str) {
     let folder = TempFolder::new("format");
     let dir = folder.path().join("data");
-    let restored = disk::restore(kept("v1/backup"), &dir).unwrap();
+    let restored = disk::restore(kept(&format!("{version}/backup")), &dir).unwrap();
     check_session(&disk::inspect(&dir).unwrap());
     let client = open(&dir).await;
-    check(&client, TURNS_OF_V1).await;
+    check(&client, turns).await;
     assert!(token(&client).await > restored.zxid);
 }
 
-/// How often `/turns` was set when the files of format 1 were made.
+#[tokio::test]
+async fn a_backup_of_format_1_is_restored() {
+    restores("v1", TURNS_OF_V1).await;
+}
+
+#[tokio::test]
+async fn a_backup_of_format_2_is_restored() {
+    restores("v2", TURNS_OF_V2).await;
+}
+
+/// How often `/turns` was set when the files of each format were made.
 const TURNS_OF_V1: &str = "81";
+const TURNS_OF_V2: &str = "81";
 
 /// Says that a file is of format 99, as a later version would.
 fn make_newer(file: &Path) {
@@ -139,19 +158,20 @@ fn make_newer(file: &Path) {
     fs::write(file, bytes).unwrap();
 }
 
-fn check_refusal(error: &Error, file: &Path) {
+/// `known` is the newest format that this version knows of such a file.
+fn check_refusal(error: &Error, file: &Path, known: u32) {
     let Error::StoreTooNew {
         file: refused,
         version,
-        known,
+        known: told,
     } = error
     else {
         panic!("{error}");
     };
-    assert_eq!((refused.as_path(), *version, *known), (file, 99, 1));
-    let said = error.to_string();
+    assert_eq!((refused.as_path(), *version, *told), (file, 99, known));
+    let (said, up_to) = (error.to_string(), format!("up to {known}"));
     assert!(
-        said.contains("format 99") && said.contains("up to 1"),
+        said.contains("format 99") && said.contains(&up_to),
         "{said}"
     );
 }
@@ -166,16 +186,21 @@ fn a_later_format_is_refused_whichever_file_has_it_and_nothing_is_changed() {
         let of_it = names.iter().filter(|name| name.starts_with(prefix));
         of_it.max().unwrap().clone()
     };
-    for name in ["STORE".to_owned(), newest("snapshot-"), newest("log-")] {
+    let files = [
+        ("STORE".to_owned(), 2),
+        (newest("snapshot-"), 2),
+        (newest("log-"), 1),
+    ];
+    for (name, known) in files {
         let dir = copy("v1/data");
         let dir = dir.path().canonicalize().unwrap();
         make_newer(&dir.join(&name));
         let content = |name: &String| fs::read(dir.join(name)).unwrap();
         let before: Vec<_> = names.iter().map(content).collect();
         let error = Store::file(&dir).unwrap_err();
-        check_refusal(&error, &dir.join(&name));
+        check_refusal(&error, &dir.join(&name), known);
         let error = disk::backup(&dir, dir.with_extension("backup")).unwrap_err();
-        check_refusal(&error, &dir.join(&name));
+        check_refusal(&error, &dir.join(&name), known);
         let seen = disk::inspect(&dir).unwrap();
         assert_eq!(seen.problems[0].file, dir.join(&name));
         assert!(seen.problems[0].reason.contains("format 99"));
@@ -190,7 +215,7 @@ fn a_backup_of_a_later_format_is_refused() {
     fs::copy(kept("v1/backup"), &file).unwrap();
     make_newer(&file);
     let dir = folder.path().join("data");
-    check_refusal(&disk::restore(&file, &dir).unwrap_err(), &file);
+    check_refusal(&disk::restore(&file, &dir).unwrap_err(), &file, 2);
     assert!(!dir.exists());
 }
 
