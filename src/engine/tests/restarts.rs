@@ -236,6 +236,22 @@ fn a_client_is_told_of_a_longer_timeout_when_the_log_has_it() {
 }
 
 #[test]
+fn a_client_is_told_of_a_timeout_that_the_log_is_about_to_have_when_it_has_it() {
+    for durability in ALL {
+        let bench = Bench::new(durability);
+        let mut world = bench.open();
+        let remote = world.store.attach().unwrap();
+        let mut first = Box::pin(remote.open(TIMEOUT, LIMIT));
+        assert!(poll(&mut first).is_pending(), "{durability:?}");
+        let mut second = Box::pin(remote.open(TIMEOUT, LIMIT));
+        assert!(poll(&mut second).is_pending(), "{durability:?}");
+        write_all(&mut world);
+        now(first).unwrap();
+        now(second).unwrap();
+    }
+}
+
+#[test]
 fn a_lower_limit_of_timeouts_does_not_shorten_the_pause() {
     let bench = Bench::new(Durability::DelayedRestart);
     killed_run(&bench, Durability::DelayedRestart);
