@@ -11,6 +11,7 @@ use crate::backend::{Request, Response};
 use crate::clock::Moment;
 use crate::core::SessionRef;
 use crate::error::{Error, Result};
+#[cfg(any(test, feature = "server"))]
 pub(super) use crate::log::Gate;
 use crate::log::{EPOCH_BITS, Line, Passage, Record};
 use crate::types::{SessionState, WatchedEvent, Zxid};
@@ -30,10 +31,19 @@ pub(super) struct Durable {
 
 /// Timeouts of sessions of other processes, as the log has them: a start that cannot go on with these sessions waits
 /// for the longest.
+#[cfg_attr(
+    not(any(test, feature = "server")),
+    allow(
+        dead_code,
+        reason = "only sessions of other processes have timeouts that a restart waits for"
+    )
+)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Timeouts {
     /// The longest that any was ever granted.
     pub(super) longest_ms: u64,
+    /// When the log has this transaction, it has that.
+    pub(super) recorded_at: Zxid,
     /// The longest that any was ever allowed; 0 if the store was never served.
     pub(super) allowed_ms: u64,
     /// Whether nothing that is acknowledged to such a session runs ahead of the log.
@@ -57,41 +67,6 @@ impl Durable {
         }
     }
 
-    /// Whether the log has room for one more session, or another of its signs.
-    pub(super) fn check_session(&self) -> Result<()> {
-        self.line.check_room(SESSION_BYTES, false)
-    }
-
-    /// Notes the timeout of a session that is about to be opened; whether its client must wait until the
-    /// log has that.
-    pub(super) fn note_timeout(&mut self, ms: u64) -> bool {
-        let is_longer = ms > self.timeouts.longest_ms;
-        if is_longer {
-            self.timeouts.longest_ms = ms;
-            self.line.append_record(&Record::LongestTimeout { ms });
-        }
-        is_longer
-    }
-
-    /// What a session is told from now on waits until the log has `zxid`; the future of that. If it `must` have it,
-    /// that is waited for in every durability class.
-    pub(super) fn hold_session(&mut self, slot: u32, zxid: Zxid, must: bool) -> Passage {
-        let bound = put_default(&mut self.bounds, slot);
-        *bound = zxid.max(*bound);
-        match must {
-            true => self.line.gate.written(*bound),
-            false => self.line.gate.passage(*bound),
-        }
-    }
-
-    /// Notes the longest timeout that sessions of other processes are allowed from now on.
-    pub(super) fn allow(&mut self, ms: u64) {
-        if ms > self.timeouts.allowed_ms {
-            self.timeouts.allowed_ms = ms;
-            self.tell_terms();
-        }
-    }
-
     /// Ends the pause, if there is one and its time has come: from now on sessions are kept as the class says.
     pub(super) fn end_pause(&mut self, now: Moment) {
         if self.timeouts.pause_until.is_some_and(|until| until <= now) {
@@ -109,16 +84,6 @@ impl Durable {
             are_kept: timeouts.are_sessions_kept && timeouts.pause_until.is_none(),
             allowed_ms: timeouts.allowed_ms,
         });
-    }
-
-    /// What the last call has changed, as far as somebody waits for it.
-    pub(super) fn shown(&self) -> Zxid {
-        self.shown
-    }
-
-    /// What lets things out.
-    pub(super) fn gate(&self) -> Arc<Gate> {
-        self.line.gate.clone()
     }
 
     /// What a session is told next waits for what it shows, and for what it was told before.
@@ -163,6 +128,54 @@ impl Durable {
             Request::Delete { .. } | Request::Withdraw { .. } | Request::Close
         );
         self.line.check_room(bytes, frees)
+    }
+}
+
+/// What sessions of other processes need of it.
+#[cfg(any(test, feature = "server"))]
+impl Durable {
+    /// Whether the log has room for one more session, or another of its signs.
+    pub(super) fn check_session(&self) -> Result<()> {
+        self.line.check_room(SESSION_BYTES, false)
+    }
+
+    /// Notes the timeout of a session that was opened just now, as transaction `opened`, and is not in the log yet.
+    pub(super) fn note_timeout(&mut self, ms: u64, opened: Zxid) {
+        if ms > self.timeouts.longest_ms {
+            self.timeouts.longest_ms = ms;
+            self.timeouts.recorded_at = opened;
+            self.line.append_record(&Record::LongestTimeout { ms });
+        }
+    }
+
+    /// What a session is told from now on waits until the log has `zxid`, and, in every durability class, until it has
+    /// the longest timeout, which this session's may be: the future of that.
+    pub(super) fn hold_session(&mut self, slot: u32, zxid: Zxid) -> Passage {
+        let gate = &self.line.gate;
+        let bound = put_default(&mut self.bounds, slot);
+        *bound = zxid.max(self.timeouts.recorded_at).max(*bound);
+        match gate.has_written(self.timeouts.recorded_at) {
+            true => gate.passage(*bound),
+            false => gate.written(*bound),
+        }
+    }
+
+    /// Notes the longest timeout that sessions of other processes are allowed from now on.
+    pub(super) fn allow(&mut self, ms: u64) {
+        if ms > self.timeouts.allowed_ms {
+            self.timeouts.allowed_ms = ms;
+            self.tell_terms();
+        }
+    }
+
+    /// What the last call has changed, as far as somebody waits for it.
+    pub(super) fn shown(&self) -> Zxid {
+        self.shown
+    }
+
+    /// What lets things out.
+    pub(super) fn gate(&self) -> Arc<Gate> {
+        self.line.gate.clone()
     }
 }
 

@@ -171,6 +171,7 @@ pub(super) fn read(
         allowed_ms: opened.remote.allowed_ms,
         are_sessions_kept: options.log().keeps_sessions,
         pause_until,
+        ..Timeouts::default()
     };
     state.durable = Some(durable);
     let engine = Engine {

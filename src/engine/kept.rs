@@ -46,12 +46,11 @@ impl State {
         let durable = self.durable.as_mut()?;
         durable.seat(slot);
         // Written before the session itself: whoever finds that finds this, too.
-        let is_longer = durable.note_timeout(timeout.as_millis() as u64);
+        durable.note_timeout(timeout.as_millis() as u64, self.core.last_zxid());
         self.keep(before);
-        let last = self.core.last_zxid();
         let durable = self.durable.as_mut()?;
-        let shown = if is_longer { last } else { durable.shown() };
-        Some(durable.hold_session(slot, shown, is_longer))
+        let shown = durable.shown();
+        Some(durable.hold_session(slot, shown))
     }
 
     pub(super) fn gate(&self) -> Option<Arc<Gate>> {

@@ -195,13 +195,15 @@ impl Gate {
     }
 
     /// Waits until the log has all up to `zxid`, also where others may run ahead of it.
+    #[cfg(any(test, feature = "server"))]
     pub(crate) fn written(self: &Arc<Self>, zxid: Zxid) -> Passage {
         let mut passage = self.passage(zxid);
         passage.runs_ahead = false;
         passage
     }
 
-    fn has_written(&self, zxid: Zxid) -> bool {
+    /// Returns true if the log has all up to `zxid`.
+    pub(crate) fn has_written(&self, zxid: Zxid) -> bool {
         zxid.0 <= self.open_to.load(Ordering::Acquire)
     }
 }
