@@ -155,7 +155,7 @@ fn a_backup_of_a_later_version_is_refused_and_both_are_named() {
     fs::write(&file, bytes).unwrap();
     let said = failure(&lockkeeper(&[&"restore", &file, &folder.at("to")]));
     assert!(
-        said.contains("format 7") && said.contains("up to 1"),
+        said.contains("format 7") && said.contains("up to 2"),
         "{said}"
     );
 }

@@ -126,6 +126,29 @@ fn after_kill_9_everything_acknowledged_is_there() {
 }
 
 #[test]
+fn after_kill_9_without_syncs_of_sessions_it_says_how_long_nobody_gets_in() {
+    let folder = Folder::new();
+    let dir = folder.at("data");
+    let options = ["--durability=delayed-restart", "--tick=100ms"];
+    let server = Server::start(serve_in(&dir).args(options));
+    block_on(async { put(&server.connect().await, "/a", "kept").await });
+    server.end(Signal::KILL);
+    // Stopped in the pause, it leaves it to the next start.
+    let server = Server::start(serve_in(&dir).args(options));
+    server.logs("a pause");
+    ended_well(&server.end(Signal::TERM));
+    assert_eq!(inspected(&dir)["closed_in_order"], false);
+
+    let server = Server::start(serve_in(&dir).args(options));
+    // The longest timeout that was granted, 20 ticks, and a hundredth.
+    assert!(server.logs("a pause").contains("seconds=2.02"));
+    block_on(async { assert_eq!(get(&server.connect().await, "/a").await, "kept") });
+    server.logs("the pause is over");
+    ended_well(&server.end(Signal::TERM));
+    assert_eq!(inspected(&dir)["closed_in_order"], true);
+}
+
+#[test]
 fn a_store_in_memory_leaves_nothing() {
     let folder = Folder::new();
     let server = Server::start(serve().args(["--data", "memory"]).current_dir(&folder.0));
