@@ -111,7 +111,8 @@ impl StoreOptions {
         self
     }
 
-    /// The bounds of a session's timeout, instead of 2 and 20 ticks.
+    /// The bounds of a session's timeout, instead of 2 and 20 ticks. A session of another process that comes back
+    /// over a new connection gets no longer one than it was opened with.
     #[must_use]
     pub fn session_timeouts(mut self, shortest: Duration, longest: Duration) -> Self {
         let shortest = shortest.max(Duration::from_millis(1));
