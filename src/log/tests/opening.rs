@@ -3,24 +3,49 @@
 use std::sync::Arc;
 
 use crate::core::Core;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::log::disk::Disk;
 use crate::log::fuzz;
+use crate::log::open::Opened;
 use crate::log::sim::SimDisk;
-use crate::log::{self, Options, Sizes};
+use crate::log::testing::Scribe;
+use crate::log::{self, Options, Record, Sizes};
+
+fn opened(disk: &SimDisk) -> Result<Opened> {
+    let options = Options {
+        syncs: true,
+        keeps_sessions: true,
+        longest_timeout_ms: 40_000,
+        sizes: Sizes::new(1 << 16, 1 << 16),
+    };
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    log::open(&disk, &options, &|| Core::new(fuzz::options()), 0)
+}
+
+/// As a version wrote it that knew no terms of sessions: it may have granted longer timeouts than it noted.
+#[test]
+fn a_log_that_does_not_say_what_it_keeps_is_not_trusted_after_a_kill() {
+    let disk = SimDisk::new();
+    Scribe::new(disk.clone());
+    // The first start ends before its log has more than its terms.
+    for start in 1..=2 {
+        let remote = opened(&disk).unwrap().remote;
+        assert!(!remote.live_on && remote.owe_pause(), "start {start}");
+        assert_eq!(remote.longest_timeout_ms, 40_000, "start {start}");
+        assert_eq!(remote.ended, 1, "start {start}");
+    }
+    let disk = SimDisk::new();
+    Scribe::new(disk.clone()).record(&Record::Clean);
+    let remote = opened(&disk).unwrap().remote;
+    assert!(remote.live_on && !remote.owe_pause());
+    assert_eq!((remote.longest_timeout_ms, remote.ended), (30_000, 0));
+}
 
 #[test]
 fn a_folder_of_other_things_is_no_store_and_stays_as_it_is() {
     let disk = SimDisk::new();
     disk.put("thesis.txt", b"years of work".to_vec());
-    let options = Options {
-        syncs: true,
-        keeps_sessions: true,
-        longest_timeout_ms: 40_000,
-        sizes: Sizes::default(),
-    };
-    let same: Arc<dyn Disk> = Arc::new(disk.clone());
-    match log::open(&same, &options, &|| Core::new(fuzz::options()), 0) {
+    match opened(&disk) {
         Err(Error::NotAStore { path, reason }) => {
             assert_eq!(path, disk.path(""));
             assert!(reason.contains("thesis.txt"), "{reason}");
