@@ -6,6 +6,8 @@ mod facts;
 #[cfg(all(feature = "file", feature = "server"))]
 mod large;
 #[cfg(feature = "file")]
+mod filling;
+#[cfg(feature = "file")]
 mod poison;
 #[cfg(feature = "file")]
 mod remote;

@@ -1,0 +1,305 @@
+//! A log that is filled many times over: on a healthy disk it refuses no write.
+
+use super::world::{Random, World, options, scaled, wait};
+use super::*;
+use crate::backend::{Create, Request};
+use crate::log::{Boot, Faults, SimDisk};
+use crate::testing::seeds;
+
+const DURABILITIES: [Durability; 3] = [
+    Durability::Fsync,
+    Durability::DelayedRestart,
+    Durability::None,
+];
+
+/// The bytes of the first segment and of the largest.
+const SEGMENTS: [(u64, u64); 3] = [
+    (64 << 10, 64 << 10),
+    (64 << 10, 256 << 10),
+    (128 << 10, 512 << 10),
+];
+
+/// One way to fill a log.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    durability: Durability,
+    segments: (u64, u64),
+    /// How many write at the same time, each one value after the other.
+    writers: u64,
+}
+
+impl Load {
+    fn open(self, disk: &SimDisk) -> Store {
+        let (first, largest) = self.segments;
+        let options = StoreOptions::new()
+            .durability(self.durability)
+            .segment_bytes(first, largest);
+        World::open_with_threads(Boot::new(disk), &options)
+            .unwrap()
+            .store
+    }
+
+    /// The largest value: a request takes at most a quarter of a segment, with 128 bytes beside it. The
+    /// writers share it: so much may wait for the disk while a segment is being made.
+    fn largest_value(self) -> u64 {
+        self.segments.0 / 4 / self.writers - 256
+    }
+
+    /// Writes so many bytes, and expects every write to be accepted.
+    fn fill(self, store: &Store, seed: u64, bytes: u64) {
+        let writers = (0..self.writers).map(|writer| {
+            let backend = now(store.connector().open(&ConnectOptions::new())).unwrap();
+            let random = Random(seed << 8 | writer);
+            std::thread::spawn(move || {
+                wait(self.write(backend, writer, random, bytes / self.writers));
+            })
+        });
+        let writers: Vec<_> = writers.collect();
+        for writer in writers {
+            writer.join().unwrap();
+        }
+    }
+
+    async fn write(self, backend: Arc<dyn Backend>, writer: u64, mut random: Random, bytes: u64) {
+        let at = path(&format!("/w{writer}"));
+        let created = backend.submit(create(&at)).await;
+        assert!(matches!(created, Ok(_) | Err(Error::NodeExists { .. })));
+        let (mut written, mut last) = (0, 0);
+        while written < bytes {
+            last = self.value(&mut random);
+            let written_now = backend.submit(set(&at, last)).await;
+            assert!(
+                written_now.is_ok(),
+                "{self:?}: {last} bytes after {written}: {written_now:?}"
+            );
+            written += last + 100;
+        }
+        let session = Session::new(backend, Acl::open());
+        let (data, _) = session.get_data(&at).await.unwrap();
+        assert_eq!(data.len() as u64, last);
+    }
+
+    /// The size of the next value, often at one of the ends.
+    fn value(self, random: &mut Random) -> u64 {
+        let largest = self.largest_value();
+        match random.below(4) {
+            0 => random.below(100),
+            1 => largest - random.below(100),
+            2 => random.below(largest / 8),
+            _ => random.below(largest),
+        }
+    }
+}
+
+fn create(at: &ZnodePath) -> Request {
+    Request::Create(Create {
+        path: at.clone(),
+        data: "".into(),
+        mode: CreateMode::Persistent,
+        acl: Acl::open(),
+    })
+}
+
+fn set(at: &ZnodePath, size: u64) -> Request {
+    Request::SetData {
+        path: at.clone(),
+        data: vec![b'd'; size as usize].into(),
+        version: None,
+    }
+}
+
+/// Fills the log a hundred times with each durability, for these segments.
+fn fill_with(segments: (u64, u64), writers: u64) {
+    for durability in DURABILITIES {
+        let load = Load {
+            durability,
+            segments,
+            writers,
+        };
+        let disk = SimDisk::new();
+        load.fill(&load.open(&disk), 1, 100 * segments.1);
+        // What stands there can be read.
+        drop(load.open(&disk));
+    }
+}
+
+#[test]
+fn one_writer_fills_segments_of_one_size() {
+    fill_with(SEGMENTS[0], 1);
+}
+
+#[test]
+fn one_writer_fills_segments_that_grow() {
+    fill_with(SEGMENTS[1], 1);
+    fill_with(SEGMENTS[2], 1);
+}
+
+#[test]
+fn several_writers_fill_segments_of_one_size() {
+    fill_with(SEGMENTS[0], 4);
+}
+
+#[test]
+fn several_writers_fill_segments_that_grow() {
+    fill_with(SEGMENTS[1], 3);
+    fill_with(SEGMENTS[2], 4);
+}
+
+/// What an earlier life has left is of other sizes: current, prepared and spare segments.
+#[test]
+fn a_log_goes_on_with_other_sizes_and_another_durability_after_a_restart() {
+    for seed in seeds(scaled(4)) {
+        let mut random = Random(seed);
+        let disk = SimDisk::new();
+        for life in 0..12 {
+            let load = Load {
+                durability: DURABILITIES[random.below(3) as usize],
+                segments: SEGMENTS[random.below(3) as usize],
+                writers: 1 + random.below(3),
+            };
+            let segments = 1 + random.below(20);
+            load.fill(&load.open(&disk), seed + life, segments * load.segments.0);
+        }
+    }
+}
+
+/// A store whose log is written by hand, with a session that has a timeout and gives no sign of life,
+/// and one without.
+struct Silence {
+    disk: SimDisk,
+    world: World,
+    silent: Arc<dyn Backend>,
+    writer: Arc<dyn Backend>,
+}
+
+impl Silence {
+    fn new() -> Self {
+        let (disk, clock) = (SimDisk::new(), Clock::new_virtual());
+        let world = World::open(Boot::new(&disk), &options(&clock)).unwrap();
+        let connect = |options: &ConnectOptions| now(world.store.connector().open(options));
+        let timeout = ConnectOptions::new().session_timeout(Duration::from_secs(10));
+        let silent = connect(&timeout).unwrap();
+        let writer = connect(&ConnectOptions::new()).unwrap();
+        Self {
+            disk,
+            silent,
+            writer,
+            world,
+        }
+    }
+
+    /// Has the log write what waits, and answers what the request came to.
+    fn ask(&mut self, request: Request) -> Result<()> {
+        let response = self.writer.submit(request);
+        self.write_all();
+        now(response).map(drop)
+    }
+
+    fn write_all(&mut self) {
+        let hand = self.world.hand.as_mut().unwrap();
+        while hand.write() || hand.make_room() {}
+    }
+
+    fn create_nodes(&mut self) -> Vec<ZnodePath> {
+        let nodes = (0..400).map(|number| path(&format!("/n{number}")));
+        nodes
+            .inspect(|node| self.ask(create(node)).unwrap())
+            .collect()
+    }
+
+    /// Answers how many deletes were accepted.
+    fn delete_while_accepted(&mut self, nodes: &[ZnodePath]) -> usize {
+        let delete = |path: &ZnodePath| Request::Delete {
+            path: path.clone(),
+            version: None,
+        };
+        let accepted = nodes
+            .iter()
+            .take_while(|node| self.ask(delete(node)).is_ok());
+        accepted.count()
+    }
+
+    fn is_expired(&self) -> bool {
+        self.world.clock.advance(Duration::from_secs(15));
+        self.silent.status().state() == SessionState::Expired
+    }
+
+    /// No segment can be made any more.
+    fn forbid_growth(&self) {
+        let full = Faults {
+            room_bytes: Some(0),
+            ..Faults::default()
+        };
+        self.disk.fail(0, full);
+    }
+
+    /// Writes until a full disk accepts no write.
+    fn fill_disk(&mut self) {
+        self.forbid_growth();
+        while self.ask(set(&path("/n0"), 9_000)).is_ok() {}
+        let refused = self.ask(set(&path("/n0"), 9_000));
+        assert!(
+            matches!(refused, Err(Error::DiskFull { .. })),
+            "{refused:?}"
+        );
+    }
+}
+
+/// Writes that are refused must not keep dead sessions alive; deletes may have taken what was left.
+#[test]
+fn sessions_expire_however_often_the_log_was_filled() {
+    let mut store = Silence::new();
+    let nodes = store.create_nodes();
+    for _ in 0..500 {
+        let _ = store.ask(set(&nodes[0], 9_000));
+    }
+    store.delete_while_accepted(&nodes);
+    assert!(store.is_expired());
+}
+
+#[test]
+fn sessions_expire_while_the_disk_is_full() {
+    let mut store = Silence::new();
+    store.create_nodes();
+    store.fill_disk();
+    assert!(store.is_expired());
+}
+
+/// Deletes have a reserve, and leave a part of it to the end of dead sessions.
+#[test]
+fn sessions_expire_while_the_disk_is_too_full_for_deletes() {
+    let mut store = Silence::new();
+    let nodes = store.create_nodes();
+    store.fill_disk();
+    let deleted = store.delete_while_accepted(&nodes);
+    assert!((1..nodes.len()).contains(&deleted), "{deleted} deletes");
+    assert!(store.is_expired());
+}
+
+/// Several wait at once, and leave as much as they can unused at the ends of segments.
+#[test]
+fn what_is_accepted_on_a_full_disk_fits() {
+    for seed in seeds(scaled(40)) {
+        let mut random = Random(seed);
+        let mut store = Silence::new();
+        let at = path("/a");
+        store.ask(create(&at)).unwrap();
+        for _ in 0..random.below(40) {
+            store.ask(set(&at, random.below(16_000))).unwrap();
+        }
+        store.forbid_growth();
+        let mut refused = 0;
+        while refused < 30 {
+            let requests = (0..1 + random.below(5)).map(|_| set(&at, random.below(16_000)));
+            let asked: Vec<_> = requests.map(|set| store.writer.submit(set)).collect();
+            store.write_all();
+            for mut response in asked {
+                match poll(&mut response) {
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(Err(_)) => refused += 1,
+                    Poll::Pending => panic!("seed {seed}: it was accepted, and does not fit"),
+                }
+            }
+        }
+    }
+}
