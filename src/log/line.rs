@@ -10,6 +10,8 @@ use parking_lot::{Condvar, Mutex};
 use super::codec::Record;
 use super::frame::{Batch, HEAD_BYTES};
 use super::gate::Gate;
+use super::room::Room;
+use super::segment::Header;
 use super::sizes::Sizes;
 use super::stats::Stats;
 use crate::core::Txn;
@@ -24,7 +26,7 @@ pub(crate) struct Line {
     queue: Mutex<Queue>,
     /// There is something to write, or nothing will follow.
     work: Condvar,
-    /// How many bytes of batches there is room for. What the store does by itself may take it below zero.
+    /// What [`Queue::room`] comes to, for those who ask without the lock.
     room: AtomicI64,
     pub(crate) gate: Arc<Gate>,
     /// Whether nobody need wait for the log, as long as there is room in it.
@@ -39,6 +41,7 @@ struct Queue {
     batches: VecDeque<Batch>,
     /// To be used again.
     used: Vec<Batch>,
+    room: Room,
     /// Why no more room is made, if that is so.
     no_room: Option<Error>,
     /// The last zxid that was handed over, or reserved before.
@@ -56,11 +59,13 @@ const MOST_USED: usize = 4;
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 impl Line {
-    pub(super) fn new(gate: Arc<Gate>, is_lax: bool, sizes: Sizes, last: Zxid) -> Self {
-        Self {
+    /// A line of a log with this room, in which `last` is the last zxid that is in use.
+    pub(super) fn new(gate: Arc<Gate>, is_lax: bool, sizes: Sizes, room: Room, last: Zxid) -> Self {
+        let line = Self {
             queue: Mutex::new(Queue {
                 batches: VecDeque::new(),
                 used: Vec::new(),
+                room,
                 no_room: None,
                 last,
                 is_urgent: false,
@@ -74,7 +79,9 @@ impl Line {
             is_pausing: AtomicBool::new(false),
             sizes,
             stats: Stats::default(),
-        }
+        };
+        line.publish(&line.queue.lock());
+        line
     }
 
     /// What the log has done since it was opened.
@@ -88,14 +95,14 @@ impl Line {
         self.has_room(self.sizes.largest_txn + self.sizes.reserve)
     }
 
-    /// Checks that there is room for a transaction of that many bytes. One that frees room may use the
-    /// reserve.
+    /// Checks that there is room for a transaction of that many bytes. One that frees room may use half of
+    /// the reserve: the rest is for the end of dead sessions, since nobody else lets go of what they hold.
     ///
     /// # Errors
     /// [`Error::DiskFull`]; [`Error::LimitReached`] when room is on its way.
     pub(crate) fn check_room(&self, bytes: usize, frees: bool) -> Result<()> {
         let bytes = bytes.min(self.sizes.largest_txn);
-        let reserve = if frees { 0 } else { self.sizes.reserve };
+        let reserve = self.sizes.reserve / if frees { 2 } else { 1 };
         if self.has_room(bytes + reserve) {
             return Ok(());
         }
@@ -106,20 +113,24 @@ impl Line {
         }))
     }
 
-    /// Whether the store may do what it does by itself.
+    /// Whether the store may do what it does by itself. A quarter of the reserve is kept, since nobody knows
+    /// how much that is before it is done.
     pub(crate) fn has_reserve(&self) -> bool {
-        self.has_room(self.sizes.reserve / 2)
+        self.has_room(self.sizes.reserve / 4)
     }
 
     /// Whether there should soon be more room, while a segment of `size` bytes is written: a larger one
-    /// takes longer to make, and fills as fast.
+    /// takes longer to make, and fills as fast. It is low before it is [short](Self::is_short).
     pub(super) fn is_low(&self, size: u64) -> bool {
+        let size = size.max(self.sizes.first_segment);
         !self.has_room((size / 2) as usize)
     }
 
-    /// Whether there is so little room that who has it should wait for more.
+    /// Whether there is so little room that whoever has it should wait for more: the largest request might
+    /// be refused.
     pub(super) fn is_short(&self) -> bool {
-        !self.has_room((self.sizes.first_segment / 4) as usize)
+        let quarter = (self.sizes.first_segment / 4) as usize;
+        !self.has_room(quarter.max(self.sizes.largest_txn + self.sizes.reserve))
     }
 
     /// Whether no more room can be made, as things are.
@@ -186,21 +197,54 @@ impl Line {
         if let Some(batch) = queue.batches.back_mut() {
             write(batch);
             let taken = batch.frame_bytes() - before;
-            self.room.fetch_sub(taken as i64, Ordering::AcqRel);
-            if self.is_lax && self.is_short() {
-                self.gate.let_ahead(false);
-            }
+            queue.room.queue(taken);
+            self.publish(queue);
         }
     }
 
-    /// More room is on the disk.
-    pub(super) fn add_room(&self, bytes: u64) {
-        let mut queue = self.queue.lock();
-        self.room.fetch_add(bytes as i64, Ordering::AcqRel);
-        queue.no_room = None;
-        if self.is_lax && !self.is_short() {
-            self.gate.let_ahead(true);
+    /// Says how much room there is now.
+    fn publish(&self, queue: &Queue) {
+        self.room.store(queue.room.left(), Ordering::Release);
+        if self.is_lax {
+            self.gate.let_ahead(!self.is_short());
         }
+    }
+
+    /// The writer has written a batch, and stands at this offset of a segment behind it.
+    pub(super) fn note_written(&self, bytes: usize, header: &Header, offset: u64) {
+        let mut queue = self.queue.lock();
+        queue.room.write(&self.sizes, bytes, header, offset);
+        self.publish(&queue);
+    }
+
+    /// The writer goes on in a segment that was prepared.
+    pub(super) fn note_entered(&self, header: &Header) {
+        let mut queue = self.queue.lock();
+        queue.room.enter(&self.sizes, header);
+        self.publish(&queue);
+    }
+
+    /// A segment was prepared: there is more room on the disk.
+    pub(super) fn note_prepared(&self, header: &Header) {
+        let mut queue = self.queue.lock();
+        queue.room.add(&self.sizes, header);
+        queue.no_room = None;
+        self.publish(&queue);
+    }
+
+    /// Panics where the room by which writes are admitted is not what there is on the disk. The writer has
+    /// no batch in its hands, and nothing is prepared meanwhile.
+    #[cfg(debug_assertions)]
+    pub(super) fn check_room_is<'a>(
+        &self,
+        position: (&Header, u64),
+        prepared: impl Iterator<Item = &'a Header>,
+    ) {
+        let queue = self.queue.lock();
+        let queued = queue.batches.iter().map(Batch::frame_bytes).sum::<usize>();
+        let found = Room::found(&self.sizes, position, prepared, queued as u64);
+        assert_eq!(queue.room, found, "the room in the log has drifted");
+        assert_eq!(self.room.load(Ordering::Acquire), found.left());
     }
 
     /// No more room can be made.
@@ -258,13 +302,23 @@ impl Line {
 mod tests {
     use super::*;
 
+    fn header(number: u64) -> Header {
+        Header {
+            salt: 0,
+            number,
+            size: 1 << 16,
+            store: [0; 16],
+        }
+    }
+
     /// Who waits for nothing would fill the log faster than it is written, and be refused.
     #[test]
     fn who_runs_ahead_of_the_log_waits_when_room_is_short() {
         let sizes = Sizes::new(1 << 16, 1 << 16);
-        let line = Line::new(Arc::new(Gate::new(Zxid(0))), true, sizes, Zxid(0));
+        let gate = Arc::new(Gate::new(Zxid(0)));
+        let line = Line::new(gate, true, sizes, Room::default(), Zxid(0));
         assert!(!line.gate.is_open_to(Zxid(1)), "there is no room yet");
-        line.add_room(1 << 16);
+        line.note_prepared(&header(0));
         assert!(line.gate.is_open_to(Zxid(1_000_000)));
         while !line.is_short() {
             assert!(line.gate.is_open_to(Zxid(1_000_000)));
@@ -274,10 +328,10 @@ mod tests {
         assert!(!line.gate.is_open_to(Zxid(1)));
         line.gate.open(Zxid(1));
         assert!(line.gate.is_open_to(Zxid(1)), "it was written");
-        line.add_room(1 << 16);
+        line.note_prepared(&header(1));
         assert!(line.gate.is_open_to(Zxid(1_000_000)));
         line.gate.fail(Error::BadArguments("it failed".into()));
-        line.add_room(1 << 16);
+        line.note_prepared(&header(1));
         assert!(!line.gate.is_open_to(Zxid(0)));
     }
 }

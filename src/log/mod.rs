@@ -16,6 +16,7 @@ mod lock;
 mod maker;
 mod open;
 mod recovery;
+mod room;
 mod scan;
 mod segment;
 #[cfg(any(test, feature = "test-util"))]
@@ -56,7 +57,8 @@ pub(crate) use self::stats::Done;
 pub(crate) use self::testing::{Hand, TempFolder, backed_up};
 
 use self::frame::Batch;
-use self::trouble::failed;
+use self::room::Room;
+use self::trouble::{failed, no_room};
 use self::upkeep::{Segment, Upkeep};
 use self::writer::{Place, Writer};
 use crate::error::{Error, Result};
@@ -118,7 +120,13 @@ impl Parts {
     fn new(mut start: Start) -> Result<Self> {
         let disk = start.disk.clone();
         let gate = Arc::new(Gate::new(start.last));
-        let line = Line::new(gate, !start.syncs, start.sizes, start.last);
+        let room = Room::found(
+            &start.sizes,
+            (&start.place.header, start.place.offset),
+            start.prepared.iter().map(|(header, _)| header),
+            start.first.frame_bytes() as u64,
+        );
+        let line = Line::new(gate, !start.syncs, start.sizes, room, start.last);
         let line = Arc::new(line);
         let upkeep = Arc::new(Upkeep::new(&mut start, line.clone()));
         let mut writer = Writer {
@@ -128,22 +136,16 @@ impl Parts {
             syncs: start.syncs,
         };
         if !writer.has_room_for(&start.first) {
-            upkeep.prepare_now()?;
+            let made = upkeep.make_room();
+            made.map_err(|error| no_room(&*disk, &error))?;
         }
         let written = writer
             .write(&mut start.first)
             .and_then(|()| writer.settle());
         written.map_err(|error| failed(disk.path(""), "cannot be written", &error))?;
-        let (header, offset) = (&writer.place.header, writer.place.offset);
-        line.add_room(start.sizes.usable(header.size, offset) + upkeep.prepared_room());
-        if !line.takes_any() && upkeep.prepared_room() == 0 {
-            // Else the first requests would be refused until there is one.
-            match upkeep.prepare_now() {
-                Ok(()) => line.add_room(upkeep.prepared_room()),
-                Err(error) => line.refuse(error),
-            }
-        }
-        if line.is_low(header.size) {
+        // Else the first requests would be refused until there is more. Without it the store opens, too.
+        while line.is_short() && upkeep.make_room().is_ok() {}
+        if line.is_low(writer.place.header.size) {
             upkeep.ask_for_room();
         }
         Ok(Self {

@@ -224,8 +224,8 @@ impl Hand {
             writer,
         } = &self.parts;
         let is_low = line.is_low(writer.place.header.size);
-        let is_wanted = self.batch.is_some() || is_low;
-        !self.has_failed && is_wanted && !upkeep.is_ready() && upkeep.make_room().is_ok()
+        let is_wanted = is_low || (self.batch.is_some() && !upkeep.is_ready());
+        !self.has_failed && is_wanted && upkeep.make_room().is_ok()
     }
 
     /// Writes all that is left, while there is room, and says that the store was closed in order.

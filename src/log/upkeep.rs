@@ -19,9 +19,6 @@ use crate::error::Error;
 /// How long to wait before what failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How many segments are prepared, at most.
-const MOST_PREPARED: usize = 2;
-
 /// How many segments wait to be used again, at most; any other that is superfluous is removed.
 const MOST_SPARES: usize = 2;
 
@@ -81,15 +78,13 @@ impl Upkeep {
         }
     }
 
-    /// How many bytes of batches the prepared segments have room for.
-    pub(super) fn prepared_room(&self) -> u64 {
+    /// Panics where the room by which writes are admitted is not what there is on the disk. The writer
+    /// stands here, with no batch in its hands.
+    #[cfg(debug_assertions)]
+    pub(super) fn check_room(&self, position: (&Header, u64)) {
         let state = self.state.lock();
-        let sizes = state.prepared.iter().map(|(header, _)| header.size);
-        sizes.map(|size| self.room_of(size)).sum()
-    }
-
-    fn room_of(&self, size: u64) -> u64 {
-        self.line.sizes.usable(size, segment::HEADER_BYTES)
+        let prepared = state.prepared.iter().map(|(header, _)| header);
+        self.line.check_room_is(position, prepared);
     }
 
     /// Whether there is a segment to go on in.
@@ -121,25 +116,26 @@ impl Upkeep {
         }
     }
 
-    /// Room runs low: has another segment prepared. That one is may not be enough: small ones are mostly
-    /// what a batch may leave unused at their end.
+    /// Room runs low: has segments prepared until it does not.
     pub(super) fn ask_for_room(&self) {
         let mut state = self.state.lock();
-        if !state.is_low && state.prepared.len() < MOST_PREPARED {
+        if !state.is_low {
             state.is_low = true;
             self.changed.notify_all();
         }
     }
 
-    /// Waits until a segment is prepared, or cannot be.
+    /// Waits until room is no longer short, or no more can be made.
     pub(super) fn await_room(&self) {
-        self.ask_for_room();
         let mut state = self.state.lock();
-        while state.prepared.is_empty()
+        while self.line.is_short()
             && !state.is_ending
             && !self.line.is_full()
             && !self.ends.load(Ordering::Acquire)
         {
+            // Again each time: what was made meanwhile may be taken already.
+            state.is_low = true;
+            self.changed.notify_all();
             self.changed.wait(&mut state);
         }
     }
@@ -151,19 +147,6 @@ impl Upkeep {
         state.sealed_bytes += state.current.1;
         state.current = (next.number, next.size);
         self.changed.notify_all();
-    }
-
-    /// Makes one more segment at once.
-    ///
-    /// # Errors
-    /// [`Error::DiskFull`], [`Error::StoreFailed`].
-    pub(super) fn prepare_now(&self) -> Result<(), Error> {
-        let mut state = self.state.lock();
-        if state.prepared.is_empty() {
-            let made = self.prepare(self.header_after(state.newest));
-            state.add(made.map_err(|error| no_room(&*self.disk, &error))?);
-        }
-        Ok(())
     }
 
     /// The log is to end: who still needs a segment gets one at once or never.
@@ -203,9 +186,13 @@ impl Upkeep {
         let header = self.header_after(self.state.lock().newest);
         let made = self.prepare(header);
         let segment = made.inspect_err(|error| self.line.refuse(no_room(&*self.disk, error)))?;
-        let size = segment.0.size;
-        self.state.lock().add(segment);
-        self.line.add_room(self.room_of(size));
+        let mut state = self.state.lock();
+        // Under the lock: the writer cannot be in the segment before there is room for it.
+        self.line.note_prepared(&segment.0);
+        state.newest = (segment.0.number, segment.0.size);
+        state.prepared.push_back(segment);
+        // One may not be enough: of a small one, most is what a batch may leave unused at its end.
+        state.is_low = self.line.is_low(state.current.1);
         self.changed.notify_all();
         Ok(())
     }
@@ -285,14 +272,6 @@ impl Upkeep {
             }
         }
         self.disk.sync_folder()
-    }
-}
-
-impl State {
-    fn add(&mut self, segment: Segment) {
-        self.newest = (segment.0.number, segment.0.size);
-        self.is_low = false;
-        self.prepared.push_back(segment);
     }
 }
 

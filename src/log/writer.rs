@@ -69,6 +69,9 @@ impl Writer {
             self.upkeep.ask_for_room();
         }
         self.write(&mut batch)?;
+        #[cfg(debug_assertions)]
+        self.upkeep
+            .check_room((&self.place.header, self.place.offset));
         Ok(batch)
     }
 
@@ -111,6 +114,10 @@ impl Writer {
         if self.syncs {
             self.sync()?;
         }
+        // Before anybody hears of it: who does may write again, and shall find the room.
+        let place = &self.place;
+        self.line
+            .note_written(batch.frame_bytes(), &place.header, place.offset);
         self.line.gate.open(self.place.last);
         if self.syncs && self.line.is_idle() {
             self.mark()?;
@@ -139,6 +146,7 @@ impl Writer {
         self.place.file = file;
         self.place.header = header;
         self.place.offset = super::segment::HEADER_BYTES;
+        self.line.note_entered(&self.place.header);
         // Says to whom reads the sealed segments where these end.
         self.mark()?;
         self.upkeep.seal(&self.place.header);

@@ -7,3 +7,4 @@ mod kill;
 mod processes;
 mod program;
 mod report;
+mod soak;
