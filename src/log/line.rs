@@ -293,6 +293,13 @@ impl Line {
         Some(batch)
     }
 
+    /// Whether the writer has nothing to do.
+    #[cfg(test)]
+    pub(crate) fn writer_sleeps(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.writer_waits && queue.batches.is_empty()
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.queue.lock().batches.is_empty()
     }

@@ -522,6 +522,22 @@ fn with_a_server_the_sessions_of_before_enter_the_log() {
     assert!(path.name()[2..] > late.name()[2..], "{path} after {late}");
 }
 
+/// It is nobody's, and others may see it; so its creator must find it again.
+#[test]
+fn a_container_of_another_process_is_on_the_disk_before_its_answer_leaves() {
+    let bench = Bench::new(Durability::Fsync);
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap();
+    let connection = opened(&mut world, &remote);
+    ask(&connection, create("/c", CreateMode::Container));
+    assert!(answer(&connection).is_none(), "it is not synced yet");
+    write_all(&mut world);
+    answer(&connection).unwrap().unwrap();
+    bench.crash();
+    drop((world, remote, connection));
+    assert!(exists(&mut bench.open(), "/c"));
+}
+
 #[test]
 fn with_delayed_restart_nobody_waits_for_what_dies_with_a_session() {
     let bench = Bench::new(Durability::DelayedRestart);

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::world::wait;
+use super::world::{World, wait};
 use super::*;
 use crate::backend::{Create, Request};
 use crate::engine::file;
-use crate::log::SimDisk;
 use crate::log::disk::{Disk, DiskFile, FileIdentity};
+use crate::log::{Boot, SimDisk};
 
 /// A disk whose syncs of files wait while they are held back.
 #[derive(Clone, Default)]
@@ -180,4 +180,38 @@ fn what_shows_a_write_leaves_when_its_sync_is_done_and_the_rest_at_once() {
     ));
     wait(after_it).unwrap();
     assert!(matches!(wait(refused), Err(Error::NodeExists { .. })));
+}
+
+/// Far longer than any write has to wait, on a busy machine, too.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Nobody waits for a container of this process; the disk has it all the same, though nothing else is
+/// written.
+#[test]
+fn a_write_that_nobody_waits_for_is_durable_on_an_idle_store() {
+    for durability in [Durability::Fsync, Durability::DelayedRestart] {
+        let disk = SimDisk::new();
+        let options = StoreOptions::new().durability(durability);
+        let options = options.segment_bytes(1 << 16, 1 << 16);
+        let store = World::open_with_threads(Boot::new(&disk), &options)
+            .unwrap()
+            .store;
+        let backend = wait(store.connector().open(&ConnectOptions::new())).unwrap();
+        wait(backend.submit(create("/p", CreateMode::Persistent))).unwrap();
+        let line = store.0.line().unwrap();
+        while !line.writer_sleeps() {
+            std::thread::yield_now();
+        }
+        now(backend.submit(create("/c", CreateMode::Container))).unwrap();
+        let zxid = store.0.state.lock().core.last_zxid();
+        let (sender, synced) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(wait(line.gate.passage(zxid))));
+        let synced = synced.recv_timeout(PATIENCE);
+        disk.crash_keeping(|| false);
+        assert_eq!(synced, Ok(Ok(())));
+
+        let world = World::open_with_threads(Boot::new(&disk), &options).unwrap();
+        let session = session_of(&world.store, None).1;
+        assert!(wait(session.exists(&path("/c"))).unwrap().is_some());
+    }
 }

@@ -2,6 +2,7 @@
 
 mod codec;
 mod frame;
+mod handing_over;
 #[cfg(feature = "test-util")]
 mod opening;
 mod recovery;

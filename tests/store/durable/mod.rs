@@ -4,6 +4,7 @@ mod child;
 mod folders;
 mod history;
 mod kill;
+mod lazy;
 mod processes;
 mod program;
 mod report;

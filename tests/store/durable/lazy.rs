@@ -1,0 +1,64 @@
+//! A process that goes idle after a write whose answer did not wait for the disk, and is killed: the write is there
+//! nevertheless. The process is this test binary, started again for one test.
+
+use std::env;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use lockkeeper_store::disk::inspect;
+use lockkeeper_store::{CreateMode, Store};
+
+use crate::common::*;
+use crate::support::TempFolder;
+
+/// Where the child finds the store: the variable that makes it one.
+const FOLDER: &str = "LOCKKEEPER_LAZY_FOLDER";
+const PERSISTENT: &str = "child: the persistent znode is created";
+const CONTAINER: &str = "child: the container is created";
+
+/// Far longer than any write has to wait, on a busy machine, too.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+#[tokio::test]
+async fn a_container_is_on_the_disk_soon_though_nothing_else_is_written() {
+    if let Some(folder) = env::var_os(FOLDER) {
+        let session = session_at(&Store::file(folder).unwrap()).await;
+        make(&session, "/persistent").await;
+        println!("\n{PERSISTENT}");
+        // One line: the parent has seen what is there so far.
+        std::io::stdin().read_exact(&mut [0]).unwrap();
+        create(&session, "/container", CreateMode::Container).await;
+        println!("{CONTAINER}");
+        // Until it is killed, or nobody is there to do that any more.
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        std::process::abort();
+    }
+    let folder = TempFolder::new("lazy");
+    let test = "a_container_is_on_the_disk_soon_though_nothing_else_is_written";
+    let (_, module) = module_path!().split_once("::").unwrap();
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
+        .env(FOLDER, folder.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a test binary can start itself");
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut hears = |said| assert!(lines.any(|line| line.unwrap() == said), "it has died");
+    hears(PERSISTENT);
+    let before = inspect(folder.path()).unwrap().znodes;
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
+    hears(CONTAINER);
+    let start = Instant::now();
+    let mut is_written = false;
+    while !is_written && start.elapsed() < PATIENCE {
+        is_written = inspect(folder.path()).unwrap().znodes > before;
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let session = session_at(&Store::file(folder.path()).unwrap()).await;
+    assert!(is_there(&session, "/persistent").await);
+    assert!(is_there(&session, "/container").await);
+    assert!(is_written);
+}
