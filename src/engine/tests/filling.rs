@@ -2,7 +2,9 @@
 
 use super::world::{Random, World, options, scaled, wait};
 use super::*;
-use crate::backend::{Create, Request};
+use crate::backend::{Create, Reply, Request};
+use crate::engine::outbox::{Taken, What};
+use crate::engine::remote::{Ask, Connection};
 use crate::log::{Boot, Faults, SimDisk};
 use crate::testing::seeds;
 
@@ -300,6 +302,51 @@ fn what_is_accepted_on_a_full_disk_fits() {
                     Poll::Pending => panic!("seed {seed}: it was accepted, and does not fit"),
                 }
             }
+        }
+    }
+}
+
+/// Its answers do not wait for the disk; it waits for each of them, and is refused none.
+#[test]
+fn a_client_whose_writes_die_with_its_session_cannot_outrun_the_disk() {
+    let load = Load {
+        durability: Durability::DelayedRestart,
+        segments: SEGMENTS[0],
+        writers: 1,
+    };
+    let disk = SimDisk::new();
+    let store = load.open(&disk);
+    let remote = store.attach().unwrap();
+    let mut random = Random(1);
+    wait(async {
+        let timeout = Duration::from_secs(60);
+        let client = remote.open(timeout, 1 << 20).await.unwrap();
+        let at = path("/e");
+        let create = Request::Create(Create {
+            path: at.clone(),
+            data: "".into(),
+            mode: CreateMode::Ephemeral,
+            acl: Acl::open(),
+        });
+        answer(&client, create).await.unwrap();
+        for number in 0..1_000 {
+            let answered = answer(&client, set(&at, load.value(&mut random))).await;
+            assert!(answered.is_ok(), "write {number}: {answered:?}");
+        }
+    });
+}
+
+/// Asks for something, and waits for the answer as a connection does.
+async fn answer(client: &Connection, request: Request) -> Result<Reply> {
+    client.submit(&mut [Ask::Request(request)].into());
+    let mut said = std::collections::VecDeque::new();
+    loop {
+        let may_leave = |bound| client.may_leave(bound);
+        if let Taken::Held(bound) = client.outbox().take(1, may_leave, &mut said) {
+            client.passage(bound).await?;
+        }
+        if let Some(What::Answer { answer, .. }) = said.pop_front() {
+            return answer;
         }
     }
 }
