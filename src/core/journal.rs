@@ -43,7 +43,7 @@ impl Kept {
 pub(super) enum Keep {
     /// The log never sees it.
     Not,
-    /// It is kept, but nobody waits for that: the store may undo it by itself at any time.
+    /// It is kept soon, but nobody waits for that.
     Lightly,
     /// Nothing that shows it may leave before it is kept.
     Surely,
@@ -124,13 +124,15 @@ impl Core {
         }
     }
 
-    /// An empty container goes by itself, in its time; so nobody waits until it is kept. What is
-    /// made in it is kept after it.
+    /// A container that is empty goes by itself, in its time; so one of a session of this process is kept
+    /// lightly: if it is lost, so is everybody who knew of it. What is created in it is kept after it. Others
+    /// outlive this process: their containers are kept as their ephemerals are, and so are all, once the log
+    /// has to keep what others may see.
     pub(super) fn keep_create(&self, session: u32, kind: Kind) -> Keep {
         match (kind, self.kept.journal) {
             (_, Journal::Off) => Keep::Not,
             (Kind::Ephemeral, _) => self.keep(session),
-            (Kind::Container, _) => Keep::Lightly,
+            (Kind::Container, _) => self.keep(session).max(Keep::Lightly),
             _ => Keep::Surely,
         }
     }

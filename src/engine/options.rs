@@ -39,7 +39,8 @@ pub struct StoreOptions {
 /// | the same, after a stop that was not in order | yes | ended; a pause before any may enter | ended; a pause before any may enter, if the log still knows of them |
 ///
 /// Zxids, and so fencing tokens, never go back, in any row and column. Sessions of the store's own
-/// process, and their ephemeral znodes, end with it.
+/// process, and their ephemeral znodes, end with it. The containers that they create are written within a
+/// tenth of a second, and not waited for, as long as no server is attached.
 ///
 /// The *pause*: where the log may lack what was acknowledged to a session of another process, such as the release of a
 /// lock, that session cannot go on. So all of them are ended when the store is opened, and the store accepts no session

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -24,7 +24,7 @@ use crate::types::Zxid;
 /// full disk, and whatever was applied can be kept.
 pub(crate) struct Line {
     queue: Mutex<Queue>,
-    /// There is something to write, or nothing will follow.
+    /// Wakes the writer.
     work: Condvar,
     /// What [`Queue::room`] comes to, for those who ask without the lock.
     room: AtomicI64,
@@ -48,14 +48,27 @@ struct Queue {
     last: Zxid,
     /// Whether somebody waits for what is in the batches.
     is_urgent: bool,
-    writer_waits: bool,
+    /// When the batches are written though nobody waits for them; `None` when there are none.
+    due: Option<Instant>,
+    sleep: Sleep,
     ends: bool,
+}
+
+/// What the writer sleeps for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sleep {
+    /// It is awake.
+    Not,
+    /// For anything to write.
+    UntilWork,
+    /// For the moment at which the batches are due, or anything urgent.
+    UntilDue,
 }
 
 /// How many used batches are kept, for their buffers.
 const MOST_USED: usize = 4;
 
-/// How long what nobody waits for may wait.
+/// How long a batch may wait that nobody waits for.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 impl Line {
@@ -69,7 +82,8 @@ impl Line {
                 no_room: None,
                 last,
                 is_urgent: false,
-                writer_waits: false,
+                due: None,
+                sleep: Sleep::Not,
                 ends: false,
             }),
             work: Condvar::new(),
@@ -175,9 +189,17 @@ impl Line {
         }
     }
 
+    /// Wakes the writer if it is needed: at once for what is urgent and for a full batch; else only so that it
+    /// sleeps no longer than until the batches are due, which is once for many lazy transactions.
     fn wake(&self, queue: &mut Queue, is_urgent: bool) {
         queue.is_urgent |= is_urgent;
-        if queue.is_urgent && std::mem::take(&mut queue.writer_waits) {
+        let is_needed = match queue.sleep {
+            Sleep::Not => false,
+            Sleep::UntilWork => true,
+            Sleep::UntilDue => queue.is_ready(),
+        };
+        if is_needed {
+            queue.sleep = Sleep::Not;
             self.work.notify_one();
         }
     }
@@ -192,6 +214,9 @@ impl Line {
                 let mut batch = queue.used.pop().unwrap_or_default();
                 batch.begin(queue.last);
                 queue.batches.push_back(batch);
+                queue
+                    .due
+                    .get_or_insert_with(|| Instant::now() + LONGEST_WAIT);
             }
         }
         if let Some(batch) = queue.batches.back_mut() {
@@ -265,43 +290,64 @@ impl Line {
         if let Some(used) = used.filter(|_| queue.used.len() < MOST_USED) {
             queue.used.push(used);
         }
-        let mut waited = false;
         loop {
-            let is_due = queue.is_urgent || queue.ends || waited || queue.batches.len() > 1;
-            if is_due && let Some(batch) = queue.batches.pop_front() {
-                queue.is_urgent &= !queue.batches.is_empty();
+            if (queue.is_ready() || queue.is_late())
+                && let Some(batch) = queue.pop()
+            {
                 return Some(batch);
             }
             if queue.ends {
                 return None;
             }
-            queue.writer_waits = true;
-            if queue.batches.is_empty() {
-                self.work.wait(&mut queue);
-            } else {
-                waited = self.work.wait_for(&mut queue, LONGEST_WAIT).timed_out();
+            match queue.due {
+                None => {
+                    queue.sleep = Sleep::UntilWork;
+                    self.work.wait(&mut queue);
+                }
+                Some(due) => {
+                    queue.sleep = Sleep::UntilDue;
+                    self.work.wait_until(&mut queue, due);
+                }
             }
+            queue.sleep = Sleep::Not;
         }
     }
 
     /// The next batch, if there is one.
     #[cfg(test)]
     pub(super) fn try_next(&self) -> Option<Batch> {
-        let mut queue = self.queue.lock();
-        let batch = queue.batches.pop_front()?;
-        queue.is_urgent &= !queue.batches.is_empty();
-        Some(batch)
+        self.queue.lock().pop()
     }
 
     /// Whether the writer has nothing to do.
     #[cfg(test)]
     pub(crate) fn writer_sleeps(&self) -> bool {
-        let queue = self.queue.lock();
-        queue.writer_waits && queue.batches.is_empty()
+        self.queue.lock().sleep == Sleep::UntilWork
     }
 
     pub(super) fn is_idle(&self) -> bool {
         self.queue.lock().batches.is_empty()
+    }
+}
+
+impl Queue {
+    /// Returns true if the next batch, if there is one, is written at once.
+    fn is_ready(&self) -> bool {
+        self.is_urgent || self.ends || self.batches.len() > 1
+    }
+
+    fn is_late(&self) -> bool {
+        self.due.is_some_and(|due| due <= Instant::now())
+    }
+
+    /// Takes the next batch out. Those behind it are urgent and due no later than it was.
+    fn pop(&mut self) -> Option<Batch> {
+        let batch = self.batches.pop_front()?;
+        if self.batches.is_empty() {
+            self.is_urgent = false;
+            self.due = None;
+        }
+        Some(batch)
     }
 }
 
