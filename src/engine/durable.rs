@@ -226,8 +226,13 @@ impl State {
         let has_moved = last > before;
         durable.shown = if has_moved { last } else { Zxid(0) };
         let kept = self.core.kept();
-        if !kept.is_empty() {
+        if let Some(txn) = kept.last() {
+            let handed = txn.zxid;
             durable.line.append(kept, has_moved);
+            if durable.line.is_short() {
+                // Also what nobody waits for: else its client would outrun the log, and be refused.
+                durable.shown = handed.max(durable.shown);
+            }
         }
         let used = self.core.last_zxid();
         if used >= durable.reserve_at {

@@ -142,7 +142,7 @@ impl Line {
 
     /// Whether there is so little room that whoever has it should wait for more: the largest request might
     /// be refused.
-    pub(super) fn is_short(&self) -> bool {
+    pub(crate) fn is_short(&self) -> bool {
         let quarter = (self.sizes.first_segment / 4) as usize;
         !self.has_room(quarter.max(self.sizes.largest_txn + self.sizes.reserve))
     }
@@ -157,7 +157,7 @@ impl Line {
     }
 
     /// Hands transactions over, in the order of their zxids, and empties the list. They are urgent
-    /// when somebody waits for them.
+    /// when somebody waits for them, as everybody does when room is short.
     pub(crate) fn append(&self, txns: &mut Vec<Txn>, is_urgent: bool) {
         if txns.is_empty() {
             return;
@@ -167,7 +167,7 @@ impl Line {
             self.write(&mut queue, |batch| batch.push(&txn));
             queue.last = txn.zxid;
         }
-        self.wake(&mut queue, is_urgent);
+        self.wake(&mut queue, is_urgent || self.is_short());
     }
 
     /// Hands over what is no transaction, urgently.
