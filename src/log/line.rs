@@ -227,7 +227,7 @@ impl Line {
         }
     }
 
-    /// Says how much room there is now.
+    /// Makes a change of room known to those who ask without the lock.
     fn publish(&self, queue: &Queue) {
         self.room.store(queue.room.left(), Ordering::Release);
         if self.is_lax {
@@ -235,10 +235,10 @@ impl Line {
         }
     }
 
-    /// The writer has written a batch, and stands at this offset of a segment behind it.
-    pub(super) fn note_written(&self, bytes: usize, header: &Header, offset: u64) {
+    /// The writer has written a batch, and stands behind it.
+    pub(super) fn note_written(&self, bytes: usize, position: (&Header, u64)) {
         let mut queue = self.queue.lock();
-        queue.room.write(&self.sizes, bytes, header, offset);
+        queue.room.write(&self.sizes, bytes, position);
         self.publish(&queue);
     }
 

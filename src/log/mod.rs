@@ -122,7 +122,7 @@ impl Parts {
         let gate = Arc::new(Gate::new(start.last));
         let room = Room::found(
             &start.sizes,
-            (&start.place.header, start.place.offset),
+            start.place.position(),
             start.prepared.iter().map(|(header, _)| header),
             start.first.frame_bytes() as u64,
         );

@@ -20,10 +20,11 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// The room as it is found on the disk, for `queued` bytes of batches among others.
+    /// The room of a log whose writer is at this position, with these segments prepared, and so many bytes of
+    /// batches that are not written yet.
     pub(super) fn found<'a>(
         sizes: &Sizes,
-        (header, offset): (&Header, u64),
+        position: (&Header, u64),
         prepared: impl Iterator<Item = &'a Header>,
         queued: u64,
     ) -> Self {
@@ -31,7 +32,7 @@ impl Room {
             queued,
             ..Self::default()
         };
-        room.stand_at(sizes, header, offset);
+        room.stand_at(sizes, position);
         prepared.for_each(|header| room.add(sizes, header));
         room
     }
@@ -47,9 +48,9 @@ impl Room {
     }
 
     /// The writer has written a batch, and stands behind it.
-    pub(super) fn write(&mut self, sizes: &Sizes, bytes: usize, header: &Header, offset: u64) {
+    pub(super) fn write(&mut self, sizes: &Sizes, bytes: usize, position: (&Header, u64)) {
         self.queued -= bytes as u64;
-        self.stand_at(sizes, header, offset);
+        self.stand_at(sizes, position);
     }
 
     /// A segment was prepared.
@@ -59,11 +60,11 @@ impl Room {
 
     /// The writer goes on in a segment that was prepared.
     pub(super) fn enter(&mut self, sizes: &Sizes, header: &Header) {
-        self.stand_at(sizes, header, HEADER_BYTES);
+        self.stand_at(sizes, (header, HEADER_BYTES));
         self.prepared -= self.current;
     }
 
-    fn stand_at(&mut self, sizes: &Sizes, header: &Header, offset: u64) {
+    fn stand_at(&mut self, sizes: &Sizes, (header, offset): (&Header, u64)) {
         self.current = sizes.usable(header.size, offset);
     }
 }

@@ -70,8 +70,7 @@ impl Writer {
         }
         self.write(&mut batch)?;
         #[cfg(debug_assertions)]
-        self.upkeep
-            .check_room((&self.place.header, self.place.offset));
+        self.upkeep.check_room(self.place.position());
         Ok(batch)
     }
 
@@ -114,10 +113,9 @@ impl Writer {
         if self.syncs {
             self.sync()?;
         }
-        // Before anybody hears of it: who does may write again, and shall find the room.
-        let place = &self.place;
+        // Before the answers leave: a client that has its answer finds the room for its next write.
         self.line
-            .note_written(batch.frame_bytes(), &place.header, place.offset);
+            .note_written(batch.frame_bytes(), self.place.position());
         self.line.gate.open(self.place.last);
         if self.syncs && self.line.is_idle() {
             self.mark()?;
@@ -155,6 +153,11 @@ impl Writer {
 }
 
 impl Place {
+    /// The segment, and the offset of the next frame.
+    pub(super) fn position(&self) -> (&Header, u64) {
+        (&self.header, self.offset)
+    }
+
     fn link(&self) -> Link {
         Link {
             salt: self.header.salt,

@@ -350,3 +350,53 @@ async fn answer(client: &Connection, request: Request) -> Result<Reply> {
         }
     }
 }
+
+/// Batches of the largest size leave the most unused at the end of a segment. All wait at once: nobody knows
+/// yet what is left unused.
+#[test]
+fn what_is_accepted_behind_the_largest_batches_fits() {
+    let (almost_full, largest) = (7_900, 15_900);
+    for before in 0..12 {
+        let mut store = Silence::new();
+        let at = path("/a");
+        store.ask(create(&at)).unwrap();
+        store.ask(set(&at, largest)).unwrap();
+        for _ in 0..before {
+            store.ask(set(&at, 4_000)).unwrap();
+        }
+        store.forbid_growth();
+        let sizes = std::iter::repeat_n([almost_full, largest], 10).flatten();
+        let sizes = sizes.chain([1_000; 20]).chain([10; 20]);
+        let asked = sizes.map(|size| store.writer.submit(set(&at, size)));
+        let asked: Vec<_> = asked.collect();
+        store.write_all();
+        // Panics at one without an answer: it was accepted, and does not fit.
+        let accepted = asked.into_iter().map(|response| now(response).is_ok());
+        assert!(accepted.filter(|accepted| *accepted).count() > 1);
+    }
+}
+
+/// The segments that are prepared may be too small for what is asked first.
+#[test]
+fn a_store_that_is_opened_with_other_sizes_takes_the_largest_request_at_once() {
+    for earlier in SEGMENTS {
+        for later in SEGMENTS {
+            let (disk, clock) = (SimDisk::new(), Clock::new_virtual());
+            for (first, largest) in [earlier, later] {
+                let options = options(&clock).segment_bytes(first, largest);
+                let world = World::open(Boot::new(&disk), &options).unwrap();
+                let writer = now(world.store.connector().open(&ConnectOptions::new())).unwrap();
+                let mut hand = world.hand.unwrap();
+                for size in [first / 4 - 256, 100] {
+                    drop(writer.submit(create(&path("/a"))));
+                    let response = writer.submit(set(&path("/a"), size));
+                    while hand.write() || hand.make_room() {}
+                    let set = now(response);
+                    assert!(set.is_ok(), "{size} of {first} after {earlier:?}: {set:?}");
+                }
+                drop(writer);
+                hand.close();
+            }
+        }
+    }
+}
