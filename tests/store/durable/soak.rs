@@ -35,7 +35,7 @@ async fn a_healthy_store_takes_every_write_however_much_it_has_written() {
     }
     report(format_args!(
         "soak: {} MiB of log",
-        done * ROUND_BYTES >> 20
+        (done * ROUND_BYTES) >> 20
     ));
     drop(store);
     let session = session_at(&Store::file(folder.path()).unwrap()).await;
