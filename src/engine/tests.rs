@@ -3,10 +3,10 @@
 #[cfg(feature = "file")]
 mod crashes;
 mod facts;
-#[cfg(all(feature = "file", feature = "server"))]
-mod large;
 #[cfg(feature = "file")]
 mod filling;
+#[cfg(all(feature = "file", feature = "server"))]
+mod large;
 #[cfg(feature = "file")]
 mod poison;
 #[cfg(feature = "file")]
