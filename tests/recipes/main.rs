@@ -7,6 +7,7 @@ mod support;
 mod blocking;
 mod cancel;
 mod common;
+mod copied;
 #[cfg(feature = "zookeeper")]
 mod curator;
 mod election;

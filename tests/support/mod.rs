@@ -158,6 +158,16 @@ impl Env {
         }
     }
 
+    /// Another fresh store, reached in the same way; in memory where this one is of this process.
+    pub(crate) async fn another(&self) -> Self {
+        match self.target().split(':').next() {
+            #[cfg(all(feature = "file", feature = "server"))]
+            Some("lockkeeper") => Self::served().await,
+            Some("zookeeper") => Self::zookeeper().await,
+            _ => Self::memory().await,
+        }
+    }
+
     /// Whether sessions are in the store's own process.
     pub(crate) fn is_embedded(&self) -> bool {
         self.embedded.is_some()

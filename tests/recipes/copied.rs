@@ -1,0 +1,292 @@
+//! Data that recipes keep on persistent znodes, copied to where it says nothing: to another store, to
+//! another parent, or to the queue of another recipe. Nobody may hold beside a holder by it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use lockkeeper::{
+    Client, Clock, ConnectOptions, LockEvent, LockEvents, LockOptions, Mutex, lock_events,
+};
+use lockkeeper_store::{
+    Backend, BoxFuture, Connector, CreateMode, Request, Response, Result, Session, SessionStatus,
+};
+use serde_json::{Map, Value, json};
+use tokio::task::JoinHandle;
+
+use crate::common::*;
+use crate::semaphore::{Ground, LEASES, LOCKS, PERMITS, QUOTA};
+use crate::support::{Env, on_every_backend};
+
+/// The queue that data is copied from.
+const SOURCE: &str = "/source/orders";
+
+/// More than the contenders of a copied queue, so that the marker of the source is above all of them.
+const HAND_OVERS: usize = 6;
+
+/// Hands a lock over several times, and returns the data on its parent.
+async fn data_after_hand_overs(world: &World, lock: &str) -> Bytes {
+    let mutex = Mutex::new(&world.client().await, lock).unwrap();
+    let mut holder = mutex.lock().await.unwrap();
+    for _ in 0..HAND_OVERS {
+        let (waiter, _) = waiting(&mutex).await;
+        holder.release().await.unwrap();
+        holder = granted(waiter).await;
+    }
+    read(&world.observing().await, lock).await
+}
+
+async fn read(session: &Session, at: &str) -> Bytes {
+    session.get_data(&path(at)).await.unwrap().0
+}
+
+/// Copies one persistent znode as any client would: its path and its data.
+async fn copy(session: &Session, data: &Bytes, to: &str) {
+    let to = path(to);
+    let above = to.parent().unwrap();
+    let made = session.create_all(&above, CreateMode::Persistent).await;
+    made.unwrap();
+    let made = session.create(&to, data.clone(), CreateMode::Persistent);
+    made.await.unwrap();
+}
+
+/// Starts to wait, and returns when it has seen its place in the queue.
+async fn waiting(mutex: &Mutex) -> (Waiter, LockEvents) {
+    let (sink, mut events) = lock_events();
+    let (mutex, options) = (mutex.clone(), LockOptions::new().events(sink));
+    let waiter = tokio::spawn(async move { mutex.lock_with(options).await });
+    queued(&mut events).await;
+    (waiter, events)
+}
+
+async fn queued(events: &mut LockEvents) {
+    let event = events.next().await;
+    assert!(matches!(event, Some(LockEvent::Queued { .. })), "{event:?}");
+}
+
+/// It has looked again, and waits for the one that is left ahead of it.
+async fn still_waits(events: &mut LockEvents) {
+    let event = events.next().await;
+    let advanced = matches!(event, Some(LockEvent::Advanced { position: 1 }));
+    assert!(advanced, "beside the holder: {event:?}");
+}
+
+/// Contends for [`LOCK`] with three clients. The third looks again when the second gives up, and must
+/// find the first.
+async fn the_third_waits_for_the_first(world: &World) {
+    the_third_of_waits_for_the_first([(); 3].map(|()| world.client()), world).await;
+}
+
+async fn the_third_of_waits_for_the_first<F>(clients: [F; 3], world: &World)
+where
+    F: Future<Output = Client>,
+{
+    let mut mutexes = Vec::new();
+    for client in clients {
+        mutexes.push(Mutex::new(&client.await, LOCK).unwrap());
+    }
+    let holder = mutexes[0].lock().await.unwrap();
+    let (second, _events) = waiting(&mutexes[1]).await;
+    let (third, mut events) = waiting(&mutexes[2]).await;
+    second.abort();
+    still_waits(&mut events).await;
+    holder.release().await.unwrap();
+    granted(third).await.release().await.unwrap();
+    world.until_count(0).await;
+}
+
+/// Replaces the data of [`LOCK`] by what a hand-over has written there, with these changes, and a
+/// claim that many have left.
+async fn forge(world: &World, change: impl FnOnce(&mut Map<String, Value>)) {
+    world.make(LOCK).await;
+    let session = world.observing().await;
+    // A queue's parent gets a marker when a contender makes it.
+    session.delete(&path(LOCK), None).await.unwrap();
+    let written = data_after_hand_overs(world, LOCK).await;
+    world.until_count(0).await;
+    let mut marker: Map<String, Value> = serde_json::from_slice(&written).unwrap();
+    marker.insert("released".to_owned(), json!(1_000));
+    change(&mut marker);
+    let stays = path(&format!("{LOCK}/stays"));
+    // Empty, the parent would be removed with its data.
+    let made = session.create(&stays, "", CreateMode::Persistent).await;
+    made.unwrap();
+    let forged = serde_json::to_vec(&marker).unwrap();
+    session.set_data(&path(LOCK), forged, None).await.unwrap();
+    session.delete(&stays, None).await.unwrap();
+}
+
+on_every_backend! {
+    async fn a_queue_is_copied_to_another_store(env: Env) {
+        let source = World::new(env.another().await).await;
+        let data = data_after_hand_overs(&source, LOCK).await;
+        let world = World::new(env).await;
+        copy(&world.observing().await, &data, LOCK).await;
+        the_third_waits_for_the_first(&world).await;
+    }
+
+    async fn a_queue_is_copied_to_another_path(env: Env) {
+        let world = World::new(env).await;
+        let data = data_after_hand_overs(&world, SOURCE).await;
+        copy(&world.observing().await, &data, LOCK).await;
+        the_third_waits_for_the_first(&world).await;
+    }
+
+    async fn a_semaphore_is_copied_to_another_store(env: Env) {
+        let source = Ground::new(env.another().await, 1).await;
+        let mut holder = source.hold(1).await;
+        let mut next = source.queue_up(&source.semaphore().await, 1).await;
+        for _ in 0..HAND_OVERS {
+            let waiter = source.queue_up(&source.semaphore().await, 1).await;
+            holder.release().await.unwrap();
+            holder = next.await.unwrap().unwrap();
+            next = waiter;
+        }
+        let ground = Ground::new(env, 1).await;
+        let (from, to) = (source.observing().await, ground.observing().await);
+        to.delete(&path(PERMITS), None).await.unwrap();
+        to.delete(&path(QUOTA), None).await.unwrap();
+        for at in [QUOTA, LOCKS, LEASES, PERMITS] {
+            copy(&to, &read(&from, at).await, at).await;
+        }
+
+        let holder = ground.hold(1).await;
+        let mut waiters: Vec<(JoinHandle<_>, LockEvents)> = Vec::new();
+        for _ in 0..3 {
+            let (sink, mut events) = lock_events();
+            let options = LockOptions::new().events(sink);
+            let waiter = ground.queue_up_with(&ground.semaphore().await, 1, options).await;
+            queued(&mut events).await;
+            waiters.push((waiter, events));
+        }
+        // The first waits for permits, the others each for the one before.
+        waiters[1].0.abort();
+        still_waits(&mut waiters[2].1).await;
+        holder.release().await.unwrap();
+        for (waiter, _) in [waiters.remove(0), waiters.remove(1)] {
+            waiter.await.unwrap().unwrap().release().await.unwrap();
+        }
+    }
+
+    async fn a_marker_names_another_store(env: Env) {
+        let world = World::new(env).await;
+        forge(&world, |marker| drop(marker.insert("store".to_owned(), json!("another")))).await;
+        the_third_waits_for_the_first(&world).await;
+    }
+
+    async fn a_marker_names_another_parent(env: Env) {
+        let world = World::new(env).await;
+        forge(&world, |marker| drop(marker.insert("parent".to_owned(), json!(1)))).await;
+        the_third_waits_for_the_first(&world).await;
+    }
+
+    async fn a_marker_names_neither(env: Env) {
+        let world = World::new(env).await;
+        forge(&world, |marker| marker.retain(|name, _| name != "store" && name != "parent")).await;
+        the_third_waits_for_the_first(&world).await;
+    }
+
+    async fn a_marker_is_another_recipes(env: Env) {
+        let world = World::new(env).await;
+        forge(&world, |marker| drop(marker.insert("queue".to_owned(), json!("semaphore")))).await;
+        the_third_waits_for_the_first(&world).await;
+    }
+
+    async fn a_marker_is_of_another_version(env: Env) {
+        let world = World::new(env).await;
+        forge(&world, |marker| drop(marker.insert("v".to_owned(), json!(1_000)))).await;
+        the_third_waits_for_the_first(&world).await;
+    }
+
+    async fn a_store_has_no_id(env: Env) {
+        let world = World::new(env).await;
+        forge(&world, |marker| drop(marker.remove("store"))).await;
+        let connector: Arc<dyn Connector> = Arc::new(Nameless(world.env.connector().clone()));
+        let clients = [(); 3].map(|()| nameless(connector.clone()));
+        the_third_of_waits_for_the_first(clients, &world).await;
+    }
+
+    // After a hand-over the marker is genuine, and below every entry that is there.
+    async fn a_waiter_gives_up_behind_a_holder_that_has_waited(env: Env) {
+        let world = World::new(env).await;
+        let [first, second, third, fourth] = [
+            world.mutex().await,
+            world.mutex().await,
+            world.mutex().await,
+            world.mutex().await,
+        ];
+        let outgoing = world.mutex().await.lock().await.unwrap();
+        let (first, _) = waiting(&first).await;
+        let (second, _) = waiting(&second).await;
+        let (third, _) = waiting(&third).await;
+        let (fourth, mut events) = waiting(&fourth).await;
+        outgoing.release().await.unwrap();
+        granted(first).await.release().await.unwrap();
+        let holder = granted(second).await;
+        third.abort();
+        still_waits(&mut events).await;
+        holder.release().await.unwrap();
+        granted(fourth).await.release().await.unwrap();
+    }
+
+    async fn a_release_overwrites_nothing_that_was_written_since(env: Env) {
+        let world = World::new(env).await;
+        let [first, second] = [world.mutex().await, world.mutex().await];
+        let outgoing = world.mutex().await.lock().await.unwrap();
+        let (first, _) = waiting(&first).await;
+        let (second, _) = waiting(&second).await;
+        outgoing.release().await.unwrap();
+        let holder = granted(first).await;
+        let session = world.observing().await;
+        session.set_data(&path(LOCK), "10.0.0.1", None).await.unwrap();
+        holder.release().await.unwrap();
+        let last = granted(second).await;
+        assert_eq!(read(&session, LOCK).await, "10.0.0.1");
+        last.release().await.unwrap();
+    }
+
+    async fn a_marker_of_another_recipe_stays(env: Env) {
+        let world = World::new(env).await;
+        forge(&world, |marker| drop(marker.insert("queue".to_owned(), json!("semaphore")))).await;
+        let session = world.observing().await;
+        let before = read(&session, LOCK).await;
+        assert_eq!(data_after_hand_overs(&world, LOCK).await, before);
+    }
+}
+
+async fn nameless(connector: Arc<dyn Connector>) -> Client {
+    let options = ConnectOptions::new().session_timeout(LONG);
+    let client = Client::open(connector, "nameless".to_owned(), options);
+    client.await.unwrap()
+}
+
+/// A store that tells nobody its id, as one whose clients may neither read nor make it.
+#[derive(Debug)]
+struct Nameless(Arc<dyn Connector>);
+
+impl Connector for Nameless {
+    fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
+        let opening = self.0.open(options);
+        Box::pin(async move { Ok(Arc::new(NamelessSession(opening.await?)) as Arc<dyn Backend>) })
+    }
+
+    fn clock(&self) -> &Clock {
+        self.0.clock()
+    }
+}
+
+#[derive(Debug)]
+struct NamelessSession(Arc<dyn Backend>);
+
+impl Backend for NamelessSession {
+    fn submit(&self, request: Request) -> Response {
+        self.0.submit(request)
+    }
+
+    fn status(&self) -> &Arc<SessionStatus> {
+        self.0.status()
+    }
+
+    fn store_id(&self) -> Option<&str> {
+        None
+    }
+}
