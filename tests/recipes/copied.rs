@@ -72,7 +72,7 @@ async fn still_waits(events: &mut LockEvents) {
 
 /// Contends for [`LOCK`] with three clients. The third looks again when the second gives up, and must
 /// find the first.
-async fn the_third_waits_for_the_first(world: &World) {
+pub(crate) async fn the_third_waits_for_the_first(world: &World) {
     the_third_of_waits_for_the_first([(); 3].map(|()| world.client()), world).await;
 }
 

@@ -1,6 +1,7 @@
 //! One lock, contended for by our mutex and by kazoo's lock, on a real ZooKeeper.
 
 mod election;
+mod moving;
 mod rwlock;
 
 use std::env;

@@ -228,6 +228,18 @@ async fn clients_of_one_store_find_one_id() {
     );
 }
 
+/// A tool that copies znodes from store to store copies the one with the id, too.
+#[tokio::test]
+async fn an_id_that_was_copied_is_not_the_same_stores() {
+    let (one, other) = (Env::zookeeper().await, Env::zookeeper().await);
+    let id = path("/lockkeeper.id");
+    let (data, _) = one.session().await.get_data(&id).await.unwrap();
+    let session = other.session().await;
+    session.set_data(&id, data, None).await.unwrap();
+    let (one, other) = tokio::join!(one.client(), other.client());
+    assert_ne!(one.store_id(), other.store_id());
+}
+
 #[tokio::test]
 async fn a_single_server_is_no_ensemble() {
     let session = Env::zookeeper().await.session().await;
