@@ -132,6 +132,11 @@ impl Session {
         &self.0.acl
     }
 
+    /// The id of the store, where it has one that this session may read.
+    pub fn store_id(&self) -> Option<&str> {
+        self.0.backend.store_id()
+    }
+
     /// The backend, for wrappers and tests.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.0.backend

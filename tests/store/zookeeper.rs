@@ -220,7 +220,7 @@ async fn who_is_told_of_an_expiry_by_a_watch_gets_a_new_session_at_once() {
 async fn clients_of_one_store_find_one_id() {
     let env = Env::zookeeper().await;
     let (one, two) = tokio::join!(env.client(), env.client());
-    assert_eq!(one.store_id().map(str::len), Some(32));
+    assert!(one.store_id().is_some());
     assert_eq!(one.store_id(), two.store_id());
     assert_ne!(
         one.store_id(),

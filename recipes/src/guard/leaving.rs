@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use super::{Guard, lost_with};
 use crate::error::{LockError, LostReason, Result};
 use crate::events::{EventSink, LockEvent};
-use crate::queue::{Mark, delete_until_gone, number_of};
+use crate::queue::delete_until_gone;
 
 impl Guard {
     /// As [`release`](Self::release), of a guard that others may still look at: they see it lost
@@ -39,7 +39,7 @@ impl Guard {
         self.leave().confirmed(known)
     }
 
-    /// Sends the delete, with the queue's mark where this holder knows its version.
+    /// Sends the delete, with the queue's mark where this holder has read one.
     pub(super) fn leave(&self) -> Leave {
         // First, or the monitor would take the deletion for somebody else's.
         if let Some(monitor) = &self.monitor {
@@ -47,12 +47,12 @@ impl Guard {
         }
         let mark = self
             .held
-            .mark_version
+            .mark
             .filter(|_| self.kind.is_exclusive())
-            .and_then(|version| Some((version, number_of(&self.held.path)?)));
+            .and_then(|mark| mark.release(&self.session, self.kind, &self.held.path));
         match mark {
-            Some((version, number)) => {
-                let marked = self.marked_delete(version, number);
+            Some(mark) => {
+                let marked = self.marked_delete(mark);
                 self.see_through(move |session, path| async move {
                     after_marked(&session, &path, marked).await
                 })
@@ -98,19 +98,10 @@ impl Guard {
         Leave::UnderWay(answer)
     }
 
-    fn marked_delete(&self, version: i32, number: i64) -> Call<Vec<OpReply>> {
-        let parent = self.held.path.parent().expect("an entry has a parent");
-        self.session.multi([
-            Op::Delete {
-                path: self.held.path.clone(),
-                version: None,
-            },
-            Op::SetData {
-                path: parent,
-                data: Mark::released_to(self.kind, number).to_bytes(),
-                version: Some(version),
-            },
-        ])
+    fn marked_delete(&self, mark: Op) -> Call<Vec<OpReply>> {
+        let path = self.held.path.clone();
+        let version = None;
+        self.session.multi([Op::Delete { path, version }, mark])
     }
 }
 

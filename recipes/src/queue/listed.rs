@@ -135,11 +135,11 @@ impl Waiting<'_> {
         let reading = match answers.get(1) {
             Some(ReadReply::Data { data, stat }) => {
                 self.queued = usize::try_from(stat.num_children).unwrap_or(0);
-                Reading::parse(self.entry.kind, data, stat)
+                Reading::parse(self.entry.kind, self.entry.session.store_id(), data, stat)
             }
             _ => None,
         };
-        self.mark_version = reading.as_ref().map(|reading| reading.version);
+        self.mark = reading.as_ref().map(|reading| reading.current);
         Ok(reading.and_then(|reading| reading.released))
     }
 

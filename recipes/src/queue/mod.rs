@@ -13,6 +13,5 @@ mod turn;
 
 pub(crate) use cleanup::{delete_until_gone, remove};
 pub(crate) use entry::{Alongside, Entry, Form, ask, make_queue};
-pub(crate) use mark::Mark;
 pub(crate) use snapshot::blocks;
-pub(crate) use turn::{Held, Terms, Waiting, check_kind, number_of};
+pub(crate) use turn::{Held, Terms, Waiting, check_kind};

@@ -50,7 +50,7 @@ impl Waiting<'_> {
         Held {
             token,
             lapses: self.lapses,
-            mark_version: self.mark_version,
+            mark: self.mark,
             path: self.entry.take_path(),
         }
     }

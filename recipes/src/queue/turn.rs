@@ -4,6 +4,7 @@ use lockkeeper_store::{Ahead, Error, LookAhead, Moment, Skip, ZnodePath, Zxid, s
 
 use super::entry::{Entry, Form};
 use super::listed::Turn;
+use super::mark::CurrentMark;
 use super::sleep::Wake;
 use crate::error::{LockError, Result};
 use crate::events::Previous;
@@ -25,8 +26,8 @@ pub(crate) struct Held {
     pub(crate) token: FencingToken,
     /// How many lapses the session had when this was granted.
     pub(crate) lapses: u64,
-    /// The version of the queue's mark, where this contender has read one.
-    pub(crate) mark_version: Option<i32>,
+    /// The queue's mark, where this contender has read one.
+    pub(crate) mark: Option<CurrentMark>,
 }
 
 impl Held {
@@ -36,7 +37,7 @@ impl Held {
             path,
             token: FencingToken::new(czxid),
             lapses,
-            mark_version: None,
+            mark: None,
         }
     }
 }
@@ -60,7 +61,7 @@ impl<'a> Entry<'a> {
 pub(crate) struct Waiting<'a> {
     pub(crate) entry: Entry<'a>,
     pub(super) lapses: u64,
-    pub(crate) mark_version: Option<i32>,
+    pub(crate) mark: Option<CurrentMark>,
     /// How many names a list would have, when that was last seen.
     pub(super) queued: usize,
     /// When it first had to wait.
@@ -77,7 +78,7 @@ impl<'a> Waiting<'a> {
         Self {
             lapses,
             entry,
-            mark_version: None,
+            mark: None,
             queued: 0,
             since: None,
             position: None,

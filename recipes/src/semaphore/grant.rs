@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::events::EventSink;
 use crate::guard::Guard;
 use crate::names::Kind;
-use crate::queue::{Alongside, Entry, Held, Mark, Terms, Waiting, make_queue, number_of};
+use crate::queue::{Alongside, Entry, Held, Terms, Waiting, make_queue};
 use crate::token::FencingToken;
 
 /// The first of a queue. It alone may take permits, so what it reads as free stays free until it
@@ -149,7 +149,9 @@ impl<'a> Head<'a> {
     fn ops(&self, version: i32) -> Vec<Op> {
         let entry = self.waiting.entry.path();
         let data = self.terms.form.data.to_bytes();
-        let mark = self.waiting.mark_version.zip(number_of(entry));
+        let mark = self.waiting.mark;
+        let mark = mark.and_then(|mark| mark.release(self.session(), Kind::Acquirer, entry));
+        let has_mark = mark.is_some();
         let first = &self.leases.paths()[0];
         let mut ops = Vec::with_capacity(self.leases.paths().len() + 3);
         ops.push(Op::Check {
@@ -160,15 +162,9 @@ impl<'a> Head<'a> {
             path: entry.clone(),
             version: None,
         });
-        if let Some((version, number)) = mark {
-            ops.push(Op::SetData {
-                path: self.place.locks.clone(),
-                data: Mark::released_to(Kind::Acquirer, number).to_bytes(),
-                version: Some(version),
-            });
-        }
+        ops.extend(mark);
         for path in self.leases.paths() {
-            let is_set_below = mark.is_none() && path == first;
+            let is_set_below = !has_mark && path == first;
             ops.push(Op::Create(Create {
                 path: path.clone(),
                 data: if is_set_below {
@@ -180,7 +176,7 @@ impl<'a> Head<'a> {
                 acl: self.session().acl().clone(),
             }));
         }
-        if mark.is_none() {
+        if !has_mark {
             // ZooKeeper before 3.9 says of a setData when it was, but not of a create.
             ops.push(Op::SetData {
                 path: first.clone(),
@@ -193,14 +189,14 @@ impl<'a> Head<'a> {
 
     /// What to do about an operation that was refused.
     fn refused(&mut self, index: usize, why: Error) -> Result<Option<Zxid>> {
-        let has_mark = self.waiting.mark_version.is_some();
+        let has_mark = self.waiting.mark.is_some();
         match (index, why) {
             // It was changed; or deleted, and reading stores it again.
             (CHECK_NUMBER, Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(None),
             (LEAVE_QUEUE, Error::NoNode { .. }) => Err(self.waiting.removed()),
             // Somebody else writes there, or this client may not: do without a mark.
             (MARK, Error::BadVersion { .. } | Error::NoAuth { .. }) if has_mark => {
-                self.waiting.mark_version = None;
+                self.waiting.mark = None;
                 Ok(None)
             }
             // The parent of the leases was reaped since it was read: reading tells.
@@ -256,7 +252,7 @@ impl<'a> Head<'a> {
                 path,
                 token,
                 lapses,
-                mark_version: None,
+                mark: None,
             };
             let data = self.terms.form.data.clone();
             Guard::new(session.clone(), held, Kind::Lease, data, events.take())

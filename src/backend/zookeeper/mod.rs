@@ -43,7 +43,8 @@ const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Between two tries to connect.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The persistent znode, under the chroot, that holds the store's id.
+/// The persistent znode, under the chroot, that holds the store's id: its data and its czxid together,
+/// since a tool that copies the data to another store cannot copy that.
 const STORE_ID: &str = "/lockkeeper.id";
 
 /// The servers of one ensemble, or a served store, and the znode that sessions there take for their root.
@@ -331,7 +332,7 @@ impl Opening {
                     session,
                 }
                 .error(error);
-                tracing::warn!(hosts = %self.servers.hosts, %error, "no store id: tokens are not pinned to this store");
+                tracing::warn!(hosts = %self.servers.hosts, %error, "no store id: tokens are not pinned to this store, and each hand-over of a lock lists its queue");
                 None
             }
         }
@@ -343,7 +344,7 @@ async fn read_or_make_id(client: &zk::Client, acl: &Acl) -> Result<String, zk::E
     let acls = Acls::new(&readable(acl));
     loop {
         match client.get_data(STORE_ID).await {
-            Ok((id, _)) => return Ok(String::from_utf8_lossy(&id).into_owned()),
+            Ok((id, stat)) => return Ok(store_id(&id, stat.czxid)),
             Err(zk::Error::NoNode) => {}
             Err(error) => return Err(error),
         }
@@ -355,11 +356,15 @@ async fn read_or_make_id(client: &zk::Client, acl: &Acl) -> Result<String, zk::E
             )
             .await
         {
-            Ok(_) => return Ok(made),
+            Ok((stat, _)) => return Ok(store_id(made.as_bytes(), stat.czxid)),
             Err(zk::Error::NodeExists) => {}
             Err(error) => return Err(error),
         }
     }
+}
+
+fn store_id(data: &[u8], czxid: i64) -> String {
+    format!("{}-{czxid:x}", String::from_utf8_lossy(data))
 }
 
 /// The list, and the right to read for everybody: the id is no secret, and all must find the same.
