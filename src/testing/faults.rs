@@ -13,7 +13,7 @@ use super::{On, Traffic};
 use crate::backend::{Backend, BoxFuture, Connector};
 use crate::clock::{Clock, Moment};
 use crate::connect::{Client, ConnectOptions};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::session::Session;
 use crate::types::SessionId;
 
@@ -110,6 +110,18 @@ impl Faults {
     /// connection breaks.
     pub fn lose_reply(&self, whose: &impl Whose, on: On) {
         self.command(whose, Command::Lose(on, Loss::Reply));
+    }
+
+    /// Garbles the reply to the next request of this kind, which the store carries out: the client
+    /// gets [`Error::Protocol`], and the connection goes on.
+    pub fn garble_reply(&self, whose: &impl Whose, on: On) {
+        self.command(whose, Command::Lose(on, Loss::Garbled));
+    }
+
+    /// Refuses the next request of this kind with `error` before the store sees it; the connection
+    /// goes on.
+    pub fn refuse(&self, whose: &impl Whose, on: On, error: Error) {
+        self.command(whose, Command::Lose(on, Loss::Refused(error)));
     }
 
     /// Holds back every reply and event for so long, from now on. Zero ends it; what is on its way

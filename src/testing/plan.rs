@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::On;
 use crate::backend::Request;
+use crate::error::Error;
 
 /// Which faults a [`Faults`](super::Faults) wrapper makes by itself, how often, and from which seed.
 ///
@@ -31,6 +32,7 @@ pub struct Plan {
     lose_reply: f64,
     disconnect: f64,
     expire: f64,
+    refuse: f64,
     pause: f64,
     delay: f64,
     outages: Range<Duration>,
@@ -48,6 +50,7 @@ impl Plan {
             lose_reply: 0.0,
             disconnect: 0.0,
             expire: 0.0,
+            refuse: 0.0,
             pause: 0.0,
             delay: 0.0,
             outages: none.clone(),
@@ -112,6 +115,14 @@ impl Plan {
         self
     }
 
+    /// How often a delete of a znode at any version is refused with
+    /// [`LimitReached`](crate::Error::LimitReached), and changes nothing.
+    #[must_use]
+    pub fn refusals(mut self, probability: f64) -> Self {
+        self.refuse = checked(probability);
+        self
+    }
+
     /// How often the client is stopped just before a request, and for how long.
     #[must_use]
     pub fn pauses(mut self, probability: f64, length: Range<Duration>) -> Self {
@@ -159,9 +170,11 @@ impl Plan {
         let expire = random.chance(self.expire);
         let (pause, paused) = (random.chance(self.pause), random.within(&self.pauses));
         let (delay, delayed) = (random.chance(self.delay), random.within(&self.delays));
+        let refuse = random.chance(self.refuse);
         Fate {
             disconnect,
             expire,
+            refuse,
             pause: pause.then_some(paused),
             loss: match (lose_request, lose_reply) {
                 (true, _) => Some(Loss::Request),
@@ -188,6 +201,8 @@ pub(super) struct Fate {
     pub(super) disconnect: bool,
     /// Before it goes out: the store ends the session.
     pub(super) expire: bool,
+    /// If it is a delete at any version: it is refused.
+    pub(super) refuse: bool,
     /// Before it goes out: the client stops.
     pub(super) pause: Option<Duration>,
     /// What of it is lost on the way.
@@ -196,14 +211,18 @@ pub(super) struct Fate {
     pub(super) delay: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Loss {
     Request,
     Reply,
+    /// The store carries the request out, and the reply cannot be read. The connection goes on.
+    Garbled,
+    /// The request is refused with this, and changes nothing. The connection goes on.
+    Refused(Error),
 }
 
 /// A loss that was ordered, and waits for the request that it is meant for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ordered {
     pub(super) on: On,
     pub(super) loss: Loss,

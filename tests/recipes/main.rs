@@ -30,6 +30,7 @@ mod observe;
 #[cfg(feature = "zookeeper")]
 mod peer;
 mod reentrant;
+mod refusals;
 #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
 mod restore;
 mod revocation;

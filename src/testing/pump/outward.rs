@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::Pump;
-use crate::backend::Response;
+use crate::backend::{Request, Response};
+use crate::error::Error;
 use crate::testing::Traffic;
 use crate::testing::line::{Answer, Waiting};
 use crate::testing::plan::{Fate, Loss, Ordered};
@@ -83,15 +84,43 @@ impl Pump {
         let Some(inner) = self.line.inner() else {
             return;
         };
+        let is_any_delete = matches!(
+            request,
+            Request::Withdraw { .. } | Request::Delete { version: None, .. }
+        );
+        let lost = fate.loss == Some(Loss::Reply);
+        let response = match fate.loss {
+            Some(Loss::Refused(error)) => Response::ready(Err(error)),
+            Some(Loss::Garbled) => garbled(inner.submit(request)),
+            None if fate.refuse && is_any_delete => Response::ready(Err(limit_reached())),
+            _ => inner.submit(request),
+        };
         self.in_flight.push_back(InFlight {
-            response: inner.submit(request),
+            response,
             answer,
             delay: fate.delay,
-            lost: fate.loss == Some(Loss::Reply),
+            lost,
         });
     }
 
     pub(super) fn outage(&mut self) -> Duration {
         self.line.shared.plan.lock().outage(&mut self.random)
+    }
+}
+
+/// A reply that comes when its own does, and cannot be read.
+fn garbled(reply: Response) -> Response {
+    Response::eager(async move {
+        match reply.await {
+            Ok(_) => Err(Error::Protocol("a garbled reply".to_owned())),
+            refusal => refusal,
+        }
+    })
+}
+
+fn limit_reached() -> Error {
+    Error::LimitReached {
+        what: "deletes, by plan",
+        limit: 0,
     }
 }

@@ -1,0 +1,445 @@
+//! Refusals that pass, and replies that nobody can read: neither ends a clean-up, nor leaves a node in
+//! a session that goes on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use lockkeeper::testing::On;
+use lockkeeper::{
+    Client, Clock, ConnectOptions, Error, LockError, Mutex, RwLock, Upgrade, lock_all,
+};
+use lockkeeper_store::{
+    Backend, BoxFuture, Connector, CreateMode, Op, Request, Response, Session, SessionStatus,
+    ZnodePath,
+};
+use tokio::sync::watch;
+
+use crate::common::*;
+use crate::semaphore::Ground;
+use crate::support::{Env, on_every_backend};
+
+/// Refusals that a store takes back by itself: of too much work, of a full disk, and what a client
+/// makes of an error code that it does not know.
+fn refusals() -> [Error; 3] {
+    [
+        Error::LimitReached {
+            what: "requests under way",
+            limit: 100_000,
+        },
+        Error::DiskFull { path: "/".into() },
+        Error::Protocol("SystemError".to_owned()),
+    ]
+}
+
+fn refuse(world: &World, client: &Client, on: &[On]) {
+    for refusal in refusals() {
+        for on in on {
+            world.refuse(client, *on, refusal.clone());
+        }
+    }
+}
+
+/// Fails instead of waiting for a clean-up that nobody carries out.
+async fn soon<T>(work: impl Future<Output = T>) -> T {
+    let limit = Duration::from_secs(10);
+    let done = tokio::time::timeout(limit, work).await;
+    done.expect("a node is left behind")
+}
+
+/// Keys of a batch.
+const KEYS: [&str; 2] = ["/batch/a", "/batch/b"];
+
+async fn until_no_batch(world: &World) {
+    for key in KEYS {
+        until(&world.observing().await, key, |names| names.is_empty()).await;
+    }
+}
+
+mod refused {
+    use super::*;
+
+    on_every_backend! {
+        async fn the_clean_up_of_a_wait(env: Env) {
+            let world = World::new(env).await;
+            let holder = world.mutex().await.lock().await.unwrap();
+            let mutex = world.mutex().await;
+            let waiter = world.queue_up(&mutex).await;
+            refuse(&world, mutex.client(), &[On::Delete]);
+            waiter.abort();
+            soon(world.until_count(1)).await;
+            holder.release().await.unwrap();
+        }
+
+        async fn the_release_of_a_lock(env: Env) {
+            let world = World::new(env).await;
+            let mutex = world.mutex().await;
+            let guard = mutex.lock().await.unwrap();
+            refuse(&world, mutex.client(), &[On::Delete]);
+            soon(guard.release()).await.unwrap();
+            let guard = mutex.lock().await.unwrap();
+            refuse(&world, mutex.client(), &[On::Delete]);
+            drop(guard);
+            soon(world.until_count(0)).await;
+        }
+
+        async fn the_release_after_a_wait(env: Env) {
+            let world = World::new(env).await;
+            let first = world.mutex().await.lock().await.unwrap();
+            let mutex = world.mutex().await;
+            let waiter = world.queue_up(&mutex).await;
+            first.release().await.unwrap();
+            let guard = granted(waiter).await;
+            refuse(&world, mutex.client(), &[On::Delete]);
+            world.refuse(mutex.client(), On::Multi, refusals()[0].clone());
+            soon(guard.release()).await.unwrap();
+            assert!(world.children().await.is_empty());
+        }
+
+        async fn the_search_for_an_unanswered_create(env: Env) {
+            let world = World::new(env).await;
+            world.make(LOCK).await;
+            let mutex = world.mutex().await;
+            world.delay_replies(mutex.client(), Duration::from_millis(1));
+            world.lose_reply(mutex.client(), On::Enqueue);
+            refuse(&world, mutex.client(), &[On::Delete, On::GetChildren, On::Exists]);
+            assert!(polled(mutex.lock(), 1).await.is_none(), "cancelled inside the create");
+            soon(world.until_swept(&mutex)).await;
+        }
+
+        async fn the_search_for_an_unanswered_batch(env: Env) {
+            let world = World::new(env).await;
+            for key in KEYS {
+                world.make(key).await;
+            }
+            let client = world.client().await;
+            world.delay_replies(&client, Duration::from_millis(1));
+            world.lose_reply(&client, On::Multi);
+            refuse(&world, &client, &[On::Delete, On::MultiRead]);
+            assert!(polled(lock_all(&client, KEYS), 1).await.is_none(), "cancelled inside the multi");
+            let session = client.current_session();
+            while let Err(Error::ConnectionLoss) = session.exists(&path(KEYS[0])).await {}
+            soon(until_no_batch(&world)).await;
+        }
+
+        async fn the_clean_up_of_permits(env: Env) {
+            let ground = Ground::new(env, 2).await;
+            let semaphore = ground.semaphore().await;
+            let permit = semaphore.acquire_many(2).await.unwrap();
+            refuse(&ground, semaphore.client(), &[On::Delete]);
+            soon(permit.release()).await.unwrap();
+            let permit = semaphore.acquire().await.unwrap();
+            refuse(&ground, semaphore.client(), &[On::Delete]);
+            drop(permit);
+            soon(ground.until_held(0)).await;
+        }
+    }
+}
+
+mod garbled {
+    use super::*;
+
+    on_every_backend! {
+        async fn the_reply_to_a_create(env: Env) {
+            let world = World::new(env).await;
+            world.make(LOCK).await;
+            let mutex = world.mutex().await;
+            world.garble_reply(mutex.client(), On::Enqueue);
+            let guard = mutex.lock().await.expect("the entry is found by its name");
+            assert_eq!(world.children().await, [guard.path().name()]);
+            guard.release().await.unwrap();
+        }
+
+        async fn the_reply_to_the_create_of_a_wait_that_is_cancelled(env: Env) {
+            let world = World::new(env).await;
+            world.make(LOCK).await;
+            let mutex = world.mutex().await;
+            world.delay_replies(mutex.client(), Duration::from_millis(1));
+            world.garble_reply(mutex.client(), On::Enqueue);
+            assert!(polled(mutex.lock(), 1).await.is_none(), "cancelled inside the create");
+            soon(world.until_swept(&mutex)).await;
+        }
+
+        // Refused, it may have been carried out, as far as the client knows.
+        async fn a_create_that_changed_nothing(env: Env) {
+            let world = World::new(env).await;
+            world.make(LOCK).await;
+            let mutex = world.mutex().await;
+            let refusal = Error::Protocol("SystemError".to_owned());
+            world.refuse(mutex.client(), On::Enqueue, refusal.clone());
+            let error = mutex.lock().await.unwrap_err();
+            assert_eq!(error, LockError::Store(refusal));
+            assert!(world.children().await.is_empty());
+        }
+
+        async fn the_reply_to_a_release(env: Env) {
+            let world = World::new(env).await;
+            let mutex = world.mutex().await;
+            let guard = mutex.lock().await.unwrap();
+            world.garble_reply(mutex.client(), On::Delete);
+            soon(guard.release()).await.unwrap();
+            assert!(world.children().await.is_empty());
+        }
+
+        async fn the_reply_to_a_batch(env: Env) {
+            let world = World::new(env).await;
+            for key in KEYS {
+                world.make(key).await;
+            }
+            let client = world.client().await;
+            world.garble_reply(&client, On::Multi);
+            let guard = lock_all(&client, KEYS).await.expect("the entries are found by their name");
+            guard.release().await.unwrap();
+            until_no_batch(&world).await;
+
+            world.delay_replies(&client, Duration::from_millis(1));
+            world.garble_reply(&client, On::Multi);
+            assert!(polled(lock_all(&client, KEYS), 1).await.is_none(), "cancelled inside the multi");
+            client.current_session().exists(&path(KEYS[0])).await.unwrap();
+            soon(until_no_batch(&world)).await;
+        }
+
+        async fn the_reply_to_a_grant_of_permits(env: Env) {
+            let ground = Ground::new(env, 2).await;
+            let semaphore = ground.semaphore().await;
+            ground.garble_reply(semaphore.client(), On::Multi);
+            let permit = semaphore.acquire_many(2).await.expect("the entry has left the queue");
+            assert_eq!(ground.held().await, 2);
+            permit.release().await.unwrap();
+
+            ground.delay_replies(semaphore.client(), Duration::from_millis(1));
+            for polls in 1..12 {
+                ground.garble_reply(semaphore.client(), On::Multi);
+                let permit = polled(semaphore.acquire_many(2), polls).await;
+                drop(permit);
+                // So that the next round starts with an order of its own.
+                let _ = semaphore.client().current_session().check(&path("/"), None).await;
+                soon(ground.until_swept(&semaphore, 0)).await;
+            }
+        }
+
+        async fn the_reply_to_a_conversion(env: Env) {
+            let world = World::new(env).await;
+            let lock = RwLock::new(&world.client().await, LOCK).unwrap();
+            let writer = lock.write().await.unwrap();
+            world.garble_reply(lock.client(), On::Multi);
+            let reader = writer.downgrade().await.expect("the reader's node is there");
+            world.garble_reply(lock.client(), On::Multi);
+            match reader.try_upgrade().await.expect("the writer's node is there") {
+                Upgrade::Upgraded(writer) => writer.release().await.unwrap(),
+                Upgrade::Refused(_) => panic!("nobody else is there"),
+            }
+            assert!(world.children().await.is_empty());
+        }
+
+        async fn all_replies_to_a_conversion(env: Env) {
+            let world = World::new(env).await;
+            let lock = RwLock::new(&world.client().await, LOCK).unwrap();
+            for on in [On::GetData, On::Exists] {
+                let writer = lock.write().await.unwrap();
+                world.garble_reply(lock.client(), On::Multi);
+                world.garble_reply(lock.client(), on);
+                if on == On::GetData {
+                    // The first asks for the data that the conversion carries over.
+                    world.garble_reply(lock.client(), on);
+                }
+                drop(writer.downgrade().await);
+                soon(world.until_count(0)).await;
+                // What was not used up.
+                let session = lock.client().current_session();
+                let _ = session.get_data(&path("/")).await;
+                let _ = session.exists(&path("/")).await;
+                let _ = session.check(&path("/"), None).await;
+            }
+        }
+    }
+}
+
+mod another_session_has_my_name {
+    use super::*;
+
+    on_every_backend! {
+        async fn and_keeps_it_when_the_wait_is_given_up(env: Env) {
+            let world = World::new(env).await;
+            world.make(LOCK).await;
+            let thief = Thief::new(&world).await;
+            let mutex = Mutex::new(&thief.client().await, LOCK).unwrap();
+            assert!(polled(mutex.lock(), 1).await.is_none(), "cancelled inside the create");
+            thief.lose_the_reply().await;
+            assert_eq!(world.children().await.len(), 1, "it was not mine to delete");
+        }
+
+        async fn and_a_wait_stands_behind_it(env: Env) {
+            let world = World::new(env).await;
+            world.make(LOCK).await;
+            let thief = Thief::new(&world).await;
+            let mutex = Mutex::new(&thief.client().await, LOCK).unwrap();
+            let waiter = tokio::spawn(async move { mutex.lock().await });
+            world.until_count(1).await;
+            thief.lose_the_reply().await;
+            soon(world.until_count(2)).await;
+            assert!(!waiter.is_finished());
+            thief.give_back().await;
+            soon(granted(waiter)).await.release().await.unwrap();
+        }
+
+        async fn and_keeps_it_when_a_batch_is_given_up(env: Env) {
+            let world = World::new(env).await;
+            for key in KEYS {
+                world.make(key).await;
+            }
+            let thief = Thief::new(&world).await;
+            let client = thief.client().await;
+            assert!(polled(lock_all(&client, KEYS), 1).await.is_none(), "cancelled inside the multi");
+            thief.lose_the_reply().await;
+            for key in KEYS {
+                assert_eq!(children(&world.observing().await, key).await.len(), 1);
+            }
+        }
+
+        async fn and_a_batch_stands_behind_it(env: Env) {
+            let world = World::new(env).await;
+            for key in KEYS {
+                world.make(key).await;
+            }
+            let thief = Thief::new(&world).await;
+            let client = thief.client().await;
+            let batch = tokio::spawn(async move { lock_all(&client, KEYS).await });
+            for key in KEYS {
+                until(&world.observing().await, key, |names| names.len() == 1).await;
+            }
+            thief.lose_the_reply().await;
+            for key in KEYS {
+                soon(until(&world.observing().await, key, |names| names.len() == 2)).await;
+            }
+            assert!(!batch.is_finished());
+            thief.give_back().await;
+            soon(batch).await.unwrap().unwrap().release().await.unwrap();
+        }
+    }
+}
+
+/// A connector whose first create in a queue is lost, while another session makes what was asked for,
+/// under the same names.
+#[derive(Clone, Debug)]
+struct Thief(Arc<Stolen>);
+
+#[derive(Debug)]
+struct Stolen {
+    connector: Arc<dyn Connector>,
+    session: Session,
+    /// Whether the create has failed, as far as its client knows.
+    lost: watch::Sender<bool>,
+    /// The requests of its client so far.
+    requests: AtomicUsize,
+}
+
+/// More requests than any of these tests needs.
+const FAR_TOO_MANY: usize = 1_000;
+
+impl Thief {
+    async fn new(world: &World) -> Self {
+        Self(Arc::new(Stolen {
+            connector: world.env.connector().clone(),
+            session: world
+                .env
+                .session_with(ConnectOptions::new().session_timeout(LONG))
+                .await,
+            lost: watch::Sender::new(false),
+            requests: AtomicUsize::new(0),
+        }))
+    }
+
+    async fn client(&self) -> Client {
+        let options = ConnectOptions::new().session_timeout(LONG);
+        let client = Client::open(Arc::new(self.clone()), "stolen".to_owned(), options);
+        client.await.unwrap()
+    }
+
+    /// Lets the client know that its reply is lost, and gives it the time to look for its node.
+    async fn lose_the_reply(&self) {
+        self.0.lost.send_replace(true);
+        for _ in 0..20 {
+            self.0.session.exists(&path("/")).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn give_back(&self) {
+        for path in self.0.session.get_ephemerals(&path("/")).await.unwrap() {
+            self.0.session.delete(&path, None).await.unwrap();
+        }
+    }
+}
+
+impl Connector for Thief {
+    fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>, Error>> {
+        let (opening, stolen) = (self.0.connector.open(options), self.0.clone());
+        Box::pin(async move {
+            let inner = opening.await?;
+            Ok(Arc::new(Robbed { inner, stolen }) as Arc<dyn Backend>)
+        })
+    }
+
+    fn clock(&self) -> &Clock {
+        self.0.connector.clock()
+    }
+}
+
+#[derive(Debug)]
+struct Robbed {
+    inner: Arc<dyn Backend>,
+    stolen: Arc<Stolen>,
+}
+
+impl Robbed {
+    /// The nodes that a request makes in queues.
+    fn made(request: &Request) -> Vec<ZnodePath> {
+        match request {
+            Request::Enqueue(enqueue) => vec![enqueue.parent.join(&enqueue.name).unwrap()],
+            Request::Multi(ops) => {
+                let made = ops.iter().filter_map(|op| match op {
+                    Op::Create(create) if create.mode.is_sequential() => Some(create.path.clone()),
+                    _ => None,
+                });
+                made.collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Backend for Robbed {
+    fn submit(&self, request: Request) -> Response {
+        let so_far = self.stolen.requests.fetch_add(1, Ordering::Relaxed);
+        if so_far >= FAR_TOO_MANY {
+            let what = "so many requests";
+            return Response::ready(Err(Error::Unimplemented { what }));
+        }
+        let made = Self::made(&request);
+        if made.is_empty() || *self.stolen.lost.borrow() {
+            return self.inner.submit(request);
+        }
+        let session = &self.stolen.session;
+        let made = made
+            .iter()
+            .map(|path| session.create(path, "", CreateMode::EphemeralSequential));
+        let made: Vec<_> = made.collect();
+        let mut lost = self.stolen.lost.subscribe();
+        Response::pending(async move {
+            for made in made {
+                made.await.unwrap();
+            }
+            lost.wait_for(|lost| *lost).await.unwrap();
+            Err(Error::ConnectionLoss)
+        })
+    }
+
+    fn status(&self) -> &Arc<SessionStatus> {
+        self.inner.status()
+    }
+
+    fn store_id(&self) -> Option<&str> {
+        self.inner.store_id()
+    }
+}
