@@ -275,6 +275,12 @@ impl Client {
         self.0.connector.clock()
     }
 
+    /// How many clean-ups of the current session have not come to their end; see
+    /// [`Session::pending_cleanups`]. Those of sessions that have ended are done with these.
+    pub fn pending_cleanups(&self) -> usize {
+        self.current_session().pending_cleanups()
+    }
+
     /// The session as it is, alive or over.
     pub fn current_session(&self) -> Session {
         self.0.current.lock().session.clone()

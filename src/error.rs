@@ -12,7 +12,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why a request failed.
 ///
 /// [`Error::is_answer`] tells an answer of the store (the request was refused and changed nothing)
-/// from the loss of an answer (it may have been carried out).
+/// from the loss of an answer (it may have been carried out, [`Error::is_ambiguous`]).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -263,6 +263,14 @@ impl Error {
                 | Self::MultiFailed { .. }
                 | Self::Unimplemented { .. }
         )
+    }
+
+    /// Returns true if the request may have been carried out although it failed: the reply was lost, or
+    /// cannot be read.
+    ///
+    /// After an ambiguous create its znode may exist, and must be looked for.
+    pub fn is_ambiguous(&self) -> bool {
+        matches!(self, Self::ConnectionLoss | Self::Protocol(_))
     }
 
     /// Whether the session is over, for this process at least.

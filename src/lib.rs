@@ -47,7 +47,7 @@ mod watch;
 mod wire;
 
 pub use backend::{
-    Ahead, Backend, BoxFuture, Connector, Create, Enqueue, LookAhead, Op, OpReply, ReadOp,
+    Ahead, Backend, BoxFuture, Cleanup, Connector, Create, Enqueue, LookAhead, Op, OpReply, ReadOp,
     ReadReply, Reply, Request, Response, SHARED_MARK, SessionStatus, Skip, StateStream,
     sequence_of,
 };

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::backend::{
-    Ahead, Backend, Create, Enqueue, LookAhead, Op, OpReply, ReadOp, ReadReply, Reply, Request,
-    Response, SessionStatus, StateStream, unexpected,
+    Ahead, Backend, Cleanup, Create, Enqueue, LookAhead, Op, OpReply, ReadOp, ReadReply, Reply,
+    Request, Response, SessionStatus, StateStream, unexpected,
 };
 use crate::clock::{Clock, Deadline};
 use crate::error::{Error, Result};
@@ -120,6 +120,13 @@ impl Session {
     /// allow; `None` for as long as it lives. See [`SessionStatus::held_until`].
     pub fn held_until(&self) -> Option<Deadline> {
         self.0.status.held_until()
+    }
+
+    /// How many clean-ups have not come to their end: deletes of entries that were given up, and searches
+    /// for those whose create was not answered. More than a few for long means that the store refuses
+    /// them, and that locks cannot be had meanwhile; a log line says which and why.
+    pub fn pending_cleanups(&self) -> usize {
+        self.0.status.pending_cleanups()
     }
 
     /// The clock that the session lives by.
@@ -636,6 +643,36 @@ async fn keep_proven(session: std::sync::Weak<Inner>) {
         drop(session);
         // Not awaited here: a stuck answer must not hold back the next question.
         crate::drive(async move { drop(proof.await) });
+    }
+}
+
+impl Cleanup {
+    /// Counts a clean-up of this session as pending. `path` is what it concerns, for the log.
+    pub fn new(session: &Session, path: &ZnodePath) -> Self {
+        Self::of(session.status(), path)
+    }
+
+    /// Waits until a step that failed with `error` is worth repeating, and answers the session.
+    ///
+    /// Meanwhile it does not keep the session open: when nobody else has it any more, it closes, which
+    /// deletes its nodes for good.
+    ///
+    /// # Errors
+    /// `error`, if no repetition can help, and [`Error::SessionClosed`] if the session has ended
+    /// meanwhile.
+    pub async fn retry_after(&mut self, session: Session, error: Error) -> Result<Session> {
+        if self.waits_for_connection(&error) {
+            return Ok(session);
+        }
+        let weak = Arc::downgrade(&session.0);
+        drop(session);
+        self.pause_after(error).await?;
+        match weak.upgrade() {
+            Some(inner) => Ok(Session(inner)),
+            None => Err(Error::SessionClosed {
+                session: self.status().id(),
+            }),
+        }
     }
 }
 

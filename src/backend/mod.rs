@@ -1,5 +1,6 @@
 //! The one door through which a session reaches a store.
 
+mod cleanup;
 mod request;
 mod response;
 mod states;
@@ -12,6 +13,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+pub use cleanup::Cleanup;
 pub(crate) use request::unexpected;
 pub use request::{
     Ahead, Create, Enqueue, LookAhead, Op, OpReply, ReadOp, ReadReply, Reply, Request, SHARED_MARK,

@@ -1,6 +1,6 @@
 //! [`SessionStatus`]: where a session stands, and until when it can believe so.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::states::{StateStream, States};
@@ -27,6 +27,7 @@ pub struct SessionStatus {
     state: AtomicU8,
     closing: AtomicBool,
     states: States,
+    cleanups: AtomicUsize,
 }
 
 impl SessionStatus {
@@ -52,6 +53,7 @@ impl SessionStatus {
             state: AtomicU8::new(SessionState::Connected as u8),
             closing: AtomicBool::new(false),
             states: States::connected(),
+            cleanups: AtomicUsize::new(0),
         }
     }
 
@@ -168,6 +170,19 @@ impl SessionStatus {
     #[inline]
     pub fn lapses(&self) -> u64 {
         self.lapses.load(Ordering::SeqCst)
+    }
+
+    /// How many clean-ups of the session have not come to their end ([`Cleanup`](super::Cleanup)).
+    pub fn pending_cleanups(&self) -> usize {
+        self.cleanups.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn cleanup_begins(&self) {
+        self.cleanups.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn cleanup_ends(&self) {
+        self.cleanups.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Whether what this session has taken since `lapses` can be believed to be held, forced

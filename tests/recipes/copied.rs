@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::common::*;
 use crate::semaphore::{Ground, LEASES, LOCKS, PERMITS, QUOTA};
-use crate::support::{Env, on_every_backend};
+use crate::support::on_every_backend;
 
 /// The queue that data is copied from.
 const SOURCE: &str = "/source/orders";

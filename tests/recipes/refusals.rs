@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::common::*;
 use crate::semaphore::Ground;
-use crate::support::{Env, on_every_backend};
+use crate::support::on_every_backend;
 
 /// Refusals that a store takes back by itself: of too much work, of a full disk, and what a client
 /// makes of an error code that it does not know.

@@ -53,24 +53,12 @@ impl Guard {
         match mark {
             Some(mark) => {
                 let marked = self.marked_delete(mark);
-                self.see_through(move |session, path| async move {
-                    after_marked(&session, &path, marked).await
-                })
+                self.see_through(|session, path| after_marked(session, path, marked))
             }
             None => match self.session.delete(&self.held.path, None).try_now() {
                 Ok(Ok(())) => self.left(Ok(true)),
                 Ok(Err(Error::NoNode { .. })) => self.left(Ok(false)),
-                Ok(Err(error)) if error != Error::ConnectionLoss => self.left(Err(error)),
-                // The lost answer may have been that of the delete that did it.
-                Ok(_) => self.see_through(|session, path| async move {
-                    let again = session.delete(&path, None);
-                    delete_until_gone(&session, &path, again)
-                        .await
-                        .map(|_| true)
-                }),
-                Err(call) => self.see_through(|session, path| async move {
-                    delete_until_gone(&session, &path, call).await
-                }),
+                first => self.see_through(|session, path| delete_until_gone(session, path, first)),
             },
         }
     }
@@ -138,17 +126,17 @@ fn tell_left(events: Option<&EventSink>, answer: &Result<bool, Error>) {
 
 /// Sees a delete with a mark through: when it is refused or its answer lost, a plain delete follows.
 async fn after_marked(
-    session: &Session,
-    path: &ZnodePath,
+    session: Session,
+    path: ZnodePath,
     marked: Call<Vec<OpReply>>,
 ) -> Result<bool, Error> {
-    let answer = marked.await;
-    if answer.is_ok() {
+    let Err(error) = marked.await else {
         return Ok(true);
-    }
-    let was_there = delete_until_gone(session, path, session.delete(path, None)).await?;
+    };
+    let first = Err(session.delete(&path, None));
+    let was_there = delete_until_gone(session, path, first).await?;
     // After a lost answer the first delete may have been the one that did it.
-    Ok(was_there || answer == Err(Error::ConnectionLoss))
+    Ok(was_there || error.is_ambiguous())
 }
 
 /// Releases several guards, and waits until the store has confirmed it of all; the first error counts.

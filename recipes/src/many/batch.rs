@@ -36,10 +36,20 @@ enum Stage {
     Out,
     /// The multi is under way.
     Sent(Box<Call<Vec<OpReply>>>),
-    /// The multi's answer was lost.
+    /// The multi's answer was lost, or cannot be read.
     Unknown,
     /// These are the nodes, in the order of the keys, and the zxid of them all where it is known.
     In(Vec<ZnodePath>, Option<Zxid>),
+}
+
+impl Stage {
+    /// The nodes that are known to stand in the queues.
+    fn nodes(&self) -> &[ZnodePath] {
+        match self {
+            Self::In(nodes, _) => nodes,
+            _ => &[],
+        }
+    }
 }
 
 impl<'a> Batch<'a> {
@@ -70,17 +80,21 @@ impl<'a> Batch<'a> {
 
     async fn join(&mut self, form: &Form) -> Result<()> {
         loop {
-            match self.send(form).await {
-                Ok(replies) => {
-                    self.stage = made(replies)?;
+            match self.send(form).await.and_then(made) {
+                Ok(stage) => {
+                    self.stage = stage;
                     return Ok(());
                 }
-                Err(Error::ConnectionLoss) => {
+                Err(error) if error.is_ambiguous() => {
                     self.stage = Stage::Unknown;
                     if self.find().await? {
                         return Ok(());
                     }
                     self.stage = Stage::Out;
+                    // As for a single entry.
+                    if error != Error::ConnectionLoss {
+                        return Err(error.into());
+                    }
                 }
                 Err(Error::MultiFailed { source, .. }) => {
                     self.stage = Stage::Out;
@@ -269,22 +283,16 @@ impl Drop for Batch<'_> {
             Stage::Sent(call) => {
                 let (session, keys, name) = self.identity();
                 drive(async move {
-                    match call.await {
-                        Ok(replies) => {
-                            for reply in replies {
-                                if let OpReply::Created { path, .. } = reply {
-                                    remove(&session, &path);
-                                }
-                            }
-                        }
-                        Err(Error::ConnectionLoss) => sweep_all(&session, &keys, &name).await,
+                    match call.await.and_then(made) {
+                        Ok(stage) => stage.nodes().iter().for_each(|node| remove(&session, node)),
+                        Err(error) if error.is_ambiguous() => sweep_all(session, keys, name).await,
                         Err(_) => {}
                     }
                 });
             }
             Stage::Unknown => {
                 let (session, keys, name) = self.identity();
-                drive(async move { sweep_all(&session, &keys, &name).await });
+                drive(sweep_all(session, keys, name));
             }
         }
     }

@@ -1,82 +1,95 @@
-//! Leaving nothing behind: deletes that are retried while the session lives, and the search for
+//! Leaving nothing behind: deletes that are seen through while the session lives, and the search for
 //! an entry whose create was never answered.
 
-use lockkeeper_store::{Call, Error, Session, ZnodePath, drive};
+use lockkeeper_store::{Call, Cleanup, Error, Session, ZnodePath, Zxid, drive};
+
+/// A delete that has been sent, and perhaps answered already.
+pub(crate) type Sent = Result<Result<(), Error>, Call<()>>;
 
 /// Withdraws a node of this session's, now if the store answers at once, else in the background.
 pub(crate) fn remove(session: &Session, path: &ZnodePath) {
-    let first = match session.withdraw(path).try_now() {
-        Ok(Err(Error::ConnectionLoss)) => session.withdraw(path),
-        Ok(_) => return,
-        Err(first) => first,
-    };
-    let (session, path) = (session.clone(), path.clone());
-    drive(async move {
-        // What it says is logged where it is known; nobody is left to tell.
-        let _ = until_gone(&session, &path, first, Session::withdraw).await;
-    });
-}
-
-/// Sees a delete through: answers whether the node was there when it was first asked for.
-///
-/// A lost answer is asked for again; that is safe since the node's name is unique, so it is this
-/// node that is deleted or none. The session's end deletes it too.
-pub(crate) async fn delete_until_gone(
-    session: &Session,
-    path: &ZnodePath,
-    first: Call<()>,
-) -> Result<bool, Error> {
-    until_gone(session, path, first, |session, path| {
-        session.delete(path, None)
-    })
-    .await
-}
-
-async fn until_gone(
-    session: &Session,
-    path: &ZnodePath,
-    first: Call<()>,
-    again: fn(&Session, &ZnodePath) -> Call<()>,
-) -> Result<bool, Error> {
-    let mut delete = first;
-    let mut lost_an_answer = false;
-    loop {
-        match delete.await {
-            Ok(()) => return Ok(true),
-            Err(Error::NoNode { .. }) => return Ok(lost_an_answer),
-            Err(Error::ConnectionLoss) => lost_an_answer = true,
-            Err(error) => {
-                if !error.is_session_end() {
-                    tracing::warn!(%path, %error, "a lock's znode could not be deleted");
-                }
-                return Err(error);
-            }
+    match session.withdraw(path).try_now() {
+        Ok(Ok(()) | Err(Error::NoNode { .. })) => {}
+        first => {
+            let (session, path) = (session.clone(), path.clone());
+            drive(async move {
+                // What it says is logged where it is known; nobody is left to tell.
+                let _ = until_gone(session, path, first, Session::withdraw).await;
+            });
         }
-        delete = again(session, path);
     }
 }
 
-/// Finds the node whose create was sent but not answered, by its unique name.
+/// Sees the release of a node of this session's through: answers whether the node was there when its
+/// delete was first asked for.
+///
+/// A delete that was refused, or whose answer was lost, is asked for again ([`Cleanup`]); that is
+/// safe since the node's name is unique, so it is this node that is deleted or none. The session's
+/// end deletes it too.
+pub(crate) async fn delete_until_gone(
+    session: Session,
+    path: ZnodePath,
+    first: Sent,
+) -> Result<bool, Error> {
+    let again = |session: &Session, path: &ZnodePath| session.delete(path, None);
+    until_gone(session, path, first, again).await
+}
+
+async fn until_gone(
+    mut session: Session,
+    path: ZnodePath,
+    first: Sent,
+    again: fn(&Session, &ZnodePath) -> Call<()>,
+) -> Result<bool, Error> {
+    let mut cleanup = Cleanup::new(&session, &path);
+    let mut may_be_done = false;
+    let mut deleted = match first {
+        Ok(answer) => answer,
+        Err(call) => call.await,
+    };
+    loop {
+        let error = match deleted {
+            Ok(()) => return Ok(true),
+            Err(Error::NoNode { .. }) => return Ok(may_be_done),
+            Err(error) => error,
+        };
+        may_be_done |= error.is_ambiguous();
+        session = cleanup.retry_after(session, error).await?;
+        deleted = again(&session, &path).await;
+    }
+}
+
+/// A version that no znode has.
+const NO_VERSION: i32 = i32::MAX;
+
+/// Finds the node whose create was sent but not answered, by its unique name and its owner; also
+/// answers the zxid that made it.
 ///
 /// Finding it is proof. Its absence is proof only when a write was committed on the connection on
 /// which, or before which, the list was read: until then the create itself may still be on its
-/// way. The write is a delete of the name without its number, which never exists: refused as it
-/// is, it goes through the whole log.
+/// way. The write is a delete of the name without its number, which never exists, at a version
+/// that no node has: refused as it is, it goes through the whole log.
 pub(crate) async fn find_unanswered(
     session: &Session,
     parent: &ZnodePath,
     name: &str,
-) -> Result<Option<ZnodePath>, Error> {
+) -> Result<Option<(ZnodePath, Zxid)>, Error> {
     let unnumbered = parent.join(name)?;
     loop {
-        let barrier = session.delete(&unnumbered, None);
+        let barrier = session.delete(&unnumbered, Some(NO_VERSION));
         let list = session.get_children(parent);
         let (barrier, list) = (barrier.await, list.await);
         match (barrier, list) {
             (Err(Error::ConnectionLoss), _) | (_, Err(Error::ConnectionLoss)) => {}
-            (Err(Error::NoNode { .. }), Ok((names, _))) => {
-                let mine = names.iter().find(|child| child.starts_with(name));
-                return mine.map(|child| parent.join(child)).transpose();
+            (Err(Error::NoNode { .. } | Error::BadVersion { .. }), Ok((names, _))) => {
+                let named = names.iter().filter(|child| child.starts_with(name));
+                for child in named {
+                    let path = parent.join(child)?;
+                    if let Some(czxid) = made_at(session, &path).await? {
+                        return Ok(Some((path, czxid)));
+                    }
+                }
+                return Ok(None);
             }
             (_, Err(Error::NoNode { .. })) => return Ok(None),
             (_, Err(error)) | (Err(error), _) => return Err(error),
@@ -87,14 +100,31 @@ pub(crate) async fn find_unanswered(
     }
 }
 
+/// The zxid that made a node of this session's; `None` if the node is missing, or another session's:
+/// a name can be copied, so it alone is no proof of the owner.
+pub(crate) async fn made_at(session: &Session, node: &ZnodePath) -> Result<Option<Zxid>, Error> {
+    loop {
+        match session.exists(node).await {
+            Ok(Some(stat)) if stat.ephemeral_owner == session.id() => return Ok(Some(stat.czxid)),
+            Ok(_) => return Ok(None),
+            Err(Error::ConnectionLoss) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Removes the node of a create that was sent but not answered, once the answer or its loss is known.
-pub(crate) async fn sweep(session: &Session, parent: &ZnodePath, name: &str) {
-    match find_unanswered(session, parent, name).await {
-        Ok(Some(path)) => remove(session, &path),
-        Ok(None) => {}
-        Err(error) if error.is_session_end() => {}
-        Err(error) => {
-            tracing::warn!(%parent, name, %error, "could not look for an abandoned entry");
+pub(crate) async fn sweep(mut session: Session, parent: ZnodePath, name: String) {
+    let mut cleanup = Cleanup::new(&session, &parent);
+    loop {
+        let error = match find_unanswered(&session, &parent, &name).await {
+            Ok(found) => return found.iter().for_each(|(path, _)| remove(&session, path)),
+            Err(error) => error,
+        };
+        // Given up only for good, and logged where that is decided.
+        match cleanup.retry_after(session, error).await {
+            Ok(again) => session = again,
+            Err(_) => return,
         }
     }
 }

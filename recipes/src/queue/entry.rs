@@ -53,7 +53,7 @@ enum Stage {
     Out,
     /// The create is under way.
     Sent(Box<Call<Answer>>),
-    /// The create's answer was lost.
+    /// The create's answer was lost, or cannot be read.
     Unknown,
     /// It was asked for before it was told to enter, and answered.
     Answered(Result<Answer, Error>),
@@ -145,7 +145,7 @@ impl<'a> Entry<'a> {
                     self.stage = Stage::Out;
                     Box::pin(make_queue(self.session, self.parent, self.kind)).await?;
                 }
-                Err(Error::ConnectionLoss) => {
+                Err(error) if error.is_ambiguous() => {
                     self.stage = Stage::Unknown;
                     // It may have been carried out before the create.
                     self.alongside = None;
@@ -153,6 +153,11 @@ impl<'a> Entry<'a> {
                         return Ok((czxid, Ahead::Unknown));
                     }
                     self.stage = Stage::Out;
+                    // What was lost with its connection can be sent again; a refusal that cannot be
+                    // read would come again.
+                    if error != Error::ConnectionLoss {
+                        return Err(error);
+                    }
                 }
                 Err(error) => {
                     self.stage = Stage::Out;
@@ -190,20 +195,11 @@ impl<'a> Entry<'a> {
 
     /// Looks for the node of a create whose answer was lost.
     async fn find(&mut self) -> Result<Option<Zxid>, Error> {
-        let Some(path) = find_unanswered(self.session, self.parent, &self.name()).await? else {
-            return Ok(None);
-        };
-        self.stage = Stage::In(path.clone());
-        loop {
-            match self.session.exists(&path).await {
-                Err(Error::ConnectionLoss) => {}
-                Ok(Some(stat)) if stat.ephemeral_owner == self.session.id() => {
-                    return Ok(Some(stat.czxid));
-                }
-                Ok(_) => return Ok(None),
-                Err(error) => return Err(error),
-            }
-        }
+        let found = find_unanswered(self.session, self.parent, &self.name()).await?;
+        Ok(found.map(|(path, czxid)| {
+            self.stage = Stage::In(path);
+            czxid
+        }))
     }
 
     /// Hands the node over to a guard, which deletes it from now on.
@@ -231,7 +227,7 @@ impl<'a> Entry<'a> {
                 drive(async move {
                     match call.await {
                         Ok((path, ..)) => remove(&session, &path),
-                        Err(Error::ConnectionLoss) => sweep(&session, &parent, &name).await,
+                        Err(error) if error.is_ambiguous() => sweep(session, parent, name).await,
                         Err(_) => {}
                     }
                 });
@@ -244,14 +240,14 @@ impl<'a> Entry<'a> {
     fn abandon_answered(&self, answer: Result<Answer, Error>) {
         match answer {
             Ok((path, ..)) => remove(self.session, &path),
-            Err(Error::ConnectionLoss) => self.sweep(),
+            Err(error) if error.is_ambiguous() => self.sweep(),
             Err(_) => {}
         }
     }
 
     fn sweep(&self) {
         let (session, parent, name) = self.identity();
-        drive(async move { sweep(&session, &parent, &name).await });
+        drive(sweep(session, parent, name));
     }
 
     fn identity(&self) -> (Session, ZnodePath, String) {

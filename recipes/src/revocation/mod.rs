@@ -9,7 +9,6 @@ use lockkeeper_store::{Client, Error, Session, SessionId, ZnodePath};
 use crate::holders::{Survey, persistently, survey};
 use crate::metadata::LockMetadata;
 use crate::path::LockPath;
-use crate::queue::delete_until_gone;
 
 pub(crate) use hearing::{Hearing, Listener};
 pub(crate) use request::CURATORS_REQUEST;
@@ -206,13 +205,26 @@ impl Revoker {
         let mut deleted = Vec::new();
         // From the last on: who stands behind another of them must not hold in between.
         for path in whom.find(&session).await?.into_iter().rev() {
-            if delete_until_gone(&session, &path, session.delete(&path, None)).await? {
+            if take_away(&session, &path).await? {
                 tracing::info!(%path, by = self.by, "a lock was taken away");
                 deleted.push(path);
             }
         }
         deleted.reverse();
         Ok(deleted)
+    }
+}
+
+/// Deletes an entry, and answers whether it was there. A lost answer is asked for again.
+async fn take_away(session: &Session, path: &ZnodePath) -> Result<bool, Error> {
+    let mut may_be_done = false;
+    loop {
+        match session.delete(path, None).await {
+            Ok(()) => return Ok(true),
+            Err(Error::NoNode { .. }) => return Ok(may_be_done),
+            Err(Error::ConnectionLoss) => may_be_done = true,
+            Err(error) => return Err(error),
+        }
     }
 }
 

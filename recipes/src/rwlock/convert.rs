@@ -18,7 +18,7 @@ use crate::events::LockEvent;
 use crate::guard::{Guard, Parts};
 use crate::metadata::{EntryData, LockMetadata};
 use crate::names::{Kind, converted};
-use crate::queue::remove;
+use crate::queue::{made_at, remove};
 use crate::token::FencingToken;
 
 /// Whether a reader has become the writer.
@@ -76,15 +76,23 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
 }
 
 /// A held node on its way from one side to the other. Dropping it leaves nothing behind.
-struct Conversion(Option<Parts>);
+struct Conversion {
+    /// `None` at the end.
+    parts: Option<Parts>,
+    /// The node of the other side while it is not known whether it has replaced the held one.
+    replacing: Option<ZnodePath>,
+}
 
 impl Conversion {
     fn of(guard: Guard) -> Result<Self> {
-        Ok(Self(Some(guard.take_apart()?)))
+        Ok(Self {
+            parts: Some(guard.take_apart()?),
+            replacing: None,
+        })
     }
 
     fn parts(&mut self) -> &mut Parts {
-        self.0.as_mut().expect("only the end takes them")
+        self.parts.as_mut().expect("only the end takes them")
     }
 
     fn put(&mut self, event: LockEvent) {
@@ -95,9 +103,10 @@ impl Conversion {
 
     /// Replaces the node by that of the other side.
     async fn turn(&mut self) -> Result<()> {
-        let parts = self.parts();
-        let from = parts.held.path.clone();
+        let from = self.parts().held.path.clone();
         let to = other_side(&from)?;
+        self.replacing = Some(to.clone());
+        let parts = self.parts();
         // Not what another library's request has been written over.
         if let Some(data) = replace(&parts.session, &from, &to).await?
             && LockMetadata::parse(&data).is_some()
@@ -109,6 +118,7 @@ impl Conversion {
             Kind::Read => Kind::Write,
             _ => Kind::Read,
         };
+        self.replacing = None;
         Ok(())
     }
 
@@ -116,7 +126,7 @@ impl Conversion {
     async fn alone_since(&mut self) -> Result<Option<Zxid>> {
         let Parts { session, held, .. } = self.parts();
         let others = others(session, &held.path, 0, false).await?;
-        let Some(mine) = made_at(session, &held.path).await? else {
+        let Some(mine) = made_at(session, &held.path).await.map_err(ended)? else {
             return Err(LostReason::Revoked.into());
         };
         let parent = parent_of(&held.path);
@@ -129,15 +139,17 @@ impl Conversion {
     }
 
     fn finish(mut self) -> Result<Guard> {
-        let parts = self.0.take().expect("only the end takes them");
+        let parts = self.parts.take().expect("only the end takes them");
         Ok(parts.into_guard()?)
     }
 }
 
 impl Drop for Conversion {
     fn drop(&mut self) {
-        if let Some(parts) = &self.0 {
-            remove(&parts.session, &parts.held.path);
+        if let Some(Parts { session, held, .. }) = &self.parts {
+            // One of the two is there.
+            let nodes = std::iter::once(&held.path).chain(&self.replacing);
+            nodes.for_each(|node| remove(session, node));
         }
     }
 }
@@ -158,15 +170,20 @@ fn other_side(node: &ZnodePath) -> Result<ZnodePath> {
 /// have written to it. Answers that data, if it is known.
 async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<Option<Bytes>> {
     let mut written = None;
+    let mut unanswered = None;
     loop {
         let version = match session.get_data(from).await {
             Ok((data, stat)) => {
+                // It was not done. A refusal that cannot be read would come again.
+                if let Some(error) = unanswered {
+                    return Err(ended(error));
+                }
                 written = Some(data);
                 stat.version
             }
             // An earlier round may have done it, its answer lost; or it was removed.
             Err(Error::NoNode { .. }) => {
-                let made = made_at(session, to).await?;
+                let made = made_at(session, to).await.map_err(ended)?;
                 let written = made.map(|_| written).ok_or(LostReason::Revoked);
                 return Ok(written?);
             }
@@ -188,22 +205,11 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
         match multi.await {
             Ok(_) => return Ok(written),
             Err(Error::ConnectionLoss) => {}
+            Err(error) if error.is_ambiguous() => unanswered = Some(error),
             Err(Error::MultiFailed { source, .. }) => match *source {
                 Error::NoNode { .. } | Error::BadVersion { .. } => {}
                 refusal => return Err(refusal.into()),
             },
-            Err(error) => return Err(ended(error)),
-        }
-    }
-}
-
-/// When a node of this session's was made; `None` if there is none.
-async fn made_at(session: &Session, node: &ZnodePath) -> Result<Option<Zxid>> {
-    loop {
-        match session.exists(node).await {
-            Ok(Some(stat)) if stat.ephemeral_owner == session.id() => return Ok(Some(stat.czxid)),
-            Ok(_) => return Ok(None),
-            Err(Error::ConnectionLoss) => {}
             Err(error) => return Err(ended(error)),
         }
     }

@@ -140,7 +140,11 @@ impl<'a> Head<'a> {
         let ops = self.ops(supply.version);
         match self.leases.ask(ops).await {
             Ok(replies) => zxid_of(&replies).map(Some),
-            Err(Error::ConnectionLoss) => Box::pin(self.find()).await,
+            Err(error) if error.is_ambiguous() => match Box::pin(self.find()).await? {
+                // A refusal that cannot be read would come again.
+                None if error != Error::ConnectionLoss => Err(error.into()),
+                made => Ok(made),
+            },
             Err(Error::MultiFailed { index, source }) => self.refused(index, *source),
             Err(error) => Err(error.into()),
         }

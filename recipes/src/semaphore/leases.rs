@@ -4,7 +4,7 @@ use lockkeeper_store::{Error, LARGEST_REQUEST_BYTES, Op, OpReply, Session, Znode
 
 use crate::error::Result;
 use crate::names::{EntryId, Kind};
-use crate::queue::remove;
+use crate::queue::{made_at, remove};
 
 /// The znodes of the permits that one request asks for, under names that are known before they are
 /// made. Dropping it leaves none of them, even while the grant that makes them is under way.
@@ -57,8 +57,8 @@ impl<'a> Leases<'a> {
             Err(call) => Box::pin(call).await,
         };
         self.may_stand = match &answer {
-            Ok(_) | Err(Error::ConnectionLoss) => true,
-            Err(_) => false,
+            Ok(_) => true,
+            Err(error) => error.is_ambiguous(),
         };
         answer
     }
@@ -66,16 +66,7 @@ impl<'a> Leases<'a> {
     /// Looks for them after the answer was lost. The absence of the first tells that there are none:
     /// they are made together.
     pub(super) async fn find(&mut self) -> Result<Option<Zxid>, Error> {
-        loop {
-            match self.session.exists(&self.paths[0]).await {
-                Err(Error::ConnectionLoss) => {}
-                Ok(Some(stat)) if stat.ephemeral_owner == self.session.id() => {
-                    return Ok(Some(stat.czxid));
-                }
-                Ok(_) => return Ok(None),
-                Err(error) => return Err(error),
-            }
-        }
+        made_at(self.session, &self.paths[0]).await
     }
 
     /// Notes that they have not been made, nor will be.

@@ -248,7 +248,8 @@ pub(super) fn op_reply(result: zk::MultiWriteResult) -> Result<OpReply> {
         zk::MultiWriteResult::Delete => OpReply::Deleted,
         zk::MultiWriteResult::SetData { stat: set } => OpReply::Set(stat(set)),
         zk::MultiWriteResult::Create { path, stat: made } => OpReply::Created {
-            path: ZnodePath::new(path)?,
+            // Not `InvalidPath`: that says that nothing was sent.
+            path: ZnodePath::new(path).map_err(|error| Error::Protocol(error.to_string()))?,
             stat: (!made.is_invalid()).then(|| stat(made)),
         },
         other => {

@@ -16,7 +16,8 @@ use super::io::{Task, spawn, until};
 use super::nodelay::send_at_once;
 use super::numbers::{Numbers, made_by, used_up};
 use crate::backend::{
-    Ahead, Backend, BoxFuture, Create, Enqueue, Op, ReadOp, Reply, Request, Response, SessionStatus,
+    Ahead, Backend, BoxFuture, Cleanup, Create, Enqueue, Op, ReadOp, Reply, Request, Response,
+    SessionStatus,
 };
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
@@ -255,7 +256,7 @@ async fn carry_out(link: &Arc<Link>, client: Arc<zk::Client>, request: Request) 
     };
     match request {
         Request::Create(create) => {
-            let (path, stat) = self::create(&client, &create, (session, link.numbers)).await?;
+            let (path, stat) = self::create(link, &client, &create).await?;
             Ok(Reply::Created { path, stat })
         }
         Request::Delete { path, version } => delete(&client, path.as_str(), version, session).await,
@@ -275,7 +276,7 @@ async fn carry_out(link: &Arc<Link>, client: Arc<zk::Client>, request: Request) 
         Request::GetChildren { path, watch } => {
             get_children(link, &client, path.as_str(), watch).await
         }
-        Request::Multi(ops) => multi(client, &ops, session, link.numbers).await,
+        Request::Multi(ops) => multi(link, &client, &ops).await,
         Request::MultiRead(ops) => multi_read(&client, &ops, session).await,
         Request::Sync { path } => {
             let path = path.as_str();
@@ -305,7 +306,7 @@ async fn carry_out(link: &Arc<Link>, client: Arc<zk::Client>, request: Request) 
             let events = events(link.clone(), watcher, path, mode);
             Ok(Reply::Watching(PersistentWatcher::from_stream(events)))
         }
-        Request::Enqueue(entry) => enqueue(&client, entry, (session, link.numbers)).await,
+        Request::Enqueue(entry) => enqueue(link, &client, entry).await,
         Request::LookAhead(look) => {
             let parent = look.entry.parent().unwrap_or_else(ZnodePath::root);
             match client.list_children(parent.as_str()).await {
@@ -429,58 +430,63 @@ fn read_at<'a>(link: &Link, what: &'static str, path: &'a str) -> About<'a> {
 }
 
 async fn create(
-    client: &Arc<zk::Client>,
+    link: &Arc<Link>,
+    client: &zk::Client,
     create: &Create,
-    asker: (SessionId, Numbers),
 ) -> Result<(ZnodePath, crate::types::Stat)> {
     let acls = Acls::new(&create.acl);
     let path = create.path.as_str();
     let made = client
         .create(path, &create.data, &acls.options(create.mode))
         .await;
-    created(client, create, asker, made)
+    created(link, create, made)
 }
 
 /// What a create's answer says. One whose number is near the end of ZooKeeper's counter is undone.
 fn created(
-    client: &Arc<zk::Client>,
+    link: &Arc<Link>,
     create: &Create,
-    (session, numbers): (SessionId, Numbers),
     made: Result<(zk::Stat, zk::CreateSequence), zk::Error>,
 ) -> Result<(ZnodePath, crate::types::Stat)> {
     let about = About {
         what: CREATE,
         path: create.path.as_str(),
         version: None,
-        session,
+        session: link.session(),
     };
     let (stat, number) = made.map_err(|error| about.error(error))?;
     let path = convert::made(create, number);
-    if create.mode.is_sequential() && !numbers.has(number.into_i64()) {
+    if create.mode.is_sequential() && !link.numbers.has(number.into_i64()) {
         let error = used_up(&path);
-        undo(client.clone(), vec![path]);
+        undo(link, vec![path]);
         return Err(error);
     }
     Ok((path, convert::stat(stat)))
 }
 
-/// Deletes znodes one after the other in the background, over reconnections.
-fn undo(client: Arc<zk::Client>, made: Vec<ZnodePath>) {
+/// Deletes znodes one after the other in the background, and sees that through. It keeps no client:
+/// closing the session ends it.
+fn undo(link: &Arc<Link>, made: Vec<ZnodePath>) {
+    let link = link.clone();
     drop(spawn(Box::pin(async move {
         for path in made {
-            while let Err(zk::Error::ConnectionLoss | zk::Error::Custom(_)) =
-                client.delete(path.as_str(), None).await
-            {}
+            let mut cleanup = Cleanup::of(&link.status, &path);
+            loop {
+                let path = path.clone();
+                let version = None;
+                let Err(error) = link.submit(Request::Delete { path, version }).await else {
+                    break;
+                };
+                if cleanup.retry(error).await.is_err() {
+                    break;
+                }
+            }
         }
     })));
 }
 
 /// Sends the create and the question who is ahead together: one round trip.
-async fn enqueue(
-    client: &Arc<zk::Client>,
-    entry: Enqueue,
-    asker: (SessionId, Numbers),
-) -> Result<Reply> {
+async fn enqueue(link: &Arc<Link>, client: &zk::Client, entry: Enqueue) -> Result<Reply> {
     let create = Create {
         path: entry.parent.join(&entry.name)?,
         data: entry.data,
@@ -496,7 +502,7 @@ async fn enqueue(
     let listing = client.list_children(entry.parent.as_str());
     let made = making.await;
     // A list whose create failed is thrown away: it may have run on the next connection.
-    let (path, stat) = created(client, &create, asker, made)?;
+    let (path, stat) = created(link, &create, made)?;
     let ahead = match listing.await {
         Ok(names) => Ahead::Listed(names),
         Err(_) => Ahead::Unknown,
@@ -508,12 +514,8 @@ async fn enqueue(
     })
 }
 
-async fn multi(
-    client: Arc<zk::Client>,
-    ops: &[Op],
-    session: SessionId,
-    numbers: Numbers,
-) -> Result<Reply> {
+async fn multi(link: &Arc<Link>, client: &zk::Client, ops: &[Op]) -> Result<Reply> {
+    let session = link.session();
     let failed = |index: usize, error| Error::MultiFailed {
         index,
         source: Box::new(convert::about_op(&ops[index], session).error(error)),
@@ -536,8 +538,8 @@ async fn multi(
     })?;
     let replies = results.into_iter().map(convert::op_reply);
     let replies = replies.collect::<Result<Vec<_>>>()?;
-    if let Some(error) = numbers.exhausted(ops, &replies) {
-        undo(client, made_by(&replies));
+    if let Some(error) = link.numbers.exhausted(ops, &replies) {
+        undo(link, made_by(&replies));
         return Err(error);
     }
     Ok(Reply::Multi(replies))

@@ -1,0 +1,250 @@
+//! [`Cleanup`]: pace and account of work that is seen through after its caller has gone.
+
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_core::Stream;
+
+use super::SessionStatus;
+use crate::error::{Error, Result};
+use crate::path::ZnodePath;
+
+/// The first pause before a refused step is repeated; each later one is twice as long.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+
+/// The longest such pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// A clean-up that is under way: a znode of a session that must not stay behind, or the search for
+/// one. It counts in [`SessionStatus::pending_cleanups`] until it is dropped.
+///
+/// A step that fails is repeated until the session has ended, the node is gone, or the right is
+/// missing: whatever else refuses it (a limit, a full disk, a server under load) may pass, and a node
+/// that stays in a living session takes its lock away from everybody. The first refusal is logged as
+/// a warning, further ones at level debug.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use lockkeeper_store::{Cleanup, CreateMode, Error, Store, drive};
+///
+/// let mut session = Store::memory().connect().await?.session().await?;
+/// let (path, _) = session.create(&"/mine".parse()?, "", CreateMode::Ephemeral).await?;
+/// drive(async move {
+///     let mut cleanup = Cleanup::new(&session, &path);
+///     while let Err(error) = session.delete(&path, None).await {
+///         session = match cleanup.retry_after(session, error).await {
+///             Ok(session) => session,
+///             Err(_) => return, // it is gone, or never can be deleted
+///         };
+///     }
+/// });
+/// # Ok::<(), Error>(()) }).unwrap();
+/// ```
+pub struct Cleanup {
+    status: Arc<SessionStatus>,
+    path: ZnodePath,
+    pause: Duration,
+    /// The connection on which the last reply was lost.
+    lost_on: Option<u64>,
+    was_told: bool,
+}
+
+impl Cleanup {
+    /// Counts a clean-up of the session with this status as pending.
+    pub(crate) fn of(status: &Arc<SessionStatus>, path: &ZnodePath) -> Self {
+        status.cleanup_begins();
+        Self {
+            status: status.clone(),
+            path: path.clone(),
+            pause: SHORTEST_PAUSE,
+            lost_on: None,
+            was_told: false,
+        }
+    }
+
+    /// Waits until a step that failed with `error` is worth repeating.
+    ///
+    /// # Errors
+    /// `error`, if no repetition can help.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) async fn retry(&mut self, error: Error) -> Result<()> {
+        match self.waits_for_connection(&error) {
+            true => Ok(()),
+            false => self.pause_after(error).await,
+        }
+    }
+
+    /// The session's status.
+    pub(crate) fn status(&self) -> &SessionStatus {
+        &self.status
+    }
+
+    /// Returns true if the next request itself waits for the connection to be back: the last reply was
+    /// lost with it, for the first time on this one.
+    pub(crate) fn waits_for_connection(&mut self, error: &Error) -> bool {
+        let connection = Some(self.status.connection());
+        *error == Error::ConnectionLoss
+            && std::mem::replace(&mut self.lost_on, connection) != connection
+    }
+
+    pub(crate) async fn pause_after(&mut self, error: Error) -> Result<()> {
+        let (session, path, pause) = (self.status.id(), &self.path, self.pause);
+        if !is_passing(&error) {
+            if !error.is_session_end() {
+                tracing::warn!(%session, %path, %error, "a clean-up is given up");
+            }
+            return Err(error);
+        }
+        if std::mem::replace(&mut self.was_told, true) {
+            tracing::debug!(%session, %path, %error, ?pause, "a clean-up is repeated");
+        } else {
+            tracing::warn!(%session, %path, %error, "a clean-up was refused, and is repeated");
+        }
+        self.pause = (2 * pause).min(LONGEST_PAUSE);
+        let mut states = self.status.states();
+        let mut sleep = self.status.clock().sleep(pause);
+        // A connection that is back, or the session's end, is worth a look before its time.
+        poll_fn(|context| {
+            let changed = Pin::new(&mut states).poll_next(context).is_ready();
+            match changed || Pin::new(&mut sleep).poll(context).is_ready() {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+        Ok(())
+    }
+}
+
+/// Returns true for an error after which the same step may succeed.
+fn is_passing(error: &Error) -> bool {
+    !error.is_session_end() && !matches!(error, Error::NoNode { .. } | Error::NoAuth { .. })
+}
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        self.status.cleanup_ends();
+    }
+}
+
+impl fmt::Debug for Cleanup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cleanup({} of {})", self.path, self.status.id())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::types::{SessionId, SessionState};
+
+    fn status(clock: &Clock) -> Arc<SessionStatus> {
+        let now = clock.now();
+        Arc::new(SessionStatus::new(
+            SessionId(1),
+            clock.clone(),
+            Some(Duration::from_secs(10)),
+            false,
+            now,
+        ))
+    }
+
+    fn cleanup(status: &Arc<SessionStatus>) -> Cleanup {
+        Cleanup::of(status, &"/mine".parse().unwrap())
+    }
+
+    fn refusal() -> Error {
+        Error::LimitReached {
+            what: "requests",
+            limit: 1,
+        }
+    }
+
+    fn now<T>(work: impl Future<Output = T>) -> Poll<T> {
+        let mut work = std::pin::pin!(work);
+        let waker = std::task::Waker::noop();
+        work.as_mut()
+            .poll(&mut std::task::Context::from_waker(waker))
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest() {
+        let clock = Clock::new_virtual();
+        let status = status(&clock);
+        let mut cleanup = cleanup(&status);
+        let mut pauses = Vec::new();
+        for _ in 0..12 {
+            let mut waiting = Box::pin(cleanup.pause_after(refusal()));
+            assert!(now(&mut waiting).is_pending());
+            let due = clock.next_timer().expect("a pause ends").since(clock.now());
+            clock.advance(due);
+            assert_eq!(now(&mut waiting), Poll::Ready(Ok(())));
+            pauses.push(due);
+        }
+        assert_eq!(pauses[0], SHORTEST_PAUSE);
+        assert!(
+            pauses
+                .windows(2)
+                .all(|two| two[1] == (2 * two[0]).min(LONGEST_PAUSE))
+        );
+        assert_eq!(pauses[11], LONGEST_PAUSE);
+    }
+
+    #[test]
+    fn only_the_end_the_absence_and_a_missing_right_are_final() {
+        let clock = Clock::new_virtual();
+        let status = status(&clock);
+        let path = || "/mine".to_owned();
+        let session = status.id();
+        for last in [
+            Error::NoNode { path: path() },
+            Error::NoAuth { path: path() },
+            Error::SessionExpired { session },
+            Error::SessionClosed { session },
+        ] {
+            let mut cleanup = cleanup(&status);
+            assert_eq!(
+                now(cleanup.pause_after(last.clone())),
+                Poll::Ready(Err(last))
+            );
+        }
+    }
+
+    #[test]
+    fn a_change_of_state_ends_a_pause() {
+        let clock = Clock::new_virtual();
+        let status = status(&clock);
+        let mut cleanup = cleanup(&status);
+        let mut waiting = Box::pin(cleanup.pause_after(refusal()));
+        assert!(now(&mut waiting).is_pending());
+        status.set_state(SessionState::Suspended);
+        assert_eq!(now(&mut waiting), Poll::Ready(Ok(())));
+    }
+
+    #[test]
+    fn a_connection_that_loses_every_reply_is_paused_for() {
+        let clock = Clock::new_virtual();
+        let status = status(&clock);
+        let mut cleanup = cleanup(&status);
+        assert!(cleanup.waits_for_connection(&Error::ConnectionLoss));
+        assert!(!cleanup.waits_for_connection(&Error::ConnectionLoss));
+        status.set_state(SessionState::Suspended);
+        status.set_state(SessionState::Reconnected);
+        assert!(cleanup.waits_for_connection(&Error::ConnectionLoss));
+    }
+
+    #[test]
+    fn what_is_under_way_is_counted() {
+        let clock = Clock::new_virtual();
+        let status = status(&clock);
+        let (one, other) = (cleanup(&status), cleanup(&status));
+        assert_eq!(status.pending_cleanups(), 2);
+        drop((one, other));
+        assert_eq!(status.pending_cleanups(), 0);
+    }
+}
