@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lockkeeper::testing::On;
+use lockkeeper::testing::{On, Plan};
 use lockkeeper::{
     Client, Clock, ConnectOptions, Error, LockError, Mutex, RwLock, Upgrade, lock_all,
 };
@@ -132,6 +132,50 @@ mod refused {
             refuse(&ground, semaphore.client(), &[On::Delete]);
             drop(permit);
             soon(ground.until_held(0)).await;
+        }
+    }
+}
+
+mod refused_for_long {
+    use super::*;
+
+    on_every_backend! {
+        async fn what_is_not_cleaned_up_is_counted(env: Env) {
+            let world = World::new(env).await;
+            let holder = world.mutex().await.lock().await.unwrap();
+            let mutex = world.mutex().await;
+            let waiter = world.queue_up(&mutex).await;
+            assert_eq!(mutex.client().pending_cleanups(), 0);
+            world.set_plan(Plan::new(0).refusals(1.0));
+            waiter.abort();
+            soon(async {
+                while mutex.client().pending_cleanups() != 1 {
+                    tokio::task::yield_now().await;
+                }
+            }).await;
+            assert_eq!(world.children().await.len(), 2);
+            world.heal();
+            soon(world.until_count(1)).await;
+            soon(async {
+                while mutex.client().pending_cleanups() != 0 {
+                    tokio::task::yield_now().await;
+                }
+            }).await;
+            holder.release().await.unwrap();
+        }
+
+        async fn a_session_that_nobody_has_any_more_is_not_kept_open(env: Env) {
+            let world = World::new(env).await;
+            let holder = world.mutex().await.lock().await.unwrap();
+            let mutex = world.mutex().await;
+            let waiter = world.queue_up(&mutex).await;
+            world.set_plan(Plan::new(0).refusals(1.0));
+            waiter.abort();
+            let _ = waiter.await;
+            drop(mutex);
+            soon(world.until_count(1)).await;
+            world.heal();
+            holder.release().await.unwrap();
         }
     }
 }
