@@ -1,7 +1,7 @@
 //! [`Faults`]: a wrapper around any store, whose sessions meet faults.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -42,6 +42,7 @@ pub(super) struct Shared {
     pub(super) plan: Mutex<Plan>,
     pub(super) total: Mutex<Traffic>,
     opened: AtomicU64,
+    pub(super) quorum_only: AtomicBool,
     /// In the order of their opening: ids are random, and a seed must replay.
     lines: Mutex<Vec<(SessionId, Weak<Line>)>>,
 }
@@ -78,6 +79,7 @@ impl Faults {
             plan: Mutex::new(plan),
             total: Mutex::default(),
             opened: AtomicU64::new(0),
+            quorum_only: AtomicBool::new(false),
             lines: Mutex::default(),
         }))
     }
@@ -99,6 +101,14 @@ impl Faults {
     /// generators that they have.
     pub fn set_plan(&self, plan: Plan) {
         *self.0.plan.lock() = plan;
+    }
+
+    /// Lets sessions that are opened from now on believe what sessions of an ensemble believe: only
+    /// committed writes prove that they live ([`SessionStatus::quorum_only`]).
+    ///
+    /// [`SessionStatus::quorum_only`]: crate::SessionStatus::quorum_only
+    pub fn prove_by_quorum(&self) {
+        self.0.quorum_only.store(true, Ordering::Relaxed);
     }
 
     /// Loses the next request of this kind before the store sees it; the connection breaks.

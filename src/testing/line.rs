@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 use std::time::Duration;
@@ -80,7 +81,7 @@ impl Line {
             theirs.id(),
             theirs.clock().clone(),
             theirs.timeout(),
-            theirs.quorum_only(),
+            theirs.quorum_only() || shared.quorum_only.load(Ordering::Relaxed),
             sent,
         ));
         let (states, store_id) = (theirs.states(), inner.store_id().map(str::to_owned));

@@ -17,15 +17,86 @@ use lockkeeper::{
     StoreOptions,
 };
 
+use lockkeeper_store::Connector;
+
 use crate::common::{LOCK, children};
 use crate::support::{report, rounds};
+use crate::unindexed::Unindexed;
+
+/// A kind of store that each seed is run on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setting {
+    /// Whether the store says who is ahead, or only lists names, as a ZooKeeper server does.
+    is_indexed: bool,
+    /// Whether only committed writes prove that a session lives, as in an ensemble.
+    is_ensemble: bool,
+}
+
+impl Setting {
+    const ALL: [Self; 4] = [
+        Self::new(true, false),
+        Self::new(false, false),
+        Self::new(true, true),
+        Self::new(false, true),
+    ];
+
+    const fn new(is_indexed: bool, is_ensemble: bool) -> Self {
+        Self {
+            is_indexed,
+            is_ensemble,
+        }
+    }
+
+    /// A fresh store, and the same behind faults by a plan of the seed's.
+    pub(crate) fn store(self, seed: u64, random: &mut Random) -> (Store, TestStore) {
+        let options = StoreOptions::new().clock(Clock::new_virtual());
+        let base = Store::memory_with(options);
+        let connector: Arc<dyn Connector> = match self.is_indexed {
+            true => base.connector(),
+            false => Arc::new(Unindexed(base.connector())),
+        };
+        let store = TestStore::wrapping(connector, "memory:seeds", plan(seed, random));
+        if self.is_ensemble {
+            store.prove_by_quorum();
+        }
+        (base, store)
+    }
+
+    /// Says of a run that fails what it ran on, beside its seed.
+    pub(crate) fn told(self) -> Told {
+        Told(self)
+    }
+}
+
+/// Prints the setting of a run when that panics.
+pub(crate) struct Told(Setting);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("it ran on {:?}", self.0);
+        }
+    }
+}
+
+/// So many runs, or as many as there is time for: each seed on each kind of store.
+pub(crate) fn runs(count: u64) -> impl Iterator<Item = (u64, Setting)> {
+    let seeds = rounds(count / Setting::ALL.len() as u64).zip(seeds(u64::MAX));
+    seeds.flat_map(|(_, seed)| Setting::ALL.map(|setting| (seed, setting)))
+}
+
+/// The first so many of all runs.
+pub(crate) fn first_runs(count: usize) -> impl Iterator<Item = (u64, Setting)> {
+    let each = |seed| Setting::ALL.map(|setting| (seed, setting));
+    (0..).flat_map(each).take(count)
+}
 
 #[test]
 fn no_seed_breaks_the_lock() {
     let start = Instant::now();
     let mut total = Tally::default();
-    for (_, seed) in rounds(2_000).zip(seeds(u64::MAX)) {
-        total.add(run(seed));
+    for (seed, setting) in runs(2_000) {
+        total.add(run(seed, setting));
     }
     report(format_args!(
         "{} seeds in {:.1?}: {} grants, {} of them lost, {} late writes refused",
@@ -41,8 +112,9 @@ fn no_seed_breaks_the_lock() {
 /// Sessions have random ids, entries random names: none of that may sway a run.
 #[test]
 fn a_seed_replays() {
-    for seed in 0..50 {
-        assert_eq!(run(seed), run(seed), "seed {seed}");
+    for (seed, setting) in first_runs(50) {
+        let outcome = run(seed, setting);
+        assert_eq!(outcome, run(seed, setting), "seed {seed}, {setting:?}");
     }
 }
 
@@ -67,13 +139,10 @@ impl Tally {
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1_000);
 
 /// One run: some contenders under faults, then without, until all have come to their ends.
-fn run(seed: u64) -> Tally {
-    let clock = Clock::new_virtual();
-    let options = StoreOptions::new().clock(clock.clone());
-    let base = Store::memory_with(options);
+fn run(seed: u64, setting: Setting) -> Tally {
     let mut random = Random(seed);
-    let plan = plan(seed, &mut random);
-    let store = TestStore::wrapping(base.connector(), "memory:seeds", plan);
+    let (base, store) = setting.store(seed, &mut random);
+    let (clock, _told) = (store.clock().clone(), setting.told());
     let resource = Rc::new(Resource::default());
     let clients: Vec<_> = (0..random.within(2..6))
         .map(|_| client(&store, &mut random))
@@ -153,6 +222,7 @@ pub(crate) fn plan(seed: u64, random: &mut Random) -> Plan {
         .pauses(rate() / 3.0, ms(1)..ms(30_000))
         .delays(rate() * 4.0, ms(0)..ms(2_000))
         .outages(ms(0)..ms(10_000))
+        .refusals(rate())
 }
 
 pub(crate) fn client(store: &TestStore, random: &mut Random) -> Client {

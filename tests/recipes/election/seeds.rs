@@ -6,19 +6,20 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockkeeper::testing::{TestStore, seeds};
-use lockkeeper::{Clock, FencingGate, FencingToken, Role, Store, StoreOptions};
+use lockkeeper::{Clock, FencingGate, FencingToken, Role};
 
 use super::*;
-use crate::seeds::{Executor, Random, client, nothing_is_left, or_cancelled, plan, run_out};
-use crate::support::{report, rounds};
+use crate::seeds::{
+    Executor, Random, Setting, client, first_runs, nothing_is_left, or_cancelled, run_out, runs,
+};
+use crate::support::report;
 
 #[test]
 fn no_seed_breaks_the_election() {
     let start = Instant::now();
     let mut total = Tally::default();
-    for (_, seed) in rounds(500).zip(seeds(u64::MAX)) {
-        let tally = run(seed);
+    for (seed, setting) in runs(500) {
+        let tally = run(seed, setting);
         total.seeds += tally.seeds;
         total.terms += tally.terms;
         total.lost += tally.lost;
@@ -42,8 +43,9 @@ fn no_seed_breaks_the_election() {
 
 #[test]
 fn a_seed_replays() {
-    for seed in 0..30 {
-        assert_eq!(run(seed), run(seed), "seed {seed}");
+    for (seed, setting) in first_runs(30) {
+        let outcome = run(seed, setting);
+        assert_eq!(outcome, run(seed, setting), "seed {seed}, {setting:?}");
     }
 }
 
@@ -60,12 +62,10 @@ struct Tally {
 const LAST: &str = "the last";
 
 /// One run: candidates and observers under faults, then without, until all have come to their ends.
-fn run(seed: u64) -> Tally {
-    let clock = Clock::new_virtual();
-    let base = Store::memory_with(StoreOptions::new().clock(clock.clone()));
+fn run(seed: u64, setting: Setting) -> Tally {
     let mut random = Random(seed);
-    let plan = plan(seed, &mut random);
-    let store = TestStore::wrapping(base.connector(), "memory:seeds", plan);
+    let (base, store) = setting.store(seed, &mut random);
+    let (clock, _told) = (store.clock().clone(), setting.told());
     let clients: Vec<_> = (0..random.within(2..5))
         .map(|_| client(&store, &mut random))
         .collect();

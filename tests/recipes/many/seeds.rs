@@ -5,15 +5,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
-use lockkeeper::testing::{TestStore, seeds};
-use lockkeeper::{
-    Clock, FencingGate, FencingToken, Guard, LockPath, Store, StoreOptions, lock_each,
-    try_lock_many,
-};
+use lockkeeper::{Clock, FencingGate, FencingToken, Guard, LockPath, lock_each, try_lock_many};
 
 use super::*;
-use crate::seeds::{Executor, Random, client, nothing_is_left, or_cancelled, plan, run_out};
-use crate::support::{report, rounds};
+use crate::seeds::{
+    Executor, Random, Setting, client, first_runs, nothing_is_left, or_cancelled, run_out, runs,
+};
+use crate::support::report;
 
 /// So many locks are there in all.
 const LOCKS: u64 = 5;
@@ -22,8 +20,8 @@ const LOCKS: u64 = 5;
 fn no_seed_breaks_a_lock_or_lets_batches_deadlock() {
     let start = Instant::now();
     let mut total = Tally::default();
-    for (_, seed) in rounds(1_000).zip(seeds(u64::MAX)) {
-        total.add(run(seed));
+    for (seed, setting) in runs(1_000) {
+        total.add(run(seed, setting));
     }
     report(format_args!(
         "{} seeds in {:.1?}: {} locks granted, {} of them lost, {} late writes refused",
@@ -38,8 +36,9 @@ fn no_seed_breaks_a_lock_or_lets_batches_deadlock() {
 
 #[test]
 fn a_seed_replays() {
-    for seed in 0..50 {
-        assert_eq!(run(seed), run(seed), "seed {seed}");
+    for (seed, setting) in first_runs(50) {
+        let outcome = run(seed, setting);
+        assert_eq!(outcome, run(seed, setting), "seed {seed}, {setting:?}");
     }
 }
 
@@ -62,13 +61,10 @@ impl Tally {
 
 /// One run: some who lock several things at once under faults, then without, until all have come to
 /// their ends. If any two of them waited for each other, the run would not.
-fn run(seed: u64) -> Tally {
-    let clock = Clock::new_virtual();
-    let options = StoreOptions::new().clock(clock.clone());
-    let base = Store::memory_with(options);
+fn run(seed: u64, setting: Setting) -> Tally {
     let mut random = Random(seed);
-    let plan = plan(seed, &mut random);
-    let store = TestStore::wrapping(base.connector(), "memory:seeds", plan);
+    let (base, store) = setting.store(seed, &mut random);
+    let (clock, _told) = (store.clock().clone(), setting.told());
     let resources = Rc::new(Resources::default());
     let mut executor = Executor::default();
     for _ in 0..random.within(2..6) {

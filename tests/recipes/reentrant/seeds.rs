@@ -7,35 +7,37 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
-use lockkeeper::testing::{TestStore, seeds};
-use lockkeeper::{Clock, FencingGate, FencingToken, ReentrantGuard, Store, StoreOptions};
+use lockkeeper::{Clock, FencingGate, FencingToken, ReentrantGuard};
 
 use super::*;
-use crate::seeds::{Executor, Random, client, nothing_is_left, or_cancelled, plan, run_out};
-use crate::support::{report, rounds};
+use crate::seeds::{
+    Executor, Random, Setting, client, first_runs, nothing_is_left, or_cancelled, run_out, runs,
+};
+use crate::support::report;
 
 #[test]
 fn no_seed_lets_two_owners_in() {
     let start = Instant::now();
     let mut total = Tally::default();
-    let mut runs = 0;
-    for (_, seed) in rounds(1_000).zip(seeds(u64::MAX)) {
-        total.add(run(seed));
-        runs += 1;
+    let mut number = 0;
+    for (seed, setting) in runs(1_000) {
+        total.add(run(seed, setting));
+        number += 1;
     }
     report(format_args!(
-        "{runs} runs of the re-entrant mutex in {:.1?}: {total:?}",
+        "{number} runs of the re-entrant mutex in {:.1?}: {total:?}",
         start.elapsed()
     ));
-    assert!(total.holdings > runs, "the runs did something");
-    assert!(total.again > runs && total.lost > 0 && total.refused > 0 && total.late > 0);
+    assert!(total.holdings > number, "the runs did something");
+    assert!(total.again > number && total.lost > 0 && total.refused > 0 && total.late > 0);
 }
 
 /// Sessions have random ids, entries random names: none of that may sway a run.
 #[test]
 fn a_seed_replays() {
-    for seed in 0..30 {
-        assert_eq!(run(seed), run(seed), "seed {seed}");
+    for (seed, setting) in first_runs(30) {
+        let outcome = run(seed, setting);
+        assert_eq!(outcome, run(seed, setting), "seed {seed}, {setting:?}");
     }
 }
 
@@ -64,12 +66,10 @@ impl Tally {
 }
 
 /// One run: some owners under faults, then without, until all of theirs have come to their ends.
-fn run(seed: u64) -> Tally {
-    let clock = Clock::new_virtual();
-    let base = Store::memory_with(StoreOptions::new().clock(clock.clone()));
+fn run(seed: u64, setting: Setting) -> Tally {
     let mut random = Random(seed);
-    let plan = plan(seed, &mut random);
-    let store = TestStore::wrapping(base.connector(), "memory:reentrant-seeds", plan);
+    let (base, store) = setting.store(seed, &mut random);
+    let (clock, _told) = (store.clock().clone(), setting.told());
     let resource = Rc::new(Resource::default());
     let mut executor = Executor::default();
     let mut number = 0;

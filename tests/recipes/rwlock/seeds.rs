@@ -1,31 +1,27 @@
-//! Thousands of runs with faults by plan, in virtual time, on one thread: a seed decides all. Half
-//! of them on a store that has no index, as a ZooKeeper server has none.
+//! Thousands of runs with faults by plan, in virtual time, on one thread: a seed decides all.
 //!
 //! A run that fails prints its seed, and `LOCKKEEPER_SEED=n` replays it alone.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockkeeper::testing::{TestStore, seeds};
-use lockkeeper::{Clock, FencingGate, FencingToken, Guard, LockError, Store, StoreOptions};
+use lockkeeper::{Clock, FencingGate, FencingToken, Guard, LockError};
 
 use super::*;
-use crate::seeds::{Executor, Random, client, nothing_is_left, or_cancelled, plan, run_out};
-use crate::support::{report, rounds};
-use crate::unindexed::Unindexed;
+use crate::seeds::{
+    self, Executor, Random, Setting, client, first_runs, nothing_is_left, or_cancelled, run_out,
+};
+use crate::support::report;
 
 #[test]
 fn no_seed_breaks_the_lock() {
     let start = Instant::now();
     let mut total = Tally::default();
     let mut runs = 0;
-    for (_, seed) in rounds(500).zip(seeds(u64::MAX)) {
-        for indexed in [true, false] {
-            total.add(run(seed, indexed));
-            runs += 1;
-        }
+    for (seed, setting) in seeds::runs(1_000) {
+        total.add(run(seed, setting));
+        runs += 1;
     }
     report(format_args!(
         "{runs} runs of the read-write lock in {:.1?}: {total:?}",
@@ -41,10 +37,9 @@ fn no_seed_breaks_the_lock() {
 /// Sessions have random ids, entries random names: none of that may sway a run.
 #[test]
 fn a_seed_replays() {
-    for seed in 0..30 {
-        for indexed in [true, false] {
-            assert_eq!(run(seed, indexed), run(seed, indexed), "seed {seed}");
-        }
+    for (seed, setting) in first_runs(60) {
+        let outcome = run(seed, setting);
+        assert_eq!(outcome, run(seed, setting), "seed {seed}, {setting:?}");
     }
 }
 
@@ -72,16 +67,10 @@ impl Tally {
 }
 
 /// One run: some contenders under faults, then without, until all have come to their ends.
-fn run(seed: u64, indexed: bool) -> Tally {
-    let clock = Clock::new_virtual();
-    let base = Store::memory_with(StoreOptions::new().clock(clock.clone()));
+fn run(seed: u64, setting: Setting) -> Tally {
     let mut random = Random(seed);
-    let plan = plan(seed, &mut random);
-    let connector = match indexed {
-        true => base.connector(),
-        false => Arc::new(Unindexed(base.connector())),
-    };
-    let store = TestStore::wrapping(connector, "memory:rwlock-seeds", plan);
+    let (base, store) = setting.store(seed, &mut random);
+    let (clock, _told) = (store.clock().clone(), setting.told());
     let resource = Rc::new(Resource::default());
     let mut executor = Executor::default();
     for _ in 0..random.within(2..6) {

@@ -6,19 +6,18 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use futures_executor::block_on;
-use lockkeeper::testing::{TestStore, seeds};
-use lockkeeper::{Clock, Store, StoreOptions};
+use lockkeeper::{Clock, Store};
 
 use super::*;
-use crate::seeds::{Executor, PATIENCE, Random, client, or_cancelled, plan};
-use crate::support::{report, rounds};
+use crate::seeds::{Executor, PATIENCE, Random, Setting, client, first_runs, or_cancelled, runs};
+use crate::support::report;
 
 #[test]
 fn no_seed_grants_more_permits_than_there_are() {
     let start = Instant::now();
     let mut total = Tally::default();
-    for (_, seed) in rounds(1_000).zip(seeds(u64::MAX)) {
-        total.add(run(seed));
+    for (seed, setting) in runs(1_000) {
+        total.add(run(seed, setting));
     }
     report(format_args!(
         "{} seeds in {:.1?}: {} grants of {} permits, {} of them lost",
@@ -33,8 +32,9 @@ fn no_seed_grants_more_permits_than_there_are() {
 
 #[test]
 fn a_seed_replays() {
-    for seed in 0..50 {
-        assert_eq!(run(seed), run(seed), "seed {seed}");
+    for (seed, setting) in first_runs(50) {
+        let outcome = run(seed, setting);
+        assert_eq!(outcome, run(seed, setting), "seed {seed}, {setting:?}");
     }
 }
 
@@ -56,12 +56,10 @@ impl Tally {
 }
 
 /// One run: some who contend for permits under faults, then without, until all have come to their ends.
-fn run(seed: u64) -> Tally {
-    let clock = Clock::new_virtual();
-    let base = Store::memory_with(StoreOptions::new().clock(clock.clone()));
+fn run(seed: u64, setting: Setting) -> Tally {
     let mut random = Random(seed);
-    let plan = plan(seed, &mut random);
-    let store = TestStore::wrapping(base.connector(), "memory:seeds", plan);
+    let (base, store) = setting.store(seed, &mut random);
+    let (clock, _told) = (store.clock().clone(), setting.told());
     let observer = Observer::of(&base, random.within(1..6) as u32);
     let clients: Vec<_> = (0..random.within(2..6))
         .map(|_| client(&store, &mut random))
