@@ -83,19 +83,23 @@ impl Guard {
             let writing = self
                 .session
                 .set_data(&self.held.path, data.clone(), Some(version));
-            let is_unknown = match writing.await {
+            let ambiguous = match writing.await {
                 Ok(stat) => {
                     own.version.store(stat.version, Ordering::Relaxed);
                     break;
                 }
                 // Somebody else has written, or a call before this was dropped.
-                Err(Error::BadVersion { .. }) => false,
-                Err(Error::ConnectionLoss) => true,
+                Err(Error::BadVersion { .. }) => None,
+                Err(error) if error.is_ambiguous() => Some(error),
                 Err(error) => return Err(self.end_of(error)),
             };
             let there = self.read_own(own).await?;
-            if is_unknown && there.is_some_and(|there| says(&there, &data)) {
-                break;
+            let is_written = there.is_some_and(|there| says(&there, &data));
+            match ambiguous {
+                Some(_) if is_written => break,
+                // A refusal that cannot be read would come again.
+                Some(error) if error != Error::ConnectionLoss => return Err(self.end_of(error)),
+                _ => {}
             }
         }
         // It may have waited for a connection for longer than the lock can be believed to be held.
