@@ -174,7 +174,9 @@ impl Guard {
 
     /// Releases the lock and waits until the store has confirmed it.
     ///
-    /// The release is sent by the call itself; dropping the future does not stop it.
+    /// The release is sent by the call itself; dropping the future does not stop it. A release that the
+    /// store refuses for a passing reason (a limit, a full disk) is repeated until it succeeds or the
+    /// session has ended.
     ///
     /// # Errors
     /// [`LockError::Lost`] when the lock had been lost before: what was done under it since may

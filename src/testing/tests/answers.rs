@@ -45,6 +45,59 @@ fn a_lost_reply_is_lost_after_the_request_was_carried_out() {
 }
 
 #[test]
+fn a_garbled_reply_leaves_the_request_done_and_the_connection_up() {
+    let world = World::lossy();
+    let (client, session) = world.open();
+    world.store.garble_reply(&client, On::Create);
+    let garbled = now(create(&session, "/a")).unwrap().unwrap_err();
+    assert!(matches!(garbled, Error::Protocol(_)), "{garbled}");
+    assert_eq!(world.fake.nodes(), ["/a"]);
+    assert_eq!(session.state(), SessionState::Connected);
+    // An answer that the store gives by itself is not made worse.
+    world.store.garble_reply(&client, On::Create);
+    let refused = now(create(&session, "/a")).unwrap().unwrap_err();
+    assert_eq!(refused, Error::NodeExists { path: "/a".into() });
+}
+
+#[test]
+fn a_refused_request_never_reaches_the_store_and_the_connection_is_up() {
+    let world = World::lossy();
+    let (client, session) = world.open();
+    let refusal = Error::DiskFull { path: "/".into() };
+    world.store.refuse(&client, On::Create, refusal.clone());
+    let refused = now(create(&session, "/a")).unwrap().unwrap_err();
+    assert_eq!(refused, refusal);
+    assert!(world.log().is_empty());
+    assert_eq!(session.state(), SessionState::Connected);
+    assert!(now(create(&session, "/a")).unwrap().is_ok());
+}
+
+#[test]
+fn a_plan_refuses_deletes_at_any_version_alone() {
+    let world = World::with(Plan::calm().refusals(1.0));
+    let (_client, session) = world.open();
+    assert!(now(create(&session, "/a")).unwrap().is_ok());
+    for delete in [
+        session.delete(&path("/a"), None),
+        session.withdraw(&path("/a")),
+    ] {
+        let refused = now(delete).unwrap().unwrap_err();
+        assert!(matches!(refused, Error::LimitReached { .. }), "{refused}");
+    }
+    assert_eq!(now(session.delete(&path("/a"), Some(0))).unwrap(), Ok(()));
+}
+
+#[test]
+fn sessions_believe_committed_writes_alone_where_they_are_told_to() {
+    let world = World::new();
+    let (_client, session) = world.open();
+    world.store.prove_by_quorum();
+    let (_other, told) = world.open();
+    assert!(!session.status().quorum_only());
+    assert!(told.status().quorum_only());
+}
+
+#[test]
 fn every_unanswered_request_fails_when_the_connection_breaks() {
     let world = World::lossy();
     let (client, session) = world.open();
