@@ -275,7 +275,7 @@ impl Client {
         self.0.connector.clock()
     }
 
-    /// How many clean-ups of the current session have not come to their end; see
+    /// Returns the number of clean-ups of the current session that have not come to their end; see
     /// [`Session::pending_cleanups`]. Those of sessions that have ended are done with these.
     pub fn pending_cleanups(&self) -> usize {
         self.current_session().pending_cleanups()

@@ -122,8 +122,8 @@ impl Session {
         self.0.status.held_until()
     }
 
-    /// How many clean-ups have not come to their end: deletes of entries that were given up, and searches
-    /// for those whose create was not answered. More than a few for long means that the store refuses
+    /// Returns the number of clean-ups that have not come to their end: deletes of entries that were
+    /// given up, and searches for those whose create was not answered. More than a few for long means that the store refuses
     /// them, and that locks cannot be had meanwhile; a log line says which and why.
     pub fn pending_cleanups(&self) -> usize {
         self.0.status.pending_cleanups()

@@ -172,7 +172,7 @@ impl SessionStatus {
         self.lapses.load(Ordering::SeqCst)
     }
 
-    /// How many clean-ups of the session have not come to their end ([`Cleanup`](super::Cleanup)).
+    /// Returns the number of clean-ups of the session that have not come to their end ([`Cleanup`](super::Cleanup)).
     pub fn pending_cleanups(&self) -> usize {
         self.cleanups.load(Ordering::Relaxed)
     }

@@ -115,7 +115,7 @@ impl Plan {
         self
     }
 
-    /// How often a delete of a znode at any version is refused with
+    /// Sets the share of deletes at any version that are refused with
     /// [`LimitReached`](crate::Error::LimitReached), and changes nothing.
     #[must_use]
     pub fn refusals(mut self, probability: f64) -> Self {

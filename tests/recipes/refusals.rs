@@ -372,7 +372,7 @@ struct Thief(Arc<Stolen>);
 struct Stolen {
     connector: Arc<dyn Connector>,
     session: Session,
-    /// Whether the create has failed, as far as its client knows.
+    /// Set once the create has failed, as far as its client knows.
     lost: watch::Sender<bool>,
     /// The requests of its client so far.
     requests: AtomicUsize,

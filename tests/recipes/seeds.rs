@@ -26,9 +26,9 @@ use crate::unindexed::Unindexed;
 /// A kind of store that each seed is run on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Setting {
-    /// Whether the store says who is ahead, or only lists names, as a ZooKeeper server does.
+    /// The store says who is ahead; else it only lists names, as a ZooKeeper server does.
     is_indexed: bool,
-    /// Whether only committed writes prove that a session lives, as in an ensemble.
+    /// Only committed writes prove that a session lives; else any answer does, as of one server.
     is_ensemble: bool,
 }
 
