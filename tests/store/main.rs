@@ -18,6 +18,7 @@ mod hostile;
 mod model;
 mod naive;
 mod program;
+mod proof;
 mod rules;
 mod rules_in_time;
 mod rules_over_a_wire;

@@ -9,6 +9,7 @@
 
 mod folder;
 mod proxy;
+mod quorum;
 #[cfg(all(feature = "file", feature = "server"))]
 mod served;
 mod server;
@@ -25,6 +26,7 @@ use lockkeeper_store::{
 
 pub(crate) use folder::TempFolder;
 pub(crate) use proxy::{Frame, Proxy};
+pub(crate) use quorum::Quorum;
 #[cfg(all(feature = "file", feature = "server"))]
 pub(crate) use served::Served;
 pub(crate) use server::ZooKeeper;
