@@ -21,6 +21,7 @@ mod kazoo;
 #[cfg(feature = "zookeeper")]
 mod kill;
 mod known_bugs;
+mod lease;
 mod many;
 #[cfg(feature = "zookeeper")]
 mod mixed;
