@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, Connector};
+use crate::backend::{Backend, Connector, DEFAULT_TICK};
 use crate::clock::Clock;
 use crate::engine::Store;
 use crate::error::{Error, Result, TargetError};
@@ -25,6 +25,7 @@ pub struct ConnectOptions {
     pub(crate) acl: Acl,
     pub(crate) create_chroot: bool,
     pub(crate) tls: Option<ClientTls>,
+    pub(crate) ensemble_tick: Duration,
 }
 
 impl Default for ConnectOptions {
@@ -36,6 +37,7 @@ impl Default for ConnectOptions {
             acl: Acl::open(),
             create_chroot: false,
             tls: None,
+            ensemble_tick: DEFAULT_TICK,
         }
     }
 }
@@ -94,15 +96,33 @@ impl ConnectOptions {
         self
     }
 
+    /// The tick (`tickTime`) of the ZooKeeper ensemble, 2 s unless told otherwise; means nothing to a single
+    /// server. Followers pass on to the leader which sessions are alive twice in a tick, so for so long, but
+    /// not longer than a quarter of the session's timeout, nothing shows that the leader knows of a write
+    /// ([`SessionStatus::held_until`]).
+    ///
+    /// One that is shorter than the servers' makes sessions believe in locks that they may have lost; one
+    /// that is longer makes the first lock of a session that was idle come later.
+    ///
+    /// [`SessionStatus::held_until`]: crate::SessionStatus::held_until
+    #[must_use]
+    pub fn ensemble_tick(mut self, tick: Duration) -> Self {
+        self.ensemble_tick = tick;
+        self
+    }
+
     fn check(&self) -> Result<()> {
-        let session = self.session_timeout.map(|timeout| ("session", timeout));
-        for (what, timeout) in session
-            .into_iter()
-            .chain([("connect", self.connect_timeout)])
-        {
-            if !(SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).contains(&timeout) {
+        let session = self
+            .session_timeout
+            .map(|timeout| ("session timeout", timeout));
+        let others = [
+            ("connect timeout", self.connect_timeout),
+            ("ensemble's tick", self.ensemble_tick),
+        ];
+        for (what, length) in session.into_iter().chain(others) {
+            if !(SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).contains(&length) {
                 return Err(Error::BadArguments(format!(
-                    "the {what} timeout of {timeout:?}: expected {SHORTEST_TIMEOUT:?} to {LONGEST_TIMEOUT:?}"
+                    "the {what} of {length:?}: expected {SHORTEST_TIMEOUT:?} to {LONGEST_TIMEOUT:?}"
                 )));
             }
         }
@@ -130,6 +150,7 @@ impl fmt::Debug for ConnectOptions {
             .field("acl", &self.acl)
             .field("create_chroot", &self.create_chroot)
             .field("tls", &self.tls)
+            .field("ensemble_tick", &self.ensemble_tick)
             .finish()
     }
 }

@@ -31,6 +31,7 @@ mod identity;
 #[cfg(feature = "file")]
 mod log;
 mod path;
+mod race;
 #[cfg(feature = "server")]
 mod server;
 mod session;
@@ -64,7 +65,7 @@ pub use path::ZnodePath;
 pub use server::TlsOptions;
 #[cfg(feature = "server")]
 pub use server::{Server, ServerError, ServerOptions};
-pub use session::{Call, Keep, Session};
+pub use session::{Call, Heartbeat, Session};
 pub use size::LARGEST_REQUEST_BYTES;
 pub use target::Target;
 pub use tls::{ClientTls, TlsError};

@@ -1,20 +1,19 @@
 //! [`Session`]: what users and recipes hold.
 
-use std::collections::BTreeMap;
+mod heartbeat;
+
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use parking_lot::Mutex;
 
 use crate::backend::{
     Ahead, Backend, Cleanup, Create, Enqueue, LookAhead, Op, OpReply, ReadOp, ReadReply, Reply,
-    Request, Response, SessionStatus, StateStream, unexpected,
+    Request, Response, Sent, SessionStatus, StateStream, unexpected,
 };
 use crate::clock::{Clock, Deadline};
 use crate::error::{Error, Result};
@@ -24,6 +23,9 @@ use crate::path::ZnodePath;
 use crate::size::Scale;
 use crate::types::{Acl, CreateMode, SessionId, SessionState, Stat, WatchMode, Zxid};
 use crate::watch::{PersistentWatcher, Watcher};
+
+use heartbeat::Heart;
+pub use heartbeat::Heartbeat;
 
 /// A session at a store. It never silently becomes another: when it has expired, it is over.
 ///
@@ -53,15 +55,7 @@ struct Inner {
     status: Arc<SessionStatus>,
     acl: Acl,
     scale: Scale,
-    kept: Mutex<Kept>,
-    keeper_lag_ns: AtomicU64,
-}
-
-/// The nodes whose holders want the proof of life renewed.
-#[derive(Default)]
-struct Kept {
-    nodes: BTreeMap<u64, ZnodePath>,
-    next: u64,
+    heart: Heart,
 }
 
 impl Session {
@@ -74,11 +68,12 @@ impl Session {
             },
             backend,
             acl,
-            kept: Mutex::default(),
-            keeper_lag_ns: AtomicU64::new(0),
+            heart: Heart::default(),
         }));
-        if session.timeout().is_some() {
-            crate::drive(keep_proven(Arc::downgrade(&session.0)));
+        if session.0.status.has_timeout() {
+            let pulse = session.0.status.pulse().clone();
+            session.0.heart.start(&session.0.status);
+            crate::drive(heartbeat::beat(Arc::downgrade(&session.0), pulse));
         }
         session
     }
@@ -147,11 +142,6 @@ impl Session {
     /// The backend, for wrappers and tests.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.0.backend
-    }
-
-    /// How late the last renewal of the proof of life was (see [`keep`](Self::keep)).
-    pub fn keeper_lag(&self) -> Duration {
-        Duration::from_nanos(self.0.keeper_lag_ns.load(Ordering::Relaxed))
     }
 
     /// Sends any request.
@@ -517,21 +507,17 @@ impl Session {
         }
     }
 
-    /// Keeps the proof of life of this session fresh by means of a node of its own, until the
-    /// answer is dropped.
+    /// Waits until a fifth of the timeout is left until [`held_until`](Self::held_until): what is granted
+    /// then is not lost at once. The [heartbeat](Self::heartbeat) sees to it; on a session that has been in
+    /// use it is so already.
     ///
-    /// A session with a timeout asks its store for a sign of life every third of it, from the
-    /// clock's own thread. Against an ensemble only a committed write proves anything: for as long
-    /// as a node is kept, that is a multi with nothing but a `check` of that node.
-    pub fn keep(&self, node: ZnodePath) -> Keep {
-        let mut kept = self.0.kept.lock();
-        let id = kept.next;
-        kept.next += 1;
-        kept.nodes.insert(id, node);
-        Keep {
-            session: Arc::downgrade(&self.0),
-            id,
-        }
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// [`Error::SessionExpired`] or [`Error::SessionClosed`] when the session ends first.
+    pub async fn fresh_lease(&self) -> Result<()> {
+        let _heartbeat = self.heartbeat();
+        self.0.status.fresh().await
     }
 
     #[inline]
@@ -568,29 +554,32 @@ impl Inner {
     #[inline]
     fn submit(&self, request: Request) -> Response {
         match fork::check().and_then(|()| self.scale.check(&request)) {
-            Ok(()) if self.status.timeout().is_none() => self.backend.submit(request),
-            Ok(()) => self.submit_as_proof(request),
+            Ok(()) => match self.status.sending() {
+                None => self.backend.submit(request),
+                Some(sent) => self.submit_as_proof(request, sent),
+            },
             Err(error) => Response::ready(Err(error)),
         }
     }
 
     /// Sends a request whose answer proves that the session lives.
-    fn submit_as_proof(&self, request: Request) -> Response {
-        let (sent, was_write) = (self.status.clock().now(), request.is_write());
+    fn submit_as_proof(&self, request: Request, sent: Sent) -> Response {
+        let is_write = request.is_write();
+        let judge = move |status: &SessionStatus, reply: &Result<Reply>| {
+            if proves(reply) {
+                status.answered(sent, is_write && is_commit(reply));
+            }
+        };
         match self.backend.submit(request).try_now() {
             Ok(reply) => {
-                if proves(&reply) {
-                    self.status.prove(sent, was_write);
-                }
+                judge(&self.status, &reply);
                 Response::ready(reply)
             }
             Err(response) => {
                 let status = self.status.clone();
                 Response::pending(async move {
                     let reply = response.await;
-                    if proves(&reply) {
-                        status.prove(sent, was_write);
-                    }
+                    judge(&status, &reply);
                     reply
                 })
             }
@@ -601,49 +590,6 @@ impl Inner {
 /// Whether the store itself has answered.
 fn proves(reply: &Result<Reply>) -> bool {
     reply.as_ref().map_or_else(Error::is_answer, |_| true)
-}
-
-/// Asks the store for a sign of life every third of the timeout, as long as the session lives.
-async fn keep_proven(session: std::sync::Weak<Inner>) {
-    loop {
-        let (clock, due) = {
-            let Some(session) = session.upgrade() else {
-                return;
-            };
-            let Some(timeout) = session.status.timeout() else {
-                return;
-            };
-            let clock = session.status.clock().clone();
-            let due = clock.now().after(timeout / 3);
-            (clock, due)
-        };
-        clock.sleep_until(due).await;
-        let Some(session) = session.upgrade() else {
-            return;
-        };
-        if !session.status.is_alive() {
-            return;
-        }
-        let lag = clock.now().since(due);
-        session
-            .keeper_lag_ns
-            .store(lag.as_nanos() as u64, Ordering::Relaxed);
-        let kept = session.kept.lock().nodes.values().next().cloned();
-        let request = match kept {
-            Some(path) if session.status.quorum_only() => Request::Multi(vec![Op::Check {
-                path,
-                version: None,
-            }]),
-            _ => Request::Exists {
-                path: ZnodePath::root(),
-                watch: false,
-            },
-        };
-        let proof = session.submit(request);
-        drop(session);
-        // Not awaited here: a stuck answer must not hold back the next question.
-        crate::drive(async move { drop(proof.await) });
-    }
 }
 
 impl Cleanup {
@@ -676,25 +622,15 @@ impl Cleanup {
     }
 }
 
-/// Keeps a session's proof of life fresh until it is dropped. See [`Session::keep`].
-#[must_use = "dropping it ends the keeping"]
-pub struct Keep {
-    session: std::sync::Weak<Inner>,
-    id: u64,
-}
-
-impl Drop for Keep {
-    fn drop(&mut self) {
-        if let Some(session) = self.session.upgrade() {
-            session.kept.lock().nodes.remove(&self.id);
-        }
-    }
-}
-
-impl fmt::Debug for Keep {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Keep({})", self.id)
-    }
+/// Returns true if the answer to a write shows that the ensemble has committed it, refused or not. A
+/// follower may refuse by itself for want of a right (ZooKeeper's `enableEagerACLCheck`), and what it
+/// does not know.
+fn is_commit(reply: &Result<Reply>) -> bool {
+    use Error::{InvalidAcl, NoAuth, Unimplemented};
+    !matches!(
+        reply,
+        Err(NoAuth { .. } | InvalidAcl { .. } | Unimplemented { .. })
+    )
 }
 
 /// The future of a typed request, which is under way already. Dropping it does not take it back.

@@ -35,7 +35,7 @@ impl Contest<'_> {
         let (id, lapses) = (EntryId::fresh(), session.status().lapses());
         let answer = ask(&session, self.path, self.kind, id, &form).try_now();
         let answer = match answer {
-            Ok(Ok((path, czxid, Ahead::Clear))) if session.status().may_hold(lapses) => {
+            Ok(Ok((path, czxid, Ahead::Clear))) if session.status().may_grant(lapses) => {
                 let held = Held::at_once(path, czxid, lapses);
                 return Ok(Guard::new(session, held, self.kind, data, None));
             }

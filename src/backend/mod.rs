@@ -1,6 +1,7 @@
 //! The one door through which a session reaches a store.
 
 mod cleanup;
+mod lease;
 mod request;
 mod response;
 mod states;
@@ -14,6 +15,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 pub use cleanup::Cleanup;
+pub(crate) use lease::{Beat, Sent};
 pub(crate) use request::unexpected;
 pub use request::{
     Ahead, Create, Enqueue, LookAhead, Op, OpReply, ReadOp, ReadReply, Reply, Request, SHARED_MARK,
@@ -21,6 +23,7 @@ pub use request::{
 };
 pub use response::Response;
 pub use states::StateStream;
+pub(crate) use status::DEFAULT_TICK;
 pub use status::SessionStatus;
 
 use crate::clock::Clock;

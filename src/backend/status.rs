@@ -1,11 +1,16 @@
 //! [`SessionStatus`]: where a session stands, and until when it can believe so.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::lease::{Beat, Lease, Sent};
 use super::states::{StateStream, States};
 use crate::clock::{Clock, Deadline, Moment};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::fork;
 use crate::types::{SessionId, SessionState};
 
@@ -14,27 +19,31 @@ use crate::types::{SessionId, SessionState};
 pub struct SessionStatus {
     id: SessionId,
     clock: Clock,
-    /// The negotiated timeout; zero for none.
-    timeout_ns: AtomicU64,
-    /// Whether only a committed write proves that the session lives.
-    quorum_only: bool,
-    /// When the last request was sent whose answer proves that the session lived then.
-    proved_ns: AtomicU64,
-    /// When the last acknowledged write was sent, where the write after it proves this one.
-    last_write_ns: AtomicU64,
-    /// How often the moment passed until which the session could be believed, before a new proof came.
-    lapses: AtomicU64,
+    /// `None` where the store never expires the session.
+    lease: Option<Mutex<Lease>>,
+    /// The tick of an ensemble; `None` where every answer proves that the session lives.
+    tick: Option<Duration>,
+    /// Wakes those who wait for a lease that is fresh.
+    renewed: Notify,
+    /// Wakes those who wait for the lease to end, when that comes sooner than it was to.
+    shortened: Notify,
+    /// Wakes the session's heartbeat, which has cause to come sooner.
+    pulse: Arc<Notify>,
     state: AtomicU8,
     closing: AtomicBool,
     states: States,
     cleanups: AtomicUsize,
 }
 
+/// ZooKeeper's own tick (`tickTime`), where nothing else is said.
+pub(crate) const DEFAULT_TICK: Duration = Duration::from_secs(2);
+
 impl SessionStatus {
     /// The status of a session that was connected just now, by a request sent at `sent`.
     ///
     /// `timeout` is `None` where the store never expires the session. `quorum_only` says that the
-    /// store is an ensemble, whose followers answer by themselves.
+    /// store is an ensemble, whose followers answer by themselves; its tick is taken to be ZooKeeper's
+    /// usual 2 s (see [`with_tick`](Self::with_tick)).
     pub fn new(
         id: SessionId,
         clock: Clock,
@@ -42,19 +51,33 @@ impl SessionStatus {
         quorum_only: bool,
         sent: Moment,
     ) -> Self {
+        let tick = quorum_only.then_some(DEFAULT_TICK);
         Self {
             id,
             clock,
-            timeout_ns: AtomicU64::new(timeout.map_or(0, nanos)),
-            quorum_only,
-            proved_ns: AtomicU64::new(sent.as_nanos()),
-            last_write_ns: AtomicU64::new(sent.as_nanos()),
-            lapses: AtomicU64::new(0),
+            lease: timeout.map(|timeout| Mutex::new(Lease::new(timeout, tick, sent))),
+            tick,
+            renewed: Notify::new(),
+            shortened: Notify::new(),
+            pulse: Arc::default(),
             state: AtomicU8::new(SessionState::Connected as u8),
             closing: AtomicBool::new(false),
             states: States::connected(),
             cleanups: AtomicUsize::new(0),
         }
+    }
+
+    /// The same, of an ensemble with this tick (see [`ConnectOptions::ensemble_tick`]). Means nothing
+    /// to a session at a single server.
+    ///
+    /// [`ConnectOptions::ensemble_tick`]: crate::ConnectOptions::ensemble_tick
+    #[must_use]
+    pub fn with_tick(mut self, tick: Duration) -> Self {
+        self.tick = self.tick.map(|_| tick);
+        if let Some(lease) = &mut self.lease {
+            lease.get_mut().set_tick(tick);
+        }
+        self
     }
 
     /// The session's number.
@@ -67,18 +90,27 @@ impl SessionStatus {
         &self.clock
     }
 
-    /// The negotiated timeout; `None` where the store never expires the session.
+    /// The timeout that is agreed with the server, as far as is known; `None` where the store never
+    /// expires the session.
     #[inline]
     pub fn timeout(&self) -> Option<Duration> {
-        match self.timeout_ns.load(Ordering::Relaxed) {
-            0 => None,
-            nanos => Some(Duration::from_nanos(nanos)),
-        }
+        self.lease.as_ref().map(|lease| lease.lock().timeout())
+    }
+
+    /// Returns true if the store may expire the session.
+    #[inline]
+    pub(crate) fn has_timeout(&self) -> bool {
+        self.lease.is_some()
     }
 
     /// Whether only a committed write proves that the session lives (an ensemble).
     pub fn quorum_only(&self) -> bool {
-        self.quorum_only
+        self.tick.is_some()
+    }
+
+    /// The ensemble's tick; `None` at a single server.
+    pub fn tick(&self) -> Option<Duration> {
+        self.tick
     }
 
     /// The state now.
@@ -106,8 +138,18 @@ impl SessionStatus {
 
     /// Writes a new state. A final one stays.
     pub fn set_state(&self, state: SessionState) {
-        self.states
-            .set(state, || self.state.store(state as u8, Ordering::Release));
+        self.states.set(state, || {
+            // Before the state is seen: what is sent from now on belongs to the next connection.
+            if state == SessionState::Suspended
+                && let Some(lease) = &self.lease
+            {
+                lease.lock().disconnected();
+            }
+            self.state.store(state as u8, Ordering::Release);
+        });
+        if state == SessionState::Reconnected {
+            self.pulse.notify_one();
+        }
     }
 
     /// Says that the session is being closed from this side: from now on nothing is held.
@@ -132,44 +174,122 @@ impl SessionStatus {
         }
     }
 
-    /// Notes that the store answered a request that was sent at `sent`.
-    pub(crate) fn prove(&self, sent: Moment, was_write: bool) {
-        let sent = sent.as_nanos();
-        // Counted before the new proof is written: who reads the proof, then the count, misses none.
-        if self
-            .held_until()
-            .is_some_and(|deadline| deadline.has_passed())
-        {
-            self.lapses.fetch_add(1, Ordering::SeqCst);
+    /// Notes that a request is about to be sent.
+    pub(crate) fn sending(&self) -> Option<Sent> {
+        let lease = self.lease.as_ref()?;
+        Some(lease.lock().sending(self.clock.now()))
+    }
+
+    /// Notes that the store answered a request, which was a `commit` or anything else.
+    pub(crate) fn answered(&self, request: Sent, is_commit: bool) {
+        let Some(lease) = &self.lease else { return };
+        let renewed = lease.lock().answered(request, is_commit, self.clock.now());
+        if renewed {
+            self.renewed.notify_waiters();
         }
-        if !self.quorum_only {
-            self.proved_ns.fetch_max(sent, Ordering::AcqRel);
-        } else if was_write {
-            // The quorum has committed a write sent after the last one: the last one's touch is known to the leader.
-            let before = self.last_write_ns.fetch_max(sent, Ordering::AcqRel);
-            self.proved_ns.fetch_max(before.min(sent), Ordering::AcqRel);
+    }
+
+    /// Notes that the session was alive when the store handled a request that was sent at `sent` or later.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn prove(&self, sent: Moment) {
+        let Some(lease) = &self.lease else { return };
+        if lease.lock().prove(sent, self.clock.now()) {
+            self.renewed.notify_waiters();
         }
+    }
+
+    /// Notes that the timeout may be agreed anew with the next connection: until it is
+    /// [known](Self::set_timeout), the lease does not move forward.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn unsettle_timeout(&self) {
+        if let Some(lease) = &self.lease {
+            lease.lock().unsettle();
+        }
+    }
+
+    /// Writes the timeout that was agreed with the server.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn set_timeout(&self, timeout: Duration) {
+        let Some(lease) = &self.lease else { return };
+        lease.lock().settle(timeout, self.clock.now());
+        self.renewed.notify_waiters();
+        self.shortened.notify_waiters();
+        self.pulse.notify_one();
+    }
+
+    /// Waits until the lease may end sooner than [`held_until`](Self::held_until) said when this was
+    /// called: when a reconnection has brought a shorter timeout.
+    ///
+    /// Cancel safe.
+    pub fn shortened(&self) -> impl Future<Output = ()> + Send + '_ {
+        self.shortened.notified()
+    }
+
+    /// Waits until the lease has [enough left](Self::may_grant) for a grant.
+    ///
+    /// Cancel safe.
+    ///
+    /// # Errors
+    /// That of the session's end, if it comes first.
+    pub(crate) async fn fresh(&self) -> Result<()> {
+        let mut states = self.states();
+        loop {
+            let renewed = self.renewed.notified();
+            if !self.is_alive() {
+                let session = self.id;
+                return Err(self.end().unwrap_or(Error::SessionClosed { session }));
+            }
+            if self.is_fresh() {
+                return Ok(());
+            }
+            crate::race::either(renewed, states.next()).await;
+        }
+    }
+
+    fn is_fresh(&self) -> bool {
+        let lease = self.lease.as_ref();
+        lease.is_none_or(|lease| lease.lock().is_fresh(self.clock.now()))
+    }
+
+    /// What wakes the session's heartbeat.
+    pub(crate) fn pulse(&self) -> &Arc<Notify> {
+        &self.pulse
+    }
+
+    /// When the next heartbeat is due; `None` for a session that needs none.
+    pub(crate) fn next_beat(&self, last: Option<Beat>) -> Option<Moment> {
+        let lease = self.lease.as_ref()?;
+        Some(lease.lock().next_beat(last, self.clock.now()))
+    }
+
+    /// How long after its last use a session keeps its proof fresh.
+    pub(crate) fn idle_after(&self) -> Duration {
+        let lease = self.lease.as_ref();
+        lease.map_or(Duration::ZERO, |lease| lease.lock().idle_after())
     }
 
     /// Until when nobody else can hold what this session holds; `None` for as long as it lives.
     ///
     /// The moment at which the last request was sent whose answer proves the session alive, plus
-    /// nine tenths of the timeout.
+    /// nine tenths of the timeout. A single server's answer proves it. In an ensemble a committed write
+    /// does, of an earlier one that was answered on the same connection at least a
+    /// [tick](Self::tick), or a quarter of the timeout, before it was sent.
+    ///
+    /// While it is not known which timeout was agreed with a new connection, it does not move forward;
+    /// a shorter one brings it back.
     #[inline]
     pub fn held_until(&self) -> Option<Deadline> {
-        let timeout = self.timeout()?;
-        let proved = Moment::from_nanos(self.proved_ns.load(Ordering::Acquire));
-        Some(Deadline::new(
-            self.clock.clone(),
-            proved.after(timeout - timeout / MARGIN),
-        ))
+        let lease = self.lease.as_ref()?;
+        let end = lease.lock().end();
+        Some(Deadline::new(self.clock.clone(), end))
     }
 
     /// How often [`held_until`](Self::held_until) had passed when a new proof of life came. What
     /// was held before such a lapse is lost, whether or not anybody looked meanwhile.
     #[inline]
     pub fn lapses(&self) -> u64 {
-        self.lapses.load(Ordering::SeqCst)
+        let lease = self.lease.as_ref();
+        lease.map_or(0, |lease| lease.lock().lapses())
     }
 
     /// Returns the number of clean-ups of the session that have not come to their end ([`Cleanup`](super::Cleanup)).
@@ -190,16 +310,17 @@ impl SessionStatus {
     #[inline]
     pub fn may_hold(&self, lapses: u64) -> bool {
         self.is_alive()
-            && self
-                .held_until()
-                .is_none_or(|deadline| !deadline.has_passed())
-            && self.lapses() == lapses
+            && self.lease.as_ref().is_none_or(|lease| {
+                let lease = lease.lock();
+                !lease.has_ended(self.clock.now()) && lease.lapses() == lapses
+            })
     }
-}
 
-/// A session stops believing when 1/10 of its timeout is left.
-const MARGIN: u32 = 10;
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+    /// Returns true if what this session has taken since `lapses` can be granted: it
+    /// [may be held](Self::may_hold), and a fifth of the timeout is left until
+    /// [`held_until`](Self::held_until).
+    #[inline]
+    pub fn may_grant(&self, lapses: u64) -> bool {
+        self.may_hold(lapses) && self.is_fresh()
+    }
 }

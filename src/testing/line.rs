@@ -77,13 +77,14 @@ impl Line {
         sent: Moment,
     ) -> (Arc<Self>, Arc<dyn Backend>) {
         let theirs = inner.status();
-        let status = Arc::new(SessionStatus::new(
+        let status = SessionStatus::new(
             theirs.id(),
             theirs.clock().clone(),
             theirs.timeout(),
             theirs.quorum_only() || shared.quorum_only.load(Ordering::Relaxed),
             sent,
-        ));
+        );
+        let status = Arc::new(status.with_tick(theirs.tick().unwrap_or_default()));
         let (states, store_id) = (theirs.states(), inner.store_id().map(str::to_owned));
         let prefix_bytes = inner.prefix_bytes();
         let random = shared.plan.lock().random(number);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use lockkeeper_store::{
-    Error, Keep, Session, SessionId, SessionState, SessionStatus, Watcher, ZnodePath, drive,
+    Error, Heartbeat, Session, SessionId, SessionState, SessionStatus, Watcher, ZnodePath, drive,
 };
 use parking_lot::Mutex;
 use tokio::sync::oneshot::{self, error::TryRecvError};
@@ -23,7 +23,7 @@ pub(super) struct Monitor {
     /// first, and released.
     told: Arc<AtomicBool>,
     /// Dropping them ends the monitor and the renewals.
-    lives: Mutex<Option<(oneshot::Sender<()>, Keep)>>,
+    lives: Mutex<Option<(oneshot::Sender<()>, Heartbeat)>>,
 }
 
 /// Who is told of a loss, besides the guard.
@@ -66,7 +66,7 @@ impl Monitor {
         on_loss: Option<OnLoss>,
     ) -> Box<Self> {
         let (guard_lives, mut guard_gone) = oneshot::channel::<()>();
-        let keep = guard.session.keep(guard.held.path.clone());
+        let heartbeat = guard.session.heartbeat();
         let (session, path, known) = (guard.session.clone(), guard.held.path.clone(), lost.clone());
         let told = Arc::new(AtomicBool::new(false));
         let is_told = told.clone();
@@ -100,7 +100,7 @@ impl Monitor {
         Box::new(Self {
             lost,
             told,
-            lives: Mutex::new(Some((guard_lives, keep))),
+            lives: Mutex::new(Some((guard_lives, heartbeat))),
         })
     }
 
@@ -172,7 +172,8 @@ pub(super) async fn loss(
                 None => std::future::pending().await,
             }
         };
-        match race(race(removal.as_mut(), states.next()), deadline).await {
+        let ends = race(deadline, status.shortened());
+        match race(race(removal.as_mut(), states.next()), ends).await {
             First::Left(First::Left(())) => {
                 return reason_of(status, lapses).unwrap_or(LostReason::Revoked);
             }

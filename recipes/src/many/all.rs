@@ -124,7 +124,8 @@ async fn wait(
 pub(super) async fn confirm(session: &Session, granted: &mut [Waiting<'_>]) -> Result<()> {
     // Where nobody was waited for, one look has shown all of them.
     let mut is_certain = !granted.iter().any(Waiting::has_waited);
-    while !is_certain || !granted.iter().all(Waiting::may_hold) {
+    while !is_certain || !granted.iter().all(Waiting::may_grant) {
+        session.fresh_lease().await?;
         let lapses = session.status().lapses();
         let checks = granted.iter().map(|waiting| Op::Check {
             path: waiting.entry.path().clone(),

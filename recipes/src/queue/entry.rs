@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::pin::Pin;
 
 use lockkeeper_store::{
-    Ahead, Call, Create, CreateMode, Enqueue, Error, ReadOp, ReadReply, Request, Session,
-    ZnodePath, Zxid, drive,
+    Ahead, Call, Create, CreateMode, Enqueue, Error, Heartbeat, ReadOp, ReadReply, Request,
+    Session, ZnodePath, Zxid, drive,
 };
 
 use super::cleanup::{find_unanswered, remove, sweep};
@@ -28,6 +28,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) alongside: Option<Box<Alongside>>,
     id: EntryId,
     stage: Stage,
+    /// Keeps the session's proof fresh while this waits, so that its turn costs no other round trip.
+    _heartbeat: Heartbeat,
 }
 
 /// A read that is sent right behind an entry's create, and carried out after it.
@@ -82,6 +84,7 @@ impl<'a> Entry<'a> {
             alongside: None,
             id: EntryId::fresh(),
             stage: Stage::Out,
+            _heartbeat: session.heartbeat(),
         }
     }
 
@@ -117,6 +120,7 @@ impl<'a> Entry<'a> {
                 Err(call) => Stage::Sent(Box::new(call)),
                 Ok(answer) => Stage::Answered(answer),
             },
+            _heartbeat: session.heartbeat(),
         }
     }
 

@@ -103,7 +103,7 @@ impl<'a> Waiting<'a> {
         let token = FencingToken::new(czxid);
         loop {
             match ahead {
-                Ahead::Clear if self.may_hold() => return Ok(Some(token)),
+                Ahead::Clear if self.may_grant() => return Ok(Some(token)),
                 // The turn has come, but the proof that the session lives is old: get a new one.
                 Ahead::Clear => Box::pin(self.prove()).await?,
                 Ahead::Blocked {
@@ -128,7 +128,7 @@ impl<'a> Waiting<'a> {
                 // Boxed, as all that only a remote store asks for: a waiter in process stays small.
                 Ahead::Listed(names) => match Box::pin(self.over_list(names, terms)).await? {
                     None => return Ok(None),
-                    Some(Turn::Mine) if self.may_hold() => return Ok(Some(token)),
+                    Some(Turn::Mine) if self.may_grant() => return Ok(Some(token)),
                     Some(Turn::Mine) => Box::pin(self.prove()).await?,
                     Some(Turn::Look) => {}
                 },
@@ -139,9 +139,9 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// Has the store commit that this entry's node is there, which also proves that the session lives.
+    /// Waits for a lease that is fresh, and has the store commit that this entry's node is there.
     pub(crate) async fn prove(&mut self) -> Result<()> {
-        self.begin_to_hold();
+        self.begin_to_hold().await?;
         match self.entry.session.check(self.entry.path(), None).await {
             Ok(()) | Err(Error::ConnectionLoss) => Ok(()),
             Err(Error::MultiFailed { .. }) => Err(self.removed()),
@@ -178,13 +178,17 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    pub(crate) fn may_hold(&self) -> bool {
-        self.entry.session.status().may_hold(self.lapses)
+    /// Returns true if what this entry is granted now is not lost at once (invariant 6).
+    pub(crate) fn may_grant(&self) -> bool {
+        self.entry.session.status().may_grant(self.lapses)
     }
 
-    /// What is granted from now on is held for as long as the session does not lapse.
-    pub(crate) fn begin_to_hold(&mut self) {
+    /// Waits for a lease that is fresh: what is granted from then on is held for as long as the session
+    /// does not lapse. Dropped meanwhile, the entry leaves the queue.
+    pub(crate) async fn begin_to_hold(&mut self) -> Result<()> {
+        self.entry.session.fresh_lease().await?;
         self.lapses = self.entry.session.status().lapses();
+        Ok(())
     }
 
     /// Whether it has stood behind somebody.

@@ -136,7 +136,7 @@ impl<'a> Head<'a> {
         if !supply.has_leases {
             make_queue(self.session(), &self.place.leases, Kind::Lease).await?;
         }
-        self.waiting.begin_to_hold();
+        self.waiting.begin_to_hold().await?;
         let ops = self.ops(supply.version);
         match self.leases.ask(ops).await {
             Ok(replies) => zxid_of(&replies).map(Some),
@@ -232,8 +232,8 @@ impl<'a> Head<'a> {
 
     /// Has the store commit that the leases are there, until that proves them held now.
     async fn prove(&mut self, made: Zxid) -> Result<()> {
-        while !self.waiting.may_hold() {
-            self.waiting.begin_to_hold();
+        while !self.waiting.may_grant() {
+            self.waiting.begin_to_hold().await?;
             let first = &self.leases.paths()[0];
             match self.session().check(first, None).await {
                 Ok(()) | Err(Error::ConnectionLoss) => {}

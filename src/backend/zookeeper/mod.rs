@@ -278,13 +278,14 @@ impl Opening {
                 .get_config()
                 .await
                 .map_or(true, |(config, _)| is_ensemble(&config));
-        Arc::new(SessionStatus::new(
+        let status = SessionStatus::new(
             SessionId(client.session_id().0),
             self.servers.clock.clone(),
             Some(client.session_timeout()),
             quorum_only,
             sent,
-        ))
+        );
+        Arc::new(status.with_tick(self.options.ensemble_tick))
     }
 
     async fn enter_chroot(&self, client: zk::Client, session: SessionId) -> Result<zk::Client> {

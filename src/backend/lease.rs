@@ -1,0 +1,260 @@
+//! [`Lease`]: until when a session can be believed, by the proofs that it lives. Pure: it reads no clock.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// A session stops believing when 1/10 of its timeout is left.
+const MARGIN: u32 = 10;
+
+/// A grant needs 1/5 of the timeout before the lease ends.
+const GRANT: u32 = 5;
+
+/// A heartbeat goes out every third of the timeout.
+const BEATS: u32 = 3;
+
+/// How long a client keeps its proof fresh after the last use, in timeouts.
+const IDLE: u32 = 10;
+
+/// Touches closer together than this part of the witness delay are kept as one.
+const GRAIN: u32 = 8;
+
+/// How many touches are kept at most: two witness delays' worth.
+const MAX_TOUCHES: usize = 2 * GRAIN as usize;
+
+/// The belief of one session with a timeout (invariant 6).
+#[derive(Debug)]
+pub(super) struct Lease {
+    /// As agreed with the server.
+    timeout: Duration,
+    /// When the newest request was sent that is known to have kept the session alive.
+    proved: Moment,
+    /// What was proved since the connection was lost, while the timeout agreed on the new one is
+    /// unknown: until then the lease does not move forward.
+    unsettled: Option<Moment>,
+    /// How often the lease had ended when it was renewed.
+    lapses: u64,
+    /// The number of the connection that requests go out on, from now on.
+    connection: u64,
+    ensemble: Option<Ensemble>,
+}
+
+/// What is known of the writes of the current connection to a member of an ensemble.
+///
+/// A follower answers reads and pings by itself. It notes that a session was heard of (a *touch*), and
+/// tells the leader, who alone times sessions, with its next answer to the leader's pings, which come
+/// every half tick (ZooKeeper 3.9: `Leader.lead`, `Learner.ping`, `LearnerHandler` at `PING`). A write
+/// that it forwards does not touch the session at the leader (`LeaderZooKeeperServer.submitLearnerRequest`).
+/// So a committed write shows that its follower had its leader's ear, and, where the follower had an
+/// earlier request for a tick already, that the leader has been told of that one.
+#[derive(Debug)]
+struct Ensemble {
+    tick: Duration,
+    /// Committed writes that nothing has proved yet, in the order of their answers.
+    touches: VecDeque<Touch>,
+}
+
+/// A write that the follower had from some moment between these two on; the last of those that were
+/// answered from `since` on.
+#[derive(Clone, Copy, Debug)]
+struct Touch {
+    since: Moment,
+    sent: Moment,
+    answered: Moment,
+}
+
+/// A request that was sent, for its answer to be judged by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent {
+    pub(super) at: Moment,
+    connection: u64,
+}
+
+/// The last heartbeat.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beat {
+    pub(crate) sent: Moment,
+    /// Whether it was answered in a way that proves something, or will.
+    pub(crate) is_proof: bool,
+}
+
+impl Lease {
+    /// Of a session that was opened by a request sent at `sent`. That is its first proof, in an ensemble
+    /// too: a session begins with a transaction, and the leader times it from then on
+    /// (`PrepRequestProcessor` at `createSession`).
+    ///
+    /// `tick` is that of an ensemble; `None` for a single server.
+    pub(super) fn new(timeout: Duration, tick: Option<Duration>, sent: Moment) -> Self {
+        Self {
+            timeout,
+            proved: sent,
+            unsettled: None,
+            lapses: 0,
+            connection: 0,
+            ensemble: tick.map(|tick| Ensemble {
+                tick,
+                touches: VecDeque::new(),
+            }),
+        }
+    }
+
+    /// Sets an ensemble's tick.
+    pub(super) fn set_tick(&mut self, tick: Duration) {
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.tick = tick;
+        }
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    pub(super) fn lapses(&self) -> u64 {
+        self.lapses
+    }
+
+    /// When the session is no longer believed.
+    pub(super) fn end(&self) -> Moment {
+        self.proved.after(self.timeout - self.timeout / MARGIN)
+    }
+
+    pub(super) fn has_ended(&self, now: Moment) -> bool {
+        self.end() <= now
+    }
+
+    /// Returns true if enough is left for a grant.
+    pub(super) fn is_fresh(&self, now: Moment) -> bool {
+        now.after(self.timeout / GRANT) <= self.end()
+    }
+
+    pub(super) fn sending(&self, now: Moment) -> Sent {
+        Sent {
+            at: now,
+            connection: self.connection,
+        }
+    }
+
+    /// Takes in an answer, of a `commit` or of anything else. Returns true if it proved anything.
+    pub(super) fn answered(&mut self, request: Sent, is_commit: bool, now: Moment) -> bool {
+        let delay = self.witness_delay();
+        let proof = match &mut self.ensemble {
+            None => Some(request.at),
+            // A touch that was given to another member says nothing about this one's, nor this one's about it.
+            Some(_) if !is_commit || request.connection != self.connection => None,
+            Some(ensemble) => {
+                let proof = ensemble.proved_by(request.at, delay);
+                ensemble.touch(request.at, now, delay / GRAIN);
+                proof
+            }
+        };
+        proof.is_some_and(|proof| self.prove(proof, now))
+    }
+
+    /// Notes that the session was alive when a request sent at `sent` was handled.
+    pub(super) fn prove(&mut self, sent: Moment, now: Moment) -> bool {
+        if let Some(unsettled) = &mut self.unsettled {
+            *unsettled = sent.max(*unsettled);
+            return false;
+        }
+        if sent <= self.proved {
+            return false;
+        }
+        self.changing(now, |lease| lease.proved = sent);
+        true
+    }
+
+    /// The connection is lost: requests go out on the next one.
+    pub(super) fn disconnected(&mut self) {
+        self.connection += 1;
+        if let Some(ensemble) = &mut self.ensemble {
+            ensemble.touches.clear();
+        }
+    }
+
+    /// The timeout may be another from the next connection on: until it is [known](Self::settle), nothing
+    /// moves the lease forward.
+    pub(super) fn unsettle(&mut self) {
+        self.unsettled.get_or_insert(self.proved);
+    }
+
+    /// The timeout is known. A shorter one holds for what was proved before, too.
+    pub(super) fn settle(&mut self, timeout: Duration, now: Moment) {
+        self.changing(now, |lease| {
+            lease.timeout = timeout;
+            let unsettled = lease.unsettled.take();
+            lease.proved = unsettled.map_or(lease.proved, |proof| proof.max(lease.proved));
+        });
+    }
+
+    /// Changes the lease; counts the end that it comes back from, since what was held then is lost.
+    fn changing(&mut self, now: Moment, change: impl FnOnce(&mut Self)) {
+        let had_ended = self.has_ended(now);
+        change(self);
+        self.lapses += u64::from(had_ended && !self.has_ended(now));
+    }
+
+    /// Between the answer to a write and the sending of the one that proves it.
+    fn witness_delay(&self) -> Duration {
+        let tick = self.ensemble.as_ref().map(|ensemble| ensemble.tick);
+        tick.unwrap_or_default().min(self.timeout / 4)
+    }
+
+    /// When the next heartbeat is due: every third of the timeout, so that a proof is at most two thirds
+    /// old when the next one comes, and a grant finds a fifth of the lease left. A proof that is older
+    /// asks for more at once, as soon as it can prove anything.
+    pub(super) fn next_beat(&self, last: Option<Beat>, now: Moment) -> Moment {
+        let Some(last) = last else { return now };
+        let third = self.timeout / BEATS;
+        let regular = last.sent.after(third);
+        // A stuck answer does not hold back the next question, and brings no more of them either.
+        if !last.is_proof {
+            return regular;
+        }
+        let newest = self.unsettled.unwrap_or(self.proved).max(self.proved);
+        let wanted = regular.min(newest.after(2 * third));
+        match &self.ensemble {
+            None => wanted,
+            Some(ensemble) => match ensemble.touches.front() {
+                Some(touch) => wanted.max(touch.answered.after(self.witness_delay())),
+                None => regular,
+            },
+        }
+    }
+
+    /// How long after its last use a session keeps its proof fresh.
+    pub(super) fn idle_after(&self) -> Duration {
+        IDLE * self.timeout
+    }
+}
+
+impl Ensemble {
+    /// The newest touch that the leader knows of if a write was committed that was sent at `sent`.
+    fn proved_by(&mut self, sent: Moment, delay: Duration) -> Option<Moment> {
+        let known = |touch: &Touch| touch.answered.after(delay) <= sent;
+        let count = self.touches.iter().take_while(|touch| known(touch)).count();
+        self.touches
+            .drain(..count)
+            .next_back()
+            .map(|touch| touch.sent)
+    }
+
+    /// Keeps a committed write. Of those that come within one grain the last stands for all; when there
+    /// is no place, older ones are closer to being proved.
+    fn touch(&mut self, sent: Moment, answered: Moment, grain: Duration) {
+        let has_place = self.touches.len() < MAX_TOUCHES;
+        match self.touches.back_mut() {
+            // Its answer was looked at late.
+            Some(last) if sent < last.sent => {}
+            Some(last) if answered < last.since.after(grain) => {
+                (last.sent, last.answered) = (sent, answered);
+            }
+            _ if has_place => self.touches.push_back(Touch {
+                since: answered,
+                sent,
+                answered,
+            }),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! [`Heartbeat`]: the use of a session by locks and those who wait for them, for whose sake it keeps
+//! the proof fresh that it lives (invariant 6).
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::{Inner, Session, is_commit, proves};
+use crate::backend::{Beat, Op, Request, SessionStatus};
+use crate::clock::Moment;
+use crate::path::ZnodePath;
+use crate::race::either;
+
+/// The use of a session by a lock, or by a wait for one, until it is dropped. See
+/// [`Session::heartbeat`].
+#[must_use = "dropping it ends the use"]
+pub struct Heartbeat(Option<Weak<Inner>>);
+
+/// What a session knows of its heartbeats.
+#[derive(Default)]
+pub(super) struct Heart {
+    state: Mutex<State>,
+    lag_ns: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    /// How many use the session.
+    uses: usize,
+    /// When the last of them ended.
+    used: Option<Moment>,
+    last: Option<Beat>,
+    /// The connection that the last beat was meant for.
+    connection: u64,
+}
+
+impl Heart {
+    /// The opening of the session counts as the first beat.
+    pub(super) fn start(&self, status: &SessionStatus) {
+        *self.state.lock() = State {
+            last: Some(Beat {
+                sent: status.clock().now(),
+                is_proof: false,
+            }),
+            connection: status.connection(),
+            ..State::default()
+        };
+    }
+}
+
+impl Session {
+    /// Keeps the proof fresh that this session lives, until the answer is dropped and for ten timeouts
+    /// more.
+    ///
+    /// A session with a timeout asks its store for a sign of life every third of it, from the clock's
+    /// own thread. That is a read; it proves nothing in an ensemble, where for as long as the session is
+    /// in use it is a write: a multi with nothing but a check of the root, which is a transaction like
+    /// any other (`PrepRequestProcessor` at `multi`).
+    pub fn heartbeat(&self) -> Heartbeat {
+        if !self.0.status.has_timeout() {
+            return Heartbeat(None);
+        }
+        self.0.begin_use();
+        Heartbeat(Some(Arc::downgrade(&self.0)))
+    }
+
+    /// How late the last heartbeat was.
+    pub fn keeper_lag(&self) -> Duration {
+        Duration::from_nanos(self.0.heart.lag_ns.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Heartbeat {
+    fn drop(&mut self) {
+        if let Some(session) = self.0.as_ref().and_then(Weak::upgrade) {
+            session.end_use();
+        }
+    }
+}
+
+impl fmt::Debug for Heartbeat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Heartbeat")
+    }
+}
+
+impl Inner {
+    fn begin_use(&self) {
+        let now = self.status.clock().now();
+        let mut heart = self.heart.state.lock();
+        let was_in_use = self.is_in_use(&heart, now);
+        heart.uses += 1;
+        // The first use of a session at an ensemble asks for a proof at once: the last may be old.
+        if !was_in_use && self.status.quorum_only() {
+            heart.last = None;
+            drop(heart);
+            self.status.pulse().notify_one();
+        }
+    }
+
+    fn end_use(&self) {
+        let now = self.status.clock().now();
+        let mut heart = self.heart.state.lock();
+        heart.uses -= 1;
+        heart.used = Some(now);
+    }
+
+    fn is_in_use(&self, heart: &State, now: Moment) -> bool {
+        let recently = |used: Moment| now.since(used) < self.status.idle_after();
+        heart.uses > 0 || heart.used.is_some_and(recently)
+    }
+
+    /// When the next beat is due: at once on a new connection.
+    fn next_beat(&self) -> Option<Moment> {
+        let mut heart = self.heart.state.lock();
+        let connection = self.status.connection();
+        if heart.connection != connection {
+            (heart.connection, heart.last) = (connection, None);
+        }
+        self.status.next_beat(heart.last)
+    }
+
+    /// Sends a heartbeat that was due at a moment.
+    fn beat(self: &Arc<Self>, due: Moment) {
+        let now = self.status.clock().now();
+        let lag = u64::try_from(now.since(due).as_nanos()).unwrap_or(u64::MAX);
+        self.heart.lag_ns.store(lag, Ordering::Relaxed);
+        let quorum_only = self.status.quorum_only();
+        let is_write = {
+            let mut heart = self.heart.state.lock();
+            heart.last = Some(Beat {
+                sent: now,
+                is_proof: false,
+            });
+            quorum_only && self.is_in_use(&heart, now)
+        };
+        let proof = self.submit(match is_write {
+            true => Request::Multi(vec![Op::Check {
+                path: ZnodePath::root(),
+                version: None,
+            }]),
+            false => Request::Exists {
+                path: ZnodePath::root(),
+                watch: false,
+            },
+        });
+        let session = Arc::downgrade(self);
+        // Not awaited by the beat itself: a stuck answer must not hold back the next question.
+        crate::drive(async move {
+            let reply = proof.await;
+            if proves(&reply)
+                && (!quorum_only || is_write && is_commit(&reply))
+                && let Some(session) = session.upgrade()
+            {
+                session.beat_answered(now);
+            }
+        });
+    }
+
+    fn beat_answered(&self, sent: Moment) {
+        let mut heart = self.heart.state.lock();
+        if let Some(last) = &mut heart.last
+            && last.sent == sent
+        {
+            last.is_proof = true;
+            drop(heart);
+            self.status.pulse().notify_one();
+        }
+    }
+}
+
+/// Sends heartbeats for as long as the session lives.
+pub(super) async fn beat(session: Weak<Inner>, pulse: Arc<Notify>) {
+    loop {
+        let (clock, due) = {
+            let Some(session) = session.upgrade() else {
+                return;
+            };
+            if !session.status.is_alive() {
+                return;
+            }
+            let Some(due) = session.next_beat() else {
+                return;
+            };
+            let clock = session.status.clock().clone();
+            if due <= clock.now() {
+                session.beat(due);
+                continue;
+            }
+            (clock, due)
+        };
+        either(clock.sleep_until(due), pulse.notified()).await;
+    }
+}
