@@ -19,6 +19,7 @@ mod model;
 mod naive;
 mod program;
 mod proof;
+mod renegotiation;
 mod rules;
 mod rules_in_time;
 mod rules_over_a_wire;

@@ -39,6 +39,9 @@ struct Wire {
     over: bool,
     hold_requests: bool,
     hold_replies: bool,
+    longest_timeout: Option<Duration>,
+    /// Handshakes of clients without a session are held back.
+    hold_new_sessions: bool,
     frames: Vec<Frame>,
     open: Vec<TcpStream>,
 }
@@ -93,6 +96,7 @@ impl Proxy {
             wire.cut = false;
             wire.hold_requests = false;
             wire.hold_replies = false;
+            wire.hold_new_sessions = false;
         });
     }
 
@@ -104,6 +108,17 @@ impl Proxy {
     /// Holds back what the server sends, until [`mend`](Self::mend).
     pub(crate) fn hold_replies(&self) {
         self.shared.change(|wire| wire.hold_replies = true);
+    }
+
+    /// Leaves clients that want a new session without an answer, until [`mend`](Self::mend).
+    pub(crate) fn refuse_new_sessions(&self) {
+        self.shared.change(|wire| wire.hold_new_sessions = true);
+    }
+
+    /// From now on no session is given more than this: as if the server had been restarted so.
+    pub(crate) fn limit_timeouts(&self, longest: Duration) {
+        self.shared
+            .change(|wire| wire.longest_timeout = Some(longest));
     }
 
     /// What went over the wire since the last call.
@@ -145,6 +160,20 @@ impl Wire {
         for connection in self.open.drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
         }
+    }
+
+    fn holds_new_sessions(&self) -> bool {
+        self.hold_new_sessions && !self.over
+    }
+
+    /// Changes the timeout that a handshake asks for: behind the frame's length, the version and a zxid.
+    fn limit_timeout(&self, handshake: &mut [u8]) {
+        let (Some(longest), Some(asked)) = (self.longest_timeout, handshake.get_mut(16..20)) else {
+            return;
+        };
+        let longest = i32::try_from(longest.as_millis()).unwrap();
+        let timeout = i32::from_be_bytes(asked.try_into().unwrap()).min(longest);
+        asked.copy_from_slice(&timeout.to_be_bytes());
     }
 
     fn holds(&self, to_server: bool) -> bool {
@@ -207,13 +236,20 @@ fn pump(
         let length = u32::from_be_bytes(frame[..4].try_into().unwrap()) as usize;
         frame.resize(4 + length, 0);
         from.read_exact(&mut frame[4..])?;
+        // Behind the timeout: the session that the client comes back to.
+        let is_new = handshake && to_server && frame.get(20..28) == Some(&[0; 8]);
         let held = shared.wire();
         drop(
             shared
                 .changed
-                .wait_while(held, |wire| wire.holds(to_server))
+                .wait_while(held, |wire| {
+                    wire.holds(to_server) || is_new && wire.holds_new_sessions()
+                })
                 .unwrap(),
         );
+        if handshake && to_server {
+            shared.wire().limit_timeout(&mut frame);
+        }
         to.write_all(&frame)?;
         let word = |at: usize| match handshake {
             true => 0,

@@ -1,0 +1,114 @@
+//! Timeouts that a server agrees to anew when a client reconnects.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lockkeeper_store::{
+    ConnectOptions, CreateMode, EventKind, Session, SessionState, connect_with,
+};
+
+use crate::common::*;
+use crate::support::{Proxy, unique, within_reason, zookeeper};
+
+const LONG: Duration = Duration::from_secs(10);
+const SHORT: Duration = Duration::from_secs(4);
+
+/// A session with a long timeout over a wire that the test holds, and one beside it.
+async fn wired(scheme: &str, server: SocketAddr) -> (Proxy, Session, Session) {
+    let (proxy, chroot) = (Proxy::to(server), unique("renegotiation"));
+    let wired = format!("{scheme}://{}/{chroot}", proxy.hosts());
+    let direct = format!("{scheme}://{server}/{chroot}");
+    let options = ConnectOptions::new().create_chroot().session_timeout(LONG);
+    let session = connect_with(wired.as_str(), options.clone()).await.unwrap();
+    let other = connect_with(direct.as_str(), options).await.unwrap();
+    let (session, other) = (session.session().await, other.session().await);
+    (proxy, session.unwrap(), other.unwrap())
+}
+
+/// Breaks the connection, and waits until it is back.
+async fn reconnect(proxy: &Proxy, session: &Session) {
+    let mut states = session.states();
+    proxy.break_off();
+    assert_eq!(states.next().await, Some(SessionState::Suspended));
+    assert_eq!(states.next().await, Some(SessionState::Reconnected));
+}
+
+/// Asks the server for something until the session knows of the timeout, or should have known for long.
+async fn until_agreed(session: &Session, timeout: Duration) {
+    for _ in 0..200 {
+        session.exists(&path("/")).await.unwrap();
+        if session.timeout() == Some(timeout) {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+async fn a_shorter_timeout_ends_the_belief_before_others_may_hold(
+    scheme: &str,
+    server: SocketAddr,
+) {
+    let (proxy, session, other) = wired(scheme, server).await;
+    assert_eq!(session.timeout(), Some(LONG));
+    create(&session, "/held", CreateMode::Ephemeral).await;
+    let (_, gone) = other.watch_exists(&path("/held")).await.unwrap();
+    proxy.limit_timeouts(SHORT);
+    reconnect(&proxy, &session).await;
+    until_agreed(&session, SHORT).await;
+    assert!(session.status().may_hold(0), "a reconnection loses nothing");
+    proxy.cut();
+    assert_eq!(event(gone.await), seen(EventKind::NodeDeleted, "/held"));
+    assert!(
+        !session.status().may_hold(0),
+        "others may hold, and {:?} are left here",
+        session.held_until().unwrap().remaining()
+    );
+    assert_eq!(session.timeout(), Some(SHORT));
+}
+
+#[tokio::test]
+async fn a_shorter_timeout_ends_the_belief_before_others_may_hold_on_zookeeper() {
+    let server = zookeeper().address();
+    within_reason(a_shorter_timeout_ends_the_belief_before_others_may_hold(
+        "zookeeper",
+        server,
+    ))
+    .await;
+}
+
+#[cfg(all(feature = "file", feature = "server"))]
+#[tokio::test]
+async fn a_shorter_timeout_ends_the_belief_before_others_may_hold_on_ours() {
+    let server = crate::support::Served::start(crate::support::SWEEP);
+    within_reason(a_shorter_timeout_ends_the_belief_before_others_may_hold(
+        "lockkeeper",
+        server.address(),
+    ))
+    .await;
+}
+
+/// A session that believes must not go on so on the strength of a timeout that may be another.
+#[tokio::test]
+async fn the_belief_does_not_move_on_before_the_timeout_is_known() {
+    let (proxy, session, _other) = wired("zookeeper", zookeeper().address()).await;
+    let before = session.held_until().unwrap().moment();
+    let mut states = session.states();
+    proxy.refuse_new_sessions();
+    proxy.break_off();
+    assert_eq!(states.next().await, Some(SessionState::Suspended));
+    assert_eq!(states.next().await, Some(SessionState::Reconnected));
+    for _ in 0..5 {
+        session.exists(&path("/")).await.unwrap();
+    }
+    assert_eq!(
+        session.held_until().unwrap().moment(),
+        before,
+        "nobody has said what the timeout is"
+    );
+    proxy.mend();
+    while session.held_until().unwrap().moment() == before {
+        session.exists(&path("/")).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(session.timeout(), Some(LONG));
+}
