@@ -2,11 +2,13 @@
 //!
 //! What the crate leaves to us: it sends a request when its future is made, but the future borrows
 //! the client, so [`session`] drives it on a thread of ours; it reports a session's end by its own
-//! clock at 7/5 of the timeout, which [`SessionStatus::held_until`] makes good; it does not arm
+//! clock at 7/5 of the timeout, which [`SessionStatus::held_until`] makes good; it does not say which
+//! timeout a reconnection has brought ([`agreement`]); it does not arm
 //! persistent watches anew after a reconnection; it does not say why a TLS handshake failed, and
 //! passes over certificates that it cannot read ([`tls`]); it leaves small requests to Nagle's algorithm
 //! ([`nodelay`]).
 
+mod agreement;
 mod convert;
 #[cfg(feature = "test-util")]
 mod expire;
@@ -25,6 +27,7 @@ use std::time::Duration;
 
 use zookeeper_client as zk;
 
+use self::agreement::Asker;
 use self::convert::{About, Acls, CREATE};
 use self::io::{blocking, spawn, until};
 use self::numbers::Numbers;
@@ -226,7 +229,11 @@ impl Opening {
         Ok(ZooKeeperSession::new(
             client,
             status,
-            self.servers.hosts.clone(),
+            Asker {
+                hosts: self.servers.hosts.clone(),
+                tls: self.tls.clone(),
+                auth: self.options.auth.clone(),
+            },
             Place {
                 store_id,
                 prefix_bytes: self.servers.prefix_bytes(),

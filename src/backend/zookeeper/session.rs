@@ -11,6 +11,7 @@ use futures_core::Stream;
 use parking_lot::Mutex;
 use zookeeper_client as zk;
 
+use super::agreement::{Asker, follow};
 use super::convert::{self, About, Acls, CREATE};
 use super::io::{Task, spawn, until};
 use super::nodelay::send_at_once;
@@ -56,15 +57,16 @@ impl ZooKeeperSession {
     pub(super) fn new(
         client: zk::Client,
         status: Arc<SessionStatus>,
-        hosts: String,
+        asker: Asker,
         place: Place,
         close_timeout: Duration,
     ) -> Self {
         drop(spawn(Box::pin(publish(
             client.state_watcher(),
             status.clone(),
-            hosts,
+            asker.hosts.clone(),
         ))));
+        drop(spawn(Box::pin(follow(asker, status.clone()))));
         let link = Link {
             state: client.state_watcher(),
             client: Mutex::new(Some(Arc::new(client))),
@@ -84,15 +86,24 @@ impl ZooKeeperSession {
 /// reconnection is missed; only an expiry may be written by whoever hears of it first.
 async fn publish(mut watcher: zk::StateWatcher, status: Arc<SessionStatus>, hosts: String) {
     let mut state = watcher.state();
+    let mut disconnected = status.clock().now();
     loop {
         match state {
             zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
                 if status.state() == SessionState::Suspended {
                     send_at_once(&hosts);
+                    // A member of an ensemble has a session that comes back confirmed by the leader, which
+                    // touches it (ZooKeeper 3.9: `Learner.validateSession`, `Leader.revalidateSession`).
+                    // The handshake was sent after the connection before was known to be lost.
+                    status.prove(disconnected);
                     status.set_state(SessionState::Reconnected);
                 }
             }
-            zk::SessionState::Disconnected => status.set_state(SessionState::Suspended),
+            zk::SessionState::Disconnected => {
+                disconnected = status.clock().now();
+                status.unsettle_timeout();
+                status.set_state(SessionState::Suspended);
+            }
             zk::SessionState::Expired | zk::SessionState::AuthFailed => {
                 return status.set_state(SessionState::Expired);
             }

@@ -1,0 +1,233 @@
+//! Learns the session timeout that servers agree to after a reconnection.
+//!
+//! A server may give another timeout to a session that comes back, and counts by that one from then on.
+//! zookeeper-client asks for the timeout that it was given last, and keeps the answer to itself. So the
+//! servers are asked the same beside it, for a session that is closed at once: nothing is put on the
+//! requests' own way. Of several servers the least answer counts, since any of them may be the one that the client
+//! is connected to; one that gives no answer in time has none for the client either.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::io::{blocking, spawn};
+use super::tls::Tls;
+use crate::backend::SessionStatus;
+use crate::types::SessionState;
+
+/// How servers are asked.
+#[derive(Clone)]
+pub(super) struct Asker {
+    /// As `host:port[,host:port…]`.
+    pub(super) hosts: String,
+    pub(super) tls: Option<Tls>,
+    /// Schemes and secrets: a server may end no session for a stranger.
+    pub(super) auth: Vec<(String, Vec<u8>)>,
+}
+
+/// What the last connection was whose timeout is known, and that timeout.
+struct Known {
+    connection: u64,
+    timeout: Duration,
+}
+
+/// Between two rounds of questions that nobody answers.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// How long a server may take to answer, as a part of the timeout, and at most.
+const PATIENCE: u32 = 8;
+const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// What a server's answer cannot be shorter than: for this one its least timeout is given.
+const LEAST: Duration = Duration::from_millis(1);
+
+/// Writes the timeout of each new connection to the session's status, as long as the session lives.
+pub(super) async fn follow(asker: Asker, status: Arc<SessionStatus>) {
+    let Some(timeout) = status.timeout() else {
+        return;
+    };
+    let mut known = Known {
+        connection: status.connection(),
+        timeout,
+    };
+    let mut states = status.states();
+    loop {
+        if status.connection() != known.connection {
+            asker.learn(&mut known, &status).await;
+        } else if states.next().await.is_none() {
+            return;
+        }
+        if status.state().is_final() {
+            return;
+        }
+    }
+}
+
+impl Asker {
+    /// Asks until it is known, or the connection is yet another.
+    async fn learn(&self, known: &mut Known, status: &SessionStatus) {
+        let connection = status.connection();
+        let mut pause = SHORTEST_PAUSE;
+        while status.connection() == connection && !status.state().is_final() {
+            // Of a connection that was lost before its timeout was known any server may have cut it down.
+            let missed = known.connection + 1 < connection;
+            let Some(timeout) = self.ask_all(known.timeout, missed).await else {
+                status.clock().sleep(pause).await;
+                pause = LONGEST_PAUSE.min(2 * pause);
+                continue;
+            };
+            if status.connection() != connection {
+                return;
+            }
+            if timeout != known.timeout {
+                tracing::info!(session = %status.id(), ?timeout, "the session timeout was agreed anew");
+            }
+            *known = Known {
+                connection,
+                timeout,
+            };
+            // On the thread that publishes states: none comes in between.
+            status.set_timeout(timeout);
+            if status.state() == SessionState::Suspended {
+                status.unsettle_timeout();
+            }
+        }
+    }
+
+    /// The least that any server gives to who asks for `timeout`; `None` if none answers. Where an
+    /// earlier answer was `missed` and a server is silent now, it is the least that they ever give.
+    async fn ask_all(&self, timeout: Duration, missed: bool) -> Option<Duration> {
+        let answers = self.ask_each(timeout, timeout).await;
+        let all = answers.iter().all(Option::is_some);
+        let least = answers.into_iter().flatten().min()?;
+        if all || !missed {
+            return Some(least);
+        }
+        self.ask_each(LEAST, timeout)
+            .await
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    async fn ask_each(&self, timeout: Duration, known: Duration) -> Vec<Option<Duration>> {
+        let limit = LONGEST_PATIENCE.min(known / PATIENCE);
+        let hosts = self.hosts.split(',');
+        let asking: Vec<_> = hosts.map(|host| self.start(host, timeout, limit)).collect();
+        let mut answers = Vec::with_capacity(asking.len());
+        for answer in asking {
+            answers.push(answer.await.ok());
+        }
+        answers
+    }
+
+    /// Asks one server, on a thread that also sees to the end of the session.
+    fn start(&self, host: &str, timeout: Duration, limit: Duration) -> oneshot::Receiver<Duration> {
+        let (answer, answered) = oneshot::channel();
+        let (asker, host) = (self.clone(), host.to_owned());
+        let work = move || {
+            if let Err(error) = asker.ask(&host, timeout, limit, answer) {
+                tracing::debug!(host, %error, "a server does not tell its session timeout");
+            }
+        };
+        drop(spawn(Box::pin(blocking(work))));
+        answered
+    }
+
+    fn ask(
+        &self,
+        host: &str,
+        timeout: Duration,
+        limit: Duration,
+        answer: oneshot::Sender<Duration>,
+    ) -> io::Result<()> {
+        let stream = connect(host, limit)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
+        match &self.tls {
+            None => self.shake_hands(stream, timeout, answer),
+            Some(tls) => self.shake_hands(tls.over(stream, host)?, timeout, answer),
+        }
+    }
+
+    /// Opens a session and closes it. The server does both in this order, so that both are sent at once.
+    fn shake_hands(
+        &self,
+        mut server: impl Read + Write,
+        timeout: Duration,
+        answer: oneshot::Sender<Duration>,
+    ) -> io::Result<()> {
+        let mut out = connect_request(timeout);
+        for (scheme, secret) in &self.auth {
+            out.extend(auth_packet(scheme.as_bytes(), secret));
+        }
+        out.extend(sized(&[1i32, CLOSE_SESSION].map(i32::to_be_bytes).concat()));
+        server.write_all(&out)?;
+        server.flush()?;
+        let agreed = read_connect_response(&mut server)?;
+        // Nobody may be waiting for it any more.
+        let _ = answer.send(agreed);
+        // Or the server might find the connection broken, and leave the session to its timeout.
+        let _ = server.read_to_end(&mut Vec::new());
+        Ok(())
+    }
+}
+
+fn connect(host: &str, limit: Duration) -> io::Result<TcpStream> {
+    let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in host.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, limit) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
+const PASSWORD_BYTES: usize = 16;
+const CLOSE_SESSION: i32 = -11;
+const AUTH: i32 = 100;
+const AUTH_XID: i32 = -4;
+
+/// `ConnectRequest` of ZooKeeper's records, for a new session.
+fn connect_request(timeout: Duration) -> Vec<u8> {
+    let timeout = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    let mut body = Vec::new();
+    body.extend(0i32.to_be_bytes()); // protocolVersion
+    body.extend(0i64.to_be_bytes()); // lastZxidSeen
+    body.extend(timeout.to_be_bytes());
+    body.extend(0i64.to_be_bytes()); // sessionId
+    body.extend(sized(&[0; PASSWORD_BYTES]));
+    body.push(0); // readOnly
+    sized(&body)
+}
+
+fn auth_packet(scheme: &[u8], secret: &[u8]) -> Vec<u8> {
+    let mut body = [AUTH_XID, AUTH, 0].map(i32::to_be_bytes).concat();
+    body.extend(sized(scheme));
+    body.extend(sized(secret));
+    sized(&body)
+}
+
+/// The timeout of a `ConnectResponse`: behind its length and the protocol's version.
+fn read_connect_response(from: &mut impl Read) -> io::Result<Duration> {
+    let mut head = [0; 20];
+    from.read_exact(&mut head)?;
+    let word = |at: usize| i32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+    match u64::try_from(word(8)) {
+        Ok(millis) if millis > 0 => Ok(Duration::from_millis(millis)),
+        _ => Err(io::Error::other("the server gives no session")),
+    }
+}
+
+/// Bytes with their length before them: a frame, or a buffer in one.
+fn sized(bytes: &[u8]) -> Vec<u8> {
+    // A length that does not fit belongs to a secret that the client could not send either.
+    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    [&length.to_be_bytes(), bytes].concat()
+}
