@@ -12,6 +12,8 @@ mod copied;
 mod curator;
 mod election;
 mod endings;
+#[cfg(feature = "zookeeper")]
+mod ensemble;
 mod events;
 mod foreign;
 mod forked;

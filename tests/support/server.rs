@@ -45,8 +45,42 @@ impl ZooKeeper {
             .expect("ZooKeeper starts on some port")
     }
 
+    /// The members of an ensemble of three, once all of them answer.
+    pub(crate) fn start_ensemble() -> Vec<Self> {
+        (0..5)
+            .find_map(|_| Self::try_start_ensemble().ok())
+            .expect("an ensemble starts on some ports")
+    }
+
+    fn try_start_ensemble() -> Result<Vec<Self>, String> {
+        let mut ports = free_ports(9).into_iter();
+        let mut port = || ports.next().expect("there are as many as were asked for");
+        let members: [_; 3] = std::array::from_fn(|_| format!("127.0.0.1:{}:{}", port(), port()));
+        let started: Result<Vec<_>, _> = (1..=3)
+            .map(|number: usize| {
+                let number = number.to_string();
+                let args = std::iter::once(number).chain(members.iter().cloned());
+                Self::launch(port(), Duration::from_secs(60), args)
+            })
+            .collect();
+        let mut servers = started?;
+        for server in &mut servers {
+            server.wait_until_it_answers()?;
+        }
+        Ok(servers)
+    }
+
     fn try_start(sweep: Duration) -> Result<Self, String> {
-        let port = free_port();
+        let mut server = Self::launch(free_port(), sweep, [])?;
+        server.wait_until_it_answers()?;
+        Ok(server)
+    }
+
+    fn launch(
+        port: u16,
+        sweep: Duration,
+        member: impl IntoIterator<Item = String>,
+    ) -> Result<Self, String> {
         let name = format!("zookeeper-{}-{port}", std::process::id());
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         let watcher = Command::new("sh")
@@ -54,18 +88,17 @@ impl ZooKeeper {
             .arg(port.to_string())
             .arg(&folder)
             .arg(sweep.as_millis().to_string())
+            .args(member)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()
             .map_err(|error| format!("sh: {error}"))?;
-        let mut server = Self {
+        Ok(Self {
             port,
             folder,
             watcher,
-        };
-        server.wait_until_it_answers()?;
-        Ok(server)
+        })
     }
 
     fn wait_until_it_answers(&mut self) -> Result<(), String> {
@@ -88,6 +121,27 @@ impl ZooKeeper {
             // The server says nothing of itself when it is ready: it must be asked again.
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// Returns true if it leads its ensemble.
+    pub(crate) fn is_leader(&self) -> bool {
+        self.admin("srvr").contains("Mode: leader")
+    }
+
+    /// Stops the process, as a long pause of its machine would.
+    pub(crate) fn stop(&self) {
+        self.signal("-STOP");
+    }
+
+    /// Lets a stopped process go on.
+    pub(crate) fn resume(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = fs::read_to_string(self.folder.join("pid")).expect("the script has written it");
+        let sent = Command::new("kill").args([signal, pid.trim()]).status();
+        assert!(sent.expect("kill runs").success());
     }
 
     /// Its address, as `host:port`.
@@ -126,9 +180,18 @@ impl Drop for ZooKeeper {
 }
 
 fn free_port() -> u16 {
-    let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
-    probe
-        .local_addr()
-        .expect("a bound socket has an address")
-        .port()
+    free_ports(1)[0]
+}
+
+/// So many ports, all of them different.
+fn free_ports(count: usize) -> Vec<u16> {
+    let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
+    let probes: Vec<_> = (0..count).map(bind).collect();
+    let port = |probe: &TcpListener| {
+        probe
+            .local_addr()
+            .expect("a bound socket has an address")
+            .port()
+    };
+    probes.iter().map(port).collect()
 }
