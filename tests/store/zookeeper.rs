@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lockkeeper_store::{
-    Ahead, Client, ConnectOptions, CreateMode, Error, EventKind, Op, OpReply, Session,
-    SessionState, WatchMode, connect_with,
+    Ahead, Client, ConnectOptions, CreateMode, Error, EventKind, Op, OpReply, ReadOp, ReadReply,
+    Session, SessionState, WatchMode, connect_with,
 };
 
 use crate::common::*;
@@ -301,5 +301,41 @@ async fn a_long_chroot_counts_before_every_path() {
     assert!(actual > limit);
     checks(500 * limit / actual).await.unwrap();
     assert_eq!(session.status().connection(), connection);
+    client.close().await.unwrap();
+}
+
+/// ZooKeeper's number of multiRead, which servers know since 3.6.
+const MULTI_READ: i32 = 22;
+
+#[tokio::test]
+async fn a_server_that_knows_no_multi_read_is_asked_one_by_one() {
+    let (proxy, client, session) = wired().await;
+    make(&session, "/a").await;
+    make(&session, "/a/b").await;
+    proxy.forget(MULTI_READ);
+    for _ in 0..2 {
+        let reads = [
+            ReadOp::GetData(path("/a")),
+            ReadOp::GetChildren(path("/a")),
+            ReadOp::GetData(path("/none")),
+        ];
+        let found = session.multi_read(reads).await.unwrap();
+        let [
+            ReadReply::Data { stat, .. },
+            ReadReply::Children(names),
+            ReadReply::Failed(Error::NoNode { path: missing }),
+        ] = &found[..]
+        else {
+            panic!("{found:?}");
+        };
+        assert_eq!(stat.num_children, 1);
+        assert_eq!(
+            (&names[..], missing.as_str()),
+            (&["b".to_owned()][..], "/none")
+        );
+    }
+    let tries = proxy.take_frames();
+    let tries = tries.iter().filter(|frame| frame.operation == 999).count();
+    assert_eq!(tries, 1, "it is asked for that no more");
     client.close().await.unwrap();
 }

@@ -20,6 +20,9 @@ pub(crate) struct Frame {
 
 const PING: i32 = -2;
 
+/// What no server knows.
+const NO_OPERATION: i32 = 999;
+
 /// A wire to a server. Dropping it cuts it for good.
 pub(crate) struct Proxy {
     address: SocketAddr,
@@ -42,6 +45,8 @@ struct Wire {
     longest_timeout: Option<Duration>,
     /// Handshakes of clients without a session are held back.
     hold_new_sessions: bool,
+    /// An operation that the server is not to know.
+    unknown: Option<i32>,
     frames: Vec<Frame>,
     open: Vec<TcpStream>,
 }
@@ -115,6 +120,11 @@ impl Proxy {
         self.shared.change(|wire| wire.hold_new_sessions = true);
     }
 
+    /// Makes a server of it that does not know an operation, by ZooKeeper's number, as an older one does not.
+    pub(crate) fn forget(&self, operation: i32) {
+        self.shared.change(|wire| wire.unknown = Some(operation));
+    }
+
     /// From now on no session is given more than this: as if the server had been restarted so.
     pub(crate) fn limit_timeouts(&self, longest: Duration) {
         self.shared
@@ -159,6 +169,16 @@ impl Wire {
     fn close_all(&mut self) {
         for connection in self.open.drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Changes what a request asks for, behind the frame's length and its own number.
+    fn make_unknown(&self, request: &mut [u8]) {
+        let (Some(unknown), Some(operation)) = (self.unknown, request.get_mut(8..12)) else {
+            return;
+        };
+        if *operation == unknown.to_be_bytes() {
+            operation.copy_from_slice(&NO_OPERATION.to_be_bytes());
         }
     }
 
@@ -247,8 +267,11 @@ fn pump(
                 })
                 .unwrap(),
         );
-        if handshake && to_server {
-            shared.wire().limit_timeout(&mut frame);
+        if to_server {
+            match handshake {
+                true => shared.wire().limit_timeout(&mut frame),
+                false => shared.wire().make_unknown(&mut frame),
+            }
         }
         to.write_all(&frame)?;
         let word = |at: usize| match handshake {
