@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use lockkeeper::testing::{On, TestStore};
 use lockkeeper::{
-    Client, Error, Guard, LockError, LockOptions, LockPath, LostReason, Mutex, queue,
+    Client, ConnectOptions, Error, Guard, LockError, LockOptions, LockPath, LostReason, Mutex,
+    queue,
 };
 use lockkeeper_store::CreateMode;
 
@@ -335,4 +336,41 @@ async fn one_deadline_holds_over_all_wakes() {
             assert!(between.await.unwrap().is_err());
         })
         .await;
+}
+
+/// The store told a waiter that its way was clear, over a connection that broke. Until the next one
+/// stands the entry may be gone, and others hold.
+#[tokio::test]
+async fn an_event_of_an_older_connection_grants_nothing() {
+    let store = TestStore::new();
+    let options = ConnectOptions::new().session_timeout(LONG);
+    let (holder, waiter, other) = (
+        store.client_with(options.clone()).await.unwrap(),
+        store.client_with(options.clone()).await.unwrap(),
+        store.client_with(options).await.unwrap(),
+    );
+    let lock = |client: &Client| Mutex::new(client, LOCK).unwrap();
+    let held = lock(&holder).lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let mutex = lock(&waiter);
+        async move { mutex.lock().await }
+    });
+    store.settle().await;
+    store.disconnect(&waiter);
+    // Clears the way of the waiter, which does not hear of it.
+    held.release().await.unwrap();
+    let session = other.session().await.unwrap();
+    let [entry] = &children(&session, LOCK).await[..] else {
+        panic!("the waiter alone is in the queue");
+    };
+    let entry = path(LOCK).join(entry).unwrap();
+    session.delete(&entry, None).await.unwrap();
+    let next = lock(&other).lock().await.unwrap();
+    store.reconnect(&waiter);
+    let refused = waiting.await.unwrap();
+    assert!(
+        matches!(refused, Err(LockError::Removed { .. })),
+        "two believe to hold: {refused:?}"
+    );
+    assert!(next.is_held());
 }
