@@ -1,8 +1,9 @@
 //! A session at a ZooKeeper server, as a [`Backend`].
 
 use std::fmt;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -17,8 +18,8 @@ use super::io::{Task, spawn, until};
 use super::nodelay::send_at_once;
 use super::numbers::{Numbers, made_by, used_up};
 use crate::backend::{
-    Ahead, Backend, BoxFuture, Cleanup, Create, Enqueue, Op, ReadOp, Reply, Request, Response,
-    SessionStatus,
+    Ahead, Backend, BoxFuture, Cleanup, Create, Enqueue, Op, ReadOp, ReadReply, Reply, Request,
+    Response, SessionStatus,
 };
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
@@ -49,6 +50,8 @@ struct Link {
     status: Arc<SessionStatus>,
     numbers: Numbers,
     under_way: AtomicUsize,
+    /// A server has said that it knows no multiRead: before ZooKeeper 3.6.
+    lacks_multi_read: AtomicBool,
     close_timeout: Duration,
 }
 
@@ -73,6 +76,7 @@ impl ZooKeeperSession {
             status,
             numbers: place.numbers,
             under_way: AtomicUsize::new(0),
+            lacks_multi_read: AtomicBool::new(false),
             close_timeout,
         };
         Self {
@@ -288,7 +292,7 @@ async fn carry_out(link: &Arc<Link>, client: Arc<zk::Client>, request: Request) 
             get_children(link, &client, path.as_str(), watch).await
         }
         Request::Multi(ops) => multi(link, &client, &ops).await,
-        Request::MultiRead(ops) => multi_read(&client, &ops, session).await,
+        Request::MultiRead(ops) => multi_read(link, &client, &ops).await,
         Request::Sync { path } => {
             let path = path.as_str();
             let synced = client.sync(path).await;
@@ -556,21 +560,38 @@ async fn multi(link: &Arc<Link>, client: &zk::Client, ops: &[Op]) -> Result<Repl
     Ok(Reply::Multi(replies))
 }
 
-async fn multi_read(client: &zk::Client, ops: &[ReadOp], session: SessionId) -> Result<Reply> {
+/// Reads several things together, or, where a server is too old for that, one by one in their order:
+/// others may write in between.
+async fn multi_read(link: &Link, client: &zk::Client, ops: &[ReadOp]) -> Result<Reply> {
+    let session = link.session();
+    if link.lacks_multi_read.load(Ordering::Relaxed) {
+        return read_each(client, ops, session).await;
+    }
     let mut reader = client.new_multi_reader();
     for op in ops {
         convert::add_read(&mut reader, op)
             .map_err(|error| convert::about_read(op, session).error(error))?;
     }
-    let results = reader.commit().await.map_err(|error| {
-        About {
-            what: "multiRead",
-            path: "/",
-            version: None,
-            session,
+    let about = About {
+        what: "multiRead",
+        path: "/",
+        version: None,
+        session,
+    };
+    let results = match reader.commit().await {
+        Err(zk::Error::Unimplemented) => {
+            link.lacks_multi_read.store(true, Ordering::Relaxed);
+            tracing::info!(%session, "the server knows no multiRead: it is asked one by one");
+            return loop {
+                // With that answer the server breaks the connection off (`UnimplementedRequestProcessor`).
+                match read_each(client, ops, session).await {
+                    Err(Error::ConnectionLoss) => {}
+                    read => break read,
+                }
+            };
         }
-        .error(error)
-    })?;
+        results => results.map_err(|error| about.error(error))?,
+    };
     let replies = ops.iter().zip(results);
     Ok(Reply::MultiRead(
         replies
@@ -578,6 +599,39 @@ async fn multi_read(client: &zk::Client, ops: &[ReadOp], session: SessionId) -> 
             .collect(),
     ))
 }
+
+/// Sends all reads, then awaits them: one round trip, as a multiRead is.
+async fn read_each(client: &zk::Client, ops: &[ReadOp], session: SessionId) -> Result<Reply> {
+    let mut reading: Vec<Reading<'_>> = Vec::with_capacity(ops.len());
+    for op in ops {
+        reading.push(match op {
+            ReadOp::GetData(path) => {
+                let found = client.get_data(path.as_str());
+                Box::pin(async move {
+                    let (data, stat) = found.await?;
+                    let (data, stat) = (Bytes::from(data), convert::stat(stat));
+                    Ok(ReadReply::Data { data, stat })
+                })
+            }
+            ReadOp::GetChildren(path) => {
+                let found = client.list_children(path.as_str());
+                Box::pin(async move { found.await.map(ReadReply::Children) })
+            }
+        });
+    }
+    let mut replies = Vec::with_capacity(ops.len());
+    for (op, reading) in ops.iter().zip(reading) {
+        let reply = reading.await;
+        let reply = reply.map_err(|error| convert::about_read(op, session).error(error));
+        replies.push(match reply {
+            Err(error) if error.is_answer() => ReadReply::Failed(error),
+            reply => reply?,
+        });
+    }
+    Ok(Reply::MultiRead(replies))
+}
+
+type Reading<'a> = Pin<Box<dyn Future<Output = Result<ReadReply, zk::Error>> + Send + 'a>>;
 
 fn oneshot(link: &Arc<Link>, watcher: zk::OneshotWatcher) -> Watcher {
     let link = link.clone();
