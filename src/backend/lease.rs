@@ -174,11 +174,13 @@ impl Lease {
 
     /// The timeout may be another from the next connection on: until it is [known](Self::settle), nothing
     /// moves the lease forward.
+    #[cfg(feature = "zookeeper")]
     pub(super) fn unsettle(&mut self) {
         self.unsettled.get_or_insert(self.proved);
     }
 
     /// The timeout is known. A shorter one holds for what was proved before, too.
+    #[cfg(feature = "zookeeper")]
     pub(super) fn settle(&mut self, timeout: Duration, now: Moment) {
         self.changing(now, |lease| {
             lease.timeout = timeout;

@@ -136,7 +136,8 @@ async fn a_write_that_was_sent_before_an_answer_does_not_prove_what_was_answered
     let second = world.session.check(&root, None);
     world.store.delay_replies(&world.client, Duration::ZERO);
     world.store.advance(3 * SECOND).await;
-    (first.await.unwrap(), second.await.unwrap());
+    first.await.unwrap();
+    second.await.unwrap();
     assert_eq!(
         world.proved(),
         opened,
