@@ -14,13 +14,13 @@ const GRANT: u32 = 5;
 /// A heartbeat goes out every third of the timeout.
 const BEATS: u32 = 3;
 
-/// How long a client keeps its proof fresh after the last use, in timeouts.
+/// Timeouts after the last use for which a session keeps its proof fresh.
 const IDLE: u32 = 10;
 
 /// Touches closer together than this part of the witness delay are kept as one.
 const GRAIN: u32 = 8;
 
-/// How many touches are kept at most: two witness delays' worth.
+/// Limit of the touches that are kept: two witness delays' worth.
 const MAX_TOUCHES: usize = 2 * GRAIN as usize;
 
 /// The belief of one session with a timeout (invariant 6).
@@ -30,17 +30,18 @@ pub(super) struct Lease {
     timeout: Duration,
     /// When the newest request was sent that is known to have kept the session alive.
     proved: Moment,
-    /// What was proved since the connection was lost, while the timeout agreed on the new one is
-    /// unknown: until then the lease does not move forward.
+    /// The newest proof since the connection was lost, while the timeout agreed on the new one is
+    /// unknown: until it is known the lease does not move forward, or a longer timeout than the server's
+    /// would count from there.
     unsettled: Option<Moment>,
-    /// How often the lease had ended when it was renewed.
+    /// Number of times that the lease had ended when it was renewed.
     lapses: u64,
     /// The number of the connection that requests go out on, from now on.
     connection: u64,
     ensemble: Option<Ensemble>,
 }
 
-/// What is known of the writes of the current connection to a member of an ensemble.
+/// Writes of the current connection to a member of an ensemble that may prove each other.
 ///
 /// A follower answers reads and pings by itself. It notes that a session was heard of (a *touch*), and
 /// tells the leader, who alone times sessions, with its next answer to the leader's pings, which come
@@ -75,7 +76,7 @@ pub(crate) struct Sent {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beat {
     pub(crate) sent: Moment,
-    /// Whether it was answered in a way that proves something, or will.
+    /// True once it was answered in a way that proves something, or will.
     pub(crate) is_proof: bool,
 }
 
@@ -224,7 +225,7 @@ impl Lease {
         }
     }
 
-    /// How long after its last use a session keeps its proof fresh.
+    /// Returns the time for which a session keeps its proof fresh after its last use.
     pub(super) fn idle_after(&self) -> Duration {
         IDLE * self.timeout
     }

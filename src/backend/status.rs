@@ -230,7 +230,7 @@ impl SessionStatus {
     /// Cancel safe.
     ///
     /// # Errors
-    /// That of the session's end, if it comes first.
+    /// The error of the session's end, if it comes first.
     pub(crate) async fn fresh(&self) -> Result<()> {
         let mut states = self.states();
         loop {
@@ -251,7 +251,7 @@ impl SessionStatus {
         lease.is_none_or(|lease| lease.lock().is_fresh(self.clock.now()))
     }
 
-    /// What wakes the session's heartbeat.
+    /// Returns the wake-up of the session's heartbeat.
     pub(crate) fn pulse(&self) -> &Arc<Notify> {
         &self.pulse
     }
@@ -262,7 +262,7 @@ impl SessionStatus {
         Some(lease.lock().next_beat(last, self.clock.now()))
     }
 
-    /// How long after its last use a session keeps its proof fresh.
+    /// Returns the time for which a session keeps its proof fresh after its last use.
     pub(crate) fn idle_after(&self) -> Duration {
         let lease = self.lease.as_ref();
         lease.map_or(Duration::ZERO, |lease| lease.lock().idle_after())

@@ -20,7 +20,7 @@ use crate::race::either;
 #[must_use = "dropping it ends the use"]
 pub struct Heartbeat(Option<Weak<Inner>>);
 
-/// What a session knows of its heartbeats.
+/// The heartbeats of one session.
 #[derive(Default)]
 pub(super) struct Heart {
     state: Mutex<State>,
@@ -29,7 +29,7 @@ pub(super) struct Heart {
 
 #[derive(Default)]
 struct State {
-    /// How many use the session.
+    /// Number of locks and waits that use the session.
     uses: usize,
     /// When the last of them ended.
     used: Option<Moment>,
@@ -68,7 +68,7 @@ impl Session {
         Heartbeat(Some(Arc::downgrade(&self.0)))
     }
 
-    /// How late the last heartbeat was.
+    /// Returns the delay of the last heartbeat behind its due time.
     pub fn keeper_lag(&self) -> Duration {
         Duration::from_nanos(self.0.heart.lag_ns.load(Ordering::Relaxed))
     }

@@ -1,4 +1,4 @@
-//! How much of its lease a grant has left, at what sessions take for an ensemble, in virtual time.
+//! Grants at a store that sessions take for an ensemble: the lease that they leave, in virtual time.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -20,7 +20,7 @@ pub(crate) struct Frame {
 
 const PING: i32 = -2;
 
-/// What no server knows.
+/// An operation that no server knows.
 const NO_OPERATION: i32 = 999;
 
 /// A wire to a server. Dropping it cuts it for good.

@@ -18,7 +18,7 @@ use super::tls::Tls;
 use crate::backend::SessionStatus;
 use crate::types::SessionState;
 
-/// How servers are asked.
+/// Asks the servers of one URL for the timeout that they give.
 #[derive(Clone)]
 pub(super) struct Asker {
     /// As `host:port[,host:port…]`.
@@ -28,7 +28,7 @@ pub(super) struct Asker {
     pub(super) auth: Vec<(String, Vec<u8>)>,
 }
 
-/// What the last connection was whose timeout is known, and that timeout.
+/// The last connection whose timeout is known.
 struct Known {
     connection: u64,
     timeout: Duration,
@@ -38,11 +38,11 @@ struct Known {
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// How long a server may take to answer, as a part of the timeout, and at most.
+/// Time for a server to answer: this part of the timeout, and a limit of it.
 const PATIENCE: u32 = 8;
 const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a server's answer cannot be shorter than: for this one its least timeout is given.
+/// A request for the least timeout that a server gives.
 const LEAST: Duration = Duration::from_millis(1);
 
 /// Writes the timeout of each new connection to the session's status, as long as the session lives.
