@@ -273,7 +273,7 @@ impl Error {
         matches!(self, Self::ConnectionLoss | Self::Protocol(_))
     }
 
-    /// Whether the session is over, for this process at least.
+    /// Returns true if the session is over, for this process at least.
     pub fn is_session_end(&self) -> bool {
         matches!(
             self,

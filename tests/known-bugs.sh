@@ -18,7 +18,7 @@ is_there() {
     if [ "${words[0]}" = store ]; then
         at=tests/store
         words=("${words[@]:1}")
-    elif [[ ${words[0]} =~ ^(core|engine|log)$ ]]; then
+    elif [[ ${words[0]} =~ ^(backend|core|engine|log|server|wire)$ ]]; then
         at=src
     fi
     last=${words[-1]}

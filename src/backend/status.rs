@@ -157,7 +157,7 @@ impl SessionStatus {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// Whether the session can still hold anything, timeouts apart. It is the parent's alone after a fork.
+    /// Returns true while the session can hold anything, timeouts apart. After a fork it is the parent's alone.
     #[inline]
     pub fn is_alive(&self) -> bool {
         !fork::is_forked() && !self.closing.load(Ordering::Acquire) && !self.state().is_final()

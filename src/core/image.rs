@@ -38,7 +38,7 @@ pub(crate) struct NodeImage {
 pub(crate) struct SessionImage {
     pub(crate) id: SessionId,
     pub(crate) password: [u8; 16],
-    /// What it was opened with. 0: the session never expires.
+    /// The timeout that it was opened with; 0 for a session that never expires.
     pub(crate) timeout_ms: u64,
     pub(crate) is_local: bool,
 }

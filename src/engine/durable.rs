@@ -46,7 +46,7 @@ pub(super) struct Timeouts {
     pub(super) recorded_at: Zxid,
     /// The longest that any was ever allowed; 0 if the store was never served.
     pub(super) allowed_ms: u64,
-    /// Whether nothing that is acknowledged to such a session runs ahead of the log.
+    /// True if nothing that is acknowledged to such a session runs ahead of the log.
     pub(super) are_sessions_kept: bool,
     /// Before this no session is opened: clients may still believe in one that was ended.
     pub(super) pause_until: Option<Moment>,
@@ -131,10 +131,10 @@ impl Durable {
     }
 }
 
-/// What sessions of other processes need of it.
+/// The part for sessions of other processes.
 #[cfg(any(test, feature = "server"))]
 impl Durable {
-    /// Whether the log has room for one more session, or another of its signs.
+    /// Checks that the log has room for one more session, or another of its signs.
     pub(super) fn check_session(&self) -> Result<()> {
         self.line.check_room(SESSION_BYTES, false)
     }
@@ -168,12 +168,12 @@ impl Durable {
         }
     }
 
-    /// What the last call has changed, as far as somebody waits for it.
+    /// The last transaction of the last call, as far as somebody waits for it.
     pub(super) fn shown(&self) -> Zxid {
         self.shown
     }
 
-    /// What lets things out.
+    /// The gate of the log.
     pub(super) fn gate(&self) -> Arc<Gate> {
         self.line.gate.clone()
     }

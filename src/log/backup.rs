@@ -33,7 +33,7 @@ pub struct Summary {
     pub zxid: Zxid,
     /// How many znodes there are, the four that every store has included.
     pub znodes: u64,
-    /// How many sessions there are, which a restore ends. Those of the process that has the store open are not among
+    /// Number of sessions, which a restore ends. Those of the process that has the store open are not among
     /// them.
     pub sessions: u64,
     /// The size of the backup file, in bytes.

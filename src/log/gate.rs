@@ -212,7 +212,7 @@ impl Gate {
 pub(crate) struct Passage {
     gate: Arc<Gate>,
     zxid: Zxid,
-    /// Whether it may leave ahead of the log, where that lets others.
+    /// True if it may leave ahead of the log, where that lets others.
     runs_ahead: bool,
     /// Its number among those that wait, if it is one of them.
     place: Option<u64>,

@@ -26,12 +26,12 @@ pub(crate) struct Line {
     queue: Mutex<Queue>,
     /// Wakes the writer.
     work: Condvar,
-    /// What [`Queue::room`] comes to, for those who ask without the lock.
+    /// The sum of [`Queue::room`], for readers without the lock.
     room: AtomicI64,
     pub(crate) gate: Arc<Gate>,
     /// Whether nobody need wait for the log, as long as there is room in it.
     is_lax: bool,
-    /// Whether the store admits no session yet, because earlier ones may still be believed.
+    /// True while the store admits no session, because earlier ones may still be believed.
     is_pausing: AtomicBool,
     pub(super) sizes: Sizes,
     pub(super) stats: Stats,
@@ -54,7 +54,7 @@ struct Queue {
     ends: bool,
 }
 
-/// What the writer sleeps for.
+/// The event that the writer sleeps for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sleep {
     /// It is awake.
@@ -68,7 +68,7 @@ enum Sleep {
 /// How many used batches are kept, for their buffers.
 const MOST_USED: usize = 4;
 
-/// How long a batch may wait that nobody waits for.
+/// The longest time that a batch waits for which nobody waits.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 impl Line {
@@ -127,7 +127,7 @@ impl Line {
         }))
     }
 
-    /// Whether the store may do what it does by itself. A quarter of the reserve is kept, since nobody knows
+    /// Returns true if the store may do what it does by itself. A quarter of the reserve is kept, since nobody knows
     /// how much that is before it is done.
     pub(crate) fn has_reserve(&self) -> bool {
         self.has_room(self.sizes.reserve / 4)
@@ -140,7 +140,7 @@ impl Line {
         !self.has_room((size / 2) as usize)
     }
 
-    /// Whether there is so little room that whoever has it should wait for more: the largest request might
+    /// Returns true if there is so little room that a writer should wait for more: the largest request might
     /// be refused.
     pub(crate) fn is_short(&self) -> bool {
         let quarter = (self.sizes.first_segment / 4) as usize;
@@ -319,7 +319,7 @@ impl Line {
         self.queue.lock().pop()
     }
 
-    /// Whether the writer has nothing to do.
+    /// Returns true if the writer has nothing to do.
     #[cfg(test)]
     pub(crate) fn writer_sleeps(&self) -> bool {
         self.queue.lock().sleep == Sleep::UntilWork

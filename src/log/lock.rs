@@ -51,8 +51,8 @@ impl Lock {
     }
 }
 
-/// How long to wait for a lock whose owner is gone, or has not said who it is. The child that a killed process
-/// was starting has its lock for a moment longer.
+/// The longest wait for a lock whose owner is gone, or has not written its pid. A child that a killed process was
+/// starting has the lock for a moment longer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);

@@ -72,7 +72,7 @@ pub(crate) const EPOCH_BITS: u32 = 32;
 pub(crate) struct Options {
     /// Whether each batch is synced, or none.
     pub(crate) syncs: bool,
-    /// Whether nothing that is acknowledged to a session of another process leaves before the log has it.
+    /// True if nothing that is acknowledged to a session of another process leaves before the log has it.
     pub(crate) keeps_sessions: bool,
     /// The longest timeout that such sessions may be granted, in milliseconds.
     pub(crate) longest_timeout_ms: u64,

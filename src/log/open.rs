@@ -29,10 +29,10 @@ pub(crate) struct Opened {
     pub(crate) remote: RemoteSessions,
 }
 
-/// What a log says of sessions of other processes, and what became of them at the opening.
+/// The sessions of other processes, as a log has them, and as they are after the opening.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RemoteSessions {
-    /// Whether they live on. If not, those that the log had are ended, so many.
+    /// True if they live on. If not, those that the log had are ended.
     pub(crate) live_on: bool,
     pub(crate) ended: usize,
     /// The longest timeout that the client of one may have been told, in milliseconds; 0 if there never was one. The
@@ -43,7 +43,7 @@ pub(crate) struct RemoteSessions {
 }
 
 impl RemoteSessions {
-    /// What the log says, before anything is done about it.
+    /// Reads the facts of the log, before anything is done about them.
     ///
     /// They live on if the log has all that was acknowledged to them, which decides the durability of the run that
     /// wrote it, not that of this one. A log that was copied or restored may lack what its original has acknowledged,
@@ -74,7 +74,7 @@ impl RemoteSessions {
         }
     }
 
-    /// Whether there must be a pause.
+    /// Returns true if there must be a pause.
     pub(crate) fn owe_pause(&self) -> bool {
         !self.live_on && self.longest_timeout_ms > 0
     }

@@ -26,7 +26,7 @@ const SEGMENTS: [(u64, u64); 3] = [
 struct Load {
     durability: Durability,
     segments: (u64, u64),
-    /// How many write at the same time, each one value after the other.
+    /// Number of writers, each of which writes one value after the other.
     writers: u64,
 }
 
@@ -147,7 +147,7 @@ fn several_writers_fill_segments_that_grow() {
     fill_with(SEGMENTS[2], 4);
 }
 
-/// What an earlier life has left is of other sizes: current, prepared and spare segments.
+/// The segments of an earlier life have other sizes: the current, the prepared and the spare ones.
 #[test]
 fn a_log_goes_on_with_other_sizes_and_another_durability_after_a_restart() {
     for seed in seeds(scaled(4)) {

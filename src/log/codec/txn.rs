@@ -16,7 +16,7 @@ pub(crate) enum Record {
     },
     /// The store was closed in order. Any later record takes that back.
     Clean,
-    /// How sessions of other processes are served from here on.
+    /// The terms on which sessions of other processes are served from here on.
     SessionTerms {
         /// All that is acknowledged to them is in the log, whatever ends the process.
         are_kept: bool,

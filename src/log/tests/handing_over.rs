@@ -1,4 +1,4 @@
-//! What the writer is handed, and when.
+//! The batches that the writer is handed, and their time.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};

@@ -12,7 +12,7 @@ use lockkeeper_store::{CreateMode, Store};
 use crate::common::*;
 use crate::support::TempFolder;
 
-/// Where the child finds the store: the variable that makes it one.
+/// The variable that makes a process the child: the folder of the store.
 const FOLDER: &str = "LOCKKEEPER_LAZY_FOLDER";
 const PERSISTENT: &str = "child: the persistent znode is created";
 const CONTAINER: &str = "child: the container is created";

@@ -7,7 +7,7 @@ use super::program::Dice;
 use crate::common::*;
 use crate::support::{TempFolder, report, rounds};
 
-/// What a round writes.
+/// Bytes that a round writes.
 const ROUND_BYTES: u64 = 64 << 20;
 
 /// The largest request has a thousand bytes more.

@@ -143,7 +143,7 @@ async fn a_backup_of_format_2_is_restored() {
     restores("v2", TURNS_OF_V2).await;
 }
 
-/// How often `/turns` was set when the files of each format were made.
+/// Number of times that `/turns` was set when the files of each format were made.
 const TURNS_OF_V1: &str = "81";
 const TURNS_OF_V2: &str = "81";
 
