@@ -2,7 +2,7 @@
 
 use super::links::NIL;
 use super::sessions::SessionRef;
-use super::txn::{Kind, NewNode, Txn, TxnOp};
+use super::txn::{Kind, Txn, TxnOp};
 use super::write::kind_of;
 use super::{Core, Now, Stamp};
 use crate::backend::{Op, ReadOp, Request};
@@ -80,6 +80,7 @@ impl Core {
         self.kept.sessions = Keep::Lightly;
     }
 
+    #[cfg(any(test, feature = "server"))]
     /// Keeps everything from now on, and all that was left out so far.
     pub(crate) fn keep_all(&mut self, now: Now) {
         let was = std::mem::replace(&mut self.kept.journal, Journal::All);
@@ -93,6 +94,7 @@ impl Core {
         }
     }
 
+    #[cfg(any(test, feature = "server"))]
     /// The log hears late of a session and its ephemerals. It takes each for one that is made just now:
     /// their parents count it once more, so that the numbers of children do not go back.
     fn enter_session(&mut self, slot: u32, now: Now) {
@@ -111,7 +113,7 @@ impl Core {
         for index in owned {
             let creates = self.tree.count_create(self.tree.node(index).parent);
             let node = self.tree.node(index);
-            let new = NewNode {
+            let new = super::txn::NewNode {
                 path: node.path.clone(),
                 data: node.data.clone(),
                 acl: node.acl.clone(),

@@ -21,6 +21,7 @@ mod queue;
 mod read;
 mod reaper;
 mod replay;
+#[cfg(any(test, feature = "server"))]
 mod rewatch;
 mod room;
 mod sessions;
@@ -40,6 +41,7 @@ pub(crate) use self::facts::{Counts, Settings};
 pub(crate) use self::image::{NodeImage, SessionImage};
 pub(crate) use self::journal::Journal;
 pub(crate) use self::replay::Damage;
+#[cfg(any(test, feature = "server"))]
 pub(crate) use self::rewatch::{SetWatches, Which};
 pub(crate) use self::sessions::SessionRef;
 pub(crate) use self::txn::{Kind, NewNode, Txn, TxnOp};
@@ -53,7 +55,7 @@ use self::watches::{WatchKind, Watches};
 use crate::backend::{OpReply, ReadReply, Request};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
-use crate::identity::{Identities, Identity};
+use crate::identity::Identity;
 use crate::path::ZnodePath;
 use crate::types::{Acl, Cause, SessionId, Stat, WatchMode, Zxid};
 
@@ -284,6 +286,7 @@ impl Core {
         ))
     }
 
+    #[cfg(any(test, feature = "server"))]
     /// Takes a session over to another connection, with a timeout that is agreed anew, but never longer than the one
     /// it was opened with: the former connection is refused from now on, and its watches are gone.
     ///
@@ -313,7 +316,7 @@ impl Core {
         }
         session.connection += 1;
         session.timeout_ms = timeout.as_millis() as u64;
-        session.identities = Identities::default();
+        session.identities = Default::default();
         let connection = session.connection;
         self.sessions.touch(slot, now.moment);
         Some((
@@ -336,11 +339,13 @@ impl Core {
         timeout.clamp(self.options.shortest_timeout, self.options.longest_timeout)
     }
 
+    #[cfg(any(test, feature = "server"))]
     /// Where a session is kept.
     pub(crate) fn slot_of(&self, id: SessionId) -> Option<u32> {
         self.sessions.find(id)
     }
 
+    #[cfg(any(test, feature = "server"))]
     /// A connection has gone: its watches go with it, its session does not.
     pub(crate) fn detach(&mut self, of: SessionRef) {
         let known = self.sessions.slots.get(of.slot as usize);
@@ -350,6 +355,7 @@ impl Core {
         }
     }
 
+    #[cfg(any(test, feature = "server"))]
     /// A sign of life, and no more.
     pub(crate) fn ping(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> Result<()> {
         self.admit(of, now, effects)

@@ -325,6 +325,7 @@ impl Tree {
         parent.family = Some(family);
     }
 
+    #[cfg(any(test, feature = "server"))]
     /// Counts one more child as made, and says how many that are.
     pub(super) fn count_create(&mut self, parent: u32) -> i64 {
         let mut family = self.take_family(parent);

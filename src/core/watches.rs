@@ -24,6 +24,7 @@ pub(crate) struct WatchKey {
 }
 
 impl WatchKey {
+    #[cfg(any(test, feature = "server"))]
     /// Of what was never armed.
     pub(super) const NONE: Self = Self {
         index: u32::MAX,
@@ -200,6 +201,7 @@ impl Watches {
         self.key(index)
     }
 
+    #[cfg(any(test, feature = "server"))]
     /// A session's watches on a path, where `node` is if there is one, of the kinds that are wanted.
     pub(super) fn of_session_on(
         &self,

@@ -52,6 +52,7 @@ pub(super) struct Timeouts {
     pub(super) pause_until: Option<Moment>,
 }
 
+#[cfg(any(test, feature = "server"))]
 /// The most that a session's begin, end or timeout takes in the log.
 const SESSION_BYTES: usize = 128;
 
@@ -196,7 +197,8 @@ impl State {
         Ok(self.core.shown_by(request))
     }
 
-    /// What a session is told next waits for what it shows, and for what it was told before.
+    #[cfg(any(test, feature = "server"))]
+    /// Bounds what a session is told next by what it shows, and by what it was told before.
     pub(super) fn bind(&mut self, slot: u32, shown: Zxid) -> Zxid {
         let durable = self.durable.as_mut();
         durable.map_or(Zxid(0), |durable| durable.bind(slot, shown))

@@ -17,7 +17,7 @@ mod pause;
 mod remote;
 #[cfg(test)]
 mod tests;
-#[cfg(not(feature = "file"))]
+#[cfg(all(not(feature = "file"), any(test, feature = "server")))]
 mod unkept;
 
 use std::collections::HashMap;
@@ -51,7 +51,9 @@ use crate::core::{Core, Effects, End, Fired, Now, SessionRef, WatchKey};
 use crate::error::Result;
 use crate::fork;
 use crate::identity::{Identities, Identity};
-use crate::types::{SessionId, SessionState, Zxid};
+#[cfg(any(test, feature = "server"))]
+use crate::types::Zxid;
+use crate::types::{SessionId, SessionState};
 use crate::watch::{Unwatch, WatchCell};
 
 /// A coordination store in this program. A clone is the same store; it lives as long as a handle,
@@ -427,6 +429,7 @@ impl State {
 
     #[inline]
     fn deliver(&mut self, fired: Fired, aftermath: &mut Aftermath) {
+        #[cfg(any(test, feature = "server"))]
         if let Some(Some(outbox)) = self.outboxes.get(fired.slot as usize) {
             let outbox = outbox.clone();
             let bound = self.bind(fired.slot, Zxid(0));

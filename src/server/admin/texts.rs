@@ -121,7 +121,7 @@ impl Texts {
         let full = counted(Count::RefusedConnections);
         let full_for_one = counted(Count::RefusedPerAddress);
         let (welcome, unwelcome) = (counted(Count::Handshake), counted(Count::HandshakeFailed));
-        let mut more = vec![
+        let more = vec![
             ("bytes_received_count", traffic.received_bytes),
             ("response_bytes", traffic.sent_bytes),
             ("connection_request_count", welcome + unwelcome),
@@ -148,21 +148,31 @@ impl Texts {
             ("lockkeeper_znode_bytes", znode_bytes),
             ("lockkeeper_resident_bytes", process::resident_bytes()),
         ];
-        #[cfg(feature = "file")]
-        if let Some(log) = self.store.log_done() {
-            let us = |time: std::time::Duration| time.as_micros() as u64;
-            more.extend([
-                ("lockkeeper_log_batches", log.batches),
-                ("lockkeeper_log_bytes", log.bytes),
-                ("lockkeeper_log_waits", log.waits),
-                ("lockkeeper_fsync_count", log.syncs),
-                ("lockkeeper_fsync_us_sum", us(log.sync_time)),
-                ("lockkeeper_fsync_us_max", us(log.longest_sync)),
-            ]);
-        }
-        let more = more.into_iter();
+        let more = more.into_iter().chain(self.log_figures());
         more.map(|(name, value)| (name, Value::Whole(value)))
             .collect()
+    }
+
+    /// The figures of the log; none of a store without one.
+    #[cfg(feature = "file")]
+    fn log_figures(&self) -> Vec<(&'static str, u64)> {
+        let Some(log) = self.store.log_done() else {
+            return Vec::new();
+        };
+        let us = |time: std::time::Duration| time.as_micros() as u64;
+        vec![
+            ("lockkeeper_log_batches", log.batches),
+            ("lockkeeper_log_bytes", log.bytes),
+            ("lockkeeper_log_waits", log.waits),
+            ("lockkeeper_fsync_count", log.syncs),
+            ("lockkeeper_fsync_us_sum", us(log.sync_time)),
+            ("lockkeeper_fsync_us_max", us(log.longest_sync)),
+        ]
+    }
+
+    #[cfg(not(feature = "file"))]
+    fn log_figures(&self) -> [(&'static str, u64); 0] {
+        []
     }
 
     fn dump(&self) -> String {
