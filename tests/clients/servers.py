@@ -1,5 +1,6 @@
 """The two servers that clients are tried on: a real ZooKeeper, and ours."""
 
+import random
 import re
 import socket
 import subprocess
@@ -19,6 +20,10 @@ reconfigEnabled=true
 """
 
 
+# In the log of a server whose port is taken.
+IN_USE = re.compile("in use", re.IGNORECASE)
+
+
 class Failed(Exception):
     """A server did not do what it was told."""
 
@@ -28,10 +33,23 @@ class Server:
 
     def __init__(self, folder):
         self.folder = folder
-        self.port = free_port()
+        # Found at the first start, and kept from then on: clients come back to it.
+        self.port = None
         self.process = None
 
     def start(self):
+        if self.port is not None:
+            return self.launch()
+        for self.port in ports():
+            try:
+                return self.launch()
+            except Failed:
+                # Another process may have taken a port that was free a moment ago.
+                if not IN_USE.search(self.log()):
+                    raise
+        raise Failed(f"{self.name} finds no free port")
+
+    def launch(self):
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
                 self.command(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log)
@@ -126,6 +144,15 @@ def word(port, letters):
         return ""
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return probe.getsockname()[1]
+def ports():
+    """Free ports below those that the system gives to clients by itself.
+
+    While a server is down, a client that tries to come back could be given the server's own port as its
+    own, and the server would not get it back.
+    """
+    for port in random.sample(range(20000, 30000), 100):
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        yield port
