@@ -336,19 +336,24 @@ fn room_is_asked_for_what_comes_of_a_request() {
     }
     let line = run.world.store.0.line().expect("it keeps a log");
     let hand = run.world.hand.as_mut().expect("it is not closed");
-    for number in 0..100 {
-        let request = Request::Create(create(format!("/{number}"), 0, Acl::creator_all()));
-        let mut response = session.submit(request);
+    let mut ask = |path: String, acl| {
+        let mut response = session.submit(Request::Create(create(path, 0, acl)));
         // Nobody makes more room.
         while hand.write() {}
-        assert!(line.has_reserve(), "{number} took it");
         match poll(&mut response) {
-            Poll::Ready(Ok(_)) => {}
-            Poll::Ready(Err(Error::LimitReached { .. })) if number > 0 => return,
-            other => panic!("{number}: {other:?}"),
+            Poll::Ready(answer) => answer,
+            Poll::Pending => panic!("it is written"),
         }
+    };
+    // Until there is room for some thousand bytes above the reserve, and not for twelve.
+    let small = (0..).take_while(|_| line.check_room(4_000, false).is_ok());
+    for number in small {
+        ask(format!("/{number}"), Acl::open()).unwrap();
     }
-    panic!("a segment of 64 KiB has no room for all of them");
+    let refused = ask("/large".into(), Acl::creator_all());
+    assert!(matches!(refused, Err(Error::LimitReached { .. })));
+    assert!(line.has_reserve());
+    ask("/small".into(), Acl::open()).unwrap();
 }
 
 /// Over a wire, where any bytes may come.
