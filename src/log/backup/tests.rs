@@ -1,3 +1,4 @@
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::super::testing::{STORE, Scribe, TempFolder, content};
@@ -170,4 +171,67 @@ fn what_cannot_be_meant_is_refused() {
         matches!(no_folder, Error::StoreFailed { .. }),
         "{no_folder}"
     );
+}
+
+/// Names a folder for a child of this test, which makes its files there.
+const CHILD: &str = "LOCKKEEPER_TEST_PRIVATE";
+
+/// All that a store makes, in directories of its own and in one that was there.
+fn make_all(folder: &Path) {
+    let open = |name: &str| crate::Store::file(folder.join(name)).unwrap();
+    let stores = [open("new/data"), open("was-there")];
+    let mut scribe = Scribe::new(Folder::new(folder));
+    scribe.go_on_to(2);
+    let file = folder.join("backup");
+    backup(folder.join("new/data"), &file).unwrap();
+    restore(&file, folder.join("restored/data")).unwrap();
+    drop((stores, open("restored/data")));
+}
+
+/// The names of all below `folder` with their modes.
+fn modes(folder: &Path, modes: &mut Vec<(PathBuf, u32)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let metadata = entry.metadata().unwrap();
+        modes.push((entry.path(), metadata.permissions().mode() & 0o7777));
+        if metadata.is_dir() {
+            self::modes(&entry.path(), modes);
+        }
+    }
+}
+
+#[test]
+fn nobody_else_may_read_what_is_made() {
+    if let Some(folder) = std::env::var_os(CHILD) {
+        return make_all(Path::new(&folder));
+    }
+    let folder = TempFolder::new();
+    let was_there = folder.path().join("was-there");
+    fs::create_dir(&was_there).unwrap();
+    fs::set_permissions(&was_there, fs::Permissions::from_mode(0o755)).unwrap();
+    // Of a version that asked for no mode, and was killed.
+    let unfinished = was_there.join(identity::UNFINISHED);
+    fs::write(&unfinished, "").unwrap();
+    fs::set_permissions(&unfinished, fs::Permissions::from_mode(0o666)).unwrap();
+    // A process has one umask: a child's own disturbs no other test.
+    let child = std::process::Command::new("sh")
+        .args(["-c", "umask 0; exec \"$0\" \"$@\""])
+        .arg(std::env::current_exe().unwrap())
+        .arg("log::backup::tests::nobody_else_may_read_what_is_made")
+        .arg("--exact")
+        .env(CHILD, folder.path())
+        .output()
+        .unwrap();
+    assert!(child.status.success(), "{child:?}");
+    let mut found = Vec::new();
+    modes(folder.path(), &mut found);
+    assert!(found.len() > 12, "{found:?}");
+    found.retain(|(path, mode)| match path {
+        path if *path == was_there => *mode != 0o755,
+        path if path.is_dir() => *mode != 0o700,
+        _ => *mode != 0o600,
+    });
+    let told = |(path, mode): (PathBuf, u32)| format!("{} {mode:o}", path.display());
+    let found: Vec<_> = found.into_iter().map(told).collect();
+    assert!(found.is_empty(), "{found:#?}");
 }
