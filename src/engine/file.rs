@@ -1,7 +1,6 @@
 //! Stores in a folder: opening one, the same for all of this process, and closing it.
 
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Weak};
 
@@ -41,7 +40,8 @@ static STORES: LazyLock<Mutex<Stores>> = LazyLock::new(Mutex::default);
 
 impl Store {
     /// This process's store in a folder, which is made if it is missing: the same for all as long as
-    /// anybody has a handle to it. Opening one reads it, in the calling thread.
+    /// anybody has a handle to it. Opening one reads it, in the calling thread. What is made is for the owner
+    /// alone (files 0600, folders 0700), whatever the umask; a folder that is there keeps its mode.
     ///
     /// # Errors
     /// [`Error::StoreInUse`] when another process has it, [`Error::StoreDamaged`],
@@ -120,7 +120,7 @@ impl Store {
 
 /// The canonical path of a folder, which is made if it is missing.
 fn made(path: &Path) -> Result<PathBuf> {
-    let made = fs::create_dir_all(path).and_then(|()| path.canonicalize());
+    let made = log::make_folder(path).and_then(|()| path.canonicalize());
     made.map_err(|error| Error::StoreFailed {
         path: path.to_owned(),
         reason: error.to_string(),

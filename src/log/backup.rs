@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::content::{self, Content};
-use super::disk::{Disk, Folder};
+use super::disk::{Disk, Folder, make_folder};
 use super::lock::{self, Lock};
 use super::recovery::{Custody, Facts, Start};
 use super::snapshot::{self, Form, Head, UNFINISHED, snapshot_name};
@@ -204,7 +204,7 @@ fn write(disk: &Folder, name: &str, form: Form, head: &Head, core: &Core) -> Res
 fn put_back(dir: &Path, head: &Head, core: &Core) -> Result<()> {
     let failed_here = |error| failed(dir.to_owned(), "cannot be written", &error);
     let is_new = !dir.exists();
-    fs::create_dir_all(dir).map_err(failed_here)?;
+    make_folder(dir).map_err(failed_here)?;
     let lock = Lock::take(dir)?;
     // Another may have been quicker.
     check_empty(dir, lock::NAME)?;

@@ -1,10 +1,10 @@
 //! [`Disk`]: what the log asks of a folder of files, so that a test can put a disk beneath it that
 //! fails. [`Folder`] is a real one.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::PathBuf;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 /// A flat folder of files. Names are single parts.
@@ -64,6 +64,27 @@ pub(crate) struct FileIdentity {
     pub(crate) born_ns: u64,
 }
 
+/// For the owner alone: what stands in a store is for those whom its access lists let in.
+const FILE_MODE: u32 = 0o600;
+const FOLDER_MODE: u32 = 0o700;
+const FOR_OTHERS: u32 = 0o077;
+
+/// Opens a file to read and write. If that makes it, no umask lets others have it.
+pub(super) fn private() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).mode(FILE_MODE);
+    options
+}
+
+/// Makes a folder, and those above it that are missing, that no umask lets others have. One that is there stays
+/// as it is.
+pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(FOLDER_MODE)
+        .create(path)
+}
+
 /// A folder of the file system.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
@@ -101,9 +122,13 @@ impl Disk for Folder {
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(true);
-        Ok(Box::new(RealFile(options.open(self.path(name))?)))
+        let mut options = private();
+        let file = options.create(true).truncate(true).open(self.path(name))?;
+        // One that was there keeps its mode.
+        if file.metadata()?.mode() & FOR_OTHERS != 0 {
+            file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+        }
+        Ok(Box::new(RealFile(file)))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

@@ -3,7 +3,7 @@
 //! The lock is the operating system's (`flock`), so it goes with the process however that ends. In
 //! the file stands the process's id, for messages alone.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
+use super::disk::private;
 use crate::error::Error;
 
 pub(crate) const NAME: &str = "LOCK";
@@ -30,8 +31,8 @@ impl Lock {
             path: path.clone(),
             reason: error.to_string(),
         };
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false);
+        let mut options = private();
+        options.create(true).truncate(false);
         let mut file = options.open(&path).map_err(failed)?;
         let deadline = Instant::now() + PATIENCE;
         while !is_taken(&file).map_err(failed)? {

@@ -43,7 +43,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 pub(crate) use self::codec::Record;
-pub(crate) use self::disk::{Disk, Folder};
+pub(crate) use self::disk::{Disk, Folder, make_folder};
 pub(crate) use self::gate::{Gate, Passage};
 pub(crate) use self::line::Line;
 pub(crate) use self::lock::Lock;
