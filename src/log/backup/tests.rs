@@ -235,3 +235,26 @@ fn nobody_else_may_read_what_is_made() {
     let found: Vec<_> = found.into_iter().map(told).collect();
     assert!(found.is_empty(), "{found:#?}");
 }
+
+/// The folder of a backup may be one that others write to.
+#[test]
+fn what_stands_in_a_backups_way_is_neither_followed_nor_overwritten() {
+    let (dir, _) = written(1);
+    let other = TempFolder::new();
+    let [victim, link, file] =
+        ["victim", "a.unfinished", "b.unfinished"].map(|n| other.path().join(n));
+    for planted in [&victim, &file] {
+        fs::write(planted, "as it was").unwrap();
+    }
+    std::os::unix::fs::symlink(&victim, &link).unwrap();
+    for name in ["a", "b"] {
+        backup(dir.path(), other.path().join(name)).unwrap();
+        assert!(!other.path().join(name).is_symlink());
+    }
+    assert_eq!(fs::read_link(&link).unwrap(), victim);
+    for planted in [&victim, &file] {
+        assert_eq!(fs::read(planted).unwrap(), b"as it was");
+    }
+    let expected = ["a", "a.unfinished", "b", "b.unfinished", "victim"];
+    assert_eq!(names(other.path()), expected);
+}
