@@ -18,7 +18,7 @@ use super::trouble::{failed, no_room};
 use super::view::View;
 use super::{epoch, identity};
 use crate::core::Core;
-use crate::engine::bare_core;
+use crate::engine::{bare_core, hex, random};
 use crate::error::{Error, Result};
 use crate::types::Zxid;
 
@@ -145,7 +145,7 @@ fn head(store: [u8; 16], facts: Facts, made: u32) -> Head {
 
 fn summary(head: &Head, core: &Core, bytes: u64) -> Summary {
     Summary {
-        store_id: crate::engine::hex(head.store),
+        store_id: hex(head.store),
         zxid: head.start.facts.zxid,
         znodes: core.node_count() as u64,
         sessions: core.session_images().count() as u64,
@@ -182,14 +182,17 @@ fn read_in_use(view: &View, store: [u8; 16]) -> Result<Content> {
     }
 }
 
-/// Writes a file aside, and gives it its name when it is whole and synced.
+/// Writes a file aside, and gives it its name when it is whole and synced. The folder of a backup may be one that
+/// others write to, so nobody can foretell the name aside.
 fn write(disk: &Folder, name: &str, form: Form, head: &Head, core: &Core) -> Result<u64> {
     let unfinished = match form {
         Form::Snapshot => UNFINISHED.to_owned(),
-        Form::Backup => format!("{name}.unfinished"),
+        Form::Backup => format!("backup-{}.unfinished", hex(random())),
     };
+    let file = disk
+        .create_new(&unfinished)
+        .map_err(|error| no_room(disk, &error))?;
     let write = || {
-        let file = disk.create(&unfinished)?;
         let bytes = snapshot::write(&*file, form, head, core, &mut || Ok(()))?;
         disk.rename(&unfinished, name)?;
         disk.sync_folder()?;

@@ -96,6 +96,13 @@ impl Folder {
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
+
+    /// Makes a file that is not there. Neither a file of that name nor a link is opened, whoever put it there.
+    pub(super) fn create_new(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        // `O_EXCL`, which follows no link as the last part of a path.
+        let file = private().create_new(true).open(self.path(name))?;
+        Ok(Box::new(RealFile(file)))
+    }
 }
 
 impl Disk for Folder {
