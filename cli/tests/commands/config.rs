@@ -196,6 +196,10 @@ fn flags_that_cannot_be_meant_are_named() {
         ("--max-unfinished=1M", "--max-unfinished is at least 32M"),
         ("--max-frame=3M", "--max-frame is from 1K to 2M"),
         ("--max-half-open=0", "a whole number above 0"),
+        (
+            "--max-znodes=2147483649",
+            "--max-znodes is at most 2147483648",
+        ),
         ("--threads=0", "from 1 to 1,024 threads"),
         ("--listen=2181", "an address is"),
         ("--listen=127.0.0.1:70000", "an address is"),
