@@ -1,7 +1,8 @@
 //! `lockkeeper serve` with TLS, and what it makes of certificates.
 
 use std::fs;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -339,4 +340,41 @@ fn an_address_for_others_is_served_to_holders_of_certificates() {
         said.contains("0.0.0.0:1 can be reached by others"),
         "{said}"
     );
+}
+
+/// Says this where TLS is spoken, until it is hung up on. The address that it came from.
+fn hung_up_on(address: &str, bytes: &[u8]) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(bytes).unwrap();
+    // A reset is an end, too.
+    let _ = stream.read_to_end(&mut Vec::new());
+    stream.local_addr().unwrap().to_string()
+}
+
+#[test]
+fn refused_handshakes_of_tls_are_logged_with_the_address_and_no_disk_is_filled_with_them() {
+    const TOLD: &str = "a TLS handshake is refused";
+    const TIMES: usize = 50;
+    let files = Files::new();
+    for bytes in [
+        &b"GET / HTTP/1.1\r\n\r\n"[..],
+        &[22, 3, 1, 0, 4, 1, 0, 0, 0],
+    ] {
+        let server = Server::start(files.tls(&mut bare()));
+        let address = tls_address(&server).to_owned();
+        let first = hung_up_on(&address, bytes);
+        for _ in 1..TIMES {
+            hung_up_on(&address, bytes);
+        }
+        let ended = server.end(Signal::TERM);
+        let told: Vec<_> = ended
+            .log
+            .lines()
+            .filter(|line| line.contains(TOLD))
+            .collect();
+        assert!(!told.is_empty(), "{}", ended.log);
+        assert!(told[0].contains(&first), "{told:?}");
+        // One in a few seconds.
+        assert!(told.len() < TIMES / 2, "{} lines", told.len());
+    }
 }
