@@ -14,6 +14,8 @@ const PAUSE: Duration = Duration::from_secs(5);
 pub(super) struct Told {
     pub(super) refused: Throttle,
     pub(super) unwelcome: Throttle,
+    #[cfg(feature = "tls")]
+    pub(super) no_tls: Throttle,
     pub(super) full: Throttle,
     pub(super) length: Throttle,
     pub(super) not_read: Throttle,

@@ -312,12 +312,11 @@ pub(super) async fn serve(
         }
         Ok(Err(error)) => {
             shared.table.count(Count::HandshakeFailed);
-            match error
-                .get_ref()
-                .is_some_and(|error| error.is::<rustls::Error>())
-            {
-                true => tracing::info!(%address, %error, "a TLS handshake is refused"),
-                false => tracing::debug!(%address, %error, "no TLS handshake"),
+            // Of any other kind is the end of a connection whose client has gone.
+            if error.kind() != io::ErrorKind::InvalidData {
+                tracing::debug!(%address, %error, "no TLS handshake");
+            } else if let Some(untold) = shared.table.told.no_tls.tell(shared.clock().now()) {
+                tracing::info!(%address, %error, untold, "a TLS handshake is refused");
             }
         }
         Err(_) => {
