@@ -90,6 +90,10 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
+    /// The most znodes, sessions, and watches of a session that a store can number. A limit above it is taken for
+    /// it.
+    pub const MOST: usize = 1 << 31;
+
     /// The defaults: the machine's clock, ticks of 2 s, session timeouts of 2 to 20 ticks, TTL
     /// znodes allowed, a reaper that looks every minute; at most 2^28 znodes of 64 GiB, 2^20
     /// sessions, and 2^20 watches a session.
@@ -136,10 +140,10 @@ impl StoreOptions {
         self
     }
 
-    /// How many znodes there may be.
+    /// How many znodes there may be, at most [`MOST`](Self::MOST).
     #[must_use]
     pub fn most_znodes(mut self, limit: usize) -> Self {
-        self.limits.znodes = limit.min(1 << 31);
+        self.limits.znodes = limit.min(Self::MOST);
         self
     }
 
@@ -154,17 +158,17 @@ impl StoreOptions {
         self
     }
 
-    /// How many sessions there may be.
+    /// How many sessions there may be, at most [`MOST`](Self::MOST).
     #[must_use]
     pub fn most_sessions(mut self, limit: usize) -> Self {
-        self.limits.sessions = limit.min(1 << 31);
+        self.limits.sessions = limit.min(Self::MOST);
         self
     }
 
-    /// How many watches a session may have.
+    /// How many watches a session may have, at most [`MOST`](Self::MOST).
     #[must_use]
     pub fn most_watches_per_session(mut self, limit: usize) -> Self {
-        self.limits.watches_per_session = limit.min(1 << 31);
+        self.limits.watches_per_session = limit.min(Self::MOST);
         self
     }
 

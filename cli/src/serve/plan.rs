@@ -115,6 +115,18 @@ fn store(flags: &Flags) -> Result<StoreOptions, String> {
             shown(longest)
         ));
     }
+    for (flag, limit) in [
+        ("--max-sessions", flags.max_sessions),
+        ("--max-watches-per-session", flags.max_watches_per_session),
+        ("--max-znodes", flags.max_znodes),
+    ] {
+        if limit > StoreOptions::MOST {
+            let most = StoreOptions::MOST;
+            return Err(format!(
+                "{flag} is at most {most}, the most that a store can number"
+            ));
+        }
+    }
     let options = StoreOptions::new()
         .tick(flags.tick)
         .session_timeouts(shortest, longest)
