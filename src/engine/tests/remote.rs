@@ -165,17 +165,29 @@ fn who_moves_to_another_connection_is_refused_on_the_former() {
     drop(former);
     ask(&next, sync());
     assert!(answer(&next).unwrap().is_ok());
-    assert!(taken_up(&remote, id, [0; 16]).is_none());
-    let end = told(&next).1;
+}
+
+#[test]
+fn a_wrong_password_leaves_the_owner_s_connection_alone() {
+    let bench = Bench::new(Durability::Fsync);
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap();
+    let owner = opened(&mut world, &remote);
+    ask(&owner, create("/e", CreateMode::Ephemeral));
+    write_all(&mut world);
+    answer(&owner).unwrap().unwrap();
+    assert!(taken_up(&remote, owner.id(), [0; 16]).is_none());
     assert_eq!(
-        end,
-        Taken::End(Ending::Moved),
-        "a wrong password closes the connection"
+        told(&owner).1,
+        Taken::Nothing,
+        "nobody has shown the password"
     );
-    assert!(
-        taken_up(&remote, id, next.password()).is_some(),
-        "and leaves the session"
-    );
+    ask(&owner, Request::Sync { path: path("/") });
+    assert!(answer(&owner).unwrap().is_ok());
+    assert!(exists(&mut world, "/e"));
+    let next = taken_up(&remote, owner.id(), owner.password());
+    assert!(next.is_some(), "the password is still the session's");
+    assert_eq!(told(&owner).1, Taken::End(Ending::Moved));
 }
 
 #[test]
