@@ -339,7 +339,7 @@ impl Core {
         timeout.clamp(self.options.shortest_timeout, self.options.longest_timeout)
     }
 
-    #[cfg(any(test, feature = "server"))]
+    #[cfg(test)]
     /// Where a session is kept.
     pub(crate) fn slot_of(&self, id: SessionId) -> Option<u32> {
         self.sessions.find(id)

@@ -108,11 +108,10 @@ impl Remote {
         Ok((connection, Box::pin(std::future::ready(Ok(())))))
     }
 
-    /// Takes a session up again over another connection: the one before is closed, even where the
-    /// password turns out to be wrong. The timeout is agreed anew, and is never longer than the one that the session
-    /// was opened with, which the log has.
+    /// Takes a session up again over another connection: the one before is closed. The timeout is agreed anew, and
+    /// is never longer than the one that the session was opened with, which the log has.
     ///
-    /// `None` for a session that is over and for a wrong password.
+    /// `None` for a session that is over and for a wrong password, which leaves the connection before alone.
     ///
     /// # Errors
     /// [`Error::StoreFailed`].
@@ -142,13 +141,13 @@ impl Remote {
         state.check_session()?;
         let state_now = &mut *state;
         let before = state_now.core.last_kept();
-        let former = state_now
-            .core
-            .slot_of(id)
-            .and_then(|slot| state_now.outboxes.get_mut(slot as usize)?.take());
         let effects = &mut state_now.effects;
         let found = state_now.core.reattach(id, password, timeout, now, effects);
         state_now.keep(before);
+        // Only now: ids are no secret, and the owner's connection is closed by the password alone.
+        let former = found
+            .as_ref()
+            .and_then(|(session, _)| state_now.outboxes.get_mut(session.slot as usize)?.take());
         let connection = found.map(|(session, timeout)| {
             self.connection(state_now, session, timeout, *password, limit)
         });

@@ -189,7 +189,7 @@ async fn enter(asked: &Asked, shared: &Shared) -> Result<Connection, Unwelcome> 
         let opened = shared.remote.open(asked.timeout, limit).await;
         return opened.map_err(full);
     }
-    // A password of another length is as wrong as any; the former connection goes in any case.
+    // A password of another length is as wrong as any.
     let password = asked.password.unwrap_or_default();
     let found = shared
         .remote
