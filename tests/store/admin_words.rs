@@ -586,3 +586,49 @@ async fn mntr_counts_who_was_refused_and_why() {
     assert_eq!(figures["zk_lockkeeper_refused_by_total"], "0");
     drop(other);
 }
+
+/// Asks for a session by its number; the answer's timeout and session.
+async fn asked_for(address: SocketAddr, session: i64, password: &[u8]) -> (i32, i64) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut request = vec![0_u8; 4 + 8];
+    request.extend_from_slice(&10_000_i32.to_be_bytes());
+    request.extend_from_slice(&session.to_be_bytes());
+    request.extend_from_slice(&(password.len() as i32).to_be_bytes());
+    request.extend_from_slice(password);
+    send(&mut stream, &request).await;
+    // Length and version come before.
+    let mut answer = [0; 8 + 4 + 8];
+    stream.read_exact(&mut answer).await.unwrap();
+    let session = i64::from_be_bytes(answer[12..].try_into().unwrap());
+    (
+        i32::from_be_bytes(answer[8..12].try_into().unwrap()),
+        session,
+    )
+}
+
+#[tokio::test]
+async fn mntr_counts_wrong_passwords_and_their_answer_does_not_tell() {
+    let server = serve(&store(), "mntr").await;
+    let address = server.local_addr();
+    let (_, session) = asked_for(address, 0, &[]).await;
+    assert_eq!(asked_for(address, session, &[1; 16]).await, (0, 0));
+    assert_eq!(asked_for(address, session, &[1; 3]).await, (0, 0));
+    assert_eq!(
+        asked_for(address, session ^ 2, &[1; 16]).await,
+        (0, 0),
+        "no such session"
+    );
+    let figures = loop {
+        let text = ask(address, b"mntr").await;
+        let figures: BTreeMap<_, _> = pairs(&text, '\t')
+            .into_iter()
+            .map(|(name, figure)| (name.to_owned(), figure.to_owned()))
+            .collect();
+        // The clients have their answers before the server counts them.
+        if figures["zk_lockkeeper_handshakes_failed"] == "3" {
+            break figures;
+        }
+    };
+    let wrong = figures.get("zk_lockkeeper_wrong_passwords");
+    assert_eq!(wrong.map(String::as_str), Some("2"));
+}
