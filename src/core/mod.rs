@@ -44,6 +44,8 @@ pub(crate) use self::replay::Damage;
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::rewatch::{SetWatches, Which};
 pub(crate) use self::sessions::SessionRef;
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::sessions::Unattached;
 pub(crate) use self::txn::{Kind, NewNode, Txn, TxnOp};
 pub(crate) use self::watches::{Fired, WatchKey};
 
@@ -290,7 +292,8 @@ impl Core {
     /// Takes a session over to another connection, with a timeout that is agreed anew, but never longer than the one
     /// it was opened with: the former connection is refused from now on, and its watches are gone.
     ///
-    /// `None` for a session that is over and for a wrong password: these two must look the same.
+    /// # Errors
+    /// Why there is none to take over. To the client both reasons must look the same.
     pub(crate) fn reattach(
         &mut self,
         id: SessionId,
@@ -298,14 +301,14 @@ impl Core {
         timeout: Duration,
         now: Now,
         effects: &mut Effects,
-    ) -> Option<(SessionRef, Duration)> {
-        let slot = self.sessions.find(id)?;
+    ) -> Result<(SessionRef, Duration), Unattached> {
+        let slot = self.sessions.find(id).ok_or(Unattached::Over)?;
         if self.sessions.get(slot).password != *password {
-            return None;
+            return Err(Unattached::WrongPassword);
         }
         if self.sessions.is_overdue(slot, now.moment) {
             self.end_session(slot, End::Expired, now, effects);
-            return None;
+            return Err(Unattached::Over);
         }
         self.watches
             .drop_session(&mut self.tree, &mut self.sessions, slot, &mut |_| {});
@@ -319,7 +322,7 @@ impl Core {
         session.identities = Default::default();
         let connection = session.connection;
         self.sessions.touch(slot, now.moment);
-        Some((
+        Ok((
             SessionRef {
                 id,
                 slot,

@@ -12,6 +12,15 @@ use crate::clock::Moment;
 use crate::identity::Identities;
 use crate::types::SessionId;
 
+/// Why a session is not taken up again.
+#[cfg(any(test, feature = "server"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unattached {
+    /// It is over, or there never was one.
+    Over,
+    WrongPassword,
+}
+
 /// A session as its connection knows it: refused once the session is over or has moved on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionRef {

@@ -11,7 +11,7 @@ use super::outbox::{Ending, Outbox};
 use super::unkept::Gate;
 use super::{Aftermath, Engine, State, Store, put_at, random};
 use crate::backend::{BoxFuture, Reply, Request};
-use crate::core::{Answer, Now, SessionRef, SetWatches, Which};
+use crate::core::{Answer, Now, SessionRef, SetWatches, Unattached, Which};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::identity::Identity;
@@ -111,7 +111,7 @@ impl Remote {
     /// Takes a session up again over another connection: the one before is closed. The timeout is agreed anew, and
     /// is never longer than the one that the session was opened with, which the log has.
     ///
-    /// `None` for a session that is over and for a wrong password, which leaves the connection before alone.
+    /// The inner result is what becomes of it: a wrong password leaves the connection before alone.
     ///
     /// # Errors
     /// [`Error::StoreFailed`].
@@ -121,7 +121,7 @@ impl Remote {
         password: [u8; 16],
         timeout: Duration,
         limit: usize,
-    ) -> Result<Option<Connection>> {
+    ) -> Result<Result<Connection, Unattached>> {
         while let Some(pause) = self.0.pause() {
             pause.await;
         }
@@ -134,7 +134,7 @@ impl Remote {
         password: &[u8; 16],
         timeout: Duration,
         limit: usize,
-    ) -> Result<Option<Connection>> {
+    ) -> Result<Result<Connection, Unattached>> {
         let engine = &self.0;
         let now = engine.now(true, true);
         let mut state = engine.state.lock();
@@ -147,6 +147,7 @@ impl Remote {
         // Only now: ids are no secret, and the owner's connection is closed by the password alone.
         let former = found
             .as_ref()
+            .ok()
             .and_then(|(session, _)| state_now.outboxes.get_mut(session.slot as usize)?.take());
         let connection = found.map(|(session, timeout)| {
             self.connection(state_now, session, timeout, *password, limit)

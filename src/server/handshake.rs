@@ -1,6 +1,7 @@
 //! The handshake: an admin word, or a session that is opened or taken up again.
 
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
@@ -9,7 +10,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::listener::{Shared, part};
 use super::seat::{Answered, Batch, HANDSHAKE, Spell};
+use super::table::Count;
 use crate::clock::Moment;
+use crate::core::Unattached;
 use crate::engine::Connection;
 use crate::types::{SessionId, Zxid};
 use crate::wire::admin::Word;
@@ -43,7 +46,11 @@ const READ_BYTES: usize = 1024;
 const LARGEST_HANDSHAKE_BYTES: usize = 1024;
 
 /// Hears what the client wants, and answers it if that is a session.
-pub(super) async fn greet<S>(stream: &mut S, shared: &Shared) -> Result<Greeting, Unwelcome>
+pub(super) async fn greet<S>(
+    stream: &mut S,
+    address: SocketAddr,
+    shared: &Shared,
+) -> Result<Greeting, Unwelcome>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -65,7 +72,7 @@ where
     };
     frames.set_limit(shared.limits.frame_bytes);
     let since = shared.clock().now();
-    let answer = while_there(stream, &mut frames, enter(&asked, shared)).await;
+    let answer = while_there(stream, &mut frames, enter(&asked, address, shared)).await;
     let mut out = Vec::new();
     put_frame(&mut out, |to| match &answer {
         Ok(connection) => asked.welcome(connection, &connection.password()).put(to),
@@ -174,7 +181,11 @@ impl Asked {
     }
 }
 
-async fn enter(asked: &Asked, shared: &Shared) -> Result<Connection, Unwelcome> {
+async fn enter(
+    asked: &Asked,
+    address: SocketAddr,
+    shared: &Shared,
+) -> Result<Connection, Unwelcome> {
     let limit = shared.limits.outgoing_bytes;
     if asked.seen > shared.remote.last_zxid() {
         return Err(Unwelcome::Ahead);
@@ -195,5 +206,19 @@ async fn enter(asked: &Asked, shared: &Shared) -> Result<Connection, Unwelcome> 
         .remote
         .reattach(asked.session, password, asked.timeout, limit)
         .await;
-    found.map_err(full)?.ok_or(Unwelcome::NoSession)
+    found.map_err(full)?.map_err(|unattached| {
+        if unattached == Unattached::WrongPassword {
+            note_wrong_password(asked.session, address, shared);
+        }
+        Unwelcome::NoSession
+    })
+}
+
+/// Counted at once, and not with the connection's end, which a client can put off or have come early.
+fn note_wrong_password(session: SessionId, address: SocketAddr, shared: &Shared) {
+    shared.table.count(Count::WrongPassword);
+    let now = shared.clock().now();
+    if let Some(untold) = shared.table.told.wrong_password.tell(now) {
+        tracing::warn!(%address, %session, untold, "a wrong password for a session: it is left to its owner");
+    }
 }

@@ -124,7 +124,7 @@ pub(super) async fn serve<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let greeting = tokio::time::timeout_at(until, greet(&mut stream, &shared));
+    let greeting = tokio::time::timeout_at(until, greet(&mut stream, seat.address(), &shared));
     let Some(greeting) = unless(seat.asked_to_leave(), greeting).await else {
         return;
     };

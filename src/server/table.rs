@@ -101,6 +101,8 @@ counts! {
     HandshakeFailed,
     /// A session opened or taken up again.
     Handshake,
+    /// A wrong password for a session that there is.
+    WrongPassword,
     /// A proof of identity that failed.
     AuthFailed,
     /// A frame longer than the limit.

@@ -16,6 +16,7 @@ pub(super) struct Told {
     pub(super) unwelcome: Throttle,
     #[cfg(feature = "tls")]
     pub(super) no_tls: Throttle,
+    pub(super) wrong_password: Throttle,
     pub(super) full: Throttle,
     pub(super) length: Throttle,
     pub(super) not_read: Throttle,

@@ -98,13 +98,13 @@ fn a_session_moves_with_its_password_and_the_former_owner_is_refused() {
         store
             .core
             .reattach(me.id, &[8; 16], 4 * SECOND, now, effects)
-            .is_none()
+            .is_err()
     );
     assert!(
         store
             .core
             .reattach(SessionId(99), &[7; 16], 8 * SECOND, now, effects)
-            .is_none()
+            .is_err()
     );
     let (moved, timeout) = store
         .core
@@ -155,5 +155,5 @@ fn neither_a_stale_touch_nor_a_shorter_timeout_moves_a_deadline_back() {
     let again = store
         .core
         .reattach(me.id, &[7; 16], 4 * SECOND, store.now, effects);
-    assert!(again.is_some(), "the client still believes in it");
+    assert!(again.is_ok(), "the client still believes in it");
 }

@@ -346,5 +346,5 @@ fn a_replayed_session_gets_its_full_timeout() {
         Now::default(),
         &mut Effects::default(),
     );
-    assert!(found.is_some());
+    assert!(found.is_ok());
 }

@@ -35,7 +35,9 @@ pub(super) fn answer(connection: &Connection) -> Option<Result<Reply>> {
 }
 
 pub(super) fn taken_up(remote: &Remote, id: SessionId, password: [u8; 16]) -> Option<Connection> {
-    now(remote.reattach(id, password, TIMEOUT, LIMIT)).unwrap()
+    now(remote.reattach(id, password, TIMEOUT, LIMIT))
+        .unwrap()
+        .ok()
 }
 
 pub(super) struct Bench {

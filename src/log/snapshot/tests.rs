@@ -269,7 +269,7 @@ fn use_up(core: &mut Core) {
             now,
             effects,
         );
-        if let Some((session, _)) = opened {
+        if let Ok((session, _)) = opened {
             let _ = core.submit(session, Request::Close, now, effects);
         }
     }

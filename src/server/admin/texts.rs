@@ -143,6 +143,7 @@ impl Texts {
             ("lockkeeper_refused_by_total", full),
             ("lockkeeper_refused_by_address", full_for_one),
             ("lockkeeper_handshakes_failed", unwelcome),
+            ("lockkeeper_wrong_passwords", counted(Count::WrongPassword)),
             ("lockkeeper_frames_too_long", counted(Count::FrameTooLong)),
             ("lockkeeper_clients_not_reading", counted(Count::NotRead)),
             ("lockkeeper_znode_bytes", znode_bytes),
