@@ -116,14 +116,8 @@ async fn answer(stream: &mut TcpStream) -> Vec<u8> {
     frame
 }
 
-#[tokio::test]
-async fn who_does_not_say_in_time_who_he_is_is_cut_off_and_nobody_else() {
-    let options = ServerOptions::new()
-        .listen(([127, 0, 0, 1], 0).into())
-        .require_auth(true)
-        .handshake_timeout(Duration::from_secs(1));
-    let server = Server::bind(&Store::memory(), options).await.unwrap();
-    let mut proven = greeted(&server).await;
+/// Proves an identity, and hears that it counts.
+async fn prove(stream: &mut TcpStream) {
     let mut auth = Vec::new();
     put_frame(&mut auth, |to| {
         to.extend_from_slice(&(-4_i32).to_be_bytes());
@@ -133,8 +127,19 @@ async fn who_does_not_say_in_time_who_he_is_is_cut_off_and_nobody_else() {
             to.extend_from_slice(text.as_bytes());
         }
     });
-    proven.write_all(&auth).await.unwrap();
-    assert_eq!(answer(&mut proven).await[12..], [0; 4]);
+    stream.write_all(&auth).await.unwrap();
+    assert_eq!(answer(stream).await[12..], [0; 4]);
+}
+
+#[tokio::test]
+async fn who_does_not_say_in_time_who_he_is_is_cut_off_and_nobody_else() {
+    let options = ServerOptions::new()
+        .listen(([127, 0, 0, 1], 0).into())
+        .require_auth(true)
+        .handshake_timeout(Duration::from_secs(1));
+    let server = Server::bind(&Store::memory(), options).await.unwrap();
+    let mut proven = greeted(&server).await;
+    prove(&mut proven).await;
     let mut silent = greeted(&server).await;
     let end = tokio::time::timeout(PATIENCE, silent.read_u8()).await;
     assert!(end.expect("it is closed").is_err());
@@ -145,6 +150,67 @@ async fn who_does_not_say_in_time_who_he_is_is_cut_off_and_nobody_else() {
     });
     proven.write_all(&ping).await.unwrap();
     assert_eq!(answer(&mut proven).await[..4], [0xff, 0xff, 0xff, 0xfe]);
+}
+
+/// A client with this session: its id and password, as an answer has them, or zeros for a new one. With what the next
+/// client of the session shows.
+async fn taking_up(server: &Server, session: &[u8]) -> (TcpStream, Vec<u8>) {
+    let mut stream = TcpStream::connect(server.local_addr()).await.unwrap();
+    let mut asked = Vec::new();
+    put_frame(&mut asked, |to| {
+        to.extend_from_slice(&[0; 12]);
+        to.extend_from_slice(&10_000_i32.to_be_bytes());
+        to.extend_from_slice(session);
+    });
+    stream.write_all(&asked).await.unwrap();
+    let welcome = answer(&mut stream).await;
+    (stream, welcome[8..36].to_vec())
+}
+
+async fn sessions_left_by(stream: TcpStream, server: &Server) -> usize {
+    drop(stream);
+    let emptied = tokio::time::timeout(PATIENCE, server.shared.table.emptied()).await;
+    emptied.expect("the server hears of it");
+    server.shared.store.counts().sessions
+}
+
+#[tokio::test]
+async fn a_session_that_nobody_has_proved_ends_with_its_connection() {
+    let options = |requires_auth| {
+        ServerOptions::new()
+            .listen(([127, 0, 0, 1], 0).into())
+            .require_auth(requires_auth)
+    };
+    let server = Server::bind(&Store::memory(), options(true)).await.unwrap();
+    let (unproven, _) = taking_up(&server, &[0; 12]).await;
+    assert_eq!(sessions_left_by(unproven, &server).await, 0);
+
+    // Also where it was taken up again.
+    let (former, session) = taking_up(&server, &[0; 12]).await;
+    let (unproven, _) = taking_up(&server, &session).await;
+    drop(former);
+    assert_eq!(sessions_left_by(unproven, &server).await, 0);
+
+    let server = Server::bind(&Store::memory(), options(false))
+        .await
+        .unwrap();
+    let (anybody, _) = taking_up(&server, &[0; 12]).await;
+    assert_eq!(sessions_left_by(anybody, &server).await, 1);
+}
+
+#[tokio::test]
+async fn a_session_that_was_proved_once_outlives_a_connection_that_has_not_proved_it_yet() {
+    let options = ServerOptions::new()
+        .listen(([127, 0, 0, 1], 0).into())
+        .require_auth(true);
+    let server = Server::bind(&Store::memory(), options).await.unwrap();
+    let (mut proven, session) = taking_up(&server, &[0; 12]).await;
+    prove(&mut proven).await;
+    assert_eq!(sessions_left_by(proven, &server).await, 1);
+    let (unproven, session) = taking_up(&server, &session).await;
+    assert_eq!(sessions_left_by(unproven, &server).await, 1);
+    let (mut again, _) = taking_up(&server, &session).await;
+    prove(&mut again).await;
 }
 
 #[tokio::test]
