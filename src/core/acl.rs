@@ -43,7 +43,9 @@ impl Core {
         let is_super = self.options.super_digest.as_ref() == Some(&identity);
         let session = self.sessions.slots.get_mut(of.slot as usize);
         if let Some(session) = session.filter(|session| session.is_of(of)) {
+            let is_proof = identity.is_proof();
             session.identities.add(identity)?;
+            session.is_proven |= is_proof;
             if is_super {
                 session.identities.add(Identity::superuser())?;
             }
@@ -154,7 +156,7 @@ impl Core {
 
 impl Session {
     /// Whether this is the session of that connection, and still on it.
-    fn is_of(&self, of: SessionRef) -> bool {
+    pub(super) fn is_of(&self, of: SessionRef) -> bool {
         self.id == of.id && self.connection == of.connection
     }
 }

@@ -269,7 +269,8 @@ impl Core {
         }
         let timeout = timeout.map(|timeout| self.within_bounds(timeout));
         let timeout_ms = timeout.map_or(0, |timeout| timeout.as_millis() as u64);
-        let session = Session::new(id, password, timeout_ms, is_local);
+        let mut session = Session::new(id, password, timeout_ms, is_local);
+        session.is_proven = false;
         let slot = self.sessions.insert(session);
         let at = self.stamp(now, self.keep(slot));
         self.sessions.touch(slot, now.moment);
@@ -352,9 +353,18 @@ impl Core {
     /// A connection has gone: its watches go with it, its session does not.
     pub(crate) fn detach(&mut self, of: SessionRef) {
         let known = self.sessions.slots.get(of.slot as usize);
-        if known.is_some_and(|known| known.id == of.id && known.connection == of.connection) {
+        if known.is_some_and(|known| known.is_of(of)) {
             self.watches
                 .drop_session(&mut self.tree, &mut self.sessions, of.slot, &mut |_| {});
+        }
+    }
+
+    #[cfg(any(test, feature = "server"))]
+    /// Closes the session of this connection if no connection of its has ever proved to be anybody.
+    pub(crate) fn close_unproven(&mut self, of: SessionRef, now: Now, effects: &mut Effects) {
+        let known = self.sessions.slots.get(of.slot as usize);
+        if known.is_some_and(|known| known.is_of(of) && !known.is_proven) {
+            self.end_session(of.slot, End::Closed, now, effects);
         }
     }
 

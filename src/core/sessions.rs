@@ -47,6 +47,9 @@ pub(super) struct Session {
     pub(super) connection: u32,
     /// Who its connection has proved to be.
     pub(super) identities: Identities,
+    /// Whether any connection of its has proved to be somebody: also one before this. What comes from a log or
+    /// a snapshot counts as proved.
+    pub(super) is_proven: bool,
     /// The number of the last event that it was told.
     pub(super) last_event: u64,
     /// In order of creation.
@@ -66,6 +69,7 @@ impl Session {
             deadline: None,
             connection: 0,
             identities: Identities::default(),
+            is_proven: true,
             last_event: 0,
             ephemerals: List::EMPTY,
             watches: List::EMPTY,

@@ -20,10 +20,14 @@ use crate::types::{SessionId, Zxid};
 
 /// The way in for sessions of other processes.
 #[derive(Clone)]
-pub(crate) struct Remote(Arc<Engine>);
+pub(crate) struct Remote {
+    engine: Arc<Engine>,
+    requires_proof: bool,
+}
 
 /// A session of another process, over one of its connections. Dropping it leaves the session alone, but
-/// for its watches: it may be taken up again, until its timeout has passed.
+/// for its watches: it may be taken up again, until its timeout has passed. Where proof is required, a session
+/// for which nobody has ever proved an identity is closed.
 pub(crate) struct Connection {
     engine: Arc<Engine>,
     session: SessionRef,
@@ -31,6 +35,7 @@ pub(crate) struct Connection {
     password: [u8; 16],
     outbox: Arc<Outbox>,
     gate: Option<Arc<Gate>>,
+    requires_proof: bool,
 }
 
 /// What a connection asks of its session.
@@ -62,11 +67,22 @@ impl Store {
     pub(crate) fn attach(&self) -> Result<Remote> {
         fork::check()?;
         self.0.keep_all()?;
-        Ok(Remote(self.0.clone()))
+        Ok(Remote {
+            engine: self.0.clone(),
+            requires_proof: false,
+        })
     }
 }
 
 impl Remote {
+    /// Whether a session ends with its connection as long as nobody has proved an identity for it.
+    pub(crate) fn requiring_proof(self, requires_proof: bool) -> Self {
+        Self {
+            requires_proof,
+            ..self
+        }
+    }
+
     /// Opens a session, of whose outbox at most `limit` bytes may be filled. Waits until the store accepts
     /// sessions, and until the log has what it must have before the client may rely on its session.
     ///
@@ -74,7 +90,7 @@ impl Remote {
     /// As of any request that the log must keep, and [`Error::LimitReached`] when there are too many
     /// sessions.
     pub(crate) async fn open(&self, timeout: Duration, limit: usize) -> Result<Connection> {
-        while let Some(pause) = self.0.pause() {
+        while let Some(pause) = self.engine.pause() {
             pause.await;
         }
         let (connection, kept) = self.enter(timeout, limit)?;
@@ -88,7 +104,7 @@ impl Remote {
         timeout: Duration,
         limit: usize,
     ) -> Result<(Connection, BoxFuture<Result<()>>)> {
-        let engine = &self.0;
+        let engine = &self.engine;
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
         let (now, password) = (engine.now(true, true), random());
         let mut state = engine.state.lock();
@@ -122,7 +138,7 @@ impl Remote {
         timeout: Duration,
         limit: usize,
     ) -> Result<Result<Connection, Unattached>> {
-        while let Some(pause) = self.0.pause() {
+        while let Some(pause) = self.engine.pause() {
             pause.await;
         }
         self.take_up(id, &password, timeout, limit)
@@ -135,7 +151,7 @@ impl Remote {
         timeout: Duration,
         limit: usize,
     ) -> Result<Result<Connection, Unattached>> {
-        let engine = &self.0;
+        let engine = &self.engine;
         let now = engine.now(true, true);
         let mut state = engine.state.lock();
         state.check_session()?;
@@ -172,23 +188,24 @@ impl Remote {
         let outbox = Arc::new(Outbox::new(limit));
         put_at(&mut state.outboxes, session.slot, outbox.clone());
         Connection {
-            engine: self.0.clone(),
+            engine: self.engine.clone(),
             session,
             timeout,
             password,
             outbox,
             gate: state.gate(),
+            requires_proof: self.requires_proof,
         }
     }
 
     /// Whose digest makes a superuser.
     pub(crate) fn superuser(&self) -> Option<Identity> {
-        self.0.state.lock().core.superuser().cloned()
+        self.engine.state.lock().core.superuser().cloned()
     }
 
     /// The last zxid that was given out: a client that has seen a later one was at another store.
     pub(crate) fn last_zxid(&self) -> Zxid {
-        self.0.state.lock().core.last_zxid()
+        self.engine.state.lock().core.last_zxid()
     }
 }
 
@@ -332,8 +349,29 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// Closes the session if nobody has ever proved an identity for it, and it is this connection's still. What the
+    /// log does not take now ends by its timeout.
+    fn close_unproven(&self) {
+        let now = self.engine.now(true, true);
+        let mut state = self.engine.state.lock();
+        let state_now = &mut *state;
+        if state_now.admit(self.session, &Request::Close).is_err() {
+            return;
+        }
+        let before = state_now.core.last_kept();
+        let effects = &mut state_now.effects;
+        state_now.core.close_unproven(self.session, now, effects);
+        state_now.keep(before);
+        self.engine.settle(state);
+    }
+}
+
 impl Drop for Connection {
     fn drop(&mut self) {
+        if self.requires_proof {
+            self.close_unproven();
+        }
         let mut state = self.engine.state.lock();
         state.core.detach(self.session);
         let outbox = state.outboxes.get_mut(self.session.slot as usize);

@@ -99,6 +99,8 @@ impl ServerOptions {
     /// Lets only those do anything who have proved who they are (ZooKeeper's `enforce.auth`): with the
     /// digest of a name and password, or by a client certificate. Without [`user`](Self::user) any
     /// name and password do, as with ZooKeeper: they then only say who is who.
+    ///
+    /// A session for which nobody has proved an identity ends with its connection.
     #[must_use]
     pub fn require_auth(mut self, require: bool) -> Self {
         self.require_auth = require;
