@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::gate::{Admission, Policy};
+use super::table::Count;
 use super::*;
 use crate::types::CreateMode;
 use crate::wire::put_frame;
@@ -254,4 +255,21 @@ fn the_proofs_of_a_client_have_a_limit() {
         "{} of {bytes} bytes",
         who.len()
     );
+}
+
+#[tokio::test]
+async fn by_default_one_address_leaves_places_to_others() {
+    let options = ServerOptions::new()
+        .listen(([127, 0, 0, 1], 0).into())
+        .max_connections(4);
+    let server = Server::bind(&Store::memory(), options).await.unwrap();
+    let _crowd = [
+        greeted(&server).await,
+        greeted(&server).await,
+        greeted(&server).await,
+    ];
+    let mut fourth = TcpStream::connect(server.local_addr()).await.unwrap();
+    let refused = tokio::time::timeout(PATIENCE, fourth.read(&mut [0])).await;
+    assert!(matches!(refused.expect("it is closed"), Ok(0) | Err(_)));
+    assert_eq!(server.shared.table.counted(Count::RefusedPerAddress), 1);
 }

@@ -373,7 +373,7 @@ async fn envi_and_conf_have_zookeepers_names() {
     );
     assert_eq!(
         (settings["tickTime"], settings["maxClientCnxns"]),
-        ("2000", "16384")
+        ("2000", "12288")
     );
     assert_eq!(
         (settings["minSessionTimeout"], settings["maxSessionTimeout"]),

@@ -146,7 +146,12 @@ fn too_many_connections_are_closed_and_those_that_are_there_go_on() {
         next.must(op::PING, &Out::new());
         format!("{refused} connections beyond 100")
     };
-    let options = ["--max-connections", "100"];
+    let options = [
+        "--max-connections",
+        "100",
+        "--max-connections-per-address",
+        "100",
+    ];
     if let Some(outcome) = fight(&options, 32 * MIB, attack) {
         assert_told_once(&outcome.log, "100", &outcome.result);
     }
