@@ -146,7 +146,7 @@ fn share(store: &Store, options: ServerOptions, doors: Doors) -> Result<Shared, 
     let limits = options.limits;
     let table = TableLimits {
         connections: limits.connections,
-        per_address: limits.connections_per_address,
+        per_address: limits.connections_per_address(),
         half_open: limits.half_open,
     };
     let table = Table::new(table, store.clock().clone());

@@ -32,7 +32,8 @@ pub struct ServerOptions {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) connections: usize,
-    pub(super) connections_per_address: usize,
+    /// `None`: three quarters of all, so that one address leaves places to others.
+    pub(super) connections_per_address: Option<usize>,
     pub(super) half_open: usize,
     pub(super) handshake: Duration,
     pub(super) frame_bytes: usize,
@@ -54,7 +55,7 @@ impl Default for ServerOptions {
             insecure: false,
             limits: Limits {
                 connections: 16_384,
-                connections_per_address: 16_384,
+                connections_per_address: None,
                 half_open: 1_024,
                 handshake: Duration::from_secs(10),
                 frame_bytes: LARGEST_FRAME_BYTES,
@@ -70,9 +71,17 @@ impl Default for ServerOptions {
     }
 }
 
+impl Limits {
+    pub(super) fn connections_per_address(&self) -> usize {
+        let most = self.connections;
+        let default = most - most / 4;
+        self.connections_per_address.unwrap_or(default)
+    }
+}
+
 impl ServerOptions {
     /// The defaults: `127.0.0.1:2181`; the admin word `srvr` alone; no proof of identity asked for; at most
-    /// 16,384 connections, from one address as many, 1,024 of them without a session yet; 10 s for a handshake;
+    /// 16,384 connections, from one address three quarters of all, 1,024 of them without a session yet; 10 s for a handshake;
     /// frames of at most 1,048,575 bytes; 1,024 requests taken up at once from one connection; 16 MiB
     /// that a client has not read; 256 MiB of requests that have not come to their end.
     pub fn new() -> Self {
@@ -134,10 +143,10 @@ impl ServerOptions {
         self
     }
 
-    /// How many of them may come from one address.
+    /// How many of them may come from one address; three quarters of all unless it is said.
     #[must_use]
     pub fn max_connections_per_address(mut self, limit: usize) -> Self {
-        self.limits.connections_per_address = limit;
+        self.limits.connections_per_address = Some(limit);
         self
     }
 

@@ -88,9 +88,9 @@ pub(crate) struct Flags {
     /// How many connections there may be
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "16384", help_heading = "Limits")]
     pub(crate) max_connections: usize,
-    /// How many of them from one IP address
-    #[arg(long, value_name = "N", value_parser = values::count, default_value = "16384", help_heading = "Limits")]
-    pub(crate) max_connections_per_address: usize,
+    /// How many of them from one IP address [default: three quarters of --max-connections]
+    #[arg(long, value_name = "N", value_parser = values::count, help_heading = "Limits")]
+    pub(crate) max_connections_per_address: Option<usize>,
     /// How many of them without a session yet; when another comes, the oldest is closed
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1024", help_heading = "Limits")]
     pub(crate) max_half_open: usize,

@@ -161,13 +161,15 @@ fn server(flags: &Flags, tls: Option<&TlsFiles>) -> Result<ServerOptions, String
         .require_auth(flags.require_auth)
         .insecure(flags.insecure)
         .max_connections(flags.max_connections)
-        .max_connections_per_address(flags.max_connections_per_address)
         .max_half_open(flags.max_half_open)
         .handshake_timeout(flags.handshake_timeout)
         .max_frame_bytes(flags.max_frame)
         .max_in_flight(flags.max_in_flight)
         .max_outgoing_bytes(flags.max_outgoing)
         .max_unfinished_bytes(flags.max_unfinished);
+    if let Some(limit) = flags.max_connections_per_address {
+        options = options.max_connections_per_address(limit);
+    }
     options = match flags.listens() {
         Some(address) => options.listen(address),
         None => options.tls_only(),
