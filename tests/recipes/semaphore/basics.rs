@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use lockkeeper::testing::On;
 use lockkeeper::{
-    Error, LockError, LockEvent, LockOptions, LostReason, Mutex, Previous, Semaphore, lock_events,
+    Election, Error, LockError, LockEvent, LockOptions, LostReason, Mutex, Previous, RwLock,
+    Semaphore, lock_all, lock_events, try_lock_many,
 };
 use lockkeeper_store::CreateMode;
 
@@ -296,5 +297,30 @@ on_every_backend! {
         };
         assert_eq!((at.as_str(), *expected, *kind), (LOCK, "semaphore", "a mutex"));
         assert!(matches!(semaphore.set_permits(2).await, Err(LockError::WrongKind { .. })));
+    }
+
+    async fn the_path_of_a_semaphore_is_refused_to_every_other_recipe(env: Env) {
+        let ground = Ground::new(env, 1).await;
+        let permit = ground.hold(1).await;
+        let client = ground.client().await;
+        let is_refused = |error: LockError| {
+            let LockError::WrongKind { path: at, found, kind, .. } = &error else {
+                panic!("{error}");
+            };
+            assert_eq!((at.as_str(), *kind), (QUOTA, "a semaphore"));
+            assert!(["locks", "leases"].contains(&found.as_str()), "{found}");
+        };
+        let mutex = Mutex::new(&client, QUOTA).unwrap();
+        is_refused(mutex.lock().await.unwrap_err());
+        is_refused(mutex.try_lock().await.unwrap_err());
+        is_refused(mutex.lock_with(LockOptions::new().queue_limit(3)).await.unwrap_err());
+        is_refused(lock_all(&client, [QUOTA]).await.unwrap_err());
+        is_refused(try_lock_many(&client, [QUOTA]).await.unwrap_err());
+        let both = RwLock::new(&client, QUOTA).unwrap();
+        is_refused(both.read().await.unwrap_err());
+        is_refused(both.write().await.unwrap_err());
+        is_refused(Election::new(&client, QUOTA).unwrap().campaign("one").await.unwrap_err());
+        permit.release().await.unwrap();
+        ground.hold(1).await;
     }
 }
