@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use lockkeeper_store::Skip;
+use lockkeeper_store::{SEMAPHORE_PARTS, Skip};
 
 /// The kinds of entry, by what their names contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Kind {
             return None;
         }
         let owner = match child {
-            "locks" | "leases" => SEMAPHORE,
+            part if SEMAPHORE_PARTS.contains(&part) => SEMAPHORE,
             _ => MARKS.into_iter().find(|(mark, _)| child.contains(mark))?.1,
         };
         (owner != self.recipe()).then_some(owner.0)

@@ -270,6 +270,9 @@ pub enum Skip {
 /// What the name of a shared entry (a reader's) contains, as in Curator's read-write lock.
 pub const SHARED_MARK: &str = "__READ__";
 
+/// The children of a semaphore, as in Curator's: where one of them stands, the path is no queue's.
+pub const SEMAPHORE_PARTS: [&str; 2] = ["locks", "leases"];
+
 /// Who is ahead of an entry.
 #[derive(Debug)]
 #[non_exhaustive]
@@ -287,9 +290,11 @@ pub enum Ahead {
     },
     /// My entry is not there.
     Gone,
-    /// The store has no index: these are all the children, to be sorted by the asker.
+    /// The store has no index, or one of [`SEMAPHORE_PARTS`] stands beside the entries: these are all
+    /// the children, to be sorted by the asker.
     Listed(Vec<String>),
-    /// My entry was made, but the connection broke before the rest was known.
+    /// My entry was made, but the rest is not known: ask again. The connection broke, or only a list
+    /// can tell.
     Unknown,
 }
 

@@ -45,6 +45,11 @@ impl Entries {
         self.first.is_some_and(|(first, _)| first == place) || self.rest.contains_key(&place)
     }
 
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.rest.len()
+    }
+
     /// The first of all.
     #[inline]
     pub(super) fn head(&self) -> Option<u32> {

@@ -215,6 +215,10 @@ pub(crate) enum Standing {
         count: Option<usize>,
     },
     Gone,
+    /// Beside the entries stands what no queue has: a list of all children tells whose the path is.
+    Listed(Vec<String>),
+    /// The same, to one who has not asked to read.
+    Unknown,
 }
 
 #[derive(Debug)]

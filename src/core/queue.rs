@@ -6,7 +6,7 @@ use super::tree::{ROOT, is_unusual, push_number};
 use super::txn::{Kind, NewNode};
 use super::watches::WatchKind;
 use super::{Answer, Core, Effects, Now, Standing, no_node};
-use crate::backend::{Enqueue, LookAhead, Skip};
+use crate::backend::{Enqueue, LookAhead, SEMAPHORE_PARTS, Skip};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
 use crate::types::AclEntry;
@@ -49,7 +49,10 @@ impl Core {
         let entry = self.add(session, parent, new, hash, now, effects);
         let node = self.tree.node(entry);
         let (path, czxid) = (node.path.clone(), node.czxid);
-        let standing = self.standing(session, entry, enqueue.skip, enqueue.count);
+        let standing = match self.is_queue(parent) {
+            true => self.standing(session, entry, enqueue.skip, enqueue.count),
+            false => Standing::Unknown,
+        };
         Ok(Answer::Enqueued {
             path,
             czxid,
@@ -81,10 +84,33 @@ impl Core {
                 look.entry
             )));
         }
+        let parent = self.tree.node(entry).parent;
+        if !self.is_queue(parent) {
+            return Ok(Answer::Standing(Standing::Listed(self.names(parent))));
+        }
         self.check_watch_limit(session)?;
         Ok(Answer::Standing(
             self.standing(session, entry, look.skip, look.count),
         ))
+    }
+
+    /// Returns false where a child tells that the parent of an entry is another recipe's. A queue of
+    /// entries alone is known without a look at names.
+    #[inline]
+    fn is_queue(&mut self, parent: u32) -> bool {
+        !self.tree.has_others(parent) || !self.has_semaphore_part(parent)
+    }
+
+    fn has_semaphore_part(&mut self, parent: u32) -> bool {
+        SEMAPHORE_PARTS.into_iter().any(|part| {
+            self.path.clear();
+            self.path.push_str(self.tree.node(parent).path.as_str());
+            if parent != ROOT {
+                self.path.push('/');
+            }
+            self.path.push_str(part);
+            self.tree.find(&self.path).is_some()
+        })
     }
 
     /// Who looks around in a queue must be allowed to.

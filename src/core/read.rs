@@ -116,7 +116,7 @@ impl Core {
         Ok(index)
     }
 
-    fn names(&self, index: u32) -> Vec<String> {
+    pub(super) fn names(&self, index: u32) -> Vec<String> {
         self.tree
             .children(index)
             .map(|(_, child)| child.path.name().to_owned())

@@ -542,6 +542,15 @@ impl Tree {
         Some((family, node.place?))
     }
 
+    /// Whether a parent has children that are no entries of its queue.
+    #[inline]
+    pub(super) fn has_others(&self, parent: u32) -> bool {
+        let family = self.node(parent).family.as_deref();
+        family.is_some_and(|family| {
+            family.exclusive.len() + family.shared.len() < family.count as usize
+        })
+    }
+
     /// Whether `index` is an entry of a queue.
     pub(super) fn is_entry(&self, index: u32) -> bool {
         self.node(index).place.is_some()

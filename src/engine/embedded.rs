@@ -151,6 +151,8 @@ impl Embedded {
         match standing {
             Standing::Clear => Ahead::Clear,
             Standing::Gone => Ahead::Gone,
+            Standing::Listed(names) => Ahead::Listed(names),
+            Standing::Unknown => Ahead::Unknown,
             Standing::Blocked { by, watch, count } => {
                 let watcher = self.watcher(watch, state);
                 Ahead::Blocked { by, watcher, count }

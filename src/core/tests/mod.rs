@@ -243,7 +243,7 @@ fn get_children(at: &str) -> Request {
 fn by(standing: &Standing) -> Option<(&str, usize)> {
     match standing {
         Standing::Blocked { by, count, .. } => Some((by.as_str(), count.unwrap())),
-        Standing::Clear | Standing::Gone => None,
+        _ => None,
     }
 }
 
