@@ -271,6 +271,12 @@ mod tests {
             ("file://", "a path is missing"),
             ("file://host/x", "after `file://` the path is absolute"),
             ("file:a\0b", "no NUL"),
+            (
+                "file:~/x",
+                "bad folder in \"file:~/x\": `~` is expanded by shells",
+            ),
+            ("file:~", "write the whole path"),
+            ("file:~ann/x", "write the whole path"),
             ("memory:a/b", "bad store name \"a/b\""),
             ("zookeeper:", "no host in"),
             ("zookeeper://", "no host in"),

@@ -142,6 +142,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_folder_that_only_a_shell_would_find_is_refused() {
+        for folder in ["~", "~/store", "~ann/store"] {
+            let refusal = folder.parse::<Data>().unwrap_err();
+            assert!(refusal.contains("write the whole path"), "{refusal}");
+        }
+        let named_so = "./~/store".parse();
+        assert_eq!(named_so, Ok(Data::Folder("./~/store".into())));
+    }
+
+    #[test]
     fn durations_have_a_unit() {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));

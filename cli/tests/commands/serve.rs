@@ -1,7 +1,8 @@
 //! `lockkeeper serve`: how it starts, and what it tells.
 
 use std::fs;
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Output};
 
@@ -131,6 +132,62 @@ fn the_log_may_be_json_each_line_an_object() {
     assert_eq!(ready, format!("lockkeeper ready {address}"));
     assert!(
         lines.iter().any(|line| line["level"] == "WARN"),
+        "{}",
+        ended.log
+    );
+}
+
+#[test]
+fn a_store_in_memory_has_no_durability_in_the_log() {
+    let folder = Folder::new();
+    let ready = |command: &mut Command| {
+        let ended = Server::start(command).end(Signal::TERM);
+        ended_well(&ended);
+        let line = ended.log.lines().find(|line| line.contains(" ready "));
+        line.expect(&ended.log).to_owned()
+    };
+    let in_memory = ready(serve().args(["--data", "memory"]));
+    assert!(
+        !in_memory.to_lowercase().contains("durability"),
+        "{in_memory}"
+    );
+    let in_a_folder = ready(&mut serve_in(&folder.at("data")));
+    assert!(
+        in_a_folder.to_lowercase().contains("durability=fsync"),
+        "{in_a_folder}"
+    );
+}
+
+#[test]
+fn an_http_request_is_refused_in_words() {
+    let server = Server::start(serve().args(["--data", "memory"]));
+    for method in [
+        "GET", "POST", "HEAD", "PUT", "OPTIONS", "DELETE", "PATCH", "CONNECT",
+    ] {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        write!(stream, "{method} /metrics HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        let mut answer = Vec::new();
+        // It is closed at once, perhaps with a reset.
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "nothing is answered: {answer:?}");
+    }
+    let ended = server.end(Signal::TERM);
+    ended_well(&ended);
+    let told: Vec<_> = ended
+        .log
+        .lines()
+        .filter(|line| line.contains("HTTP"))
+        .collect();
+    assert_eq!(
+        told.len(),
+        1,
+        "once, and counted from then on: {}",
+        ended.log
+    );
+    assert!(told[0].contains("address=127.0.0.1:"), "{}", told[0]);
+    assert!(told[0].contains("ZooKeeper's protocol"), "{}", told[0]);
+    assert!(
+        !ended.log.contains("a handshake is refused"),
         "{}",
         ended.log
     );
