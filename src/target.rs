@@ -9,7 +9,8 @@ use crate::path::ZnodePath;
 
 /// Where a store is: `memory:`, `memory:NAME`, `file:PATH`, `lockkeeper://host:port[/chroot]` (a store
 /// that another process serves) or `zookeeper://host:port[,host:port…][/chroot]`. A path may be relative (`file:./data`) or absolute
-/// (`file:/var/lib/app`, `file:///var/lib/app`); it is taken as it stands, without any encoding.
+/// (`file:/var/lib/app`, `file:///var/lib/app`); it is taken as it stands, without any encoding; a `~` at
+/// its beginning, which only a shell expands, is refused.
 ///
 /// ```
 /// use lockkeeper_store::Target;
@@ -111,6 +112,11 @@ fn file(url: &str, path: &str) -> Result<Target, TargetError> {
         "" => "a path is missing",
         _ if is_foreign => "after `file://` the path is absolute: `file:///var/lib/app`",
         _ if path.contains('\0') => "a path holds no NUL",
+        // A folder of that name would be made, beside the program.
+        _ if path.starts_with('~') => {
+            "`~` is expanded by shells, and not in a URL: write the whole path, or `./~` for a folder \
+             of that name"
+        }
         _ => return Ok(Target::file(path)),
     };
     Err(TargetError::BadFile {

@@ -32,6 +32,8 @@ pub(super) enum Unwelcome {
     Gone,
     /// What it sent is no handshake.
     Broken,
+    /// It speaks HTTP.
+    Http,
     /// It has seen more than this store has done: it was at another.
     Ahead,
     /// It wanted a session that is over, or that is not its own.
@@ -56,8 +58,12 @@ where
 {
     let mut frames = Frames::new(LARGEST_HANDSHAKE_BYTES);
     let asked = loop {
-        if let Some(word) = frames.word().and_then(Word::parse) {
+        let first = frames.word();
+        if let Some(word) = first.and_then(Word::parse) {
             return Ok(Greeting::Word(word));
+        }
+        if first.is_some_and(is_http) {
+            return Err(Unwelcome::Http);
         }
         match frames.next() {
             Ok(Some(frame)) => break Asked::read(frame)?,
@@ -95,6 +101,14 @@ where
         }
         Err(unwelcome) => Err(unwelcome),
     }
+}
+
+/// Whether a request of HTTP begins so. As lengths these are above any handshake's.
+fn is_http(first: [u8; LENGTH_BYTES]) -> bool {
+    const METHODS: [&[u8; LENGTH_BYTES]; 9] = [
+        b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"PATC", b"OPTI", b"CONN", b"TRAC",
+    ];
+    METHODS.contains(&&first)
 }
 
 /// What a handshake counts for: a request and its answer.

@@ -138,6 +138,11 @@ pub(super) async fn serve<S>(
             let address = seat.address();
             match unwelcome {
                 Unwelcome::Gone => {}
+                Unwelcome::Http => {
+                    if let Some(untold) = shared.table.told.http.tell(shared.clock().now()) {
+                        tracing::info!(%address, untold, "an HTTP request is refused: this port speaks ZooKeeper's protocol; ask for the server's state by its four-letter words, such as ruok");
+                    }
+                }
                 _ => {
                     if let Some(untold) = shared.table.told.unwelcome.tell(shared.clock().now()) {
                         tracing::info!(%address, ?unwelcome, untold, "a handshake is refused");

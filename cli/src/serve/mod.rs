@@ -174,10 +174,14 @@ fn ready(server: &Server, plan: &Plan) -> std::io::Result<()> {
     if let Some(address) = server.tls_addr() {
         line.push_str(&format!(" tls {address}"));
     }
+    let durability = match plan.data {
+        Data::Memory => None,
+        Data::Folder(_) => Some(tracing::field::debug(plan.durability)),
+    };
     info!(
         address = &line["lockkeeper ready ".len()..],
         data = %plan.data,
-        durability = ?plan.durability,
+        durability,
         threads = plan.threads,
         version = env!("CARGO_PKG_VERSION"),
         "ready"

@@ -98,6 +98,12 @@ impl FromStr for Data {
         match text {
             "" => Err("a directory is expected, or memory".into()),
             "memory" => Ok(Self::Memory),
+            // A folder of that name would be made, where the server was started.
+            _ if text.starts_with('~') => {
+                Err("`~` is expanded by shells, and not here: write the \
+                 whole path, or ./~ for a folder of that name"
+                    .into())
+            }
             path => Ok(Self::Folder(path.into())),
         }
     }
