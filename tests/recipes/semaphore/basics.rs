@@ -321,6 +321,6 @@ on_every_backend! {
         is_refused(both.write().await.unwrap_err());
         is_refused(Election::new(&client, QUOTA).unwrap().campaign("one").await.unwrap_err());
         permit.release().await.unwrap();
-        ground.hold(1).await;
+        ground.hold(1).await.release().await.unwrap();
     }
 }
