@@ -12,6 +12,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::fork;
 use crate::wake::wake;
 
 /// A moment on a [`Clock`]: nanoseconds since the machine's start, suspended time included.
@@ -247,7 +248,10 @@ pub struct Sleep {
 
 impl Sleep {
     fn forget(&mut self) {
-        if let Some((id, _)) = self.registered.take() {
+        // In the child of a fork the lock may be that of a thread which is not here, and the timers never fire.
+        if let Some((id, _)) = self.registered.take()
+            && !fork::is_forked()
+        {
             self.clock.0.timers.lock().due.remove(&(self.moment, id));
         }
     }

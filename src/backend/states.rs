@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 use futures_core::Stream;
 use parking_lot::Mutex;
 
+use crate::fork;
 use crate::types::SessionState;
 use crate::wake::wake_all;
 
@@ -138,6 +139,10 @@ impl Stream for StateStream {
 
 impl Drop for StateStream {
     fn drop(&mut self) {
+        // In the child of a fork the lock may be that of a thread which is not here.
+        if fork::is_forked() {
+            return;
+        }
         let former = self.shared.lock().waiting.remove(&self.number);
         drop(former);
     }

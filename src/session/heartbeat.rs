@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use super::{Inner, Session, is_commit, proves};
 use crate::backend::{Beat, Op, Request, SessionStatus};
 use crate::clock::Moment;
+use crate::fork;
 use crate::path::ZnodePath;
 use crate::race::either;
 
@@ -76,7 +77,8 @@ impl Session {
 
 impl Drop for Heartbeat {
     fn drop(&mut self) {
-        if let Some(session) = self.0.as_ref().and_then(Weak::upgrade) {
+        let session = self.0.as_ref().and_then(Weak::upgrade);
+        if let Some(session) = session.filter(|_| !fork::is_forked()) {
             session.end_use();
         }
     }

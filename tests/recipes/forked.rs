@@ -1,6 +1,8 @@
 //! A fork without exec: the child has a copy of every handle, and none of the library's threads.
 
+use std::env;
 use std::pin::pin;
+use std::process::Command;
 use std::task::{Context, Poll, Waker};
 
 use fork::Fork;
@@ -57,6 +59,31 @@ fn at_once<T>(work: impl Future<Output = T>) -> Option<T> {
     }
 }
 
+/// Marks a process that runs one of these tests alone.
+const ALONE: &str = "LOCKKEEPER_TEST_FORK";
+
+/// Runs the test of this thread in a process of its own, and answers true there.
+///
+/// A child has the locks of all threads as they were at the fork: those of other tests would never be
+/// released there.
+fn is_alone() -> bool {
+    if env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let thread = std::thread::current();
+    let test = thread.name().expect("the harness names its threads");
+    let output = Command::new(env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .expect("a test binary can start itself");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let ran = String::from_utf8_lossy(&output.stdout);
+    assert!(ran.contains("1 passed"), "{test} was not run: {ran}");
+    false
+}
+
 /// Forks, runs `look` in the child, and fails if it finds a fault there or does not return.
 async fn fork_and(look: impl FnOnce() -> Result<(), &'static str>) {
     match fork::fork().expect("the system allows a fork") {
@@ -83,6 +110,9 @@ async fn fork_and(look: impl FnOnce() -> Result<(), &'static str>) {
 
 on_every_backend! {
     async fn the_child_of_a_fork_holds_nothing_and_is_told_so(env: Env) {
+        if !is_alone() {
+            return;
+        }
         let options = ConnectOptions::new().session_timeout(LONG);
         let client = env.client_with(options.clone()).await;
         let mutex = Mutex::new(&client, LOCK).unwrap();
@@ -100,6 +130,9 @@ on_every_backend! {
 #[cfg(feature = "file")]
 #[tokio::test]
 async fn the_child_of_a_fork_leaves_the_store_in_a_folder_alone() {
+    if !is_alone() {
+        return;
+    }
     let folder = crate::support::TempFolder::new("forked");
     let store = lockkeeper::Store::file(folder.path()).unwrap();
     let lock_file = || std::fs::read_to_string(folder.path().join("LOCK")).unwrap();
