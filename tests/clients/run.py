@@ -71,6 +71,12 @@ def attempt(name, command, kind, folder):
     folder = folder / f"{name}-{kind.name}"
     folder.mkdir()
     server = kind(folder)
+    try:
+        server.start()
+    except Exception as error:
+        if server.running():
+            server.end(True)
+        return False, f"{error}", time.monotonic() - start
     proxy = Proxy(server.port)
     control = Control(server, proxy)
     environment = {
@@ -79,7 +85,6 @@ def attempt(name, command, kind, folder):
         "CONTROL": str(control.port), "CLASSPATH": CLASSPATH, "PYTHONDONTWRITEBYTECODE": "1",
     }
     try:
-        server.start()
         done = subprocess.run(
             command, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT, text=True, errors="replace", timeout=SECONDS)
