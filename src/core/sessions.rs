@@ -47,7 +47,7 @@ pub(super) struct Session {
     pub(super) connection: u32,
     /// Who its connection has proved to be.
     pub(super) identities: Identities,
-    /// Whether any connection of its has proved to be somebody: also one before this. What comes from a log or
+    /// True once any connection of the session has proved an identity, also one before this. What comes from a log or
     /// a snapshot counts as proved.
     pub(super) is_proven: bool,
     /// The number of the last event that it was told.

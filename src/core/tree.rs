@@ -542,7 +542,7 @@ impl Tree {
         Some((family, node.place?))
     }
 
-    /// Whether a parent has children that are no entries of its queue.
+    /// Returns true if a parent has children that are no entries of its queue.
     #[inline]
     pub(super) fn has_others(&self, parent: u32) -> bool {
         let family = self.node(parent).family.as_deref();

@@ -149,7 +149,7 @@ impl Durable {
         }
     }
 
-    /// What a session is told from now on waits until the log has `zxid`, and, in every durability class, until it has
+    /// Holds what a session is told from now on until the log has `zxid`, and, in every durability class, until it has
     /// the longest timeout, which this session's may be: the future of that.
     pub(super) fn hold_session(&mut self, slot: u32, zxid: Zxid) -> Passage {
         let gate = &self.line.gate;

@@ -140,7 +140,7 @@ impl StoreOptions {
         self
     }
 
-    /// How many znodes there may be, at most [`MOST`](Self::MOST).
+    /// Limit of the number of znodes, at most [`MOST`](Self::MOST).
     #[must_use]
     pub fn most_znodes(mut self, limit: usize) -> Self {
         self.limits.znodes = limit.min(Self::MOST);
@@ -158,14 +158,14 @@ impl StoreOptions {
         self
     }
 
-    /// How many sessions there may be, at most [`MOST`](Self::MOST).
+    /// Limit of the number of sessions, at most [`MOST`](Self::MOST).
     #[must_use]
     pub fn most_sessions(mut self, limit: usize) -> Self {
         self.limits.sessions = limit.min(Self::MOST);
         self
     }
 
-    /// How many watches a session may have, at most [`MOST`](Self::MOST).
+    /// Limit of the number of watches of a session, at most [`MOST`](Self::MOST).
     #[must_use]
     pub fn most_watches_per_session(mut self, limit: usize) -> Self {
         self.limits.watches_per_session = limit.min(Self::MOST);

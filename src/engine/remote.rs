@@ -75,7 +75,7 @@ impl Store {
 }
 
 impl Remote {
-    /// Whether a session ends with its connection as long as nobody has proved an identity for it.
+    /// Has a session end with its connection as long as nobody has proved an identity for it.
     pub(crate) fn requiring_proof(self, requires_proof: bool) -> Self {
         Self {
             requires_proof,
