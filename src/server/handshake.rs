@@ -103,7 +103,7 @@ where
     }
 }
 
-/// Whether a request of HTTP begins so. As lengths these are above any handshake's.
+/// Returns true for the beginning of an HTTP request. As a frame's length it is above any handshake's.
 fn is_http(first: [u8; LENGTH_BYTES]) -> bool {
     const METHODS: [&[u8; LENGTH_BYTES]; 9] = [
         b"GET ", b"HEAD", b"POST", b"PUT ", b"DELE", b"PATC", b"OPTI", b"CONN", b"TRAC",

@@ -143,7 +143,7 @@ impl ServerOptions {
         self
     }
 
-    /// How many of them may come from one address; three quarters of all unless it is said.
+    /// Limit of connections from one address; three quarters of all unless set.
     #[must_use]
     pub fn max_connections_per_address(mut self, limit: usize) -> Self {
         self.limits.connections_per_address = Some(limit);

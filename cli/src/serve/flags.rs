@@ -88,7 +88,7 @@ pub(crate) struct Flags {
     /// How many connections there may be
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "16384", help_heading = "Limits")]
     pub(crate) max_connections: usize,
-    /// How many of them from one IP address [default: three quarters of --max-connections]
+    /// Limit of connections from one IP address [default: three quarters of --max-connections]
     #[arg(long, value_name = "N", value_parser = values::count, help_heading = "Limits")]
     pub(crate) max_connections_per_address: Option<usize>,
     /// How many of them without a session yet; when another comes, the oldest is closed
