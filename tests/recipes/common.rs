@@ -106,6 +106,14 @@ impl World {
         waiter
     }
 
+    /// Makes the store end a client's session, and waits until the client has learnt of it: before, it
+    /// would give out the session that has ended.
+    pub(crate) async fn end_session(&self, client: &Client) {
+        let mut states = client.current_session().states();
+        self.expire(client).await.unwrap();
+        while states.next().await.is_some() {}
+    }
+
     /// Deletes a holder's or a waiter's znode, as an administrator would.
     pub(crate) async fn revoke(&self, entry: &ZnodePath) {
         self.observing().await.delete(entry, None).await.unwrap();

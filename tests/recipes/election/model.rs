@@ -146,7 +146,7 @@ impl Scene {
 
     async fn expire(&mut self, client: usize) {
         let expired = self.elections[client].client();
-        self.world.expire(expired).await.unwrap();
+        self.world.end_session(expired).await;
         if let Some((_, _, lost)) = self.leader.take_if(|(leads, ..)| *leads == client) {
             lost.lost().await;
             assert!(!lost.is_held());

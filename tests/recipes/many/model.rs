@@ -178,7 +178,7 @@ impl Play {
     }
 
     async fn expire(&mut self, client: usize) {
-        self.world.expire(&self.clients[client]).await.unwrap();
+        self.world.end_session(&self.clients[client]).await;
         let (ended, rest): (Vec<_>, Vec<_>) = std::mem::take(&mut self.places)
             .into_iter()
             .partition(|place| place.client == client);

@@ -280,7 +280,7 @@ impl Scene {
     }
 
     async fn expire(&mut self, client: usize) {
-        self.world.expire(&self.clients[client]).await.unwrap();
+        self.world.end_session(&self.clients[client]).await;
         let mut again = Vec::new();
         for (number, player) in self.players.iter_mut().enumerate() {
             if player.client != client || !self.line.contains(&number) {

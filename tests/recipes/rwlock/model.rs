@@ -283,7 +283,7 @@ impl Scene {
 
     async fn expire(&mut self, client: usize) {
         let expired = self.locks[client].client();
-        self.world.expire(expired).await.unwrap();
+        self.world.end_session(expired).await;
         for standing in self
             .line
             .extract_if(.., |standing| standing.client == client)
