@@ -75,3 +75,7 @@ pub use types::{
 };
 pub use wake::{wake, wake_all};
 pub use watch::{PersistentWatcher, Watcher};
+
+#[cfg(doctest)]
+#[doc = include_str!("README.md")]
+pub struct Readme;
