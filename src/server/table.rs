@@ -52,7 +52,7 @@ struct State {
     /// The slots of those that have no session and were not asked to go, by their arrival.
     half_open: BTreeMap<u64, usize>,
     arrivals: u64,
-    /// What went over connections that are gone.
+    /// What went over connections that are gone, since the last reset.
     gone: Traffic,
     is_closed: bool,
 }
@@ -74,7 +74,7 @@ pub(super) enum Refusal {
 /// Declares what is counted.
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What is counted beside the traffic, since the start.
+        /// What is counted beside the traffic, since the start or the last reset.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Count {
             $($(#[$doc])* $name,)*
@@ -175,7 +175,7 @@ impl Table {
         self.counts[what as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many of these there were since the start.
+    /// How many of these there were since the start or the last reset.
     pub(super) fn counted(&self, what: Count) -> u64 {
         self.counts[what as usize].load(Ordering::Relaxed)
     }
@@ -201,14 +201,33 @@ impl Table {
         state.seats.iter().map(|(_, seat)| seat.clone()).collect()
     }
 
-    /// What has gone over all connections since the start, those that are gone included.
+    /// What has gone over all connections since the start or the last reset, those that are gone included.
     pub(super) fn traffic(&self) -> Traffic {
         let state = self.state.lock();
         let mut sum = state.gone;
         for (_, seat) in &state.seats {
-            sum.merge(&seat.traffic());
+            sum.merge(&seat.part());
         }
         sum
+    }
+
+    /// Resets the statistics of each connection, and leaves the server's sum alone.
+    pub(super) fn reset_connections(&self) {
+        for (_, seat) in &self.state.lock().seats {
+            seat.reset();
+        }
+    }
+
+    /// Resets the server's statistics: what has gone over all connections, and what is counted beside it.
+    pub(super) fn reset_server(&self) {
+        let mut state = self.state.lock();
+        state.gone.reset();
+        for (_, seat) in &state.seats {
+            seat.reset_part();
+        }
+        for count in &self.counts {
+            count.store(0, Ordering::Relaxed);
+        }
     }
 
     /// How long the table has been there: the server's age.
@@ -245,7 +264,7 @@ impl Table {
         let mut state = self.state.lock();
         state.seats.remove(seat.slot);
         state.half_open.remove(&seat.arrival);
-        state.gone.merge(&seat.traffic().ended());
+        state.gone.merge(&seat.part().ended());
         let address = host(seat.address());
         if let Some(count) = state.by_address.get_mut(&address) {
             *count -= 1;

@@ -51,7 +51,7 @@ async fn a_server_that_is_dropped_closes_a_connection_whose_client_does_not_read
     let (server, stream) = with_a_client_that_does_not_read().await;
     let shared = server.shared.clone();
     assert!(
-        shared.table.traffic().outstanding() > 0,
+        shared.table.traffic().outstanding > 0,
         "it waits to be read"
     );
     drop(server);

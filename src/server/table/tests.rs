@@ -164,7 +164,7 @@ fn a_seat_adds_up_what_its_task_notes() {
         received_bytes: 120,
         ..Batch::default()
     });
-    assert_eq!(seat.traffic().outstanding(), 3);
+    assert_eq!(seat.traffic().outstanding, 3);
     let mut latency = Spell::default();
     latency.add(1, Duration::from_millis(2));
     latency.add(1, Duration::from_millis(4));
@@ -185,7 +185,7 @@ fn a_seat_adds_up_what_its_task_notes() {
     let traffic = seat.traffic();
     assert_eq!((traffic.received, traffic.sent), (3, 7));
     assert_eq!((traffic.received_bytes, traffic.sent_bytes), (120, 300));
-    assert_eq!(traffic.outstanding(), 1);
+    assert_eq!(traffic.outstanding, 1);
     let Spell {
         count,
         total_ns,
@@ -216,13 +216,46 @@ fn the_sum_keeps_what_went_over_connections_that_are_gone() {
     };
     gone.note(&noted(5, 3, 1));
     there.note(&noted(4, 3, 10));
-    assert_eq!(table.traffic().outstanding(), 3);
+    assert_eq!(table.traffic().outstanding, 3);
     drop(gone);
     let sum = table.traffic();
     assert_eq!((sum.received, sum.sent), (9, 6));
     // What a connection that is gone never answered is not outstanding.
-    assert_eq!(sum.outstanding(), 1);
+    assert_eq!(sum.outstanding, 1);
     assert_eq!((sum.latency.count, sum.latency.total_ns), (6, 33_000_000));
     let bounds = (sum.latency.min_ns, sum.latency.max_ns);
     assert_eq!(bounds, (1_000_000, 10_000_000));
+}
+
+#[test]
+fn the_statistics_of_a_connection_and_of_the_server_are_reset_apart() {
+    let table = table(ROOMY);
+    let seat = table.enter(address(1, 1)).unwrap();
+    let mut latency = Spell::default();
+    latency.add(2, Duration::from_millis(4));
+    let batch = Batch {
+        received: 3,
+        received_bytes: 120,
+        answered: 2,
+        latency,
+        ..Batch::default()
+    };
+    seat.note(&batch);
+    drop(table.enter(address(1, 2)).inspect(|gone| gone.note(&batch)));
+    let sum = table.traffic();
+    table.reset_connections();
+    let outstanding = Traffic {
+        outstanding: 1,
+        ..Traffic::default()
+    };
+    assert_eq!((seat.traffic(), seat.last().is_none()), (outstanding, true));
+    assert_eq!(table.traffic(), sum, "the server's statistics stay");
+    seat.note(&batch);
+    table.reset_server();
+    assert_eq!(
+        (table.traffic().received, table.traffic().outstanding),
+        (0, 2)
+    );
+    assert_eq!(table.counted(Count::Entered), 0);
+    assert_eq!(seat.traffic().received, 3, "a connection's statistics stay");
 }
