@@ -273,3 +273,21 @@ async fn by_default_one_address_leaves_places_to_others() {
     assert!(matches!(refused.expect("it is closed"), Ok(0) | Err(_)));
     assert_eq!(server.shared.table.counted(Count::RefusedPerAddress), 1);
 }
+
+#[tokio::test]
+async fn connections_that_prove_nothing_are_limited_as_those_without_a_session() {
+    let options = ServerOptions::new()
+        .listen(([127, 0, 0, 1], 0).into())
+        .require_auth(true)
+        .max_half_open(2);
+    let server = Server::bind(&Store::memory(), options).await.unwrap();
+    let mut proven = greeted(&server).await;
+    prove(&mut proven).await;
+    let mut oldest = greeted(&server).await;
+    let _others = [greeted(&server).await, greeted(&server).await];
+    let end = tokio::time::timeout(PATIENCE, oldest.read_u8()).await;
+    assert!(end.expect("it is closed").is_err());
+    assert_eq!(server.shared.table.half_open(), 2);
+    assert_eq!(server.shared.table.counted(Count::PushedOut), 1);
+    prove(&mut proven).await;
+}
