@@ -53,6 +53,21 @@ impl State {
         Some(durable.hold_session(slot, shown))
     }
 
+    /// Prepares a session that the log does not hear of yet: it waits for nothing.
+    pub(super) fn seat_unproven(&mut self, slot: u32) {
+        if let Some(durable) = &mut self.durable {
+            durable.seat(slot);
+        }
+    }
+
+    /// Hands a session to the log that was proved just now. Returns what the log must have, in any class of durability,
+    /// before its client is told anything more.
+    pub(super) fn keep_proved(&mut self, slot: u32, timeout: Duration, before: Zxid) -> Zxid {
+        drop(self.seat_remote(slot, timeout, before));
+        let durable = self.durable.as_ref();
+        durable.map_or(Zxid(0), |durable| durable.timeouts.recorded_at)
+    }
+
     pub(super) fn gate(&self) -> Option<Arc<Gate>> {
         self.durable.as_ref().map(|durable| durable.gate())
     }

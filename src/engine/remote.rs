@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 #[cfg(feature = "file")]
@@ -27,7 +28,7 @@ pub(crate) struct Remote {
 
 /// A session of another process, over one of its connections. Dropping it leaves the session alone, but
 /// for its watches: it may be taken up again, until its timeout has passed. Where proof is required, a session
-/// for which nobody has ever proved an identity is closed.
+/// for which nobody has ever proved an identity ends with it.
 pub(crate) struct Connection {
     engine: Arc<Engine>,
     session: SessionRef,
@@ -35,7 +36,9 @@ pub(crate) struct Connection {
     password: [u8; 16],
     outbox: Arc<Outbox>,
     gate: Option<Arc<Gate>>,
-    requires_proof: bool,
+    /// Nothing goes out before the log has this transaction, in any class of durability: with it, the log has the
+    /// timeout of a session that was proved over this connection.
+    proved_at: AtomicI64,
 }
 
 /// What a connection asks of its session.
@@ -75,7 +78,8 @@ impl Store {
 }
 
 impl Remote {
-    /// Has a session end with its connection as long as nobody has proved an identity for it.
+    /// Has the sessions that it opens be no part of the store until somebody proves an identity for them: they are not
+    /// logged, take no place, and end with their connection.
     pub(crate) fn requiring_proof(self, requires_proof: bool) -> Self {
         Self {
             requires_proof,
@@ -110,6 +114,13 @@ impl Remote {
         let mut state = engine.state.lock();
         state.check_session()?;
         let before = state.core.last_kept();
+        if self.requires_proof {
+            let (session, timeout) = state.core.open_unproven(id, password, timeout, now)?;
+            let connection = self.connection(&mut state, session, timeout, password, limit);
+            state.seat_unproven(session.slot);
+            engine.settle(state);
+            return Ok((connection, Box::pin(std::future::ready(Ok(())))));
+        }
         let opened = state
             .core
             .open_session(id, password, Some(timeout), false, now);
@@ -194,7 +205,7 @@ impl Remote {
             password,
             outbox,
             gate: state.gate(),
-            requires_proof: self.requires_proof,
+            proved_at: AtomicI64::new(0),
         }
     }
 
@@ -226,9 +237,26 @@ impl Connection {
 
     /// The client has this identity, whoever it is: by where it comes from, or by its certificate.
     pub(crate) fn identify(&self, identity: Identity) {
+        let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
-        // There are not too many yet.
-        let _ = state.core.add_identity(self.session, identity);
+        // There are not too many yet; a session that cannot be kept has ended, as its client will hear.
+        let _ = self.identify_in(identity, now, &mut state);
+        self.engine.settle(state);
+    }
+
+    /// Adds an identity, and hands the session to the log if that makes it a part of the store.
+    fn identify_in(&self, identity: Identity, now: Now, state: &mut State) -> Result<()> {
+        let room = state.check_session();
+        let before = state.core.last_kept();
+        let effects = &mut state.effects;
+        let identified = state
+            .core
+            .identify(self.session, identity, room, now, effects);
+        if let Ok(Some(timeout)) = identified {
+            let proved_at = state.keep_proved(self.session.slot, timeout, before);
+            self.proved_at.store(proved_at.0, Ordering::Release);
+        }
+        identified.map(|_| ())
     }
 
     pub(crate) fn outbox(&self) -> &Outbox {
@@ -312,7 +340,7 @@ impl Connection {
             Ask::Ping => core.ping(session, now, effects).map(|()| Reply::Done),
             Ask::Identify(identity) => core
                 .ping(session, now, effects)
-                .and_then(|()| core.add_identity(session, identity))
+                .and_then(|()| self.identify_in(identity, now, state))
                 .map(|()| Reply::Done),
             Ask::SetWatches(asked) => core
                 .set_watches(session, &asked, now, effects)
@@ -334,7 +362,9 @@ impl Connection {
 
     /// Whether what shows this transaction may leave.
     pub(crate) fn may_leave(&self, bound: Zxid) -> bool {
-        self.gate.as_ref().is_none_or(|gate| gate.is_open_to(bound))
+        let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
+        let gate = self.gate.as_ref();
+        gate.is_none_or(|gate| gate.is_open_to(bound) && gate.has_written(proved_at))
     }
 
     /// Waits until what shows this transaction may leave.
@@ -342,39 +372,23 @@ impl Connection {
     /// # Errors
     /// [`Error::StoreFailed`]: it never will.
     pub(crate) fn passage(&self, bound: Zxid) -> BoxFuture<Result<()>> {
+        let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
         match &self.gate {
-            Some(gate) => Box::pin(gate.passage(bound)),
+            Some(gate) if gate.has_written(proved_at) => Box::pin(gate.passage(bound)),
+            Some(gate) => Box::pin(gate.written(proved_at)),
             None => Box::pin(std::future::ready(Ok(()))),
         }
     }
 }
 
-impl Connection {
-    /// Closes the session if nobody has ever proved an identity for it, and it is this connection's still. What the
-    /// log does not take now ends by its timeout.
-    fn close_unproven(&self) {
+impl Drop for Connection {
+    fn drop(&mut self) {
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
         let state_now = &mut *state;
-        if state_now.admit(self.session, &Request::Close).is_err() {
-            return;
-        }
-        let before = state_now.core.last_kept();
         let effects = &mut state_now.effects;
-        state_now.core.close_unproven(self.session, now, effects);
-        state_now.keep(before);
-        self.engine.settle(state);
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if self.requires_proof {
-            self.close_unproven();
-        }
-        let mut state = self.engine.state.lock();
-        state.core.detach(self.session);
-        let outbox = state.outboxes.get_mut(self.session.slot as usize);
+        state_now.core.detach(self.session, now, effects);
+        let outbox = state_now.outboxes.get_mut(self.session.slot as usize);
         if let Some(outbox) = outbox
             && outbox
                 .as_ref()
@@ -382,6 +396,7 @@ impl Drop for Connection {
         {
             *outbox = None;
         }
+        self.engine.settle(state);
     }
 }
 

@@ -34,7 +34,7 @@ pub(super) enum Close {
     Shutdown,
     /// Its request has been coming for too long.
     Unfinished,
-    /// The client has not proved in time who it is.
+    /// The client has not proved who it is, in time or before others came.
     Unproven,
 }
 
@@ -81,8 +81,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
 
     /// Whether the client has had its time to prove who it is.
     fn is_unproven(&mut self, context: &mut Context<'_>) -> bool {
-        if self.talk.lets_in() {
-            self.proof = None;
+        if self.talk.lets_in() && self.proof.take().is_some() {
+            self.seat.let_in();
         }
         let proof = self.proof.as_mut();
         proof.is_some_and(|proof| proof.as_mut().poll(context).is_ready())
@@ -189,7 +189,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             Poll::Ready(Leave::Now) => return Some(Close::Shutdown),
             Poll::Ready(Leave::Unfinished) => return Some(Close::Unfinished),
             Poll::Ready(Leave::Shutdown) => self.is_leaving = true,
-            // One that has a session by now was not quite too late.
+            Poll::Ready(Leave::PushedOut) if !self.talk.lets_in() => return Some(Close::Unproven),
+            // One that is let in by now was not quite too late.
             Poll::Ready(Leave::PushedOut) | Poll::Pending => {}
         }
         None

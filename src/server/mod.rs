@@ -150,7 +150,7 @@ fn share(store: &Store, options: ServerOptions, doors: Doors) -> Result<Shared, 
         half_open: limits.half_open,
     };
     let table = Table::new(table, store.clock().clone());
-    let remote = store.attach()?.requiring_proof(options.require_auth);
+    let remote = store.attach()?;
     Ok(Shared {
         store: store.clone(),
         limits,

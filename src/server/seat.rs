@@ -49,7 +49,7 @@ struct Figures {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Leave {
-    /// It has no session yet, and others that have none came after it.
+    /// It is not let in yet, and others that are not came after it.
     PushedOut = 1,
     /// The server shuts down: what was received is answered first.
     Shutdown = 2,
@@ -246,7 +246,7 @@ impl Seat {
         self.is_reading.load(Ordering::Relaxed)
     }
 
-    /// Through [`Seated::opened`](super::table::Seated::opened), which tells the table, too.
+    /// Through [`Seated::greeted`](super::table::Seated::greeted), which tells the table, too.
     pub(super) fn set_session(&self, session: SessionId, timeout: Duration) {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);

@@ -40,8 +40,9 @@ pub(super) struct TableLimits {
     pub(super) connections: usize,
     /// From one address.
     pub(super) per_address: usize,
-    /// Without a session. When another comes, the oldest is asked to go. Never more than half of all, so
-    /// that connections that say nothing cannot keep all others out.
+    /// That are not let in yet: without a session, or without the proof that is required. When another comes, the
+    /// oldest is asked to go. Never more than half of all, so that connections that say nothing cannot keep all others
+    /// out.
     pub(super) half_open: usize,
 }
 
@@ -49,7 +50,7 @@ pub(super) struct TableLimits {
 struct State {
     seats: Slab<Arc<Seat>>,
     by_address: HashMap<IpAddr, usize>,
-    /// The slots of those that have no session and were not asked to go, by their arrival.
+    /// The slots of those that are not let in yet and were not asked to go, by their arrival.
     half_open: BTreeMap<u64, usize>,
     arrivals: u64,
     /// What went over connections that are gone, since the last reset.
@@ -93,7 +94,7 @@ counts! {
     RefusedConnections,
     /// One that was not: too many from its address.
     RefusedPerAddress,
-    /// One without a session that had to go when another came.
+    /// One that was not let in yet and had to go when another came.
     PushedOut,
     /// One that had no session in time.
     HandshakeTimedOut,
@@ -135,7 +136,7 @@ impl Table {
         })
     }
 
-    /// Takes a connection in, without a session yet. May ask the oldest one that has none to go.
+    /// Takes a connection in, half open. May ask the oldest one that is half open to go.
     ///
     /// # Errors
     /// Which limit is reached.
@@ -190,7 +191,7 @@ impl Table {
         self.limits.per_address
     }
 
-    /// How many of them have no session and were not asked to go.
+    /// Number of those that are not let in yet and were not asked to go.
     pub(super) fn half_open(&self) -> usize {
         self.state.lock().half_open.len()
     }
@@ -317,11 +318,15 @@ impl State {
 }
 
 impl Seated {
-    /// The connection has a session: it is no longer half open.
-    pub(super) fn opened(&self, session: SessionId, timeout: Duration) {
+    /// The connection has a session. It stays half open until it is let in.
+    pub(super) fn greeted(&self, session: SessionId, timeout: Duration) {
         self.seat.set_session(session, timeout);
-        self.table.state.lock().half_open.remove(&self.arrival);
         self.table.count(Count::Handshake);
+    }
+
+    /// Its client may ask for anything: it is no longer half open.
+    pub(super) fn let_in(&self) {
+        self.table.state.lock().half_open.remove(&self.arrival);
     }
 
     /// The seat itself, without the place.

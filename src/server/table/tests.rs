@@ -70,7 +70,8 @@ fn the_oldest_without_a_session_goes_when_another_comes() {
         ..ROOMY
     });
     let served = table.enter(address(1, 1)).unwrap();
-    served.opened(SessionId(7), Duration::from_secs(4));
+    served.greeted(SessionId(7), Duration::from_secs(4));
+    served.let_in();
     let oldest = table.enter(address(1, 2)).unwrap();
     let older = table.enter(address(1, 3)).unwrap();
     assert_eq!(table.half_open(), 2);
@@ -83,7 +84,8 @@ fn the_oldest_without_a_session_goes_when_another_comes() {
     assert_eq!((table.connections(), table.half_open()), (4, 2));
     drop(oldest);
     assert_eq!((table.connections(), table.half_open()), (3, 2));
-    older.opened(SessionId(8), Duration::from_secs(4));
+    older.greeted(SessionId(8), Duration::from_secs(4));
+    older.let_in();
     let _next = table.enter(address(1, 5)).unwrap();
     assert_eq!(older.leave(), None);
     assert_eq!(table.counted(Count::PushedOut), 1);
@@ -135,7 +137,8 @@ fn a_table_that_closes_asks_all_to_go_and_lets_nobody_in() {
     let table = table(ROOMY);
     let (one, other) = (table.enter(address(1, 1)), table.enter(address(1, 2)));
     let (one, other) = (one.unwrap(), other.unwrap());
-    one.opened(SessionId(7), Duration::from_secs(4));
+    one.greeted(SessionId(7), Duration::from_secs(4));
+    one.let_in();
     table.close(Leave::Shutdown);
     assert_eq!(one.leave(), Some(Leave::Shutdown));
     assert_eq!(other.leave(), Some(Leave::Shutdown));
