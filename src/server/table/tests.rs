@@ -262,3 +262,76 @@ fn the_statistics_of_a_connection_and_of_the_server_are_reset_apart() {
     assert_eq!(table.counted(Count::Entered), 0);
     assert_eq!(seat.traffic().received, 3, "a connection's statistics stay");
 }
+
+/// Connections that are never let in, and leave when they are asked to.
+#[derive(Default)]
+struct Flood(Vec<Seated>);
+
+impl Flood {
+    fn come(&mut self, table: &Arc<Table>, address: SocketAddr) {
+        self.0.push(table.enter(address).unwrap());
+        self.0.retain(|seat| seat.leave().is_none());
+    }
+}
+
+/// A machine has any number of addresses in its IPv6 network.
+fn of_one_network(host: u64) -> SocketAddr {
+    let ip = (0x2001_0db8_u128 << 96) | u128::from(host);
+    (std::net::Ipv6Addr::from_bits(ip), 1).into()
+}
+
+/// Two machines open 5,000 connections a second each, and so fill the places within 103 ms. Of 100 honest clients one
+/// comes every 10 ms, and is let in 150 ms later.
+#[test]
+fn two_machines_push_out_no_honest_handshake() {
+    const ROUND_TRIP_MS: u64 = 150;
+    let limits = TableLimits {
+        connections: 16_384,
+        per_address: 12_288,
+        half_open: 1_024,
+    };
+    let attacks: [fn(u64) -> SocketAddr; 2] = [|_| address(66, 1), of_one_network];
+    for attack in attacks {
+        let table = table(limits);
+        let mut flood = Flood::default();
+        let mut honest = std::collections::VecDeque::new();
+        for ms in 0..1_000 + ROUND_TRIP_MS {
+            for count in 0..5 {
+                flood.come(&table, attack(5 * ms + count));
+                flood.come(&table, address(67, 1));
+            }
+            if ms % 10 == 0 && ms < 1_000 {
+                let client = address((ms / 10) as u8 + 100, 1);
+                honest.push_back((ms, table.enter(client).unwrap()));
+            }
+            while honest
+                .front()
+                .is_some_and(|(came, _)| ms - came == ROUND_TRIP_MS)
+            {
+                let (came, seat) = honest.pop_front().unwrap();
+                assert_eq!(seat.leave(), None, "came at {came} ms");
+                seat.let_in();
+            }
+        }
+        assert_eq!(table.half_open(), 1_024);
+        assert!(honest.is_empty());
+    }
+}
+
+#[test]
+fn of_addresses_with_as_many_the_oldest_has_to_go() {
+    let table = table(TableLimits {
+        half_open: 4,
+        ..ROOMY
+    });
+    let come = |host, port| table.enter(address(host, port)).unwrap();
+    let (one, other) = (come(1, 1), come(2, 1));
+    let (_one_more, _other_more) = (come(1, 2), come(2, 2));
+    let _third = come(3, 1);
+    assert_eq!((one.leave(), other.leave()), (Some(Leave::PushedOut), None));
+    let fourth = come(4, 1);
+    assert_eq!(other.leave(), Some(Leave::PushedOut));
+    // One connection for each: only now the oldest of all goes.
+    let _fifth = come(5, 1);
+    assert_eq!((table.half_open(), fourth.leave()), (4, None));
+}
