@@ -1,9 +1,10 @@
 //! [`Table`]: who is connected, how many may be, and what has gone over all connections.
 
+mod half_open;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use parking_lot::Mutex;
 use slab::Slab;
 use tokio::sync::Notify;
 
+use self::half_open::{HalfOpen, network};
 use super::seat::{Batch, Leave, Seat, Traffic};
 use super::throttle::Told;
 use crate::clock::{Clock, Moment};
@@ -38,10 +40,10 @@ pub(super) struct Table {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableLimits {
     pub(super) connections: usize,
-    /// From one address.
+    /// From one address: of IPv6 from one network.
     pub(super) per_address: usize,
     /// That are not let in yet: without a session, or without the proof that is required. When another comes, the
-    /// oldest is asked to go. Never more than half of all, so that connections that say nothing cannot keep all others
+    /// oldest of the network that has most is asked to go. Never more than half of all, so that connections that say nothing cannot keep all others
     /// out.
     pub(super) half_open: usize,
 }
@@ -50,8 +52,8 @@ pub(super) struct TableLimits {
 struct State {
     seats: Slab<Arc<Seat>>,
     by_address: HashMap<IpAddr, usize>,
-    /// The slots of those that are not let in yet and were not asked to go, by their arrival.
-    half_open: BTreeMap<u64, usize>,
+    /// Those that are not let in yet and were not asked to go.
+    half_open: HalfOpen,
     arrivals: u64,
     /// What went over connections that are gone, since the last reset.
     gone: Traffic,
@@ -136,7 +138,7 @@ impl Table {
         })
     }
 
-    /// Takes a connection in, half open. May ask the oldest one that is half open to go.
+    /// Takes a connection in, half open. May ask another one that is half open to go.
     ///
     /// # Errors
     /// Which limit is reached.
@@ -153,9 +155,9 @@ impl Table {
         let seat = state.seat(address, date_ms);
         drop(state);
         self.count(Count::Entered);
-        if let Some(oldest) = pushed_out {
+        if let Some(victim) = pushed_out {
             self.count(Count::PushedOut);
-            oldest.ask_to_leave(Leave::PushedOut);
+            victim.ask_to_leave(Leave::PushedOut);
         }
         Ok(Seated {
             table: self.clone(),
@@ -264,9 +266,9 @@ impl Table {
     fn leave(&self, seat: &Seat) {
         let mut state = self.state.lock();
         state.seats.remove(seat.slot);
-        state.half_open.remove(&seat.arrival);
+        state.not_half_open(seat);
         state.gone.merge(&seat.part().ended());
-        let address = host(seat.address());
+        let address = network(seat.address());
         if let Some(count) = state.by_address.get_mut(&address) {
             *count -= 1;
             if *count == 0 {
@@ -289,7 +291,7 @@ impl State {
             let limit = limits.connections;
             return Err(Refusal::Connections { limit });
         }
-        let (address, limit) = (host(address), limits.per_address);
+        let (address, limit) = (network(address), limits.per_address);
         if self.by_address.get(&address).copied().unwrap_or(0) >= limit {
             return Err(Refusal::PerAddress { address, limit });
         }
@@ -301,16 +303,21 @@ impl State {
         if self.half_open.len() < limit {
             return None;
         }
-        let (_, slot) = self.half_open.pop_first()?;
+        let slot = self.half_open.pop()?;
         Some(self.seats[slot].clone())
+    }
+
+    fn not_half_open(&mut self, seat: &Seat) {
+        self.half_open
+            .remove(seat.address(), seat.arrival, seat.slot);
     }
 
     fn seat(&mut self, address: SocketAddr, date_ms: i64) -> Arc<Seat> {
         self.arrivals += 1;
-        *self.by_address.entry(host(address)).or_default() += 1;
+        *self.by_address.entry(network(address)).or_default() += 1;
         let entry = self.seats.vacant_entry();
         let slot = entry.key();
-        self.half_open.insert(self.arrivals, slot);
+        self.half_open.insert(address, self.arrivals, slot);
         entry
             .insert(Arc::new(Seat::new(address, date_ms, self.arrivals, slot)))
             .clone()
@@ -326,7 +333,7 @@ impl Seated {
 
     /// Its client may ask for anything: it is no longer half open.
     pub(super) fn let_in(&self) {
-        self.table.state.lock().half_open.remove(&self.arrival);
+        self.table.state.lock().not_half_open(&self.seat);
     }
 
     /// The seat itself, without the place.
@@ -359,9 +366,4 @@ impl Drop for Seated {
     fn drop(&mut self) {
         self.table.leave(&self.seat);
     }
-}
-
-/// Who is at an address: an IPv4 address that came through an IPv6 socket is the same as without.
-fn host(address: SocketAddr) -> IpAddr {
-    address.ip().to_canonical()
 }

@@ -64,6 +64,18 @@ fn connections_of_one_address_are_counted_however_it_is_written() {
 }
 
 #[test]
+fn addresses_of_one_ipv6_network_count_as_one() {
+    let table = table(TableLimits {
+        per_address: 2,
+        ..ROOMY
+    });
+    let _within = [1, 2].map(|host| table.enter(of_one_network(host)).unwrap());
+    assert!(table.enter(of_one_network(3)).is_err());
+    let elsewhere: SocketAddr = "[2001:db8:0:1::3]:1".parse().unwrap();
+    table.enter(elsewhere).unwrap();
+}
+
+#[test]
 fn the_oldest_without_a_session_goes_when_another_comes() {
     let table = table(TableLimits {
         half_open: 2,
