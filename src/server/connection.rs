@@ -52,6 +52,8 @@ pub(super) struct Conversation<'a, S> {
     needs_flush: bool,
     is_leaving: bool,
     unfinished: Share<'a>,
+    /// Holds back the answer to a proof of identity that failed.
+    penalty: Option<BoxFuture<()>>,
     /// Until when the client must have proved who it is, where that is asked for.
     proof: Option<Pin<Box<Sleep>>>,
 }
@@ -74,6 +76,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             needs_flush: false,
             is_leaving: false,
             unfinished: shared.unfinished.share(seat),
+            penalty: None,
             proof: (!talk.lets_in()).then(|| Box::pin(sleep(shared.limits.handshake))),
             talk,
         }
@@ -113,12 +116,47 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             }
             let is_new = !self.talk.asks().is_empty();
             self.unfinished.set(self.talk.unfinished_bytes(), is_new);
+            if self.talk.has_failed_proof() {
+                self.penalize();
+            }
+        }
+        if self.penalty.is_some() {
+            return Ok(0);
         }
         let asks = self.talk.asks();
         if asks.is_empty() {
             return Ok(0);
         }
         Ok(self.connection.submit(asks))
+    }
+
+    /// Holds back the answers that are due: a proof of identity is the last of what they answer, and has failed.
+    fn penalize(&mut self) {
+        let (address, now) = (self.seat.address(), self.shared.clock().now());
+        if let Some(untold) = self.shared.table.told.failed_proof.tell(now) {
+            tracing::warn!(%address, untold, "a client has failed to prove who it is: its answer is held back");
+        }
+        self.penalty = Some(Box::pin(self.shared.penalty(address)));
+    }
+
+    /// Waits while answers are held back. What the client still sends is dropped, since nothing may follow a failed
+    /// proof; that it goes is heard.
+    fn poll_penalty(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Close>> {
+        let Some(penalty) = &mut self.penalty else {
+            return Poll::Ready(Ok(()));
+        };
+        if penalty.as_mut().poll(context).is_ready() {
+            self.penalty = None;
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            let mut bytes = [0; 512];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
+            if read.is_err() || buffer.filled().is_empty() {
+                return Poll::Ready(Err(Close::Client));
+            }
+        }
     }
 
     /// Writes down what may go out. Whether anything was.
@@ -217,8 +255,15 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Option<Close> {
         let mut done = 0;
         loop {
+            match self.poll_penalty(context) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(close)) => return Some(close),
+                Poll::Pending => return None,
+            }
             match self.advance(context) {
                 Ok(Some(count)) => done += count,
+                // A penalty that has just begun is polled first.
+                Ok(None) if self.penalty.is_some() => {}
                 Ok(None) => return None,
                 Err(close) => return Some(close),
             }

@@ -230,12 +230,14 @@ async fn enter(
         .remote
         .reattach(asked.session, password, asked.timeout, limit)
         .await;
-    found.map_err(full)?.map_err(|unattached| {
-        if unattached == Unattached::WrongPassword {
-            note_wrong_password(asked.session, address, shared);
-        }
-        Unwelcome::NoSession
-    })
+    let found = found.map_err(full)?;
+    if found.as_ref().err() == Some(&Unattached::WrongPassword) {
+        note_wrong_password(asked.session, address, shared);
+        // That tells that there is such a session, as its ephemeral znodes do: ids are no secret. A client that comes too
+        // late for its session is told at once.
+        shared.penalty(address).await;
+    }
+    found.map_err(|_| Unwelcome::NoSession)
 }
 
 /// Counted at once, and not with the connection's end, which a client can put off or have come early.

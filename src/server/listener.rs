@@ -18,6 +18,7 @@ use super::connection::{Close, Conversation};
 use super::gate::{Admission, Policy};
 use super::handshake::{Greeting, Unwelcome, greet};
 use super::options::Limits;
+use super::penalty::Penalties;
 use super::seat::Leave;
 use super::table::{Count, Refusal, Seated, Table};
 use super::talk::{Broken, Talk};
@@ -36,11 +37,18 @@ pub(super) struct Shared {
     pub(super) admin: Admin,
     pub(super) table: Arc<Table>,
     pub(super) unfinished: Unfinished,
+    pub(super) penalties: Penalties,
 }
 
 impl Shared {
     pub(super) fn clock(&self) -> &Clock {
         self.store.clock()
+    }
+
+    /// Waits for as long as the answer to a wrong password that came from this address is held back.
+    pub(super) fn penalty(&self, address: SocketAddr) -> impl Future<Output = ()> + Send + use<> {
+        let clock = self.clock();
+        clock.sleep(self.penalties.add(address, clock.now()))
     }
 }
 

@@ -9,6 +9,7 @@ mod gate;
 mod handshake;
 mod listener;
 mod options;
+mod penalty;
 mod seat;
 mod table;
 mod talk;
@@ -33,6 +34,7 @@ pub use self::error::ServerError;
 use self::gate::Policy;
 use self::listener::{Door, Shared, accept, listen};
 pub use self::options::ServerOptions;
+use self::penalty::Penalties;
 use self::seat::Leave;
 use self::table::{Table, TableLimits};
 #[cfg(feature = "tls")]
@@ -161,6 +163,7 @@ fn share(store: &Store, options: ServerOptions, doors: Doors) -> Result<Shared, 
         }),
         admin: Admin::new(store.clone(), table.clone(), options.words, doors),
         unfinished: Unfinished::new(limits.unfinished_bytes),
+        penalties: Penalties::default(),
         table,
         remote,
     })

@@ -15,7 +15,8 @@ use parking_lot::Mutex;
 use slab::Slab;
 use tokio::sync::Notify;
 
-use self::half_open::{HalfOpen, network};
+use self::half_open::HalfOpen;
+pub(super) use self::half_open::network;
 use super::seat::{Batch, Leave, Seat, Traffic};
 use super::throttle::Told;
 use crate::clock::{Clock, Moment};

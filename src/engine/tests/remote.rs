@@ -664,23 +664,25 @@ fn a_session_is_logged_when_it_is_proved_and_not_before() {
 
 /// As for any session: a restart after a crash waits for the longest timeout that was told.
 #[test]
-fn with_delayed_restart_a_proof_is_answered_when_the_timeout_is_written() {
-    let bench = Bench::new(Durability::DelayedRestart);
-    let mut world = bench.open();
-    let remote = world.store.attach().unwrap().requiring_proof(true);
-    write_all(&mut world);
-    let connection = opened_unproven(&remote);
-    prove(&connection);
-    ask(&connection, create("/e", CreateMode::Ephemeral));
-    let (said, taken) = told(&connection);
-    let Taken::Held(bound) = taken else {
-        panic!("it was told {said:?}, then {taken:?}");
-    };
-    let mut passage = connection.passage(bound);
-    assert!(poll(&mut passage).is_pending());
-    write_all(&mut world);
-    now(passage).unwrap();
-    assert_eq!(told(&connection).0.len(), 2);
+fn a_proof_is_answered_when_the_timeout_is_written_in_any_class() {
+    for durability in [Durability::DelayedRestart, Durability::None] {
+        let bench = Bench::new(durability);
+        let mut world = bench.open();
+        let remote = world.store.attach().unwrap().requiring_proof(true);
+        write_all(&mut world);
+        let connection = opened_unproven(&remote);
+        prove(&connection);
+        ask(&connection, create("/e", CreateMode::Ephemeral));
+        let (said, taken) = told(&connection);
+        let Taken::Held(bound) = taken else {
+            panic!("it was told {said:?}, then {taken:?}");
+        };
+        let mut passage = connection.passage(bound);
+        assert!(poll(&mut passage).is_pending());
+        write_all(&mut world);
+        now(passage).unwrap();
+        assert_eq!(told(&connection).0.len(), 2);
+    }
 }
 
 #[test]

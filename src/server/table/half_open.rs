@@ -76,7 +76,7 @@ const INTERFACE_BITS: u32 = 64;
 
 /// The part of an address that a client cannot choose: the first 64 bits of an IPv6 address, or an IPv4 address, which
 /// is the same if it came through an IPv6 socket.
-pub(super) fn network(address: SocketAddr) -> IpAddr {
+pub(in crate::server) fn network(address: SocketAddr) -> IpAddr {
     match address.ip().to_canonical() {
         IpAddr::V6(ip) => {
             let bits = ip.to_bits() >> INTERFACE_BITS << INTERFACE_BITS;
