@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::durable::Gate;
 use super::{Engine, State};
-use crate::error::Result;
+use crate::backend::{BoxFuture, Request};
+use crate::core::SessionRef;
+use crate::error::{Error, Result};
 use crate::log::Passage;
 use crate::types::Zxid;
 
@@ -34,6 +36,26 @@ impl State {
         self.check_log()?;
         let durable = self.durable.as_ref();
         durable.map_or(Ok(()), |durable| durable.check_session())
+    }
+
+    /// Waits while the log is busy and has no room for another session; `None` if it is not.
+    pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
+        let is_busy = matches!(self.check_session(), Err(Error::LimitReached { .. }));
+        let durable = self.durable.as_ref().filter(|_| is_busy)?;
+        Some(durable.until_session_room())
+    }
+
+    /// Waits while the log is busy and has no room for a request; `None` if it is not.
+    pub(super) fn request_room(
+        &self,
+        session: SessionRef,
+        request: &Request,
+    ) -> Option<BoxFuture<()>> {
+        let durable = self.durable.as_ref()?;
+        durable.until_room(request, || {
+            let needs_log = self.core.needs_log(session, request);
+            needs_log.then(|| self.core.txn_bytes(session, request))
+        })
     }
 
     /// Hands a new session to the log; what its client is to wait for.

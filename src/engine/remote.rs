@@ -3,7 +3,10 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 #[cfg(feature = "file")]
 use super::durable::Gate;
@@ -39,6 +42,8 @@ pub(crate) struct Connection {
     /// Nothing goes out before the log has this transaction, in any class of durability: with it, the log has the
     /// timeout of a session that was proved over this connection.
     proved_at: AtomicI64,
+    /// Ends when the log has room for the next request, while it is too busy for it.
+    room: Mutex<Option<BoxFuture<()>>>,
 }
 
 /// What a connection asks of its session.
@@ -97,9 +102,17 @@ impl Remote {
         while let Some(pause) = self.engine.pause() {
             pause.await;
         }
+        // A log that is busy, not full, lets nobody in vain.
+        while let Some(room) = self.room() {
+            room.await;
+        }
         let (connection, kept) = self.enter(timeout, limit)?;
         kept.await?;
         Ok(connection)
+    }
+
+    fn room(&self) -> Option<BoxFuture<()>> {
+        self.engine.state.lock().session_room()
     }
 
     /// A new session, and when its client may be told of it.
@@ -165,7 +178,8 @@ impl Remote {
         let engine = &self.engine;
         let now = engine.now(true, true);
         let mut state = engine.state.lock();
-        state.check_session()?;
+        // It takes no room: on a full disk, too, clients come back to what they hold.
+        state.check_log()?;
         let state_now = &mut *state;
         let before = state_now.core.last_kept();
         let effects = &mut state_now.effects;
@@ -206,6 +220,7 @@ impl Remote {
             outbox,
             gate: state.gate(),
             proved_at: AtomicI64::new(0),
+            room: Mutex::default(),
         }
     }
 
@@ -263,8 +278,24 @@ impl Connection {
         &self.outbox
     }
 
+    /// Returns true if the log is too busy for the next request.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.room.lock().is_some()
+    }
+
+    /// Waits while the log is too busy for the next request. Ready at once where that is not so.
+    pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut room = self.room.lock();
+        if let Some(waiting) = &mut *room {
+            ready!(waiting.as_mut().poll(context));
+        }
+        *room = None;
+        Poll::Ready(())
+    }
+
     /// Carries out what is asked, in order, as far as there is room for the answers, which go to the
-    /// outbox in the same order; answers how many were.
+    /// outbox in the same order, and in the log: [`poll_room`](Self::poll_room) tells when there will be. Answers how many
+    /// were.
     pub(crate) fn submit(&self, asks: &mut VecDeque<Ask>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
         if waiting > ENOUGH_BYTES {
@@ -278,6 +309,14 @@ impl Connection {
         while waiting <= ENOUGH_BYTES
             && let Some(ask) = asks.pop_front()
         {
+            if let Some(room) = self.room_for(&ask, state) {
+                *self.room.lock() = Some(room);
+                asks.push_front(ask);
+                // Its client has done its part.
+                let _ = self.ask_core(Ask::Ping, Zxid(0), now, state);
+                state.collect(&mut aftermath);
+                break;
+            }
             count += 1;
             match self.carry_out(ask, now, state, &mut aftermath) {
                 Some(bytes) => waiting = bytes,
@@ -288,6 +327,15 @@ impl Connection {
         drop(guard);
         aftermath.carry_out(&self.engine);
         count
+    }
+
+    /// Waits while the log is too busy for this; `None` if it is not.
+    fn room_for(&self, ask: &Ask, state: &State) -> Option<BoxFuture<()>> {
+        match ask {
+            Ask::Request(request) => state.request_room(self.session, request),
+            Ask::Identify(_) => state.session_room(),
+            _ => None,
+        }
     }
 
     /// Does one thing; about how many bytes wait to go out now. `None` when the session is another

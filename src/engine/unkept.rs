@@ -55,6 +55,14 @@ impl State {
         Ok(())
     }
 
+    pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
+        None
+    }
+
+    pub(super) fn request_room(&self, _: SessionRef, _: &Request) -> Option<BoxFuture<()>> {
+        None
+    }
+
     pub(super) fn seat_remote(
         &mut self,
         _: u32,

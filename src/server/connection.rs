@@ -107,7 +107,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
     }
 
     /// Has the store carry out what has arrived; how many requests that were.
-    fn ask(&mut self) -> Result<usize, Close> {
+    fn ask(&mut self, context: &mut Context<'_>) -> Result<usize, Close> {
         let clock = self.shared.clock();
         if self.talk.asks().is_empty() {
             let taken = self.talk.take_up(clock.now());
@@ -127,7 +127,15 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         if asks.is_empty() {
             return Ok(0);
         }
-        Ok(self.connection.submit(asks))
+        let mut count = 0;
+        // A busy log lets the client wait: nothing more is read from it meanwhile.
+        while self.connection.poll_room(context).is_ready() {
+            count += self.connection.submit(asks);
+            if !self.connection.waits_for_room() {
+                break;
+            }
+        }
+        Ok(count)
     }
 
     /// Holds back the answers that are due: a proof of identity is the last of what they answer, and has failed.
@@ -237,7 +245,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
     /// Does all that can be done now. Whether that was anything.
     fn advance(&mut self, context: &mut Context<'_>) -> Result<Option<usize>, Close> {
         let has_read = matches!(self.poll_read(context)?, Poll::Ready(true));
-        let count = self.ask()?;
+        let count = self.ask(context)?;
         let has_said = matches!(self.poll_say(context)?, Poll::Ready(true));
         let has_sent = matches!(self.poll_write(context)?, Poll::Ready(true));
         if self.talk.is_done() && !self.needs_flush {

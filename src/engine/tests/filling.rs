@@ -601,7 +601,7 @@ fn burst_of_frames(client: u8) -> Vec<u8> {
         to.extend_from_slice(&10_000_i32.to_be_bytes());
         to.extend_from_slice(&[0; 12]);
     });
-    let mut put = |to: &mut Vec<u8>, bytes: &[u8]| {
+    let put = |to: &mut Vec<u8>, bytes: &[u8]| {
         to.extend_from_slice(&(bytes.len() as i32).to_be_bytes());
         to.extend_from_slice(bytes);
     };
