@@ -43,9 +43,7 @@ impl Core {
         let is_super = self.options.super_digest.as_ref() == Some(&identity);
         let session = self.sessions.slots.get_mut(of.slot as usize);
         if let Some(session) = session.filter(|session| session.is_of(of)) {
-            let is_proof = identity.is_proof();
             session.identities.add(identity)?;
-            session.is_proven |= is_proof;
             if is_super {
                 session.identities.add(Identity::superuser())?;
             }

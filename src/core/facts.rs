@@ -50,7 +50,7 @@ impl Core {
             znodes,
             ephemerals: self.sessions.ephemerals,
             watches: self.watches.len(),
-            sessions: self.sessions.slots.len(),
+            sessions: self.sessions.counted(),
             data_bytes: znode_bytes.saturating_sub(znodes * ZNODE_BYTES + self.tree.list_bytes),
             znode_bytes,
             last_zxid: self.last_zxid(),

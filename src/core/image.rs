@@ -46,7 +46,9 @@ pub(crate) struct SessionImage {
 impl Core {
     /// The sessions.
     pub(crate) fn session_images(&self) -> impl Iterator<Item = SessionImage> {
-        self.sessions.slots.iter().map(|(_, session)| SessionImage {
+        let sessions = self.sessions.slots.iter().map(|(_, session)| session);
+        let kept = sessions.filter(|session| !session.is_unproven);
+        kept.map(|session| SessionImage {
             id: session.id,
             password: session.password,
             timeout_ms: session.granted_ms,

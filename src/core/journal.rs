@@ -99,17 +99,12 @@ impl Core {
     /// their parents count it once more, so that the numbers of children do not go back.
     fn enter_session(&mut self, slot: u32, now: Now) {
         let session = self.sessions.get(slot);
-        let (id, timeout_ms, password) = (session.id, session.timeout_ms, session.password);
+        let id = session.id;
         let owned = session
             .ephemerals
             .iter(&self.tree.nodes, |node| &node.ephemerals);
         let owned: Vec<u32> = owned.map(|(index, _)| index).collect();
-        let at = self.stamp(now, self.keep(slot));
-        self.log(id, at, || TxnOp::OpenSession {
-            timeout_ms,
-            password,
-            is_local: true,
-        });
+        self.log_session(slot, now);
         for index in owned {
             let creates = self.tree.count_create(self.tree.node(index).parent);
             let node = self.tree.node(index);
@@ -198,8 +193,8 @@ impl Core {
     /// Whether carrying this request out may take room in the log.
     pub(crate) fn needs_log(&self, session: SessionRef, request: &Request) -> bool {
         let known = self.sessions.slots.get(session.slot as usize);
-        if known.is_none_or(|known| known.id != session.id) {
-            return false; // it is over, and the request will be refused
+        if known.is_none_or(|known| known.id != session.id || known.is_unproven) {
+            return false; // it is over, and the request will be refused; or its end is no transaction
         }
         let kept = |keep: Keep| keep != Keep::Not;
         let at = |path: &ZnodePath| {

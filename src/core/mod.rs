@@ -264,33 +264,102 @@ impl Core {
         is_local: bool,
         now: Now,
     ) -> Result<(SessionRef, Option<Duration>)> {
-        let limit = self.options.limits.sessions;
-        if self.sessions.slots.len() >= limit {
-            return Err(Error::LimitReached {
-                what: "sessions",
-                limit,
-            });
-        }
         let timeout = timeout.map(|timeout| self.within_bounds(timeout));
         let timeout_ms = timeout.map_or(0, |timeout| timeout.as_millis() as u64);
-        let mut session = Session::new(id, password, timeout_ms, is_local);
-        session.is_proven = false;
+        let session = Session::new(id, password, timeout_ms, is_local);
+        let session = self.insert_session(session, now)?;
+        self.log_session(session.slot, now);
+        Ok((session, timeout))
+    }
+
+    #[cfg(any(test, feature = "server"))]
+    /// Opens a session of another process that is no part of the store until somebody proves an identity for it
+    /// ([`identify`](Self::identify)).
+    pub(crate) fn open_unproven(
+        &mut self,
+        id: SessionId,
+        password: [u8; 16],
+        timeout: Duration,
+        now: Now,
+    ) -> Result<(SessionRef, Duration)> {
+        let timeout = self.within_bounds(timeout);
+        let mut session = Session::new(id, password, timeout.as_millis() as u64, false);
+        session.is_unproven = true;
+        Ok((self.insert_session(session, now)?, timeout))
+    }
+
+    fn insert_session(&mut self, session: Session, now: Now) -> Result<SessionRef> {
+        self.check_session_limit()?;
+        let id = session.id;
         let slot = self.sessions.insert(session);
-        let at = self.stamp(now, self.keep(slot));
         self.sessions.touch(slot, now.moment);
+        Ok(SessionRef {
+            id,
+            slot,
+            connection: 0,
+        })
+    }
+
+    fn check_session_limit(&self) -> Result<()> {
+        let limit = self.options.limits.sessions;
+        if self.sessions.counted() < limit {
+            return Ok(());
+        }
+        Err(Error::LimitReached {
+            what: "sessions",
+            limit,
+        })
+    }
+
+    /// Hands the log the opening of a session.
+    fn log_session(&mut self, slot: u32, now: Now) {
+        let session = self.sessions.get(slot);
+        let (id, password, is_local) = (session.id, session.password, session.is_local);
+        let timeout_ms = session.granted_ms;
+        let at = self.stamp(now, self.keep(slot));
         self.log(id, at, || TxnOp::OpenSession {
             timeout_ms,
             password,
             is_local,
         });
-        Ok((
-            SessionRef {
-                id,
-                slot,
-                connection: 0,
-            },
-            timeout,
-        ))
+    }
+
+    #[cfg(any(test, feature = "server"))]
+    /// Adds an identity that the client has proved. The first one makes an unproven session a part of the store: then
+    /// its opening is logged, if `room` says that the log has room for it, and the timeout that it was opened with is
+    /// returned.
+    ///
+    /// # Errors
+    /// As [`add_identity`](Self::add_identity), of `room`, and by the limit of sessions. A session that cannot become a
+    /// part of the store ends: its client is let in by now, and what it would do could not be logged.
+    pub(crate) fn identify(
+        &mut self,
+        of: SessionRef,
+        identity: Identity,
+        room: Result<()>,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<Option<Duration>> {
+        let is_first = identity.is_proof() && self.is_unproven(of);
+        let added = self.add_identity(of, identity);
+        if !is_first {
+            return added.map(|()| None);
+        }
+        let admitted = added.and(room).and_then(|()| self.check_session_limit());
+        if let Err(error) = admitted {
+            self.end_session(of.slot, End::Expired, now, effects);
+            return Err(error);
+        }
+        self.sessions.set_proven(of.slot);
+        self.log_session(of.slot, now);
+        let granted_ms = self.sessions.get(of.slot).granted_ms;
+        Ok(Some(Duration::from_millis(granted_ms)))
+    }
+
+    #[cfg(any(test, feature = "server"))]
+    fn is_unproven(&self, of: SessionRef) -> bool {
+        let known = self.sessions.slots.get(of.slot as usize);
+        known.is_some_and(|known| known.is_of(of) && known.is_unproven)
     }
 
     #[cfg(any(test, feature = "server"))]
@@ -354,21 +423,15 @@ impl Core {
     }
 
     #[cfg(any(test, feature = "server"))]
-    /// A connection has gone: its watches go with it, its session does not.
-    pub(crate) fn detach(&mut self, of: SessionRef) {
+    /// A connection has gone: its watches go with it. Its session does not, unless it is unproven.
+    pub(crate) fn detach(&mut self, of: SessionRef, now: Now, effects: &mut Effects) {
+        if self.is_unproven(of) {
+            self.end_session(of.slot, End::Closed, now, effects);
+        }
         let known = self.sessions.slots.get(of.slot as usize);
         if known.is_some_and(|known| known.is_of(of)) {
             self.watches
                 .drop_session(&mut self.tree, &mut self.sessions, of.slot, &mut |_| {});
-        }
-    }
-
-    #[cfg(any(test, feature = "server"))]
-    /// Closes the session of this connection if no connection of its has ever proved to be anybody.
-    pub(crate) fn close_unproven(&mut self, of: SessionRef, now: Now, effects: &mut Effects) {
-        let known = self.sessions.slots.get(of.slot as usize);
-        if known.is_some_and(|known| known.is_of(of) && !known.is_proven) {
-            self.end_session(of.slot, End::Closed, now, effects);
         }
     }
 
@@ -479,8 +542,13 @@ impl Core {
     }
 
     fn end_session(&mut self, slot: u32, end: End, now: Now, effects: &mut Effects) {
-        let id = self.sessions.get(slot).id;
-        let at = self.stamp(now, self.keep(slot));
+        let session = self.sessions.get(slot);
+        let id = session.id;
+        let at = match session.is_unproven {
+            // No transaction has opened it, and none ends it.
+            true => Stamp::restored(self.last_zxid()),
+            false => self.stamp(now, self.keep(slot)),
+        };
         self.remove_session(slot, end, at, effects);
         self.judge(effects);
         self.log(id, at, || TxnOp::CloseSession(end));

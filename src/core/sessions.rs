@@ -47,9 +47,9 @@ pub(super) struct Session {
     pub(super) connection: u32,
     /// Who its connection has proved to be.
     pub(super) identities: Identities,
-    /// True once any connection of the session has proved an identity, also one before this. What comes from a log or
-    /// a snapshot counts as proved.
-    pub(super) is_proven: bool,
+    /// True as long as no connection of the session has proved an identity where that is required. Such a session is
+    /// no part of the store yet: no transaction opens or ends it, no snapshot has it, and it takes no place.
+    pub(super) is_unproven: bool,
     /// The number of the last event that it was told.
     pub(super) last_event: u64,
     /// In order of creation.
@@ -69,7 +69,7 @@ impl Session {
             deadline: None,
             connection: 0,
             identities: Identities::default(),
-            is_proven: true,
+            is_unproven: false,
             last_event: 0,
             ephemerals: List::EMPTY,
             watches: List::EMPTY,
@@ -91,6 +91,8 @@ pub(super) struct Sessions {
     tick: Duration,
     /// How many ephemeral znodes all of them have.
     pub(super) ephemerals: usize,
+    /// Number of those that nobody has proved yet.
+    unproven: usize,
 }
 
 impl Sessions {
@@ -101,11 +103,18 @@ impl Sessions {
             expiry: BTreeSet::new(),
             tick,
             ephemerals: 0,
+            unproven: 0,
         }
+    }
+
+    /// Number of those that take a place: the proved ones.
+    pub(super) fn counted(&self) -> usize {
+        self.slots.len() - self.unproven
     }
 
     pub(super) fn insert(&mut self, session: Session) -> u32 {
         let id = session.id;
+        self.unproven += usize::from(session.is_unproven);
         let slot = self.slots.insert(session) as u32;
         self.by_id.insert(id, slot);
         slot
@@ -114,9 +123,17 @@ impl Sessions {
     pub(super) fn remove(&mut self, slot: u32) {
         let session = self.slots.remove(slot as usize);
         self.by_id.remove(&session.id);
+        self.unproven -= usize::from(session.is_unproven);
         if let Some(deadline) = session.deadline {
             self.expiry.remove(&(deadline, slot));
         }
+    }
+
+    /// Somebody has proved an identity for the session: from now on it is part of the store.
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn set_proven(&mut self, slot: u32) {
+        let was_unproven = std::mem::take(&mut self.slots[slot as usize].is_unproven);
+        self.unproven -= usize::from(was_unproven);
     }
 
     pub(super) fn find(&self, id: SessionId) -> Option<u32> {

@@ -7,6 +7,8 @@ use parking_lot::MutexGuard;
 use super::embedded::Embedded;
 use super::outbox::Ending;
 use super::{Engine, State, put_default};
+#[cfg(any(test, feature = "server"))]
+use crate::backend::BoxFuture;
 use crate::backend::{Request, Response};
 use crate::clock::Moment;
 use crate::core::SessionRef;
@@ -124,18 +126,45 @@ impl Durable {
 
     /// Checks that the log has room for so many bytes of a request.
     fn check_room(&self, bytes: usize, request: &Request) -> Result<()> {
-        let frees = matches!(
-            request,
-            Request::Delete { .. } | Request::Withdraw { .. } | Request::Close
-        );
-        self.line.check_room(bytes, frees)
+        self.line.check_room(bytes, frees(request))
     }
+}
+
+/// Returns true for a request that frees room.
+fn frees(request: &Request) -> bool {
+    matches!(
+        request,
+        Request::Delete { .. } | Request::Withdraw { .. } | Request::Close
+    )
 }
 
 /// The part for sessions of other processes.
 #[cfg(any(test, feature = "server"))]
 impl Durable {
-    /// Checks that the log has room for one more session, or another of its signs.
+    /// Waits while the log is busy, for room for a request that takes so many `bytes`, if it needs the log; `None` if it
+    /// is not busy.
+    pub(super) fn until_room(
+        &self,
+        request: &Request,
+        bytes: impl FnOnce() -> Option<usize>,
+    ) -> Option<BoxFuture<()>> {
+        if self.line.takes_any() || self.failure().is_some() {
+            return None;
+        }
+        let bytes = bytes()?;
+        let is_busy = matches!(
+            self.check_room(bytes, request),
+            Err(Error::LimitReached { .. })
+        );
+        is_busy.then(|| Box::pin(self.line.clone().until_room(bytes, frees(request))) as _)
+    }
+
+    /// Waits while the log is busy, for room for one more session.
+    pub(super) fn until_session_room(&self) -> BoxFuture<()> {
+        Box::pin(self.line.clone().until_room(SESSION_BYTES, false))
+    }
+
+    /// Checks that the log has room for one more session.
     pub(super) fn check_session(&self) -> Result<()> {
         self.line.check_room(SESSION_BYTES, false)
     }
@@ -184,6 +213,9 @@ const HALF_AN_EPOCH: i64 = 1 << (EPOCH_BITS - 1);
 
 impl State {
     /// Whether a request may be carried out; and what its answer will show, as it looks before.
+    ///
+    /// # Errors
+    /// [`Error::StoreFailed`], [`Error::DiskFull`]; [`Error::LimitReached`] while the log is busy: there will be room.
     pub(super) fn admit(&self, session: SessionRef, request: &Request) -> Result<Zxid> {
         let Some(durable) = &self.durable else {
             return Ok(Zxid(0));

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use super::durable::Gate;
 use super::{Engine, State};
-use crate::error::Result;
+use crate::backend::{BoxFuture, Request};
+use crate::core::SessionRef;
+use crate::error::{Error, Result};
 use crate::log::Passage;
 use crate::types::Zxid;
 
@@ -36,6 +38,26 @@ impl State {
         durable.map_or(Ok(()), |durable| durable.check_session())
     }
 
+    /// Waits while the log is busy and has no room for another session; `None` if it is not.
+    pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
+        let is_busy = matches!(self.check_session(), Err(Error::LimitReached { .. }));
+        let durable = self.durable.as_ref().filter(|_| is_busy)?;
+        Some(durable.until_session_room())
+    }
+
+    /// Waits while the log is busy and has no room for a request; `None` if it is not.
+    pub(super) fn request_room(
+        &self,
+        session: SessionRef,
+        request: &Request,
+    ) -> Option<BoxFuture<()>> {
+        let durable = self.durable.as_ref()?;
+        durable.until_room(request, || {
+            let needs_log = self.core.needs_log(session, request);
+            needs_log.then(|| self.core.txn_bytes(session, request))
+        })
+    }
+
     /// Hands a new session to the log; what its client is to wait for.
     pub(super) fn seat_remote(
         &mut self,
@@ -51,6 +73,21 @@ impl State {
         let durable = self.durable.as_mut()?;
         let shown = durable.shown();
         Some(durable.hold_session(slot, shown))
+    }
+
+    /// Prepares a session that the log does not hear of yet: it waits for nothing.
+    pub(super) fn seat_unproven(&mut self, slot: u32) {
+        if let Some(durable) = &mut self.durable {
+            durable.seat(slot);
+        }
+    }
+
+    /// Hands a session to the log that was proved just now. Returns what the log must have, in any class of durability,
+    /// before its client is told anything more.
+    pub(super) fn keep_proved(&mut self, slot: u32, timeout: Duration, before: Zxid) -> Zxid {
+        drop(self.seat_remote(slot, timeout, before));
+        let durable = self.durable.as_ref();
+        durable.map_or(Zxid(0), |durable| durable.timeouts.recorded_at)
     }
 
     pub(super) fn gate(&self) -> Option<Arc<Gate>> {

@@ -2,7 +2,11 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 #[cfg(feature = "file")]
 use super::durable::Gate;
@@ -27,7 +31,7 @@ pub(crate) struct Remote {
 
 /// A session of another process, over one of its connections. Dropping it leaves the session alone, but
 /// for its watches: it may be taken up again, until its timeout has passed. Where proof is required, a session
-/// for which nobody has ever proved an identity is closed.
+/// for which nobody has ever proved an identity ends with it.
 pub(crate) struct Connection {
     engine: Arc<Engine>,
     session: SessionRef,
@@ -35,7 +39,11 @@ pub(crate) struct Connection {
     password: [u8; 16],
     outbox: Arc<Outbox>,
     gate: Option<Arc<Gate>>,
-    requires_proof: bool,
+    /// Nothing goes out before the log has this transaction, in any class of durability: with it, the log has the
+    /// timeout of a session that was proved over this connection.
+    proved_at: AtomicI64,
+    /// Ends when the log has room for the next request, while it is too busy for it.
+    room: Mutex<Option<BoxFuture<()>>>,
 }
 
 /// What a connection asks of its session.
@@ -75,7 +83,8 @@ impl Store {
 }
 
 impl Remote {
-    /// Has a session end with its connection as long as nobody has proved an identity for it.
+    /// Has the sessions that it opens be no part of the store until somebody proves an identity for them: they are not
+    /// logged, take no place, and end with their connection.
     pub(crate) fn requiring_proof(self, requires_proof: bool) -> Self {
         Self {
             requires_proof,
@@ -93,9 +102,17 @@ impl Remote {
         while let Some(pause) = self.engine.pause() {
             pause.await;
         }
+        // A log that is busy, not full, lets nobody in vain.
+        while let Some(room) = self.room() {
+            room.await;
+        }
         let (connection, kept) = self.enter(timeout, limit)?;
         kept.await?;
         Ok(connection)
+    }
+
+    fn room(&self) -> Option<BoxFuture<()>> {
+        self.engine.state.lock().session_room()
     }
 
     /// A new session, and when its client may be told of it.
@@ -110,6 +127,13 @@ impl Remote {
         let mut state = engine.state.lock();
         state.check_session()?;
         let before = state.core.last_kept();
+        if self.requires_proof {
+            let (session, timeout) = state.core.open_unproven(id, password, timeout, now)?;
+            let connection = self.connection(&mut state, session, timeout, password, limit);
+            state.seat_unproven(session.slot);
+            engine.settle(state);
+            return Ok((connection, Box::pin(std::future::ready(Ok(())))));
+        }
         let opened = state
             .core
             .open_session(id, password, Some(timeout), false, now);
@@ -154,7 +178,8 @@ impl Remote {
         let engine = &self.engine;
         let now = engine.now(true, true);
         let mut state = engine.state.lock();
-        state.check_session()?;
+        // It takes no room: on a full disk, too, clients come back to what they hold.
+        state.check_log()?;
         let state_now = &mut *state;
         let before = state_now.core.last_kept();
         let effects = &mut state_now.effects;
@@ -194,7 +219,8 @@ impl Remote {
             password,
             outbox,
             gate: state.gate(),
-            requires_proof: self.requires_proof,
+            proved_at: AtomicI64::new(0),
+            room: Mutex::default(),
         }
     }
 
@@ -226,17 +252,50 @@ impl Connection {
 
     /// The client has this identity, whoever it is: by where it comes from, or by its certificate.
     pub(crate) fn identify(&self, identity: Identity) {
+        let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
-        // There are not too many yet.
-        let _ = state.core.add_identity(self.session, identity);
+        // There are not too many yet; a session that cannot be kept has ended, as its client will hear.
+        let _ = self.identify_in(identity, now, &mut state);
+        self.engine.settle(state);
+    }
+
+    /// Adds an identity, and hands the session to the log if that makes it a part of the store.
+    fn identify_in(&self, identity: Identity, now: Now, state: &mut State) -> Result<()> {
+        let room = state.check_session();
+        let before = state.core.last_kept();
+        let effects = &mut state.effects;
+        let identified = state
+            .core
+            .identify(self.session, identity, room, now, effects);
+        if let Ok(Some(timeout)) = identified {
+            let proved_at = state.keep_proved(self.session.slot, timeout, before);
+            self.proved_at.store(proved_at.0, Ordering::Release);
+        }
+        identified.map(|_| ())
     }
 
     pub(crate) fn outbox(&self) -> &Outbox {
         &self.outbox
     }
 
+    /// Returns true if the log is too busy for the next request.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.room.lock().is_some()
+    }
+
+    /// Waits while the log is too busy for the next request. Ready at once where that is not so.
+    pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut room = self.room.lock();
+        if let Some(waiting) = &mut *room {
+            ready!(waiting.as_mut().poll(context));
+        }
+        *room = None;
+        Poll::Ready(())
+    }
+
     /// Carries out what is asked, in order, as far as there is room for the answers, which go to the
-    /// outbox in the same order; answers how many were.
+    /// outbox in the same order, and in the log: [`poll_room`](Self::poll_room) tells when there will be. Answers how many
+    /// were.
     pub(crate) fn submit(&self, asks: &mut VecDeque<Ask>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
         if waiting > ENOUGH_BYTES {
@@ -250,6 +309,14 @@ impl Connection {
         while waiting <= ENOUGH_BYTES
             && let Some(ask) = asks.pop_front()
         {
+            if let Some(room) = self.room_for(&ask, state) {
+                *self.room.lock() = Some(room);
+                asks.push_front(ask);
+                // Its client has done its part.
+                let _ = self.ask_core(Ask::Ping, Zxid(0), now, state);
+                state.collect(&mut aftermath);
+                break;
+            }
             count += 1;
             match self.carry_out(ask, now, state, &mut aftermath) {
                 Some(bytes) => waiting = bytes,
@@ -260,6 +327,15 @@ impl Connection {
         drop(guard);
         aftermath.carry_out(&self.engine);
         count
+    }
+
+    /// Waits while the log is too busy for this; `None` if it is not.
+    fn room_for(&self, ask: &Ask, state: &State) -> Option<BoxFuture<()>> {
+        match ask {
+            Ask::Request(request) => state.request_room(self.session, request),
+            Ask::Identify(_) => state.session_room(),
+            _ => None,
+        }
     }
 
     /// Does one thing; about how many bytes wait to go out now. `None` when the session is another
@@ -312,7 +388,7 @@ impl Connection {
             Ask::Ping => core.ping(session, now, effects).map(|()| Reply::Done),
             Ask::Identify(identity) => core
                 .ping(session, now, effects)
-                .and_then(|()| core.add_identity(session, identity))
+                .and_then(|()| self.identify_in(identity, now, state))
                 .map(|()| Reply::Done),
             Ask::SetWatches(asked) => core
                 .set_watches(session, &asked, now, effects)
@@ -334,7 +410,9 @@ impl Connection {
 
     /// Whether what shows this transaction may leave.
     pub(crate) fn may_leave(&self, bound: Zxid) -> bool {
-        self.gate.as_ref().is_none_or(|gate| gate.is_open_to(bound))
+        let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
+        let gate = self.gate.as_ref();
+        gate.is_none_or(|gate| gate.is_open_to(bound) && gate.has_written(proved_at))
     }
 
     /// Waits until what shows this transaction may leave.
@@ -342,39 +420,23 @@ impl Connection {
     /// # Errors
     /// [`Error::StoreFailed`]: it never will.
     pub(crate) fn passage(&self, bound: Zxid) -> BoxFuture<Result<()>> {
+        let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
         match &self.gate {
-            Some(gate) => Box::pin(gate.passage(bound)),
+            Some(gate) if gate.has_written(proved_at) => Box::pin(gate.passage(bound)),
+            Some(gate) => Box::pin(gate.written(proved_at)),
             None => Box::pin(std::future::ready(Ok(()))),
         }
     }
 }
 
-impl Connection {
-    /// Closes the session if nobody has ever proved an identity for it, and it is this connection's still. What the
-    /// log does not take now ends by its timeout.
-    fn close_unproven(&self) {
+impl Drop for Connection {
+    fn drop(&mut self) {
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
         let state_now = &mut *state;
-        if state_now.admit(self.session, &Request::Close).is_err() {
-            return;
-        }
-        let before = state_now.core.last_kept();
         let effects = &mut state_now.effects;
-        state_now.core.close_unproven(self.session, now, effects);
-        state_now.keep(before);
-        self.engine.settle(state);
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if self.requires_proof {
-            self.close_unproven();
-        }
-        let mut state = self.engine.state.lock();
-        state.core.detach(self.session);
-        let outbox = state.outboxes.get_mut(self.session.slot as usize);
+        state_now.core.detach(self.session, now, effects);
+        let outbox = state_now.outboxes.get_mut(self.session.slot as usize);
         if let Some(outbox) = outbox
             && outbox
                 .as_ref()
@@ -382,6 +444,7 @@ impl Drop for Connection {
         {
             *outbox = None;
         }
+        self.engine.settle(state);
     }
 }
 

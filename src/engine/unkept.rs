@@ -17,6 +17,14 @@ impl Gate {
         match *self {}
     }
 
+    pub(super) fn has_written(&self, _: Zxid) -> bool {
+        match *self {}
+    }
+
+    pub(super) fn written(self: &Arc<Self>, _: Zxid) -> BoxFuture<Result<()>> {
+        match **self {}
+    }
+
     pub(super) fn passage(self: &Arc<Self>, _: Zxid) -> BoxFuture<Result<()>> {
         match **self {}
     }
@@ -47,6 +55,14 @@ impl State {
         Ok(())
     }
 
+    pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
+        None
+    }
+
+    pub(super) fn request_room(&self, _: SessionRef, _: &Request) -> Option<BoxFuture<()>> {
+        None
+    }
+
     pub(super) fn seat_remote(
         &mut self,
         _: u32,
@@ -54,6 +70,12 @@ impl State {
         _: Zxid,
     ) -> Option<BoxFuture<Result<()>>> {
         None
+    }
+
+    pub(super) fn seat_unproven(&mut self, _: u32) {}
+
+    pub(super) fn keep_proved(&mut self, _: u32, _: Duration, _: Zxid) -> Zxid {
+        Zxid(0)
     }
 
     pub(super) fn gate(&self) -> Option<Arc<Gate>> {

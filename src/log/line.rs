@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use tokio::sync::Notify;
 
 use super::codec::Record;
 use super::frame::{Batch, HEAD_BYTES};
@@ -28,6 +29,8 @@ pub(crate) struct Line {
     work: Condvar,
     /// The sum of [`Queue::room`], for readers without the lock.
     room: AtomicI64,
+    /// Wakes the tasks in [`until_room`](Self::until_room).
+    room_changed: Notify,
     pub(crate) gate: Arc<Gate>,
     /// Whether nobody need wait for the log, as long as there is room in it.
     is_lax: bool,
@@ -88,6 +91,7 @@ impl Line {
             }),
             work: Condvar::new(),
             room: AtomicI64::new(0),
+            room_changed: Notify::new(),
             gate,
             is_lax,
             is_pausing: AtomicBool::new(false),
@@ -125,6 +129,29 @@ impl Line {
             what: "bytes that wait for the disk",
             limit: self.sizes.largest_segment as usize,
         }))
+    }
+
+    /// Waits as long as [`check_room`](Self::check_room) says that room is on its way. Cancel safe.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) async fn until_room(self: Arc<Self>, bytes: usize, frees: bool) {
+        loop {
+            let changed = self.room_changed.notified();
+            let mut changed = std::pin::pin!(changed);
+            // From here on no change is missed.
+            changed.as_mut().enable();
+            let checked = self.check_room(bytes, frees);
+            if !matches!(checked, Err(Error::LimitReached { .. })) || self.gate.failure().is_some()
+            {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// The log has failed: nothing waits for it any more.
+    pub(super) fn fail(&self, error: Error) {
+        self.gate.fail(error);
+        self.room_changed.notify_waiters();
     }
 
     /// Returns true if the store may do what it does by itself. A quarter of the reserve is kept, since nobody knows
@@ -240,6 +267,8 @@ impl Line {
         let mut queue = self.queue.lock();
         queue.room.write(&self.sizes, bytes, position);
         self.publish(&queue);
+        drop(queue);
+        self.room_changed.notify_waiters();
     }
 
     /// The writer goes on in a segment that was prepared.
@@ -255,6 +284,8 @@ impl Line {
         queue.room.add(&self.sizes, header);
         queue.no_room = None;
         self.publish(&queue);
+        drop(queue);
+        self.room_changed.notify_waiters();
     }
 
     /// Panics where the room by which writes are admitted is not what there is on the disk. The writer has
@@ -275,6 +306,7 @@ impl Line {
     /// No more room can be made.
     pub(super) fn refuse(&self, error: Error) {
         self.queue.lock().no_room = Some(error);
+        self.room_changed.notify_waiters();
     }
 
     /// Nothing will follow.

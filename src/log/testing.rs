@@ -259,7 +259,7 @@ impl Hand {
         let Parts { line, upkeep, .. } = &self.parts;
         if let Err(error) = written {
             self.has_failed = true;
-            line.gate.fail(upkeep.failed(&error));
+            line.fail(upkeep.failed(&error));
         }
     }
 }

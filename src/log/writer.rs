@@ -41,7 +41,7 @@ impl Writer {
         let run = std::panic::catch_unwind(AssertUnwindSafe(|| self.run()));
         let written = run.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
         if let Err(error) = written {
-            line.gate.fail(upkeep.failed(&error));
+            line.fail(upkeep.failed(&error));
         }
         upkeep.end();
     }

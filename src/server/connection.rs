@@ -34,7 +34,7 @@ pub(super) enum Close {
     Shutdown,
     /// Its request has been coming for too long.
     Unfinished,
-    /// The client has not proved in time who it is.
+    /// The client has not proved who it is, in time or before others came.
     Unproven,
 }
 
@@ -52,6 +52,8 @@ pub(super) struct Conversation<'a, S> {
     needs_flush: bool,
     is_leaving: bool,
     unfinished: Share<'a>,
+    /// Holds back the answer to a proof of identity that failed.
+    penalty: Option<BoxFuture<()>>,
     /// Until when the client must have proved who it is, where that is asked for.
     proof: Option<Pin<Box<Sleep>>>,
 }
@@ -74,6 +76,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             needs_flush: false,
             is_leaving: false,
             unfinished: shared.unfinished.share(seat),
+            penalty: None,
             proof: (!talk.lets_in()).then(|| Box::pin(sleep(shared.limits.handshake))),
             talk,
         }
@@ -81,8 +84,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
 
     /// Whether the client has had its time to prove who it is.
     fn is_unproven(&mut self, context: &mut Context<'_>) -> bool {
-        if self.talk.lets_in() {
-            self.proof = None;
+        if self.talk.lets_in() && self.proof.take().is_some() {
+            self.seat.let_in();
         }
         let proof = self.proof.as_mut();
         proof.is_some_and(|proof| proof.as_mut().poll(context).is_ready())
@@ -104,7 +107,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
     }
 
     /// Has the store carry out what has arrived; how many requests that were.
-    fn ask(&mut self) -> Result<usize, Close> {
+    fn ask(&mut self, context: &mut Context<'_>) -> Result<usize, Close> {
         let clock = self.shared.clock();
         if self.talk.asks().is_empty() {
             let taken = self.talk.take_up(clock.now());
@@ -113,12 +116,55 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             }
             let is_new = !self.talk.asks().is_empty();
             self.unfinished.set(self.talk.unfinished_bytes(), is_new);
+            if self.talk.has_failed_proof() {
+                self.penalize();
+            }
+        }
+        if self.penalty.is_some() {
+            return Ok(0);
         }
         let asks = self.talk.asks();
         if asks.is_empty() {
             return Ok(0);
         }
-        Ok(self.connection.submit(asks))
+        let mut count = 0;
+        // A busy log lets the client wait: nothing more is read from it meanwhile.
+        while self.connection.poll_room(context).is_ready() {
+            count += self.connection.submit(asks);
+            if !self.connection.waits_for_room() {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Holds back the answers that are due: a proof of identity is the last of what they answer, and has failed.
+    fn penalize(&mut self) {
+        let (address, now) = (self.seat.address(), self.shared.clock().now());
+        if let Some(untold) = self.shared.table.told.failed_proof.tell(now) {
+            tracing::warn!(%address, untold, "a client has failed to prove who it is: its answer is held back");
+        }
+        self.penalty = Some(Box::pin(self.shared.penalty(address)));
+    }
+
+    /// Waits while answers are held back. What the client still sends is dropped, since nothing may follow a failed
+    /// proof; that it goes is heard.
+    fn poll_penalty(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Close>> {
+        let Some(penalty) = &mut self.penalty else {
+            return Poll::Ready(Ok(()));
+        };
+        if penalty.as_mut().poll(context).is_ready() {
+            self.penalty = None;
+            return Poll::Ready(Ok(()));
+        }
+        loop {
+            let mut bytes = [0; 512];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
+            if read.is_err() || buffer.filled().is_empty() {
+                return Poll::Ready(Err(Close::Client));
+            }
+        }
     }
 
     /// Writes down what may go out. Whether anything was.
@@ -189,7 +235,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
             Poll::Ready(Leave::Now) => return Some(Close::Shutdown),
             Poll::Ready(Leave::Unfinished) => return Some(Close::Unfinished),
             Poll::Ready(Leave::Shutdown) => self.is_leaving = true,
-            // One that has a session by now was not quite too late.
+            Poll::Ready(Leave::PushedOut) if !self.talk.lets_in() => return Some(Close::Unproven),
+            // One that is let in by now was not quite too late.
             Poll::Ready(Leave::PushedOut) | Poll::Pending => {}
         }
         None
@@ -198,7 +245,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
     /// Does all that can be done now. Whether that was anything.
     fn advance(&mut self, context: &mut Context<'_>) -> Result<Option<usize>, Close> {
         let has_read = matches!(self.poll_read(context)?, Poll::Ready(true));
-        let count = self.ask()?;
+        let count = self.ask(context)?;
         let has_said = matches!(self.poll_say(context)?, Poll::Ready(true));
         let has_sent = matches!(self.poll_write(context)?, Poll::Ready(true));
         if self.talk.is_done() && !self.needs_flush {
@@ -216,8 +263,15 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Option<Close> {
         let mut done = 0;
         loop {
+            match self.poll_penalty(context) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(close)) => return Some(close),
+                Poll::Pending => return None,
+            }
             match self.advance(context) {
                 Ok(Some(count)) => done += count,
+                // A penalty that has just begun is polled first.
+                Ok(None) if self.penalty.is_some() => {}
                 Ok(None) => return None,
                 Err(close) => return Some(close),
             }

@@ -141,7 +141,7 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
 }
 
 async fn talk(mut script: Script, shared: &Shared, seat: &Seated) -> bool {
-    match greet(&mut script, seat.address(), shared).await {
+    match greet(&mut script, seat.address(), shared, false).await {
         Ok(Greeting::Session(connection, frames, _)) => {
             let close = converse(script, shared, seat, connection, frames, None).await;
             matches!(close, Close::Client | Close::Session(Ending::Closed))

@@ -47,11 +47,13 @@ const READ_BYTES: usize = 1024;
 /// A handshake has 45 bytes. Who has no session yet can have no more than this kept for him.
 const LARGEST_HANDSHAKE_BYTES: usize = 1024;
 
-/// Hears what the client wants, and answers it if that is a session.
+/// Hears what the client wants, and answers it if that is a session. `is_proven`: the client has proved an identity by
+/// its certificate.
 pub(super) async fn greet<S>(
     stream: &mut S,
     address: SocketAddr,
     shared: &Shared,
+    is_proven: bool,
 ) -> Result<Greeting, Unwelcome>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -78,7 +80,12 @@ where
     };
     frames.set_limit(shared.limits.frame_bytes);
     let since = shared.clock().now();
-    let answer = while_there(stream, &mut frames, enter(&asked, address, shared)).await;
+    let answer = while_there(
+        stream,
+        &mut frames,
+        enter(&asked, address, shared, is_proven),
+    )
+    .await;
     let mut out = Vec::new();
     put_frame(&mut out, |to| match &answer {
         Ok(connection) => asked.welcome(connection, &connection.password()).put(to),
@@ -199,6 +206,7 @@ async fn enter(
     asked: &Asked,
     address: SocketAddr,
     shared: &Shared,
+    is_proven: bool,
 ) -> Result<Connection, Unwelcome> {
     let limit = shared.limits.outgoing_bytes;
     if asked.seen > shared.remote.last_zxid() {
@@ -211,7 +219,9 @@ async fn enter(
         Unwelcome::Full
     };
     if asked.session == SessionId(0) {
-        let opened = shared.remote.open(asked.timeout, limit).await;
+        let needs_proof = shared.policy.requires_auth && !is_proven;
+        let remote = shared.remote.clone().requiring_proof(needs_proof);
+        let opened = remote.open(asked.timeout, limit).await;
         return opened.map_err(full);
     }
     // A password of another length is as wrong as any.
@@ -220,12 +230,14 @@ async fn enter(
         .remote
         .reattach(asked.session, password, asked.timeout, limit)
         .await;
-    found.map_err(full)?.map_err(|unattached| {
-        if unattached == Unattached::WrongPassword {
-            note_wrong_password(asked.session, address, shared);
-        }
-        Unwelcome::NoSession
-    })
+    let found = found.map_err(full)?;
+    if found.as_ref().err() == Some(&Unattached::WrongPassword) {
+        note_wrong_password(asked.session, address, shared);
+        // That tells that there is such a session, as its ephemeral znodes do: ids are no secret. A client that comes too
+        // late for its session is told at once.
+        shared.penalty(address).await;
+    }
+    found.map_err(|_| Unwelcome::NoSession)
 }
 
 /// Counted at once, and not with the connection's end, which a client can put off or have come early.

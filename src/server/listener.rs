@@ -18,6 +18,7 @@ use super::connection::{Close, Conversation};
 use super::gate::{Admission, Policy};
 use super::handshake::{Greeting, Unwelcome, greet};
 use super::options::Limits;
+use super::penalty::Penalties;
 use super::seat::Leave;
 use super::table::{Count, Refusal, Seated, Table};
 use super::talk::{Broken, Talk};
@@ -36,11 +37,18 @@ pub(super) struct Shared {
     pub(super) admin: Admin,
     pub(super) table: Arc<Table>,
     pub(super) unfinished: Unfinished,
+    pub(super) penalties: Penalties,
 }
 
 impl Shared {
     pub(super) fn clock(&self) -> &Clock {
         self.store.clock()
+    }
+
+    /// Waits for as long as the answer to a wrong password that came from this address is held back.
+    pub(super) fn penalty(&self, address: SocketAddr) -> impl Future<Output = ()> + Send + use<> {
+        let clock = self.clock();
+        clock.sleep(self.penalties.add(address, clock.now()))
     }
 }
 
@@ -124,7 +132,9 @@ pub(super) async fn serve<S>(
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let greeting = tokio::time::timeout_at(until, greet(&mut stream, seat.address(), &shared));
+    let is_proven = identity.as_ref().is_some_and(Identity::is_proof);
+    let greeting = greet(&mut stream, seat.address(), &shared, is_proven);
+    let greeting = tokio::time::timeout_at(until, greeting);
     let Some(greeting) = unless(seat.asked_to_leave(), greeting).await else {
         return;
     };
@@ -180,13 +190,16 @@ pub(super) async fn converse<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    seat.opened(connection.id(), connection.timeout());
     let mut admission = Admission::new(shared.policy.clone(), seat.address().ip());
     let own = [Identity::ip(seat.address().ip())];
     for identity in own.into_iter().chain(identity) {
         // Two are below every limit, and one that is too long got through no handshake.
         let _ = admission.add(&identity);
         connection.identify(identity);
+    }
+    seat.greeted(connection.id(), connection.timeout());
+    if admission.lets_in() {
+        seat.let_in();
     }
     let talk = Talk::new(shared.limits, admission, frames);
     Conversation::new(stream, shared, seat, connection, talk).await

@@ -9,6 +9,7 @@ mod gate;
 mod handshake;
 mod listener;
 mod options;
+mod penalty;
 mod seat;
 mod table;
 mod talk;
@@ -33,6 +34,7 @@ pub use self::error::ServerError;
 use self::gate::Policy;
 use self::listener::{Door, Shared, accept, listen};
 pub use self::options::ServerOptions;
+use self::penalty::Penalties;
 use self::seat::Leave;
 use self::table::{Table, TableLimits};
 #[cfg(feature = "tls")]
@@ -150,7 +152,7 @@ fn share(store: &Store, options: ServerOptions, doors: Doors) -> Result<Shared, 
         half_open: limits.half_open,
     };
     let table = Table::new(table, store.clock().clone());
-    let remote = store.attach()?.requiring_proof(options.require_auth);
+    let remote = store.attach()?;
     Ok(Shared {
         store: store.clone(),
         limits,
@@ -161,6 +163,7 @@ fn share(store: &Store, options: ServerOptions, doors: Doors) -> Result<Shared, 
         }),
         admin: Admin::new(store.clone(), table.clone(), options.words, doors),
         unfinished: Unfinished::new(limits.unfinished_bytes),
+        penalties: Penalties::default(),
         table,
         remote,
     })

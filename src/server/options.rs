@@ -81,7 +81,7 @@ impl Limits {
 
 impl ServerOptions {
     /// The defaults: `127.0.0.1:2181`; the admin word `srvr` alone; no proof of identity asked for; at most
-    /// 16,384 connections, from one address three quarters of all, 1,024 of them without a session yet; 10 s for a handshake;
+    /// 16,384 connections, from one address three quarters of all, 1,024 of them half open; 10 s for a handshake;
     /// frames of at most 1,048,575 bytes; 1,024 requests taken up at once from one connection; 16 MiB
     /// that a client has not read; 256 MiB of requests that have not come to their end.
     pub fn new() -> Self {
@@ -143,14 +143,16 @@ impl ServerOptions {
         self
     }
 
-    /// Limit of connections from one address; three quarters of all unless set.
+    /// Limit of connections from one address, of IPv6 from one network of 64 bits; three quarters of all unless set.
     #[must_use]
     pub fn max_connections_per_address(mut self, limit: usize) -> Self {
         self.limits.connections_per_address = Some(limit);
         self
     }
 
-    /// How many may have no session yet. When another comes, the oldest of them is closed.
+    /// Limit of connections that are half open: that have no session yet, or no proof of identity where that is
+    /// required. When another comes, the oldest of the address that has most of them is closed (of an IPv6 address the
+    /// first 64 bits count), so that fewer addresses than this limit cannot keep out a client of another one.
     #[must_use]
     pub fn max_half_open(mut self, limit: usize) -> Self {
         self.limits.half_open = limit.max(1);

@@ -2,20 +2,18 @@
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use atomic_waker::AtomicWaker;
+use parking_lot::Mutex;
 
 use crate::clock::Moment;
 use crate::types::{SessionId, Zxid};
 use crate::wire::Op;
 
 /// One connection's entry in the [`Table`](super::table::Table).
-///
-/// Its figures are written by the connection's task alone, with plain loads and stores that need no
-/// order, and read by whoever wants to know: what a reader sees may be of two moments.
 #[derive(Debug)]
 pub(super) struct Seat {
     address: SocketAddr,
@@ -28,33 +26,30 @@ pub(super) struct Seat {
     /// 0: none yet.
     session: AtomicI64,
     timeout_ms: AtomicU64,
-    received: AtomicU64,
-    received_bytes: AtomicU64,
-    answered: AtomicU64,
-    /// Received, and never to be answered.
-    forgone: AtomicU64,
-    sent: AtomicU64,
-    sent_bytes: AtomicU64,
-    last_op: AtomicI32,
-    last_xid: AtomicI32,
-    last_zxid: AtomicI64,
-    last_answer_ms: AtomicU64,
-    timed: AtomicU64,
-    total_ns: AtomicU64,
-    min_ns: AtomicU64,
-    max_ns: AtomicU64,
-    last_ns: AtomicU64,
+    /// Its lock is taken once for each batch of requests, and for an admin word.
+    figures: Mutex<Figures>,
     is_reading: AtomicBool,
     /// A [`Leave`], or 0.
     leave: AtomicU8,
     task: AtomicWaker,
 }
 
+/// Statistics of a connection, which two admin words reset apart from each other.
+#[derive(Debug, Default)]
+struct Figures {
+    /// Since it came, or since the last `crst`.
+    own: Traffic,
+    /// The last answer since then.
+    last: Option<Answered>,
+    /// Its part in the server's sum: since it came, or since the last `srst`.
+    part: Traffic,
+}
+
 /// Why a connection is asked to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Leave {
-    /// It has no session yet, and others that have none came after it.
+    /// It is not let in yet, and others that are not came after it.
     PushedOut = 1,
     /// The server shuts down: what was received is answered first.
     Shutdown = 2,
@@ -145,37 +140,52 @@ impl Spell {
 pub(super) struct Traffic {
     pub(super) received: u64,
     pub(super) received_bytes: u64,
-    pub(super) answered: u64,
-    /// Received, and never to be answered.
-    pub(super) forgone: u64,
     pub(super) sent: u64,
     pub(super) sent_bytes: u64,
+    /// Requests that have no answer yet.
+    pub(super) outstanding: u64,
     pub(super) latency: Spell,
 }
 
 impl Traffic {
+    fn add(&mut self, batch: &Batch) {
+        self.received += batch.received;
+        self.received_bytes += batch.received_bytes;
+        self.sent += batch.answered + batch.events;
+        self.sent_bytes += batch.sent_bytes;
+        self.outstanding = (self.outstanding + batch.received).saturating_sub(batch.answered);
+        self.latency.merge(batch.latency);
+    }
+
+    /// Counts an admin word, which is no request: its answer counts as none.
+    fn add_word(&mut self, bytes: usize) {
+        self.received += 1;
+        self.received_bytes += bytes as u64;
+    }
+
     pub(super) fn merge(&mut self, other: &Self) {
         self.received += other.received;
         self.received_bytes += other.received_bytes;
-        self.answered += other.answered;
-        self.forgone += other.forgone;
         self.sent += other.sent;
         self.sent_bytes += other.sent_bytes;
+        self.outstanding += other.outstanding;
         self.latency.merge(other.latency);
     }
 
     /// As it counts when the connection is gone: what was not answered never will be.
     pub(super) fn ended(self) -> Self {
         Self {
-            forgone: self.received.saturating_sub(self.answered),
+            outstanding: 0,
             ..self
         }
     }
 
-    /// Requests that have no answer yet.
-    pub(super) fn outstanding(&self) -> u64 {
-        let settled = self.answered + self.forgone;
-        self.received.saturating_sub(settled)
+    /// Counts from zero again. What is outstanding is a state, and stays.
+    pub(super) fn reset(&mut self) {
+        *self = Self {
+            outstanding: self.outstanding,
+            ..Self::default()
+        };
     }
 }
 
@@ -188,21 +198,7 @@ impl Seat {
             slot,
             session: AtomicI64::new(0),
             timeout_ms: AtomicU64::new(0),
-            received: AtomicU64::new(0),
-            received_bytes: AtomicU64::new(0),
-            answered: AtomicU64::new(0),
-            forgone: AtomicU64::new(0),
-            sent: AtomicU64::new(0),
-            sent_bytes: AtomicU64::new(0),
-            last_op: AtomicI32::new(0),
-            last_xid: AtomicI32::new(-1),
-            last_zxid: AtomicI64::new(-1),
-            last_answer_ms: AtomicU64::new(0),
-            timed: AtomicU64::new(0),
-            total_ns: AtomicU64::new(0),
-            min_ns: AtomicU64::new(u64::MAX),
-            max_ns: AtomicU64::new(0),
-            last_ns: AtomicU64::new(0),
+            figures: Mutex::default(),
             is_reading: AtomicBool::new(true),
             leave: AtomicU8::new(0),
             task: AtomicWaker::new(),
@@ -214,37 +210,31 @@ impl Seat {
         self.address
     }
 
-    /// Counts what the connection's task has done. For that task alone: two at once would lose counts.
+    /// Counts what the connection's task has done.
     pub(super) fn note(&self, batch: &Batch) {
-        add(&self.received, batch.received);
-        add(&self.received_bytes, batch.received_bytes);
-        add(&self.answered, batch.answered);
-        add(&self.sent, batch.answered + batch.events);
-        add(&self.sent_bytes, batch.sent_bytes);
-        if let Some(last) = &batch.last {
-            self.last_op.store(last.op, Ordering::Relaxed);
-            self.last_xid.store(last.xid, Ordering::Relaxed);
-            self.last_zxid.store(last.zxid.0, Ordering::Relaxed);
-            self.last_answer_ms
-                .store(last.at.as_millis(), Ordering::Relaxed);
-            let took_ns = u64::try_from(last.took.as_nanos()).unwrap_or(u64::MAX);
-            self.last_ns.store(took_ns, Ordering::Relaxed);
-        }
-        if batch.latency.count > 0 {
-            let mut latency = self.latency();
-            latency.merge(batch.latency);
-            self.timed.store(latency.count, Ordering::Relaxed);
-            self.total_ns.store(latency.total_ns, Ordering::Relaxed);
-            self.min_ns.store(latency.min_ns, Ordering::Relaxed);
-            self.max_ns.store(latency.max_ns, Ordering::Relaxed);
-        }
+        let mut figures = self.figures.lock();
+        figures.own.add(batch);
+        figures.part.add(batch);
+        figures.last = batch.last.or(figures.last);
     }
 
-    /// Counts an admin word, which is no request: its answer counts as none. For that task alone.
+    /// Counts an admin word.
     pub(super) fn note_word(&self, bytes: usize) {
-        add(&self.received, 1);
-        add(&self.forgone, 1);
-        add(&self.received_bytes, bytes as u64);
+        let mut figures = self.figures.lock();
+        figures.own.add_word(bytes);
+        figures.part.add_word(bytes);
+    }
+
+    /// Resets the connection's own statistics, as `crst` does.
+    pub(super) fn reset(&self) {
+        let mut figures = self.figures.lock();
+        figures.own.reset();
+        figures.last = None;
+    }
+
+    /// Resets its part in the server's sum, as `srst` does.
+    pub(super) fn reset_part(&self) {
+        self.figures.lock().part.reset();
     }
 
     /// Says whether the task reads from its socket, or lets requests wait there. For that task alone.
@@ -256,7 +246,7 @@ impl Seat {
         self.is_reading.load(Ordering::Relaxed)
     }
 
-    /// Through [`Seated::opened`](super::table::Seated::opened), which tells the table, too.
+    /// Through [`Seated::greeted`](super::table::Seated::greeted), which tells the table, too.
     pub(super) fn set_session(&self, session: SessionId, timeout: Duration) {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
@@ -276,42 +266,19 @@ impl Seat {
         self.established_ms
     }
 
-    /// What has gone over it.
+    /// Its own statistics: since it came, or since they were reset.
     pub(super) fn traffic(&self) -> Traffic {
-        Traffic {
-            received: self.received.load(Ordering::Relaxed),
-            received_bytes: self.received_bytes.load(Ordering::Relaxed),
-            answered: self.answered.load(Ordering::Relaxed),
-            forgone: self.forgone.load(Ordering::Relaxed),
-            sent: self.sent.load(Ordering::Relaxed),
-            sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
-            latency: self.latency(),
-        }
+        self.figures.lock().own
     }
 
-    fn latency(&self) -> Spell {
-        Spell {
-            count: self.timed.load(Ordering::Relaxed),
-            total_ns: self.total_ns.load(Ordering::Relaxed),
-            min_ns: self.min_ns.load(Ordering::Relaxed),
-            max_ns: self.max_ns.load(Ordering::Relaxed),
-        }
+    /// Its part in the server's sum.
+    pub(super) fn part(&self) -> Traffic {
+        self.figures.lock().part
     }
 
-    /// The last answer; none before the first.
+    /// The last answer; none before the first, or since a reset.
     pub(super) fn last(&self) -> Option<Answered> {
-        let op = self.last_op.load(Ordering::Relaxed);
-        (op != 0).then(|| Answered {
-            op,
-            xid: self.last_xid.load(Ordering::Relaxed),
-            zxid: Zxid(self.last_zxid.load(Ordering::Relaxed)),
-            at: Moment::from_nanos(
-                self.last_answer_ms
-                    .load(Ordering::Relaxed)
-                    .saturating_mul(1_000_000),
-            ),
-            took: Duration::from_nanos(self.last_ns.load(Ordering::Relaxed)),
-        })
+        self.figures.lock().last
     }
 
     /// Asks the connection's task to close. The most urgent reason stays.
@@ -350,13 +317,5 @@ impl Answered {
             HANDSHAKE => "SESS",
             number => Op::of(number).map_or("NA", Op::letters),
         }
-    }
-}
-
-/// Adds to a figure that has one writer: cheaper than an atomic addition.
-fn add(figure: &AtomicU64, more: u64) {
-    if more > 0 {
-        let sum = figure.load(Ordering::Relaxed).wrapping_add(more);
-        figure.store(sum, Ordering::Relaxed);
     }
 }

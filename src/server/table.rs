@@ -1,9 +1,10 @@
 //! [`Table`]: who is connected, how many may be, and what has gone over all connections.
 
+mod half_open;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use parking_lot::Mutex;
 use slab::Slab;
 use tokio::sync::Notify;
 
+use self::half_open::HalfOpen;
+pub(super) use self::half_open::network;
 use super::seat::{Batch, Leave, Seat, Traffic};
 use super::throttle::Told;
 use crate::clock::{Clock, Moment};
@@ -38,10 +41,11 @@ pub(super) struct Table {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableLimits {
     pub(super) connections: usize,
-    /// From one address.
+    /// From one address: of IPv6 from one network.
     pub(super) per_address: usize,
-    /// Without a session. When another comes, the oldest is asked to go. Never more than half of all, so
-    /// that connections that say nothing cannot keep all others out.
+    /// That are not let in yet: without a session, or without the proof that is required. When another comes, the
+    /// oldest of the network that has most is asked to go. Never more than half of all, so that connections that say nothing cannot keep all others
+    /// out.
     pub(super) half_open: usize,
 }
 
@@ -49,10 +53,10 @@ pub(super) struct TableLimits {
 struct State {
     seats: Slab<Arc<Seat>>,
     by_address: HashMap<IpAddr, usize>,
-    /// The slots of those that have no session and were not asked to go, by their arrival.
-    half_open: BTreeMap<u64, usize>,
+    /// Those that are not let in yet and were not asked to go.
+    half_open: HalfOpen,
     arrivals: u64,
-    /// What went over connections that are gone.
+    /// What went over connections that are gone, since the last reset.
     gone: Traffic,
     is_closed: bool,
 }
@@ -74,7 +78,7 @@ pub(super) enum Refusal {
 /// Declares what is counted.
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What is counted beside the traffic, since the start.
+        /// What is counted beside the traffic, since the start or the last reset.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Count {
             $($(#[$doc])* $name,)*
@@ -93,7 +97,7 @@ counts! {
     RefusedConnections,
     /// One that was not: too many from its address.
     RefusedPerAddress,
-    /// One without a session that had to go when another came.
+    /// One that was not let in yet and had to go when another came.
     PushedOut,
     /// One that had no session in time.
     HandshakeTimedOut,
@@ -135,7 +139,7 @@ impl Table {
         })
     }
 
-    /// Takes a connection in, without a session yet. May ask the oldest one that has none to go.
+    /// Takes a connection in, half open. May ask another one that is half open to go.
     ///
     /// # Errors
     /// Which limit is reached.
@@ -152,9 +156,9 @@ impl Table {
         let seat = state.seat(address, date_ms);
         drop(state);
         self.count(Count::Entered);
-        if let Some(oldest) = pushed_out {
+        if let Some(victim) = pushed_out {
             self.count(Count::PushedOut);
-            oldest.ask_to_leave(Leave::PushedOut);
+            victim.ask_to_leave(Leave::PushedOut);
         }
         Ok(Seated {
             table: self.clone(),
@@ -175,7 +179,7 @@ impl Table {
         self.counts[what as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many of these there were since the start.
+    /// How many of these there were since the start or the last reset.
     pub(super) fn counted(&self, what: Count) -> u64 {
         self.counts[what as usize].load(Ordering::Relaxed)
     }
@@ -190,7 +194,7 @@ impl Table {
         self.limits.per_address
     }
 
-    /// How many of them have no session and were not asked to go.
+    /// Number of those that are not let in yet and were not asked to go.
     pub(super) fn half_open(&self) -> usize {
         self.state.lock().half_open.len()
     }
@@ -201,14 +205,33 @@ impl Table {
         state.seats.iter().map(|(_, seat)| seat.clone()).collect()
     }
 
-    /// What has gone over all connections since the start, those that are gone included.
+    /// What has gone over all connections since the start or the last reset, those that are gone included.
     pub(super) fn traffic(&self) -> Traffic {
         let state = self.state.lock();
         let mut sum = state.gone;
         for (_, seat) in &state.seats {
-            sum.merge(&seat.traffic());
+            sum.merge(&seat.part());
         }
         sum
+    }
+
+    /// Resets the statistics of each connection, and leaves the server's sum alone.
+    pub(super) fn reset_connections(&self) {
+        for (_, seat) in &self.state.lock().seats {
+            seat.reset();
+        }
+    }
+
+    /// Resets the server's statistics: what has gone over all connections, and what is counted beside it.
+    pub(super) fn reset_server(&self) {
+        let mut state = self.state.lock();
+        state.gone.reset();
+        for (_, seat) in &state.seats {
+            seat.reset_part();
+        }
+        for count in &self.counts {
+            count.store(0, Ordering::Relaxed);
+        }
     }
 
     /// How long the table has been there: the server's age.
@@ -244,9 +267,9 @@ impl Table {
     fn leave(&self, seat: &Seat) {
         let mut state = self.state.lock();
         state.seats.remove(seat.slot);
-        state.half_open.remove(&seat.arrival);
-        state.gone.merge(&seat.traffic().ended());
-        let address = host(seat.address());
+        state.not_half_open(seat);
+        state.gone.merge(&seat.part().ended());
+        let address = network(seat.address());
         if let Some(count) = state.by_address.get_mut(&address) {
             *count -= 1;
             if *count == 0 {
@@ -269,7 +292,7 @@ impl State {
             let limit = limits.connections;
             return Err(Refusal::Connections { limit });
         }
-        let (address, limit) = (host(address), limits.per_address);
+        let (address, limit) = (network(address), limits.per_address);
         if self.by_address.get(&address).copied().unwrap_or(0) >= limit {
             return Err(Refusal::PerAddress { address, limit });
         }
@@ -281,16 +304,21 @@ impl State {
         if self.half_open.len() < limit {
             return None;
         }
-        let (_, slot) = self.half_open.pop_first()?;
+        let slot = self.half_open.pop()?;
         Some(self.seats[slot].clone())
+    }
+
+    fn not_half_open(&mut self, seat: &Seat) {
+        self.half_open
+            .remove(seat.address(), seat.arrival, seat.slot);
     }
 
     fn seat(&mut self, address: SocketAddr, date_ms: i64) -> Arc<Seat> {
         self.arrivals += 1;
-        *self.by_address.entry(host(address)).or_default() += 1;
+        *self.by_address.entry(network(address)).or_default() += 1;
         let entry = self.seats.vacant_entry();
         let slot = entry.key();
-        self.half_open.insert(self.arrivals, slot);
+        self.half_open.insert(address, self.arrivals, slot);
         entry
             .insert(Arc::new(Seat::new(address, date_ms, self.arrivals, slot)))
             .clone()
@@ -298,11 +326,15 @@ impl State {
 }
 
 impl Seated {
-    /// The connection has a session: it is no longer half open.
-    pub(super) fn opened(&self, session: SessionId, timeout: Duration) {
+    /// The connection has a session. It stays half open until it is let in.
+    pub(super) fn greeted(&self, session: SessionId, timeout: Duration) {
         self.seat.set_session(session, timeout);
-        self.table.state.lock().half_open.remove(&self.arrival);
         self.table.count(Count::Handshake);
+    }
+
+    /// Its client may ask for anything: it is no longer half open.
+    pub(super) fn let_in(&self) {
+        self.table.state.lock().not_half_open(&self.seat);
     }
 
     /// The seat itself, without the place.
@@ -335,9 +367,4 @@ impl Drop for Seated {
     fn drop(&mut self) {
         self.table.leave(&self.seat);
     }
-}
-
-/// Who is at an address: an IPv4 address that came through an IPv6 socket is the same as without.
-fn host(address: SocketAddr) -> IpAddr {
-    address.ip().to_canonical()
 }

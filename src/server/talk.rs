@@ -38,6 +38,8 @@ pub(super) struct Talk {
     /// understand.
     is_over: bool,
     batch: Batch,
+    /// True if the last request that was taken up is a proof of identity that failed.
+    has_failed_proof: bool,
     /// The bytes of the last reply that was too large to be sent.
     too_large: Option<usize>,
 }
@@ -90,6 +92,7 @@ impl Talk {
             sent: 0,
             is_over: false,
             batch: Batch::default(),
+            has_failed_proof: false,
             too_large: None,
         }
     }
@@ -142,6 +145,9 @@ impl Talk {
                 Err(Refused::Close) => return Err(Broken::Frame),
             };
             self.is_over = taken.is_last();
+            // Counted now: its answer comes late, if the client waits for it.
+            self.has_failed_proof = matches!(taken.how, How::Identity(Err(_)));
+            self.batch.has_failed_proof |= self.has_failed_proof;
             self.asks.push_back(taken.ask);
             self.due.push_back(Due {
                 xid: taken.xid,
@@ -151,6 +157,11 @@ impl Talk {
             });
         }
         Ok(())
+    }
+
+    /// Returns true, once, if a proof of identity has failed.
+    pub(super) fn has_failed_proof(&mut self) -> bool {
+        std::mem::take(&mut self.has_failed_proof)
     }
 
     /// What the store is to be asked.
@@ -219,7 +230,6 @@ impl Talk {
                 // One that the store did not take is none.
                 let taken = answer.as_ref().map(|_| ()).map_err(Code::from);
                 let code = proved.and(taken).err().unwrap_or(Code::Ok);
-                self.batch.has_failed_proof |= code != Code::Ok;
                 put_code(out, xid, 0, code);
             }
             How::Done => put_code(out, xid, zxid.0, code_of(answer)),

@@ -8,6 +8,8 @@ use tokio::net::TcpStream;
 use super::gate::{Admission, Policy};
 use super::table::Count;
 use super::*;
+use crate::clock::Clock;
+use crate::engine::StoreOptions;
 use crate::types::CreateMode;
 use crate::wire::put_frame;
 
@@ -51,7 +53,7 @@ async fn a_server_that_is_dropped_closes_a_connection_whose_client_does_not_read
     let (server, stream) = with_a_client_that_does_not_read().await;
     let shared = server.shared.clone();
     assert!(
-        shared.table.traffic().outstanding() > 0,
+        shared.table.traffic().outstanding > 0,
         "it waits to be read"
     );
     drop(server);
@@ -119,17 +121,21 @@ async fn answer(stream: &mut TcpStream) -> Vec<u8> {
 
 /// Proves an identity, and hears that it counts.
 async fn prove(stream: &mut TcpStream) {
+    send_proof(stream, "a:b").await;
+    assert_eq!(answer(stream).await[12..], [0; 4]);
+}
+
+async fn send_proof(stream: &mut TcpStream, secret: &str) {
     let mut auth = Vec::new();
     put_frame(&mut auth, |to| {
         to.extend_from_slice(&(-4_i32).to_be_bytes());
         to.extend_from_slice(&[0, 0, 0, 100, 0, 0, 0, 0]);
-        for text in ["digest", "a:b"] {
+        for text in ["digest", secret] {
             to.extend_from_slice(&(text.len() as i32).to_be_bytes());
             to.extend_from_slice(text.as_bytes());
         }
     });
     stream.write_all(&auth).await.unwrap();
-    assert_eq!(answer(stream).await[12..], [0; 4]);
 }
 
 #[tokio::test]
@@ -153,9 +159,8 @@ async fn who_does_not_say_in_time_who_he_is_is_cut_off_and_nobody_else() {
     assert_eq!(answer(&mut proven).await[..4], [0xff, 0xff, 0xff, 0xfe]);
 }
 
-/// A client with this session: its id and password, as an answer has them, or zeros for a new one. With what the next
-/// client of the session shows.
-async fn taking_up(server: &Server, session: &[u8]) -> (TcpStream, Vec<u8>) {
+/// A client that has asked for this session, and has heard nothing yet.
+async fn asking(server: &Server, session: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(server.local_addr()).await.unwrap();
     let mut asked = Vec::new();
     put_frame(&mut asked, |to| {
@@ -164,6 +169,13 @@ async fn taking_up(server: &Server, session: &[u8]) -> (TcpStream, Vec<u8>) {
         to.extend_from_slice(session);
     });
     stream.write_all(&asked).await.unwrap();
+    stream
+}
+
+/// A client with this session: its id and password, as an answer has them, or zeros for a new one. With what the next
+/// client of the session shows.
+async fn taking_up(server: &Server, session: &[u8]) -> (TcpStream, Vec<u8>) {
+    let mut stream = asking(server, session).await;
     let welcome = answer(&mut stream).await;
     (stream, welcome[8..36].to_vec())
 }
@@ -272,4 +284,89 @@ async fn by_default_one_address_leaves_places_to_others() {
     let refused = tokio::time::timeout(PATIENCE, fourth.read(&mut [0])).await;
     assert!(matches!(refused.expect("it is closed"), Ok(0) | Err(_)));
     assert_eq!(server.shared.table.counted(Count::RefusedPerAddress), 1);
+}
+
+#[tokio::test]
+async fn connections_that_prove_nothing_are_limited_as_those_without_a_session() {
+    let options = ServerOptions::new()
+        .listen(([127, 0, 0, 1], 0).into())
+        .require_auth(true)
+        .max_half_open(2);
+    let server = Server::bind(&Store::memory(), options).await.unwrap();
+    let mut proven = greeted(&server).await;
+    prove(&mut proven).await;
+    let mut oldest = greeted(&server).await;
+    let _others = [greeted(&server).await, greeted(&server).await];
+    let end = tokio::time::timeout(PATIENCE, oldest.read_u8()).await;
+    assert!(end.expect("it is closed").is_err());
+    assert_eq!(server.shared.table.half_open(), 2);
+    assert_eq!(server.shared.table.counted(Count::PushedOut), 1);
+    prove(&mut proven).await;
+}
+
+/// A server in virtual time.
+async fn timeless(options: ServerOptions) -> (Server, Clock) {
+    let clock = Clock::new_virtual();
+    let store = Store::memory_with(StoreOptions::new().clock(clock.clone()));
+    let options = options.listen(([127, 0, 0, 1], 0).into());
+    (Server::bind(&store, options).await.unwrap(), clock)
+}
+
+async fn until_counted(server: &Server, what: Count, count: u64) {
+    while server.shared.table.counted(what) < count {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Returns true if nothing has come, nor the end.
+async fn is_silent(stream: &mut TcpStream) -> bool {
+    let mut first = [0];
+    let mut first = tokio::io::ReadBuf::new(&mut first);
+    std::future::poll_fn(|context| {
+        let peeked = stream.poll_peek(context, &mut first);
+        std::task::Poll::Ready(peeked.is_pending())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_answered_late_and_others_of_the_same_address_at_once() {
+    let (server, clock) = timeless(ServerOptions::new()).await;
+    let (_owner, session) = taking_up(&server, &[0; 12]).await;
+    let mut wrong = session.clone();
+    wrong[27] ^= 1;
+    let mut guess = asking(&server, &wrong).await;
+    until_counted(&server, Count::WrongPassword, 1).await;
+    let (_next_owner, _) = taking_up(&server, &session).await;
+    assert!(is_silent(&mut guess).await, "its answer is held back");
+    assert_eq!(server.shared.table.half_open(), 1, "it has no session");
+    clock.advance(Duration::from_millis(100));
+    assert_eq!(answer(&mut guess).await[8..16], [0; 8], "no session");
+}
+
+#[tokio::test]
+async fn a_failed_proof_is_answered_late_and_others_at_once() {
+    let digest = "a:3OptnM09ILoVSfbZtd3mB0IViII=";
+    let options = ServerOptions::new().require_auth(true).user(digest);
+    let (server, clock) = timeless(options.unwrap()).await;
+    let mut guess = greeted(&server).await;
+    send_proof(&mut guess, "a:wrong").await;
+    until_counted(&server, Count::AuthFailed, 1).await;
+    let mut honest = greeted(&server).await;
+    prove(&mut honest).await;
+    assert!(is_silent(&mut guess).await, "its answer is held back");
+
+    // One that goes meanwhile leaves nothing behind, and is counted.
+    let mut gone = greeted(&server).await;
+    send_proof(&mut gone, "a:guess").await;
+    until_counted(&server, Count::AuthFailed, 2).await;
+    drop(gone);
+    while server.shared.table.connections() > 2 {
+        tokio::task::yield_now().await;
+    }
+
+    clock.advance(Duration::from_millis(100));
+    const AUTH_FAILED: i32 = -115;
+    assert_eq!(answer(&mut guess).await[12..], AUTH_FAILED.to_be_bytes());
+    assert_eq!(server.shared.table.half_open(), 1, "it is not let in");
 }

@@ -17,6 +17,7 @@ pub(super) struct Told {
     #[cfg(feature = "tls")]
     pub(super) no_tls: Throttle,
     pub(super) wrong_password: Throttle,
+    pub(super) failed_proof: Throttle,
     pub(super) http: Throttle,
     pub(super) full: Throttle,
     pub(super) length: Throttle,

@@ -5,8 +5,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustls::ServerConfig;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
@@ -118,6 +119,10 @@ impl TlsOptions {
         self.clients.is_some()
     }
 
+    fn lists_end(&self) -> Option<SystemTime> {
+        self.clients.as_ref()?.lists_end()
+    }
+
     fn config(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let unusable = |reason: String| TlsError::Unusable {
             what: self.what.to_string(),
@@ -202,17 +207,41 @@ impl ServerOptions {
 }
 
 /// The server's end of TLS. What a renewal changes holds for the connections that come after it.
-pub(super) struct Acceptor(RwLock<Arc<ServerConfig>>);
+pub(super) struct Acceptor {
+    config: RwLock<Arc<ServerConfig>>,
+    /// The time by which the lists of revoked certificates were to be renewed; `None` once that was warned of, or if
+    /// there is none.
+    lists_end: Mutex<Option<SystemTime>>,
+}
 
 impl Acceptor {
     pub(super) fn new(options: &TlsOptions) -> Result<Self, TlsError> {
-        Ok(Self(RwLock::new(options.config()?)))
+        let acceptor = Self {
+            config: RwLock::new(options.config()?),
+            lists_end: Mutex::new(options.lists_end()),
+        };
+        acceptor.warn_of_lists();
+        Ok(acceptor)
     }
 
     pub(super) fn reload(&self, options: &TlsOptions) -> Result<(), TlsError> {
         let config = options.config()?;
-        *self.0.write() = config;
+        *self.config.write() = config;
+        *self.lists_end.lock() = options.lists_end();
+        self.warn_of_lists();
         Ok(())
+    }
+
+    /// Warns, once, of a list of revoked certificates that has expired. It goes on to be heeded: without it those that
+    /// it names would be let in, and with none but fresh lists everybody would be kept out when one is late.
+    fn warn_of_lists(&self) {
+        let mut lists_end = self.lists_end.lock();
+        if lists_end.is_some_and(|end| end < SystemTime::now()) {
+            *lists_end = None;
+            tracing::warn!(
+                "a revocation list has expired: certificates that were revoked since are let in; renew it, and have the certificates read again"
+            );
+        }
     }
 
     /// Goes through the handshake, and tells who the client is, where it shows a certificate. Sets no limit of time:
@@ -222,7 +251,8 @@ impl Acceptor {
         stream: TcpStream,
     ) -> io::Result<(TlsStream<TcpStream>, Option<Identity>)> {
         begins_a_handshake(&stream).await?;
-        let acceptor = TlsAcceptor::from(self.0.read().clone());
+        self.warn_of_lists();
+        let acceptor = TlsAcceptor::from(self.config.read().clone());
         let stream = match acceptor.accept(stream).into_fallible().await {
             Ok(stream) => stream,
             Err((error, stream)) => {

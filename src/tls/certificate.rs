@@ -47,6 +47,20 @@ impl<'a> Certificate<'a> {
     }
 }
 
+/// The time by which a list of revoked certificates was to be renewed (RFC 5280, section 5.1); `None` if it names none.
+pub(super) fn list_end(der: &[u8]) -> Option<SystemTime> {
+    let whole = Reader::new(der).expect(SEQUENCE)?;
+    let mut signed = Reader::new(Reader::new(whole).expect(SEQUENCE)?);
+    let first = signed.next()?;
+    if first.tag == INTEGER {
+        // Of a list with a version; else this was the algorithm.
+        let _algorithm = signed.expect(SEQUENCE)?;
+    }
+    let _issuer = signed.expect(SEQUENCE)?;
+    let _made = time(&mut signed)?;
+    time(&mut signed)
+}
+
 /// `YYMMDDHHMMSSZ` of 1950 to 2049, or `YYYYMMDDHHMMSSZ`.
 fn time(reader: &mut Reader<'_>) -> Option<SystemTime> {
     let value = reader.next()?;

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use rustls::sign::CertifiedKey;
 use rustls::{InconsistentKeys, RootCertStore};
 
-use super::certificate::Certificate;
+use super::certificate::{Certificate, list_end};
 use super::{Pem, TlsError};
 
 /// The cryptography. No program's choice for all of its rustls is touched by this.
@@ -43,6 +43,11 @@ impl Authorities {
                 .push(list.map_err(|error| bad_pem(pem, &error))?);
         }
         Ok(())
+    }
+
+    /// The time by which the first of the lists of revoked certificates was to be renewed.
+    pub(crate) fn lists_end(&self) -> Option<SystemTime> {
+        self.revoked.iter().filter_map(|list| list_end(list)).min()
     }
 }
 
@@ -130,5 +135,44 @@ fn unusable(pem: &Pem, error: &rustls::Error) -> TlsError {
     TlsError::Unusable {
         what: pem.what.to_string(),
         reason: error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{
+        BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, Issuer,
+        KeyIdMethod, KeyPair, SerialNumber, date_time_ymd,
+    };
+
+    use super::*;
+
+    #[test]
+    fn lists_end_with_the_first_that_was_to_be_renewed() {
+        let mut params = CertificateParams::new([]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let mut text = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        let mut end = None;
+        for year in [2030, 2001, 2060] {
+            let list = CertificateRevocationListParams {
+                this_update: date_time_ymd(2000, 1, 1),
+                next_update: date_time_ymd(year, 1, 1),
+                crl_number: SerialNumber::from(1),
+                issuing_distribution_point: None,
+                revoked_certs: Vec::new(),
+                key_identifier_method: KeyIdMethod::Sha256,
+            };
+            text += &list.signed_by(&issuer).unwrap().pem().unwrap();
+            let mut authorities = Authorities::none();
+            assert_eq!(authorities.lists_end(), None);
+            authorities
+                .add(&Pem::given("lists", text.as_str()))
+                .unwrap();
+            end = authorities.lists_end();
+        }
+        let seconds = end.map(|end| end.duration_since(std::time::UNIX_EPOCH).unwrap());
+        assert_eq!(seconds.map(|it| it.as_secs()), Some(978_307_200));
     }
 }

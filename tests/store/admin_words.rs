@@ -342,6 +342,70 @@ async fn mntr_has_zookeepers_figures_and_its_own_in_a_form_that_monitors_read() 
 }
 
 #[tokio::test]
+async fn dirs_tells_how_large_the_folders_are_as_zookeeper_does() {
+    let both = Both::new().await;
+    let (ours, theirs) = both.ask("dirs").await;
+    assert_eq!(masked(&ours), masked(&theirs));
+    let sizes = pairs(&ours, ':');
+    assert_eq!(sizes["datadir_size"], sizes["logdir_size"]);
+}
+
+/// crst resets what cons tells of each connection, and srst what srvr and mntr tell of the server. (Of packets that
+/// were sent ZooKeeper counts the answers to words, too.)
+#[tokio::test]
+async fn crst_and_srst_reset_the_statistics_that_zookeeper_resets() {
+    let both = Both::new().await;
+    let (ours, theirs) = both.ask("crst").await;
+    assert_eq!(ours, theirs);
+    let (ours, theirs) = both.ask("cons").await;
+    assert_eq!(with_sessions(&ours), with_sessions(&theirs));
+    assert!(ours.contains("(queued=0,recved=0,sent=0,sid="), "{ours}");
+    // The server's sums stay.
+    let (ours, theirs) = both.ask("srvr").await;
+    for text in [ours, theirs] {
+        let received: u64 = pairs(&text, ':')["Received"].trim().parse().unwrap();
+        assert!(received > 9, "{text}");
+    }
+
+    let (ours, theirs) = both.ask("srst").await;
+    assert_eq!(ours, theirs);
+    let (ours, theirs) = both.ask("srvr").await;
+    for name in ["Received", "Outstanding", "Connections", "Node count"] {
+        assert_eq!(pairs(&ours, ':')[name], pairs(&theirs, ':')[name], "{name}");
+    }
+    let (ours, theirs) = both.ask("mntr").await;
+    for name in [
+        "zk_packets_received",
+        "zk_outstanding_requests",
+        "zk_max_latency",
+        "zk_connection_request_count",
+        "zk_connection_rejected",
+        "zk_num_alive_connections",
+        "zk_ephemerals_count",
+        "zk_watch_count",
+    ] {
+        assert_eq!(
+            pairs(&ours, '\t')[name],
+            pairs(&theirs, '\t')[name],
+            "{name}"
+        );
+    }
+    // A connection that is still open counts on from where it was.
+    for scene in [&both.here, &both.there] {
+        let session = scene.one.current_session();
+        session.exists(&path("/scene")).await.unwrap();
+    }
+    let (ours, theirs) = both.ask("cons").await;
+    assert_eq!(with_sessions(&ours), with_sessions(&theirs));
+}
+
+/// The connections that cons lists with a session: those of words may be listed a little longer than they last.
+fn with_sessions(text: &str) -> BTreeSet<String> {
+    let connections = connections(text).into_iter();
+    connections.filter(|line| line.contains("sid=")).collect()
+}
+
+#[tokio::test]
 async fn envi_and_conf_have_zookeepers_names() {
     let both = Both::new().await;
     let (ours, theirs) = both.ask("envi").await;
@@ -398,12 +462,13 @@ async fn a_word_that_is_not_in_the_whitelist_is_refused_by_name() {
             .starts_with("Zookeeper version: 3.9.")
     );
     for word in [
-        "stat", "mntr", "cons", "dump", "wchs", "wchc", "wchp", "envi", "conf",
+        "stat", "mntr", "cons", "dump", "wchs", "wchc", "wchp", "envi", "conf", "dirs", "crst",
+        "srst",
     ] {
         let expected = format!("{word} is not executed because it is not in the whitelist.\n");
         assert_eq!(ask(address, word.as_bytes()).await, expected);
     }
-    for no_word in ["zzzz", "RUOK", "quit", "crst"] {
+    for no_word in ["zzzz", "RUOK", "quit", "gtmk"] {
         assert_eq!(ask(address, no_word.as_bytes()).await, "", "{no_word}");
     }
 }

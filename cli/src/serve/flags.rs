@@ -88,10 +88,10 @@ pub(crate) struct Flags {
     /// How many connections there may be
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "16384", help_heading = "Limits")]
     pub(crate) max_connections: usize,
-    /// Limit of connections from one IP address [default: three quarters of --max-connections]
+    /// Limit of connections from one IP address, of IPv6 from one /64 [default: three quarters of --max-connections]
     #[arg(long, value_name = "N", value_parser = values::count, help_heading = "Limits")]
     pub(crate) max_connections_per_address: Option<usize>,
-    /// How many of them without a session yet; when another comes, the oldest is closed
+    /// How many of them half open: without a session yet, or without the proof that is required; when another comes, the oldest of the address that has most is closed
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1024", help_heading = "Limits")]
     pub(crate) max_half_open: usize,
     /// How long a connection has until it has a session, and has proved who it is where that is asked for

@@ -246,6 +246,17 @@ fn warnings(flags: &Flags) -> Vec<String> {
     if !flags.require_auth && !flags.user.is_empty() {
         warn("--user without --require-auth: whoever gives no name is served, too");
     }
+    let exposed = flags
+        .listens()
+        .filter(|address| !address.ip().is_loopback());
+    if let Some(address) = exposed
+        && (flags.require_auth || !flags.user.is_empty() || flags.super_digest.is_some())
+    {
+        warn(&format!(
+            "--listen {address} takes passwords in plain text from a network: whoever listens there has them; \
+             serve TLS (--tls-listen) instead, unless something else encrypts the way"
+        ));
+    }
     if flags.data == Data::Memory {
         warn(
             "--data memory: everything is gone when the server ends, and the next start grants locks at once that \

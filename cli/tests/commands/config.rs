@@ -253,9 +253,24 @@ fn what_is_seldom_meant_is_told() {
             "# warning: --user without --require-auth",
         ),
         (&["--data", "memory"], "# warning: --data memory"),
+        (
+            &["--require-auth", "--listen", "0.0.0.0:0"],
+            "# warning: --listen 0.0.0.0:0 takes passwords in plain text",
+        ),
+        (
+            &["--insecure", "--user", DIGEST, "--listen", "192.0.2.1:2181"],
+            "# warning: --listen 192.0.2.1:2181 takes passwords in plain text",
+        ),
     ] {
         let said = success(&checked("", options));
         assert!(said.contains(expected), "{said}");
+    }
+    for options in [
+        &["--require-auth", "--listen", "127.0.0.1:0"][..],
+        &["--insecure", "--listen", "0.0.0.0:0"],
+    ] {
+        let said = success(&checked("", options));
+        assert!(!said.contains("plain text"), "{said}");
     }
 }
 

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use lockkeeper_store::{Client, ClientTls, ConnectOptions, Error, connect_with};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DnType, IsCa, Issuer,
+    KeyIdMethod, KeyPair, SerialNumber, date_time_ymd,
+};
 use rustix::process::Signal;
 
 use super::server::*;
@@ -28,6 +31,20 @@ impl Authority {
         let pem = params.self_signed(&key).unwrap().pem();
         let issuer = Issuer::new(params, key);
         Self { pem, issuer }
+    }
+
+    /// Its certificate, and a list of revoked certificates that was to be renewed by the begin of this year.
+    fn with_list(&self, renewed_by: i32) -> String {
+        let params = CertificateRevocationListParams {
+            this_update: date_time_ymd(2000, 1, 1),
+            next_update: date_time_ymd(renewed_by, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: Vec::new(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let list = params.signed_by(&self.issuer).unwrap();
+        format!("{}{}", self.pem, list.pem().unwrap())
     }
 
     /// A certificate for 127.0.0.1 and its key.
@@ -377,4 +394,27 @@ fn refused_handshakes_of_tls_are_logged_with_the_address_and_no_disk_is_filled_w
         // One in a few seconds.
         assert!(told.len() < TIMES / 2, "{} lines", told.len());
     }
+}
+
+/// It is heeded all the same: certificates that were revoked since then are not in it.
+#[test]
+fn an_expired_revocation_list_is_warned_of() {
+    const TOLD: &str = "a revocation list has expired";
+    let files = Files::new();
+    let serve_with = |list: String| {
+        fs::write(files.at("ca"), list).unwrap();
+        let mut command = bare();
+        files.tls(&mut command).arg("--tls-client-ca");
+        Server::start(command.arg(files.at("ca")))
+    };
+    let ended = serve_with(files.authority.with_list(2001)).end(Signal::TERM);
+    assert!(ended.log.contains(TOLD), "{}", ended.log);
+    let server = serve_with(files.authority.with_list(3000));
+    fs::write(files.at("ca"), files.authority.with_list(2002)).unwrap();
+    server.signal(Signal::HUP);
+    server.logs("the certificates are read again");
+    let ended = server.end(Signal::TERM);
+    let (before, after) = ended.log.split_once("ready").unwrap_or(("", &ended.log));
+    assert!(!before.contains(TOLD), "{before}");
+    assert_eq!(after.matches(TOLD).count(), 1, "{after}");
 }

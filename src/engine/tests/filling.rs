@@ -1,5 +1,7 @@
 //! A log that is filled many times over: on a healthy disk it refuses no write.
 
+use std::collections::VecDeque;
+
 use super::world::{Random, World, options, scaled, wait};
 use super::*;
 use crate::backend::{Create, Reply, Request};
@@ -399,4 +401,223 @@ fn a_store_that_is_opened_with_other_sizes_takes_the_largest_request_at_once() {
             }
         }
     }
+}
+
+/// A client of another process that sends a burst of large writes, to a log that is written by hand.
+struct Burst {
+    disk: SimDisk,
+    world: World,
+    client: Connection,
+    asks: VecDeque<Ask>,
+    answers: Vec<Result<Reply>>,
+}
+
+impl Burst {
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    const WRITES: usize = 60;
+
+    fn new(durability: Durability) -> Self {
+        let (disk, clock) = (SimDisk::new(), Clock::new_virtual());
+        let options = options(&clock).durability(durability);
+        let mut world = World::open(Boot::new(&disk), &options).unwrap();
+        let remote = world.store.attach().unwrap();
+        let mut opening = Box::pin(remote.open(Self::TIMEOUT, 1 << 20));
+        let client = match poll(&mut opening) {
+            Poll::Ready(client) => client,
+            Poll::Pending => {
+                write_all(&mut world);
+                now(opening)
+            }
+        };
+        let at = path("/a");
+        let writes = std::iter::repeat_with(|| set(&at, 9_000)).take(Self::WRITES);
+        Self {
+            disk,
+            client: client.unwrap(),
+            asks: [create(&at)]
+                .into_iter()
+                .chain(writes)
+                .map(Ask::Request)
+                .collect(),
+            answers: Vec::new(),
+            world,
+        }
+    }
+
+    /// Sends what the store takes, and hears what may be told. Returns true if there was anything.
+    fn go_on(&mut self) -> bool {
+        let sent = self.client.submit(&mut self.asks);
+        let mut said = VecDeque::new();
+        let may_leave = |bound| self.client.may_leave(bound);
+        while self.client.outbox().take(1 << 20, may_leave, &mut said) == Taken::Some {}
+        let answers = said.into_iter().filter_map(|what| match what {
+            What::Answer { answer, .. } => Some(answer),
+            What::Event(_) => None,
+        });
+        let before = self.answers.len();
+        self.answers.extend(answers);
+        sent > 0 || self.answers.len() > before
+    }
+
+    /// Goes on until all is answered, and has the log write whenever it has to wait.
+    fn finish(&mut self) {
+        while self.answers.len() <= Self::WRITES {
+            while self.go_on() {}
+            write_all(&mut self.world);
+            assert!(self.go_on() || self.asks.is_empty(), "it waits without end");
+        }
+    }
+}
+
+fn write_all(world: &mut World) {
+    let hand = world.hand.as_mut().unwrap();
+    while hand.write() || hand.make_room() {}
+}
+
+#[test]
+fn a_burst_of_large_writes_waits_for_the_disk_and_none_is_refused() {
+    for durability in DURABILITIES {
+        let mut burst = Burst::new(durability);
+        while burst.go_on() {}
+        let waits = !burst.asks.is_empty();
+        burst.finish();
+        for answer in &burst.answers {
+            assert!(answer.is_ok(), "{durability:?}: {answer:?}");
+        }
+        assert!(waits, "{durability:?}: the log has room for all of it");
+    }
+}
+
+#[test]
+fn what_waits_for_the_disk_is_a_sign_of_life() {
+    let mut burst = Burst::new(Durability::Fsync);
+    for _ in 0..10 {
+        while burst.go_on() {}
+        burst.world.clock.advance(Burst::TIMEOUT / 2);
+    }
+    burst.finish();
+    assert!(burst.answers.iter().all(Result::is_ok));
+}
+
+#[test]
+fn a_burst_is_refused_by_a_disk_that_is_full() {
+    let mut burst = Burst::new(Durability::Fsync);
+    while burst.go_on() {}
+    let full = Faults {
+        room_bytes: Some(0),
+        ..Faults::default()
+    };
+    burst.disk.fail(0, full);
+    burst.finish();
+    let refused = burst
+        .answers
+        .iter()
+        .filter_map(|answer| answer.as_ref().err());
+    let refused: Vec<_> = refused.collect();
+    assert!(!refused.is_empty());
+    for error in refused {
+        assert!(matches!(error, Error::DiskFull { .. }), "{error:?}");
+    }
+}
+
+/// The disk need not be full for that: as long as there is room for deletes, sessions go on.
+#[test]
+fn a_session_is_taken_up_again_on_a_full_disk() {
+    let mut burst = Burst::new(Durability::Fsync);
+    let remote = burst.world.store.attach().unwrap();
+    let full = Faults {
+        room_bytes: Some(0),
+        ..Faults::default()
+    };
+    burst.disk.fail(0, full);
+    burst.finish();
+    // The smallest write, as long as there is room for one.
+    let mut is_full = false;
+    while !is_full {
+        burst.asks.push_back(Ask::Request(set(&path("/a"), 0)));
+        burst.go_on();
+        write_all(&mut burst.world);
+        burst.go_on();
+        is_full = burst.answers.pop().is_some_and(|answer| answer.is_err());
+    }
+    let (id, password) = (burst.client.id(), burst.client.password());
+    let taken_up = now(remote.reattach(id, password, Burst::TIMEOUT, 1 << 20));
+    assert!(taken_up.unwrap().is_ok());
+}
+
+/// The same over a connection, with the log's own threads.
+#[cfg(feature = "server")]
+#[test]
+fn a_server_answers_a_burst_of_large_writes() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let load = Load {
+        durability: Durability::Fsync,
+        segments: SEGMENTS[0],
+        writers: 1,
+    };
+    let store = load.open(&SimDisk::new());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let options = crate::ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
+        let server = crate::Server::bind(&store, options).await.unwrap();
+        let clients = (0..4).map(|client| {
+            let address = server.local_addr();
+            tokio::spawn(async move {
+                let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+                let (mut from, mut to) = stream.into_split();
+                let sending = tokio::spawn(async move {
+                    to.write_all(&burst_of_frames(client)).await.unwrap();
+                    to
+                });
+                for number in 0..=BURST_WRITES {
+                    let length = from.read_u32().await.unwrap();
+                    let mut frame = vec![0; length as usize];
+                    from.read_exact(&mut frame).await.unwrap();
+                    // The first is the handshake's.
+                    let code = if number == 0 { &[0; 4] } else { &frame[12..16] };
+                    assert_eq!(code, [0; 4], "client {client}, write {number}");
+                }
+                drop(sending.await);
+            })
+        });
+        for client in clients.collect::<Vec<_>>() {
+            client.await.unwrap();
+        }
+    });
+}
+
+#[cfg(feature = "server")]
+const BURST_WRITES: i32 = 100;
+
+/// A handshake, and creates of large znodes.
+#[cfg(feature = "server")]
+fn burst_of_frames(client: u8) -> Vec<u8> {
+    use crate::wire::put_frame;
+    let mut frames = Vec::new();
+    put_frame(&mut frames, |to| {
+        to.extend_from_slice(&[0; 12]);
+        to.extend_from_slice(&10_000_i32.to_be_bytes());
+        to.extend_from_slice(&[0; 12]);
+    });
+    let put = |to: &mut Vec<u8>, bytes: &[u8]| {
+        to.extend_from_slice(&(bytes.len() as i32).to_be_bytes());
+        to.extend_from_slice(bytes);
+    };
+    for xid in 1..=BURST_WRITES {
+        put_frame(&mut frames, |to| {
+            to.extend_from_slice(&xid.to_be_bytes());
+            to.extend_from_slice(&1_i32.to_be_bytes());
+            put(to, format!("/n-{client}-{xid}").as_bytes());
+            put(to, &[b'd'; 9_000]);
+            // One entry: all rights, for everybody.
+            to.extend_from_slice(&1_i32.to_be_bytes());
+            to.extend_from_slice(&31_i32.to_be_bytes());
+            put(to, b"world");
+            put(to, b"anyone");
+            to.extend_from_slice(&0_i32.to_be_bytes());
+        });
+    }
+    frames
 }

@@ -616,3 +616,95 @@ fn with_delayed_restart_all_may_enter_at_once_after_an_end_in_order() {
     now(remote.open(TIMEOUT, LIMIT)).unwrap();
     assert!(taken_up(&remote, id, password).is_some());
 }
+
+fn prove(connection: &Connection) {
+    let proved = Identity::proved("digest", b"alice:secret").unwrap();
+    assert_eq!(connection.submit(&mut [Ask::Identify(proved)].into()), 1);
+}
+
+fn opened_unproven(remote: &Remote) -> Connection {
+    match poll(&mut Box::pin(remote.open(TIMEOUT, LIMIT))) {
+        Poll::Ready(opened) => opened.unwrap(),
+        Poll::Pending => panic!("an unproven session waits for the log"),
+    }
+}
+
+/// The log cannot be filled by clients that nobody knows, nor made to sync.
+#[test]
+fn a_session_is_logged_when_it_is_proved_and_not_before() {
+    let bench = Bench::new(Durability::Fsync);
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap().requiring_proof(true);
+    write_all(&mut world);
+    let zxid = remote.last_zxid();
+    let (unproven, proven) = (opened_unproven(&remote), opened_unproven(&remote));
+    assert_eq!(remote.last_zxid(), zxid, "nothing has happened yet");
+    unproven.submit(&mut [Ask::Ping].into());
+    assert!(answer(&unproven).unwrap().is_ok());
+
+    prove(&proven);
+    ask(&proven, create("/e", CreateMode::Ephemeral));
+    assert!(told(&proven).0.is_empty(), "the session is not synced yet");
+    write_all(&mut world);
+    assert_eq!(told(&proven).0.len(), 2);
+    let sessions = |unproven: &Connection, proven: &Connection| {
+        [unproven, proven].map(|connection| (connection.id(), connection.password()))
+    };
+    let [left, kept] = sessions(&unproven, &proven);
+    bench.crash();
+    drop((world, remote, unproven, proven));
+
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap().requiring_proof(true);
+    assert!(taken_up(&remote, left.0, left.1).is_none());
+    let again = taken_up(&remote, kept.0, kept.1).unwrap();
+    drop(again);
+    assert!(exists(&mut world, "/e"), "a session was proved once");
+}
+
+/// As for any session: a restart after a crash waits for the longest timeout that was told.
+#[test]
+fn a_proof_is_answered_when_the_timeout_is_written_in_any_class() {
+    for durability in [Durability::DelayedRestart, Durability::None] {
+        let bench = Bench::new(durability);
+        let mut world = bench.open();
+        let remote = world.store.attach().unwrap().requiring_proof(true);
+        write_all(&mut world);
+        let connection = opened_unproven(&remote);
+        prove(&connection);
+        ask(&connection, create("/e", CreateMode::Ephemeral));
+        let (said, taken) = told(&connection);
+        let Taken::Held(bound) = taken else {
+            panic!("it was told {said:?}, then {taken:?}");
+        };
+        let mut passage = connection.passage(bound);
+        assert!(poll(&mut passage).is_pending());
+        write_all(&mut world);
+        now(passage).unwrap();
+        assert_eq!(told(&connection).0.len(), 2);
+    }
+}
+
+#[test]
+fn sessions_that_nobody_has_proved_take_no_places_of_those_that_are() {
+    let options = StoreOptions::new().most_sessions(2);
+    let store = Store::memory_with(options);
+    let remote = store.attach().unwrap().requiring_proof(true);
+    let open = || now(remote.open(TIMEOUT, LIMIT));
+    let unproven: Vec<_> = (0..4).map(|_| open()).collect();
+    let unproven: Vec<_> = unproven.into_iter().map(Result::unwrap).collect();
+    let [one, other, third, ..] = &unproven[..] else {
+        panic!("there are four");
+    };
+    for connection in [one, other] {
+        prove(connection);
+        assert!(answer(connection).unwrap().is_ok());
+    }
+    assert!(open().is_err(), "there are two sessions");
+    prove(third);
+    assert_eq!(told(third).1, Taken::End(Ending::Expired));
+    ask(third, create("/e", CreateMode::Ephemeral));
+    assert!(told(third).0.is_empty(), "it is over");
+    ask(one, Request::Close);
+    open().unwrap();
+}

@@ -15,8 +15,9 @@ use crate::server::seat::{Answered, Seat, Spell, Traffic};
 use crate::server::table::{Count, Table};
 use crate::types::{SessionId, Zxid};
 use crate::wire::admin::{
-    Attached, Bucket, Conf, Connection, Figures, Latency, Mode, Monitor, Sessions, Value, Watchers,
-    Word, conf, cons, dump, envi, mntr, srvr, stat, version, wchc, wchp, wchs,
+    Attached, Bucket, CONNECTIONS_RESET, Conf, Connection, Figures, Latency, Mode, Monitor,
+    SERVER_RESET, Sessions, Value, Watchers, Word, conf, cons, dirs, dump, envi, mntr, srvr, stat,
+    version, wchc, wchp, wchs,
 };
 
 /// What the texts are made of.
@@ -63,6 +64,15 @@ impl Texts {
             Word::Wchp => self.wchp(),
             Word::Envi => self.envi(),
             Word::Conf => self.conf(),
+            Word::Dirs => self.dirs(),
+            Word::Crst => {
+                self.table.reset_connections();
+                CONNECTIONS_RESET.to_owned()
+            }
+            Word::Srst => {
+                self.table.reset_server();
+                SERVER_RESET.to_owned()
+            }
             // Known without a look at anything.
             Word::Ruok | Word::Isro => String::new(),
         }
@@ -76,7 +86,7 @@ impl Texts {
             received: traffic.received,
             sent: traffic.sent,
             connections: self.table.connections(),
-            outstanding: traffic.outstanding(),
+            outstanding: traffic.outstanding,
             zxid: counts.last_zxid,
             mode: Mode::Standalone,
             znodes: counts.znodes + ROOT_AGAIN,
@@ -99,7 +109,7 @@ impl Texts {
             mode: Mode::Standalone,
             ephemerals: counts.ephemerals as u64,
             connections: self.table.connections() as u64,
-            outstanding: traffic.outstanding(),
+            outstanding: traffic.outstanding,
             znodes: (counts.znodes + ROOT_AGAIN) as u64,
             sessions: counts.sessions as u64,
             sent: traffic.sent,
@@ -236,6 +246,11 @@ impl Texts {
         envi(&environment)
     }
 
+    fn dirs(&self) -> String {
+        let bytes = process::folder_bytes(Path::new(self.store.place()));
+        dirs(bytes, bytes)
+    }
+
     fn conf(&self) -> String {
         let settings = self.store.settings();
         let folder = Path::new(self.store.place());
@@ -273,7 +288,7 @@ fn connection(seat: &Seat) -> Connection {
     Connection {
         address: seat.address(),
         is_read: seat.is_reading(),
-        queued: traffic.outstanding(),
+        queued: traffic.outstanding,
         received: traffic.received,
         sent: traffic.sent,
         session: seat

@@ -64,13 +64,26 @@ fn connections_of_one_address_are_counted_however_it_is_written() {
 }
 
 #[test]
+fn addresses_of_one_ipv6_network_count_as_one() {
+    let table = table(TableLimits {
+        per_address: 2,
+        ..ROOMY
+    });
+    let _within = [1, 2].map(|host| table.enter(of_one_network(host)).unwrap());
+    assert!(table.enter(of_one_network(3)).is_err());
+    let elsewhere: SocketAddr = "[2001:db8:0:1::3]:1".parse().unwrap();
+    table.enter(elsewhere).unwrap();
+}
+
+#[test]
 fn the_oldest_without_a_session_goes_when_another_comes() {
     let table = table(TableLimits {
         half_open: 2,
         ..ROOMY
     });
     let served = table.enter(address(1, 1)).unwrap();
-    served.opened(SessionId(7), Duration::from_secs(4));
+    served.greeted(SessionId(7), Duration::from_secs(4));
+    served.let_in();
     let oldest = table.enter(address(1, 2)).unwrap();
     let older = table.enter(address(1, 3)).unwrap();
     assert_eq!(table.half_open(), 2);
@@ -83,7 +96,8 @@ fn the_oldest_without_a_session_goes_when_another_comes() {
     assert_eq!((table.connections(), table.half_open()), (4, 2));
     drop(oldest);
     assert_eq!((table.connections(), table.half_open()), (3, 2));
-    older.opened(SessionId(8), Duration::from_secs(4));
+    older.greeted(SessionId(8), Duration::from_secs(4));
+    older.let_in();
     let _next = table.enter(address(1, 5)).unwrap();
     assert_eq!(older.leave(), None);
     assert_eq!(table.counted(Count::PushedOut), 1);
@@ -135,7 +149,8 @@ fn a_table_that_closes_asks_all_to_go_and_lets_nobody_in() {
     let table = table(ROOMY);
     let (one, other) = (table.enter(address(1, 1)), table.enter(address(1, 2)));
     let (one, other) = (one.unwrap(), other.unwrap());
-    one.opened(SessionId(7), Duration::from_secs(4));
+    one.greeted(SessionId(7), Duration::from_secs(4));
+    one.let_in();
     table.close(Leave::Shutdown);
     assert_eq!(one.leave(), Some(Leave::Shutdown));
     assert_eq!(other.leave(), Some(Leave::Shutdown));
@@ -164,7 +179,7 @@ fn a_seat_adds_up_what_its_task_notes() {
         received_bytes: 120,
         ..Batch::default()
     });
-    assert_eq!(seat.traffic().outstanding(), 3);
+    assert_eq!(seat.traffic().outstanding, 3);
     let mut latency = Spell::default();
     latency.add(1, Duration::from_millis(2));
     latency.add(1, Duration::from_millis(4));
@@ -185,7 +200,7 @@ fn a_seat_adds_up_what_its_task_notes() {
     let traffic = seat.traffic();
     assert_eq!((traffic.received, traffic.sent), (3, 7));
     assert_eq!((traffic.received_bytes, traffic.sent_bytes), (120, 300));
-    assert_eq!(traffic.outstanding(), 1);
+    assert_eq!(traffic.outstanding, 1);
     let Spell {
         count,
         total_ns,
@@ -216,13 +231,119 @@ fn the_sum_keeps_what_went_over_connections_that_are_gone() {
     };
     gone.note(&noted(5, 3, 1));
     there.note(&noted(4, 3, 10));
-    assert_eq!(table.traffic().outstanding(), 3);
+    assert_eq!(table.traffic().outstanding, 3);
     drop(gone);
     let sum = table.traffic();
     assert_eq!((sum.received, sum.sent), (9, 6));
     // What a connection that is gone never answered is not outstanding.
-    assert_eq!(sum.outstanding(), 1);
+    assert_eq!(sum.outstanding, 1);
     assert_eq!((sum.latency.count, sum.latency.total_ns), (6, 33_000_000));
     let bounds = (sum.latency.min_ns, sum.latency.max_ns);
     assert_eq!(bounds, (1_000_000, 10_000_000));
+}
+
+#[test]
+fn the_statistics_of_a_connection_and_of_the_server_are_reset_apart() {
+    let table = table(ROOMY);
+    let seat = table.enter(address(1, 1)).unwrap();
+    let mut latency = Spell::default();
+    latency.add(2, Duration::from_millis(4));
+    let batch = Batch {
+        received: 3,
+        received_bytes: 120,
+        answered: 2,
+        latency,
+        ..Batch::default()
+    };
+    seat.note(&batch);
+    drop(table.enter(address(1, 2)).inspect(|gone| gone.note(&batch)));
+    let sum = table.traffic();
+    table.reset_connections();
+    let outstanding = Traffic {
+        outstanding: 1,
+        ..Traffic::default()
+    };
+    assert_eq!((seat.traffic(), seat.last().is_none()), (outstanding, true));
+    assert_eq!(table.traffic(), sum, "the server's statistics stay");
+    seat.note(&batch);
+    table.reset_server();
+    assert_eq!(
+        (table.traffic().received, table.traffic().outstanding),
+        (0, 2)
+    );
+    assert_eq!(table.counted(Count::Entered), 0);
+    assert_eq!(seat.traffic().received, 3, "a connection's statistics stay");
+}
+
+/// Connections that are never let in, and leave when they are asked to.
+#[derive(Default)]
+struct Flood(Vec<Seated>);
+
+impl Flood {
+    fn come(&mut self, table: &Arc<Table>, address: SocketAddr) {
+        self.0.push(table.enter(address).unwrap());
+        self.0.retain(|seat| seat.leave().is_none());
+    }
+}
+
+/// A machine has any number of addresses in its IPv6 network.
+fn of_one_network(host: u64) -> SocketAddr {
+    let ip = (0x2001_0db8_u128 << 96) | u128::from(host);
+    (std::net::Ipv6Addr::from_bits(ip), 1).into()
+}
+
+/// Two machines open 5,000 connections a second each, and so fill the places within 103 ms. Of 100 honest clients one
+/// comes every 10 ms, and is let in 150 ms later.
+#[test]
+fn two_machines_push_out_no_honest_handshake() {
+    const ROUND_TRIP_MS: u64 = 150;
+    let limits = TableLimits {
+        connections: 16_384,
+        per_address: 12_288,
+        half_open: 1_024,
+    };
+    let attacks: [fn(u64) -> SocketAddr; 2] = [|_| address(66, 1), of_one_network];
+    for attack in attacks {
+        let table = table(limits);
+        let mut flood = Flood::default();
+        let mut honest = std::collections::VecDeque::new();
+        for ms in 0..1_000 + ROUND_TRIP_MS {
+            for count in 0..5 {
+                flood.come(&table, attack(5 * ms + count));
+                flood.come(&table, address(67, 1));
+            }
+            if ms % 10 == 0 && ms < 1_000 {
+                let client = address((ms / 10) as u8 + 100, 1);
+                honest.push_back((ms, table.enter(client).unwrap()));
+            }
+            while honest
+                .front()
+                .is_some_and(|(came, _)| ms - came == ROUND_TRIP_MS)
+            {
+                let (came, seat) = honest.pop_front().unwrap();
+                assert_eq!(seat.leave(), None, "came at {came} ms");
+                seat.let_in();
+            }
+        }
+        assert_eq!(table.half_open(), 1_024);
+        assert!(honest.is_empty());
+    }
+}
+
+#[test]
+fn of_addresses_with_as_many_the_oldest_has_to_go() {
+    let table = table(TableLimits {
+        half_open: 4,
+        ..ROOMY
+    });
+    let come = |host, port| table.enter(address(host, port)).unwrap();
+    let (one, other) = (come(1, 1), come(2, 1));
+    let (_one_more, _other_more) = (come(1, 2), come(2, 2));
+    let _third = come(3, 1);
+    assert_eq!((one.leave(), other.leave()), (Some(Leave::PushedOut), None));
+    let fourth = come(4, 1);
+    assert_eq!(other.leave(), Some(Leave::PushedOut));
+    // One connection for each: only now the oldest of all goes.
+    let _fifth = come(5, 1);
+    assert_eq!((table.half_open(), fourth.leave()), (4, None));
 }

@@ -129,3 +129,8 @@ pub(crate) fn conf(conf: &Conf<'_>) -> String {
     line!(text, "serverId=0");
     text
 }
+
+/// Sizes of the folders of snapshots and of the log, in bytes.
+pub(crate) fn dirs(data_bytes: u64, log_bytes: u64) -> String {
+    format!("datadir_size: {data_bytes}\nlogdir_size: {log_bytes}\n")
+}

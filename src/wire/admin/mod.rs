@@ -2,7 +2,7 @@
 //! the connection is closed.
 //!
 //! The texts are ZooKeeper's, byte for byte, from plain data. A word that is none, or that this server
-//! does not have (crst, dirs, gtmk, hash, lead, orst, srst, stmk), is a frame's length above any limit,
+//! does not have (gtmk, hash, lead, orst, stmk), is a frame's length above any limit,
 //! so the connection is closed without an answer.
 
 mod clients;
@@ -15,7 +15,7 @@ mod tests;
 use std::fmt::Write;
 
 pub(crate) use self::clients::{Attached, Connection, Figures, Latency, Mode, cons, srvr, stat};
-pub(crate) use self::facts::{Conf, Environment, Monitor, Value, conf, envi, mntr};
+pub(crate) use self::facts::{Conf, Environment, Monitor, Value, conf, dirs, envi, mntr};
 pub(crate) use self::state::{Bucket, Sessions, Watchers, dump, wchc, wchp, wchs};
 
 /// What every word but `ruok` and `isro` is answered before the server serves.
@@ -31,6 +31,12 @@ pub(crate) fn version(built_ms: i64) -> String {
     let built = date::minute(built_ms);
     format!("{LIKE_ZOOKEEPER}-lockkeeper-{own}, built on {built}")
 }
+
+/// The answer to `crst`.
+pub(crate) const CONNECTIONS_RESET: &str = "Connection stats reset.\n";
+
+/// The answer to `srst`.
+pub(crate) const SERVER_RESET: &str = "Server stats reset.\n";
 
 /// What `ruok` is answered.
 pub(crate) const IMOK: &str = "imok";
@@ -62,11 +68,17 @@ pub(crate) enum Word {
     Conf,
     /// Whether it can only be read: [`isro`].
     Isro,
+    /// The sizes of its folders: [`dirs`].
+    Dirs,
+    /// Resets the connections' statistics: [`CONNECTIONS_RESET`].
+    Crst,
+    /// Resets the server's statistics: [`SERVER_RESET`].
+    Srst,
 }
 
 impl Word {
     /// Every word.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Ruok,
         Self::Srvr,
         Self::Stat,
@@ -79,6 +91,9 @@ impl Word {
         Self::Envi,
         Self::Conf,
         Self::Isro,
+        Self::Dirs,
+        Self::Crst,
+        Self::Srst,
     ];
 
     /// The word that these letters are. What follows them on the connection is ignored.
@@ -103,6 +118,9 @@ impl Word {
             Self::Envi => "envi",
             Self::Conf => "conf",
             Self::Isro => "isro",
+            Self::Dirs => "dirs",
+            Self::Crst => "crst",
+            Self::Srst => "srst",
         }
     }
 

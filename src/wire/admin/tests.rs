@@ -286,6 +286,13 @@ serverId=0
 }
 
 #[test]
+fn dirs_is_as_the_server_says_it() {
+    let expected = "datadir_size: 67109337\nlogdir_size: 67109337\n";
+    assert_eq!(dirs(67_109_337, 67_109_337), expected);
+    assert_eq!(expected.len(), 45);
+}
+
+#[test]
 fn a_word_is_its_four_letters_and_nothing_else_is_one() {
     for word in Word::ALL {
         let letters = word.letters().as_bytes().try_into().unwrap();

@@ -1,0 +1,87 @@
+//! [`HalfOpen`]: connections that are not let in yet, and which of them goes when there are too many.
+//!
+//! The victim is the oldest connection of the network that has most of them, so a machine that floods the server
+//! pushes out its own connections first. A client with one connection in its handshake is safe from any number of
+//! connections of fewer networks than the limit.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// Half-open connections by network, with the slots that the table keeps them in.
+#[derive(Debug, Default)]
+pub(super) struct HalfOpen {
+    by_network: HashMap<IpAddr, BTreeSet<Arrival>>,
+    /// Each network that has any: the last one has most, and among its equals the oldest connection.
+    ranks: BTreeSet<Rank>,
+    count: usize,
+}
+
+/// Number of a connection's arrival, and its slot.
+type Arrival = (u64, usize);
+
+/// Number of a network's connections, its oldest, and the network.
+type Rank = (usize, Reverse<u64>, IpAddr);
+
+impl HalfOpen {
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(super) fn insert(&mut self, address: SocketAddr, arrival: u64, slot: usize) {
+        self.change(network(address), |connections| {
+            connections.insert((arrival, slot));
+        });
+    }
+
+    /// Removes a connection, if it is still here.
+    pub(super) fn remove(&mut self, address: SocketAddr, arrival: u64, slot: usize) {
+        self.change(network(address), |connections| {
+            connections.remove(&(arrival, slot));
+        });
+    }
+
+    /// Removes the oldest connection of the network that has most, and returns its slot.
+    pub(super) fn pop(&mut self) -> Option<usize> {
+        let (.., network) = *self.ranks.last()?;
+        let mut victim = None;
+        self.change(network, |connections| victim = connections.pop_first());
+        victim.map(|(_, slot)| slot)
+    }
+
+    /// Changes a network's connections, and its rank with them.
+    fn change(&mut self, network: IpAddr, change: impl FnOnce(&mut BTreeSet<Arrival>)) {
+        let connections = self.by_network.entry(network).or_default();
+        let (before, former) = (connections.len(), rank(network, connections));
+        change(connections);
+        let (after, rank) = (connections.len(), rank(network, connections));
+        if after == 0 {
+            self.by_network.remove(&network);
+        }
+        if let Some(former) = former {
+            self.ranks.remove(&former);
+        }
+        self.ranks.extend(rank);
+        self.count = self.count + after - before;
+    }
+}
+
+fn rank(network: IpAddr, connections: &BTreeSet<Arrival>) -> Option<Rank> {
+    let (oldest, _) = connections.first()?;
+    Some((connections.len(), Reverse(*oldest), network))
+}
+
+/// Bits of an IPv6 address that choose the machine within its network, which one client may have all of.
+const INTERFACE_BITS: u32 = 64;
+
+/// The part of an address that a client cannot choose: the first 64 bits of an IPv6 address, or an IPv4 address, which
+/// is the same if it came through an IPv6 socket.
+pub(in crate::server) fn network(address: SocketAddr) -> IpAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V6(ip) => {
+            let bits = ip.to_bits() >> INTERFACE_BITS << INTERFACE_BITS;
+            Ipv6Addr::from_bits(bits).into()
+        }
+        ip => ip,
+    }
+}
