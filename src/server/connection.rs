@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::mem::MaybeUninit;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -13,7 +13,7 @@ use tokio::time::{Sleep, sleep};
 use super::listener::Shared;
 use super::seat::Leave;
 use super::table::{Count, Seated};
-use super::talk::{Broken, MOST_AT_ONCE, Talk};
+use super::talk::{Broken, Talk, Turn};
 use super::unfinished::Share;
 use crate::backend::BoxFuture;
 use crate::engine::{Connection, Ending, Taken, What};
@@ -104,10 +104,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
     }
 
     /// Has the store carry out what has arrived; how many requests that were.
-    fn ask(&mut self) -> Result<usize, Close> {
+    fn ask(&mut self, turn: &mut Turn) -> Result<usize, Close> {
         let clock = self.shared.clock();
         if self.talk.asks().is_empty() {
-            let taken = self.talk.take_up(clock.now());
+            let taken = self.talk.take_up(clock.now(), turn);
             if let Err(broken) = taken {
                 return Err(Close::Broken(broken));
             }
@@ -161,7 +161,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
     }
 
     /// Sends what was written down. Whether anything was.
-    fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, Close>> {
+    fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        turn: &mut Turn,
+    ) -> Poll<Result<bool, Close>> {
         let bytes = self.talk.outgoing();
         if !bytes.is_empty() {
             let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
@@ -169,6 +173,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                 Ok(0) | Err(_) => Err(Close::Client),
                 Ok(count) => {
                     self.talk.advance(count);
+                    turn.take_bytes(count);
                     self.needs_flush = true;
                     Ok(true)
                 }
@@ -184,7 +189,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
 
     /// Hears whether the server wants the connection to end. Why, if that is at once.
     fn poll_leave(&mut self, context: &mut Context<'_>) -> Option<Close> {
-        let asked = std::pin::pin!(self.seat.asked_to_leave());
+        let asked = pin!(self.seat.asked_to_leave());
         match asked.poll(context) {
             Poll::Ready(Leave::Now) => return Some(Close::Shutdown),
             Poll::Ready(Leave::Unfinished) => return Some(Close::Unfinished),
@@ -196,11 +201,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
     }
 
     /// Does all that can be done now. Whether that was anything.
-    fn advance(&mut self, context: &mut Context<'_>) -> Result<Option<usize>, Close> {
+    fn advance(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<bool, Close> {
         let has_read = matches!(self.poll_read(context)?, Poll::Ready(true));
-        let count = self.ask()?;
+        let count = self.ask(turn)?;
         let has_said = matches!(self.poll_say(context)?, Poll::Ready(true));
-        let has_sent = matches!(self.poll_write(context)?, Poll::Ready(true));
+        let has_sent = matches!(self.poll_write(context, turn)?, Poll::Ready(true));
         if self.talk.is_done() && !self.needs_flush {
             return Err(Close::Client);
         }
@@ -208,21 +213,20 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         if self.is_leaving && !has_more && self.talk.asks().is_empty() && self.talk.is_idle() {
             return Err(Close::Shutdown);
         }
-        let moved = has_read || count > 0 || has_said || has_sent || has_more;
-        Ok(moved.then_some(count))
+        Ok(has_read || count > 0 || has_said || has_sent || has_more)
     }
 
     /// Goes on until nothing can be done now, or others have their turn. Why the talk is over, if it is.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Option<Close> {
-        let mut done = 0;
+        let mut turn = Turn::new(self.talk.asks().len());
         loop {
-            match self.advance(context) {
-                Ok(Some(count)) => done += count,
-                Ok(None) => return None,
+            match self.advance(context, &mut turn) {
+                Ok(true) => {}
+                Ok(false) => return None,
                 Err(close) => return Some(close),
             }
-            if done >= MOST_AT_ONCE {
-                context.waker().wake_by_ref();
+            if turn.is_over() {
+                give_way(context);
                 return None;
             }
         }
@@ -239,6 +243,13 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         self.seat.note(&self.talk.traffic());
         self.seat.set_reading(self.talk.has_room());
     }
+}
+
+/// Has the task polled again after all others that are ready, and after the runtime has looked at its sockets. A task that
+/// wakes itself comes again before that, some sixty times, while requests of others wait in the kernel.
+fn give_way(context: &mut Context<'_>) {
+    // The first poll leaves the waker with the runtime, which calls it then: nothing else is left to do.
+    let _ = pin!(tokio::task::yield_now()).poll(context);
 }
 
 /// Whether what shows this may leave now; if not, the task is woken when it may.
