@@ -8,6 +8,8 @@ use tokio::net::TcpStream;
 use super::gate::{Admission, Policy};
 use super::table::Count;
 use super::*;
+use crate::clock::Clock;
+use crate::engine::StoreOptions;
 use crate::types::CreateMode;
 use crate::wire::put_frame;
 
@@ -359,4 +361,27 @@ async fn a_client_that_sends_large_requests_gives_way_to_another_after_a_turn() 
     };
     let before = requests_before_another_s(set, 400).await;
     assert!(before <= 2 * 5, "{before} requests of 16 KiB come first");
+}
+
+/// Nothing of the server runs while the clock moves: the bytes of one client wait in the kernel when both deadlines come.
+#[tokio::test]
+async fn rule_14_what_a_client_has_sent_is_read_before_its_session_expires() {
+    let clock = Clock::new_virtual();
+    let store = Store::memory_with(StoreOptions::new().clock(clock.clone()));
+    let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
+    let server = Server::bind(&store, options).await.unwrap();
+    let mut pinging = greeted(&server).await;
+    let mut silent = greeted(&server).await;
+    let mut ping = Vec::new();
+    put_request(&mut ping, -2, 11, |_| ());
+    pinging.try_write(&ping).unwrap();
+    clock.advance(Duration::from_secs(13));
+    let pong = tokio::time::timeout(PATIENCE, pinging.read_u32()).await;
+    assert!(pong.expect("it is answered or closed").is_ok());
+    let end = tokio::time::timeout(PATIENCE, silent.read_u8()).await;
+    assert!(
+        end.expect("it is closed, without any other deadline")
+            .is_err()
+    );
+    assert_eq!(server.shared.store.counts().sessions, 1);
 }
