@@ -7,13 +7,14 @@ use std::mem::MaybeUninit;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::time::{Sleep, sleep};
 
 use super::listener::Shared;
 use super::seat::Leave;
 use super::table::{Count, Seated};
 use super::talk::{Broken, Talk, Turn};
+use super::transport::Transport;
 use super::unfinished::Share;
 use crate::backend::BoxFuture;
 use crate::engine::{Connection, Ending, Taken, What};
@@ -56,7 +57,7 @@ pub(super) struct Conversation<'a, S> {
     proof: Option<Pin<Box<Sleep>>>,
 }
 
-impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
+impl<'a, S: Transport> Conversation<'a, S> {
     pub(super) fn new(
         stream: S,
         shared: &'a Shared,
@@ -222,13 +223,31 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         loop {
             match self.advance(context, &mut turn) {
                 Ok(true) => {}
-                Ok(false) => return None,
+                Ok(false) => {
+                    self.note_silence();
+                    return None;
+                }
                 Err(close) => return Some(close),
             }
             if turn.is_over() {
                 give_way(context);
                 return None;
             }
+        }
+    }
+
+    /// Tells the store, where it asks, that the client has sent no sign of life: nothing is left to be read.
+    fn note_silence(&self) {
+        if !self.connection.outbox().is_asked_for_signs() {
+            return;
+        }
+        let is_unread = match self.talk.has_room() {
+            true => self.stream.is_readable(),
+            // What waits for the log, and not for the client to read, was sent in time.
+            false => self.held.is_some(),
+        };
+        if !is_unread {
+            self.connection.end_silent();
         }
     }
 
@@ -276,7 +295,7 @@ fn ready_to_leave(
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Future for Conversation<'_, S> {
+impl<S: Transport> Future for Conversation<'_, S> {
     type Output = Close;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Close> {

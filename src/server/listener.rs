@@ -21,6 +21,7 @@ use super::options::Limits;
 use super::seat::Leave;
 use super::table::{Count, Refusal, Seated, Table};
 use super::talk::{Broken, Talk};
+use super::transport::Transport;
 use super::unfinished::Unfinished;
 use crate::clock::Clock;
 use crate::engine::{Connection, Ending, Remote, Store};
@@ -122,7 +123,7 @@ pub(super) async fn serve<S>(
     until: Instant,
     identity: Option<Identity>,
 ) where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: Transport,
 {
     let greeting = tokio::time::timeout_at(until, greet(&mut stream, seat.address(), &shared));
     let Some(greeting) = unless(seat.asked_to_leave(), greeting).await else {
@@ -178,7 +179,7 @@ pub(super) async fn converse<S>(
     identity: Option<Identity>,
 ) -> Close
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: Transport,
 {
     seat.opened(connection.id(), connection.timeout());
     let mut admission = Admission::new(shared.policy.clone(), seat.address().ip());
