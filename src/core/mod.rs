@@ -390,6 +390,7 @@ impl Core {
         }
     }
 
+    #[cfg(any(test, feature = "server"))]
     /// Counts a stall: a time in which the store did not do what was due. Deadlines of sessions of other processes that
     /// were touched before come later by as much, within limits.
     pub(crate) fn count_stall(&mut self, stall: Duration) {

@@ -199,6 +199,7 @@ impl Sessions {
     }
 
     /// Counts a stall of the store. Deadlines are moved when they come: no stall is a walk over all sessions.
+    #[cfg(any(test, feature = "server"))]
     pub(super) fn count_stall(&mut self, stall: Duration) {
         self.stalled += stall;
     }
