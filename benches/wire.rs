@@ -12,6 +12,8 @@ mod connection;
 mod disk;
 #[path = "common/figures.rs"]
 mod figures;
+#[path = "wire/flood.rs"]
+mod flood;
 #[path = "wire/jute.rs"]
 mod jute;
 #[path = "wire/load.rs"]
@@ -60,6 +62,7 @@ async fn run(args: &Args) {
                     measure(args, &servers, Load::new(mix, connections, in_flight)).await;
                 }
             }
+            What::Flood => flood::measure(args, &servers).await,
             What::Sessions => {
                 for server in &servers {
                     sessions::measure(args, server).await;

@@ -42,10 +42,7 @@ impl Moment {
 
     /// This moment, moved forward; stays at the end of time when it would pass it.
     pub fn after(self, by: Duration) -> Moment {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(by.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_add(duration_nanos(by)))
     }
 }
 
@@ -67,6 +64,8 @@ pub struct Clock(Arc<Inner>);
 struct Inner {
     /// The current moment of a virtual clock; `None` for the system's.
     virtual_now: Option<AtomicU64>,
+    /// The nanoseconds of it in which the virtual machine was suspended.
+    virtual_suspended: AtomicU64,
     timers: Mutex<Timers>,
     changed: Condvar,
 }
@@ -96,6 +95,7 @@ impl Clock {
     fn with(virtual_now: Option<AtomicU64>) -> Self {
         Self(Arc::new(Inner {
             virtual_now,
+            virtual_suspended: AtomicU64::new(0),
             timers: Mutex::default(),
             changed: Condvar::new(),
         }))
@@ -109,6 +109,21 @@ impl Clock {
                 Moment(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
             }
             Some(now) => Moment(now.load(Ordering::Acquire)),
+        }
+    }
+
+    /// The current moment on a clock that stands still while the machine is suspended (`CLOCK_MONOTONIC`). Its zero is not
+    /// that of [`now`](Self::now): the two cannot be compared.
+    pub fn awake(&self) -> Moment {
+        match &self.0.virtual_now {
+            None => {
+                let now = clock_gettime(ClockId::Monotonic);
+                Moment(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+            }
+            Some(now) => {
+                let suspended = self.0.virtual_suspended.load(Ordering::Acquire);
+                Moment(now.load(Ordering::Acquire).saturating_sub(suspended))
+            }
         }
     }
 
@@ -170,6 +185,28 @@ impl Clock {
         now.fetch_max(target.0, Ordering::AcqRel);
     }
 
+    /// Moves a virtual clock forward as a stop of the process does: the sleepers on the way are woken late, at its end.
+    ///
+    /// # Panics
+    /// On the system's clock, which nobody moves.
+    pub fn stall(&self, by: Duration) {
+        let now = self.0.virtual_now.as_ref();
+        let now = now.expect("only a virtual clock can be moved");
+        now.fetch_add(duration_nanos(by), Ordering::AcqRel);
+        self.advance(Duration::ZERO);
+    }
+
+    /// Moves a virtual clock forward as a suspension of the machine does: like [`stall`](Self::stall), but
+    /// [`awake`](Self::awake) stands still.
+    ///
+    /// # Panics
+    /// On the system's clock, which nobody moves.
+    pub fn suspend(&self, by: Duration) {
+        let suspended = &self.0.virtual_suspended;
+        suspended.fetch_add(duration_nanos(by), Ordering::AcqRel);
+        self.stall(by);
+    }
+
     fn register(&self, moment: Moment, waker: &Waker) -> u64 {
         let mut timers = self.0.timers.lock();
         let id = timers.next_id;
@@ -216,6 +253,10 @@ impl Clock {
             }
         }
     }
+}
+
+fn duration_nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Timers {
@@ -337,6 +378,27 @@ mod tests {
         let at = |seconds| (seconds, start.after(Duration::from_secs(seconds)));
         assert_eq!(*woken.lock(), [at(1), at(2), at(3)]);
         assert_eq!(clock.next_timer(), Some(at(9).1));
+    }
+
+    #[test]
+    fn a_stop_wakes_the_sleepers_at_its_end_and_a_suspension_is_no_time_awake() {
+        let clock = Clock::new_virtual();
+        let woken = Arc::new(Mutex::new(Vec::new()));
+        for seconds in [1, 3] {
+            let (sleeper, woken) = (clock.clone(), woken.clone());
+            crate::drive(async move {
+                sleeper.sleep(Duration::from_secs(seconds)).await;
+                woken.lock().push(sleeper.now());
+            });
+        }
+        let (start, awake) = (clock.now(), clock.awake());
+        let second = Duration::from_secs(1);
+        clock.stall(2 * second);
+        assert_eq!(*woken.lock(), [start.after(2 * second)]);
+        assert_eq!(clock.awake(), awake.after(2 * second));
+        clock.suspend(2 * second);
+        assert_eq!(woken.lock()[1..], [start.after(4 * second)]);
+        assert_eq!(clock.awake(), awake.after(2 * second));
     }
 
     #[test]

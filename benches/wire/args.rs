@@ -16,9 +16,11 @@ usage: cargo bench --bench wire -- [options]
   --data D             of the `lockkeeper serve` that it starts: memory (the default), or a folder
   --durability D       of both: fsync (the default), delayed-restart or none (ZooKeeper: no syncs)
   --mix M[,M]          ping, get, set, create (and delete), locks (create, list, delete; 10,000 keys),
-                       sessions (all by default)
+                       sessions, flood (all by default)
   --connections N      only so many connections, and
   --in-flight N        so many requests under way at once on each (1)
+  --flood N            of flood: so many connections that send reads as fast as the server takes them, beside 16 with
+                       one at a time, which are measured (4)
   --bytes B            of data in a znode (100)
   --seconds S          how long to measure each system in each case (2)
   --rounds R           in how many alternating rounds (5)
@@ -31,6 +33,8 @@ pub(crate) enum What {
     Mix(Mix),
     /// Many sessions, with a watch each.
     Sessions,
+    /// A few beside some that flood the server.
+    Flood,
 }
 
 impl FromStr for What {
@@ -41,6 +45,7 @@ impl FromStr for What {
         match all.find(|mix| mix.name() == name) {
             Some(mix) => Ok(Self::Mix(mix)),
             None if name == "sessions" => Ok(Self::Sessions),
+            None if name == "flood" => Ok(Self::Flood),
             None => Err(format!("--mix {name} is not known")),
         }
     }
@@ -50,8 +55,9 @@ pub(crate) struct Args {
     pub(crate) urls: Vec<String>,
     pub(crate) serving: Serving,
     pub(crate) mixes: Vec<What>,
-    connections: Option<usize>,
+    pub(crate) connections: Option<usize>,
     in_flight: Option<usize>,
+    pub(crate) flood: usize,
     pub(crate) bytes: usize,
     pub(crate) seconds: Duration,
     pub(crate) rounds: u32,
@@ -78,13 +84,14 @@ impl Args {
     /// `None` when help is asked for.
     fn of(mut words: lexopt::Parser) -> Result<Option<Self>, lexopt::Error> {
         let mut mixes: Vec<What> = Mix::ALL.map(What::Mix).into();
-        mixes.push(What::Sessions);
+        mixes.extend([What::Sessions, What::Flood]);
         let mut args = Self {
             urls: vec!["lockkeeper://".into(), "zookeeper://".into()],
             serving: Serving::default(),
             mixes,
             connections: None,
             in_flight: None,
+            flood: 4,
             bytes: 100,
             seconds: Duration::from_secs(2),
             rounds: 5,
@@ -100,6 +107,7 @@ impl Args {
                 Long("mix") => args.mixes = list(&words.value()?.string()?)?,
                 Long("connections") => args.connections = Some(words.value()?.parse()?),
                 Long("in-flight") => args.in_flight = Some(words.value()?.parse()?),
+                Long("flood") => args.flood = words.value()?.parse()?,
                 Long("bytes") => args.bytes = words.value()?.parse()?,
                 Long("seconds") => args.seconds = words.value()?.parse_with(seconds)?,
                 Long("rounds") => args.rounds = words.value()?.parse()?,
@@ -113,7 +121,7 @@ impl Args {
             }
         }
         let counts = [args.connections.unwrap_or(1), args.in_flight.unwrap_or(1)];
-        let others = [args.rounds as usize, args.threads];
+        let others = [args.rounds as usize, args.threads, args.flood];
         if counts.contains(&0) || others.contains(&0) {
             return Err("every number is at least 1".into());
         }

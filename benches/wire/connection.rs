@@ -68,6 +68,11 @@ impl Connection {
         connection
     }
 
+    /// Takes the connection itself: with nothing under way.
+    pub(crate) fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
     /// Adds a request to what is to be sent.
     pub(crate) fn put(&mut self, xid: i32, op: i32, body: impl FnOnce(&mut Vec<u8>)) {
         jute::frame(&mut self.outgoing, |to| {

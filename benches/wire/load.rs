@@ -15,6 +15,8 @@ pub(crate) struct Load {
     pub(crate) mix: Mix,
     pub(crate) connections: usize,
     pub(crate) in_flight: usize,
+    /// Between an answer and the next request, if there is any.
+    pause: Option<Duration>,
 }
 
 /// What a case works on, on one server.
@@ -45,7 +47,14 @@ impl Load {
             mix,
             connections,
             in_flight,
+            pause: None,
         }
+    }
+
+    /// Has each connection pause for so long after an answer.
+    pub(crate) fn pausing(self, pause: Duration) -> Self {
+        let pause = Some(pause);
+        Self { pause, ..self }
     }
 
     /// Makes the znodes, and opens the sessions.
@@ -96,7 +105,7 @@ impl Load {
         let clients: Vec<_> = ground
             .clients
             .drain(..)
-            .map(|client| tokio::spawn(client.ask_until(end)))
+            .map(|client| tokio::spawn(client.ask_until(end, self.pause)))
             .collect();
         let mut all = Tally::default();
         for client in clients {
@@ -119,7 +128,7 @@ impl Load {
 }
 
 impl Client {
-    async fn ask_until(mut self, end: Instant) -> (Self, Tally) {
+    async fn ask_until(mut self, end: Instant, pause: Option<Duration>) -> (Self, Tally) {
         let mut tally = Tally::default();
         // Answers come in the order of the requests.
         let mut waiting: VecDeque<(usize, Instant)> = VecDeque::new();
@@ -130,11 +139,15 @@ impl Client {
         while !waiting.is_empty() {
             self.connection.flush().await;
             self.connection.read().await;
-            let now = Instant::now();
+            let mut now = Instant::now();
             while let Some(reply) = self.connection.arrived() {
                 let (number, asked) = waiting.pop_front().expect("it was asked for");
                 let done = self.slots[number].answered(&reply);
                 tally.note(done, now - asked);
+                if let Some(pause) = pause {
+                    tokio::time::sleep(pause).await;
+                    now = Instant::now();
+                }
                 if done != Done::Nothing && (now < end || !self.slots[number].is_clean()) {
                     self.ask(number, now, &mut waiting);
                 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// A session stops believing when 1/10 of its timeout is left.
+/// A session stops believing when 1/10 of its timeout is left. A server may move the session's deadline later, after a stall
+/// of its own (rule 14), but never earlier: the belief ends before any of them, and hears of none.
 const MARGIN: u32 = 10;
 
 /// A grant needs 1/5 of the timeout before the lease ends.

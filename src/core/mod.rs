@@ -51,7 +51,7 @@ pub(crate) use self::watches::{Fired, WatchKey};
 
 use self::journal::{Keep, Kept};
 use self::reaper::Reaper;
-use self::sessions::{Session, Sessions};
+use self::sessions::{Due, Session, Sessions};
 use self::tree::Tree;
 use self::watches::{WatchKind, Watches};
 use crate::backend::{OpReply, ReadReply, Request};
@@ -132,11 +132,16 @@ pub(crate) struct Effects {
     pub(crate) ended: Vec<Ended>,
     /// Their watches.
     pub(crate) dropped: Vec<(WatchKey, SessionId, End)>,
+    /// The slots of sessions past their deadlines, whose connections are to read what is there.
+    pub(crate) asked: Vec<u32>,
 }
 
 impl Effects {
     pub(crate) fn is_empty(&self) -> bool {
-        self.fired.is_empty() && self.ended.is_empty() && self.dropped.is_empty()
+        self.fired.is_empty()
+            && self.ended.is_empty()
+            && self.dropped.is_empty()
+            && self.asked.is_empty()
     }
 }
 
@@ -288,9 +293,10 @@ impl Core {
         Ok((self.insert_session(session, now)?, timeout))
     }
 
-    fn insert_session(&mut self, session: Session, now: Now) -> Result<SessionRef> {
+    fn insert_session(&mut self, mut session: Session, now: Now) -> Result<SessionRef> {
         self.check_session_limit()?;
         let id = session.id;
+        session.is_attached = !session.is_local;
         let slot = self.sessions.insert(session);
         self.sessions.touch(slot, now.moment);
         Ok(SessionRef {
@@ -392,6 +398,7 @@ impl Core {
             timeout = timeout.min(Duration::from_millis(session.granted_ms));
         }
         session.connection += 1;
+        session.is_attached = true;
         session.timeout_ms = timeout.as_millis() as u64;
         session.identities = Default::default();
         let connection = session.connection;
@@ -430,9 +437,27 @@ impl Core {
         }
         let known = self.sessions.slots.get(of.slot as usize);
         if known.is_some_and(|known| known.is_of(of)) {
+            self.sessions.get_mut(of.slot).is_attached = false;
             self.watches
                 .drop_session(&mut self.tree, &mut self.sessions, of.slot, &mut |_| {});
         }
+    }
+
+    #[cfg(any(test, feature = "server"))]
+    /// Ends the session of this connection if it is past its deadline and was asked for signs of life: the connection has
+    /// read all that has come, and there is none.
+    pub(crate) fn end_silent(&mut self, of: SessionRef, now: Now, effects: &mut Effects) {
+        let known = self.sessions.slots.get(of.slot as usize);
+        if known.is_some_and(|known| known.is_of(of)) && self.sessions.is_asked(of.slot) {
+            self.end_session(of.slot, End::Expired, now, effects);
+        }
+    }
+
+    #[cfg(any(test, feature = "server"))]
+    /// Counts a stall: a time in which the store did not do what was due. Deadlines of sessions of other processes that
+    /// were touched before come later by as much, within limits.
+    pub(crate) fn count_stall(&mut self, stall: Duration) {
+        self.sessions.count_stall(stall);
     }
 
     #[cfg(any(test, feature = "server"))]
@@ -507,7 +532,11 @@ impl Core {
     /// Does what is due: ends sessions, reaps znodes.
     pub(crate) fn tick(&mut self, now: Now, effects: &mut Effects) {
         while let Some(slot) = self.sessions.first_due(now.moment) {
-            self.end_session(slot, End::Expired, now, effects);
+            match self.sessions.judge_due(slot, now.moment) {
+                Due::Over => self.end_session(slot, End::Expired, now, effects),
+                Due::Later => {}
+                Due::Asked => effects.asked.push(slot),
+            }
         }
         self.reap(now, effects);
     }

@@ -42,8 +42,11 @@ pub(super) struct Session {
     /// Whether it dies with the store's process. If not, all its watches are one watcher's, as over a
     /// wire: one event for all of them.
     pub(super) is_local: bool,
-    /// The end of the bucket in which it expires.
+    /// The end of the bucket in which it expires, or later, where the store was late itself.
     deadline: Option<Moment>,
+    reprieve: Reprieve,
+    /// True while a connection of another process has it.
+    pub(super) is_attached: bool,
     pub(super) connection: u32,
     /// Who its connection has proved to be.
     pub(super) identities: Identities,
@@ -67,6 +70,8 @@ impl Session {
             granted_ms: timeout_ms,
             is_local,
             deadline: None,
+            reprieve: Reprieve::default(),
+            is_attached: false,
             connection: 0,
             identities: Identities::default(),
             is_unproven: false,
@@ -82,6 +87,28 @@ impl Session {
     }
 }
 
+/// The time by which a session's deadline has been moved since its last sign of life: a store that was late itself cannot
+/// tell a silent client from one whose signs it has not read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reprieve {
+    /// The stalls of the store up to the last sign of life, or up to the deadline that was moved last.
+    counted: Duration,
+    granted: Duration,
+    /// True once the connection was asked for what it has to read.
+    is_asked: bool,
+}
+
+/// What becomes of a session whose deadline has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// It ends.
+    Over,
+    /// The store was late for as long: it has another deadline.
+    Later,
+    /// It has another deadline, and ends before that if its connection has nothing to read.
+    Asked,
+}
+
 #[derive(Debug)]
 pub(super) struct Sessions {
     pub(super) slots: Slab<Session>,
@@ -89,6 +116,8 @@ pub(super) struct Sessions {
     /// Deadline and slot of each session that can expire.
     expiry: BTreeSet<(Moment, u32)>,
     tick: Duration,
+    /// All stalls of the store so far.
+    stalled: Duration,
     /// How many ephemeral znodes all of them have.
     pub(super) ephemerals: usize,
     /// Number of those that nobody has proved yet.
@@ -102,6 +131,7 @@ impl Sessions {
             by_id: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
             expiry: BTreeSet::new(),
             tick,
+            stalled: Duration::ZERO,
             ephemerals: 0,
             unproven: 0,
         }
@@ -150,11 +180,12 @@ impl Sessions {
         &mut self.slots[slot as usize]
     }
 
-    /// Whether the session is past its deadline, though the tick that ends it has not come yet.
+    /// Returns true for a session of this process that is past its deadline, though the tick that ends it has not come
+    /// yet. One of another process may have sent its sign of life in time, and the store been late to read it: it ends
+    /// by a tick alone.
     pub(super) fn is_overdue(&self, slot: u32, now: Moment) -> bool {
-        self.get(slot)
-            .deadline
-            .is_some_and(|deadline| deadline <= now)
+        let session = self.get(slot);
+        session.is_local && session.deadline.is_some_and(|deadline| deadline <= now)
     }
 
     /// Moves the deadline to a full timeout from now, rounded up to the end of its bucket. Never back: `now` may have
@@ -162,6 +193,10 @@ impl Sessions {
     pub(super) fn touch(&mut self, slot: u32, now: Moment) {
         let tick_ns = self.tick.as_nanos() as u64;
         let session = &mut self.slots[slot as usize];
+        session.reprieve = Reprieve {
+            counted: self.stalled,
+            ..Reprieve::default()
+        };
         let expires = now
             .after(Duration::from_millis(session.timeout_ms))
             .as_nanos();
@@ -169,10 +204,62 @@ impl Sessions {
         if session.timeout_ms == 0 || session.deadline.is_some_and(|deadline| deadline >= bucket) {
             return;
         }
-        if let Some(deadline) = session.deadline.replace(bucket) {
-            self.expiry.remove(&(deadline, slot));
+        self.set_deadline(slot, bucket);
+    }
+
+    fn set_deadline(&mut self, slot: u32, deadline: Moment) {
+        let session = &mut self.slots[slot as usize];
+        if let Some(former) = session.deadline.replace(deadline) {
+            self.expiry.remove(&(former, slot));
         }
-        self.expiry.insert((bucket, slot));
+        self.expiry.insert((deadline, slot));
+    }
+
+    /// Counts a stall of the store. Deadlines are moved when they come: no stall is a walk over all sessions.
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn count_stall(&mut self, stall: Duration) {
+        self.stalled += stall;
+    }
+
+    /// Judges a session whose deadline has come. One of this process needs no signs that the store could be late to
+    /// read. All others together get no more than their timeout and a tick beyond the deadline: a dead holder's lock is
+    /// freed all the same.
+    pub(super) fn judge_due(&mut self, slot: u32, now: Moment) -> Due {
+        let (tick, stalled) = (self.tick, self.stalled);
+        let session = self.get_mut(slot);
+        let Some(deadline) = session.deadline.filter(|_| !session.is_local) else {
+            return Due::Over;
+        };
+        let reprieve = &mut session.reprieve;
+        let left = Duration::from_millis(session.timeout_ms).saturating_sub(reprieve.granted);
+        let stall = stalled.saturating_sub(reprieve.counted).min(left);
+        reprieve.counted = stalled;
+        reprieve.granted += stall;
+        let moved = deadline.after(stall);
+        if moved > now {
+            self.set_deadline(slot, moved);
+            return Due::Later;
+        }
+        // After a stall that was too long for it, a client may be about to come back.
+        let may_be_unread = session.is_attached || stall > Duration::ZERO;
+        if reprieve.is_asked || !may_be_unread {
+            return Due::Over;
+        }
+        reprieve.is_asked = true;
+        let rest = match session.is_attached {
+            true => left - stall,
+            false => Duration::ZERO,
+        };
+        // Used up, also for stalls to come.
+        reprieve.granted += rest;
+        self.set_deadline(slot, now.after(rest.max(tick)));
+        Due::Asked
+    }
+
+    /// Returns true if the session was past its deadline, and has given no sign of life since.
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn is_asked(&self, slot: u32) -> bool {
+        self.get(slot).reprieve.is_asked
     }
 
     pub(super) fn touch_all(&mut self, now: Moment) {

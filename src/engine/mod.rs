@@ -15,6 +15,8 @@ mod outbox;
 mod pause;
 #[cfg(any(test, feature = "server"))]
 mod remote;
+#[cfg(any(test, feature = "server"))]
+mod stalls;
 #[cfg(test)]
 mod tests;
 #[cfg(all(not(feature = "file"), any(test, feature = "server")))]
@@ -95,6 +97,9 @@ struct State {
     outboxes: Vec<Option<Arc<Outbox>>>,
     /// When the timer goes off.
     alarm: Option<Moment>,
+    /// Since sessions of other processes are let in.
+    #[cfg(any(test, feature = "server"))]
+    stalls: Option<stalls::StallMeter>,
     #[cfg(feature = "file")]
     durable: Option<durable::Durable>,
 }
@@ -345,6 +350,8 @@ impl Engine {
             state_now.alarm = Some(self.clock.now().after(Duration::from_secs(1)));
             return state_now.alarm;
         }
+        #[cfg(any(test, feature = "server"))]
+        state_now.count_stall(&self.clock);
         #[cfg(feature = "file")]
         let before = state_now.core.last_kept();
         state_now
@@ -371,6 +378,8 @@ impl State {
             statuses: Vec::new(),
             outboxes: Vec::new(),
             alarm: None,
+            #[cfg(any(test, feature = "server"))]
+            stalls: None,
             #[cfg(feature = "file")]
             durable: None,
         }
@@ -401,6 +410,13 @@ impl State {
             if let Some(cell) = self.cells[watch.index as usize].take() {
                 cell.end(end.error(session));
                 aftermath.wake(cell);
+            }
+        }
+        for slot in self.effects.asked.drain(..) {
+            let outbox = self.outboxes.get(slot as usize).and_then(Option::as_ref);
+            if let Some(outbox) = outbox {
+                outbox.ask_for_signs();
+                aftermath.outboxes.push(outbox.clone());
             }
         }
         for ended in self.effects.ended.drain(..) {

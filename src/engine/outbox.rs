@@ -6,6 +6,7 @@
 )]
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
 use atomic_waker::AtomicWaker;
@@ -21,6 +22,8 @@ use crate::wake::wake;
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     waker: AtomicWaker,
+    /// Whether the connection must say if nothing is left to read.
+    is_asked: AtomicBool,
 }
 
 struct Inner {
@@ -79,7 +82,23 @@ impl Outbox {
                 is_told: false,
             }),
             waker: AtomicWaker::new(),
+            is_asked: AtomicBool::new(false),
         }
+    }
+
+    /// Has the connection read what its client has sent, before the session is taken for dead. It must be woken.
+    pub(super) fn ask_for_signs(&self) {
+        self.is_asked.store(true, Ordering::Release);
+    }
+
+    /// Returns true if the session ends as soon as the connection has nothing to read.
+    pub(crate) fn is_asked_for_signs(&self) -> bool {
+        self.is_asked.load(Ordering::Acquire)
+    }
+
+    /// Returns the same, for the last time.
+    pub(super) fn take_question(&self) -> bool {
+        self.is_asked.swap(false, Ordering::AcqRel)
     }
 
     /// Adds an event; whether the connection must be woken.

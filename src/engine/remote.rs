@@ -75,6 +75,7 @@ impl Store {
     pub(crate) fn attach(&self) -> Result<Remote> {
         fork::check()?;
         self.0.keep_all()?;
+        self.0.measure_stalls();
         Ok(Remote {
             engine: self.0.clone(),
             requires_proof: false,
@@ -426,6 +427,27 @@ impl Connection {
             Some(gate) => Box::pin(gate.written(proved_at)),
             None => Box::pin(std::future::ready(Ok(()))),
         }
+    }
+}
+
+impl Connection {
+    /// Says that all is read that the client has sent. If it was asked for signs of life, and there was none among it,
+    /// that ends the session. What the log does not take now ends by a tick.
+    pub(crate) fn end_silent(&self) {
+        if !self.outbox.take_question() {
+            return;
+        }
+        let now = self.engine.now(true, true);
+        let mut state = self.engine.state.lock();
+        let state_now = &mut *state;
+        if !state_now.may_tick() {
+            return;
+        }
+        let before = state_now.core.last_kept();
+        let effects = &mut state_now.effects;
+        state_now.core.end_silent(self.session, now, effects);
+        state_now.keep(before);
+        self.engine.settle(state);
     }
 }
 

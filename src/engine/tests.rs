@@ -13,6 +13,7 @@ mod poison;
 mod remote;
 #[cfg(feature = "file")]
 mod restarts;
+mod stalls;
 #[cfg(feature = "file")]
 mod syncing;
 mod wakers;

@@ -47,6 +47,10 @@ impl State {
 
     pub(super) fn keep(&mut self, _: Zxid) {}
 
+    pub(super) fn may_tick(&self) -> bool {
+        true
+    }
+
     pub(super) fn check_log(&self) -> Result<()> {
         Ok(())
     }

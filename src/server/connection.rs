@@ -4,16 +4,17 @@
 use std::collections::VecDeque;
 use std::future::Future;
 use std::mem::MaybeUninit;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::time::{Sleep, sleep};
 
 use super::listener::Shared;
 use super::seat::Leave;
 use super::table::{Count, Seated};
-use super::talk::{Broken, MOST_AT_ONCE, Talk};
+use super::talk::{Broken, Talk, Turn};
+use super::transport::Transport;
 use super::unfinished::Share;
 use crate::backend::BoxFuture;
 use crate::engine::{Connection, Ending, Taken, What};
@@ -58,7 +59,7 @@ pub(super) struct Conversation<'a, S> {
     proof: Option<Pin<Box<Sleep>>>,
 }
 
-impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
+impl<'a, S: Transport> Conversation<'a, S> {
     pub(super) fn new(
         stream: S,
         shared: &'a Shared,
@@ -107,10 +108,10 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
     }
 
     /// Has the store carry out what has arrived; how many requests that were.
-    fn ask(&mut self, context: &mut Context<'_>) -> Result<usize, Close> {
+    fn ask(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<usize, Close> {
         let clock = self.shared.clock();
         if self.talk.asks().is_empty() {
-            let taken = self.talk.take_up(clock.now());
+            let taken = self.talk.take_up(clock.now(), turn);
             if let Err(broken) = taken {
                 return Err(Close::Broken(broken));
             }
@@ -207,7 +208,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
     }
 
     /// Sends what was written down. Whether anything was.
-    fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, Close>> {
+    fn poll_write(
+        &mut self,
+        context: &mut Context<'_>,
+        turn: &mut Turn,
+    ) -> Poll<Result<bool, Close>> {
         let bytes = self.talk.outgoing();
         if !bytes.is_empty() {
             let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
@@ -215,6 +220,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                 Ok(0) | Err(_) => Err(Close::Client),
                 Ok(count) => {
                     self.talk.advance(count);
+                    turn.take_bytes(count);
                     self.needs_flush = true;
                     Ok(true)
                 }
@@ -230,7 +236,7 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
 
     /// Hears whether the server wants the connection to end. Why, if that is at once.
     fn poll_leave(&mut self, context: &mut Context<'_>) -> Option<Close> {
-        let asked = std::pin::pin!(self.seat.asked_to_leave());
+        let asked = pin!(self.seat.asked_to_leave());
         match asked.poll(context) {
             Poll::Ready(Leave::Now) => return Some(Close::Shutdown),
             Poll::Ready(Leave::Unfinished) => return Some(Close::Unfinished),
@@ -243,11 +249,11 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
     }
 
     /// Does all that can be done now. Whether that was anything.
-    fn advance(&mut self, context: &mut Context<'_>) -> Result<Option<usize>, Close> {
+    fn advance(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<bool, Close> {
         let has_read = matches!(self.poll_read(context)?, Poll::Ready(true));
-        let count = self.ask(context)?;
+        let count = self.ask(context, turn)?;
         let has_said = matches!(self.poll_say(context)?, Poll::Ready(true));
-        let has_sent = matches!(self.poll_write(context)?, Poll::Ready(true));
+        let has_sent = matches!(self.poll_write(context, turn)?, Poll::Ready(true));
         if self.talk.is_done() && !self.needs_flush {
             return Err(Close::Client);
         }
@@ -255,30 +261,47 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         if self.is_leaving && !has_more && self.talk.asks().is_empty() && self.talk.is_idle() {
             return Err(Close::Shutdown);
         }
-        let moved = has_read || count > 0 || has_said || has_sent || has_more;
-        Ok(moved.then_some(count))
+        Ok(has_read || count > 0 || has_said || has_sent || has_more)
     }
 
     /// Goes on until nothing can be done now, or others have their turn. Why the talk is over, if it is.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Option<Close> {
-        let mut done = 0;
+        let mut turn = Turn::new(self.talk.asks().len());
         loop {
             match self.poll_penalty(context) {
                 Poll::Ready(Ok(())) => {}
                 Poll::Ready(Err(close)) => return Some(close),
                 Poll::Pending => return None,
             }
-            match self.advance(context) {
-                Ok(Some(count)) => done += count,
+            match self.advance(context, &mut turn) {
+                Ok(true) => {}
                 // A penalty that has just begun is polled first.
-                Ok(None) if self.penalty.is_some() => {}
-                Ok(None) => return None,
+                Ok(false) if self.penalty.is_some() => {}
+                Ok(false) => {
+                    self.note_silence();
+                    return None;
+                }
                 Err(close) => return Some(close),
             }
-            if done >= MOST_AT_ONCE {
-                context.waker().wake_by_ref();
+            if turn.is_over() {
+                give_way(context);
                 return None;
             }
+        }
+    }
+
+    /// Tells the store, where it asks, that the client has sent no sign of life: nothing is left to be read.
+    fn note_silence(&self) {
+        if !self.connection.outbox().is_asked_for_signs() {
+            return;
+        }
+        let is_unread = match self.talk.has_room() {
+            true => self.stream.is_readable(),
+            // What waits for the log, and not for the client to read, was sent in time.
+            false => self.held.is_some(),
+        };
+        if !is_unread {
+            self.connection.end_silent();
         }
     }
 
@@ -293,6 +316,13 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
         self.seat.note(&self.talk.traffic());
         self.seat.set_reading(self.talk.has_room());
     }
+}
+
+/// Has the task polled again after all others that are ready, and after the runtime has looked at its sockets. A task that
+/// wakes itself comes again before that, some sixty times, while requests of others wait in the kernel.
+fn give_way(context: &mut Context<'_>) {
+    // The first poll leaves the waker with the runtime, which calls it then: nothing else is left to do.
+    let _ = pin!(tokio::task::yield_now()).poll(context);
 }
 
 /// Whether what shows this may leave now; if not, the task is woken when it may.
@@ -319,7 +349,7 @@ fn ready_to_leave(
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Future for Conversation<'_, S> {
+impl<S: Transport> Future for Conversation<'_, S> {
     type Output = Close;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Close> {

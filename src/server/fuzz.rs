@@ -17,6 +17,7 @@ use super::connection::Close;
 use super::handshake::{Greeting, greet};
 use super::listener::{Shared, converse};
 use super::table::Seated;
+use super::transport::Transport;
 use super::{ServerOptions, share};
 use crate::clock::Clock;
 use crate::engine::{Ending, Store, StoreOptions};
@@ -78,6 +79,13 @@ impl AsyncWrite for Script {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+/// A read that has to wait has said all.
+impl Transport for Script {
+    fn is_readable(&self) -> bool {
+        false
     }
 }
 

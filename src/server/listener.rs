@@ -22,6 +22,7 @@ use super::penalty::Penalties;
 use super::seat::Leave;
 use super::table::{Count, Refusal, Seated, Table};
 use super::talk::{Broken, Talk};
+use super::transport::Transport;
 use super::unfinished::Unfinished;
 use crate::clock::Clock;
 use crate::engine::{Connection, Ending, Remote, Store};
@@ -130,7 +131,7 @@ pub(super) async fn serve<S>(
     until: Instant,
     identity: Option<Identity>,
 ) where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: Transport,
 {
     let is_proven = identity.as_ref().is_some_and(Identity::is_proof);
     let greeting = greet(&mut stream, seat.address(), &shared, is_proven);
@@ -188,7 +189,7 @@ pub(super) async fn converse<S>(
     identity: Option<Identity>,
 ) -> Close
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: Transport,
 {
     let mut admission = Admission::new(shared.policy.clone(), seat.address().ip());
     let own = [Identity::ip(seat.address().ip())];

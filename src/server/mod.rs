@@ -18,6 +18,7 @@ mod tests;
 mod throttle;
 #[cfg(feature = "tls")]
 mod tls;
+mod transport;
 mod unfinished;
 
 use std::fmt;

@@ -76,8 +76,41 @@ const ENOUGH_BYTES: usize = 64 << 10;
 /// An idle connection keeps no larger buffer.
 const KEPT_BYTES: usize = 8 << 10;
 
-/// So many requests are taken up before others have their turn.
-pub(super) const MOST_AT_ONCE: usize = 256;
+/// The rest of a connection's turn: what it may still do before others have theirs. Requests count, and bytes, of
+/// requests taken up and of answers and events sent: either alone could take long.
+pub(super) struct Turn {
+    requests: usize,
+    bytes: usize,
+}
+
+/// More requests in a turn are not carried out faster, and make the others wait longer.
+const TURN_REQUESTS: usize = 32;
+
+/// The turn ends with the request or the write that reaches this.
+const TURN_BYTES: usize = 64 << 10;
+
+impl Turn {
+    /// A turn that begins with so many requests taken up in an earlier one, but not carried out yet.
+    pub(super) fn new(left_over: usize) -> Self {
+        Self {
+            requests: TURN_REQUESTS.saturating_sub(left_over),
+            bytes: TURN_BYTES,
+        }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.requests == 0 || self.bytes == 0
+    }
+
+    fn take_request(&mut self, bytes: usize) {
+        self.requests -= 1;
+        self.take_bytes(bytes);
+    }
+
+    pub(super) fn take_bytes(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+}
 
 impl Talk {
     /// `frames` has what came behind the handshake.
@@ -120,19 +153,19 @@ impl Talk {
         self.frames.push(bytes);
     }
 
-    /// Makes questions of what has arrived, as many as may be under way.
+    /// Makes questions of what has arrived, as many as may be under way and as the turn has room for.
     ///
     /// # Errors
     /// The connection must be closed, without another word.
-    pub(super) fn take_up(&mut self, now: Moment) -> Result<(), Broken> {
-        let most = self.limits.in_flight.min(MOST_AT_ONCE);
-        while !self.is_over && self.asks.len() < most && self.due.len() < self.limits.in_flight {
+    pub(super) fn take_up(&mut self, now: Moment, turn: &mut Turn) -> Result<(), Broken> {
+        while !self.is_over && !turn.is_over() && self.due.len() < self.limits.in_flight {
             let frame = match self.frames.next() {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return Ok(()),
                 Err(_) => return Err(Broken::Length),
             };
             self.batch.received += 1;
+            turn.take_request(frame.len());
             let taken = match Incoming::read(frame) {
                 Ok(incoming) => self.admission.judge(&incoming),
                 Err(Refused::Answer { xid, code }) => {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::gate::{Admission, Policy};
@@ -112,7 +112,7 @@ async fn greeted(server: &Server) -> TcpStream {
     stream
 }
 
-async fn answer(stream: &mut TcpStream) -> Vec<u8> {
+async fn answer(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
     let length = stream.read_u32().await.unwrap();
     let mut frame = vec![0; length as usize];
     stream.read_exact(&mut frame).await.unwrap();
@@ -369,4 +369,114 @@ async fn a_failed_proof_is_answered_late_and_others_at_once() {
     const AUTH_FAILED: i32 = -115;
     assert_eq!(answer(&mut guess).await[12..], AUTH_FAILED.to_be_bytes());
     assert_eq!(server.shared.table.half_open(), 1, "it is not let in");
+}
+
+/// Appends a request.
+fn put_request(to: &mut Vec<u8>, xid: i32, op: i32, body: impl FnOnce(&mut Vec<u8>)) {
+    put_frame(to, |to| {
+        to.extend_from_slice(&xid.to_be_bytes());
+        to.extend_from_slice(&op.to_be_bytes());
+        body(to);
+    });
+}
+
+fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
+    to.extend_from_slice(&(bytes.len() as i32).to_be_bytes());
+    to.extend_from_slice(bytes);
+}
+
+fn put_create(to: &mut Vec<u8>, path: &str, flags: i32) {
+    put_request(to, 1, 1, |to| {
+        put_bytes(to, path.as_bytes());
+        put_bytes(to, b"");
+        to.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 31]);
+        put_bytes(to, b"world");
+        put_bytes(to, b"anyone");
+        to.extend_from_slice(&flags.to_be_bytes());
+    });
+}
+
+/// Lets one client send a request for the znode /x again and again, all at once, and another one, whose bytes the runtime
+/// has yet to hear of, create it. Returns how many requests of the first were carried out before that.
+async fn requests_before_another_s(flood: impl Fn(&mut Vec<u8>), count: usize) -> usize {
+    const ROOM: usize = 8 << 20;
+    let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
+    let server = Server::bind(&Store::memory(), options).await.unwrap();
+    let mut other = greeted(&server).await;
+    let (mut flooding, stream) = tokio::io::duplex(ROOM);
+    let seat = server.shared.table.enter(([127, 0, 0, 1], 1).into());
+    let until = tokio::time::Instant::now() + PATIENCE;
+    let serving = listener::serve(stream, seat.unwrap(), server.shared.clone(), until, None);
+    tokio::spawn(serving);
+    let mut asked = Vec::new();
+    put_frame(&mut asked, |to| {
+        to.extend_from_slice(&[0; 12]);
+        to.extend_from_slice(&10_000_i32.to_be_bytes());
+        to.extend_from_slice(&[0; 12]);
+    });
+    flooding.write_all(&asked).await.unwrap();
+    answer(&mut flooding).await;
+    asked.clear();
+    (0..count).for_each(|_| flood(&mut asked));
+    assert!(asked.len() <= ROOM, "all of it is there at once");
+    let mut create = Vec::new();
+    put_create(&mut create, "/x", 0);
+    // Nothing is awaited between the two: the server has its first turn when both are there.
+    other.try_write(&create).unwrap();
+    flooding.write_all(&asked).await.unwrap();
+    assert_eq!(answer(&mut other).await[12..16], [0; 4]);
+    for before in 0..count {
+        if answer(&mut flooding).await[12..16] == [0; 4] {
+            return before;
+        }
+    }
+    count
+}
+
+#[tokio::test]
+async fn a_client_that_sends_many_requests_gives_way_to_another_after_a_turn() {
+    let exists = |to: &mut Vec<u8>| {
+        put_request(to, 1, 3, |to| {
+            put_bytes(to, b"/x");
+            to.push(0);
+        });
+    };
+    let before = requests_before_another_s(exists, 20_000).await;
+    assert!(before <= 2 * 64, "{before} requests come first");
+}
+
+#[tokio::test]
+async fn a_client_that_sends_large_requests_gives_way_to_another_after_a_turn() {
+    let set = |to: &mut Vec<u8>| {
+        put_request(to, 1, 5, |to| {
+            put_bytes(to, b"/x");
+            put_bytes(to, &[7; 16 << 10]);
+            to.extend_from_slice(&[0xff; 4]);
+        });
+    };
+    let before = requests_before_another_s(set, 400).await;
+    assert!(before <= 2 * 5, "{before} requests of 16 KiB come first");
+}
+
+/// Nothing of the server runs while the clock moves: the bytes of one client wait in the kernel when both deadlines come.
+#[tokio::test]
+async fn rule_14_what_a_client_has_sent_is_read_before_its_session_expires() {
+    let clock = Clock::new_virtual();
+    let store = Store::memory_with(StoreOptions::new().clock(clock.clone()));
+    let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
+    let server = Server::bind(&store, options).await.unwrap();
+    let mut pinging = greeted(&server).await;
+    let mut silent = greeted(&server).await;
+    let mut ping = Vec::new();
+    put_request(&mut ping, -2, 11, |_| ());
+    pinging.try_write(&ping).unwrap();
+    clock.advance(Duration::from_secs(13));
+    let pong = tokio::time::timeout(PATIENCE, pinging.read_u32()).await;
+    assert!(pong.expect("it is answered or closed").is_ok());
+    let end = tokio::time::timeout(PATIENCE, silent.read_u8()).await;
+    assert!(
+        end.expect("it is closed, without any other deadline")
+            .is_err()
+    );
+    assert_eq!(server.shared.store.counts().sessions, 1);
 }

@@ -12,4 +12,5 @@ mod good;
 mod large;
 mod served;
 mod slow;
+mod stopped;
 mod wire;

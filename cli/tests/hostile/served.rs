@@ -90,6 +90,19 @@ impl Served {
         }
     }
 
+    /// Sends it a signal, of which a stop has come when this returns.
+    pub(crate) fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(self.pid.cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+        let is_stopped = || {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap();
+            stat.rsplit_once(") ").unwrap().1.starts_with('T')
+        };
+        while signal == Signal::STOP && !is_stopped() {
+            std::thread::yield_now();
+        }
+    }
+
     /// Ends it in order; what it has logged. No panic is among it.
     pub(crate) fn stop(mut self) -> Vec<String> {
         let Some(child) = &mut self.child else {

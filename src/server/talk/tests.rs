@@ -36,7 +36,7 @@ fn what_was_sent_is_not_kept_although_there_is_always_more() {
     let mut one = 0;
     for xid in 0..answers {
         talk.receive(&get_data(xid));
-        talk.take_up(Moment::default()).unwrap();
+        talk.take_up(Moment::default(), &mut Turn::new(0)).unwrap();
         assert_eq!(talk.asks().drain(..).count(), 1);
         let data = Reply::Data {
             data: vec![7; 1_000].into(),
@@ -74,7 +74,7 @@ fn nothing_is_read_while_a_whole_request_waits_to_be_taken_up() {
     let mut taken = 0;
     while taken < 1_000 {
         assert!(!talk.has_room(), "{taken} of 1,000 are taken up");
-        talk.take_up(Moment::default()).unwrap();
+        talk.take_up(Moment::default(), &mut Turn::new(0)).unwrap();
         let asked = talk.asks().drain(..).count();
         assert!(asked > 0);
         taken += asked;
@@ -100,7 +100,7 @@ fn a_proof_beyond_the_limits_is_refused_and_ends_no_connection() {
     });
     talk.receive(&auth);
     talk.receive(&get_data(1));
-    talk.take_up(Moment::default()).unwrap();
+    talk.take_up(Moment::default(), &mut Turn::new(0)).unwrap();
     let asked: Vec<_> = talk.asks().drain(..).collect();
     assert!(
         matches!(asked[..], [Ask::Ping, Ask::Request(_)]),

@@ -1,0 +1,97 @@
+//! The measure of the store's own stalls: times in which nothing was done although something was due. The core moves the
+//! deadlines of sessions by them, so that nobody expires because the store was late (rule 14).
+//!
+//! A belief of a client (`held_until`, invariant 6) is no concern of this: it ends by the client's own clock, a margin before
+//! the first deadline that the store sets. To move a deadline later is always safe.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use super::{Engine, State};
+use crate::clock::{Clock, Moment};
+
+/// Looked for as often. A stall that begins between two beats counts from the second.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// What timers and a busy machine are late by anyway.
+const SLACK: Duration = Duration::from_millis(50);
+
+/// The lateness of a beat that is due again and again, under the store's lock: a stopped process, a machine without a
+/// processor to spare and a long turn under the lock all keep it from coming. On [`Clock::awake`]: suspended with
+/// its machine, a server frees the locks of holders that are gone as if it had been at work.
+#[derive(Debug)]
+pub(super) struct StallMeter {
+    due: Moment,
+}
+
+impl StallMeter {
+    fn new(awake: Moment) -> Self {
+        let due = awake.after(PERIOD);
+        Self { due }
+    }
+
+    /// Returns for how long the beat has been due, as far as that was not counted yet.
+    fn late(&mut self, awake: Moment) -> Duration {
+        let late = awake.since(self.due);
+        if late < SLACK {
+            return Duration::ZERO;
+        }
+        self.due = awake;
+        late
+    }
+
+    /// Returns the same, and waits for the next beat.
+    fn beat(&mut self, awake: Moment) -> Duration {
+        let late = self.late(awake);
+        self.due = awake.after(PERIOD);
+        late
+    }
+}
+
+impl State {
+    /// Counts what the store is late by now: before it judges any session.
+    pub(super) fn count_stall(&mut self, clock: &Clock) {
+        if let Some(stalls) = &mut self.stalls {
+            self.core.count_stall(stalls.late(clock.awake()));
+        }
+    }
+}
+
+impl Engine {
+    /// Measures stalls from now on: sessions of other processes depend on what the store has read.
+    pub(super) fn measure_stalls(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if state.stalls.is_some() {
+            return;
+        }
+        state.stalls = Some(StallMeter::new(self.clock.awake()));
+        drop(state);
+        crate::drive(beat(Arc::downgrade(self), self.clock.clone()));
+    }
+}
+
+/// Beats as long as the store lives.
+async fn beat(engine: Weak<Engine>, clock: Clock) {
+    loop {
+        clock.sleep(PERIOD).await;
+        let Some(engine) = engine.upgrade() else {
+            return;
+        };
+        let mut state = engine.state.lock();
+        // Read under the lock: to wait for it is to be late.
+        let awake = clock.awake();
+        let stalls = state.stalls.as_mut();
+        let late = stalls.map_or(Duration::ZERO, |stalls| stalls.beat(awake));
+        state.core.count_stall(late);
+        drop(state);
+        if late >= WORTH_TELLING {
+            tracing::warn!(
+                late_ms = late.as_millis() as u64,
+                "the store was kept from its work: sessions expire later"
+            );
+        }
+    }
+}
+
+/// Shorter stalls concern nobody.
+const WORTH_TELLING: Duration = Duration::from_secs(1);
