@@ -16,6 +16,7 @@ mod restarts;
 #[cfg(feature = "file")]
 mod syncing;
 mod wakers;
+mod work;
 #[cfg(feature = "file")]
 mod world;
 
