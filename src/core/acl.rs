@@ -88,6 +88,7 @@ impl Core {
             None => Ok(()),
             Some(entries) => {
                 let identities = &self.sessions.get(session.slot).identities;
+                self.tree.work.add(entries.len() * identities.len());
                 check_right(Some(entries), rights, identities, asked)
             }
         }

@@ -30,6 +30,7 @@ mod tests;
 mod tree;
 mod txn;
 mod watches;
+mod work;
 mod write;
 
 use std::time::Duration;
@@ -48,6 +49,8 @@ pub(crate) use self::sessions::SessionRef;
 pub(crate) use self::sessions::Unattached;
 pub(crate) use self::txn::{Kind, NewNode, Txn, TxnOp};
 pub(crate) use self::watches::{Fired, WatchKey};
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::work::UNIT_BYTES;
 
 use self::journal::{Keep, Kept};
 use self::reaper::Reaper;
@@ -247,6 +250,12 @@ impl Core {
             kept: Kept::NONE,
             options,
         }
+    }
+
+    /// Units of work that requests have taken since the store was opened ([`Work`](work::Work)).
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn work(&self) -> u64 {
+        self.tree.work.total()
     }
 
     /// The last zxid that was given out.
@@ -490,13 +499,15 @@ impl Core {
     /// over a wire is still told, before the answer.
     fn remove_session(&mut self, slot: u32, end: End, at: Stamp, effects: &mut Effects) {
         let session = self.sessions.get(slot);
-        let id = session.id;
+        let (id, mut touched) = (session.id, session.watch_count);
         if session.is_local || end == End::Expired {
             self.drop_watches(slot, end, effects);
         }
         while let Some(node) = self.sessions.get(slot).first_ephemeral() {
             self.apply_delete(node, Cause::Died, at, effects);
+            touched += 1;
         }
+        self.tree.work.add(touched);
         self.drop_watches(slot, end, effects);
         self.sessions.remove(slot);
         effects.ended.push(Ended { id, slot, end });

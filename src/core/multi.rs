@@ -28,6 +28,7 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<Answer> {
+        self.tree.work.add(ops.len());
         let mut resolved = Vec::with_capacity(ops.len());
         // The part that a log keeps.
         let mut kept = Vec::new();

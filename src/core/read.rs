@@ -58,6 +58,7 @@ impl Core {
     }
 
     pub(super) fn multi_read(&self, session: SessionRef, ops: &[ReadOp]) -> Answer {
+        self.tree.work.add(ops.len());
         Answer::MultiRead(
             ops.iter()
                 .map(|op| self.read(session, op).unwrap_or_else(ReadReply::Failed))
@@ -83,15 +84,17 @@ impl Core {
     /// As in ZooKeeper the prefix is one of text: `/a` is one of `/ab`, too.
     pub(super) fn get_ephemerals(&self, session: SessionRef, prefix: &ZnodePath) -> Answer {
         let owned = self.sessions.get(session.slot).ephemerals;
+        let mut looked_at = 0;
         let paths = owned
             .iter(&self.tree.nodes, |node| &node.ephemerals)
-            .map(|(_, node)| &node.path);
-        Answer::Paths(
-            paths
-                .filter(|path| path.as_str().starts_with(prefix.as_str()))
-                .cloned()
-                .collect(),
-        )
+            .map(|(_, node)| &node.path)
+            .inspect(|_| looked_at += 1);
+        let found = paths
+            .filter(|path| path.as_str().starts_with(prefix.as_str()))
+            .cloned()
+            .collect();
+        self.tree.work.add(looked_at);
+        Answer::Paths(found)
     }
 
     pub(super) fn get_all_children_number(
@@ -117,6 +120,9 @@ impl Core {
     }
 
     pub(super) fn names(&self, index: u32) -> Vec<String> {
+        self.tree
+            .work
+            .add(self.tree.node(index).children() as usize);
         self.tree
             .children(index)
             .map(|(_, child)| child.path.name().to_owned())

@@ -21,6 +21,19 @@ pub(crate) struct SetWatches {
     pub(crate) recursive: Vec<ZnodePath>,
 }
 
+impl SetWatches {
+    /// Its lists, in the order in which they are carried out.
+    pub(crate) fn lists(&self) -> [&[ZnodePath]; 5] {
+        [
+            &self.data,
+            &self.exist,
+            &self.child,
+            &self.persistent,
+            &self.recursive,
+        ]
+    }
+}
+
 /// Which of a session's watches on a path are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
@@ -63,6 +76,7 @@ impl Core {
         ];
         let count = lists.iter().map(|(_, paths)| paths.len()).sum();
         self.check_watch_room(session, count)?;
+        self.tree.work.add(count);
         for (was, paths) in lists {
             for path in paths {
                 self.set_watch(session, was, path, asked.since, effects);

@@ -14,6 +14,7 @@ use super::image::NodeImage;
 use super::links::{Links, List, NIL};
 use super::room::{bytes_of, bytes_of_acl};
 use super::txn::{Kind, NewNode};
+use super::work::Work;
 use crate::backend::{SHARED_MARK, Skip};
 use crate::path::ZnodePath;
 use crate::types::{Acl, AclEntry, SessionId, Stat, Zxid};
@@ -168,6 +169,8 @@ pub(super) struct Tree {
     hasher: FixedState,
     /// The parent of the node made last: a guess at where the next look goes, so checked each time.
     last_parent: u32,
+    /// Here, because all that touches many things has the tree at hand.
+    pub(super) work: Work,
 }
 
 /// The znodes that every ZooKeeper has from the start.
@@ -201,6 +204,7 @@ impl Tree {
             list_bytes: 0,
             hasher: FixedState::with_seed(hash_seed),
             last_parent: NIL,
+            work: Work::default(),
         };
         for path in SYSTEM_PATHS {
             let parent = crate::path::parent_of(path).and_then(|parent| tree.find(parent));
@@ -498,6 +502,7 @@ impl Tree {
                 }
             }
         }
+        self.work.add(count);
         count
     }
 

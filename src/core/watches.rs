@@ -378,10 +378,13 @@ impl Watches {
         self.last_event += 1;
         self.fire_list(tree, sessions, what, effects);
         let mut ancestor = tree.node(what.node).parent;
+        let mut depth = 0;
         while is_recursive && ancestor != NIL {
             self.fire_recursive(tree, sessions, ancestor, what, effects);
             ancestor = tree.node(ancestor).parent;
+            depth += 1;
         }
+        tree.work.add(depth);
     }
 
     fn fire_list(
@@ -448,6 +451,7 @@ impl Watches {
             _ => None,
         };
         let session = sessions.get_mut(slot);
+        tree.work.add(1);
         let is_told = !session.is_local && session.last_event == self.last_event;
         session.last_event = self.last_event;
         // A departure is no plain event, which another watch may have told already.
@@ -456,9 +460,11 @@ impl Watches {
         }
         if waiter.is_none()
             && let Some(entries) = tree.node(what.node).acl.entries()
-            && !has_right(entries, AclEntry::READ, &session.identities)
         {
-            return !session.is_local;
+            tree.work.add(entries.len() * session.identities.len());
+            if !has_right(entries, AclEntry::READ, &session.identities) {
+                return !session.is_local;
+            }
         }
         effects.fired.push(Fired {
             watch: self.key(index),

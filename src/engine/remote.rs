@@ -11,11 +11,12 @@ use super::outbox::{Ending, Outbox};
 use super::unkept::Gate;
 use super::{Aftermath, Engine, State, Store, put_at, random};
 use crate::backend::{BoxFuture, Reply, Request};
-use crate::core::{Answer, Now, SessionRef, SetWatches, Unattached, Which};
+use crate::core::{Answer, Now, SessionRef, SetWatches, UNIT_BYTES, Unattached, Which};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::identity::Identity;
 use crate::path::ZnodePath;
+use crate::size::Scale;
 use crate::types::{SessionId, Zxid};
 
 /// The way in for sessions of other processes.
@@ -57,6 +58,28 @@ pub(crate) enum Ask {
 /// How many bytes of answers wait before no more requests are carried out: they are taken up again when
 /// the client has read.
 const ENOUGH_BYTES: usize = 256 << 10;
+
+/// Units of work after which a turn ends: others have the lock before what is left is carried out. A unit takes some
+/// 10 to 100 ns, so about a millisecond. A turn goes beyond it by at most one request, whose work is bounded by its own
+/// bytes and those of its answer.
+const TURN_WORK: u64 = 16_384;
+
+/// Units of work that any request takes: parsing, answering, sending.
+const REQUEST_WORK: u64 = 8;
+
+impl Ask {
+    /// Units of work that this takes before the core has looked at it.
+    fn work(&self) -> u64 {
+        let bytes_of = |path: &ZnodePath| path.as_str().len();
+        let bytes: usize = match self {
+            Self::Request(request) => Scale { prefix: 0 }.request(request),
+            Self::SetWatches(asked) => asked.lists().into_iter().flatten().map(bytes_of).sum(),
+            Self::CheckWatches(path, _) | Self::RemoveWatches(path, _) => bytes_of(path),
+            Self::Ping | Self::Identify(_) => 0,
+        };
+        REQUEST_WORK + (bytes / UNIT_BYTES) as u64
+    }
+}
 
 impl Store {
     /// Lets sessions of other processes in. From now on everything is logged: also the sessions of this
@@ -236,7 +259,7 @@ impl Connection {
     }
 
     /// Carries out what is asked, in order, as far as there is room for the answers, which go to the
-    /// outbox in the same order; answers how many were.
+    /// outbox in the same order, and until the work of a turn is done; answers how many were.
     pub(crate) fn submit(&self, asks: &mut VecDeque<Ask>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
         if waiting > ENOUGH_BYTES {
@@ -246,11 +269,14 @@ impl Connection {
         let mut guard = self.engine.state.lock();
         let state = &mut *guard;
         let mut aftermath = Aftermath::default();
-        let mut count = 0;
+        let (mut count, mut work) = (0, 0);
+        let before = state.core.work();
         while waiting <= ENOUGH_BYTES
+            && work + (state.core.work() - before) < TURN_WORK
             && let Some(ask) = asks.pop_front()
         {
             count += 1;
+            work += ask.work();
             match self.carry_out(ask, now, state, &mut aftermath) {
                 Some(bytes) => waiting = bytes,
                 None => break,

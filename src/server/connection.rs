@@ -221,7 +221,8 @@ impl<'a, S: AsyncRead + AsyncWrite + Unpin> Conversation<'a, S> {
                 Ok(None) => return None,
                 Err(close) => return Some(close),
             }
-            if done >= MOST_AT_ONCE {
+            // What is left of a turn's requests had no room for its answers, or was too much work for one turn.
+            if done >= MOST_AT_ONCE || !self.talk.asks().is_empty() {
                 context.waker().wake_by_ref();
                 return None;
             }
