@@ -66,6 +66,7 @@ impl Core {
             let Some((index, czxid)) = self.reaper.candidates.pop_front() else {
                 break;
             };
+            self.tree.work.add(1);
             let known = self.tree.nodes.get_mut(index as usize);
             let Some(node) = known.filter(|node| node.czxid == czxid && node.is_candidate) else {
                 continue;

@@ -171,7 +171,7 @@ impl Watches {
         };
         if !sessions.get(slot).is_local {
             let own = sessions.get(slot).watches;
-            let armed = self.in_both(list, own, slot, path, node, |armed| armed == kind);
+            let armed = self.in_both(tree, list, own, slot, path, node, |armed| armed == kind);
             if let Some(key) = armed.first() {
                 return *key;
             }
@@ -216,13 +216,16 @@ impl Watches {
             Some(node) => tree.node(node).watches,
             None => self.absent.get(path).copied().unwrap_or(List::EMPTY),
         };
-        self.in_both(list, sessions.get(slot).watches, slot, path, node, wants)
+        let own = sessions.get(slot).watches;
+        self.in_both(tree, list, own, slot, path, node, wants)
     }
 
     /// The watches that are in a path's list and in a session's. Both are walked in step, to the end of the
     /// shorter: a path may have ten thousand watchers, and a session as many watches.
+    #[allow(clippy::too_many_arguments)]
     fn in_both(
         &self,
+        tree: &Tree,
         at_spot: List,
         own: List,
         slot: u32,
@@ -237,6 +240,7 @@ impl Watches {
             let Some((index, watch)) = at_spot.next() else {
                 return of_spot;
             };
+            tree.work.add(2);
             if watch.slot == slot && wants(watch.kind) {
                 of_spot.push(self.key(index));
             }

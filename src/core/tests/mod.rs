@@ -8,6 +8,7 @@ mod reaping;
 mod replay;
 mod room;
 mod watching;
+mod work;
 
 use super::*;
 use crate::backend::{Create, Enqueue, LookAhead, Op, ReadOp, Skip};

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::*;
+use crate::backend::{Reply, Request};
 use crate::core::SetWatches;
 use crate::engine::outbox::What;
 use crate::engine::remote::{Ask, Connection};
@@ -48,4 +49,77 @@ fn a_turn_ends_by_its_work_and_the_next_takes_up_the_rest() {
     assert_eq!(answers.len(), ASKS);
     let is_done = |what: &What| matches!(what, What::Answer { answer: Ok(_), .. });
     assert!(answers.iter().all(is_done));
+}
+
+/// The most work of one turn that a single request may still cause, beside what a turn may take.
+const TURN: u64 = 2 * 16_384;
+
+/// Carries out requests until all are answered; the most work that one hold of the store's lock took, and the answers.
+fn most_at_once(store: &Store, connection: &Connection, asks: Vec<Ask>) -> (u64, Vec<What>) {
+    let work = || store.0.state.lock().core.work();
+    let (count, mut asks) = (asks.len(), VecDeque::from(asks));
+    let (mut most, mut answers) = (0, Vec::new());
+    while answers.len() < count {
+        let before = work();
+        connection.submit(&mut asks);
+        most = most.max(work() - before);
+        answers.extend(told(connection));
+    }
+    (most, answers)
+}
+
+fn create(at: String, mode: CreateMode) -> Ask {
+    Ask::Request(Request::Create(crate::Create {
+        path: path(&at),
+        data: bytes::Bytes::new(),
+        mode,
+        acl: Acl::open(),
+    }))
+}
+
+/// A session with 50,000 ephemeral znodes.
+fn owner(store: &Store) -> Connection {
+    let connection = served(store);
+    let own = (0..50_000).map(|number| create(format!("/own-{number}"), CreateMode::Ephemeral));
+    most_at_once(store, &connection, own.collect());
+    connection
+}
+
+fn paths(what: What) -> Vec<String> {
+    match what {
+        What::Answer {
+            answer: Ok(Reply::Paths(paths)),
+            ..
+        } => paths.iter().map(ToString::to_string).collect(),
+        what => panic!("{what:?}"),
+    }
+}
+
+#[test]
+fn a_search_among_many_ephemerals_takes_several_turns() {
+    let (store, _clock) = virtual_store();
+    let connection = owner(&store);
+    let search = |prefix| {
+        Ask::Request(Request::GetEphemerals {
+            prefix: path(prefix),
+        })
+    };
+    let asks = vec![search("/own-4999"), search("/none"), search("/own-17")];
+    let (most, answers) = most_at_once(&store, &connection, asks);
+    assert!(most <= TURN, "{most} units in one turn");
+    let mut answers = answers.into_iter().map(paths);
+    let found = answers.next().unwrap();
+    assert_eq!((found.len(), &*found[0]), (11, "/own-4999"));
+    assert!(answers.next().unwrap().is_empty());
+    assert_eq!(answers.next().unwrap().len(), 1_111);
+}
+
+#[test]
+fn a_million_watches_brought_back_take_many_turns() {
+    let (store, _clock) = virtual_store();
+    let connection = served(&store);
+    let (most, answers) = most_at_once(&store, &connection, vec![watches(100_000)]);
+    assert!(most <= TURN, "{most} units in one turn");
+    assert_eq!(answers.len(), 1);
+    assert_eq!(store.0.state.lock().core.counts().watches, 100_000);
 }
