@@ -7,6 +7,7 @@ mod queueing;
 mod reaping;
 mod replay;
 mod room;
+mod unread;
 mod watching;
 mod work;
 
