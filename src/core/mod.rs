@@ -64,6 +64,13 @@ use crate::identity::Identity;
 use crate::path::ZnodePath;
 use crate::types::{Acl, Cause, SessionId, Stat, WatchMode, Zxid};
 
+/// Units of work after which a tick leaves the sessions that are still due to the next: others have the store in
+/// between. It goes beyond that by at most one session's znodes.
+const TICK_WORK: u64 = 16_384;
+
+/// The most watches of a connection that has gone that are dropped at once.
+const MOST_DROPPED: usize = 4_096;
+
 /// What the core is told once.
 #[derive(Clone, Debug)]
 pub(crate) struct CoreOptions {
@@ -324,8 +331,7 @@ impl Core {
             self.end_session(slot, End::Expired, now, effects);
             return Err(Unattached::Over);
         }
-        self.watches
-            .drop_session(&mut self.tree, &mut self.sessions, slot, &mut |_| {});
+        self.drop_silently(slot, usize::MAX);
         let mut timeout = self.within_bounds(timeout);
         let session = self.sessions.get_mut(slot);
         if session.granted_ms > 0 {
@@ -363,13 +369,39 @@ impl Core {
     }
 
     #[cfg(any(test, feature = "server"))]
-    /// A connection has gone: its watches go with it, its session does not.
-    pub(crate) fn detach(&mut self, of: SessionRef) {
+    /// A connection has gone: its watches go with it, at most [`MOST_DROPPED`] at once; its session does not. Returns true
+    /// if there are more, for another call.
+    pub(crate) fn detach(&mut self, of: SessionRef) -> bool {
         let known = self.sessions.slots.get(of.slot as usize);
-        if known.is_some_and(|known| known.is_of(of)) {
-            self.watches
-                .drop_session(&mut self.tree, &mut self.sessions, of.slot, &mut |_| {});
+        known.is_some_and(|known| known.is_of(of)) && {
+            self.drop_silently(of.slot, MOST_DROPPED);
+            self.sessions.get(of.slot).watch_count > 0
         }
+    }
+
+    #[cfg(any(test, feature = "server"))]
+    /// Prepares a session with many watches to be taken over by another connection, for as many calls as return true:
+    /// its former connection is refused from now on, and its watches go, so many at once. Then
+    /// [`reattach`](Self::reattach) finds few.
+    pub(crate) fn displace(&mut self, id: SessionId, password: &[u8; 16]) -> bool {
+        let Some(slot) = self.sessions.find(id) else {
+            return false;
+        };
+        let session = self.sessions.get_mut(slot);
+        let has_many = session.password == *password && session.watch_count > MOST_DROPPED;
+        if has_many {
+            session.connection += 1;
+            self.drop_silently(slot, MOST_DROPPED);
+        }
+        has_many
+    }
+
+    /// Drops watches of a session of another process, which has no watchers that would wait for more.
+    fn drop_silently(&mut self, slot: u32, most: usize) {
+        let (tree, sessions) = (&mut self.tree, &mut self.sessions);
+        self.watches
+            .drop_some(tree, sessions, slot, most, &mut |_| {});
+        self.tree.work.add(most.min(MOST_DROPPED));
     }
 
     #[cfg(any(test, feature = "server"))]
@@ -452,8 +484,17 @@ impl Core {
 
     /// Does what is due: ends sessions, reaps znodes.
     pub(crate) fn tick(&mut self, now: Now, effects: &mut Effects) {
+        let before = self.tree.work.total();
         while let Some(slot) = self.sessions.first_due(now.moment) {
-            self.end_session(slot, End::Expired, now, effects);
+            if self.tree.work.total().wrapping_sub(before) >= TICK_WORK {
+                // The deadlines of the others are past: the next tick is due at once.
+                return;
+            }
+            let session = self.sessions.get(slot);
+            match !session.is_local && session.watch_count > MOST_DROPPED {
+                true => self.drop_silently(slot, MOST_DROPPED),
+                false => self.end_session(slot, End::Expired, now, effects),
+            }
         }
         self.reap(now, effects);
     }
@@ -516,8 +557,9 @@ impl Core {
     fn drop_watches(&mut self, slot: u32, end: End, effects: &mut Effects) {
         let session = self.sessions.get(slot);
         let (id, is_local) = (session.id, session.is_local);
+        let (tree, sessions) = (&mut self.tree, &mut self.sessions);
         self.watches
-            .drop_session(&mut self.tree, &mut self.sessions, slot, &mut |key| {
+            .drop_some(tree, sessions, slot, usize::MAX, &mut |key| {
                 // Those of a connection have no watcher who would wait for more.
                 if is_local {
                     effects.dropped.push((key, id, end));

@@ -16,7 +16,7 @@ use super::write::{
 use super::{Answer, Core, CoreOptions, Effects, Keep, Now, no_node};
 use crate::backend::{Create, Op};
 use crate::error::{Error, Result};
-use crate::identity::Identity;
+use crate::identity::Identities;
 use crate::path::{ZnodePath, parent_of};
 use crate::types::{Acl, AclEntry};
 
@@ -101,7 +101,7 @@ struct Overlay<'a> {
     at: usize,
     growth: Growth,
     is_local: bool,
-    identities: &'a [Identity],
+    identities: &'a Identities,
 }
 
 impl Overlay<'_> {
@@ -161,8 +161,10 @@ impl Overlay<'_> {
             Some(made) => Some(made),
             None => self.tree.find(path).map(|node| &self.tree.node(node).acl),
         };
-        let entries = acl.and_then(Acl::entries);
-        check_right(entries, rights, self.identities, || asked.to_string())
+        acl.map_or(Ok(()), |acl| {
+            let work = &self.tree.work;
+            check_right(acl, rights, self.identities, work, || asked.to_string())
+        })
     }
 
     fn expect(&self, path: &ZnodePath) -> Result<Facts> {

@@ -19,6 +19,8 @@ pub(crate) struct SetWatches {
     pub(crate) child: Vec<ZnodePath>,
     pub(crate) persistent: Vec<ZnodePath>,
     pub(crate) recursive: Vec<ZnodePath>,
+    /// How many of them have been set already, in earlier turns.
+    pub(crate) done: usize,
 }
 
 impl SetWatches {
@@ -57,8 +59,8 @@ impl Which {
 }
 
 impl Core {
-    /// Arms again what has nothing to tell, and fires the rest, list by list, in order. The events are
-    /// of no transaction: they say how things stand now.
+    /// Sets all watches at once.
+    #[cfg(test)]
     pub(crate) fn set_watches(
         &mut self,
         session: SessionRef,
@@ -66,23 +68,47 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<()> {
+        let mut asked = asked.clone();
+        let more = self.set_some_watches(session, &mut asked, usize::MAX, now, effects)?;
+        debug_assert!(!more);
+        Ok(())
+    }
+
+    /// Arms again what has nothing to tell, and fires the rest, list by list, in order. The events are of no
+    /// transaction: they say how things stand now. At most `most` watches are set, and counted in `asked`; returns true
+    /// if there are more, for another call.
+    pub(crate) fn set_some_watches(
+        &mut self,
+        session: SessionRef,
+        asked: &mut SetWatches,
+        most: usize,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<bool> {
         self.admit(session, now, effects)?;
-        let lists = [
-            (Was::Data, &asked.data),
-            (Was::Missing, &asked.exist),
-            (Was::Child, &asked.child),
-            (Was::Kept(WatchKind::Persistent), &asked.persistent),
-            (Was::Kept(WatchKind::Recursive), &asked.recursive),
-        ];
-        let count = lists.iter().map(|(_, paths)| paths.len()).sum();
+        let count = asked.lists().into_iter().map(<[_]>::len).sum::<usize>() - asked.done;
+        // Also in later turns: nothing of the session has come in between.
         self.check_watch_room(session, count)?;
-        self.tree.work.add(count);
-        for (was, paths) in lists {
-            for path in paths {
+        let kinds = [
+            Was::Data,
+            Was::Missing,
+            Was::Child,
+            Was::Kept(WatchKind::Persistent),
+            Was::Kept(WatchKind::Recursive),
+        ];
+        let mut skipped = asked.done;
+        let mut left = most;
+        for (was, paths) in kinds.into_iter().zip(asked.lists()) {
+            let rest = paths.get(skipped..).unwrap_or_default();
+            skipped = skipped.saturating_sub(paths.len());
+            for path in rest.iter().take(left) {
                 self.set_watch(session, was, path, asked.since, effects);
             }
+            left -= left.min(rest.len());
         }
-        Ok(())
+        self.tree.work.add(most - left);
+        asked.done += most - left;
+        Ok(most - left < count)
     }
 
     fn set_watch(
@@ -156,10 +182,9 @@ impl Core {
 
     fn watches_on(&self, session: SessionRef, path: &ZnodePath, which: Which) -> Vec<WatchKey> {
         let node = self.tree.find(path.as_str());
-        let (tree, sessions) = (&self.tree, &self.sessions);
         let wants = |kind| which.means(kind);
         self.watches
-            .of_session_on(tree, sessions, session.slot, path, node, wants)
+            .of_session_on(&self.tree, session.slot, path, node, wants)
     }
 }
 

@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use slab::Slab;
 
-use super::links::List;
+use super::links::{List, NIL};
 use crate::clock::Moment;
 use crate::identity::Identities;
 use crate::types::SessionId;
@@ -54,6 +54,8 @@ pub(super) struct Session {
     pub(super) last_event: u64,
     /// In order of creation.
     pub(super) ephemerals: List,
+    /// The ephemeral znode at which a search among them goes on.
+    pub(super) search: u32,
     pub(super) watches: List,
     pub(super) watch_count: usize,
 }
@@ -72,6 +74,7 @@ impl Session {
             is_proven: true,
             last_event: 0,
             ephemerals: List::EMPTY,
+            search: NIL,
             watches: List::EMPTY,
             watch_count: 0,
         }

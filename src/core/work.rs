@@ -21,7 +21,6 @@ impl Work {
         self.0.set(self.0.get().wrapping_add(units as u64));
     }
 
-    #[cfg(any(test, feature = "server"))]
     pub(super) fn total(&self) -> u64 {
         self.0.get()
     }

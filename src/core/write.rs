@@ -277,7 +277,11 @@ impl Core {
         self.tell(node, EventKind::NodeDeleted, cause, at, effects);
         let slot = self.tree.node(node).owner_slot;
         if slot != NIL {
-            let owned = &mut self.sessions.get_mut(slot).ephemerals;
+            let session = self.sessions.get_mut(slot);
+            if session.search == node {
+                session.search = self.tree.node(node).ephemerals.next;
+            }
+            let owned = &mut session.ephemerals;
             owned.unlink(&mut self.tree.nodes, |node| &mut node.ephemerals, node);
             self.sessions.ephemerals -= 1;
         }

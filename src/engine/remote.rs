@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::MutexGuard;
+
 #[cfg(feature = "file")]
 use super::durable::Gate;
 use super::outbox::{Ending, Outbox};
@@ -49,6 +51,11 @@ pub(crate) enum Ask {
     Identify(Identity),
     /// Answered by [`Reply::Done`], after the events that it fires.
     SetWatches(SetWatches),
+    /// A search for the session's ephemeral znodes that an earlier turn has begun. Answered by [`Reply::Paths`].
+    Search {
+        prefix: ZnodePath,
+        found: Vec<ZnodePath>,
+    },
     /// Answered by [`Reply::Count`]: 0 where there is none.
     CheckWatches(ZnodePath, Which),
     /// As `CheckWatches`, and they are taken back.
@@ -64,6 +71,9 @@ const ENOUGH_BYTES: usize = 256 << 10;
 /// bytes and those of its answer.
 const TURN_WORK: u64 = 16_384;
 
+/// Units of work after which a request that can be cut is cut: the rest of it has a turn of its own.
+const PIECE: usize = 8_192;
+
 /// Units of work that any request takes: parsing, answering, sending.
 const REQUEST_WORK: u64 = 8;
 
@@ -73,9 +83,11 @@ impl Ask {
         let bytes_of = |path: &ZnodePath| path.as_str().len();
         let bytes: usize = match self {
             Self::Request(request) => Scale { prefix: 0 }.request(request),
+            Self::SetWatches(asked) if asked.done > 0 => 0,
             Self::SetWatches(asked) => asked.lists().into_iter().flatten().map(bytes_of).sum(),
             Self::CheckWatches(path, _) | Self::RemoveWatches(path, _) => bytes_of(path),
-            Self::Ping | Self::Identify(_) => 0,
+            // Each piece of what was cut is counted by the core.
+            Self::Ping | Self::Identify(_) | Self::Search { .. } => 0,
         };
         REQUEST_WORK + (bytes / UNIT_BYTES) as u64
     }
@@ -178,6 +190,10 @@ impl Remote {
         let now = engine.now(true, true);
         let mut state = engine.state.lock();
         state.check_session()?;
+        // The former connection may have a million watches: they go in pieces, and others have the lock in between.
+        while state.core.displace(id, password) {
+            MutexGuard::bump(&mut state);
+        }
         let state_now = &mut *state;
         let before = state_now.core.last_kept();
         let effects = &mut state_now.effects;
@@ -278,8 +294,13 @@ impl Connection {
             count += 1;
             work += ask.work();
             match self.carry_out(ask, now, state, &mut aftermath) {
-                Some(bytes) => waiting = bytes,
-                None => break,
+                Outcome::Answered(bytes) => waiting = bytes,
+                Outcome::Cut(rest) => {
+                    count -= 1;
+                    asks.push_front(rest);
+                    break;
+                }
+                Outcome::Over => break,
             }
         }
         aftermath.alarm = state.next_alarm(&self.engine.clock);
@@ -288,23 +309,30 @@ impl Connection {
         count
     }
 
-    /// Does one thing; about how many bytes wait to go out now. `None` when the session is another
-    /// connection's, or over.
+    /// Does one thing, or a piece of it.
     fn carry_out(
         &self,
         ask: Ask,
         now: Now,
         state: &mut State,
         aftermath: &mut Aftermath,
-    ) -> Option<usize> {
+    ) -> Outcome {
         let admitted = match &ask {
             Ask::Request(request) => state.admit(self.session, request),
-            // What it fires shows how things stand, whatever made them so.
-            Ask::SetWatches(_) => Ok(state.core.last_kept()),
+            // What they tell shows how things stand, whatever made them so.
+            Ask::SetWatches(_) | Ask::Search { .. } => Ok(state.core.last_kept()),
             _ => Ok(Zxid(0)),
         };
         let (answer, shown) = match admitted {
-            Ok(shown) => self.ask_core(ask, shown, now, state),
+            Ok(shown) => match self.ask_core(ask, shown, now, state) {
+                Ok(answered) => answered,
+                Err(rest) => {
+                    // Its events, so far, leave with whatever they show.
+                    state.bind(self.session.slot, shown);
+                    state.collect(aftermath);
+                    return Outcome::Cut(rest);
+                }
+            },
             Err(error) => (Err(error), Zxid(0)),
         };
         if let Err(error @ (Error::SessionMoved { .. } | Error::SessionExpired { .. })) = &answer {
@@ -315,34 +343,55 @@ impl Connection {
             } else {
                 Ending::Expired
             });
-            return None;
+            return Outcome::Over;
         }
         let zxid = state.core.last_zxid();
         // Of what goes to this session next, its own events are the first.
         let bound = state.bind(self.session.slot, shown);
         state.collect(aftermath);
-        Some(self.outbox.put_answer(bound, zxid, answer))
+        Outcome::Answered(self.outbox.put_answer(bound, zxid, answer))
     }
 
+    /// The answer, and the last transaction that it shows; or the rest of what is asked, if that is cut.
     fn ask_core(
         &self,
         ask: Ask,
         mut shown: Zxid,
         now: Now,
         state: &mut State,
-    ) -> (Result<Reply>, Zxid) {
+    ) -> std::result::Result<(Result<Reply>, Zxid), Ask> {
         let (core, effects, session) = (&mut state.core, &mut state.effects, self.session);
         let before = core.last_kept();
         let answer = match ask {
+            Ask::Request(Request::GetEphemerals { prefix }) => {
+                core.begin_search(session);
+                let found = Vec::new();
+                return self.ask_core(Ask::Search { prefix, found }, shown, now, state);
+            }
+            Ask::Search { prefix, mut found } => {
+                match core.search_some(session, &prefix, PIECE, &mut found, now, effects) {
+                    Ok(true) => {
+                        state.keep(before);
+                        return Err(Ask::Search { prefix, found });
+                    }
+                    searched => searched.map(|_| Reply::Paths(found)),
+                }
+            }
             Ask::Request(request) => core.submit(session, request, now, effects).map(reply),
             Ask::Ping => core.ping(session, now, effects).map(|()| Reply::Done),
             Ask::Identify(identity) => core
                 .ping(session, now, effects)
                 .and_then(|()| core.add_identity(session, identity))
                 .map(|()| Reply::Done),
-            Ask::SetWatches(asked) => core
-                .set_watches(session, &asked, now, effects)
-                .map(|()| Reply::Done),
+            Ask::SetWatches(mut asked) => {
+                match core.set_some_watches(session, &mut asked, PIECE, now, effects) {
+                    Ok(true) => {
+                        state.keep(before);
+                        return Err(Ask::SetWatches(asked));
+                    }
+                    set => set.map(|_| Reply::Done),
+                }
+            }
             Ask::CheckWatches(path, which) => core
                 .has_watch(session, &path, which, now, effects)
                 .map(|has| Reply::Count(has.into())),
@@ -355,7 +404,7 @@ impl Connection {
             // It says what is not, or what is otherwise: whatever made it so.
             shown = state.core.last_kept();
         }
-        (answer, shown)
+        Ok((answer, shown))
     }
 
     /// Whether what shows this transaction may leave.
@@ -395,11 +444,16 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
+        let mut state = self.engine.state.lock();
+        // There may be a million watches: others have the lock in between.
+        while state.core.detach(self.session) {
+            MutexGuard::bump(&mut state);
+        }
+        drop(state);
         if self.requires_proof {
             self.close_unproven();
         }
         let mut state = self.engine.state.lock();
-        state.core.detach(self.session);
         let outbox = state.outboxes.get_mut(self.session.slot as usize);
         if let Some(outbox) = outbox
             && outbox
@@ -409,6 +463,16 @@ impl Drop for Connection {
             *outbox = None;
         }
     }
+}
+
+/// What became of one thing that was asked.
+enum Outcome {
+    /// It is answered; about so many bytes wait to go out now.
+    Answered(usize),
+    /// A piece of it is done, and this is the rest.
+    Cut(Ask),
+    /// The session is another connection's, or over.
+    Over,
 }
 
 /// An answer as it goes over a wire, without watchers: events go the same way.
