@@ -6,7 +6,7 @@ use super::watches::{WatchKey, WatchKind};
 use super::{Core, Effects, Fired, Now};
 use crate::error::Result;
 use crate::path::ZnodePath;
-use crate::types::{EventKind, WatchMode, WatchedEvent, Zxid};
+use crate::types::{AclEntry, EventKind, WatchMode, WatchedEvent, Zxid};
 
 /// The watches that a client had on its former connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,6 +77,9 @@ impl Core {
     /// Arms again what has nothing to tell, and fires the rest, list by list, in order. The events are of no
     /// transaction: they say how things stand now. At most `most` watches are set, and counted in `asked`; returns true
     /// if there are more, for another call.
+    ///
+    /// What is told is no more than `exists` would tell: of a znode that the session may not read, nothing, and its
+    /// watch is armed whatever the client has seen (invariant 12).
     pub(crate) fn set_some_watches(
         &mut self,
         session: SessionRef,
@@ -124,7 +127,12 @@ impl Core {
             let node = self.tree.node(node);
             (node.mzxid, node.pzxid)
         });
+        let is_readable = node.is_none_or(|node| {
+            let allowed = self.allow(session, node, AclEntry::READ, String::new);
+            allowed.is_ok()
+        });
         let news = match (was, times) {
+            _ if !is_readable => None,
             (Was::Data | Was::Child, None) => Some(EventKind::NodeDeleted),
             (Was::Data, Some((mzxid, _))) if mzxid > since => Some(EventKind::NodeDataChanged),
             (Was::Missing, Some(_)) => Some(EventKind::NodeCreated),

@@ -102,6 +102,9 @@ struct Watch {
     kind: WatchKind,
     /// Under which it is in the index, if its session is of another process.
     hash: u64,
+    /// It is used up, by an event that its session might not see. It stays, and tells nothing until it is armed again:
+    /// else its absence would tell of the event.
+    is_muted: bool,
     spot: Spot,
     /// Among those on the same path.
     at_spot: Links,
@@ -205,6 +208,7 @@ impl Watches {
         if !is_local {
             hash = index_hash(tree, slot, kind, path, node);
             if let Some(armed) = self.find(hash, slot, kind, path, node) {
+                self.slab[armed as usize].is_muted = false;
                 return self.key(armed);
             }
         }
@@ -214,6 +218,7 @@ impl Watches {
             stamp: self.last_stamp,
             kind,
             hash,
+            is_muted: false,
             spot: node.map_or_else(|| Spot::Absent(path.clone()), Spot::Node),
             at_spot: Links::NONE,
             of_session: Links::NONE,
@@ -431,12 +436,14 @@ impl Watches {
             let index = at;
             let watch = &self.slab[index as usize];
             at = watch.at_spot.next;
-            if !watch.kind.wants(what.kind) {
+            if !watch.kind.wants(what.kind) || watch.is_muted {
                 continue;
             }
-            let is_last = watch.kind.is_one_shot();
+            let (slot, is_last) = (watch.slot, watch.kind.is_one_shot());
             let is_hidden = !self.tell(tree, sessions, index, what, effects);
-            if is_last {
+            if is_last && is_hidden && !sessions.get(slot).is_local {
+                self.slab[index as usize].is_muted = true;
+            } else if is_last {
                 let list = &mut tree.node_mut(what.node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
                 if is_hidden {
@@ -467,8 +474,8 @@ impl Watches {
         }
     }
 
-    /// As in 3.9 only who may read the znode is told; then, and only then, `false`. A watcher of its own
-    /// must still hear of its session's end.
+    /// As in 3.9 only who may read the znode is told; then, and only then, `false`: the watcher must still hear of its
+    /// session's end, and its session must not learn of the event by the watch's absence.
     fn tell(
         &self,
         tree: &Tree,
@@ -485,7 +492,6 @@ impl Watches {
         let session = sessions.get_mut(slot);
         tree.work.add(1);
         let is_told = !session.is_local && session.last_event == self.last_event;
-        session.last_event = self.last_event;
         // A departure is no plain event, which another watch may have told already.
         if is_told && waiter.is_none() {
             return true;
@@ -498,8 +504,9 @@ impl Watches {
                 &tree.work,
             )
         {
-            return !session.is_local;
+            return false;
         }
+        session.last_event = self.last_event;
         effects.fired.push(Fired {
             watch: self.key(index),
             slot,

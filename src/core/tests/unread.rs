@@ -206,3 +206,46 @@ fn no_search_in_several_steps_tells_that_a_znode_has_changed() {
         }
     }
 }
+
+/// A session has watches of several kinds on a znode, and one event concerns them all.
+#[test]
+fn a_watch_is_not_used_up_beside_another_that_was_told_nothing() {
+    for how in 0..3 {
+        let mut worlds = [World::new(unread()), World::new(unread())];
+        let seen = worlds.each_mut().map(|world| {
+            for asked in lists(0).iter().rev().chain(&lists(0)) {
+                world.set_watches(asked);
+            }
+            world.events()
+        });
+        assert_eq!(seen, [vec![], vec![]]);
+        for (world, at) in worlds.iter_mut().zip(["/secret", "/other"]) {
+            world.change(at, how);
+        }
+        for world in &mut worlds {
+            let seen: Vec<_> = (5..10).map(|which| world.step(which, 0)).collect();
+            assert_eq!(seen, vec![(true, vec![]); 5], "change {how}");
+        }
+    }
+}
+
+/// As without the index of rights: what was armed by one who may read no more is used up, and armed again tells anew.
+#[test]
+fn a_watch_that_was_used_up_unseen_tells_nothing_until_it_is_armed_again() {
+    let mut world = World::new(Acl::open());
+    let (owner, spy) = (world.owner, world.spy);
+    let set_acl = |acl| Request::SetAcl {
+        path: path("/secret"),
+        acl,
+        version: None,
+    };
+    world.store.submit(spy, get_data("/secret")).unwrap();
+    world.store.submit(owner, set_acl(unread())).unwrap();
+    world.store.set(owner, "/secret", None).unwrap();
+    world.store.submit(owner, set_acl(Acl::open())).unwrap();
+    world.store.set(owner, "/secret", None).unwrap();
+    assert_eq!(world.events(), []);
+    world.store.submit(spy, get_data("/secret")).unwrap();
+    world.store.set(owner, "/secret", None).unwrap();
+    assert_eq!(world.events(), [(NodeDataChanged, "/secret".to_owned())]);
+}
