@@ -13,3 +13,4 @@ mod large;
 mod served;
 mod slow;
 mod wire;
+mod work;

@@ -188,3 +188,121 @@ fn a_sweep_looks_at_some_candidates_and_the_next_at_the_others() {
     let left = store.core.counts().znodes;
     assert!(left < 10, "{left} are left");
 }
+
+/// As many as there are on a walk over all of them.
+fn walked(store: &Harness, below: &str) -> usize {
+    let below = format!("{below}/");
+    let paths = store.core.tree.nodes.iter().map(|(_, node)| &node.path);
+    paths
+        .filter(|path| path.as_str().starts_with(&below))
+        .count()
+}
+
+#[test]
+fn each_znode_is_counted_below_all_that_are_above_it_as_long_as_it_is_there() {
+    let mut store = roomy();
+    let (me, other) = (store.session(), store.remote());
+    let check = |store: &mut Harness| {
+        for at in ["/a", "/a/b", "/a/b/c", "/a/b/d", "/a/e"] {
+            let request = Request::GetAllChildrenNumber { path: path(at) };
+            let Ok(Answer::Count(count)) = store.submit(me, request) else {
+                continue;
+            };
+            assert_eq!(count, walked(store, at), "{at}");
+        }
+    };
+    for at in ["/a", "/a/b", "/a/b/c", "/a/b/d"] {
+        store.create(me, at, Persistent).unwrap();
+        check(&mut store);
+    }
+    for at in ["/a/b/c/x", "/a/b/d/y", "/a/z"] {
+        store.create(other, at, Ephemeral).unwrap();
+        check(&mut store);
+    }
+    store.enqueue(me, "/a/b/c", "q-", Skip::None);
+    store.create(me, "/a/e", Container).unwrap();
+    check(&mut store);
+    let op = |at: &str| Op::Create(create(at, Persistent));
+    let delete = |at: &str| Op::Delete {
+        path: path(at),
+        version: None,
+    };
+    let ops = vec![op("/a/e/f"), op("/a/e/f/g"), delete("/a/e/f/g")];
+    store.submit(me, Request::Multi(ops)).unwrap();
+    check(&mut store);
+    store.submit(other, Request::Close).unwrap();
+    check(&mut store);
+    store.delete(me, "/a/e/f").unwrap();
+    for _ in 0..10 {
+        store.advance(Duration::from_secs(61));
+    }
+    assert_eq!(store.stat(me, "/a/e"), None, "the container is reaped");
+    check(&mut store);
+    let mut copy = Core::new(options());
+    for txn in std::mem::take(store.core.kept()) {
+        copy.replay(txn).unwrap();
+    }
+    let at = copy.existing(&path("/a")).unwrap();
+    assert_eq!(copy.tree.count_below(at), walked(&store, "/a"));
+}
+
+#[test]
+fn a_search_goes_on_behind_what_is_deleted_meanwhile() {
+    let mut store = roomy();
+    let (me, other) = (store.remote(), store.session());
+    for number in 0..10 {
+        store
+            .create(me, &format!("/own-{number}"), Ephemeral)
+            .unwrap();
+    }
+    let mut found = Vec::new();
+    store.core.begin_search(me);
+    let mut some = |store: &mut Harness, most| {
+        let (now, effects) = (store.now, &mut store.effects);
+        let prefix = path("/own");
+        store
+            .core
+            .search_some(me, &prefix, most, &mut found, now, effects)
+            .unwrap()
+    };
+    assert!(some(&mut store, 3));
+    for gone in ["/own-2", "/own-3", "/own-4", "/own-8", "/own-9"] {
+        store.delete(other, gone).unwrap();
+    }
+    assert!(some(&mut store, 2));
+    assert!(!some(&mut store, 10));
+    assert!(!some(&mut store, 10), "it is over");
+    let found: Vec<_> = found.iter().map(|path| path.name().to_owned()).collect();
+    assert_eq!(
+        found,
+        ["own-0", "own-1", "own-2", "own-5", "own-6", "own-7"]
+    );
+}
+
+#[test]
+fn the_watches_of_a_session_that_expires_go_in_pieces_before_it_does() {
+    let mut store = roomy();
+    let mut core = options();
+    core.limits.watches_per_session = 100_000;
+    store.core = Core::new(core);
+    let timeout = Some(Duration::from_secs(10));
+    let me = store.opened(timeout, false);
+    for number in 0..20_000 {
+        store
+            .submit(me, exists(&format!("/missing/{number}")))
+            .unwrap();
+    }
+    store.now.moment = store.now.moment.after(Duration::from_secs(60));
+    let mut ticks = 0;
+    while store.core.counts().sessions > 0 {
+        let before = store.core.work();
+        store.core.tick(store.now, &mut store.effects);
+        let work = store.core.work() - before;
+        assert!(work <= 2 * 16_384, "{work} units in one tick");
+        let due = store.next_deadline();
+        assert!(due.is_none_or(|due| due <= store.now.moment));
+        ticks += 1;
+    }
+    assert!(ticks > 1);
+    assert_eq!(store.core.counts().watches, 0);
+}
