@@ -110,7 +110,11 @@ impl Core {
         let may_set = self.allow(session, index, AclEntry::ADMIN, asked).is_ok();
         let acl = match may_set {
             true => node.acl.clone(),
-            false => masked(&node.acl),
+            false => {
+                let entries = node.acl.entries().unwrap_or_default();
+                self.tree.work.add(entries.len());
+                masked(&node.acl)
+            }
         };
         let stat = node.stat();
         Ok(Answer::Acl { acl, stat })

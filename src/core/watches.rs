@@ -228,7 +228,13 @@ impl Watches {
             let hash_of = |other: &u32| slab[*other as usize].hash;
             self.index.insert_unique(hash, index, hash_of);
         }
-        list.push_back(&mut self.slab, |watch| &mut watch.at_spot, index);
+        match kind {
+            // So an event below finds them without a look at all the others.
+            WatchKind::Recursive => {
+                list.push_front(&mut self.slab, |watch| &mut watch.at_spot, index);
+            }
+            _ => list.push_back(&mut self.slab, |watch| &mut watch.at_spot, index),
+        }
         match node {
             Some(node) => tree.node_mut(node).watches = list,
             None => {
@@ -432,7 +438,9 @@ impl Watches {
         effects: &mut Effects,
     ) {
         let mut at = tree.node(what.node).watches.first;
+        let mut looked_at = 0;
         while at != NIL {
+            looked_at += 1;
             let index = at;
             let watch = &self.slab[index as usize];
             at = watch.at_spot.next;
@@ -453,6 +461,7 @@ impl Watches {
                 }
             }
         }
+        tree.work.add(looked_at);
     }
 
     fn fire_recursive(
@@ -467,10 +476,11 @@ impl Watches {
         while at != NIL {
             let index = at;
             let watch = &self.slab[index as usize];
-            at = watch.at_spot.next;
-            if watch.kind == WatchKind::Recursive {
-                self.tell(tree, sessions, index, what, effects);
+            if watch.kind != WatchKind::Recursive {
+                return; // they are the first
             }
+            at = watch.at_spot.next;
+            self.tell(tree, sessions, index, what, effects);
         }
     }
 

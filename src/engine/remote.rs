@@ -275,7 +275,8 @@ impl Connection {
     }
 
     /// Carries out what is asked, in order, as far as there is room for the answers, which go to the
-    /// outbox in the same order, and until the work of a turn is done; answers how many were.
+    /// outbox in the same order, and until the work of a turn is done. Answers how many
+    /// were: a piece of a request is one.
     pub(crate) fn submit(&self, asks: &mut VecDeque<Ask>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
         if waiting > ENOUGH_BYTES {
@@ -296,7 +297,6 @@ impl Connection {
             match self.carry_out(ask, now, state, &mut aftermath) {
                 Outcome::Answered(bytes) => waiting = bytes,
                 Outcome::Cut(rest) => {
-                    count -= 1;
                     asks.push_front(rest);
                     break;
                 }

@@ -306,3 +306,30 @@ fn the_watches_of_a_session_that_expires_go_in_pieces_before_it_does() {
     assert!(ticks > 1);
     assert_eq!(store.core.counts().watches, 0);
 }
+
+#[test]
+fn an_event_below_costs_those_who_watch_a_znode_alone_nothing() {
+    let mut store = roomy();
+    let me = store.remote();
+    store.create(me, "/top", Persistent).unwrap();
+    store.create(me, "/top/below", Persistent).unwrap();
+    let recursive = Request::AddWatch {
+        path: path("/top"),
+        mode: WatchMode::PersistentRecursive,
+    };
+    for crowd in 0..2_000 {
+        let other = store.remote();
+        if crowd == 1_000 {
+            store.submit(me, recursive.clone()).unwrap();
+        }
+        store.submit(other, get_data("/top")).unwrap();
+    }
+    let set = Request::SetData {
+        path: path("/top/below"),
+        data: Bytes::new(),
+        version: None,
+    };
+    let work = store.work(me, vec![set; 100]);
+    assert!(work < 100 * 20, "{work} units for 100 events");
+    assert_eq!(store.fired().len(), 100);
+}
