@@ -10,8 +10,8 @@ use super::sessions::SessionRef;
 use super::tree::{Facts, Tree};
 use super::txn::{Kind, MULTI_BYTES, NewNode, TxnOp};
 use super::write::{
-    LAST_OF_TEN_DIGITS, check_create, check_delete, check_version, final_path, kind_of,
-    next_version, parent_for, used_up,
+    LAST_OF_TEN_DIGITS, check_create, check_delete, check_no_quota, check_version, final_path,
+    kind_of, next_version, parent_for, used_up,
 };
 use super::{Answer, Core, CoreOptions, Effects, Keep, Now, no_node};
 use crate::backend::{Create, Op};
@@ -129,6 +129,7 @@ impl Overlay<'_> {
                 data,
                 version,
             } => {
+                check_no_quota(&path)?;
                 let mut node = self.expect(&path)?;
                 self.allow(path.as_str(), node, AclEntry::WRITE, &path)?;
                 check_version(node.version, &path, version)?;
@@ -173,6 +174,7 @@ impl Overlay<'_> {
     }
 
     fn create(&mut self, create: Create) -> Result<TxnOp> {
+        check_no_quota(&create.path)?;
         let kind = kind_of(create.mode, self.options)?;
         let acl = resolved(create.acl.clone(), self.identities, &create.path)?;
         let parent_path = parent_for(&create);
