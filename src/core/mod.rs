@@ -387,10 +387,23 @@ impl Core {
         let Some(slot) = self.sessions.find(id) else {
             return false;
         };
-        let session = self.sessions.get_mut(slot);
-        let has_many = session.password == *password && session.watch_count > MOST_DROPPED;
+        let is_displaced = self.sessions.get(slot).password == *password && self.shed(slot);
+        self.sessions.get_mut(slot).connection += u32::from(is_displaced);
+        is_displaced
+    }
+
+    #[cfg(any(test, feature = "server"))]
+    /// Prepares a session with many watches to be closed by its connection, for as many calls as return true.
+    pub(crate) fn shed_before_close(&mut self, of: SessionRef) -> bool {
+        let known = self.sessions.slots.get(of.slot as usize);
+        known.is_some_and(|known| known.is_of(of)) && self.shed(of.slot)
+    }
+
+    /// Drops some watches of a session of another process that has many; false if there are few.
+    fn shed(&mut self, slot: u32) -> bool {
+        let session = self.sessions.get(slot);
+        let has_many = !session.is_local && session.watch_count > MOST_DROPPED;
         if has_many {
-            session.connection += 1;
             self.drop_silently(slot, MOST_DROPPED);
         }
         has_many
@@ -490,10 +503,8 @@ impl Core {
                 // The deadlines of the others are past: the next tick is due at once.
                 return;
             }
-            let session = self.sessions.get(slot);
-            match !session.is_local && session.watch_count > MOST_DROPPED {
-                true => self.drop_silently(slot, MOST_DROPPED),
-                false => self.end_session(slot, End::Expired, now, effects),
+            if !self.shed(slot) {
+                self.end_session(slot, End::Expired, now, effects);
             }
         }
         self.reap(now, effects);

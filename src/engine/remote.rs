@@ -325,8 +325,8 @@ impl Connection {
         };
         let (answer, shown) = match admitted {
             Ok(shown) => match self.ask_core(ask, shown, now, state) {
-                Ok(answered) => answered,
-                Err(rest) => {
+                Step::Done(answer, shown) => (answer, shown),
+                Step::Cut(rest) => {
                     // Its events, so far, leave with whatever they show.
                     state.bind(self.session.slot, shown);
                     state.collect(aftermath);
@@ -352,14 +352,8 @@ impl Connection {
         Outcome::Answered(self.outbox.put_answer(bound, zxid, answer))
     }
 
-    /// The answer, and the last transaction that it shows; or the rest of what is asked, if that is cut.
-    fn ask_core(
-        &self,
-        ask: Ask,
-        mut shown: Zxid,
-        now: Now,
-        state: &mut State,
-    ) -> std::result::Result<(Result<Reply>, Zxid), Ask> {
+    /// Has the core do one thing, or a piece of it.
+    fn ask_core(&self, ask: Ask, mut shown: Zxid, now: Now, state: &mut State) -> Step {
         let (core, effects, session) = (&mut state.core, &mut state.effects, self.session);
         let before = core.last_kept();
         let answer = match ask {
@@ -372,10 +366,14 @@ impl Connection {
                 match core.search_some(session, &prefix, PIECE, &mut found, now, effects) {
                     Ok(true) => {
                         state.keep(before);
-                        return Err(Ask::Search { prefix, found });
+                        return Step::Cut(Ask::Search { prefix, found });
                     }
                     searched => searched.map(|_| Reply::Paths(found)),
                 }
+            }
+            Ask::Request(Request::Close) if core.shed_before_close(session) => {
+                state.keep(before);
+                return Step::Cut(Ask::Request(Request::Close));
             }
             Ask::Request(request) => core.submit(session, request, now, effects).map(reply),
             Ask::Ping => core.ping(session, now, effects).map(|()| Reply::Done),
@@ -387,7 +385,7 @@ impl Connection {
                 match core.set_some_watches(session, &mut asked, PIECE, now, effects) {
                     Ok(true) => {
                         state.keep(before);
-                        return Err(Ask::SetWatches(asked));
+                        return Step::Cut(Ask::SetWatches(asked));
                     }
                     set => set.map(|_| Reply::Done),
                 }
@@ -404,7 +402,7 @@ impl Connection {
             // It says what is not, or what is otherwise: whatever made it so.
             shown = state.core.last_kept();
         }
-        Ok((answer, shown))
+        Step::Done(answer, shown)
     }
 
     /// Whether what shows this transaction may leave.
@@ -465,7 +463,15 @@ impl Drop for Connection {
     }
 }
 
-/// What became of one thing that was asked.
+/// A step of the core's with one thing that was asked.
+enum Step {
+    /// The answer, and the last transaction that it shows.
+    Done(Result<Reply>, Zxid),
+    /// A piece is done, and this is the rest.
+    Cut(Ask),
+}
+
+/// The fate of one thing that was asked.
 enum Outcome {
     /// It is answered; about so many bytes wait to go out now.
     Answered(usize),

@@ -123,3 +123,41 @@ fn a_million_watches_brought_back_take_many_turns() {
     assert_eq!(answers.len(), 1);
     assert_eq!(store.0.state.lock().core.counts().watches, 100_000);
 }
+
+#[test]
+fn a_session_with_many_watches_is_closed_in_several_turns() {
+    let (store, _clock) = virtual_store();
+    let connection = served(&store);
+    most_at_once(&store, &connection, vec![watches(50_000)]);
+    let (most, answers) = most_at_once(&store, &connection, vec![Ask::Request(Request::Close)]);
+    assert!(most <= TURN, "{most} units in one turn");
+    assert!(matches!(answers[0], What::Answer { answer: Ok(_), .. }));
+    let counts = store.0.state.lock().core.counts();
+    assert_eq!((counts.watches, counts.sessions), (0, 0));
+}
+
+/// The session has another connection, which has watches of its own.
+#[test]
+fn a_session_with_many_watches_is_taken_over_with_none_and_its_former_connection_refused() {
+    let (store, _clock) = virtual_store();
+    let remote = store.attach().unwrap();
+    let former = now(remote.open(Duration::from_secs(10), 64 << 20)).unwrap();
+    most_at_once(&store, &former, vec![watches(50_000)]);
+    let taken = remote.reattach(former.id(), [0; 16], Duration::from_secs(10), 64 << 20);
+    assert!(
+        now(taken).unwrap().is_err(),
+        "a wrong password takes nothing"
+    );
+    assert_eq!(store.0.state.lock().core.counts().watches, 50_000);
+    let (id, password) = (former.id(), former.password());
+    let taken = remote.reattach(id, password, Duration::from_secs(10), 64 << 20);
+    let connection = now(taken).unwrap().unwrap();
+    assert_eq!(store.0.state.lock().core.counts().watches, 0);
+    most_at_once(&store, &connection, vec![watches(10)]);
+    former.submit(&mut [Ask::Ping].into());
+    assert!(former.outbox().is_cut().is_some());
+    drop(former);
+    assert_eq!(store.0.state.lock().core.counts().watches, 10);
+    drop(connection);
+    assert_eq!(store.0.state.lock().core.counts().watches, 0);
+}
