@@ -226,7 +226,8 @@ mod tests {
             let asked = |identities: &Identities| rights.granted(&list, identities).rights;
             let mut me = identities(50, 3);
             let stranger = identities(50, 3);
-            assert_eq!((asked(&me), asked(&stranger)), (0, 0));
+            // Last of all: a verdict on these identities is known when the next one comes.
+            assert_eq!((asked(&stranger), asked(&me)), (0, 0));
             me.add(mine).unwrap();
             assert_eq!(
                 asked(&me),
@@ -236,6 +237,7 @@ mod tests {
             assert_eq!(asked(&stranger), 0);
             assert_eq!(asked(&me.clone()), AclEntry::ADMIN);
             assert_eq!(asked(&Identities::default()), 0);
+            assert_eq!(asked(&me), AclEntry::ADMIN);
             me.add(Identity::superuser()).unwrap();
             assert_eq!(asked(&me), EVERY_RIGHT);
             assert_eq!(asked(&stranger), 0);

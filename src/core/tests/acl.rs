@@ -763,7 +763,7 @@ fn a_verdict_on_a_list_is_no_verdict_on_another_list_or_on_other_identities() {
             .submit(owner, set_acl("/a", list(long_list(identity)), None))
             .unwrap();
         assert!(
-            !may(&mut store, me) && !may(&mut store, other),
+            !may(&mut store, other) && !may(&mut store, me),
             "{identity}"
         );
         store.prove(me, identity);
