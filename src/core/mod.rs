@@ -411,10 +411,11 @@ impl Core {
 
     /// Drops watches of a session of another process, which has no watchers that would wait for more.
     fn drop_silently(&mut self, slot: u32, most: usize) {
+        let count = most.min(self.sessions.get(slot).watch_count);
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
         self.watches
-            .drop_some(tree, sessions, slot, most, &mut |_| {});
-        self.tree.work.add(most.min(MOST_DROPPED));
+            .drop_some(tree, sessions, slot, count, &mut |_| {});
+        self.tree.work.add(count);
     }
 
     #[cfg(any(test, feature = "server"))]

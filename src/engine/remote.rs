@@ -274,9 +274,8 @@ impl Connection {
         &self.outbox
     }
 
-    /// Carries out what is asked, in order, as far as there is room for the answers, which go to the
-    /// outbox in the same order, and until the work of a turn is done. Answers how many
-    /// were: a piece of a request is one.
+    /// Carries out what is asked, in order, as far as there is room for the answers, which go to the outbox in the same
+    /// order, and until the work of a turn is done. Answers how many were: a piece of a request is one, too.
     pub(crate) fn submit(&self, asks: &mut VecDeque<Ask>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
         if waiting > ENOUGH_BYTES {

@@ -161,3 +161,17 @@ fn a_session_with_many_watches_is_taken_over_with_none_and_its_former_connection
     drop(connection);
     assert_eq!(store.0.state.lock().core.counts().watches, 0);
 }
+
+#[test]
+fn sessions_that_are_due_at_once_all_end_though_one_tick_ends_some_of_them() {
+    let (store, clock) = virtual_store();
+    let crowd: Vec<_> = (0..20).map(|_| served(&store)).collect();
+    for (number, connection) in crowd.iter().enumerate() {
+        let own = (0..2_000).map(|at| create(format!("/{number}-{at}"), CreateMode::Ephemeral));
+        most_at_once(&store, connection, own.collect());
+    }
+    let counts = || store.0.state.lock().core.counts();
+    assert_eq!((counts().sessions, counts().ephemerals), (20, 40_000));
+    clock.advance(Duration::from_secs(15));
+    assert_eq!((counts().sessions, counts().ephemerals), (0, 0));
+}
