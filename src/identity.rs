@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -17,7 +18,7 @@ pub(crate) const AUTH: &str = "auth";
 /// Proved by a user's name and password.
 pub(crate) const DIGEST: &str = "digest";
 /// Where a connection comes from.
-const IP: &str = "ip";
+pub(crate) const IP: &str = "ip";
 /// Proved by a certificate.
 const X509: &str = "x509";
 /// May do everything. No list names it.
@@ -153,7 +154,11 @@ impl Identity {
     pub(crate) fn is_meant_by(&self, entry: &AclEntry) -> bool {
         self.scheme == entry.scheme
             && match self.scheme {
-                IP => Network::parse(&entry.id).is_some_and(|network| network.has(&self.id)),
+                IP => {
+                    let address = self.id.parse();
+                    Network::parse(&entry.id)
+                        .is_some_and(|network| address.is_ok_and(|address| network.has(address)))
+                }
                 _ => *self.id == *entry.id,
             }
     }
@@ -178,10 +183,32 @@ const MAX_IDENTITIES: usize = 64;
 const MAX_IDENTITIES_BYTES: usize = 16 << 10;
 
 /// All that one client has proved to be, each once, within limits.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Identities(Vec<Identity>);
+#[derive(Clone, Debug)]
+pub(crate) struct Identities {
+    all: Vec<Identity>,
+    /// Stands for this very set of identities, in this process, for ever: another set has another.
+    stamp: u64,
+}
+
+/// The stamp of those who have proved nothing.
+const NO_IDENTITIES: u64 = 1;
+
+impl Default for Identities {
+    fn default() -> Self {
+        Self {
+            all: Vec::new(),
+            stamp: NO_IDENTITIES,
+        }
+    }
+}
 
 impl Identities {
+    /// Returns a number above 0 that stands for this very set of identities. It changes with each that is added.
+    #[inline]
+    pub(crate) fn stamp(&self) -> u64 {
+        self.stamp
+    }
+
     /// Collects identities, each once.
     ///
     /// # Errors
@@ -199,17 +226,24 @@ impl Identities {
     /// [`Error::TooLarge`] of an identity; [`Error::LimitReached`] when there are too many, or all
     /// of them take too much. Then nothing is added.
     pub(crate) fn add(&mut self, identity: Identity) -> Result<()> {
-        if self.0.contains(&identity) {
+        static LAST_STAMP: AtomicU64 = AtomicU64::new(NO_IDENTITIES);
+        if self.all.contains(&identity) {
             return Ok(());
         }
         if !identity.is_superuser() {
             identity.check_size()?;
-            let bytes: usize = self.0.iter().map(Identity::bytes).sum();
-            check_limit("identities of a session", self.0.len() + 1, MAX_IDENTITIES)?;
+            let bytes: usize = self.all.iter().map(Identity::bytes).sum();
+            check_limit(
+                "identities of a session",
+                self.all.len() + 1,
+                MAX_IDENTITIES,
+            )?;
             let what = "bytes of a session's identities";
             check_limit(what, bytes + identity.bytes(), MAX_IDENTITIES_BYTES)?;
         }
-        self.0.push(identity);
+        self.all.push(identity);
+        // What was judged before this identity came is no verdict on the set with it.
+        self.stamp = LAST_STAMP.fetch_add(1, Ordering::Relaxed) + 1;
         Ok(())
     }
 }
@@ -225,7 +259,7 @@ impl std::ops::Deref for Identities {
     type Target = [Identity];
 
     fn deref(&self) -> &[Identity] {
-        &self.0
+        &self.all
     }
 }
 
@@ -275,13 +309,14 @@ fn is_distinguished_name(name: &str) -> bool {
 }
 
 /// Some addresses: `ADDRESS[/BITS]`.
-struct Network {
+#[derive(Debug)]
+pub(crate) struct Network {
     address: IpAddr,
     bits: u32,
 }
 
 impl Network {
-    fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits)),
             None => (text, None),
@@ -292,13 +327,13 @@ impl Network {
         (bits <= width).then_some(Self { address, bits })
     }
 
-    fn has(&self, address: &str) -> bool {
-        match (self.address, address.parse()) {
-            (IpAddr::V4(own), Ok(IpAddr::V4(other))) => {
+    pub(crate) fn has(&self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
                 let differ = own.to_bits() ^ other.to_bits();
                 differ.checked_shr(32 - self.bits).unwrap_or(0) == 0
             }
-            (IpAddr::V6(own), Ok(IpAddr::V6(other))) => {
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
                 let differ = own.to_bits() ^ other.to_bits();
                 differ.checked_shr(128 - self.bits).unwrap_or(0) == 0
             }

@@ -32,6 +32,7 @@ mod identity;
 mod log;
 mod path;
 mod race;
+mod rights;
 #[cfg(feature = "server")]
 mod server;
 mod session;

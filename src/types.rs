@@ -1,10 +1,13 @@
 //! The data that requests and replies are made of.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::identity::Identities;
 use crate::path::ZnodePath;
+use crate::rights::{Granted, Rights};
 
 /// The number of a transaction. Within one store it only grows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -133,8 +136,14 @@ impl AclEntry {
 }
 
 /// An access control list. The default, [`Acl::open`], lets everybody do everything.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Acl(Option<Arc<[AclEntry]>>);
+#[derive(Clone, Default)]
+pub struct Acl(Option<Arc<List>>);
+
+/// The entries of a list that is not the open one, and what the store knows of the rights that they give.
+struct List {
+    entries: Box<[AclEntry]>,
+    rights: Rights,
+}
 
 impl Acl {
     /// `world:anyone` with all rights (ZooKeeper's `OPEN_ACL_UNSAFE`).
@@ -153,12 +162,42 @@ impl Acl {
 
     /// A list of one's own.
     pub fn new(entries: impl Into<Vec<AclEntry>>) -> Self {
-        Self(Some(entries.into().into()))
+        Self(Some(Arc::new(List {
+            entries: entries.into().into(),
+            rights: Rights::default(),
+        })))
     }
 
     /// The entries; `None` for the open list.
     pub fn entries(&self) -> Option<&[AclEntry]> {
-        self.0.as_deref()
+        self.0.as_ref().map(|list| &*list.entries)
+    }
+
+    /// Finds the rights of somebody with these identities; `None` for the open list, which asks for nothing.
+    #[inline]
+    pub(crate) fn granted(&self, identities: &Identities) -> Option<Granted> {
+        let list = self.0.as_ref()?;
+        Some(list.rights.granted(&list.entries, identities))
+    }
+}
+
+impl fmt::Debug for Acl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Acl").field(&self.entries()).finish()
+    }
+}
+
+impl PartialEq for Acl {
+    fn eq(&self, other: &Self) -> bool {
+        self.entries() == other.entries()
+    }
+}
+
+impl Eq for Acl {}
+
+impl Hash for Acl {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.entries().hash(state);
     }
 }
 

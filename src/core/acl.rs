@@ -7,10 +7,11 @@ use std::collections::HashSet;
 use super::room::bytes_of_acl;
 use super::sessions::{Session, SessionRef};
 use super::txn::{TxnOp, set_acl_bytes};
+use super::work::Work;
 use super::write::{check_version, next_version};
 use super::{Answer, Core, Effects, End, Keep, Now, Stamp};
 use crate::error::{Error, Result};
-use crate::identity::{AUTH, DIGEST, Identity, is_anyone, is_valid, user_of};
+use crate::identity::{AUTH, DIGEST, Identities, Identity, is_anyone, is_valid, user_of};
 use crate::path::ZnodePath;
 use crate::types::{Acl, AclEntry};
 
@@ -82,13 +83,12 @@ impl Core {
         rights: u8,
         asked: impl FnOnce() -> String,
     ) -> Result<()> {
-        match self.tree.node(node).acl.entries() {
-            None => Ok(()),
-            Some(entries) => {
-                let identities = &self.sessions.get(session.slot).identities;
-                check_right(Some(entries), rights, identities, asked)
-            }
+        let acl = &self.tree.node(node).acl;
+        if acl.entries().is_none() {
+            return Ok(());
         }
+        let identities = &self.sessions.get(session.slot).identities;
+        check_right(acl, rights, identities, &self.tree.work, asked)
     }
 
     /// The list of a znode to be made, with the creator's ids for `auth`.
@@ -108,7 +108,11 @@ impl Core {
         let may_set = self.allow(session, index, AclEntry::ADMIN, asked).is_ok();
         let acl = match may_set {
             true => node.acl.clone(),
-            false => masked(&node.acl),
+            false => {
+                let entries = node.acl.entries().unwrap_or_default();
+                self.tree.work.add(entries.len());
+                masked(&node.acl)
+            }
         };
         let stat = node.stat();
         Ok(Answer::Acl { acl, stat })
@@ -159,36 +163,27 @@ impl Session {
     }
 }
 
-/// Refuses who has none of these rights. `None` is the open list.
+/// Refuses somebody who has none of these rights.
 #[inline]
 pub(super) fn check_right(
-    entries: Option<&[AclEntry]>,
+    acl: &Acl,
     rights: u8,
-    identities: &[Identity],
+    identities: &Identities,
+    work: &Work,
     asked: impl FnOnce() -> String,
 ) -> Result<()> {
-    match entries {
-        Some(entries) if !has_right(entries, rights, identities) => {
-            Err(Error::NoAuth { path: asked() })
-        }
-        _ => Ok(()),
+    match has_right(acl, rights, identities, work) {
+        true => Ok(()),
+        false => Err(Error::NoAuth { path: asked() }),
     }
 }
 
-/// Whether somebody with these identities has one of these rights.
-#[inline(never)]
-pub(super) fn has_right(entries: &[AclEntry], rights: u8, identities: &[Identity]) -> bool {
-    if identities.iter().any(Identity::is_superuser) {
-        return true;
-    }
-    let mut granting = entries
-        .iter()
-        .filter(|entry| entry.permissions & rights != 0);
-    granting.any(|entry| {
-        is_anyone(entry)
-            || identities
-                .iter()
-                .any(|identity| identity.is_meant_by(entry))
+/// Returns true if a list gives somebody with these identities one of these rights.
+#[inline]
+pub(super) fn has_right(acl: &Acl, rights: u8, identities: &Identities, work: &Work) -> bool {
+    acl.granted(identities).is_none_or(|granted| {
+        work.add(granted.work);
+        granted.rights & rights != 0
     })
 }
 

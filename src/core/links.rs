@@ -56,6 +56,24 @@ impl List {
         self.last = index;
     }
 
+    /// Puts entry `index`, which must not be in a list through these links, before all others.
+    pub(super) fn push_front<T>(
+        &mut self,
+        entries: &mut Slab<T>,
+        links: impl Fn(&mut T) -> &mut Links,
+        index: u32,
+    ) {
+        *links(&mut entries[index as usize]) = Links {
+            prev: NIL,
+            next: self.first,
+        };
+        match self.first {
+            NIL => self.last = index,
+            first => links(&mut entries[first as usize]).prev = index,
+        }
+        self.first = index;
+    }
+
     /// Takes entry `index` out, which must be in this list.
     pub(super) fn unlink<T>(
         &mut self,

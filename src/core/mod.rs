@@ -30,6 +30,7 @@ mod tests;
 mod tree;
 mod txn;
 mod watches;
+mod work;
 mod write;
 
 use std::time::Duration;
@@ -48,6 +49,8 @@ pub(crate) use self::sessions::SessionRef;
 pub(crate) use self::sessions::Unattached;
 pub(crate) use self::txn::{Kind, NewNode, Txn, TxnOp};
 pub(crate) use self::watches::{Fired, WatchKey};
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::work::UNIT_BYTES;
 
 use self::journal::{Keep, Kept};
 use self::reaper::Reaper;
@@ -60,6 +63,13 @@ use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::path::ZnodePath;
 use crate::types::{Acl, Cause, SessionId, Stat, WatchMode, Zxid};
+
+/// Units of work after which a tick leaves the sessions that are still due to the next: others have the store in
+/// between. It goes beyond that by at most one session's znodes.
+const TICK_WORK: u64 = 16_384;
+
+/// The most watches of a connection that has gone that are dropped at once.
+const MOST_DROPPED: usize = 4_096;
 
 /// What the core is told once.
 #[derive(Clone, Debug)]
@@ -254,6 +264,12 @@ impl Core {
         }
     }
 
+    /// Units of work that requests have taken since the store was opened ([`Work`](work::Work)).
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn work(&self) -> u64 {
+        self.tree.work.total()
+    }
+
     /// The last zxid that was given out.
     pub(crate) fn last_zxid(&self) -> Zxid {
         Zxid(self.zxid)
@@ -387,11 +403,10 @@ impl Core {
             return Err(Unattached::WrongPassword);
         }
         if self.sessions.is_overdue(slot, now.moment) {
-            self.end_session(slot, End::Expired, now, effects);
+            self.expire(slot, now, effects);
             return Err(Unattached::Over);
         }
-        self.watches
-            .drop_session(&mut self.tree, &mut self.sessions, slot, &mut |_| {});
+        self.drop_silently(slot, usize::MAX);
         let mut timeout = self.within_bounds(timeout);
         let session = self.sessions.get_mut(slot);
         if session.granted_ms > 0 {
@@ -430,16 +445,65 @@ impl Core {
     }
 
     #[cfg(any(test, feature = "server"))]
-    /// A connection has gone: its watches go with it. Its session does not, unless it is unproven.
-    pub(crate) fn detach(&mut self, of: SessionRef, now: Now, effects: &mut Effects) {
+    /// A connection has gone: its watches go with it, at most [`MOST_DROPPED`] at once. Its session does not, unless it is
+    /// unproven. Returns true if there are more watches, for another call.
+    pub(crate) fn detach(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         if self.is_unproven(of) {
             self.end_session(of.slot, End::Closed, now, effects);
         }
         let known = self.sessions.slots.get(of.slot as usize);
-        if known.is_some_and(|known| known.is_of(of)) {
+        known.is_some_and(|known| known.is_of(of)) && {
             self.sessions.get_mut(of.slot).is_attached = false;
-            self.watches
-                .drop_session(&mut self.tree, &mut self.sessions, of.slot, &mut |_| {});
+            self.drop_silently(of.slot, MOST_DROPPED);
+            self.sessions.get(of.slot).watch_count > 0
+        }
+    }
+
+    #[cfg(any(test, feature = "server"))]
+    /// Prepares a session with many watches to be taken over by another connection, for as many calls as return true:
+    /// its former connection is refused from now on, and its watches go, so many at once. Then
+    /// [`reattach`](Self::reattach) finds few.
+    pub(crate) fn displace(&mut self, id: SessionId, password: &[u8; 16]) -> bool {
+        let Some(slot) = self.sessions.find(id) else {
+            return false;
+        };
+        let is_displaced = self.sessions.get(slot).password == *password && self.shed(slot);
+        self.sessions.get_mut(slot).connection += u32::from(is_displaced);
+        is_displaced
+    }
+
+    #[cfg(any(test, feature = "server"))]
+    /// Prepares a session with many watches to be closed by its connection, for as many calls as return true.
+    pub(crate) fn shed_before_close(&mut self, of: SessionRef) -> bool {
+        let known = self.sessions.slots.get(of.slot as usize);
+        known.is_some_and(|known| known.is_of(of)) && self.shed(of.slot)
+    }
+
+    /// Drops some watches of a session of another process that has many; false if there are few.
+    fn shed(&mut self, slot: u32) -> bool {
+        let session = self.sessions.get(slot);
+        let has_many = !session.is_local && session.watch_count > MOST_DROPPED;
+        if has_many {
+            self.drop_silently(slot, MOST_DROPPED);
+        }
+        has_many
+    }
+
+    /// Drops watches of a session of another process, which has no watchers that would wait for more.
+    fn drop_silently(&mut self, slot: u32, most: usize) {
+        let count = most.min(self.sessions.get(slot).watch_count);
+        let (tree, sessions) = (&mut self.tree, &mut self.sessions);
+        self.watches
+            .drop_some(tree, sessions, slot, count, &mut |_| {});
+        self.tree.work.add(count);
+    }
+
+    /// Ends a session whose time has passed. One with many watches loses some of them, and ends by a later tick: until
+    /// then it is refused, since its client would never hear of what it watched.
+    fn expire(&mut self, slot: u32, now: Now, effects: &mut Effects) {
+        match self.shed(slot) {
+            true => self.sessions.doom(slot, now.moment),
+            false => self.end_session(slot, End::Expired, now, effects),
         }
     }
 
@@ -449,7 +513,7 @@ impl Core {
     pub(crate) fn end_silent(&mut self, of: SessionRef, now: Now, effects: &mut Effects) {
         let known = self.sessions.slots.get(of.slot as usize);
         if known.is_some_and(|known| known.is_of(of)) && self.sessions.is_asked(of.slot) {
-            self.end_session(of.slot, End::Expired, now, effects);
+            self.expire(of.slot, now, effects);
         }
     }
 
@@ -531,9 +595,14 @@ impl Core {
 
     /// Does what is due: ends sessions, reaps znodes.
     pub(crate) fn tick(&mut self, now: Now, effects: &mut Effects) {
+        let before = self.tree.work.total();
         while let Some(slot) = self.sessions.first_due(now.moment) {
+            if self.tree.work.total().wrapping_sub(before) >= TICK_WORK {
+                // The deadlines of the others are past: the next tick is due at once.
+                return;
+            }
             match self.sessions.judge_due(slot, now.moment) {
-                Due::Over => self.end_session(slot, End::Expired, now, effects),
+                Due::Over => self.expire(slot, now, effects),
                 Due::Later => {}
                 Due::Asked => effects.asked.push(slot),
             }
@@ -563,7 +632,7 @@ impl Core {
             return Ok(());
         }
         if self.sessions.is_overdue(of.slot, now.moment) {
-            self.end_session(of.slot, End::Expired, now, effects);
+            self.expire(of.slot, now, effects);
             return Err(Error::SessionExpired { session: of.id });
         }
         self.sessions.touch(of.slot, now.moment);
@@ -587,13 +656,15 @@ impl Core {
     /// over a wire is still told, before the answer.
     fn remove_session(&mut self, slot: u32, end: End, at: Stamp, effects: &mut Effects) {
         let session = self.sessions.get(slot);
-        let id = session.id;
+        let (id, mut touched) = (session.id, session.watch_count);
         if session.is_local || end == End::Expired {
             self.drop_watches(slot, end, effects);
         }
         while let Some(node) = self.sessions.get(slot).first_ephemeral() {
             self.apply_delete(node, Cause::Died, at, effects);
+            touched += 1;
         }
+        self.tree.work.add(touched);
         self.drop_watches(slot, end, effects);
         self.sessions.remove(slot);
         effects.ended.push(Ended { id, slot, end });
@@ -602,8 +673,9 @@ impl Core {
     fn drop_watches(&mut self, slot: u32, end: End, effects: &mut Effects) {
         let session = self.sessions.get(slot);
         let (id, is_local) = (session.id, session.is_local);
+        let (tree, sessions) = (&mut self.tree, &mut self.sessions);
         self.watches
-            .drop_session(&mut self.tree, &mut self.sessions, slot, &mut |key| {
+            .drop_some(tree, sessions, slot, usize::MAX, &mut |key| {
                 // Those of a connection have no watcher who would wait for more.
                 if is_local {
                     effects.dropped.push((key, id, end));

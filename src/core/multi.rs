@@ -10,13 +10,13 @@ use super::sessions::SessionRef;
 use super::tree::{Facts, Tree};
 use super::txn::{Kind, MULTI_BYTES, NewNode, TxnOp};
 use super::write::{
-    LAST_OF_TEN_DIGITS, check_create, check_delete, check_version, final_path, kind_of,
-    next_version, parent_for, used_up,
+    LAST_OF_TEN_DIGITS, check_create, check_delete, check_no_quota, check_version, final_path,
+    kind_of, next_version, parent_for, used_up,
 };
 use super::{Answer, Core, CoreOptions, Effects, Keep, Now, no_node};
 use crate::backend::{Create, Op};
 use crate::error::{Error, Result};
-use crate::identity::Identity;
+use crate::identity::Identities;
 use crate::path::{ZnodePath, parent_of};
 use crate::types::{Acl, AclEntry};
 
@@ -28,6 +28,7 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<Answer> {
+        self.tree.work.add(ops.len());
         let mut resolved = Vec::with_capacity(ops.len());
         // The part that a log keeps.
         let mut kept = Vec::new();
@@ -100,7 +101,7 @@ struct Overlay<'a> {
     at: usize,
     growth: Growth,
     is_local: bool,
-    identities: &'a [Identity],
+    identities: &'a Identities,
 }
 
 impl Overlay<'_> {
@@ -128,6 +129,7 @@ impl Overlay<'_> {
                 data,
                 version,
             } => {
+                check_no_quota(&path)?;
                 let mut node = self.expect(&path)?;
                 self.allow(path.as_str(), node, AclEntry::WRITE, &path)?;
                 check_version(node.version, &path, version)?;
@@ -160,8 +162,10 @@ impl Overlay<'_> {
             Some(made) => Some(made),
             None => self.tree.find(path).map(|node| &self.tree.node(node).acl),
         };
-        let entries = acl.and_then(Acl::entries);
-        check_right(entries, rights, self.identities, || asked.to_string())
+        acl.map_or(Ok(()), |acl| {
+            let work = &self.tree.work;
+            check_right(acl, rights, self.identities, work, || asked.to_string())
+        })
     }
 
     fn expect(&self, path: &ZnodePath) -> Result<Facts> {
@@ -170,6 +174,7 @@ impl Overlay<'_> {
     }
 
     fn create(&mut self, create: Create) -> Result<TxnOp> {
+        check_no_quota(&create.path)?;
         let kind = kind_of(create.mode, self.options)?;
         let acl = resolved(create.acl.clone(), self.identities, &create.path)?;
         let parent_path = parent_for(&create);

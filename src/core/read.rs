@@ -1,8 +1,11 @@
 //! Reads, and the watches that they arm.
 
+use super::links::NIL;
 use super::sessions::SessionRef;
 use super::watches::{WatchKey, WatchKind};
 use super::{Answer, Core, no_node};
+#[cfg(any(test, feature = "server"))]
+use super::{Effects, Now};
 use crate::backend::{ReadOp, ReadReply};
 use crate::error::Result;
 use crate::path::ZnodePath;
@@ -58,6 +61,7 @@ impl Core {
     }
 
     pub(super) fn multi_read(&self, session: SessionRef, ops: &[ReadOp]) -> Answer {
+        self.tree.work.add(ops.len());
         Answer::MultiRead(
             ops.iter()
                 .map(|op| self.read(session, op).unwrap_or_else(ReadReply::Failed))
@@ -83,15 +87,59 @@ impl Core {
     /// As in ZooKeeper the prefix is one of text: `/a` is one of `/ab`, too.
     pub(super) fn get_ephemerals(&self, session: SessionRef, prefix: &ZnodePath) -> Answer {
         let owned = self.sessions.get(session.slot).ephemerals;
-        let paths = owned
-            .iter(&self.tree.nodes, |node| &node.ephemerals)
-            .map(|(_, node)| &node.path);
-        Answer::Paths(
-            paths
-                .filter(|path| path.as_str().starts_with(prefix.as_str()))
-                .cloned()
-                .collect(),
-        )
+        let mut found = Vec::new();
+        self.search(owned.first, prefix, usize::MAX, &mut found);
+        Answer::Paths(found)
+    }
+
+    /// Looks at `most` ephemeral znodes of a session, from the one `from` on; the one where to go on, or `NIL`.
+    fn search(
+        &self,
+        mut from: u32,
+        prefix: &ZnodePath,
+        most: usize,
+        found: &mut Vec<ZnodePath>,
+    ) -> u32 {
+        let mut looked_at = 0;
+        while from != NIL && looked_at < most {
+            let node = self.tree.node(from);
+            if node.path.as_str().starts_with(prefix.as_str()) {
+                found.push(node.path.clone());
+            }
+            from = node.ephemerals.next;
+            looked_at += 1;
+        }
+        self.tree.work.add(looked_at);
+        from
+    }
+
+    #[cfg(any(test, feature = "server"))]
+    /// Begins a search for the session's ephemeral znodes, which may take several turns. A session has one at a time.
+    pub(crate) fn begin_search(&mut self, of: SessionRef) {
+        if let Some(session) = self.sessions.slots.get_mut(of.slot as usize)
+            && session.is_of(of)
+        {
+            session.search = session.ephemerals.first;
+        }
+    }
+
+    #[cfg(any(test, feature = "server"))]
+    /// Goes on with a search: looks at no more than `most` znodes. Returns true if there are more, for another call.
+    /// What goes meanwhile may be among what was found.
+    pub(crate) fn search_some(
+        &mut self,
+        session: SessionRef,
+        prefix: &ZnodePath,
+        most: usize,
+        found: &mut Vec<ZnodePath>,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<bool> {
+        self.admit(session, now, effects)?;
+        let from = self.sessions.get(session.slot).search;
+        let next = self.search(from, prefix, most, found);
+        self.sessions.get_mut(session.slot).search = next;
+        Ok(next != NIL)
     }
 
     pub(super) fn get_all_children_number(
@@ -117,6 +165,9 @@ impl Core {
     }
 
     pub(super) fn names(&self, index: u32) -> Vec<String> {
+        self.tree
+            .work
+            .add(self.tree.node(index).children() as usize);
         self.tree
             .children(index)
             .map(|(_, child)| child.path.name().to_owned())

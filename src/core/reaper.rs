@@ -15,6 +15,12 @@ use crate::types::{Cause, SessionId, Zxid};
 /// after a tenth of the interval, so that the store serves others in between.
 const MOST_PER_SWEEP: usize = 1_000;
 
+/// At most this many candidates are looked at in one sweep; the others are in the next, which comes soon.
+const MOST_LOOKED_AT: usize = 10_000;
+
+/// How soon.
+const SHORT_WAIT: Duration = Duration::from_millis(10);
+
 /// Znodes that may be due, and when they are looked at.
 #[derive(Debug, Default)]
 pub(super) struct Reaper {
@@ -22,6 +28,8 @@ pub(super) struct Reaper {
     candidates: VecDeque<(u32, Zxid)>,
     sweep: Option<Moment>,
     is_behind: bool,
+    /// How many candidates the round that is under way has still to look at.
+    left: usize,
 }
 
 impl Reaper {
@@ -43,10 +51,10 @@ impl Reaper {
         now: impl FnOnce() -> Moment,
     ) -> Option<Moment> {
         if self.sweep.is_none() && !self.candidates.is_empty() {
-            let wait = if self.is_behind {
-                interval / 10
-            } else {
-                interval
+            let wait = match (self.is_behind, self.left) {
+                (true, _) => interval / 10,
+                (false, 0) => interval,
+                (false, _) => SHORT_WAIT.min(interval),
             };
             self.sweep = Some(now().after(wait));
         }
@@ -62,7 +70,13 @@ impl Core {
         }
         self.reaper.sweep = None;
         let mut reaped = 0;
-        for _ in 0..self.reaper.candidates.len() {
+        if self.reaper.left == 0 {
+            self.reaper.left = self.reaper.candidates.len();
+        }
+        let count = self.reaper.left.min(MOST_LOOKED_AT);
+        self.reaper.left -= count;
+        self.tree.work.add(count);
+        for _ in 0..count {
             let Some((index, czxid)) = self.reaper.candidates.pop_front() else {
                 break;
             };

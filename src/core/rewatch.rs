@@ -6,7 +6,7 @@ use super::watches::{WatchKey, WatchKind};
 use super::{Core, Effects, Fired, Now};
 use crate::error::Result;
 use crate::path::ZnodePath;
-use crate::types::{EventKind, WatchMode, WatchedEvent, Zxid};
+use crate::types::{AclEntry, EventKind, WatchMode, WatchedEvent, Zxid};
 
 /// The watches that a client had on its former connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +19,21 @@ pub(crate) struct SetWatches {
     pub(crate) child: Vec<ZnodePath>,
     pub(crate) persistent: Vec<ZnodePath>,
     pub(crate) recursive: Vec<ZnodePath>,
+    /// How many of them have been set already, in earlier turns.
+    pub(crate) done: usize,
+}
+
+impl SetWatches {
+    /// Its lists, in the order in which they are carried out.
+    pub(crate) fn lists(&self) -> [&[ZnodePath]; 5] {
+        [
+            &self.data,
+            &self.exist,
+            &self.child,
+            &self.persistent,
+            &self.recursive,
+        ]
+    }
 }
 
 /// Which of a session's watches on a path are meant.
@@ -44,8 +59,8 @@ impl Which {
 }
 
 impl Core {
-    /// Arms again what has nothing to tell, and fires the rest, list by list, in order. The events are
-    /// of no transaction: they say how things stand now.
+    /// Sets all watches at once.
+    #[cfg(test)]
     pub(crate) fn set_watches(
         &mut self,
         session: SessionRef,
@@ -53,22 +68,50 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<()> {
+        let mut asked = asked.clone();
+        let more = self.set_some_watches(session, &mut asked, usize::MAX, now, effects)?;
+        debug_assert!(!more);
+        Ok(())
+    }
+
+    /// Arms again what has nothing to tell, and fires the rest, list by list, in order. The events are of no
+    /// transaction: they say how things stand now. At most `most` watches are set, and counted in `asked`; returns true
+    /// if there are more, for another call.
+    ///
+    /// What is told is no more than `exists` would tell: of a znode that the session may not read, nothing, and its
+    /// watch is armed whatever the client has seen (invariant 12).
+    pub(crate) fn set_some_watches(
+        &mut self,
+        session: SessionRef,
+        asked: &mut SetWatches,
+        most: usize,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<bool> {
         self.admit(session, now, effects)?;
-        let lists = [
-            (Was::Data, &asked.data),
-            (Was::Missing, &asked.exist),
-            (Was::Child, &asked.child),
-            (Was::Kept(WatchKind::Persistent), &asked.persistent),
-            (Was::Kept(WatchKind::Recursive), &asked.recursive),
-        ];
-        let count = lists.iter().map(|(_, paths)| paths.len()).sum();
+        let count = asked.lists().into_iter().map(<[_]>::len).sum::<usize>() - asked.done;
+        // Also in later turns: nothing of the session has come in between.
         self.check_watch_room(session, count)?;
-        for (was, paths) in lists {
-            for path in paths {
+        let kinds = [
+            Was::Data,
+            Was::Missing,
+            Was::Child,
+            Was::Kept(WatchKind::Persistent),
+            Was::Kept(WatchKind::Recursive),
+        ];
+        let mut skipped = asked.done;
+        let mut left = most;
+        for (was, paths) in kinds.into_iter().zip(asked.lists()) {
+            let rest = paths.get(skipped..).unwrap_or_default();
+            skipped = skipped.saturating_sub(paths.len());
+            for path in rest.iter().take(left) {
                 self.set_watch(session, was, path, asked.since, effects);
             }
+            left -= left.min(rest.len());
         }
-        Ok(())
+        self.tree.work.add(most - left);
+        asked.done += most - left;
+        Ok(most - left < count)
     }
 
     fn set_watch(
@@ -84,7 +127,12 @@ impl Core {
             let node = self.tree.node(node);
             (node.mzxid, node.pzxid)
         });
+        let is_readable = node.is_none_or(|node| {
+            let allowed = self.allow(session, node, AclEntry::READ, String::new);
+            allowed.is_ok()
+        });
         let news = match (was, times) {
+            _ if !is_readable => None,
             (Was::Data | Was::Child, None) => Some(EventKind::NodeDeleted),
             (Was::Data, Some((mzxid, _))) if mzxid > since => Some(EventKind::NodeDataChanged),
             (Was::Missing, Some(_)) => Some(EventKind::NodeCreated),
@@ -142,10 +190,9 @@ impl Core {
 
     fn watches_on(&self, session: SessionRef, path: &ZnodePath, which: Which) -> Vec<WatchKey> {
         let node = self.tree.find(path.as_str());
-        let (tree, sessions) = (&self.tree, &self.sessions);
         let wants = |kind| which.means(kind);
         self.watches
-            .of_session_on(tree, sessions, session.slot, path, node, wants)
+            .of_session_on(&self.tree, session.slot, path, node, wants)
     }
 }
 

@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use slab::Slab;
 
-use super::links::List;
+use super::links::{List, NIL};
 use crate::clock::Moment;
 use crate::identity::Identities;
 use crate::types::SessionId;
@@ -45,6 +45,8 @@ pub(super) struct Session {
     /// The end of the bucket in which it expires, or later, where the store was late itself.
     deadline: Option<Moment>,
     reprieve: Reprieve,
+    /// True once its time has passed and some of its watches are gone: nothing saves it any more.
+    is_doomed: bool,
     /// True while a connection of another process has it.
     pub(super) is_attached: bool,
     pub(super) connection: u32,
@@ -57,6 +59,8 @@ pub(super) struct Session {
     pub(super) last_event: u64,
     /// In order of creation.
     pub(super) ephemerals: List,
+    /// The ephemeral znode at which a search among them goes on.
+    pub(super) search: u32,
     pub(super) watches: List,
     pub(super) watch_count: usize,
 }
@@ -71,12 +75,14 @@ impl Session {
             is_local,
             deadline: None,
             reprieve: Reprieve::default(),
+            is_doomed: false,
             is_attached: false,
             connection: 0,
             identities: Identities::default(),
             is_unproven: false,
             last_event: 0,
             ephemerals: List::EMPTY,
+            search: NIL,
             watches: List::EMPTY,
             watch_count: 0,
         }
@@ -182,10 +188,17 @@ impl Sessions {
 
     /// Returns true for a session of this process that is past its deadline, though the tick that ends it has not come
     /// yet. One of another process may have sent its sign of life in time, and the store been late to read it: it ends
-    /// by a tick alone.
+    /// by a tick alone, which may take several.
     pub(super) fn is_overdue(&self, slot: u32, now: Moment) -> bool {
         let session = self.get(slot);
-        session.is_local && session.deadline.is_some_and(|deadline| deadline <= now)
+        let is_late = session.deadline.is_some_and(|deadline| deadline <= now);
+        session.is_doomed || session.is_local && is_late
+    }
+
+    /// Has a session end by one of the next ticks, whatever its client does.
+    pub(super) fn doom(&mut self, slot: u32, now: Moment) {
+        self.get_mut(slot).is_doomed = true;
+        self.set_deadline(slot, now);
     }
 
     /// Moves the deadline to a full timeout from now, rounded up to the end of its bucket. Never back: `now` may have
@@ -227,7 +240,10 @@ impl Sessions {
     pub(super) fn judge_due(&mut self, slot: u32, now: Moment) -> Due {
         let (tick, stalled) = (self.tick, self.stalled);
         let session = self.get_mut(slot);
-        let Some(deadline) = session.deadline.filter(|_| !session.is_local) else {
+        let Some(deadline) = session
+            .deadline
+            .filter(|_| !session.is_local && !session.is_doomed)
+        else {
             return Due::Over;
         };
         let reprieve = &mut session.reprieve;

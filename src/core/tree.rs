@@ -14,6 +14,7 @@ use super::image::NodeImage;
 use super::links::{Links, List, NIL};
 use super::room::{bytes_of, bytes_of_acl};
 use super::txn::{Kind, NewNode};
+use super::work::Work;
 use crate::backend::{SHARED_MARK, Skip};
 use crate::path::ZnodePath;
 use crate::types::{Acl, AclEntry, SessionId, Stat, Zxid};
@@ -21,7 +22,7 @@ use crate::types::{Acl, AclEntry, SessionId, Stat, Zxid};
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) path: ZnodePath,
-    hash: u64,
+    pub(super) hash: u64,
     pub(super) data: Bytes,
     pub(super) acl: Acl,
     pub(super) kind: Kind,
@@ -36,6 +37,8 @@ pub(super) struct Node {
     pub(super) version: i32,
     pub(super) aversion: i32,
     pub(super) parent: u32,
+    /// How many znodes there are below it, at any depth. The root does not count.
+    below: u32,
     pub(super) siblings: Links,
     /// Among the ephemeral nodes of the owner.
     pub(super) ephemerals: Links,
@@ -168,6 +171,8 @@ pub(super) struct Tree {
     hasher: FixedState,
     /// The parent of the node made last: a guess at where the next look goes, so checked each time.
     last_parent: u32,
+    /// Here, because all that touches many things has the tree at hand.
+    pub(super) work: Work,
 }
 
 /// The znodes that every ZooKeeper has from the start.
@@ -201,6 +206,7 @@ impl Tree {
             list_bytes: 0,
             hasher: FixedState::with_seed(hash_seed),
             last_parent: NIL,
+            work: Work::default(),
         };
         for path in SYSTEM_PATHS {
             let parent = crate::path::parent_of(path).and_then(|parent| tree.find(parent));
@@ -289,6 +295,7 @@ impl Tree {
             version: 0,
             aversion: 0,
             parent,
+            below: 0,
             siblings: Links::NONE,
             ephemerals: Links::NONE,
             watches: List::EMPTY,
@@ -304,8 +311,23 @@ impl Tree {
         if parent != NIL {
             self.last_parent = parent;
             self.adopt(parent, index, new.creates, at);
+            self.count_below_from(parent, 1);
         }
         index
+    }
+
+    /// Counts a znode in or out below `above` and all that is above that. A path has at most half as many ancestors as
+    /// bytes, and few have more than four.
+    #[inline]
+    fn count_below_from(&mut self, mut above: u32, by: i32) {
+        let mut levels = 0;
+        while above != ROOT {
+            let node = &mut self.nodes[above as usize];
+            node.below = node.below.wrapping_add_signed(by);
+            above = node.parent;
+            levels += 1;
+        }
+        self.work.add(levels);
     }
 
     #[inline]
@@ -469,6 +491,7 @@ impl Tree {
         let above = self.node_mut(parent);
         above.pzxid = at.zxid;
         above.family = Some(family);
+        self.count_below_from(parent, -1);
         Gone {
             path,
             parent,
@@ -483,22 +506,12 @@ impl Tree {
         list.iter(&self.nodes, |node| &node.siblings)
     }
 
-    /// How many nodes there are below a node.
+    /// How many nodes there are below a node. O(1).
     pub(super) fn count_below(&self, index: u32) -> usize {
-        if index == ROOT {
-            return self.nodes.len() - 1;
+        match index {
+            ROOT => self.nodes.len() - 1,
+            index => self.node(index).below as usize,
         }
-        let mut count = 0;
-        let mut open = vec![index];
-        while let Some(index) = open.pop() {
-            for (child, node) in self.children(index) {
-                count += 1;
-                if node.children() > 0 {
-                    open.push(child);
-                }
-            }
-        }
-        count
     }
 
     /// The nearest entry of the same queue ahead of `index` that is not skipped. O(log n).

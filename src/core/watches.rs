@@ -4,7 +4,7 @@
 //! paths where no znode is are kept aside, and join it when it is made.
 
 use foldhash::fast::FixedState;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashTable};
 use slab::Slab;
 
 use super::Effects;
@@ -73,6 +73,16 @@ impl WatchKind {
         matches!(self, Self::Data | Self::Child | Self::Turn(_))
     }
 
+    /// Tells the kinds apart that a session of another process can have.
+    fn number(self) -> u64 {
+        match self {
+            Self::Data | Self::Turn(_) => 0,
+            Self::Child => 1,
+            Self::Persistent => 2,
+            Self::Recursive => 3,
+        }
+    }
+
     /// Whether an event of its own znode is its business.
     fn wants(self, event: EventKind) -> bool {
         match event {
@@ -90,6 +100,11 @@ struct Watch {
     slot: u32,
     stamp: u32,
     kind: WatchKind,
+    /// Under which it is in the index, if its session is of another process.
+    hash: u64,
+    /// It is used up, by an event that its session might not see. It stays, and tells nothing until it is armed again:
+    /// else its absence would tell of the event.
+    is_muted: bool,
     spot: Spot,
     /// Among those on the same path.
     at_spot: Links,
@@ -134,9 +149,27 @@ pub(super) enum Watched<'a> {
     Absent(&'a ZnodePath),
 }
 
+/// The kinds that a session of another process can have: no such session waits in a queue of the store's.
+#[cfg(any(test, feature = "server"))]
+const REMOTE_KINDS: [WatchKind; 4] = [
+    WatchKind::Data,
+    WatchKind::Child,
+    WatchKind::Persistent,
+    WatchKind::Recursive,
+];
+
+/// The hash under which a watch is in the index. It is the path's, so it stays when a znode comes or goes there.
+fn index_hash(tree: &Tree, slot: u32, kind: WatchKind, path: &ZnodePath, node: Option<u32>) -> u64 {
+    let of_path = node.map_or_else(|| tree.hash(path.as_str()), |node| tree.node(node).hash);
+    let of_session = u64::from(slot) << 2 | kind.number();
+    of_path ^ of_session.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
 #[derive(Debug)]
 pub(super) struct Watches {
     slab: Slab<Watch>,
+    /// Those of sessions of other processes, by session, kind and path, each of which has one at most.
+    index: HashTable<u32>,
     absent: HashMap<ZnodePath, List, FixedState>,
     /// How many are recursive: with none, no ancestor need be looked at.
     recursive: usize,
@@ -148,6 +181,7 @@ impl Watches {
     pub(super) fn new(hash_seed: u64) -> Self {
         Self {
             slab: Slab::new(),
+            index: HashTable::new(),
             absent: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
             recursive: 0,
             last_stamp: 0,
@@ -169,11 +203,13 @@ impl Watches {
             Some(node) => tree.node(node).watches,
             None => self.absent.get(path).copied().unwrap_or(List::EMPTY),
         };
-        if !sessions.get(slot).is_local {
-            let own = sessions.get(slot).watches;
-            let armed = self.in_both(list, own, slot, path, node, |armed| armed == kind);
-            if let Some(key) = armed.first() {
-                return *key;
+        let is_local = sessions.get(slot).is_local;
+        let mut hash = 0;
+        if !is_local {
+            hash = index_hash(tree, slot, kind, path, node);
+            if let Some(armed) = self.find(hash, slot, kind, path, node) {
+                self.slab[armed as usize].is_muted = false;
+                return self.key(armed);
             }
         }
         self.last_stamp = self.last_stamp.wrapping_add(1);
@@ -181,11 +217,24 @@ impl Watches {
             slot,
             stamp: self.last_stamp,
             kind,
+            hash,
+            is_muted: false,
             spot: node.map_or_else(|| Spot::Absent(path.clone()), Spot::Node),
             at_spot: Links::NONE,
             of_session: Links::NONE,
         }) as u32;
-        list.push_back(&mut self.slab, |watch| &mut watch.at_spot, index);
+        if !is_local {
+            let slab = &self.slab;
+            let hash_of = |other: &u32| slab[*other as usize].hash;
+            self.index.insert_unique(hash, index, hash_of);
+        }
+        match kind {
+            // So an event below finds them without a look at all the others.
+            WatchKind::Recursive => {
+                list.push_front(&mut self.slab, |watch| &mut watch.at_spot, index);
+            }
+            _ => list.push_back(&mut self.slab, |watch| &mut watch.at_spot, index),
+        }
         match node {
             Some(node) => tree.node_mut(node).watches = list,
             None => {
@@ -202,51 +251,38 @@ impl Watches {
     }
 
     #[cfg(any(test, feature = "server"))]
-    /// A session's watches on a path, where `node` is if there is one, of the kinds that are wanted.
+    /// The watches on a path, where `node` is if there is one, of a session of another process, of the kinds that are
+    /// wanted. O(1).
     pub(super) fn of_session_on(
         &self,
         tree: &Tree,
-        sessions: &Sessions,
         slot: u32,
         path: &ZnodePath,
         node: Option<u32>,
         wants: impl Fn(WatchKind) -> bool,
     ) -> Vec<WatchKey> {
-        let list = match node {
-            Some(node) => tree.node(node).watches,
-            None => self.absent.get(path).copied().unwrap_or(List::EMPTY),
-        };
-        self.in_both(list, sessions.get(slot).watches, slot, path, node, wants)
+        let found = REMOTE_KINDS.into_iter().filter(|kind| wants(*kind));
+        let found = found.filter_map(|kind| {
+            let hash = index_hash(tree, slot, kind, path, node);
+            self.find(hash, slot, kind, path, node)
+        });
+        found.map(|index| self.key(index)).collect()
     }
 
-    /// The watches that are in a path's list and in a session's. Both are walked in step, to the end of the
-    /// shorter: a path may have ten thousand watchers, and a session as many watches.
-    fn in_both(
+    /// The watch of a session of another process.
+    fn find(
         &self,
-        at_spot: List,
-        own: List,
+        hash: u64,
         slot: u32,
+        kind: WatchKind,
         path: &ZnodePath,
         node: Option<u32>,
-        wants: impl Fn(WatchKind) -> bool,
-    ) -> Vec<WatchKey> {
-        let mut at_spot = at_spot.iter(&self.slab, |watch| &watch.at_spot);
-        let mut own = own.iter(&self.slab, |watch| &watch.of_session);
-        let (mut of_spot, mut of_session) = (Vec::new(), Vec::new());
-        loop {
-            let Some((index, watch)) = at_spot.next() else {
-                return of_spot;
-            };
-            if watch.slot == slot && wants(watch.kind) {
-                of_spot.push(self.key(index));
-            }
-            let Some((index, watch)) = own.next() else {
-                return of_session;
-            };
-            if watch.spot.is(path, node) && wants(watch.kind) {
-                of_session.push(self.key(index));
-            }
-        }
+    ) -> Option<u32> {
+        let is_sought = |index: &u32| {
+            let watch = &self.slab[*index as usize];
+            watch.slot == slot && watch.kind == kind && watch.spot.is(path, node)
+        };
+        self.index.find(hash, is_sought).copied()
     }
 
     fn key(&self, index: u32) -> WatchKey {
@@ -299,19 +335,26 @@ impl Watches {
             .watches
             .unlink(&mut self.slab, |watch| &mut watch.of_session, index);
         session.watch_count -= 1;
+        if !session.is_local {
+            let hash = self.slab[index as usize].hash;
+            if let Ok(entry) = self.index.find_entry(hash, |other| *other == index) {
+                entry.remove();
+            }
+        }
         let watch = self.slab.remove(index as usize);
         self.recursive -= usize::from(watch.kind == WatchKind::Recursive);
     }
 
-    /// Drops all watches of a session, saying which.
-    pub(super) fn drop_session(
+    /// Drops watches of a session, the oldest first and at most so many, saying which.
+    pub(super) fn drop_some(
         &mut self,
         tree: &mut Tree,
         sessions: &mut Sessions,
         slot: u32,
+        most: usize,
         dropped: &mut dyn FnMut(WatchKey),
     ) {
-        loop {
+        for _ in 0..most {
             let first = sessions.get(slot).watches.first;
             if first == NIL {
                 return;
@@ -378,10 +421,13 @@ impl Watches {
         self.last_event += 1;
         self.fire_list(tree, sessions, what, effects);
         let mut ancestor = tree.node(what.node).parent;
+        let mut depth = 0;
         while is_recursive && ancestor != NIL {
             self.fire_recursive(tree, sessions, ancestor, what, effects);
             ancestor = tree.node(ancestor).parent;
+            depth += 1;
         }
+        tree.work.add(depth);
     }
 
     fn fire_list(
@@ -392,16 +438,20 @@ impl Watches {
         effects: &mut Effects,
     ) {
         let mut at = tree.node(what.node).watches.first;
+        let mut looked_at = 0;
         while at != NIL {
+            looked_at += 1;
             let index = at;
             let watch = &self.slab[index as usize];
             at = watch.at_spot.next;
-            if !watch.kind.wants(what.kind) {
+            if !watch.kind.wants(what.kind) || watch.is_muted {
                 continue;
             }
-            let is_last = watch.kind.is_one_shot();
+            let (slot, is_last) = (watch.slot, watch.kind.is_one_shot());
             let is_hidden = !self.tell(tree, sessions, index, what, effects);
-            if is_last {
+            if is_last && is_hidden && !sessions.get(slot).is_local {
+                self.slab[index as usize].is_muted = true;
+            } else if is_last {
                 let list = &mut tree.node_mut(what.node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
                 if is_hidden {
@@ -411,6 +461,7 @@ impl Watches {
                 }
             }
         }
+        tree.work.add(looked_at);
     }
 
     fn fire_recursive(
@@ -425,15 +476,16 @@ impl Watches {
         while at != NIL {
             let index = at;
             let watch = &self.slab[index as usize];
-            at = watch.at_spot.next;
-            if watch.kind == WatchKind::Recursive {
-                self.tell(tree, sessions, index, what, effects);
+            if watch.kind != WatchKind::Recursive {
+                return; // they are the first
             }
+            at = watch.at_spot.next;
+            self.tell(tree, sessions, index, what, effects);
         }
     }
 
-    /// As in 3.9 only who may read the znode is told; then, and only then, `false`. A watcher of its own
-    /// must still hear of its session's end.
+    /// As in 3.9 only who may read the znode is told; then, and only then, `false`: the watcher must still hear of its
+    /// session's end, and its session must not learn of the event by the watch's absence.
     fn tell(
         &self,
         tree: &Tree,
@@ -448,18 +500,23 @@ impl Watches {
             _ => None,
         };
         let session = sessions.get_mut(slot);
+        tree.work.add(1);
         let is_told = !session.is_local && session.last_event == self.last_event;
-        session.last_event = self.last_event;
         // A departure is no plain event, which another watch may have told already.
         if is_told && waiter.is_none() {
             return true;
         }
         if waiter.is_none()
-            && let Some(entries) = tree.node(what.node).acl.entries()
-            && !has_right(entries, AclEntry::READ, &session.identities)
+            && !has_right(
+                &tree.node(what.node).acl,
+                AclEntry::READ,
+                &session.identities,
+                &tree.work,
+            )
         {
-            return !session.is_local;
+            return false;
         }
+        session.last_event = self.last_event;
         effects.fired.push(Fired {
             watch: self.key(index),
             slot,

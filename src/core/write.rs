@@ -24,6 +24,7 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<Answer> {
+        check_no_quota(&create.path)?;
         let kind = kind_of(create.mode, &self.options)?;
         let acl = std::mem::take(&mut create.acl);
         let acl = self.listed(session, acl, &create.path)?;
@@ -145,6 +146,7 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<Answer> {
+        check_no_quota(&path)?;
         let node = self
             .tree
             .find(path.as_str())
@@ -277,7 +279,11 @@ impl Core {
         self.tell(node, EventKind::NodeDeleted, cause, at, effects);
         let slot = self.tree.node(node).owner_slot;
         if slot != NIL {
-            let owned = &mut self.sessions.get_mut(slot).ephemerals;
+            let session = self.sessions.get_mut(slot);
+            if session.search == node {
+                session.search = self.tree.node(node).ephemerals.next;
+            }
+            let owned = &mut session.ephemerals;
             owned.unlink(&mut self.tree.nodes, |node| &mut node.ephemerals, node);
             self.sessions.ephemerals -= 1;
         }
@@ -388,6 +394,15 @@ pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<Kind> {
             }
         }
     })
+}
+
+/// Refuses to make or change what ZooKeeper's clients take for a quota: nothing here enforces one, and its client would
+/// believe in it. What a store has from before can be read and deleted.
+pub(super) fn check_no_quota(path: &ZnodePath) -> Result<()> {
+    match path.as_str().starts_with("/zookeeper/quota/") {
+        true => Err(Error::Unimplemented { what: "quotas" }),
+        false => Ok(()),
+    }
 }
 
 /// As over the wire, errors name the path that was asked for, without the number.

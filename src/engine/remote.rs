@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 #[cfg(feature = "file")]
 use super::durable::Gate;
@@ -15,11 +15,12 @@ use super::outbox::{Ending, Outbox};
 use super::unkept::Gate;
 use super::{Aftermath, Engine, State, Store, put_at, random};
 use crate::backend::{BoxFuture, Reply, Request};
-use crate::core::{Answer, Now, SessionRef, SetWatches, Unattached, Which};
+use crate::core::{Answer, Now, SessionRef, SetWatches, UNIT_BYTES, Unattached, Which};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::identity::Identity;
 use crate::path::ZnodePath;
+use crate::size::Scale;
 use crate::types::{SessionId, Zxid};
 
 /// The way in for sessions of other processes.
@@ -56,6 +57,11 @@ pub(crate) enum Ask {
     Identify(Identity),
     /// Answered by [`Reply::Done`], after the events that it fires.
     SetWatches(SetWatches),
+    /// A search for the session's ephemeral znodes that an earlier turn has begun. Answered by [`Reply::Paths`].
+    Search {
+        prefix: ZnodePath,
+        found: Vec<ZnodePath>,
+    },
     /// Answered by [`Reply::Count`]: 0 where there is none.
     CheckWatches(ZnodePath, Which),
     /// As `CheckWatches`, and they are taken back.
@@ -65,6 +71,33 @@ pub(crate) enum Ask {
 /// How many bytes of answers wait before no more requests are carried out: they are taken up again when
 /// the client has read.
 const ENOUGH_BYTES: usize = 256 << 10;
+
+/// Units of work after which a turn ends: others have the lock before what is left is carried out. A unit takes some
+/// 10 to 100 ns, so about a millisecond. A turn goes beyond it by at most one request, whose work is bounded by its own
+/// bytes and those of its answer.
+const TURN_WORK: u64 = 16_384;
+
+/// Units of work after which a request that can be cut is cut: the rest of it has a turn of its own.
+const PIECE: usize = 8_192;
+
+/// Units of work that any request takes: parsing, answering, sending.
+const REQUEST_WORK: u64 = 8;
+
+impl Ask {
+    /// Units of work that this takes before the core has looked at it.
+    fn work(&self) -> u64 {
+        let bytes_of = |path: &ZnodePath| path.as_str().len();
+        let bytes: usize = match self {
+            Self::Request(request) => Scale { prefix: 0 }.request(request),
+            Self::SetWatches(asked) if asked.done > 0 => 0,
+            Self::SetWatches(asked) => asked.lists().into_iter().flatten().map(bytes_of).sum(),
+            Self::CheckWatches(path, _) | Self::RemoveWatches(path, _) => bytes_of(path),
+            // Each piece of what was cut is counted by the core.
+            Self::Ping | Self::Identify(_) | Self::Search { .. } => 0,
+        };
+        REQUEST_WORK + (bytes / UNIT_BYTES) as u64
+    }
+}
 
 impl Store {
     /// Lets sessions of other processes in. From now on everything is logged: also the sessions of this
@@ -181,6 +214,10 @@ impl Remote {
         let mut state = engine.state.lock();
         // It takes no room: on a full disk, too, clients come back to what they hold.
         state.check_log()?;
+        // The former connection may have a million watches: they go in pieces, and others have the lock in between.
+        while state.core.displace(id, password) {
+            MutexGuard::bump(&mut state);
+        }
         let state_now = &mut *state;
         let before = state_now.core.last_kept();
         let effects = &mut state_now.effects;
@@ -294,9 +331,9 @@ impl Connection {
         Poll::Ready(())
     }
 
-    /// Carries out what is asked, in order, as far as there is room for the answers, which go to the
-    /// outbox in the same order, and in the log: [`poll_room`](Self::poll_room) tells when there will be. Answers how many
-    /// were.
+    /// Carries out what is asked, in order, as far as there is room for the answers, which go to the outbox in the same
+    /// order, and in the log ([`poll_room`](Self::poll_room) tells when there will be), and until the work of a turn is
+    /// done. Answers how many were: a piece of a request is one, too.
     pub(crate) fn submit(&self, asks: &mut VecDeque<Ask>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
         if waiting > ENOUGH_BYTES {
@@ -306,8 +343,10 @@ impl Connection {
         let mut guard = self.engine.state.lock();
         let state = &mut *guard;
         let mut aftermath = Aftermath::default();
-        let mut count = 0;
+        let (mut count, mut work) = (0, 0);
+        let before = state.core.work();
         while waiting <= ENOUGH_BYTES
+            && work + (state.core.work() - before) < TURN_WORK
             && let Some(ask) = asks.pop_front()
         {
             if let Some(room) = self.room_for(&ask, state) {
@@ -319,9 +358,14 @@ impl Connection {
                 break;
             }
             count += 1;
+            work += ask.work();
             match self.carry_out(ask, now, state, &mut aftermath) {
-                Some(bytes) => waiting = bytes,
-                None => break,
+                Outcome::Answered(bytes) => waiting = bytes,
+                Outcome::Cut(rest) => {
+                    asks.push_front(rest);
+                    break;
+                }
+                Outcome::Over => break,
             }
         }
         aftermath.alarm = state.next_alarm(&self.engine.clock);
@@ -339,23 +383,30 @@ impl Connection {
         }
     }
 
-    /// Does one thing; about how many bytes wait to go out now. `None` when the session is another
-    /// connection's, or over.
+    /// Does one thing, or a piece of it.
     fn carry_out(
         &self,
         ask: Ask,
         now: Now,
         state: &mut State,
         aftermath: &mut Aftermath,
-    ) -> Option<usize> {
+    ) -> Outcome {
         let admitted = match &ask {
             Ask::Request(request) => state.admit(self.session, request),
-            // What it fires shows how things stand, whatever made them so.
-            Ask::SetWatches(_) => Ok(state.core.last_kept()),
+            // What they tell shows how things stand, whatever made them so.
+            Ask::SetWatches(_) | Ask::Search { .. } => Ok(state.core.last_kept()),
             _ => Ok(Zxid(0)),
         };
         let (answer, shown) = match admitted {
-            Ok(shown) => self.ask_core(ask, shown, now, state),
+            Ok(shown) => match self.ask_core(ask, shown, now, state) {
+                Step::Done(answer, shown) => (answer, shown),
+                Step::Cut(rest) => {
+                    // Its events, so far, leave with whatever they show.
+                    state.bind(self.session.slot, shown);
+                    state.collect(aftermath);
+                    return Outcome::Cut(rest);
+                }
+            },
             Err(error) => (Err(error), Zxid(0)),
         };
         if let Err(error @ (Error::SessionMoved { .. } | Error::SessionExpired { .. })) = &answer {
@@ -366,34 +417,53 @@ impl Connection {
             } else {
                 Ending::Expired
             });
-            return None;
+            return Outcome::Over;
         }
         let zxid = state.core.last_zxid();
         // Of what goes to this session next, its own events are the first.
         let bound = state.bind(self.session.slot, shown);
         state.collect(aftermath);
-        Some(self.outbox.put_answer(bound, zxid, answer))
+        Outcome::Answered(self.outbox.put_answer(bound, zxid, answer))
     }
 
-    fn ask_core(
-        &self,
-        ask: Ask,
-        mut shown: Zxid,
-        now: Now,
-        state: &mut State,
-    ) -> (Result<Reply>, Zxid) {
+    /// Has the core do one thing, or a piece of it.
+    fn ask_core(&self, ask: Ask, mut shown: Zxid, now: Now, state: &mut State) -> Step {
         let (core, effects, session) = (&mut state.core, &mut state.effects, self.session);
         let before = core.last_kept();
         let answer = match ask {
+            Ask::Request(Request::GetEphemerals { prefix }) => {
+                core.begin_search(session);
+                let found = Vec::new();
+                return self.ask_core(Ask::Search { prefix, found }, shown, now, state);
+            }
+            Ask::Search { prefix, mut found } => {
+                match core.search_some(session, &prefix, PIECE, &mut found, now, effects) {
+                    Ok(true) => {
+                        state.keep(before);
+                        return Step::Cut(Ask::Search { prefix, found });
+                    }
+                    searched => searched.map(|_| Reply::Paths(found)),
+                }
+            }
+            Ask::Request(Request::Close) if core.shed_before_close(session) => {
+                state.keep(before);
+                return Step::Cut(Ask::Request(Request::Close));
+            }
             Ask::Request(request) => core.submit(session, request, now, effects).map(reply),
             Ask::Ping => core.ping(session, now, effects).map(|()| Reply::Done),
             Ask::Identify(identity) => core
                 .ping(session, now, effects)
                 .and_then(|()| self.identify_in(identity, now, state))
                 .map(|()| Reply::Done),
-            Ask::SetWatches(asked) => core
-                .set_watches(session, &asked, now, effects)
-                .map(|()| Reply::Done),
+            Ask::SetWatches(mut asked) => {
+                match core.set_some_watches(session, &mut asked, PIECE, now, effects) {
+                    Ok(true) => {
+                        state.keep(before);
+                        return Step::Cut(Ask::SetWatches(asked));
+                    }
+                    set => set.map(|_| Reply::Done),
+                }
+            }
             Ask::CheckWatches(path, which) => core
                 .has_watch(session, &path, which, now, effects)
                 .map(|has| Reply::Count(has.into())),
@@ -406,7 +476,7 @@ impl Connection {
             // It says what is not, or what is otherwise: whatever made it so.
             shown = state.core.last_kept();
         }
-        (answer, shown)
+        Step::Done(answer, shown)
     }
 
     /// Whether what shows this transaction may leave.
@@ -455,9 +525,18 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
+        loop {
+            let state_now = &mut *state;
+            let has_more = state_now
+                .core
+                .detach(self.session, now, &mut state_now.effects);
+            if !has_more {
+                break;
+            }
+            // There may be a million watches: others have the lock in between.
+            MutexGuard::bump(&mut state);
+        }
         let state_now = &mut *state;
-        let effects = &mut state_now.effects;
-        state_now.core.detach(self.session, now, effects);
         let outbox = state_now.outboxes.get_mut(self.session.slot as usize);
         if let Some(outbox) = outbox
             && outbox
@@ -468,6 +547,24 @@ impl Drop for Connection {
         }
         self.engine.settle(state);
     }
+}
+
+/// A step of the core's with one thing that was asked.
+enum Step {
+    /// The answer, and the last transaction that it shows.
+    Done(Result<Reply>, Zxid),
+    /// A piece is done, and this is the rest.
+    Cut(Ask),
+}
+
+/// The fate of one thing that was asked.
+enum Outcome {
+    /// It is answered; about so many bytes wait to go out now.
+    Answered(usize),
+    /// A piece of it is done, and this is the rest.
+    Cut(Ask),
+    /// The session is another connection's, or over.
+    Over,
 }
 
 /// An answer as it goes over a wire, without watchers: events go the same way.

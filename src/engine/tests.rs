@@ -17,6 +17,7 @@ mod stalls;
 #[cfg(feature = "file")]
 mod syncing;
 mod wakers;
+mod work;
 #[cfg(feature = "file")]
 mod world;
 

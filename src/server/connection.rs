@@ -283,7 +283,8 @@ impl<'a, S: Transport> Conversation<'a, S> {
                 }
                 Err(close) => return Some(close),
             }
-            if turn.is_over() {
+            // What is left of a turn's requests had no room for its answers, or was too much work for one turn.
+            if turn.is_over() || !self.talk.asks().is_empty() {
                 give_way(context);
                 return None;
             }

@@ -414,6 +414,7 @@ fn asked(request: &wire::Request<'_>) -> (How, Ask) {
             child: paths(it.child.0.iter()),
             persistent: paths(it.persistent.0.iter()),
             recursive: paths(it.recursive.0.iter()),
+            done: 0,
         }),
         wire::Request::CheckWatches(it) => watches(&it.path, it.kind, Ask::CheckWatches),
         wire::Request::RemoveWatches(it) => watches(&it.path, it.kind, Ask::RemoveWatches),

@@ -14,3 +14,4 @@ mod served;
 mod slow;
 mod stopped;
 mod wire;
+mod work;

@@ -21,7 +21,10 @@ pub(crate) mod op {
     pub(crate) const PING: i32 = 11;
     pub(crate) const MULTI: i32 = 14;
     pub(crate) const MULTI_READ: i32 = 22;
+    pub(crate) const AUTH: i32 = 100;
     pub(crate) const SET_WATCHES: i32 = 101;
+    pub(crate) const EPHEMERALS: i32 = 103;
+    pub(crate) const COUNT: i32 = 104;
     pub(crate) const ADD_WATCH: i32 = 106;
     pub(crate) const CLOSE: i32 = -11;
 }

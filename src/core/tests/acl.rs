@@ -741,3 +741,46 @@ fn only_sessions_of_this_process_get_numbers_of_more_than_ten_digits() {
     let (beyond, _) = store.create(me, "/r/n-", PersistentSequential).unwrap();
     assert_eq!(beyond.as_str(), "/r/n-10000000001");
 }
+
+/// Entries that mean nobody, so many that the list is compiled; and one for somebody.
+fn long_list(somebody: &str) -> Acl {
+    let others = (0..200).map(|at| entry(ALL, "digest", &format!("other-{at}:x")));
+    let mine = entry(READ, "digest", &digest(somebody));
+    Acl::new(others.chain([mine]).collect::<Vec<_>>())
+}
+
+#[test]
+fn a_verdict_on_a_list_is_no_verdict_on_another_list_or_on_other_identities() {
+    let mut store = Harness::new();
+    let (owner, me, other) = (store.session(), store.remote(), store.remote());
+    store.prove(owner, "owner:secret");
+    store.make(owner, "/a", Acl::creator_all());
+    let admin = entry(ADMIN, "digest", &digest("owner:secret"));
+    let list = |acl: Acl| Acl::new([acl.entries().unwrap(), std::slice::from_ref(&admin)].concat());
+    let may = |store: &mut Harness, who| store.submit(who, get_data("/a")).is_ok();
+    for identity in ["me:secret", "me:other"] {
+        store
+            .submit(owner, set_acl("/a", list(long_list(identity)), None))
+            .unwrap();
+        assert!(
+            !may(&mut store, other) && !may(&mut store, me),
+            "{identity}"
+        );
+        store.prove(me, identity);
+        assert!(may(&mut store, me) && !may(&mut store, other), "{identity}");
+        store
+            .submit(owner, set_acl("/a", list(long_list("nobody:x")), None))
+            .unwrap();
+        assert!(!may(&mut store, me), "the list is another");
+        store
+            .submit(owner, set_acl("/a", list(long_list(identity)), None))
+            .unwrap();
+        assert!(may(&mut store, me) && !may(&mut store, other), "{identity}");
+    }
+    let (now, effects) = (store.now, &mut store.effects);
+    let again = store
+        .core
+        .reattach(me.id, &[7; 16], Duration::from_secs(10), now, effects);
+    let me = again.unwrap().0;
+    assert!(!may(&mut store, me), "identities go with their connection");
+}

@@ -7,7 +7,9 @@ mod queueing;
 mod reaping;
 mod replay;
 mod room;
+mod unread;
 mod watching;
+mod work;
 
 use super::*;
 use crate::backend::{Create, Enqueue, LookAhead, Op, ReadOp, Skip};

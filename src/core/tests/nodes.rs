@@ -178,3 +178,60 @@ fn a_multi_read_fails_one_by_one() {
         ReadReply::Children(vec!["zookeeper".into(), "a".into()])
     );
 }
+
+/// A client that sets a quota believes in it, so one that nothing enforces is an error. What zkCli's setquota writes:
+/// the parents of the limits, and the limits.
+#[test]
+fn a_quota_is_refused() {
+    const LIMITS: &str = "/zookeeper/quota/a/zookeeper_limits";
+    let mut store = Harness::new();
+    let me = store.remote();
+    let is_refused = |refused: Result<Answer>| match refused {
+        Err(Error::Unimplemented { what }) => what.contains("quota"),
+        Err(Error::MultiFailed { source, .. }) => {
+            matches!(*source, Error::Unimplemented { what } if what.contains("quota"))
+        }
+        _ => false,
+    };
+    for at in ["/zookeeper/quota/a", LIMITS] {
+        for mode in [Persistent, PersistentSequential, Ephemeral, Container] {
+            let refused = store.submit(me, Request::Create(create(at, mode)));
+            assert!(is_refused(refused), "{at} {mode:?}");
+            let ops = vec![Op::Create(create(at, mode))];
+            let refused = store.submit(me, Request::Multi(ops));
+            assert!(is_refused(refused), "{at} {mode:?}");
+        }
+    }
+    // A store of before may have some: they were never enforced, can be seen and be taken away, and cannot be changed.
+    let at = store.core.stamp(store.now, Keep::Not);
+    for old in ["/zookeeper/quota/a", LIMITS] {
+        let new = NewNode {
+            path: path(old),
+            data: Bytes::new(),
+            acl: Acl::open(),
+            kind: Kind::Persistent,
+            sequence: None,
+            creates: 1,
+        };
+        let (session, effects) = (SessionId(0), &mut store.effects);
+        store.core.apply(session, TxnOp::Create(new), at, effects);
+    }
+    let set = Request::SetData {
+        path: path(LIMITS),
+        data: "count=1,bytes=-1".into(),
+        version: None,
+    };
+    assert!(is_refused(store.submit(me, set)));
+    let set = Op::SetData {
+        path: path(LIMITS),
+        data: "count=1,bytes=-1".into(),
+        version: None,
+    };
+    assert!(is_refused(store.submit(me, Request::Multi(vec![set]))));
+    assert!(store.stat(me, LIMITS).is_some());
+    for old in [LIMITS, "/zookeeper/quota/a"] {
+        store.delete(me, old).unwrap();
+    }
+    store.set(me, "/zookeeper/quota", None).unwrap();
+    store.create(me, "/zookeeper/quotas", Persistent).unwrap();
+}

@@ -39,12 +39,13 @@ fn each_watch_hears_what_is_its_business() {
     let list = (all, NodeChildrenChanged, "/a".into());
     assert_eq!(store.fired(), [(below, NodeDeleted, "/a/b".into()), list]);
     store.delete(me, "/a").unwrap();
+    // The recursive ones are the first among those of one znode.
     let deleted = |watch| (watch, NodeDeleted, "/a".to_owned());
-    assert_eq!(store.fired(), [deleted(data), deleted(all), deleted(below)]);
+    assert_eq!(store.fired(), [deleted(below), deleted(data), deleted(all)]);
     // The persistent ones live on where there is no znode.
     store.create(me, "/a", Persistent).unwrap();
     let created = |watch| (watch, NodeCreated, "/a".to_owned());
-    assert_eq!(store.fired(), [created(all), created(below)]);
+    assert_eq!(store.fired(), [created(below), created(all)]);
     assert!(store.core.unwatch(all) && store.core.unwatch(below));
     assert!(!store.core.unwatch(data));
     store.delete(me, "/a").unwrap();

@@ -1,0 +1,338 @@
+//! A request's work is bounded by its own bytes and those of its answer, however much there is of what it asks about.
+
+use super::*;
+use crate::types::AclEntry;
+
+/// Of an access control list: the most.
+const ENTRIES: usize = 1_024;
+
+impl Harness {
+    /// Units of work that these requests of a session take, all of which must succeed.
+    fn work(&mut self, session: SessionRef, requests: impl IntoIterator<Item = Request>) -> u64 {
+        let before = self.core.work();
+        for request in requests {
+            self.submit(session, request).unwrap();
+        }
+        self.core.work() - before
+    }
+
+    /// Has a session prove as many identities as it may.
+    fn prove_many(&mut self, session: SessionRef) {
+        for user in 0..63 {
+            let identity = Identity::digest(format!("user-{user}:secret").as_bytes());
+            self.core.add_identity(session, identity).unwrap();
+        }
+    }
+
+    /// Makes a znode that a session with many identities may read by the last entry of a long list.
+    fn make_listed(&mut self, session: SessionRef, at: &str) {
+        let mine = Identity::digest(b"user-62:secret");
+        let entries = (1..ENTRIES).map(|at| format!("somebody-{at}:hash"));
+        let entries = entries.chain([mine.id.to_string()]).map(|id| AclEntry {
+            permissions: AclEntry::READ,
+            scheme: "digest".into(),
+            id,
+        });
+        let acl = Acl::new(entries.collect::<Vec<_>>());
+        let create = Create {
+            acl,
+            ..create(at, Persistent)
+        };
+        self.submit(session, Request::Create(create)).unwrap();
+    }
+}
+
+fn roomy() -> Harness {
+    let mut options = options();
+    options.limits.sessions = 10_000;
+    options.limits.watches_per_session = 100_000;
+    Harness::with(options)
+}
+
+#[test]
+fn a_long_list_costs_many_reads_little_more_than_the_open_one() {
+    let mut store = roomy();
+    let me = store.remote();
+    store.prove_many(me);
+    store.make_listed(me, "/listed");
+    store.create(me, "/open", Persistent).unwrap();
+    let reads = |at: &str| Request::MultiRead(vec![ReadOp::GetData(path(at)); 10_000]);
+    let open = store.work(me, [reads("/open")]);
+    let listed = store.work(me, [reads("/listed")]);
+    assert!(
+        listed < 2 * open,
+        "{listed} units, with the open list {open}"
+    );
+}
+
+#[test]
+fn an_event_costs_a_watcher_of_a_listed_znode_no_walk_of_the_list() {
+    let mut store = roomy();
+    let me = store.remote();
+    store.prove_many(me);
+    store.make_listed(me, "/listed");
+    store.submit(me, get_data("/listed")).unwrap();
+    let add = |mode| Request::AddWatch {
+        path: path("/listed"),
+        mode,
+    };
+    store.submit(me, add(WatchMode::Persistent)).unwrap();
+    let at = store.core.existing(&path("/listed")).unwrap();
+    let before = store.core.work();
+    for _ in 0..1_000 {
+        let stamp = store.core.stamp(store.now, Keep::Not);
+        store
+            .core
+            .apply_set(at, Bytes::new(), 1, stamp, &mut store.effects);
+    }
+    let work = store.core.work() - before;
+    assert!(work < 20 * 1_000, "{work} units for 1000 events");
+    assert_eq!(store.fired().len(), 1_000);
+}
+
+#[test]
+fn a_count_of_descendants_touches_none_of_them() {
+    let mut store = roomy();
+    let me = store.remote();
+    store.create(me, "/top", Persistent).unwrap();
+    for child in 0..20_000 {
+        store
+            .create(me, &format!("/top/{child}"), Persistent)
+            .unwrap();
+    }
+    let count = Request::GetAllChildrenNumber { path: path("/top") };
+    let work = store.work(me, vec![count; 256]);
+    assert!(work < 256 * 10, "{work} units");
+}
+
+#[test]
+fn a_watch_is_found_by_session_and_path_however_many_there_are() {
+    const CROWD: usize = 5_000;
+    let mut store = roomy();
+    let me = store.remote();
+    store.create(me, "/hot", Persistent).unwrap();
+    for _ in 0..CROWD {
+        let other = store.remote();
+        store.submit(other, get_data("/hot")).unwrap();
+    }
+    for own in 0..CROWD {
+        store.submit(me, exists(&format!("/own/{own}"))).unwrap();
+    }
+    let add = Request::AddWatch {
+        path: path("/hot"),
+        mode: WatchMode::Persistent,
+    };
+    let requests = [exists("/hot"), get_data("/hot"), get_children("/hot"), add];
+    let work = store.work(me, vec![requests; 100].into_iter().flatten());
+    assert!(
+        work < 100 * 40,
+        "{work} units for 400 watches that are armed again"
+    );
+
+    let asked = SetWatches {
+        since: Zxid(i64::MAX),
+        data: vec![path("/hot"); 1_000],
+        exist: vec![path("/own/4999"); 1_000],
+        ..SetWatches::default()
+    };
+    let before = store.core.work();
+    store
+        .core
+        .set_watches(me, &asked, store.now, &mut store.effects)
+        .unwrap();
+    let work = store.core.work() - before;
+    assert!(
+        work < 2_000 * 10,
+        "{work} units for 2000 watches of two paths"
+    );
+
+    let before = store.core.work();
+    for _ in 0..100 {
+        let (now, effects) = (store.now, &mut store.effects);
+        let found = store
+            .core
+            .has_watch(me, &path("/hot"), Which::Any, now, effects);
+        assert!(found.unwrap());
+        let none = store
+            .core
+            .remove_watches(me, &path("/cold"), Which::Any, now, effects);
+        assert!(!none.unwrap());
+    }
+    let work = store.core.work() - before;
+    assert!(work < 200 * 20, "{work} units for 200 searches");
+}
+
+#[test]
+fn a_sweep_looks_at_some_candidates_and_the_next_at_the_others() {
+    const CONTAINERS: usize = 30_000;
+    let mut store = roomy();
+    let me = store.remote();
+    for number in 0..CONTAINERS {
+        store
+            .create(me, &format!("/container-{number}"), Container)
+            .unwrap();
+    }
+    store.next_deadline();
+    let most = |store: &mut Harness| {
+        let before = store.core.work();
+        store.advance(Duration::from_secs(61));
+        store.core.work() - before
+    };
+    for _ in 0..10 {
+        let work = most(&mut store);
+        assert!(work <= 20_000, "{work} units in one sweep");
+    }
+    for _ in 0..200 {
+        store.advance(Duration::from_secs(61));
+    }
+    let left = store.core.counts().znodes;
+    assert!(left < 10, "{left} are left");
+}
+
+/// As many as there are on a walk over all of them.
+fn walked(store: &Harness, below: &str) -> usize {
+    let below = format!("{below}/");
+    let paths = store.core.tree.nodes.iter().map(|(_, node)| &node.path);
+    paths
+        .filter(|path| path.as_str().starts_with(&below))
+        .count()
+}
+
+#[test]
+fn each_znode_is_counted_below_all_that_are_above_it_as_long_as_it_is_there() {
+    let mut store = roomy();
+    let (me, other) = (store.session(), store.remote());
+    let check = |store: &mut Harness| {
+        for at in ["/a", "/a/b", "/a/b/c", "/a/b/d", "/a/e"] {
+            let request = Request::GetAllChildrenNumber { path: path(at) };
+            let Ok(Answer::Count(count)) = store.submit(me, request) else {
+                continue;
+            };
+            assert_eq!(count, walked(store, at), "{at}");
+        }
+    };
+    for at in ["/a", "/a/b", "/a/b/c", "/a/b/d"] {
+        store.create(me, at, Persistent).unwrap();
+        check(&mut store);
+    }
+    for at in ["/a/b/c/x", "/a/b/d/y", "/a/z"] {
+        store.create(other, at, Ephemeral).unwrap();
+        check(&mut store);
+    }
+    store.enqueue(me, "/a/b/c", "q-", Skip::None);
+    store.create(me, "/a/e", Container).unwrap();
+    check(&mut store);
+    let op = |at: &str| Op::Create(create(at, Persistent));
+    let delete = |at: &str| Op::Delete {
+        path: path(at),
+        version: None,
+    };
+    let ops = vec![op("/a/e/f"), op("/a/e/f/g"), delete("/a/e/f/g")];
+    store.submit(me, Request::Multi(ops)).unwrap();
+    check(&mut store);
+    store.submit(other, Request::Close).unwrap();
+    check(&mut store);
+    store.delete(me, "/a/e/f").unwrap();
+    for _ in 0..10 {
+        store.advance(Duration::from_secs(61));
+    }
+    assert_eq!(store.stat(me, "/a/e"), None, "the container is reaped");
+    check(&mut store);
+    let mut copy = Core::new(options());
+    for txn in std::mem::take(store.core.kept()) {
+        copy.replay(txn).unwrap();
+    }
+    let at = copy.existing(&path("/a")).unwrap();
+    assert_eq!(copy.tree.count_below(at), walked(&store, "/a"));
+}
+
+#[test]
+fn a_search_goes_on_behind_what_is_deleted_meanwhile() {
+    let mut store = roomy();
+    let (me, other) = (store.remote(), store.session());
+    for number in 0..10 {
+        store
+            .create(me, &format!("/own-{number}"), Ephemeral)
+            .unwrap();
+    }
+    let mut found = Vec::new();
+    store.core.begin_search(me);
+    let mut some = |store: &mut Harness, most| {
+        let (now, effects) = (store.now, &mut store.effects);
+        let prefix = path("/own");
+        store
+            .core
+            .search_some(me, &prefix, most, &mut found, now, effects)
+            .unwrap()
+    };
+    assert!(some(&mut store, 3));
+    for gone in ["/own-2", "/own-3", "/own-4", "/own-8", "/own-9"] {
+        store.delete(other, gone).unwrap();
+    }
+    assert!(some(&mut store, 2));
+    assert!(!some(&mut store, 10));
+    assert!(!some(&mut store, 10), "it is over");
+    let found: Vec<_> = found.iter().map(|path| path.name().to_owned()).collect();
+    assert_eq!(
+        found,
+        ["own-0", "own-1", "own-2", "own-5", "own-6", "own-7"]
+    );
+}
+
+#[test]
+fn the_watches_of_a_session_that_expires_go_in_pieces_before_it_does() {
+    let mut store = roomy();
+    let mut core = options();
+    core.limits.watches_per_session = 100_000;
+    store.core = Core::new(core);
+    let timeout = Some(Duration::from_secs(10));
+    let me = store.opened(timeout, false);
+    for number in 0..20_000 {
+        store
+            .submit(me, exists(&format!("/missing/{number}")))
+            .unwrap();
+    }
+    store.now.moment = store.now.moment.after(Duration::from_secs(60));
+    // Its connection is asked first for what it may not have read yet.
+    store.core.tick(store.now, &mut store.effects);
+    store.now.moment = store.now.moment.after(Duration::from_secs(60));
+    let mut ticks = 0;
+    while store.core.counts().sessions > 0 {
+        let before = store.core.work();
+        store.core.tick(store.now, &mut store.effects);
+        let work = store.core.work() - before;
+        assert!(work <= 2 * 16_384, "{work} units in one tick");
+        let due = store.next_deadline();
+        assert!(due.is_none_or(|due| due <= store.now.moment));
+        ticks += 1;
+    }
+    assert!(ticks > 1);
+    assert_eq!(store.core.counts().watches, 0);
+}
+
+#[test]
+fn an_event_below_costs_those_who_watch_a_znode_alone_nothing() {
+    let mut store = roomy();
+    let me = store.remote();
+    store.create(me, "/top", Persistent).unwrap();
+    store.create(me, "/top/below", Persistent).unwrap();
+    let recursive = Request::AddWatch {
+        path: path("/top"),
+        mode: WatchMode::PersistentRecursive,
+    };
+    for crowd in 0..2_000 {
+        let other = store.remote();
+        if crowd == 1_000 {
+            store.submit(me, recursive.clone()).unwrap();
+        }
+        store.submit(other, get_data("/top")).unwrap();
+    }
+    let set = Request::SetData {
+        path: path("/top/below"),
+        data: Bytes::new(),
+        version: None,
+    };
+    let work = store.work(me, vec![set; 100]);
+    assert!(work < 100 * 20, "{work} units for 100 events");
+    assert_eq!(store.fired().len(), 100);
+}

@@ -1,0 +1,178 @@
+//! Turns of served sessions end by the work that they were, not by the number of requests.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::backend::{Reply, Request};
+use crate::core::SetWatches;
+use crate::engine::outbox::What;
+use crate::engine::remote::{Ask, Connection};
+use crate::types::Zxid;
+
+fn served(store: &Store) -> Connection {
+    let remote = store.attach().unwrap();
+    now(remote.open(Duration::from_secs(10), 64 << 20)).unwrap()
+}
+
+/// Everything that the client is told now.
+fn told(connection: &Connection) -> VecDeque<What> {
+    let mut told = VecDeque::new();
+    connection.outbox().take(usize::MAX, |_| true, &mut told);
+    told
+}
+
+/// A request of many parts with a small answer: watches on so many paths without a znode.
+fn watches(paths: usize) -> Ask {
+    let missing = (0..paths).map(|number| path(&format!("/missing/{number}")));
+    Ask::SetWatches(SetWatches {
+        since: Zxid(i64::MAX),
+        exist: missing.collect(),
+        ..SetWatches::default()
+    })
+}
+
+#[test]
+fn a_turn_ends_by_its_work_and_the_next_takes_up_the_rest() {
+    const ASKS: usize = 64;
+    let (store, _clock) = virtual_store();
+    let connection = served(&store);
+    let mut asks: VecDeque<_> = (0..ASKS).map(|_| watches(4_096)).collect();
+    let (mut turns, mut done) = (0, 0);
+    while !asks.is_empty() {
+        done += connection.submit(&mut asks);
+        turns += 1;
+        assert!(turns < 10_000, "{} of {ASKS} are left", asks.len());
+    }
+    assert_eq!(done, ASKS);
+    assert!(turns > ASKS / 8, "{ASKS} such requests in {turns} turns");
+    let answers = told(&connection);
+    assert_eq!(answers.len(), ASKS);
+    let is_done = |what: &What| matches!(what, What::Answer { answer: Ok(_), .. });
+    assert!(answers.iter().all(is_done));
+}
+
+/// The most work of one turn that a single request may still cause, beside what a turn may take.
+const TURN: u64 = 2 * 16_384;
+
+/// Carries out requests until all are answered; the most work that one hold of the store's lock took, and the answers.
+fn most_at_once(store: &Store, connection: &Connection, asks: Vec<Ask>) -> (u64, Vec<What>) {
+    let work = || store.0.state.lock().core.work();
+    let (count, mut asks) = (asks.len(), VecDeque::from(asks));
+    let (mut most, mut answers) = (0, Vec::new());
+    while answers.len() < count {
+        let before = work();
+        connection.submit(&mut asks);
+        most = most.max(work() - before);
+        answers.extend(told(connection));
+    }
+    (most, answers)
+}
+
+fn create(at: String, mode: CreateMode) -> Ask {
+    Ask::Request(Request::Create(crate::Create {
+        path: path(&at),
+        data: bytes::Bytes::new(),
+        mode,
+        acl: Acl::open(),
+    }))
+}
+
+/// A session with 50,000 ephemeral znodes.
+fn owner(store: &Store) -> Connection {
+    let connection = served(store);
+    let own = (0..50_000).map(|number| create(format!("/own-{number}"), CreateMode::Ephemeral));
+    most_at_once(store, &connection, own.collect());
+    connection
+}
+
+fn paths(what: What) -> Vec<String> {
+    match what {
+        What::Answer {
+            answer: Ok(Reply::Paths(paths)),
+            ..
+        } => paths.iter().map(ToString::to_string).collect(),
+        what => panic!("{what:?}"),
+    }
+}
+
+#[test]
+fn a_search_among_many_ephemerals_takes_several_turns() {
+    let (store, _clock) = virtual_store();
+    let connection = owner(&store);
+    let search = |prefix| {
+        Ask::Request(Request::GetEphemerals {
+            prefix: path(prefix),
+        })
+    };
+    let asks = vec![search("/own-4999"), search("/none"), search("/own-17")];
+    let (most, answers) = most_at_once(&store, &connection, asks);
+    assert!(most <= TURN, "{most} units in one turn");
+    let mut answers = answers.into_iter().map(paths);
+    let found = answers.next().unwrap();
+    assert_eq!((found.len(), &*found[0]), (11, "/own-4999"));
+    assert!(answers.next().unwrap().is_empty());
+    assert_eq!(answers.next().unwrap().len(), 1_111);
+}
+
+#[test]
+fn a_million_watches_brought_back_take_many_turns() {
+    let (store, _clock) = virtual_store();
+    let connection = served(&store);
+    let (most, answers) = most_at_once(&store, &connection, vec![watches(100_000)]);
+    assert!(most <= TURN, "{most} units in one turn");
+    assert_eq!(answers.len(), 1);
+    assert_eq!(store.0.state.lock().core.counts().watches, 100_000);
+}
+
+#[test]
+fn a_session_with_many_watches_is_closed_in_several_turns() {
+    let (store, _clock) = virtual_store();
+    let connection = served(&store);
+    most_at_once(&store, &connection, vec![watches(50_000)]);
+    let (most, answers) = most_at_once(&store, &connection, vec![Ask::Request(Request::Close)]);
+    assert!(most <= TURN, "{most} units in one turn");
+    assert!(matches!(answers[0], What::Answer { answer: Ok(_), .. }));
+    let counts = store.0.state.lock().core.counts();
+    assert_eq!((counts.watches, counts.sessions), (0, 0));
+}
+
+/// The session has another connection, which has watches of its own.
+#[test]
+fn a_session_with_many_watches_is_taken_over_with_none_and_its_former_connection_refused() {
+    let (store, _clock) = virtual_store();
+    let remote = store.attach().unwrap();
+    let former = now(remote.open(Duration::from_secs(10), 64 << 20)).unwrap();
+    most_at_once(&store, &former, vec![watches(50_000)]);
+    let taken = remote.reattach(former.id(), [0; 16], Duration::from_secs(10), 64 << 20);
+    assert!(
+        now(taken).unwrap().is_err(),
+        "a wrong password takes nothing"
+    );
+    assert_eq!(store.0.state.lock().core.counts().watches, 50_000);
+    let (id, password) = (former.id(), former.password());
+    let taken = remote.reattach(id, password, Duration::from_secs(10), 64 << 20);
+    let connection = now(taken).unwrap().unwrap();
+    assert_eq!(store.0.state.lock().core.counts().watches, 0);
+    most_at_once(&store, &connection, vec![watches(10)]);
+    former.submit(&mut [Ask::Ping].into());
+    assert!(former.outbox().is_cut().is_some());
+    drop(former);
+    assert_eq!(store.0.state.lock().core.counts().watches, 10);
+    drop(connection);
+    assert_eq!(store.0.state.lock().core.counts().watches, 0);
+}
+
+#[test]
+fn sessions_that_are_due_at_once_all_end_though_one_tick_ends_some_of_them() {
+    let (store, clock) = virtual_store();
+    let crowd: Vec<_> = (0..20).map(|_| served(&store)).collect();
+    for (number, connection) in crowd.iter().enumerate() {
+        let own = (0..2_000).map(|at| create(format!("/{number}-{at}"), CreateMode::Ephemeral));
+        most_at_once(&store, connection, own.collect());
+    }
+    let counts = || store.0.state.lock().core.counts();
+    assert_eq!((counts().sessions, counts().ephemerals), (20, 40_000));
+    drop(crowd);
+    clock.advance(Duration::from_secs(15));
+    assert_eq!((counts().sessions, counts().ephemerals), (0, 0));
+}
