@@ -110,3 +110,59 @@ fn a_stop_changes_nothing_for_sessions_of_the_store_s_own_process() {
     clock.stall(5 * SECOND);
     assert_eq!(session.status().state(), SessionState::Expired);
 }
+
+/// Its second request is taken up when the log has the first. It was sent in time: the log is the server's own.
+#[cfg(all(feature = "file", feature = "server"))]
+#[tokio::test]
+async fn rule_14_a_client_whose_requests_wait_for_the_log_keeps_its_session() {
+    use super::remote::{Bench, write_all};
+    use crate::server::{Server, ServerOptions};
+    use crate::wire::put_frame;
+    let bench = Bench::new(Durability::Fsync);
+    let mut world = bench.open();
+    let listening = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
+    let server = Server::bind(&world.store, listening.max_in_flight(1)).await;
+    let server = server.unwrap();
+    let client = tokio::net::TcpStream::connect(server.local_addr()).await;
+    let client = client.unwrap();
+    let mut handshake = Vec::new();
+    put_frame(&mut handshake, |to| {
+        to.extend_from_slice(&[0; 12]);
+        to.extend_from_slice(&10_000_i32.to_be_bytes());
+        to.extend_from_slice(&[0; 12]);
+    });
+    client.try_write(&handshake).unwrap();
+    let mut welcome = [0; 40];
+    let mut read = 0;
+    while read < welcome.len() {
+        write_all(&mut world);
+        tokio::task::yield_now().await;
+        read += client.try_read(&mut welcome[read..]).unwrap_or(0);
+    }
+    let mut creates = Vec::new();
+    for path in [b"/a", b"/b"] {
+        put_frame(&mut creates, |to| {
+            to.extend_from_slice(&[0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2]);
+            to.extend_from_slice(path);
+            to.extend_from_slice(&[0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 31, 0, 0, 0, 5]);
+            to.extend_from_slice(b"world\0\0\0\x06anyone\0\0\0\0");
+        });
+    }
+    let before = world.store.counts().znodes;
+    client.try_write(&creates).unwrap();
+    while world.store.counts().znodes == before {
+        tokio::task::yield_now().await;
+    }
+    bench.clock.advance(13 * SECOND);
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.store.counts().sessions, 1, "it may not end yet");
+    while world.store.counts().znodes < before + 2 {
+        write_all(&mut world);
+        tokio::task::yield_now().await;
+    }
+    bench.clock.advance(9 * SECOND);
+    tokio::task::yield_now().await;
+    assert_eq!(world.store.counts().sessions, 1, "it gave a sign of life");
+}
