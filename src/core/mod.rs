@@ -68,8 +68,8 @@ use crate::types::{Acl, Cause, SessionId, Stat, WatchMode, Zxid};
 /// between. It goes beyond that by at most one session's znodes.
 const TICK_WORK: u64 = 16_384;
 
-/// The most watches of a connection that has gone that are dropped at once.
-const MOST_DROPPED: usize = 4_096;
+/// The most watches of a connection that has gone that are dropped at once: about a millisecond.
+const MOST_DROPPED: usize = 1_024;
 
 /// What the core is told once.
 #[derive(Clone, Debug)]
