@@ -336,3 +336,27 @@ fn an_event_below_costs_those_who_watch_a_znode_alone_nothing() {
     assert!(work < 100 * 20, "{work} units for 100 events");
     assert_eq!(store.fired().len(), 100);
 }
+
+#[test]
+fn a_session_that_has_lost_some_of_its_watches_is_not_saved_by_a_late_sign_of_life() {
+    let mut store = roomy();
+    let me = store.opened(Some(Duration::from_secs(10)), false);
+    for number in 0..40_000 {
+        store
+            .submit(me, exists(&format!("/missing/{number}")))
+            .unwrap();
+    }
+    // At the first deadline its connection is asked for what it may not have read yet.
+    for _ in 0..2 {
+        store.now.moment = store.now.moment.after(Duration::from_secs(60));
+        store.core.tick(store.now, &mut store.effects);
+    }
+    let counts = store.core.counts();
+    assert_eq!(counts.sessions, 1, "one tick drops some of its watches");
+    assert!(counts.watches < 40_000);
+    let late = store.submit(me, exists("/missing/0"));
+    assert!(
+        matches!(late, Err(Error::SessionExpired { .. })),
+        "{late:?}"
+    );
+}
