@@ -340,7 +340,8 @@ fn a_client_whose_writes_die_with_its_session_cannot_outrun_the_disk() {
 
 /// Asks for something, and waits for the answer as a connection does.
 async fn answer(client: &Connection, request: Request) -> Result<Reply> {
-    client.submit(&mut [Ask::Request(request)].into());
+    let submitted = client.submit(&mut [Ask::Request(request)].into());
+    assert_eq!(submitted, 1, "it has outrun the disk");
     let mut said = std::collections::VecDeque::new();
     loop {
         let may_leave = |bound| client.may_leave(bound);
