@@ -1,6 +1,7 @@
 //! What is not obvious: each test drives the core by itself and owns its time.
 
 mod acl;
+mod budget;
 mod ending;
 mod nodes;
 mod queueing;
