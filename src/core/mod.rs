@@ -10,6 +10,7 @@
 )]
 
 mod acl;
+mod budget;
 mod entries;
 #[cfg(any(test, feature = "server"))]
 mod facts;
@@ -43,12 +44,14 @@ pub(crate) use self::journal::Journal;
 pub(crate) use self::replay::Damage;
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::rewatch::{SetWatches, Which};
+pub(crate) use self::room::bytes_of_acl;
 pub(crate) use self::sessions::SessionRef;
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::sessions::Unattached;
 pub(crate) use self::txn::{Kind, NewNode, Txn, TxnOp};
 pub(crate) use self::watches::{Fired, WatchKey};
 
+use self::budget::WATCH_BYTES;
 use self::journal::{Keep, Kept};
 use self::reaper::Reaper;
 use self::sessions::{Session, Sessions};
@@ -86,7 +89,7 @@ pub(crate) struct CoreOptions {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) znodes: usize,
-    /// What all znodes together count for (`room`).
+    /// Of all that clients make the store keep (`budget`).
     pub(crate) bytes: usize,
     pub(crate) sessions: usize,
     pub(crate) watches_per_session: usize,
@@ -271,6 +274,9 @@ impl Core {
                 limit,
             });
         }
+        if !is_local {
+            self.check_session_room()?;
+        }
         let timeout = timeout.map(|timeout| self.within_bounds(timeout));
         let timeout_ms = timeout.map_or(0, |timeout| timeout.as_millis() as u64);
         let mut session = Session::new(id, password, timeout_ms, is_local);
@@ -324,8 +330,8 @@ impl Core {
         }
         session.connection += 1;
         session.timeout_ms = timeout.as_millis() as u64;
-        session.identities = Default::default();
         let connection = session.connection;
+        self.sessions.forget_identities(slot);
         self.sessions.touch(slot, now.moment);
         Ok((
             SessionRef {
@@ -354,10 +360,11 @@ impl Core {
     }
 
     #[cfg(any(test, feature = "server"))]
-    /// A connection has gone: its watches go with it, its session does not.
+    /// A connection has gone: its watches and what it has proved go with it, its session does not.
     pub(crate) fn detach(&mut self, of: SessionRef) {
         let known = self.sessions.slots.get(of.slot as usize);
         if known.is_some_and(|known| known.is_of(of)) {
+            self.sessions.forget_identities(of.slot);
             self.watches
                 .drop_session(&mut self.tree, &mut self.sessions, of.slot, &mut |_| {});
         }
@@ -525,19 +532,21 @@ impl Core {
             WatchMode::PersistentRecursive => WatchKind::Recursive,
         };
         let node = self.tree.find(path.as_str());
-        self.check_watch_limit(session)?;
+        self.check_watch_limit(session, path)?;
         Ok(Answer::Watching(self.arm(session, kind, path, node)))
     }
 
     /// Asked before anything is armed or changed.
-    fn check_watch_limit(&self, session: SessionRef) -> Result<()> {
-        self.check_watch_room(session, 1)
+    fn check_watch_limit(&self, session: SessionRef, path: &ZnodePath) -> Result<()> {
+        self.check_watch_room(session, 1, path.as_str().len())
     }
 
-    fn check_watch_room(&self, session: SessionRef, count: usize) -> Result<()> {
+    /// `path_bytes` are those of all paths to be watched.
+    fn check_watch_room(&self, session: SessionRef, count: usize, path_bytes: usize) -> Result<()> {
         let limit = self.options.limits.watches_per_session;
         if count <= limit.saturating_sub(self.sessions.get(session.slot).watch_count) {
-            return Ok(());
+            let bytes = count * WATCH_BYTES + path_bytes;
+            return self.budget().check(bytes, || self.payer(session, true));
         }
         Err(Error::LimitReached {
             what: "watches of a session",

@@ -134,7 +134,7 @@ impl Core {
         if !watch {
             return Ok(None);
         }
-        self.check_watch_limit(session)?;
+        self.check_watch_limit(session, path)?;
         Ok(Some(self.arm(session, kind, path, node)))
     }
 }

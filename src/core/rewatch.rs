@@ -62,7 +62,9 @@ impl Core {
             (Was::Kept(WatchKind::Recursive), &asked.recursive),
         ];
         let count = lists.iter().map(|(_, paths)| paths.len()).sum();
-        self.check_watch_room(session, count)?;
+        let paths = lists.iter().flat_map(|(_, paths)| paths.iter());
+        let path_bytes = paths.map(|path| path.as_str().len()).sum();
+        self.check_watch_room(session, count, path_bytes)?;
         for (was, paths) in lists {
             for path in paths {
                 self.set_watch(session, was, path, asked.since, effects);

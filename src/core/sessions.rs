@@ -7,6 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use slab::Slab;
 
+use super::budget::SESSION_BYTES;
 use super::links::List;
 use crate::clock::Moment;
 use crate::identity::Identities;
@@ -56,6 +57,8 @@ pub(super) struct Session {
     pub(super) ephemerals: List,
     pub(super) watches: List,
     pub(super) watch_count: usize,
+    /// The bytes that it makes the store keep, its identities left out; 0 for a session of this process.
+    pub(super) bytes: usize,
 }
 
 impl Session {
@@ -74,6 +77,7 @@ impl Session {
             ephemerals: List::EMPTY,
             watches: List::EMPTY,
             watch_count: 0,
+            bytes: if is_local { 0 } else { SESSION_BYTES },
         }
     }
 
@@ -91,6 +95,12 @@ pub(super) struct Sessions {
     tick: Duration,
     /// How many ephemeral znodes all of them have.
     pub(super) ephemerals: usize,
+    /// How many are of other processes.
+    pub(super) remote: usize,
+    /// The bytes that those count for, their watches, ephemeral znodes and identities left out.
+    pub(super) bytes: usize,
+    /// The bytes that the identities of those count for.
+    pub(super) identity_bytes: usize,
 }
 
 impl Sessions {
@@ -101,21 +111,50 @@ impl Sessions {
             expiry: BTreeSet::new(),
             tick,
             ephemerals: 0,
+            remote: 0,
+            bytes: 0,
+            identity_bytes: 0,
         }
     }
 
     pub(super) fn insert(&mut self, session: Session) -> u32 {
         let id = session.id;
+        self.remote += usize::from(!session.is_local);
+        self.bytes += session.bytes;
         let slot = self.slots.insert(session) as u32;
         self.by_id.insert(id, slot);
         slot
     }
 
+    /// Removes a session that has no watch and no ephemeral znode any more.
     pub(super) fn remove(&mut self, slot: u32) {
+        self.forget_identities(slot);
         let session = self.slots.remove(slot as usize);
+        self.remote -= usize::from(!session.is_local);
+        self.bytes -= session.bytes;
         self.by_id.remove(&session.id);
         if let Some(deadline) = session.deadline {
             self.expiry.remove(&(deadline, slot));
+        }
+    }
+
+    /// Forgets what a session's connection has proved.
+    pub(super) fn forget_identities(&mut self, slot: u32) {
+        let session = self.get_mut(slot);
+        let (is_local, identities) = (session.is_local, std::mem::take(&mut session.identities));
+        if !is_local {
+            self.identity_bytes -= identities.bytes();
+        }
+    }
+
+    /// Counts the bytes that one thing of a session's takes now instead of before. Nothing is counted of sessions of
+    /// this process, nor where the slot is of none.
+    #[inline]
+    pub(super) fn recharge(&mut self, slot: u32, before: usize, after: usize) {
+        if let Some(session) = self.slots.get_mut(slot as usize)
+            && !session.is_local
+        {
+            session.bytes = session.bytes - before + after;
         }
     }
 

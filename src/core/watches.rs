@@ -9,6 +9,7 @@ use slab::Slab;
 
 use super::Effects;
 use super::acl::has_right;
+use super::budget::WATCH_BYTES;
 use super::links::{Links, List, NIL};
 use super::sessions::Sessions;
 use super::tree::{Tree, Waiter};
@@ -91,6 +92,8 @@ struct Watch {
     stamp: u32,
     kind: WatchKind,
     spot: Spot,
+    /// The bytes that it counts for: 0 if it is of a session of this process.
+    bytes: u32,
     /// Among those on the same path.
     at_spot: Links,
     /// Among those of the same session.
@@ -134,10 +137,21 @@ pub(super) enum Watched<'a> {
     Absent(&'a ZnodePath),
 }
 
+/// The bytes that a watch on a path counts for. A znode that is watched may go, and its path stays: so that a delete
+/// makes nothing larger, the path counts from the beginning.
+fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
+    match is_local {
+        true => 0,
+        false => u32::try_from(WATCH_BYTES + path.as_str().len()).unwrap_or(u32::MAX),
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Watches {
     slab: Slab<Watch>,
     absent: HashMap<ZnodePath, List, FixedState>,
+    /// The bytes that all of them count for.
+    pub(super) bytes: usize,
     /// How many are recursive: with none, no ancestor need be looked at.
     recursive: usize,
     last_stamp: u32,
@@ -149,6 +163,7 @@ impl Watches {
         Self {
             slab: Slab::new(),
             absent: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
+            bytes: 0,
             recursive: 0,
             last_stamp: 0,
             last_event: 0,
@@ -177,11 +192,13 @@ impl Watches {
             }
         }
         self.last_stamp = self.last_stamp.wrapping_add(1);
+        let bytes = bytes_of(path, sessions.get(slot).is_local);
         let index = self.slab.insert(Watch {
             slot,
             stamp: self.last_stamp,
             kind,
             spot: node.map_or_else(|| Spot::Absent(path.clone()), Spot::Node),
+            bytes,
             at_spot: Links::NONE,
             of_session: Links::NONE,
         }) as u32;
@@ -197,6 +214,8 @@ impl Watches {
             .watches
             .push_back(&mut self.slab, |watch| &mut watch.of_session, index);
         session.watch_count += 1;
+        session.bytes += bytes as usize;
+        self.bytes += bytes as usize;
         self.recursive += usize::from(kind == WatchKind::Recursive);
         self.key(index)
     }
@@ -300,6 +319,8 @@ impl Watches {
             .unlink(&mut self.slab, |watch| &mut watch.of_session, index);
         session.watch_count -= 1;
         let watch = self.slab.remove(index as usize);
+        session.bytes -= watch.bytes as usize;
+        self.bytes -= watch.bytes as usize;
         self.recursive -= usize::from(watch.kind == WatchKind::Recursive);
     }
 
@@ -510,6 +531,22 @@ impl Watches {
             };
             see(watch.slot, at);
         }
+    }
+
+    /// The bytes that all of them count for, added up.
+    #[cfg(test)]
+    pub(super) fn sum(&self) -> usize {
+        self.slab
+            .iter()
+            .map(|(_, watch)| watch.bytes as usize)
+            .sum()
+    }
+
+    /// The same of one session's.
+    #[cfg(test)]
+    pub(super) fn sum_of(&self, slot: u32) -> usize {
+        let watches = self.slab.iter().filter(|(_, watch)| watch.slot == slot);
+        watches.map(|(_, watch)| watch.bytes as usize).sum()
     }
 
     /// How many watches there are, and on how many paths without a znode.
