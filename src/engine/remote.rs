@@ -83,6 +83,12 @@ impl Remote {
         }
     }
 
+    /// Limits the bytes that may wait for all clients together to read them. Beyond it slow readers go.
+    pub(crate) fn limiting_unread(self, limit: usize) -> Self {
+        self.engine.state.lock().unread.set_limit(limit);
+        self
+    }
+
     /// Opens a session, of whose outbox at most `limit` bytes may be filled. Waits until the store accepts
     /// sessions, and until the log has what it must have before the client may rely on its session.
     ///
@@ -185,7 +191,7 @@ impl Remote {
         password: [u8; 16],
         limit: usize,
     ) -> Connection {
-        let outbox = Arc::new(Outbox::new(limit));
+        let outbox = Arc::new(Outbox::new(limit, state.unread.clone()));
         put_at(&mut state.outboxes, session.slot, outbox.clone());
         Connection {
             engine: self.engine.clone(),
@@ -295,7 +301,11 @@ impl Connection {
         // Of what goes to this session next, its own events are the first.
         let bound = state.bind(self.session.slot, shown);
         state.collect(aftermath);
-        Some(self.outbox.put_answer(bound, zxid, answer))
+        let waiting = self.outbox.put_answer(bound, zxid, answer);
+        if state.unread.is_over() {
+            state.cut_slow_readers(aftermath);
+        }
+        Some(waiting)
     }
 
     fn ask_core(

@@ -151,6 +151,7 @@ fn share(store: &Store, options: ServerOptions, doors: Doors) -> Result<Shared, 
     };
     let table = Table::new(table, store.clock().clone());
     let remote = store.attach()?.requiring_proof(options.require_auth);
+    let remote = remote.limiting_unread(limits.all_outgoing_bytes);
     Ok(Shared {
         store: store.clone(),
         limits,

@@ -29,6 +29,8 @@ pub(super) struct Talk {
     frames: Frames,
     /// What the store is to be asked next.
     asks: VecDeque<Ask>,
+    /// The bytes of the frames that those are made of.
+    asked_bytes: usize,
     /// What answers are due, oldest first: of all that was asked, and not answered yet.
     due: VecDeque<Due>,
     out: Vec<u8>,
@@ -71,6 +73,10 @@ enum How {
 /// What one reading makes of a talk: no more than this is encoded before it is sent.
 const ENOUGH_BYTES: usize = 64 << 10;
 
+/// A request takes in memory up to so many times its bytes in a frame: a path of two bytes among many is a text of its
+/// own in a list.
+const ASKED_FACTOR: usize = 8;
+
 /// An idle connection keeps no larger buffer.
 const KEPT_BYTES: usize = 8 << 10;
 
@@ -85,6 +91,7 @@ impl Talk {
             admission,
             frames,
             asks: VecDeque::new(),
+            asked_bytes: 0,
             due: VecDeque::new(),
             out: Vec::new(),
             sent: 0,
@@ -111,6 +118,15 @@ impl Talk {
         self.frames.waiting_bytes()
     }
 
+    /// About how many bytes wait until the client reads: answers that are not sent, and requests behind them.
+    pub(super) fn held_bytes(&self) -> usize {
+        let asked = match self.asks.is_empty() {
+            true => 0,
+            false => ASKED_FACTOR * self.asked_bytes,
+        };
+        self.unsent() + asked
+    }
+
     /// Takes in what has arrived.
     pub(super) fn receive(&mut self, bytes: &[u8]) {
         self.batch.received_bytes += bytes.len() as u64;
@@ -123,6 +139,9 @@ impl Talk {
     /// The connection must be closed, without another word.
     pub(super) fn take_up(&mut self, now: Moment) -> Result<(), Broken> {
         let most = self.limits.in_flight.min(MOST_AT_ONCE);
+        if self.asks.is_empty() {
+            self.asked_bytes = 0;
+        }
         while !self.is_over && self.asks.len() < most && self.due.len() < self.limits.in_flight {
             let frame = match self.frames.next() {
                 Ok(Some(frame)) => frame,
@@ -130,6 +149,7 @@ impl Talk {
                 Err(_) => return Err(Broken::Length),
             };
             self.batch.received += 1;
+            self.asked_bytes += frame.len();
             let taken = match Incoming::read(frame) {
                 Ok(incoming) => self.admission.judge(&incoming),
                 Err(Refused::Answer { xid, code }) => {
