@@ -41,6 +41,8 @@ use bytes::Bytes;
 pub(crate) use self::facts::{Counts, Settings};
 pub(crate) use self::image::{NodeImage, SessionImage};
 pub(crate) use self::journal::Journal;
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::read::ANSWER_BYTES;
 pub(crate) use self::replay::Damage;
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::rewatch::{SetWatches, Which};
@@ -54,7 +56,7 @@ pub(crate) use self::watches::{Fired, WatchKey};
 use self::budget::WATCH_BYTES;
 use self::journal::{Keep, Kept};
 use self::reaper::Reaper;
-use self::sessions::{Session, Sessions};
+use self::sessions::{Session, Sessions, Told};
 use self::tree::Tree;
 use self::watches::{WatchKind, Watches};
 use crate::backend::{OpReply, ReadReply, Request};
@@ -135,11 +137,54 @@ pub(crate) struct Effects {
     pub(crate) ended: Vec<Ended>,
     /// Their watches.
     pub(crate) dropped: Vec<(WatchKey, SessionId, End)>,
+    /// The slots of sessions of other processes for which there were more events than may wait for their clients:
+    /// they are not told all of them.
+    pub(crate) overflowed: Vec<u32>,
+    /// The bytes of the events for sessions of other processes.
+    told_bytes: usize,
+    /// Grows each time that the events were taken out.
+    round: u64,
 }
 
 impl Effects {
     pub(crate) fn is_empty(&self) -> bool {
-        self.fired.is_empty() && self.ended.is_empty() && self.dropped.is_empty()
+        let has_told = !self.fired.is_empty() || !self.overflowed.is_empty();
+        !has_told && self.ended.is_empty() && self.dropped.is_empty()
+    }
+
+    /// Counts an event for a session of another process. `all_bytes` is what may wait for all of them, so many.
+    /// Returns false if it is one too many: then the session has to go, and is told no more.
+    fn count(
+        &mut self,
+        session: &mut Session,
+        slot: u32,
+        bytes: usize,
+        (all_bytes, sessions): (usize, usize),
+    ) -> bool {
+        if self.fired.is_empty() && self.overflowed.is_empty() {
+            self.round += 1;
+            self.told_bytes = 0;
+        }
+        let told = &mut session.told;
+        if told.round != self.round {
+            *told = Told {
+                round: self.round,
+                ..Told::default()
+            };
+        }
+        if told.is_over {
+            return false;
+        }
+        told.bytes += bytes;
+        self.told_bytes += bytes;
+        // Whoever is told little is not to blame.
+        let own = all_bytes / 2 / sessions.max(1);
+        told.is_over =
+            told.bytes > session.answer_bytes || self.told_bytes > all_bytes && told.bytes > own;
+        if told.is_over {
+            self.overflowed.push(slot);
+        }
+        !told.is_over
     }
 }
 
@@ -359,6 +404,18 @@ impl Core {
         self.sessions.find(id)
     }
 
+    /// Limits the bytes of an answer to a session, and of the events that one transaction has for it.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn limit_answers(&mut self, of: SessionRef, limit: usize) {
+        self.sessions.get_mut(of.slot).answer_bytes = limit;
+    }
+
+    /// Limits the bytes of the events that one transaction has for all sessions of other processes.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn limit_events(&mut self, limit: usize) {
+        self.watches.event_bytes = limit;
+    }
+
     #[cfg(any(test, feature = "server"))]
     /// A connection has gone: its watches and what it has proved go with it, its session does not.
     pub(crate) fn detach(&mut self, of: SessionRef) {
@@ -420,9 +477,9 @@ impl Core {
             Request::GetData { path, watch } => self.get_data(session, &path, watch),
             Request::GetChildren { path, watch } => self.get_children(session, &path, watch),
             Request::Multi(ops) => self.multi(session, ops, now, effects),
-            Request::MultiRead(ops) => Ok(self.multi_read(session, &ops)),
+            Request::MultiRead(ops) => self.multi_read(session, &ops),
             Request::Sync { .. } => Ok(Answer::Done),
-            Request::GetEphemerals { prefix } => Ok(self.get_ephemerals(session, &prefix)),
+            Request::GetEphemerals { prefix } => self.get_ephemerals(session, &prefix),
             Request::GetAllChildrenNumber { path } => self.get_all_children_number(session, &path),
             Request::AddWatch { path, mode } => self.add_watch(session, &path, mode),
             Request::Enqueue(enqueue) => self.enqueue(session, enqueue, now, effects),

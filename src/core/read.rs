@@ -4,7 +4,7 @@ use super::sessions::SessionRef;
 use super::watches::{WatchKey, WatchKind};
 use super::{Answer, Core, no_node};
 use crate::backend::{ReadOp, ReadReply};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::path::ZnodePath;
 use crate::types::AclEntry;
 
@@ -48,50 +48,50 @@ impl Core {
         watch: bool,
     ) -> Result<Answer> {
         let index = self.readable(session, path)?;
+        // Before it is watched: what is refused leaves nothing behind.
+        let names = self.names_within(index, &mut self.answer_room(session))?;
         let watch = self.watch_if(watch, session, WatchKind::Child, path, Some(index))?;
         let stat = self.tree.node(index).stat();
-        Ok(Answer::Children {
-            names: self.names(index),
-            stat,
-            watch,
-        })
+        Ok(Answer::Children { names, stat, watch })
     }
 
-    pub(super) fn multi_read(&self, session: SessionRef, ops: &[ReadOp]) -> Answer {
-        Answer::MultiRead(
-            ops.iter()
-                .map(|op| self.read(session, op).unwrap_or_else(ReadReply::Failed))
-                .collect(),
-        )
+    pub(super) fn multi_read(&self, session: SessionRef, ops: &[ReadOp]) -> Result<Answer> {
+        let mut room = self.answer_room(session);
+        let parts = ops.iter().map(|op| self.read(session, op, &mut room));
+        parts.collect::<Result<_>>().map(Answer::MultiRead)
     }
 
-    fn read(&self, session: SessionRef, op: &ReadOp) -> Result<ReadReply> {
+    /// # Errors
+    /// There is no room for it. That this operation failed is no error: the others need not.
+    fn read(&self, session: SessionRef, op: &ReadOp, room: &mut AnswerRoom) -> Result<ReadReply> {
+        let (ReadOp::GetData(path) | ReadOp::GetChildren(path)) = op;
+        let index = match self.readable(session, path) {
+            Ok(index) => index,
+            Err(error) => return Ok(ReadReply::Failed(error)),
+        };
         Ok(match op {
-            ReadOp::GetData(path) => {
-                let node = self.tree.node(self.readable(session, path)?);
+            ReadOp::GetData(_) => {
+                let node = self.tree.node(index);
+                room.take(node.data.len())?;
                 ReadReply::Data {
                     data: node.data.clone(),
                     stat: node.stat(),
                 }
             }
-            ReadOp::GetChildren(path) => {
-                ReadReply::Children(self.names(self.readable(session, path)?))
-            }
+            ReadOp::GetChildren(_) => ReadReply::Children(self.names_within(index, room)?),
         })
     }
 
     /// As in ZooKeeper the prefix is one of text: `/a` is one of `/ab`, too.
-    pub(super) fn get_ephemerals(&self, session: SessionRef, prefix: &ZnodePath) -> Answer {
+    pub(super) fn get_ephemerals(&self, session: SessionRef, prefix: &ZnodePath) -> Result<Answer> {
         let owned = self.sessions.get(session.slot).ephemerals;
         let paths = owned
             .iter(&self.tree.nodes, |node| &node.ephemerals)
             .map(|(_, node)| &node.path);
-        Answer::Paths(
-            paths
-                .filter(|path| path.as_str().starts_with(prefix.as_str()))
-                .cloned()
-                .collect(),
-        )
+        let mut room = self.answer_room(session);
+        let paths = paths.filter(|path| path.as_str().starts_with(prefix.as_str()));
+        let paths = paths.map(|path| room.take_text(path.as_str()).map(|()| path.clone()));
+        paths.collect::<Result<_>>().map(Answer::Paths)
     }
 
     pub(super) fn get_all_children_number(
@@ -123,6 +123,22 @@ impl Core {
             .collect()
     }
 
+    /// As [`names`](Self::names), as long as there is room for them in an answer.
+    fn names_within(&self, index: u32, room: &mut AnswerRoom) -> Result<Vec<String>> {
+        let names = self.tree.children(index).map(|(_, child)| {
+            let name = child.path.name();
+            room.take_text(name).map(|()| name.to_owned())
+        });
+        names.collect()
+    }
+
+    fn answer_room(&self, session: SessionRef) -> AnswerRoom {
+        AnswerRoom {
+            limit: self.sessions.get(session.slot).answer_bytes,
+            taken: 0,
+        }
+    }
+
     fn watch_if(
         &mut self,
         watch: bool,
@@ -138,3 +154,33 @@ impl Core {
         Ok(Some(self.arm(session, kind, path, node)))
     }
 }
+
+/// The bytes of an answer that a client of another process may be sent. One that is larger is not even built: a
+/// request of a megabyte can ask for thousands of lists.
+struct AnswerRoom {
+    limit: usize,
+    taken: usize,
+}
+
+/// What stands before a text in an answer.
+const LENGTH_BYTES: usize = 4;
+
+impl AnswerRoom {
+    fn take_text(&mut self, text: &str) -> Result<()> {
+        self.take(LENGTH_BYTES + text.len())
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<()> {
+        self.taken = self.taken.saturating_add(bytes);
+        if self.taken <= self.limit {
+            return Ok(());
+        }
+        Err(Error::LimitReached {
+            what: ANSWER_BYTES,
+            limit: self.limit,
+        })
+    }
+}
+
+/// The limit that an answer reaches which is too large for its client.
+pub(crate) const ANSWER_BYTES: &str = "bytes of an answer";

@@ -59,6 +59,18 @@ pub(super) struct Session {
     pub(super) watch_count: usize,
     /// The bytes that it makes the store keep, its identities left out; 0 for a session of this process.
     pub(super) bytes: usize,
+    /// The most bytes of an answer.
+    pub(super) answer_bytes: usize,
+    pub(super) told: Told,
+}
+
+/// The events that a session has since they were last taken out of [`Effects`](super::Effects).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Told {
+    pub(super) round: u64,
+    pub(super) bytes: usize,
+    /// True if there were too many.
+    pub(super) is_over: bool,
 }
 
 impl Session {
@@ -78,6 +90,8 @@ impl Session {
             watches: List::EMPTY,
             watch_count: 0,
             bytes: if is_local { 0 } else { SESSION_BYTES },
+            answer_bytes: usize::MAX,
+            told: Told::default(),
         }
     }
 

@@ -152,6 +152,8 @@ pub(super) struct Watches {
     absent: HashMap<ZnodePath, List, FixedState>,
     /// The bytes that all of them count for.
     pub(super) bytes: usize,
+    /// The most bytes of the events that one transaction has for all sessions of other processes.
+    pub(super) event_bytes: usize,
     /// How many are recursive: with none, no ancestor need be looked at.
     recursive: usize,
     last_stamp: u32,
@@ -164,6 +166,7 @@ impl Watches {
             slab: Slab::new(),
             absent: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
             bytes: 0,
+            event_bytes: usize::MAX,
             recursive: 0,
             last_stamp: 0,
             last_event: 0,
@@ -468,6 +471,7 @@ impl Watches {
             WatchKind::Turn(waiter) => Some(waiter),
             _ => None,
         };
+        let remote = sessions.remote;
         let session = sessions.get_mut(slot);
         let is_told = !session.is_local && session.last_event == self.last_event;
         session.last_event = self.last_event;
@@ -480,6 +484,10 @@ impl Watches {
             && !has_right(entries, AclEntry::READ, &session.identities)
         {
             return !session.is_local;
+        }
+        let bytes = size_of::<Fired>() + tree.node(what.node).path.as_str().len();
+        if !session.is_local && !effects.count(session, slot, bytes, (self.event_bytes, remote)) {
+            return true;
         }
         effects.fired.push(Fired {
             watch: self.key(index),

@@ -403,6 +403,13 @@ impl State {
         }
         fired.shrink_to(KEPT_EVENTS);
         self.effects.fired = fired;
+        for slot in self.effects.overflowed.drain(..) {
+            if let Some(Some(outbox)) = self.outboxes.get(slot as usize)
+                && outbox.end(Ending::Overflow)
+            {
+                aftermath.outboxes.push(outbox.clone());
+            }
+        }
         if self.unread.is_over() {
             self.cut_slow_readers(aftermath);
         }

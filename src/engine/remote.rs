@@ -85,8 +85,18 @@ impl Remote {
 
     /// Limits the bytes that may wait for all clients together to read them. Beyond it slow readers go.
     pub(crate) fn limiting_unread(self, limit: usize) -> Self {
-        self.engine.state.lock().unread.set_limit(limit);
+        let mut state = self.engine.state.lock();
+        state.unread.set_limit(limit);
+        // They are there twice while they are handed out.
+        state.core.limit_events(limit / 2);
+        drop(state);
         self
+    }
+
+    /// The bytes that wait for all clients together to read them.
+    #[cfg(test)]
+    pub(crate) fn unread_bytes(&self) -> usize {
+        self.engine.state.lock().unread.bytes()
     }
 
     /// Opens a session, of whose outbox at most `limit` bytes may be filled. Waits until the store accepts
@@ -192,6 +202,7 @@ impl Remote {
         limit: usize,
     ) -> Connection {
         let outbox = Arc::new(Outbox::new(limit, state.unread.clone()));
+        state.core.limit_answers(session, limit);
         put_at(&mut state.outboxes, session.slot, outbox.clone());
         Connection {
             engine: self.engine.clone(),

@@ -12,7 +12,7 @@ use super::options::Limits;
 use super::seat::{Answered, Batch};
 use crate::backend::Reply;
 use crate::clock::Moment;
-use crate::core::{SetWatches, Which};
+use crate::core::{ANSWER_BYTES, SetWatches, Which};
 use crate::engine::{Ask, What};
 use crate::error::Error;
 use crate::path::ZnodePath;
@@ -40,7 +40,7 @@ pub(super) struct Talk {
     /// understand.
     is_over: bool,
     batch: Batch,
-    /// The bytes of the last reply that was too large to be sent.
+    /// The bytes of the last reply that was too large to be sent, as far as it was put together.
     too_large: Option<usize>,
 }
 
@@ -231,7 +231,14 @@ impl Talk {
                     let too_large = put_response(out, xid, zxid, &response, most);
                     self.too_large = too_large.or(self.too_large);
                 }
-                Err(code) => put_code(out, xid, zxid.0, code),
+                Err(code) => {
+                    if let Err(Error::LimitReached { what, limit }) = answer
+                        && *what == ANSWER_BYTES
+                    {
+                        self.too_large = Some(*limit);
+                    }
+                    put_code(out, xid, zxid.0, code);
+                }
             },
             How::Refusal(code) => put_code(out, xid, zxid.0, *code),
             How::Last { code, zxid } => put_code(out, xid, *zxid, *code),

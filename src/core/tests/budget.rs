@@ -1,5 +1,7 @@
 //! The bytes that the store keeps for its clients: what counts, for whom, and what is refused.
 
+use super::super::budget::SESSION_BYTES;
+use super::replay::Random;
 use super::*;
 
 /// What all sessions of these tests may make the store keep together.
@@ -154,4 +156,150 @@ fn identities_are_refused_where_there_is_no_room() {
         proofs.any(|proof| store.core.add_identity(*me, proof).is_err())
     });
     assert!(refused, "{} bytes are kept", store.core.bytes());
+}
+
+/// Does something, whatever it is, as one of the sessions, or to it.
+fn step(store: &mut Harness, random: &mut Random, sessions: &mut Vec<SessionRef>) {
+    if sessions.is_empty() || random.below(12) == 0 {
+        let timeout = [None, Some(5 * SECOND)][random.below(2) as usize];
+        let is_local = random.below(3) == 0;
+        sessions.push(store.opened(timeout, is_local));
+        return;
+    }
+    let at = random.below(sessions.len() as u64) as usize;
+    let me = sessions[at];
+    let (now, effects) = (store.now, &mut store.effects);
+    match random.below(16) {
+        0 => _ = store.submit(me, exists(random.path())),
+        1 => _ = store.submit(me, get_data(random.path())),
+        2 => _ = store.submit(me, get_children(random.path())),
+        3 => {
+            let mode = [WatchMode::Persistent, WatchMode::PersistentRecursive];
+            let mode = mode[random.below(2) as usize];
+            let path = path(random.path());
+            _ = store.submit(me, Request::AddWatch { path, mode });
+        }
+        4 => {
+            let user = format!("user{}:x", random.below(4));
+            _ = store
+                .core
+                .add_identity(me, Identity::digest(user.as_bytes()));
+        }
+        5 => store.core.detach(me),
+        6 => {
+            let again = store
+                .core
+                .reattach(me.id, &[7; 16], 5 * SECOND, now, effects);
+            if let Ok((again, _)) = again {
+                sessions[at] = again;
+            }
+        }
+        7 => {
+            let at = path(random.path());
+            _ = store.core.remove_watches(me, &at, Which::Any, now, effects);
+        }
+        8 => {
+            let acl = [Acl::open(), Acl::creator_all()][random.below(2) as usize].clone();
+            let (path, version) = (path(random.path()), None);
+            _ = store.submit(me, Request::SetAcl { path, acl, version });
+        }
+        9 => store.advance(random.below(4) as u32 * SECOND),
+        10 if random.below(4) == 0 => _ = store.submit(me, Request::Close),
+        _ => _ = store.submit(me, random.request()),
+    }
+}
+
+/// The content of a store, in one that may hold less.
+fn reopened(store: &Harness, limit: usize) -> Harness {
+    let mut options = options();
+    options.limits.bytes = limit;
+    let mut again = Harness::with(options);
+    for node in store.core.node_images() {
+        again.core.restore_node(node).unwrap();
+    }
+    again.core.finish_restore(store.core.last_zxid());
+    again
+}
+
+#[test]
+fn a_store_that_holds_more_than_it_may_is_read_and_cleared() {
+    let mut large = small();
+    let program = large.session();
+    for number in 0..90 {
+        let made = data_of(&format!("/p{number}"), 10_000, Persistent);
+        large.submit(program, made).unwrap();
+    }
+    let mut store = reopened(&large, LIMIT / 4);
+    let me = store.remote();
+    assert!(store.stat(me, "/p0").is_some());
+    for refused in [
+        exists(&long(0)),
+        data_of("/more", 0, Ephemeral),
+        data_of("/more", 0, Persistent),
+    ] {
+        let refused = store.submit(me, refused).unwrap_err();
+        assert!(matches!(refused, Error::LimitReached { .. }), "{refused}");
+    }
+    store.set(me, "/p0", None).unwrap();
+    for number in 0..80 {
+        store.delete(me, &format!("/p{number}")).unwrap();
+    }
+    store.create(me, "/more", Ephemeral).unwrap();
+    store.submit(me, Request::Close).unwrap();
+    assert_eq!(store.core.counts().sessions, 0);
+}
+
+fn delete_below(store: &mut Harness, me: SessionRef, at: &str) {
+    let Ok(Answer::Children { names, .. }) = store.submit(me, get_children(at)) else {
+        panic!("{at} is not there");
+    };
+    for name in names.iter().filter(|name| *name != "zookeeper") {
+        let child = format!("{}/{name}", at.trim_end_matches('/'));
+        delete_below(store, me, &child);
+        store.delete(me, &child).unwrap();
+    }
+}
+
+#[test]
+fn every_count_is_what_is_there() {
+    for seed in 0..100 {
+        let mut options = options();
+        // Sixteen sessions have room in it, and not all that they ask for.
+        options.limits.bytes = 16 * 16 * SESSION_BYTES;
+        let empty = Core::new(options.clone()).bytes();
+        let mut store = Harness::with(options.clone());
+        let (mut random, mut sessions) = (Random(seed), Vec::new());
+        for _ in 0..200 {
+            if sessions.len() < 15 {
+                step(&mut store, &mut random, &mut sessions);
+            } else {
+                let oldest = sessions.remove(0);
+                _ = store.submit(oldest, Request::Close);
+            }
+            store.core.check_bytes();
+        }
+        let mut restored = Core::new(options.clone());
+        for session in store.core.session_images() {
+            restored.restore_session(session).unwrap();
+        }
+        for node in store.core.node_images() {
+            restored.restore_node(node).unwrap();
+        }
+        restored.finish_restore(store.core.last_zxid());
+        restored.check_bytes();
+        let mut replayed = Core::new(options);
+        for txn in store.core.kept().drain(..) {
+            replayed.replay(txn).unwrap();
+        }
+        replayed.check_bytes();
+        for session in sessions {
+            _ = store.submit(session, Request::Close);
+        }
+        store.advance(1_000 * SECOND);
+        let me = store.session();
+        store.core.add_identity(me, Identity::superuser()).unwrap();
+        delete_below(&mut store, me, "/");
+        store.submit(me, Request::Close).unwrap();
+        assert_eq!(store.core.bytes(), empty, "seed {seed}");
+    }
 }

@@ -199,6 +199,7 @@ impl Harness {
         self.now.date_ms += by.as_millis() as i64;
         self.now.moment = self.now.moment.after(by);
         self.core.tick(self.now, &mut self.effects);
+        self.core.check_bytes();
         self.next_deadline();
     }
 
