@@ -119,7 +119,7 @@ impl Identity {
 
     /// The bytes that one of a session's identities counts for in the store's budget.
     pub(crate) fn kept_bytes(&self) -> usize {
-        IDENTITY_BYTES + self.id.len()
+        IDENTITY_BYTES + COPIES * self.id.len()
     }
 
     /// Refuses an identity that no session may have.
@@ -176,7 +176,10 @@ impl fmt::Debug for Identity {
 const MAX_IDENTITY_BYTES: usize = 4 << 10;
 
 /// The bytes that an identity takes in memory beyond its id.
-const IDENTITY_BYTES: usize = 64;
+const IDENTITY_BYTES: usize = 192;
+
+/// A served session's identities are in the store, at its connection, and in what whoAmI tells.
+const COPIES: usize = 3;
 
 /// The most identities that a client may have, each looked for in a whole list.
 const MAX_IDENTITIES: usize = 64;

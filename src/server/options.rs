@@ -184,12 +184,12 @@ impl ServerOptions {
         self
     }
 
-    /// How many bytes may be held of requests whose end has not come, of all connections together; 16 KiB of
+    /// How many bytes may be held of requests whose end has not come, of all connections together; up to 16 KiB of
     /// each connection are not counted. Beyond it the connection is closed whose request has been coming
     /// for longest.
     #[must_use]
     pub fn max_unfinished_bytes(mut self, limit: usize) -> Self {
-        self.limits.unfinished_bytes = limit.max(32 << 20);
+        self.limits.unfinished_bytes = limit.max(4 << 20);
         self
     }
 
