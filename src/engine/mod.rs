@@ -95,6 +95,8 @@ struct State {
     statuses: Vec<Option<Arc<SessionStatus>>>,
     /// What goes out to sessions of other processes, by their slots; `None` while they have no connection.
     outboxes: Vec<Option<Arc<Outbox>>>,
+    /// Those of closed sessions, whose connections have not sent all yet.
+    closing: Vec<Weak<Outbox>>,
     /// The bytes in all of them.
     unread: Arc<Unread>,
     /// When the timer goes off.
@@ -374,6 +376,7 @@ impl State {
             cells: Vec::new(),
             statuses: Vec::new(),
             outboxes: Vec::new(),
+            closing: Vec::new(),
             unread: Arc::default(),
             alarm: None,
             #[cfg(feature = "file")]
@@ -426,6 +429,12 @@ impl State {
                     End::Expired => Ending::Expired,
                     End::Closed => Ending::Closed,
                 };
+                if outbox.account().is_some() {
+                    if self.closing.len() == self.closing.capacity() {
+                        self.closing.retain(|outbox| outbox.strong_count() > 0);
+                    }
+                    self.closing.push(Arc::downgrade(&outbox));
+                }
                 if outbox.end(ending) {
                     aftermath.outboxes.push(outbox);
                 }
@@ -447,7 +456,8 @@ impl State {
     /// that holds less than half of an equal part has its turn last.
     #[cold]
     fn cut_slow_readers(&self, aftermath: &mut Aftermath) {
-        let unread = self.outboxes.iter().flatten();
+        let closing: Vec<_> = self.closing.iter().filter_map(Weak::upgrade).collect();
+        let unread = self.outboxes.iter().flatten().chain(&closing);
         let mut unread: Vec<_> = unread
             .filter_map(|outbox| outbox.account().map(|account| (account, outbox)))
             .collect();

@@ -101,8 +101,7 @@ impl Outbox {
         }
         let item = Item::new(bound, What::Event(event));
         if inner.bytes + item.bytes > inner.limit {
-            inner.cut(Ending::Overflow, &self.unread);
-            return true;
+            return inner.end(Ending::Overflow, &self.unread);
         }
         inner.put(item, &self.unread);
         !std::mem::replace(&mut inner.is_told, true)
@@ -133,14 +132,7 @@ impl Outbox {
     /// Says that nothing will follow; whether the connection must be woken. It must, even if it has been told
     /// of something before: as long as its client does not read, it takes nothing out.
     pub(super) fn end(&self, ending: Ending) -> bool {
-        let mut inner = self.inner.lock();
-        let is_new = inner.end.is_none();
-        match ending {
-            // What is in it still goes out.
-            Ending::Closed => _ = inner.end.get_or_insert(ending),
-            _ => inner.cut(ending, &self.unread),
-        }
-        is_new
+        self.inner.lock().end(ending, &self.unread)
     }
 
     /// Says how many bytes the connection holds of what it has taken out and not sent, and of requests that wait until
@@ -219,14 +211,23 @@ impl Inner {
         self.count(unread);
     }
 
-    /// Ends it with nothing left, if it has not ended otherwise.
-    fn cut(&mut self, ending: Ending, unread: &Unread) {
-        if matches!(self.end, None | Some(Ending::Closed)) {
+    /// Ends it, if it has not ended yet; whether that is so. What is in one whose session was closed still goes out,
+    /// unless its client does not read that either.
+    fn end(&mut self, ending: Ending, unread: &Unread) -> bool {
+        let is_new = match self.end {
+            None => true,
+            Some(Ending::Closed) => ending == Ending::Overflow,
+            Some(_) => false,
+        };
+        if is_new {
             self.end = Some(ending);
         }
-        self.items = VecDeque::new();
-        self.bytes = 0;
+        if self.is_cut().is_some() {
+            self.items = VecDeque::new();
+            self.bytes = 0;
+        }
         self.count(unread);
+        is_new
     }
 
     /// What a connection holds that is cut off counts no more: it is about to go.

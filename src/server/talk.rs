@@ -245,6 +245,8 @@ impl Talk {
             How::Identity(proved) => {
                 // One that the store did not take is none.
                 let taken = answer.as_ref().map(|_| ()).map_err(Code::from);
+                // The store is full of identities: the copy that is kept here must not stay either.
+                self.is_over |= proved.is_ok() && taken.is_err();
                 let code = proved.and(taken).err().unwrap_or(Code::Ok);
                 self.batch.has_failed_proof |= code != Code::Ok;
                 put_code(out, xid, 0, code);

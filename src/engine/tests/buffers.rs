@@ -181,3 +181,23 @@ fn the_slowest_reader_goes_first() {
     drop(silent);
     assert_eq!(remote.unread_bytes(), 0);
 }
+
+#[test]
+fn a_session_that_was_closed_is_no_excuse_for_a_slow_reader() {
+    let remote = served().limiting_unread(LIMIT);
+    let (silent, honest) = (connected(&remote), connected(&remote));
+    let large = create("/large", 200_000, CreateMode::Persistent);
+    asked(&honest, large).unwrap();
+    let (path, watch) = (path("/large"), false);
+    let get = || Request::GetData {
+        path: path.clone(),
+        watch,
+    };
+    let last = [get(), Request::Close].map(Ask::Request);
+    assert_eq!(silent.submit(&mut last.into()), 2);
+    assert_eq!(silent.outbox().is_cut(), None, "it may read the rest");
+    silent.outbox().set_beside(700_000);
+    asked(&honest, get()).unwrap();
+    assert_eq!(silent.outbox().is_cut(), Some(Ending::Overflow));
+    assert_eq!(remote.unread_bytes(), 0);
+}
