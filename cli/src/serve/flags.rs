@@ -85,7 +85,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "WORDS", value_parser = words, default_value = "srvr", help_heading = "Access")]
     pub(crate) admin_words: String,
 
-    /// How many connections there may be
+    /// How many connections there may be, or fewer where --max-memory is small
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "16384", help_heading = "Limits")]
     pub(crate) max_connections: usize,
     /// Limit of connections from one IP address [default: three quarters of --max-connections]

@@ -23,12 +23,17 @@ pub(crate) struct Memory {
     pub(crate) unfinished: usize,
     /// The largest segment of the log.
     pub(crate) segment: usize,
+    /// The most connections, in number.
+    pub(crate) connections: usize,
 }
 
 const MIB: usize = 1 << 20;
 
 /// The process itself: code, threads, the runtime.
 const BASE: usize = 24 * MIB;
+
+/// A connection with its buffers, once it has said and heard something.
+const CONNECTION: usize = 24 << 10;
 
 /// An answer beside the largest znode.
 const ANSWER: usize = 64 << 10;
@@ -54,9 +59,11 @@ impl Memory {
         let outgoing = (rest / 8).max(2 * client);
         let unfinished = (rest / 16).max(4 * MIB).min(flags.max_unfinished);
         let segment = (rest / 16).clamp(FIRST_SEGMENT, LARGEST_SEGMENT);
+        let connections = (rest / 8 / CONNECTION).max(1).min(flags.max_connections);
         // Events are there twice while they are handed out, and a buffer that grows is up to twice what is in it. An
         // eighth is for what the allocator cannot use.
         let beside = outgoing + outgoing / 2 + 2 * unfinished + BUILDING * client + rest / 8;
+        let beside = beside + CONNECTION * connections;
         let is_kept = matches!(flags.data, Data::Folder(_));
         let (log, copies) = if is_kept { (2 * segment, 2) } else { (0, 1) };
         // A snapshot is made of a copy of its own.
@@ -76,6 +83,7 @@ impl Memory {
             client,
             unfinished,
             segment,
+            connections,
         })
     }
 }
@@ -172,6 +180,7 @@ mod tests {
                 + memory.outgoing * 3 / 2
                 + 2 * memory.unfinished
                 + BUILDING * memory.client
+                + CONNECTION * memory.connections
                 + log;
             assert!(parts <= memory.total, "{options:?}: {memory:?}");
             assert!(memory.client <= memory.outgoing / 2, "{memory:?}");

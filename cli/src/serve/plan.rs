@@ -47,7 +47,7 @@ impl Plan {
             server: server(flags, &memory, tls.as_ref())?,
             is_plain: flags.listens().is_some(),
             tls,
-            max_connections: flags.max_connections,
+            max_connections: memory.connections,
             threads: threads(flags),
             warnings: warnings(flags),
         })
@@ -161,7 +161,7 @@ fn server(flags: &Flags, memory: &Memory, tls: Option<&TlsFiles>) -> Result<Serv
     let mut options = ServerOptions::new()
         .require_auth(flags.require_auth)
         .insecure(flags.insecure)
-        .max_connections(flags.max_connections)
+        .max_connections(memory.connections)
         .max_half_open(flags.max_half_open)
         .handshake_timeout(flags.handshake_timeout)
         .max_frame_bytes(flags.max_frame)
@@ -283,12 +283,13 @@ pub(crate) fn describe(config: &Config, plan: &Plan) -> String {
     let _ = writeln!(
         text,
         "# memory of up to {} MiB, of that {} for znodes, watches and sessions, {} for what clients have not read ({} of \
-         one), {} for requests that have not come to their end",
+         one), {} for requests that have not come to their end; {} connections",
         memory.total >> 20,
         memory.store >> 20,
         memory.outgoing >> 20,
         memory.client >> 20,
         memory.unfinished >> 20,
+        memory.connections,
     );
     for warning in &plan.warnings {
         let _ = writeln!(text, "# warning: {warning}");

@@ -189,3 +189,68 @@ fn slow_readers_count_together() {
         assert!(outcome.logged(&["does not read"]) >= 1, "{log:#?}");
     }
 }
+
+/// Keeps a part of a request that never ends; the server may close the connection meanwhile.
+fn unfinished(field: &Field) -> Conn {
+    let (mut conn, _) = Conn::new(field.address);
+    let mut part = Out::new().int(0x000f_ffff);
+    part.0.resize(1_000_000, 0);
+    let _ = conn.stream.write_all(&part.0);
+    conn
+}
+
+/// Makes small znodes with these numbers, and watches as many absent paths. Returns false if one was refused.
+fn fill(conn: &mut Conn, numbers: std::ops::Range<usize>) -> bool {
+    for number in numbers.clone() {
+        let small = create(&format!("/small{number}"), b"", EPHEMERAL);
+        conn.send(op::CREATE, &small).unwrap();
+        let absent = read(&format!("/absent{number}"), true);
+        conn.send(op::EXISTS, &absent).unwrap();
+    }
+    let answers = (0..2 * numbers.len()).map(|_| conn.answer().unwrap().err);
+    answers.filter(|err| *err == code::SYSTEM_ERROR).count() == 0
+}
+
+#[test]
+fn all_that_can_be_taken_at_once_is_within_the_promise() {
+    let attack = |field: &Field| {
+        let (mut owner, _) = Conn::new(field.address);
+        let large = vec![b'x'; 1_000_000];
+        owner.must(op::CREATE, &create("/large", &large, EPHEMERAL));
+        owner.must(op::CREATE, &create("/many", b"", 0));
+        for number in 0..1_000 {
+            let path = format!("/many/{}", name_of(1_000, number));
+            owner.must(op::CREATE, &create(&path, b"", EPHEMERAL));
+        }
+        // First the store, with what counts least exactly: many small things.
+        let mut small = 0;
+        while fill(&mut owner, small..small + 500) {
+            small += 500;
+        }
+        let watcher = |_| {
+            let (mut conn, _) = Conn::new(field.address);
+            conn.must(op::ADD_WATCH, &Out::new().text("/large").int(1));
+            conn
+        };
+        let watchers: Vec<_> = (0..50).map(watcher).collect();
+        let halves: Vec<_> = (0..40).map(|_| unfinished(field)).collect();
+        let reads = request(1, op::MULTI_READ, &multi_read_of_data("/large", 5));
+        let silent = |_| {
+            let (mut conn, _) = Conn::new(field.address);
+            let _ = conn.stream.write_all(&reads.repeat(10));
+            conn
+        };
+        let silent: Vec<_> = (0..60).map(silent).collect();
+        owner.must(op::MULTI, &multi_set("/large", 20_000));
+        let lists = multi_read_of_children("/many", 6);
+        owner.must(op::MULTI_READ, &lists);
+        field.under_way();
+        while !field.is_over() {
+            owner.must(op::MULTI_READ, &lists);
+        }
+        drop((watchers, halves, silent));
+        owner.must(op::CLOSE, &Out::new());
+        format!("{small} watches, as many znodes, and all the rest")
+    };
+    fight_for_memory(attack);
+}
