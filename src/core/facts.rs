@@ -26,11 +26,11 @@ pub(crate) struct Counts {
     pub(crate) sessions: usize,
     /// Of all paths and data.
     pub(crate) data_bytes: usize,
-    /// What all znodes count for.
+    /// Bytes of all znodes, as they count towards the limit.
     pub(crate) znode_bytes: usize,
-    /// What the watches of other processes count for.
+    /// The same of the watches of other processes.
     pub(crate) watch_bytes: usize,
-    /// What the sessions of other processes do, with their identities.
+    /// The same of the sessions of other processes, with their identities.
     pub(crate) session_bytes: usize,
     /// The limit of all three together.
     pub(crate) most_bytes: usize,

@@ -162,7 +162,7 @@ struct AnswerRoom {
     taken: usize,
 }
 
-/// What stands before a text in an answer.
+/// Bytes of the length that stands before a text in an answer.
 const LENGTH_BYTES: usize = 4;
 
 impl AnswerRoom {

@@ -41,7 +41,7 @@ impl Node {
 }
 
 impl Core {
-    /// Whether there is room for one more znode, which counts for `bytes`; `is_own` if it goes with the session.
+    /// Checks that there is room for one more znode, which counts for `bytes`; `is_own` if it goes with the session.
     #[inline]
     pub(super) fn check_room(&self, session: SessionRef, bytes: usize, is_own: bool) -> Result<()> {
         check_znodes(self.tree.nodes.len(), &self.options.limits)?;

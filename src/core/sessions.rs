@@ -109,7 +109,7 @@ pub(super) struct Sessions {
     tick: Duration,
     /// How many ephemeral znodes all of them have.
     pub(super) ephemerals: usize,
-    /// How many are of other processes.
+    /// Number of those of other processes.
     pub(super) remote: usize,
     /// The bytes that those count for, their watches, ephemeral znodes and identities left out.
     pub(super) bytes: usize,

@@ -144,7 +144,7 @@ impl Outbox {
         inner.count(&self.unread);
     }
 
-    /// How many bytes wait for the client, and their age; `None` when there are none, or it is cut off.
+    /// Bytes that wait for the client, and their age; `None` when there are none, or it is cut off.
     pub(super) fn account(&self) -> Option<(usize, u64)> {
         let inner = self.inner.lock();
         let Account { bytes, .. } = inner.account;
@@ -211,7 +211,7 @@ impl Inner {
         self.count(unread);
     }
 
-    /// Ends it, if it has not ended yet; whether that is so. What is in one whose session was closed still goes out,
+    /// Ends it, and returns true if it had not ended before. What is in one whose session was closed still goes out,
     /// unless its client does not read that either.
     fn end(&mut self, ending: Ending, unread: &Unread) -> bool {
         let is_new = match self.end {
@@ -230,7 +230,7 @@ impl Inner {
         is_new
     }
 
-    /// What a connection holds that is cut off counts no more: it is about to go.
+    /// Counts what waits. Of a connection that is cut off nothing counts: it is about to go.
     fn count(&mut self, unread: &Unread) {
         let bytes = match self.is_cut() {
             Some(_) => 0,
@@ -278,7 +278,7 @@ impl Item {
     }
 }
 
-/// What an allocation takes beyond what is in it.
+/// Overhead of an allocation.
 const ALLOCATION_BYTES: usize = 16;
 
 /// About what a reply takes beside itself. Each variant is named, so that none counts for nothing by oversight.

@@ -184,7 +184,7 @@ impl ServerOptions {
         self
     }
 
-    /// How many bytes may be held of requests whose end has not come, of all connections together; up to 16 KiB of
+    /// Limit of the bytes held of requests whose end has not come, of all connections together; up to 16 KiB of
     /// each connection are not counted. Beyond it the connection is closed whose request has been coming
     /// for longest.
     #[must_use]
@@ -201,8 +201,8 @@ impl ServerOptions {
         self
     }
 
-    /// How many bytes of answers and events may wait for all clients together to read them, and of requests that wait
-    /// for that. Beyond this connections are closed, first those that have left their bytes unread for longest: never
+    /// Limit of the bytes of answers and events that wait for all clients together to read them, and of requests that
+    /// wait for that. Beyond this connections are closed, first those that have left their bytes unread for longest: never
     /// one that reads what it asks for. Their sessions go on, for their timeouts.
     #[must_use]
     pub fn max_all_outgoing_bytes(mut self, limit: usize) -> Self {

@@ -10,7 +10,7 @@ use super::table::Seated;
 /// Each connection may hold so much without being counted, or less where all of them would fill half of the limit so.
 const OWN_BYTES: usize = 16 << 10;
 
-/// What each may hold in any case.
+/// The least of that.
 const LEAST_OWN_BYTES: usize = 512;
 
 /// How much may be held of requests that have not come to their end. Beyond it the connection has to go
@@ -18,7 +18,7 @@ const LEAST_OWN_BYTES: usize = 512;
 #[derive(Debug)]
 pub(super) struct Unfinished {
     limit: usize,
-    /// What each connection may hold without being counted.
+    /// Bytes that each connection may hold without being counted.
     own: usize,
     state: Mutex<State>,
 }
@@ -65,7 +65,7 @@ impl Unfinished {
         }
     }
 
-    /// How much is held, beside what is everybody's own.
+    /// Bytes that are held, beside what is everybody's own.
     pub(super) fn bytes(&self) -> usize {
         self.state.lock().bytes
     }

@@ -56,10 +56,10 @@ impl Memory {
         let rest = total.saturating_sub(BASE);
         let client = (rest / 32).max(flags.max_frame + ANSWER);
         let client = client.min(flags.max_outgoing);
-        let outgoing = (rest / 8).max(2 * client);
-        let unfinished = (rest / 16).max(4 * MIB).min(flags.max_unfinished);
-        let segment = (rest / 16).clamp(FIRST_SEGMENT, LARGEST_SEGMENT);
-        let connections = (rest / 8 / CONNECTION).max(1).min(flags.max_connections);
+        let outgoing = (rest / 16).max(2 * client);
+        let unfinished = (rest / 32).max(4 * MIB).min(flags.max_unfinished);
+        let segment = (rest / 32).clamp(FIRST_SEGMENT, LARGEST_SEGMENT);
+        let connections = (rest / 16 / CONNECTION).max(1).min(flags.max_connections);
         // Events are there twice while they are handed out, and a buffer that grows is up to twice what is in it. An
         // eighth is for what the allocator cannot use.
         let beside = outgoing + outgoing / 2 + 2 * unfinished + BUILDING * client + rest / 8;
@@ -88,7 +88,7 @@ impl Memory {
     }
 }
 
-/// What a process gets that nobody has given anything: three quarters of its control group's limit, where there is one,
+/// Default of `--max-memory`: three quarters of its control group's limit, where there is one,
 /// since the kernel counts sockets and cached files towards that, too; else half of the machine's memory.
 fn default_total() -> usize {
     let machine = sysinfo();

@@ -4,7 +4,7 @@ use super::super::budget::SESSION_BYTES;
 use super::replay::Random;
 use super::*;
 
-/// What all sessions of these tests may make the store keep together.
+/// Limit of the store in these tests.
 const LIMIT: usize = 1 << 20;
 
 fn small() -> Harness {

@@ -1,4 +1,4 @@
-//! What answers take until they are sent.
+//! Bytes that answers and events take until they are sent.
 
 use std::collections::VecDeque;
 
