@@ -39,10 +39,13 @@ const CONNECTION: usize = 24 << 10;
 const ANSWER: usize = 64 << 10;
 
 /// The least that is left for the store.
-const LEAST_STORE: usize = 8 * MIB;
+const LEAST_STORE: usize = 4 * MIB;
 
-/// The first segment of a log, and the largest of one without much memory.
-pub(crate) const FIRST_SEGMENT: usize = 16 * MIB;
+/// The first segment of a log, and the least that takes every transaction.
+const FIRST_SEGMENT: usize = 16 * MIB;
+const LEAST_SEGMENT: usize = 9 * MIB;
+
+/// The largest segment.
 const LARGEST_SEGMENT: usize = 64 * MIB;
 
 /// A list of short names takes so many times the bytes while it is put together as it does on its way.
@@ -58,7 +61,7 @@ impl Memory {
         let client = client.min(flags.max_outgoing);
         let outgoing = (rest / 16).max(2 * client);
         let unfinished = (rest / 32).max(4 * MIB).min(flags.max_unfinished);
-        let segment = (rest / 32).clamp(FIRST_SEGMENT, LARGEST_SEGMENT);
+        let segment = (rest / 32).clamp(LEAST_SEGMENT, LARGEST_SEGMENT);
         let connections = (rest / 16 / CONNECTION).max(1).min(flags.max_connections);
         // Events are there twice while they are handed out, and a buffer that grows is up to twice what is in it. An
         // eighth is for what the allocator cannot use.
@@ -85,6 +88,10 @@ impl Memory {
             segment,
             connections,
         })
+    }
+
+    pub(crate) fn first_segment(&self) -> usize {
+        self.segment.min(FIRST_SEGMENT)
     }
 }
 
@@ -185,6 +192,13 @@ mod tests {
             assert!(parts <= memory.total, "{options:?}: {memory:?}");
             assert!(memory.client <= memory.outgoing / 2, "{memory:?}");
         }
+    }
+
+    /// A control group of 128 MiB is enough to start, without an option.
+    #[test]
+    fn a_small_machine_will_do() {
+        let small = flags(&["--max-memory", "96M", "--data", "/tmp"]);
+        assert!(Memory::of(&small).is_ok());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use lockkeeper_store::{ServerOptions, StoreOptions, TlsError, TlsOptions};
 
 use super::config::{Config, Setting};
 use super::flags::{DurabilityClass, Flags};
-use super::memory::{FIRST_SEGMENT, Memory};
+use super::memory::Memory;
 use super::values::{Data, shown};
 
 /// All that is needed to serve.
@@ -132,7 +132,7 @@ fn store(flags: &Flags, memory: &Memory) -> Result<StoreOptions, String> {
         .most_watches_per_session(flags.max_watches_per_session)
         .most_znodes(flags.max_znodes)
         .most_bytes(memory.store)
-        .segment_bytes(FIRST_SEGMENT as u64, memory.segment as u64);
+        .segment_bytes(memory.first_segment() as u64, memory.segment as u64);
     match &flags.super_digest {
         None => Ok(options),
         Some(digest) => options
