@@ -118,6 +118,11 @@ impl Identity {
         self.scheme.len() + self.id.len()
     }
 
+    /// The bytes that one of a session's identities counts for in the store's budget.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        IDENTITY_BYTES + COPIES * self.id.len()
+    }
+
     /// Refuses an identity that no session may have.
     ///
     /// # Errors
@@ -175,6 +180,12 @@ impl fmt::Debug for Identity {
 /// holder seldom has more than some hundreds.
 const MAX_IDENTITY_BYTES: usize = 4 << 10;
 
+/// The bytes that an identity takes in memory beyond its id.
+const IDENTITY_BYTES: usize = 192;
+
+/// A served session's identities are in the store, at its connection, and in what whoAmI tells.
+const COPIES: usize = 3;
+
 /// The most identities that a client may have, each looked for in a whole list.
 const MAX_IDENTITIES: usize = 64;
 
@@ -218,6 +229,11 @@ impl Identities {
         let mut identities = identities.into_iter();
         identities.try_for_each(|identity| all.add(identity))?;
         Ok(all)
+    }
+
+    /// The bytes that all of them count for in the store's budget.
+    pub(crate) fn bytes(&self) -> usize {
+        self.all.iter().map(Identity::kept_bytes).sum()
     }
 
     /// Adds an identity, once. That of the superuser always finds room: it follows from another.

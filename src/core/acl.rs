@@ -42,14 +42,27 @@ impl Core {
     /// [`Identities`]: crate::identity::Identities
     pub(crate) fn add_identity(&mut self, of: SessionRef, identity: Identity) -> Result<()> {
         let is_super = self.options.super_digest.as_ref() == Some(&identity);
-        let session = self.sessions.slots.get_mut(of.slot as usize);
-        if let Some(session) = session.filter(|session| session.is_of(of)) {
-            session.identities.add(identity)?;
+        let session = self.sessions.slots.get(of.slot as usize);
+        let Some(session) = session.filter(|session| session.is_of(of)) else {
+            return Ok(());
+        };
+        let before = session.identities.bytes();
+        // Where a connection comes from is known of all of them, and takes next to nothing.
+        if identity.is_proof() && !session.is_local {
+            self.check_identity_room(before, identity.kept_bytes())?;
+        }
+        let session = self.sessions.get_mut(of.slot);
+        let mut added = session.identities.add(identity);
+        if added.is_ok() {
             if is_super {
-                session.identities.add(Identity::superuser())?;
+                added = session.identities.add(Identity::superuser());
             }
         }
-        Ok(())
+        let (is_local, after) = (session.is_local, session.identities.bytes());
+        if !is_local {
+            self.sessions.identity_bytes += after - before;
+        }
+        added
     }
 
     /// What proves nothing ends the session: a server closes the connection then, and this one has no
@@ -132,7 +145,7 @@ impl Core {
         let current = self.tree.node(node).aversion;
         check_version(current, &path, expected)?;
         let before = bytes_of_acl(&self.tree.node(node).acl);
-        self.check_growth(before, bytes_of_acl(&acl))?;
+        self.check_growth(session, node, before, bytes_of_acl(&acl))?;
         self.check_txn(set_acl_bytes(&path, &acl))?;
         let aversion = next_version(current);
         let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
@@ -147,6 +160,9 @@ impl Core {
 
     /// Nobody is told, and no zxid of the znode moves.
     pub(super) fn apply_set_acl(&mut self, index: u32, acl: Acl, aversion: i32, at: Stamp) {
+        let node = self.tree.node(index);
+        let (before, after) = (bytes_of_acl(&node.acl), bytes_of_acl(&acl));
+        self.sessions.recharge(node.owner_slot, before, after);
         self.tree.set_acl(index, acl);
         let node = self.tree.node_mut(index);
         node.aversion = aversion;

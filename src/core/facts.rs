@@ -26,8 +26,14 @@ pub(crate) struct Counts {
     pub(crate) sessions: usize,
     /// Of all paths and data.
     pub(crate) data_bytes: usize,
-    /// What all znodes count for, as their limit does.
+    /// Bytes of all znodes, as they count towards the limit.
     pub(crate) znode_bytes: usize,
+    /// The same of the watches of other processes.
+    pub(crate) watch_bytes: usize,
+    /// The same of the sessions of other processes, with their identities.
+    pub(crate) session_bytes: usize,
+    /// The limit of all three together.
+    pub(crate) most_bytes: usize,
     pub(crate) last_zxid: Zxid,
 }
 
@@ -53,6 +59,9 @@ impl Core {
             sessions: self.sessions.counted(),
             data_bytes: znode_bytes.saturating_sub(znodes * ZNODE_BYTES + self.tree.list_bytes),
             znode_bytes,
+            watch_bytes: self.watches.bytes,
+            session_bytes: self.sessions.bytes + self.sessions.identity_bytes,
+            most_bytes: self.options.limits.bytes,
             last_zxid: self.last_zxid(),
         }
     }

@@ -152,6 +152,8 @@ impl Core {
             let slot = self.tree.node(index).owner_slot;
             let list = &mut self.sessions.get_mut(slot).ephemerals;
             list.push_back(&mut self.tree.nodes, |node| &mut node.ephemerals, index);
+            let bytes = self.tree.node(index).bytes();
+            self.sessions.recharge(slot, 0, bytes);
         }
     }
 }

@@ -10,6 +10,7 @@
 )]
 
 mod acl;
+mod budget;
 mod entries;
 #[cfg(any(test, feature = "server"))]
 mod facts;
@@ -41,9 +42,12 @@ use bytes::Bytes;
 pub(crate) use self::facts::{Counts, Settings};
 pub(crate) use self::image::{NodeImage, SessionImage};
 pub(crate) use self::journal::Journal;
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::read::{ANSWER_BYTES, Found};
 pub(crate) use self::replay::Damage;
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::rewatch::{SetWatches, Which};
+pub(crate) use self::room::bytes_of_acl;
 pub(crate) use self::sessions::SessionRef;
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::sessions::Unattached;
@@ -52,9 +56,10 @@ pub(crate) use self::watches::{Fired, WatchKey};
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::work::UNIT_BYTES;
 
+use self::budget::WATCH_BYTES;
 use self::journal::{Keep, Kept};
 use self::reaper::Reaper;
-use self::sessions::{Due, Session, Sessions};
+use self::sessions::{Due, Session, Sessions, Told};
 use self::tree::Tree;
 use self::watches::{WatchKind, Watches};
 use crate::backend::{OpReply, ReadReply, Request};
@@ -96,7 +101,7 @@ pub(crate) struct CoreOptions {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) znodes: usize,
-    /// What all znodes together count for (`room`).
+    /// Of all that clients make the store keep (`budget`).
     pub(crate) bytes: usize,
     pub(crate) sessions: usize,
     pub(crate) watches_per_session: usize,
@@ -144,14 +149,55 @@ pub(crate) struct Effects {
     pub(crate) dropped: Vec<(WatchKey, SessionId, End)>,
     /// The slots of sessions past their deadlines, whose connections are to read what is there.
     pub(crate) asked: Vec<u32>,
+    /// The slots of sessions of other processes for which there were more events than may wait for their clients:
+    /// they are not told all of them.
+    pub(crate) overflowed: Vec<u32>,
+    /// The bytes of the events for sessions of other processes.
+    told_bytes: usize,
+    /// Grows each time that the events were taken out.
+    round: u64,
 }
 
 impl Effects {
     pub(crate) fn is_empty(&self) -> bool {
-        self.fired.is_empty()
-            && self.ended.is_empty()
-            && self.dropped.is_empty()
-            && self.asked.is_empty()
+        let has_told = !self.fired.is_empty() || !self.overflowed.is_empty();
+        let has_ended = !self.ended.is_empty() || !self.dropped.is_empty();
+        !has_told && !has_ended && self.asked.is_empty()
+    }
+
+    /// Counts an event for a session of another process. `all_bytes` is what may wait for all of them, so many.
+    /// Returns false if it is one too many: then the session has to go, and is told no more.
+    fn count(
+        &mut self,
+        session: &mut Session,
+        slot: u32,
+        bytes: usize,
+        (all_bytes, sessions): (usize, usize),
+    ) -> bool {
+        if self.fired.is_empty() && self.overflowed.is_empty() {
+            self.round += 1;
+            self.told_bytes = 0;
+        }
+        let told = &mut session.told;
+        if told.round != self.round {
+            *told = Told {
+                round: self.round,
+                ..Told::default()
+            };
+        }
+        if told.is_over {
+            return false;
+        }
+        told.bytes += bytes;
+        self.told_bytes += bytes;
+        // Whoever is told little is not to blame.
+        let own = all_bytes / 2 / sessions.max(1);
+        told.is_over =
+            told.bytes > session.answer_bytes || self.told_bytes > all_bytes && told.bytes > own;
+        if told.is_over {
+            self.overflowed.push(slot);
+        }
+        !told.is_over
     }
 }
 
@@ -310,7 +356,7 @@ impl Core {
     }
 
     fn insert_session(&mut self, mut session: Session, now: Now) -> Result<SessionRef> {
-        self.check_session_limit()?;
+        self.check_session_limit(session.is_local)?;
         let id = session.id;
         session.is_attached = !session.is_local;
         let slot = self.sessions.insert(session);
@@ -322,15 +368,16 @@ impl Core {
         })
     }
 
-    fn check_session_limit(&self) -> Result<()> {
+    fn check_session_limit(&self, is_local: bool) -> Result<()> {
         let limit = self.options.limits.sessions;
-        if self.sessions.counted() < limit {
-            return Ok(());
+        if self.sessions.counted() >= limit {
+            let what = "sessions";
+            return Err(Error::LimitReached { what, limit });
         }
-        Err(Error::LimitReached {
-            what: "sessions",
-            limit,
-        })
+        match is_local {
+            true => Ok(()),
+            false => self.check_session_room(),
+        }
     }
 
     /// Hands the log the opening of a session.
@@ -367,7 +414,9 @@ impl Core {
         if !is_first {
             return added.map(|()| None);
         }
-        let admitted = added.and(room).and_then(|()| self.check_session_limit());
+        let admitted = added
+            .and(room)
+            .and_then(|()| self.check_session_limit(false));
         if let Err(error) = admitted {
             self.end_session(of.slot, End::Expired, now, effects);
             return Err(error);
@@ -415,8 +464,8 @@ impl Core {
         session.connection += 1;
         session.is_attached = true;
         session.timeout_ms = timeout.as_millis() as u64;
-        session.identities = Default::default();
         let connection = session.connection;
+        self.sessions.forget_identities(slot);
         self.sessions.touch(slot, now.moment);
         Ok((
             SessionRef {
@@ -444,9 +493,21 @@ impl Core {
         self.sessions.find(id)
     }
 
+    /// Limits the bytes of an answer to a session, and of the events that one transaction has for it.
     #[cfg(any(test, feature = "server"))]
-    /// A connection has gone: its watches go with it, at most [`MOST_DROPPED`] at once. Its session does not, unless it is
-    /// unproven. Returns true if there are more watches, for another call.
+    pub(crate) fn limit_answers(&mut self, of: SessionRef, limit: usize) {
+        self.sessions.get_mut(of.slot).answer_bytes = limit;
+    }
+
+    /// Limits the bytes of the events that one transaction has for all sessions of other processes.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn limit_events(&mut self, limit: usize) {
+        self.watches.event_bytes = limit;
+    }
+
+    #[cfg(any(test, feature = "server"))]
+    /// A connection has gone: what it has proved and its watches go with it, at most [`MOST_DROPPED`] of these at once. Its
+    /// session does not, unless it is unproven. Returns true if there are more watches, for another call.
     pub(crate) fn detach(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         if self.is_unproven(of) {
             self.end_session(of.slot, End::Closed, now, effects);
@@ -454,6 +515,7 @@ impl Core {
         let known = self.sessions.slots.get(of.slot as usize);
         known.is_some_and(|known| known.is_of(of)) && {
             self.sessions.get_mut(of.slot).is_attached = false;
+            self.sessions.forget_identities(of.slot);
             self.drop_silently(of.slot, MOST_DROPPED);
             self.sessions.get(of.slot).watch_count > 0
         }
@@ -565,9 +627,9 @@ impl Core {
             Request::GetData { path, watch } => self.get_data(session, &path, watch),
             Request::GetChildren { path, watch } => self.get_children(session, &path, watch),
             Request::Multi(ops) => self.multi(session, ops, now, effects),
-            Request::MultiRead(ops) => Ok(self.multi_read(session, &ops)),
+            Request::MultiRead(ops) => self.multi_read(session, &ops),
             Request::Sync { .. } => Ok(Answer::Done),
-            Request::GetEphemerals { prefix } => Ok(self.get_ephemerals(session, &prefix)),
+            Request::GetEphemerals { prefix } => self.get_ephemerals(session, &prefix),
             Request::GetAllChildrenNumber { path } => self.get_all_children_number(session, &path),
             Request::AddWatch { path, mode } => self.add_watch(session, &path, mode),
             Request::Enqueue(enqueue) => self.enqueue(session, enqueue, now, effects),
@@ -694,19 +756,21 @@ impl Core {
             WatchMode::PersistentRecursive => WatchKind::Recursive,
         };
         let node = self.tree.find(path.as_str());
-        self.check_watch_limit(session)?;
+        self.check_watch_limit(session, path)?;
         Ok(Answer::Watching(self.arm(session, kind, path, node)))
     }
 
     /// Asked before anything is armed or changed.
-    fn check_watch_limit(&self, session: SessionRef) -> Result<()> {
-        self.check_watch_room(session, 1)
+    fn check_watch_limit(&self, session: SessionRef, path: &ZnodePath) -> Result<()> {
+        self.check_watch_room(session, 1, path.as_str().len())
     }
 
-    fn check_watch_room(&self, session: SessionRef, count: usize) -> Result<()> {
+    /// `path_bytes` are those of all paths to be watched.
+    fn check_watch_room(&self, session: SessionRef, count: usize, path_bytes: usize) -> Result<()> {
         let limit = self.options.limits.watches_per_session;
         if count <= limit.saturating_sub(self.sessions.get(session.slot).watch_count) {
-            return Ok(());
+            let bytes = count * WATCH_BYTES + path_bytes;
+            return self.budget().check(bytes, || self.payer(session, true));
         }
         Err(Error::LimitReached {
             what: "watches of a session",

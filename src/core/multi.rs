@@ -67,7 +67,7 @@ impl Core {
         }
         let growth = overlay.growth;
         growth
-            .check(self)
+            .check(self, session)
             .map_err(|(index, source)| failed(index, source))?;
         let at = self.stamp(now, how);
         self.log(session.id, at, || TxnOp::Multi(kept));
@@ -135,7 +135,8 @@ impl Overlay<'_> {
                 check_version(node.version, &path, version)?;
                 node.version = next_version(node.version);
                 let grown = data.len() as isize - node.data_bytes as isize;
-                self.growth.add(self.at, 0, grown);
+                let is_own = node.owner_slot == self.session;
+                self.growth.add(self.at, 0, grown, is_own);
                 node.data_bytes = data.len();
                 node.bytes = node.bytes.saturating_add_signed(grown);
                 self.set(path.as_str(), Some(node));
@@ -189,7 +190,8 @@ impl Overlay<'_> {
         let exists = self.facts(path.as_str()).is_some();
         check_create(parent, exists, || create.path.to_string())?;
         let bytes = bytes_of(&path, create.data.len(), &acl);
-        self.growth.add(self.at, 1, bytes as isize);
+        let is_own = kind == Kind::Ephemeral;
+        self.growth.add(self.at, 1, bytes as isize, is_own);
         parent.creates += 1;
         parent.children += 1;
         self.set(parent_path, Some(parent));
@@ -227,7 +229,7 @@ impl Overlay<'_> {
         check_delete(facts, &path, version)?;
         let owner = facts.map_or(NIL, |facts| facts.owner_slot);
         let bytes = facts.map_or(0, |facts| facts.bytes);
-        self.growth.add(self.at, -1, -(bytes as isize));
+        self.growth.add(self.at, -1, -(bytes as isize), true);
         if let Some(parent_path) = parent
             && let Some(mut parent) = self.facts(parent_path)
         {

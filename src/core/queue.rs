@@ -21,7 +21,7 @@ impl Core {
     ) -> Result<Answer> {
         check_name(&enqueue.parent, &enqueue.name)?;
         let acl = self.listed(session, enqueue.acl, &enqueue.parent)?;
-        self.check_watch_limit(session)?;
+        self.check_watch_limit(session, &enqueue.parent)?;
         let parent_path = enqueue.parent.as_str();
         let parent = self
             .tree
@@ -34,7 +34,7 @@ impl Core {
         let path = self.entry_path(&enqueue.parent, &enqueue.name, creates);
         let hash = self.tree.hash(path.as_str());
         let bytes = bytes_of(&path, enqueue.data.len(), &acl);
-        self.check_new(parent, &path, hash, bytes, || {
+        self.check_new(session, parent, &path, hash, (bytes, true), || {
             asked_for(&enqueue.parent, &enqueue.name)
         })?;
         let new = NewNode {
@@ -88,7 +88,7 @@ impl Core {
         if !self.is_queue(parent) {
             return Ok(Answer::Standing(Standing::Listed(self.names(parent))));
         }
-        self.check_watch_limit(session)?;
+        self.check_watch_limit(session, &look.entry)?;
         Ok(Answer::Standing(
             self.standing(session, entry, look.skip, look.count),
         ))

@@ -7,7 +7,7 @@ use super::{Answer, Core, no_node};
 #[cfg(any(test, feature = "server"))]
 use super::{Effects, Now};
 use crate::backend::{ReadOp, ReadReply};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::path::ZnodePath;
 use crate::types::AclEntry;
 
@@ -51,45 +51,54 @@ impl Core {
         watch: bool,
     ) -> Result<Answer> {
         let index = self.readable(session, path)?;
+        // Before it is watched: what is refused leaves nothing behind.
+        let names = self.names_within(index, &mut self.answer_room(session))?;
         let watch = self.watch_if(watch, session, WatchKind::Child, path, Some(index))?;
         let stat = self.tree.node(index).stat();
-        Ok(Answer::Children {
-            names: self.names(index),
-            stat,
-            watch,
-        })
+        Ok(Answer::Children { names, stat, watch })
     }
 
-    pub(super) fn multi_read(&self, session: SessionRef, ops: &[ReadOp]) -> Answer {
+    pub(super) fn multi_read(&self, session: SessionRef, ops: &[ReadOp]) -> Result<Answer> {
         self.tree.work.add(ops.len());
-        Answer::MultiRead(
-            ops.iter()
-                .map(|op| self.read(session, op).unwrap_or_else(ReadReply::Failed))
-                .collect(),
-        )
+        let mut room = self.answer_room(session);
+        let parts = ops.iter().map(|op| self.read(session, op, &mut room));
+        parts.collect::<Result<_>>().map(Answer::MultiRead)
     }
 
-    fn read(&self, session: SessionRef, op: &ReadOp) -> Result<ReadReply> {
+    /// # Errors
+    /// There is no room for it. That this operation failed is no error: the others need not.
+    fn read(&self, session: SessionRef, op: &ReadOp, room: &mut AnswerRoom) -> Result<ReadReply> {
+        let (ReadOp::GetData(path) | ReadOp::GetChildren(path)) = op;
+        let index = match self.readable(session, path) {
+            Ok(index) => index,
+            Err(error) => return Ok(ReadReply::Failed(error)),
+        };
         Ok(match op {
-            ReadOp::GetData(path) => {
-                let node = self.tree.node(self.readable(session, path)?);
+            ReadOp::GetData(_) => {
+                let node = self.tree.node(index);
+                room.take(node.data.len())?;
                 ReadReply::Data {
                     data: node.data.clone(),
                     stat: node.stat(),
                 }
             }
-            ReadOp::GetChildren(path) => {
-                ReadReply::Children(self.names(self.readable(session, path)?))
-            }
+            ReadOp::GetChildren(_) => ReadReply::Children(self.names_within(index, room)?),
         })
     }
 
     /// As in ZooKeeper the prefix is one of text: `/a` is one of `/ab`, too.
-    pub(super) fn get_ephemerals(&self, session: SessionRef, prefix: &ZnodePath) -> Answer {
+    pub(super) fn get_ephemerals(&self, session: SessionRef, prefix: &ZnodePath) -> Result<Answer> {
         let owned = self.sessions.get(session.slot).ephemerals;
-        let mut found = Vec::new();
-        self.search(owned.first, prefix, usize::MAX, &mut found);
-        Answer::Paths(found)
+        let mut found = self.new_search(session);
+        self.search(owned.first, prefix, usize::MAX, &mut found)?;
+        Ok(Answer::Paths(found.paths))
+    }
+
+    fn new_search(&self, session: SessionRef) -> Found {
+        Found {
+            paths: Vec::new(),
+            room: self.answer_room(session),
+        }
     }
 
     /// Looks at `most` ephemeral znodes of a session, from the one `from` on; the one where to go on, or `NIL`.
@@ -98,28 +107,32 @@ impl Core {
         mut from: u32,
         prefix: &ZnodePath,
         most: usize,
-        found: &mut Vec<ZnodePath>,
-    ) -> u32 {
+        found: &mut Found,
+    ) -> Result<u32> {
         let mut looked_at = 0;
         while from != NIL && looked_at < most {
             let node = self.tree.node(from);
             if node.path.as_str().starts_with(prefix.as_str()) {
-                found.push(node.path.clone());
+                found.room.take_text(node.path.as_str())?;
+                found.paths.push(node.path.clone());
             }
             from = node.ephemerals.next;
             looked_at += 1;
         }
         self.tree.work.add(looked_at);
-        from
+        Ok(from)
     }
 
     #[cfg(any(test, feature = "server"))]
     /// Begins a search for the session's ephemeral znodes, which may take several turns. A session has one at a time.
-    pub(crate) fn begin_search(&mut self, of: SessionRef) {
-        if let Some(session) = self.sessions.slots.get_mut(of.slot as usize)
-            && session.is_of(of)
-        {
-            session.search = session.ephemerals.first;
+    pub(crate) fn begin_search(&mut self, of: SessionRef) -> Found {
+        match self.sessions.slots.get_mut(of.slot as usize) {
+            Some(session) if session.is_of(of) => {
+                session.search = session.ephemerals.first;
+                self.new_search(of)
+            }
+            // It is refused when it goes on.
+            _ => Found::default(),
         }
     }
 
@@ -131,13 +144,13 @@ impl Core {
         session: SessionRef,
         prefix: &ZnodePath,
         most: usize,
-        found: &mut Vec<ZnodePath>,
+        found: &mut Found,
         now: Now,
         effects: &mut Effects,
     ) -> Result<bool> {
         self.admit(session, now, effects)?;
         let from = self.sessions.get(session.slot).search;
-        let next = self.search(from, prefix, most, found);
+        let next = self.search(from, prefix, most, found)?;
         self.sessions.get_mut(session.slot).search = next;
         Ok(next != NIL)
     }
@@ -174,6 +187,22 @@ impl Core {
             .collect()
     }
 
+    /// As [`names`](Self::names), as long as there is room for them in an answer.
+    fn names_within(&self, index: u32, room: &mut AnswerRoom) -> Result<Vec<String>> {
+        let names = self.tree.children(index).map(|(_, child)| {
+            let name = child.path.name();
+            room.take_text(name).map(|()| name.to_owned())
+        });
+        names.collect()
+    }
+
+    fn answer_room(&self, session: SessionRef) -> AnswerRoom {
+        AnswerRoom {
+            limit: self.sessions.get(session.slot).answer_bytes,
+            taken: 0,
+        }
+    }
+
     fn watch_if(
         &mut self,
         watch: bool,
@@ -185,7 +214,45 @@ impl Core {
         if !watch {
             return Ok(None);
         }
-        self.check_watch_limit(session)?;
+        self.check_watch_limit(session, path)?;
         Ok(Some(self.arm(session, kind, path, node)))
     }
 }
+
+/// The bytes of an answer that a client of another process may be sent. One that is larger is not even built: a
+/// request of a megabyte can ask for thousands of lists.
+#[derive(Debug, Default)]
+struct AnswerRoom {
+    limit: usize,
+    taken: usize,
+}
+
+/// Bytes of the length that stands before a text in an answer.
+const LENGTH_BYTES: usize = 4;
+
+impl AnswerRoom {
+    fn take_text(&mut self, text: &str) -> Result<()> {
+        self.take(LENGTH_BYTES + text.len())
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<()> {
+        self.taken = self.taken.saturating_add(bytes);
+        if self.taken <= self.limit {
+            return Ok(());
+        }
+        Err(Error::LimitReached {
+            what: ANSWER_BYTES,
+            limit: self.limit,
+        })
+    }
+}
+
+/// The znodes that a search has found so far.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) paths: Vec<ZnodePath>,
+    room: AnswerRoom,
+}
+
+/// The limit that an answer reaches which is too large for its client.
+pub(crate) const ANSWER_BYTES: &str = "bytes of an answer";

@@ -89,9 +89,16 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<bool> {
         self.admit(session, now, effects)?;
-        let count = asked.lists().into_iter().map(<[_]>::len).sum::<usize>() - asked.done;
-        // Also in later turns: nothing of the session has come in between.
-        self.check_watch_room(session, count)?;
+        let lists = asked.lists();
+        let count = lists.into_iter().map(<[_]>::len).sum::<usize>() - asked.done;
+        // All of them at first, so that a refusal leaves nothing behind. Others may have filled the store when the rest
+        // has its turn.
+        let checked = if asked.done == 0 { usize::MAX } else { most };
+        let paths = lists.into_iter().flatten().skip(asked.done).take(checked);
+        let (number, path_bytes) = paths.fold((0, 0), |(number, bytes), path| {
+            (number + 1, bytes + path.as_str().len())
+        });
+        self.check_watch_room(session, number, path_bytes)?;
         let kinds = [
             Was::Data,
             Was::Missing,
@@ -101,7 +108,7 @@ impl Core {
         ];
         let mut skipped = asked.done;
         let mut left = most;
-        for (was, paths) in kinds.into_iter().zip(asked.lists()) {
+        for (was, paths) in kinds.into_iter().zip(lists) {
             let rest = paths.get(skipped..).unwrap_or_default();
             skipped = skipped.saturating_sub(paths.len());
             for path in rest.iter().take(left) {

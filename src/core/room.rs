@@ -1,7 +1,7 @@
 //! How much room the znodes take, and whether there is more.
 
 use super::tree::Node;
-use super::{Core, Limits};
+use super::{Core, Limits, SessionRef};
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
 use crate::types::{Acl, AclEntry};
@@ -21,7 +21,7 @@ pub(super) fn bytes_of(path: &ZnodePath, data_bytes: usize, acl: &Acl) -> usize 
 
 /// What a list counts for.
 #[inline]
-pub(super) fn bytes_of_acl(acl: &Acl) -> usize {
+pub(crate) fn bytes_of_acl(acl: &Acl) -> usize {
     acl.entries().map_or(0, bytes_of_list)
 }
 
@@ -41,29 +41,30 @@ impl Node {
 }
 
 impl Core {
-    /// What all znodes count for.
-    #[cfg(test)]
-    pub(crate) fn bytes(&self) -> usize {
-        self.tree.bytes
-    }
-
-    /// Whether there is room for one more znode, which counts for `bytes`.
+    /// Checks that there is room for one more znode, which counts for `bytes`; `is_own` if it goes with the session.
     #[inline]
-    pub(super) fn check_room(&self, bytes: usize) -> Result<()> {
-        let limits = &self.options.limits;
-        check_znodes(self.tree.nodes.len(), limits)?;
-        check_bytes(self.tree.bytes.saturating_add(bytes), limits)
+    pub(super) fn check_room(&self, session: SessionRef, bytes: usize, is_own: bool) -> Result<()> {
+        check_znodes(self.tree.nodes.len(), &self.options.limits)?;
+        let payer = || self.payer(session, is_own);
+        self.budget().check(bytes, payer)
     }
 
     /// Whether a part of a znode may come to count for `to` bytes, from `from`. What does not grow
     /// always may, so that a store that is full can still be worked on.
     #[inline]
-    pub(super) fn check_growth(&self, from: usize, to: usize) -> Result<()> {
+    pub(super) fn check_growth(
+        &self,
+        session: SessionRef,
+        node: u32,
+        from: usize,
+        to: usize,
+    ) -> Result<()> {
         if to <= from {
             return Ok(());
         }
-        let after = self.tree.bytes.saturating_add(to - from);
-        check_bytes(after, &self.options.limits)
+        let is_own = self.tree.node(node).owner_slot == session.slot;
+        let payer = || self.payer(session, is_own);
+        self.budget().check(to - from, payer)
     }
 }
 
@@ -75,19 +76,23 @@ pub(super) struct Growth {
     bytes: isize,
     /// The last operation that adds anything.
     last: usize,
+    /// True if any of what is added outlives the session.
+    is_lasting: bool,
 }
 
 impl Growth {
-    pub(super) fn add(&mut self, index: usize, znodes: isize, bytes: isize) {
+    /// `is_own` if it goes with the session.
+    pub(super) fn add(&mut self, index: usize, znodes: isize, bytes: isize, is_own: bool) {
         self.znodes += znodes;
         self.bytes = self.bytes.saturating_add(bytes);
         if znodes > 0 || bytes > 0 {
             self.last = index;
+            self.is_lasting |= !is_own;
         }
     }
 
     /// Whether there is room for it; if not, which operation is to blame.
-    pub(super) fn check(&self, core: &Core) -> Result<(), (usize, Error)> {
+    pub(super) fn check(&self, core: &Core, session: SessionRef) -> Result<(), (usize, Error)> {
         let (tree, limits) = (&core.tree, &core.options.limits);
         let mut checked = Ok(());
         if self.znodes > 0 {
@@ -95,7 +100,8 @@ impl Growth {
             checked = check_znodes(before, limits);
         }
         if self.bytes > 0 && checked.is_ok() {
-            checked = check_bytes(tree.bytes.saturating_add_signed(self.bytes), limits);
+            let payer = || core.payer(session, !self.is_lasting);
+            checked = core.budget().check(self.bytes.unsigned_abs(), payer);
         }
         checked.map_err(|error| (self.last, error))
     }
@@ -110,16 +116,5 @@ fn check_znodes(before: usize, limits: &Limits) -> Result<()> {
     Err(Error::LimitReached {
         what: "znodes",
         limit: limits.znodes,
-    })
-}
-
-#[inline]
-fn check_bytes(after: usize, limits: &Limits) -> Result<()> {
-    if after <= limits.bytes {
-        return Ok(());
-    }
-    Err(Error::LimitReached {
-        what: "bytes of znodes",
-        limit: limits.bytes,
     })
 }

@@ -7,6 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use slab::Slab;
 
+use super::budget::SESSION_BYTES;
 use super::links::{List, NIL};
 use crate::clock::Moment;
 use crate::identity::Identities;
@@ -63,6 +64,20 @@ pub(super) struct Session {
     pub(super) search: u32,
     pub(super) watches: List,
     pub(super) watch_count: usize,
+    /// The bytes that it makes the store keep, its identities left out; 0 for a session of this process.
+    pub(super) bytes: usize,
+    /// The most bytes of an answer.
+    pub(super) answer_bytes: usize,
+    pub(super) told: Told,
+}
+
+/// The events that a session has since they were last taken out of [`Effects`](super::Effects).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Told {
+    pub(super) round: u64,
+    pub(super) bytes: usize,
+    /// True if there were too many.
+    pub(super) is_over: bool,
 }
 
 impl Session {
@@ -85,6 +100,9 @@ impl Session {
             search: NIL,
             watches: List::EMPTY,
             watch_count: 0,
+            bytes: if is_local { 0 } else { SESSION_BYTES },
+            answer_bytes: usize::MAX,
+            told: Told::default(),
         }
     }
 
@@ -126,8 +144,14 @@ pub(super) struct Sessions {
     stalled: Duration,
     /// How many ephemeral znodes all of them have.
     pub(super) ephemerals: usize,
-    /// Number of those that nobody has proved yet.
+    /// Number of those that nobody has proved yet. They count for nothing else here.
     unproven: usize,
+    /// Number of those of other processes.
+    pub(super) remote: usize,
+    /// The bytes that those count for, their watches, ephemeral znodes and identities left out.
+    pub(super) bytes: usize,
+    /// The bytes that the identities of those count for.
+    pub(super) identity_bytes: usize,
 }
 
 impl Sessions {
@@ -140,6 +164,9 @@ impl Sessions {
             stalled: Duration::ZERO,
             ephemerals: 0,
             unproven: 0,
+            remote: 0,
+            bytes: 0,
+            identity_bytes: 0,
         }
     }
 
@@ -150,16 +177,26 @@ impl Sessions {
 
     pub(super) fn insert(&mut self, session: Session) -> u32 {
         let id = session.id;
-        self.unproven += usize::from(session.is_unproven);
+        match session.is_unproven {
+            true => self.unproven += 1,
+            false => self.count(session.is_local),
+        }
         let slot = self.slots.insert(session) as u32;
         self.by_id.insert(id, slot);
         slot
     }
 
+    /// Removes a session that has no watch and no ephemeral znode any more.
     pub(super) fn remove(&mut self, slot: u32) {
+        self.forget_identities(slot);
         let session = self.slots.remove(slot as usize);
         self.by_id.remove(&session.id);
-        self.unproven -= usize::from(session.is_unproven);
+        if session.is_unproven {
+            self.unproven -= 1;
+        } else if !session.is_local {
+            self.remote -= 1;
+            self.bytes -= SESSION_BYTES;
+        }
         if let Some(deadline) = session.deadline {
             self.expiry.remove(&(deadline, slot));
         }
@@ -168,8 +205,38 @@ impl Sessions {
     /// Somebody has proved an identity for the session: from now on it is part of the store.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn set_proven(&mut self, slot: u32) {
-        let was_unproven = std::mem::take(&mut self.slots[slot as usize].is_unproven);
-        self.unproven -= usize::from(was_unproven);
+        if std::mem::take(&mut self.slots[slot as usize].is_unproven) {
+            self.unproven -= 1;
+            self.count(false);
+        }
+    }
+
+    /// Counts a session that is part of the store.
+    fn count(&mut self, is_local: bool) {
+        if !is_local {
+            self.remote += 1;
+            self.bytes += SESSION_BYTES;
+        }
+    }
+
+    /// Forgets what a session's connection has proved.
+    pub(super) fn forget_identities(&mut self, slot: u32) {
+        let session = self.get_mut(slot);
+        let (is_local, identities) = (session.is_local, std::mem::take(&mut session.identities));
+        if !is_local {
+            self.identity_bytes -= identities.bytes();
+        }
+    }
+
+    /// Counts the bytes that one thing of a session's takes now instead of before. Nothing is counted of sessions of
+    /// this process, nor where the slot is of none.
+    #[inline]
+    pub(super) fn recharge(&mut self, slot: u32, before: usize, after: usize) {
+        if let Some(session) = self.slots.get_mut(slot as usize)
+            && !session.is_local
+        {
+            session.bytes = session.bytes - before + after;
+        }
     }
 
     pub(super) fn find(&self, id: SessionId) -> Option<u32> {

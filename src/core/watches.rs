@@ -9,6 +9,7 @@ use slab::Slab;
 
 use super::Effects;
 use super::acl::has_right;
+use super::budget::WATCH_BYTES;
 use super::links::{Links, List, NIL};
 use super::sessions::Sessions;
 use super::tree::{Tree, Waiter};
@@ -106,6 +107,8 @@ struct Watch {
     /// else its absence would tell of the event.
     is_muted: bool,
     spot: Spot,
+    /// The bytes that it counts for: 0 if it is of a session of this process.
+    bytes: u32,
     /// Among those on the same path.
     at_spot: Links,
     /// Among those of the same session.
@@ -165,12 +168,25 @@ fn index_hash(tree: &Tree, slot: u32, kind: WatchKind, path: &ZnodePath, node: O
     of_path ^ of_session.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
+/// The bytes that a watch on a path counts for. A znode that is watched may go, and its path stays: so that a delete
+/// makes nothing larger, the path counts from the beginning.
+fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
+    match is_local {
+        true => 0,
+        false => u32::try_from(WATCH_BYTES + path.as_str().len()).unwrap_or(u32::MAX),
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Watches {
     slab: Slab<Watch>,
     /// Those of sessions of other processes, by session, kind and path, each of which has one at most.
     index: HashTable<u32>,
     absent: HashMap<ZnodePath, List, FixedState>,
+    /// The bytes that all of them count for.
+    pub(super) bytes: usize,
+    /// The most bytes of the events that one transaction has for all sessions of other processes.
+    pub(super) event_bytes: usize,
     /// How many are recursive: with none, no ancestor need be looked at.
     recursive: usize,
     last_stamp: u32,
@@ -183,6 +199,8 @@ impl Watches {
             slab: Slab::new(),
             index: HashTable::new(),
             absent: HashMap::with_hasher(FixedState::with_seed(hash_seed)),
+            bytes: 0,
+            event_bytes: usize::MAX,
             recursive: 0,
             last_stamp: 0,
             last_event: 0,
@@ -213,6 +231,7 @@ impl Watches {
             }
         }
         self.last_stamp = self.last_stamp.wrapping_add(1);
+        let bytes = bytes_of(path, sessions.get(slot).is_local);
         let index = self.slab.insert(Watch {
             slot,
             stamp: self.last_stamp,
@@ -220,6 +239,7 @@ impl Watches {
             hash,
             is_muted: false,
             spot: node.map_or_else(|| Spot::Absent(path.clone()), Spot::Node),
+            bytes,
             at_spot: Links::NONE,
             of_session: Links::NONE,
         }) as u32;
@@ -246,6 +266,8 @@ impl Watches {
             .watches
             .push_back(&mut self.slab, |watch| &mut watch.of_session, index);
         session.watch_count += 1;
+        session.bytes += bytes as usize;
+        self.bytes += bytes as usize;
         self.recursive += usize::from(kind == WatchKind::Recursive);
         self.key(index)
     }
@@ -342,6 +364,8 @@ impl Watches {
             }
         }
         let watch = self.slab.remove(index as usize);
+        session.bytes -= watch.bytes as usize;
+        self.bytes -= watch.bytes as usize;
         self.recursive -= usize::from(watch.kind == WatchKind::Recursive);
     }
 
@@ -499,6 +523,7 @@ impl Watches {
             WatchKind::Turn(waiter) => Some(waiter),
             _ => None,
         };
+        let remote = sessions.remote;
         let session = sessions.get_mut(slot);
         tree.work.add(1);
         let is_told = !session.is_local && session.last_event == self.last_event;
@@ -517,6 +542,10 @@ impl Watches {
             return false;
         }
         session.last_event = self.last_event;
+        let bytes = size_of::<Fired>() + tree.node(what.node).path.as_str().len();
+        if !session.is_local && !effects.count(session, slot, bytes, (self.event_bytes, remote)) {
+            return true;
+        }
         effects.fired.push(Fired {
             watch: self.key(index),
             slot,
@@ -567,6 +596,22 @@ impl Watches {
             };
             see(watch.slot, at);
         }
+    }
+
+    /// The bytes that all of them count for, added up.
+    #[cfg(test)]
+    pub(super) fn sum(&self) -> usize {
+        self.slab
+            .iter()
+            .map(|(_, watch)| watch.bytes as usize)
+            .sum()
+    }
+
+    /// The same of one session's.
+    #[cfg(test)]
+    pub(super) fn sum_of(&self, slot: u32) -> usize {
+        let watches = self.slab.iter().filter(|(_, watch)| watch.slot == slot);
+        watches.map(|(_, watch)| watch.bytes as usize).sum()
     }
 
     /// How many watches there are, and on how many paths without a znode.

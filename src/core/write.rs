@@ -42,7 +42,10 @@ impl Core {
         let (path, sequence) = final_path(&create, creates);
         let hash = self.tree.hash(path.as_str());
         let bytes = bytes_of(&path, create.data.len(), &acl);
-        self.check_new(parent, &path, hash, bytes, || create.path.to_string())?;
+        let is_own = kind == Kind::Ephemeral;
+        self.check_new(session, parent, &path, hash, (bytes, is_own), || {
+            create.path.to_string()
+        })?;
         let new = NewNode {
             path,
             data: create.data,
@@ -60,20 +63,21 @@ impl Core {
         })
     }
 
-    /// The rules for a new znode under a parent that is there. `bytes` is what it counts for, `asked`
-    /// what errors call it.
+    /// The rules for a new znode under a parent that is there. `bytes` is what it counts for, with true where it goes
+    /// with its session; `asked` what errors call it.
     #[inline]
     pub(super) fn check_new(
         &self,
+        session: SessionRef,
         parent: u32,
         path: &ZnodePath,
         hash: u64,
-        bytes: usize,
+        (bytes, is_own): (usize, bool),
         asked: impl FnOnce() -> String,
     ) -> Result<()> {
         let exists = self.tree.find_hashed(path.as_str(), hash).is_some();
         check_create(self.tree.node(parent).facts(), exists, asked)?;
-        self.check_room(bytes)
+        self.check_room(session, bytes, is_own)
     }
 
     /// Numbers of more than ten digits are misread by other clients: only sessions of this process get
@@ -154,7 +158,7 @@ impl Core {
         self.allow(session, node, AclEntry::WRITE, || path.to_string())?;
         let current = self.tree.node(node).version;
         check_version(current, &path, version)?;
-        self.check_growth(self.tree.node(node).data.len(), data.len())?;
+        self.check_growth(session, node, self.tree.node(node).data.len(), data.len())?;
         self.check_txn(set_data_bytes(&path, data.len()))?;
         let version = next_version(current);
         let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
@@ -249,6 +253,8 @@ impl Core {
             let owned = &mut self.sessions.get_mut(owner.1).ephemerals;
             owned.push_back(&mut self.tree.nodes, |node| &mut node.ephemerals, node);
             self.sessions.ephemerals += 1;
+            let bytes = self.tree.node(node).bytes();
+            self.sessions.recharge(owner.1, 0, bytes);
         }
         if matches!(kind, Kind::Container | Kind::Ttl { .. }) {
             self.reaper.consider(&mut self.tree, node);
@@ -286,6 +292,8 @@ impl Core {
             let owned = &mut session.ephemerals;
             owned.unlink(&mut self.tree.nodes, |node| &mut node.ephemerals, node);
             self.sessions.ephemerals -= 1;
+            let bytes = self.tree.node(node).bytes();
+            self.sessions.recharge(slot, bytes, 0);
         }
         let gone = self.tree.remove(node, at);
         self.watches.detach(gone.watches, &gone.path);
@@ -304,6 +312,9 @@ impl Core {
         at: Stamp,
         effects: &mut Effects,
     ) {
+        let before = self.tree.node(index).data.len();
+        self.sessions
+            .recharge(self.tree.node(index).owner_slot, before, data.len());
         self.tree.set_data(index, data);
         let node = self.tree.node_mut(index);
         node.version = version;

@@ -68,6 +68,11 @@ impl Store {
         self.0.state.lock().core.counts()
     }
 
+    /// The bytes that wait for all clients of other processes to read them.
+    pub(crate) fn unread_bytes(&self) -> usize {
+        self.0.state.lock().unread.bytes()
+    }
+
     /// How it works.
     pub(crate) fn settings(&self) -> Settings {
         self.0.state.lock().core.settings()

@@ -21,6 +21,7 @@ mod stalls;
 mod tests;
 #[cfg(all(not(feature = "file"), any(test, feature = "server")))]
 mod unkept;
+mod unread;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -46,6 +47,7 @@ pub(crate) use self::remote::{Ask, Connection, Remote};
 use self::embedded::Embedded;
 #[cfg(not(feature = "server"))]
 use self::outbox::{Ending, Outbox};
+use self::unread::Unread;
 use crate::backend::{Backend, BoxFuture, Connector, SessionStatus};
 use crate::clock::{Clock, Moment};
 use crate::connect::{Client, ConnectOptions};
@@ -95,6 +97,10 @@ struct State {
     statuses: Vec<Option<Arc<SessionStatus>>>,
     /// What goes out to sessions of other processes, by their slots; `None` while they have no connection.
     outboxes: Vec<Option<Arc<Outbox>>>,
+    /// Those of closed sessions, whose connections have not sent all yet.
+    closing: Vec<Weak<Outbox>>,
+    /// The bytes in all of them.
+    unread: Arc<Unread>,
     /// When the timer goes off.
     alarm: Option<Moment>,
     /// Since sessions of other processes are let in.
@@ -377,6 +383,8 @@ impl State {
             cells: Vec::new(),
             statuses: Vec::new(),
             outboxes: Vec::new(),
+            closing: Vec::new(),
+            unread: Arc::default(),
             alarm: None,
             #[cfg(any(test, feature = "server"))]
             stalls: None,
@@ -405,7 +413,18 @@ impl State {
         for fired in fired.drain(..) {
             self.deliver(fired, aftermath);
         }
+        fired.shrink_to(KEPT_EVENTS);
         self.effects.fired = fired;
+        for slot in self.effects.overflowed.drain(..) {
+            if let Some(Some(outbox)) = self.outboxes.get(slot as usize)
+                && outbox.end(Ending::Overflow)
+            {
+                aftermath.outboxes.push(outbox.clone());
+            }
+        }
+        if self.unread.is_over() {
+            self.cut_slow_readers(aftermath);
+        }
         for (watch, session, end) in self.effects.dropped.drain(..) {
             if let Some(cell) = self.cells[watch.index as usize].take() {
                 cell.end(end.error(session));
@@ -426,6 +445,12 @@ impl State {
                     End::Expired => Ending::Expired,
                     End::Closed => Ending::Closed,
                 };
+                if outbox.account().is_some() {
+                    if self.closing.len() == self.closing.capacity() {
+                        self.closing.retain(|outbox| outbox.strong_count() > 0);
+                    }
+                    self.closing.push(Arc::downgrade(&outbox));
+                }
                 if outbox.end(ending) {
                     aftermath.outboxes.push(outbox);
                 }
@@ -439,6 +464,27 @@ impl State {
                     End::Closed => SessionState::Closed,
                 };
                 aftermath.ended.push((status, state));
+            }
+        }
+    }
+
+    /// Closes the connections that have left their bytes unread for longest, until the rest is within the limit. One
+    /// that holds less than half of an equal part has its turn last.
+    #[cold]
+    fn cut_slow_readers(&self, aftermath: &mut Aftermath) {
+        let closing: Vec<_> = self.closing.iter().filter_map(Weak::upgrade).collect();
+        let unread = self.outboxes.iter().flatten().chain(&closing);
+        let mut unread: Vec<_> = unread
+            .filter_map(|outbox| outbox.account().map(|account| (account, outbox)))
+            .collect();
+        let own = self.unread.own_bytes(unread.len());
+        unread.sort_unstable_by_key(|((bytes, since), _)| (*bytes <= own, *since));
+        for (_, outbox) in unread {
+            if !self.unread.is_over() {
+                return;
+            }
+            if outbox.end(Ending::Overflow) {
+                aftermath.outboxes.push(outbox.clone());
             }
         }
     }
@@ -521,6 +567,9 @@ impl Aftermath {
         }
     }
 }
+
+/// The room for events that is kept from one transaction to the next.
+const KEPT_EVENTS: usize = 1 << 10;
 
 /// Ticks at `alarm` and whenever there is something due, as long as the store lives.
 async fn keep_time(engine: Weak<Engine>, clock: Clock, mut alarm: Moment) {

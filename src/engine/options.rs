@@ -95,7 +95,7 @@ impl StoreOptions {
     pub const MOST: usize = 1 << 31;
 
     /// The defaults: the machine's clock, ticks of 2 s, session timeouts of 2 to 20 ticks, TTL
-    /// znodes allowed, a reaper that looks every minute; at most 2^28 znodes of 64 GiB, 2^20
+    /// znodes allowed, a reaper that looks every minute; at most 2^28 znodes, 64 GiB, 2^20
     /// sessions, and 2^20 watches a session.
     pub fn new() -> Self {
         Self::default()
@@ -147,11 +147,15 @@ impl StoreOptions {
         self
     }
 
-    /// How many bytes all znodes together may count for. A znode counts for its path, its data and its
-    /// access control list (80 bytes an entry, and its texts), and for 384 bytes more: about
-    /// the memory that it takes. What would go beyond is
-    /// [`Error::LimitReached`](crate::Error::LimitReached); what makes nothing larger always goes, and
-    /// what a store in a folder has kept is always read back. Sessions and watches have limits of their own.
+    /// Limit of the bytes that all znodes, and the watches, sessions and identities of other processes, count for
+    /// together. A znode counts for its path, its data and its access control list (80 bytes an entry, and its texts), and
+    /// for 384 bytes more: about the memory that it takes. A watch counts for its path and 256 bytes, a session for
+    /// 512, an identity for 192 and three times its text; those of this process for nothing.
+    ///
+    /// What would go beyond is [`Error::LimitReached`](crate::Error::LimitReached); what makes nothing larger always
+    /// goes, and what a store in a folder has kept is always read back. Of the last quarter a session of another
+    /// process gets an equal share, for its watches and ephemeral znodes: so that none takes what others need. Sessions
+    /// and identities of other processes are let in up to a sixteenth each, however full the rest is.
     #[must_use]
     pub fn most_bytes(mut self, limit: usize) -> Self {
         self.limits.bytes = limit;

@@ -6,13 +6,16 @@
 )]
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
 use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
-use crate::backend::{OpReply, ReadReply, Reply};
+use super::unread::{Account, Unread};
+use crate::backend::{Ahead, OpReply, ReadReply, Reply};
+use crate::core::bytes_of_acl;
 use crate::error::Error;
 use crate::types::{WatchedEvent, Zxid};
 use crate::wake::wake;
@@ -24,12 +27,18 @@ pub(crate) struct Outbox {
     waker: AtomicWaker,
     /// Whether the connection must say if nothing is left to read.
     is_asked: AtomicBool,
+    /// Of all clients together.
+    unread: Arc<Unread>,
 }
 
 struct Inner {
     items: VecDeque<Item>,
     /// About what the items take.
     bytes: usize,
+    /// The bytes that the connection holds of what it has taken out, and of requests.
+    beside: usize,
+    /// The sum, as it counts for all.
+    account: Account,
     /// Beyond this the client reads too slowly.
     limit: usize,
     end: Option<Ending>,
@@ -40,8 +49,10 @@ struct Inner {
 /// One thing that goes out, once the log has `bound`.
 #[derive(Debug)]
 pub(crate) struct Item {
-    pub(crate) bound: Zxid,
-    pub(crate) what: What,
+    bound: Zxid,
+    what: What,
+    /// About what it takes until it is sent.
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -68,21 +79,21 @@ pub(crate) enum Ending {
     Stopped,
 }
 
-/// What a znode's name, a path or a record takes beside its text.
-const OVERHEAD_BYTES: usize = 64;
-
 impl Outbox {
-    pub(crate) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize, unread: Arc<Unread>) -> Self {
         Self {
             inner: Mutex::new(Inner {
                 items: VecDeque::new(),
                 bytes: 0,
+                beside: 0,
+                account: Account::default(),
                 limit,
                 end: None,
                 is_told: false,
             }),
             waker: AtomicWaker::new(),
             is_asked: AtomicBool::new(false),
+            unread,
         }
     }
 
@@ -107,30 +118,28 @@ impl Outbox {
         if inner.end.is_some() {
             return false;
         }
-        let bytes = OVERHEAD_BYTES + event.path.as_str().len();
-        if inner.bytes + bytes > inner.limit {
-            inner.end = Some(Ending::Overflow);
-            inner.items = VecDeque::new();
-            return true;
+        let item = Item::new(bound, What::Event(event));
+        if inner.bytes + item.bytes > inner.limit {
+            return inner.end(Ending::Overflow, &self.unread);
         }
-        inner.bytes += bytes;
-        let what = What::Event(event);
-        inner.items.push_back(Item { bound, what });
+        inner.put(item, &self.unread);
         !std::mem::replace(&mut inner.is_told, true)
     }
 
     /// Adds an answer; about how many bytes wait now. The connection asks for answers only as long as there
-    /// is room for them.
+    /// is room for them: there is none in one that is cut off.
     pub(super) fn put_answer(
         &self,
         bound: Zxid,
         zxid: Zxid,
         answer: Result<Reply, Error>,
     ) -> usize {
+        let item = Item::new(bound, What::Answer { zxid, answer });
         let mut inner = self.inner.lock();
-        inner.bytes += bytes_of(&answer);
-        let what = What::Answer { zxid, answer };
-        inner.items.push_back(Item { bound, what });
+        if inner.is_cut().is_some() {
+            return usize::MAX;
+        }
+        inner.put(item, &self.unread);
         inner.bytes
     }
 
@@ -142,10 +151,23 @@ impl Outbox {
     /// Says that nothing will follow; whether the connection must be woken. It must, even if it has been told
     /// of something before: as long as its client does not read, it takes nothing out.
     pub(super) fn end(&self, ending: Ending) -> bool {
+        self.inner.lock().end(ending, &self.unread)
+    }
+
+    /// Says how many bytes the connection holds of what it has taken out and not sent, and of requests that wait until
+    /// the client has read. To be said after it has taken anything out.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn set_beside(&self, bytes: usize) {
         let mut inner = self.inner.lock();
-        let is_new = inner.end.is_none();
-        inner.end.get_or_insert(ending);
-        is_new
+        inner.beside = bytes;
+        inner.count(&self.unread);
+    }
+
+    /// Bytes that wait for the client, and their age; `None` when there are none, or it is cut off.
+    pub(super) fn account(&self) -> Option<(usize, u64)> {
+        let inner = self.inner.lock();
+        let Account { bytes, .. } = inner.account;
+        (bytes > 0).then(|| (bytes, inner.account.since()))
     }
 
     /// Wakes the connection, without the store's lock.
@@ -179,12 +201,9 @@ impl Outbox {
             let Some(item) = inner.items.pop_front() else {
                 break;
             };
-            let bytes = match &item.what {
-                What::Event(event) => OVERHEAD_BYTES + event.path.as_str().len(),
-                What::Answer { answer, .. } => bytes_of(answer),
-            };
-            taken += bytes;
-            inner.bytes -= bytes;
+            taken += item.bytes;
+            // It counts for all until the connection says how much of it is not sent.
+            inner.bytes -= item.bytes;
             to.push_back(item.what);
         }
         match inner.end {
@@ -200,7 +219,53 @@ impl Outbox {
 
     /// Whether the connection must be closed at once, with what is in the outbox.
     pub(crate) fn is_cut(&self) -> Option<Ending> {
-        self.inner.lock().end.filter(|end| *end != Ending::Closed)
+        self.inner.lock().is_cut()
+    }
+}
+
+impl Inner {
+    fn put(&mut self, item: Item, unread: &Unread) {
+        self.bytes += item.bytes;
+        self.items.push_back(item);
+        self.count(unread);
+    }
+
+    /// Ends it, and returns true if it had not ended before. What is in one whose session was closed still goes out,
+    /// unless its client does not read that either.
+    fn end(&mut self, ending: Ending, unread: &Unread) -> bool {
+        let is_new = match self.end {
+            None => true,
+            Some(Ending::Closed) => ending == Ending::Overflow,
+            Some(_) => false,
+        };
+        if is_new {
+            self.end = Some(ending);
+        }
+        if self.is_cut().is_some() {
+            self.items = VecDeque::new();
+            self.bytes = 0;
+        }
+        self.count(unread);
+        is_new
+    }
+
+    /// Counts what waits. Of a connection that is cut off nothing counts: it is about to go.
+    fn count(&mut self, unread: &Unread) {
+        let bytes = match self.is_cut() {
+            Some(_) => 0,
+            None => self.bytes + self.beside,
+        };
+        unread.set(&mut self.account, bytes);
+    }
+
+    fn is_cut(&self) -> Option<Ending> {
+        self.end.filter(|end| *end != Ending::Closed)
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.unread.set(&mut self.inner.get_mut().account, 0);
     }
 }
 
@@ -218,23 +283,73 @@ pub(crate) enum Taken {
     End(Ending),
 }
 
-/// About what an answer takes until it is sent.
-fn bytes_of(answer: &Result<Reply, Error>) -> usize {
-    let names = |names: &[String]| names.iter().map(|name| name.len() + 24).sum();
-    let body: usize = match answer {
-        Ok(Reply::Data { data, .. }) => data.len(),
-        Ok(Reply::Children { names: list, .. }) => names(list),
-        Ok(Reply::Paths(paths)) => paths.iter().map(|path| path.as_str().len() + 24).sum(),
-        Ok(Reply::Multi(parts)) => parts.len() * size_of::<OpReply>(),
-        Ok(Reply::MultiRead(parts)) => parts
-            .iter()
-            .map(|part| match part {
-                ReadReply::Data { data, .. } => data.len() + OVERHEAD_BYTES,
-                ReadReply::Children(list) => names(list),
-                ReadReply::Failed(_) => OVERHEAD_BYTES,
-            })
-            .sum(),
-        _ => 0,
-    };
-    OVERHEAD_BYTES + size_of::<Item>() + body
+impl Item {
+    fn new(bound: Zxid, what: What) -> Self {
+        let more = match &what {
+            What::Event(event) => event.path.as_str().len(),
+            What::Answer { answer, .. } => match answer {
+                Ok(reply) => bytes_of(reply),
+                Err(error) => bytes_of_error(error),
+            },
+        };
+        let bytes = size_of::<Self>() + more;
+        Self { bound, what, bytes }
+    }
+}
+
+/// Overhead of an allocation.
+const ALLOCATION_BYTES: usize = 16;
+
+/// About what a reply takes beside itself. Each variant is named, so that none counts for nothing by oversight.
+fn bytes_of(reply: &Reply) -> usize {
+    match reply {
+        Reply::Done
+        | Reply::Exists { .. }
+        | Reply::Stat(_)
+        | Reply::Count(_)
+        | Reply::Watching(_) => 0,
+        Reply::Created { path, .. } => path.as_str().len(),
+        Reply::Data { data, .. } => data.len(),
+        Reply::Acl { acl, .. } => bytes_of_acl(acl),
+        Reply::Children { names, .. } | Reply::Queue { names, .. } => bytes_of_names(names),
+        Reply::Multi(parts) => {
+            let parts = parts.iter().map(|part| match part {
+                OpReply::Created { path, .. } => size_of::<OpReply>() + path.as_str().len(),
+                OpReply::Deleted | OpReply::Set(_) | OpReply::Checked => size_of::<OpReply>(),
+            });
+            parts.sum()
+        }
+        Reply::MultiRead(parts) => {
+            let parts = parts.iter().map(|part| match part {
+                ReadReply::Data { data, .. } => data.len(),
+                ReadReply::Children(names) => bytes_of_names(names),
+                ReadReply::Failed(error) => bytes_of_error(error),
+            });
+            parts.map(|bytes| size_of::<ReadReply>() + bytes).sum()
+        }
+        Reply::Paths(paths) => {
+            let paths = paths.iter().map(|path| path.as_str().len());
+            paths.map(|bytes| size_of::<String>() + bytes).sum()
+        }
+        Reply::Enqueued { path, ahead, .. } => path.as_str().len() + bytes_of_ahead(ahead),
+        Reply::Ahead(ahead) => bytes_of_ahead(ahead),
+    }
+}
+
+fn bytes_of_ahead(ahead: &Ahead) -> usize {
+    match ahead {
+        Ahead::Clear | Ahead::Gone | Ahead::Unknown => 0,
+        Ahead::Blocked { by, .. } => by.as_str().len(),
+        Ahead::Listed(names) => bytes_of_names(names),
+    }
+}
+
+fn bytes_of_names(names: &[String]) -> usize {
+    let each = size_of::<String>() + ALLOCATION_BYTES;
+    names.iter().map(|name| each + name.len()).sum()
+}
+
+/// An error names what was asked for: a client may ask for a path of a megabyte.
+fn bytes_of_error(error: &Error) -> usize {
+    error.to_string().len()
 }

@@ -15,7 +15,7 @@ use super::outbox::{Ending, Outbox};
 use super::unkept::Gate;
 use super::{Aftermath, Engine, State, Store, put_at, random};
 use crate::backend::{BoxFuture, Reply, Request};
-use crate::core::{Answer, Now, SessionRef, SetWatches, UNIT_BYTES, Unattached, Which};
+use crate::core::{Answer, Found, Now, SessionRef, SetWatches, UNIT_BYTES, Unattached, Which};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::identity::Identity;
@@ -60,7 +60,7 @@ pub(crate) enum Ask {
     /// A search for the session's ephemeral znodes that an earlier turn has begun. Answered by [`Reply::Paths`].
     Search {
         prefix: ZnodePath,
-        found: Vec<ZnodePath>,
+        found: Found,
     },
     /// Answered by [`Reply::Count`]: 0 where there is none.
     CheckWatches(ZnodePath, Which),
@@ -124,6 +124,22 @@ impl Remote {
             requires_proof,
             ..self
         }
+    }
+
+    /// Limits the bytes that may wait for all clients together to read them. Beyond it slow readers go.
+    pub(crate) fn limiting_unread(self, limit: usize) -> Self {
+        let mut state = self.engine.state.lock();
+        state.unread.set_limit(limit);
+        // They are there twice while they are handed out.
+        state.core.limit_events(limit / 2);
+        drop(state);
+        self
+    }
+
+    /// The bytes that wait for all clients together to read them.
+    #[cfg(test)]
+    pub(crate) fn unread_bytes(&self) -> usize {
+        self.engine.state.lock().unread.bytes()
     }
 
     /// Opens a session, of whose outbox at most `limit` bytes may be filled. Waits until the store accepts
@@ -248,7 +264,8 @@ impl Remote {
         password: [u8; 16],
         limit: usize,
     ) -> Connection {
-        let outbox = Arc::new(Outbox::new(limit));
+        let outbox = Arc::new(Outbox::new(limit, state.unread.clone()));
+        state.core.limit_answers(session, limit);
         put_at(&mut state.outboxes, session.slot, outbox.clone());
         Connection {
             engine: self.engine.clone(),
@@ -423,7 +440,11 @@ impl Connection {
         // Of what goes to this session next, its own events are the first.
         let bound = state.bind(self.session.slot, shown);
         state.collect(aftermath);
-        Outcome::Answered(self.outbox.put_answer(bound, zxid, answer))
+        let waiting = self.outbox.put_answer(bound, zxid, answer);
+        if state.unread.is_over() {
+            state.cut_slow_readers(aftermath);
+        }
+        Outcome::Answered(waiting)
     }
 
     /// Has the core do one thing, or a piece of it.
@@ -432,8 +453,7 @@ impl Connection {
         let before = core.last_kept();
         let answer = match ask {
             Ask::Request(Request::GetEphemerals { prefix }) => {
-                core.begin_search(session);
-                let found = Vec::new();
+                let found = core.begin_search(session);
                 return self.ask_core(Ask::Search { prefix, found }, shown, now, state);
             }
             Ask::Search { prefix, mut found } => {
@@ -442,7 +462,7 @@ impl Connection {
                         state.keep(before);
                         return Step::Cut(Ask::Search { prefix, found });
                     }
-                    searched => searched.map(|_| Reply::Paths(found)),
+                    searched => searched.map(|_| Reply::Paths(found.paths)),
                 }
             }
             Ask::Request(Request::Close) if core.shed_before_close(session) => {

@@ -1,5 +1,6 @@
 //! The shell around the core: time, watchers, ends of sessions and stores.
 
+mod buffers;
 #[cfg(feature = "file")]
 mod crashes;
 mod facts;

@@ -13,6 +13,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use self::texts::Texts;
 use super::listener::part;
 use super::table::{Seated, Table};
+use super::unfinished::Unfinished;
 use crate::engine::Store;
 use crate::wire::admin::{IMOK, NOT_SERVING, Whitelist, Word, isro};
 
@@ -42,10 +43,16 @@ struct Told {
 const LONG_TEXTS: usize = 2;
 
 impl Admin {
-    pub(super) fn new(store: Store, table: Arc<Table>, words: Whitelist, doors: Doors) -> Self {
+    pub(super) fn new(
+        store: Store,
+        table: Arc<Table>,
+        unfinished: Arc<Unfinished>,
+        words: Whitelist,
+        doors: Doors,
+    ) -> Self {
         Self {
             words,
-            texts: Arc::new(Texts::new(store, table, doors)),
+            texts: Arc::new(Texts::new(store, table, unfinished, doors)),
             turns: Arc::new(Semaphore::new(LONG_TEXTS)),
         }
     }

@@ -52,6 +52,8 @@ pub(super) struct Conversation<'a, S> {
     held: Option<(Zxid, BoxFuture<Result<()>>)>,
     needs_flush: bool,
     is_leaving: bool,
+    /// The bytes that the connection was last said to hold; `None` when it has taken out more since.
+    held_bytes: Option<usize>,
     unfinished: Share<'a>,
     /// Holds back the answer to a proof of identity that failed.
     penalty: Option<BoxFuture<()>>,
@@ -76,6 +78,7 @@ impl<'a, S: Transport> Conversation<'a, S> {
             held: None,
             needs_flush: false,
             is_leaving: false,
+            held_bytes: Some(0),
             unfinished: shared.unfinished.share(seat),
             penalty: None,
             proof: (!talk.lets_in()).then(|| Box::pin(sleep(shared.limits.handshake))),
@@ -183,6 +186,7 @@ impl<'a, S: Transport> Conversation<'a, S> {
                     .take(room, |bound| connection.may_leave(bound), &mut self.said);
             if !self.said.is_empty() {
                 has_said = true;
+                self.held_bytes = None;
                 let now = self.shared.clock().now();
                 for what in self.said.drain(..) {
                     self.talk.say(what, now);
@@ -313,6 +317,10 @@ impl<'a, S: Transport> Conversation<'a, S> {
             if let Some(untold) = self.shared.table.told.too_large.tell(now) {
                 tracing::warn!(%address, bytes, limit, untold, "a reply is too large to be sent: it is refused");
             }
+        }
+        let held = self.talk.held_bytes();
+        if self.held_bytes.replace(held) != Some(held) {
+            self.connection.outbox().set_beside(held);
         }
         self.seat.note(&self.talk.traffic());
         self.seat.set_reading(self.talk.has_room());

@@ -37,7 +37,7 @@ pub(super) struct Shared {
     pub(super) policy: Arc<Policy>,
     pub(super) admin: Admin,
     pub(super) table: Arc<Table>,
-    pub(super) unfinished: Unfinished,
+    pub(super) unfinished: Arc<Unfinished>,
     pub(super) penalties: Penalties,
 }
 

@@ -153,7 +153,9 @@ fn share(store: &Store, options: ServerOptions, doors: Doors) -> Result<Shared, 
         half_open: limits.half_open,
     };
     let table = Table::new(table, store.clock().clone());
+    let unfinished = Arc::new(Unfinished::new(limits.unfinished_bytes, limits.connections));
     let remote = store.attach()?;
+    let remote = remote.limiting_unread(limits.all_outgoing_bytes);
     Ok(Shared {
         store: store.clone(),
         limits,
@@ -162,8 +164,14 @@ fn share(store: &Store, options: ServerOptions, doors: Doors) -> Result<Shared, 
             users: options.users,
             superuser: remote.superuser(),
         }),
-        admin: Admin::new(store.clone(), table.clone(), options.words, doors),
-        unfinished: Unfinished::new(limits.unfinished_bytes),
+        admin: Admin::new(
+            store.clone(),
+            table.clone(),
+            unfinished.clone(),
+            options.words,
+            doors,
+        ),
+        unfinished,
         penalties: Penalties::default(),
         table,
         remote,

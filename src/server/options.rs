@@ -39,6 +39,7 @@ pub(super) struct Limits {
     pub(super) frame_bytes: usize,
     pub(super) in_flight: usize,
     pub(super) outgoing_bytes: usize,
+    pub(super) all_outgoing_bytes: usize,
     pub(super) unfinished_bytes: usize,
 }
 
@@ -61,6 +62,7 @@ impl Default for ServerOptions {
                 frame_bytes: LARGEST_FRAME_BYTES,
                 in_flight: 1_024,
                 outgoing_bytes: 16 << 20,
+                all_outgoing_bytes: 1 << 30,
                 unfinished_bytes: 256 << 20,
             },
             #[cfg(feature = "tls")]
@@ -83,7 +85,7 @@ impl ServerOptions {
     /// The defaults: `127.0.0.1:2181`; the admin word `srvr` alone; no proof of identity asked for; at most
     /// 16,384 connections, from one address three quarters of all, 1,024 of them half open; 10 s for a handshake;
     /// frames of at most 1,048,575 bytes; 1,024 requests taken up at once from one connection; 16 MiB
-    /// that a client has not read; 256 MiB of requests that have not come to their end.
+    /// that a client has not read, and 1 GiB that all of them have not; 256 MiB of requests that have not come to their end.
     pub fn new() -> Self {
         Self::default()
     }
@@ -184,12 +186,12 @@ impl ServerOptions {
         self
     }
 
-    /// How many bytes may be held of requests whose end has not come, of all connections together; 16 KiB of
+    /// Limit of the bytes held of requests whose end has not come, of all connections together; up to 16 KiB of
     /// each connection are not counted. Beyond it the connection is closed whose request has been coming
     /// for longest.
     #[must_use]
     pub fn max_unfinished_bytes(mut self, limit: usize) -> Self {
-        self.limits.unfinished_bytes = limit.max(32 << 20);
+        self.limits.unfinished_bytes = limit.max(4 << 20);
         self
     }
 
@@ -198,6 +200,15 @@ impl ServerOptions {
     #[must_use]
     pub fn max_outgoing_bytes(mut self, limit: usize) -> Self {
         self.limits.outgoing_bytes = limit.max(64 << 10);
+        self
+    }
+
+    /// Limit of the bytes of answers and events that wait for all clients together to read them, and of requests that
+    /// wait for that. Beyond this connections are closed, first those that have left their bytes unread for longest: never
+    /// one that reads what it asks for. Their sessions go on, for their timeouts.
+    #[must_use]
+    pub fn max_all_outgoing_bytes(mut self, limit: usize) -> Self {
+        self.limits.all_outgoing_bytes = limit;
         self
     }
 

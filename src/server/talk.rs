@@ -12,7 +12,7 @@ use super::options::Limits;
 use super::seat::{Answered, Batch};
 use crate::backend::Reply;
 use crate::clock::Moment;
-use crate::core::{SetWatches, Which};
+use crate::core::{ANSWER_BYTES, SetWatches, Which};
 use crate::engine::{Ask, What};
 use crate::error::Error;
 use crate::path::ZnodePath;
@@ -29,6 +29,8 @@ pub(super) struct Talk {
     frames: Frames,
     /// What the store is to be asked next.
     asks: VecDeque<Ask>,
+    /// The bytes of the frames that those are made of.
+    asked_bytes: usize,
     /// What answers are due, oldest first: of all that was asked, and not answered yet.
     due: VecDeque<Due>,
     out: Vec<u8>,
@@ -40,7 +42,7 @@ pub(super) struct Talk {
     batch: Batch,
     /// True if the last request that was taken up is a proof of identity that failed.
     has_failed_proof: bool,
-    /// The bytes of the last reply that was too large to be sent.
+    /// The bytes of the last reply that was too large to be sent, as far as it was put together.
     too_large: Option<usize>,
 }
 
@@ -72,6 +74,10 @@ enum How {
 
 /// What one reading makes of a talk: no more than this is encoded before it is sent.
 const ENOUGH_BYTES: usize = 64 << 10;
+
+/// A request takes in memory up to so many times its bytes in a frame: a path of two bytes among many is a text of its
+/// own in a list.
+const ASKED_FACTOR: usize = 8;
 
 /// An idle connection keeps no larger buffer.
 const KEPT_BYTES: usize = 8 << 10;
@@ -120,6 +126,7 @@ impl Talk {
             admission,
             frames,
             asks: VecDeque::new(),
+            asked_bytes: 0,
             due: VecDeque::new(),
             out: Vec::new(),
             sent: 0,
@@ -147,6 +154,15 @@ impl Talk {
         self.frames.waiting_bytes()
     }
 
+    /// About how many bytes wait until the client reads: answers that are not sent, and requests behind them.
+    pub(super) fn held_bytes(&self) -> usize {
+        let asked = match self.asks.is_empty() {
+            true => 0,
+            false => ASKED_FACTOR * self.asked_bytes,
+        };
+        self.unsent() + asked
+    }
+
     /// Takes in what has arrived.
     pub(super) fn receive(&mut self, bytes: &[u8]) {
         self.batch.received_bytes += bytes.len() as u64;
@@ -158,6 +174,9 @@ impl Talk {
     /// # Errors
     /// The connection must be closed, without another word.
     pub(super) fn take_up(&mut self, now: Moment, turn: &mut Turn) -> Result<(), Broken> {
+        if self.asks.is_empty() {
+            self.asked_bytes = 0;
+        }
         while !self.is_over && !turn.is_over() && self.due.len() < self.limits.in_flight {
             let frame = match self.frames.next() {
                 Ok(Some(frame)) => frame,
@@ -166,6 +185,7 @@ impl Talk {
             };
             self.batch.received += 1;
             turn.take_request(frame.len());
+            self.asked_bytes += frame.len();
             let taken = match Incoming::read(frame) {
                 Ok(incoming) => self.admission.judge(&incoming),
                 Err(Refused::Answer { xid, code }) => {
@@ -255,13 +275,22 @@ impl Talk {
                     let too_large = put_response(out, xid, zxid, &response, most);
                     self.too_large = too_large.or(self.too_large);
                 }
-                Err(code) => put_code(out, xid, zxid.0, code),
+                Err(code) => {
+                    if let Err(Error::LimitReached { what, limit }) = answer
+                        && *what == ANSWER_BYTES
+                    {
+                        self.too_large = Some(*limit);
+                    }
+                    put_code(out, xid, zxid.0, code);
+                }
             },
             How::Refusal(code) => put_code(out, xid, zxid.0, *code),
             How::Last { code, zxid } => put_code(out, xid, *zxid, *code),
             How::Identity(proved) => {
                 // One that the store did not take is none.
                 let taken = answer.as_ref().map(|_| ()).map_err(Code::from);
+                // The store is full of identities: the copy that is kept here must not stay either.
+                self.is_over |= proved.is_ok() && taken.is_err();
                 let code = proved.and(taken).err().unwrap_or(Code::Ok);
                 put_code(out, xid, 0, code);
             }

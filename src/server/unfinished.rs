@@ -7,14 +7,19 @@ use parking_lot::Mutex;
 use super::seat::Leave;
 use super::table::Seated;
 
-/// Each connection may hold so much without being counted.
+/// Each connection may hold so much without being counted, or less where all of them would fill half of the limit so.
 const OWN_BYTES: usize = 16 << 10;
+
+/// The least of that.
+const LEAST_OWN_BYTES: usize = 512;
 
 /// How much may be held of requests that have not come to their end. Beyond it the connection has to go
 /// whose request has been coming for longest: an honest client's comes at once.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     limit: usize,
+    /// Bytes that each connection may hold without being counted.
+    own: usize,
     state: Mutex<State>,
 }
 
@@ -42,9 +47,12 @@ pub(super) struct Share<'a> {
 }
 
 impl Unfinished {
-    pub(super) fn new(limit: usize) -> Self {
+    /// For so many connections.
+    pub(super) fn new(limit: usize, connections: usize) -> Self {
+        let own = limit / 2 / connections.max(1);
         Self {
             limit,
+            own: own.clamp(LEAST_OWN_BYTES, OWN_BYTES),
             state: Mutex::default(),
         }
     }
@@ -57,8 +65,8 @@ impl Unfinished {
         }
     }
 
-    #[cfg(test)]
-    fn bytes(&self) -> usize {
+    /// Bytes that are held, beside what is everybody's own.
+    pub(super) fn bytes(&self) -> usize {
         self.state.lock().bytes
     }
 }
@@ -66,12 +74,13 @@ impl Unfinished {
 impl Share<'_> {
     /// The connection holds so many bytes of a request now, which is another one than before where `is_new`.
     pub(super) fn set(&mut self, bytes: usize, is_new: bool) {
-        if bytes <= OWN_BYTES && self.number.is_none() {
+        let own = self.of.own;
+        if bytes <= own && self.number.is_none() {
             return;
         }
         let mut state = self.of.state.lock();
         let mut number = self.number.take().filter(|number| state.remove(*number));
-        if bytes <= OWN_BYTES {
+        if bytes <= own {
             return;
         }
         if is_new || number.is_none() {
@@ -126,7 +135,7 @@ mod tests {
         let table = Table::new(limits, Clock::new_virtual());
         let seats = [1, 2, 3].map(|port| table.enter(([127, 0, 0, 1], port).into()).unwrap());
         let gone = || seats.each_ref().map(|seat| seat.leave().is_some());
-        let unfinished = Unfinished::new(100 * KIB);
+        let unfinished = Unfinished::new(100 * KIB, 3);
         let [mut a, mut b, mut c] = seats.each_ref().map(|seat| unfinished.share(seat));
         a.set(16 * KIB, true);
         assert_eq!(unfinished.bytes(), 0, "so much is everybody's own");

@@ -9,7 +9,7 @@ pub(crate) const LARGEST_FRAME_BYTES: usize = 0x000f_ffff;
 pub(crate) const LENGTH_BYTES: usize = 4;
 
 /// A buffer that has grown beyond this is given back once it is empty.
-const KEPT_BYTES: usize = 64 * 1024;
+const KEPT_BYTES: usize = 16 * 1024;
 
 /// A length that no frame has. The connection is closed without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

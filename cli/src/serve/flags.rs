@@ -85,7 +85,7 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "WORDS", value_parser = words, default_value = "srvr", help_heading = "Access")]
     pub(crate) admin_words: String,
 
-    /// How many connections there may be
+    /// Limit of connections, or fewer where --max-memory is small
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "16384", help_heading = "Limits")]
     pub(crate) max_connections: usize,
     /// Limit of connections from one IP address, of IPv6 from one /64 [default: three quarters of --max-connections]
@@ -103,10 +103,10 @@ pub(crate) struct Flags {
     /// How many requests of one connection are taken up at once
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1024", help_heading = "Limits")]
     pub(crate) max_in_flight: usize,
-    /// What may wait for one client to read it, at least 64K; beyond this the connection is closed
+    /// Limit of the bytes that wait for one client to read them, at least 64K, or less where --max-memory is small; beyond this the connection is closed
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "16M", help_heading = "Limits")]
     pub(crate) max_outgoing: usize,
-    /// What may be held of requests whose end has not come, of all connections together, at least 32M; beyond this the connection is closed whose request has been coming for longest
+    /// Limit of the bytes held of requests whose end has not come, of all connections together, at least 32M, or less where --max-memory is small; beyond this the connection is closed whose request has been coming for longest
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "256M", help_heading = "Limits")]
     pub(crate) max_unfinished: usize,
     /// How many sessions there may be
@@ -118,7 +118,7 @@ pub(crate) struct Flags {
     /// How many znodes there may be
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "268435456", help_heading = "Limits")]
     pub(crate) max_znodes: usize,
-    /// How many bytes all of them may take in memory [default: half of the machine's]
+    /// Limit of the memory of the process, in bytes [default: three quarters of its control group's limit, else half of the machine's]
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, help_heading = "Limits")]
     pub(crate) max_memory: Option<usize>,
 

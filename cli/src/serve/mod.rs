@@ -7,6 +7,7 @@ mod config;
 mod flags;
 mod limits;
 mod logs;
+mod memory;
 mod notify;
 mod plan;
 mod signals;

@@ -8,10 +8,10 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use lockkeeper_store::{ServerOptions, StoreOptions, TlsError, TlsOptions};
-use rustix::system::sysinfo;
 
 use super::config::{Config, Setting};
 use super::flags::{DurabilityClass, Flags};
+use super::memory::Memory;
 use super::values::{Data, shown};
 
 /// All that is needed to serve.
@@ -19,6 +19,7 @@ use super::values::{Data, shown};
 pub(crate) struct Plan {
     pub(crate) data: Data,
     pub(crate) durability: DurabilityClass,
+    pub(crate) memory: Memory,
     pub(crate) store: StoreOptions,
     pub(crate) server: ServerOptions,
     /// Whether connections without TLS are taken.
@@ -36,14 +37,17 @@ impl Plan {
         check_data(&flags.data)?;
         check_exposure(flags)?;
         let tls = TlsFiles::of(flags)?;
+        check_limits(flags)?;
+        let memory = Memory::of(flags)?;
         Ok(Self {
             data: flags.data.clone(),
             durability: flags.durability,
-            store: store(flags)?,
-            server: server(flags, tls.as_ref())?,
+            memory,
+            store: store(flags, &memory)?,
+            server: server(flags, &memory, tls.as_ref())?,
             is_plain: flags.listens().is_some(),
             tls,
-            max_connections: flags.max_connections,
+            max_connections: memory.connections,
             threads: threads(flags),
             warnings: warnings(flags),
         })
@@ -88,15 +92,6 @@ impl Flags {
         self.listen.or(default)
     }
 
-    /// What all znodes together may take in memory.
-    fn most_bytes(&self) -> usize {
-        self.max_memory.unwrap_or_else(|| {
-            let machine = sysinfo();
-            let bytes = machine.totalram.saturating_mul(machine.mem_unit.into());
-            usize::try_from(bytes / 2).unwrap_or(usize::MAX)
-        })
-    }
-
     /// The shortest timeout that a session gets, and the longest.
     fn session_timeouts(&self) -> (Duration, Duration) {
         (
@@ -106,7 +101,7 @@ impl Flags {
     }
 }
 
-fn store(flags: &Flags) -> Result<StoreOptions, String> {
+fn store(flags: &Flags, memory: &Memory) -> Result<StoreOptions, String> {
     let (shortest, longest) = flags.session_timeouts();
     if shortest > longest {
         return Err(format!(
@@ -136,7 +131,8 @@ fn store(flags: &Flags) -> Result<StoreOptions, String> {
         .most_sessions(flags.max_sessions)
         .most_watches_per_session(flags.max_watches_per_session)
         .most_znodes(flags.max_znodes)
-        .most_bytes(flags.most_bytes());
+        .most_bytes(memory.store)
+        .segment_bytes(memory.first_segment() as u64, memory.segment as u64);
     match &flags.super_digest {
         None => Ok(options),
         Some(digest) => options
@@ -145,7 +141,8 @@ fn store(flags: &Flags) -> Result<StoreOptions, String> {
     }
 }
 
-fn server(flags: &Flags, tls: Option<&TlsFiles>) -> Result<ServerOptions, String> {
+/// Checks the limits that stand for themselves.
+fn check_limits(flags: &Flags) -> Result<(), String> {
     if !ServerOptions::FRAME_BYTES.contains(&flags.max_frame) {
         return Err(
             "--max-frame is from 1K to 2M, the most that a store keeps of one request".into(),
@@ -157,16 +154,21 @@ fn server(flags: &Flags, tls: Option<&TlsFiles>) -> Result<ServerOptions, String
     if flags.max_unfinished < 32 << 20 {
         return Err("--max-unfinished is at least 32M".into());
     }
+    Ok(())
+}
+
+fn server(flags: &Flags, memory: &Memory, tls: Option<&TlsFiles>) -> Result<ServerOptions, String> {
     let mut options = ServerOptions::new()
         .require_auth(flags.require_auth)
         .insecure(flags.insecure)
-        .max_connections(flags.max_connections)
+        .max_connections(memory.connections)
         .max_half_open(flags.max_half_open)
         .handshake_timeout(flags.handshake_timeout)
         .max_frame_bytes(flags.max_frame)
         .max_in_flight(flags.max_in_flight)
-        .max_outgoing_bytes(flags.max_outgoing)
-        .max_unfinished_bytes(flags.max_unfinished);
+        .max_outgoing_bytes(memory.client)
+        .max_all_outgoing_bytes(memory.outgoing)
+        .max_unfinished_bytes(memory.unfinished);
     if let Some(limit) = flags.max_connections_per_address {
         options = options.max_connections_per_address(limit);
     }
@@ -283,11 +285,22 @@ pub(crate) fn describe(config: &Config, plan: &Plan) -> String {
     }
     let _ = writeln!(
         text,
-        "# sessions of {} to {}, znodes of up to {} MiB together, {} threads",
+        "# sessions of {} to {}, {} threads",
         shown(shortest),
         shown(longest),
-        config.flags.most_bytes() >> 20,
         plan.threads
+    );
+    let memory = &plan.memory;
+    let _ = writeln!(
+        text,
+        "# memory of up to {} MiB, of that {} for znodes, watches and sessions, {} for what clients have not read ({} of \
+         one), {} for requests that have not come to their end; {} connections",
+        memory.total >> 20,
+        memory.store >> 20,
+        memory.outgoing >> 20,
+        memory.client >> 20,
+        memory.unfinished >> 20,
+        memory.connections,
     );
     for warning in &plan.warnings {
         let _ = writeln!(text, "# warning: {warning}");

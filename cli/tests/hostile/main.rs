@@ -10,6 +10,7 @@ mod floods;
 mod frames;
 mod good;
 mod large;
+mod memory;
 mod served;
 mod slow;
 mod stopped;

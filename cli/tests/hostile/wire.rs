@@ -17,6 +17,7 @@ pub(crate) mod op {
     pub(crate) const EXISTS: i32 = 3;
     pub(crate) const GET_DATA: i32 = 4;
     pub(crate) const SET_DATA: i32 = 5;
+    pub(crate) const GET_ACL: i32 = 6;
     pub(crate) const GET_CHILDREN: i32 = 8;
     pub(crate) const PING: i32 = 11;
     pub(crate) const MULTI: i32 = 14;

@@ -1,6 +1,7 @@
 //! What is not obvious: each test drives the core by itself and owns its time.
 
 mod acl;
+mod budget;
 mod ending;
 mod nodes;
 mod queueing;
@@ -49,6 +50,11 @@ fn options() -> CoreOptions {
 impl Harness {
     fn new() -> Self {
         Self::with(options())
+    }
+
+    /// The connection of a session goes.
+    fn detach(&mut self, of: SessionRef) {
+        while self.core.detach(of, self.now, &mut self.effects) {}
     }
 
     fn with(options: CoreOptions) -> Self {
@@ -200,6 +206,7 @@ impl Harness {
         self.now.date_ms += by.as_millis() as i64;
         self.now.moment = self.now.moment.after(by);
         self.core.tick(self.now, &mut self.effects);
+        self.core.check_bytes();
         self.next_deadline();
     }
 

@@ -60,10 +60,10 @@ impl Core {
 }
 
 /// A small, fixed source of random numbers.
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, end: u64) -> u64 {
+    pub(super) fn below(&mut self, end: u64) -> u64 {
         self.0 = self
             .0
             .wrapping_mul(6_364_136_223_846_793_005)
@@ -71,7 +71,7 @@ impl Random {
         (self.0 >> 33) % end
     }
 
-    fn path(&mut self) -> &'static str {
+    pub(super) fn path(&mut self) -> &'static str {
         ["/a", "/a/b", "/a/b/c", "/d", "/d/e-", "/d/n-0000000003"][self.below(6) as usize]
     }
 
@@ -108,7 +108,7 @@ impl Random {
         }
     }
 
-    fn request(&mut self) -> Request {
+    pub(super) fn request(&mut self) -> Request {
         if self.below(4) == 0 {
             return Request::Multi((0..self.below(4)).map(|_| self.op()).collect());
         }

@@ -6,7 +6,7 @@ use crate::types::AclEntry;
 
 fn full() -> Error {
     Error::LimitReached {
-        what: "bytes of znodes",
+        what: "bytes in the store",
         limit: LIMIT,
     }
 }

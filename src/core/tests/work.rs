@@ -255,8 +255,7 @@ fn a_search_goes_on_behind_what_is_deleted_meanwhile() {
             .create(me, &format!("/own-{number}"), Ephemeral)
             .unwrap();
     }
-    let mut found = Vec::new();
-    store.core.begin_search(me);
+    let mut found = store.core.begin_search(me);
     let mut some = |store: &mut Harness, most| {
         let (now, effects) = (store.now, &mut store.effects);
         let prefix = path("/own");
@@ -272,7 +271,11 @@ fn a_search_goes_on_behind_what_is_deleted_meanwhile() {
     assert!(some(&mut store, 2));
     assert!(!some(&mut store, 10));
     assert!(!some(&mut store, 10), "it is over");
-    let found: Vec<_> = found.iter().map(|path| path.name().to_owned()).collect();
+    let found: Vec<_> = found
+        .paths
+        .iter()
+        .map(|path| path.name().to_owned())
+        .collect();
     assert_eq!(
         found,
         ["own-0", "own-1", "own-2", "own-5", "own-6", "own-7"]

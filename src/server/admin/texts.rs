@@ -9,10 +9,12 @@ use std::sync::Arc;
 
 use super::Doors;
 use super::process;
+use crate::core::Counts;
 use crate::engine::{Listed, Room, Store};
 use crate::path::ZnodePath;
 use crate::server::seat::{Answered, Seat, Spell, Traffic};
 use crate::server::table::{Count, Table};
+use crate::server::unfinished::Unfinished;
 use crate::types::{SessionId, Zxid};
 use crate::wire::admin::{
     Attached, Bucket, CONNECTIONS_RESET, Conf, Connection, Figures, Latency, Mode, Monitor,
@@ -24,6 +26,7 @@ use crate::wire::admin::{
 pub(super) struct Texts {
     store: Store,
     table: Arc<Table>,
+    unfinished: Arc<Unfinished>,
     doors: Doors,
     version: String,
 }
@@ -38,10 +41,16 @@ const ROOM: Room = Room {
 const ROOT_AGAIN: usize = 1;
 
 impl Texts {
-    pub(super) fn new(store: Store, table: Arc<Table>, doors: Doors) -> Self {
+    pub(super) fn new(
+        store: Store,
+        table: Arc<Table>,
+        unfinished: Arc<Unfinished>,
+        doors: Doors,
+    ) -> Self {
         Self {
             store,
             table,
+            unfinished,
             doors,
             version: version(process::built_ms()),
         }
@@ -120,13 +129,13 @@ impl Texts {
             open_files,
             most_open_files,
             uptime_ms: self.table.uptime().as_millis() as u64,
-            more: self.more(&traffic, counts.znode_bytes as u64),
+            more: self.more(&traffic, &counts),
         })
     }
 
     /// ZooKeeper's other figures, where they mean the same here, and our own. Their names begin with `zk_`,
     /// too: some monitors give up at a line that does not.
-    fn more(&self, traffic: &Traffic, znode_bytes: u64) -> Vec<(&'static str, Value)> {
+    fn more(&self, traffic: &Traffic, counts: &Counts) -> Vec<(&'static str, Value)> {
         let counted = |what| self.table.counted(what);
         let full = counted(Count::RefusedConnections);
         let full_for_one = counted(Count::RefusedPerAddress);
@@ -156,7 +165,18 @@ impl Texts {
             ("lockkeeper_wrong_passwords", counted(Count::WrongPassword)),
             ("lockkeeper_frames_too_long", counted(Count::FrameTooLong)),
             ("lockkeeper_clients_not_reading", counted(Count::NotRead)),
-            ("lockkeeper_znode_bytes", znode_bytes),
+            ("lockkeeper_znode_bytes", counts.znode_bytes as u64),
+            ("lockkeeper_watch_bytes", counts.watch_bytes as u64),
+            ("lockkeeper_session_bytes", counts.session_bytes as u64),
+            ("lockkeeper_most_store_bytes", counts.most_bytes as u64),
+            (
+                "lockkeeper_outgoing_bytes",
+                self.store.unread_bytes() as u64,
+            ),
+            (
+                "lockkeeper_unfinished_bytes",
+                self.unfinished.bytes() as u64,
+            ),
             ("lockkeeper_resident_bytes", process::resident_bytes()),
         ];
         let more = more.into_iter().chain(self.log_figures());

@@ -28,6 +28,20 @@ fn get_data(xid: i32) -> Vec<u8> {
     frame
 }
 
+/// The frame of a user's proof.
+fn auth(user: &str) -> Vec<u8> {
+    let mut frame = Vec::new();
+    put_frame(&mut frame, |to| {
+        to.extend_from_slice(&(-4_i32).to_be_bytes());
+        to.extend_from_slice(&[0, 0, 0, 100, 0, 0, 0, 0]);
+        for text in ["digest", &format!("{user}:secret")] {
+            to.extend_from_slice(&(text.len() as i32).to_be_bytes());
+            to.extend_from_slice(text.as_bytes());
+        }
+    });
+    frame
+}
+
 #[test]
 fn what_was_sent_is_not_kept_although_there_is_always_more() {
     let mut talk = talk();
@@ -89,16 +103,7 @@ fn nothing_is_read_while_a_whole_request_waits_to_be_taken_up() {
 #[test]
 fn a_proof_beyond_the_limits_is_refused_and_ends_no_connection() {
     let mut talk = talk();
-    let mut auth = Vec::new();
-    put_frame(&mut auth, |to| {
-        to.extend_from_slice(&(-4_i32).to_be_bytes());
-        to.extend_from_slice(&[0, 0, 0, 100, 0, 0, 0, 0]);
-        for text in ["digest", &format!("{}:secret", "n".repeat(10_000))] {
-            to.extend_from_slice(&(text.len() as i32).to_be_bytes());
-            to.extend_from_slice(text.as_bytes());
-        }
-    });
-    talk.receive(&auth);
+    talk.receive(&auth(&"n".repeat(10_000)));
     talk.receive(&get_data(1));
     talk.take_up(Moment::default(), &mut Turn::new(0)).unwrap();
     let asked: Vec<_> = talk.asks().drain(..).collect();
@@ -114,4 +119,31 @@ fn a_proof_beyond_the_limits_is_refused_and_ends_no_connection() {
     let code = Code::BadArguments.number().to_be_bytes();
     assert_eq!(talk.outgoing()[16..20], code);
     assert!(!talk.is_over);
+}
+
+/// A copy of what the client has proved is kept here; so where the store has no room for it, the connection has to go.
+#[test]
+fn a_proof_that_the_store_has_no_room_for_ends_the_connection() {
+    let mut talk = talk();
+    talk.receive(&auth("jane"));
+    talk.take_up(Moment::default(), &mut Turn::new(0)).unwrap();
+    let asked: Vec<_> = talk.asks().drain(..).collect();
+    assert!(matches!(asked[..], [Ask::Identify(_)]), "{asked:?}");
+    let full = Error::LimitReached {
+        what: "bytes",
+        limit: 0,
+    };
+    let answer = What::Answer {
+        zxid: Zxid(1),
+        answer: Err(full),
+    };
+    talk.say(answer, Moment::default());
+    let code = Code::SystemError.number().to_be_bytes();
+    assert_eq!(talk.outgoing()[16..20], code);
+    talk.receive(&get_data(1));
+    talk.take_up(Moment::default(), &mut Turn::new(0)).unwrap();
+    assert!(talk.asks().is_empty());
+    let unsent = talk.outgoing().len();
+    talk.advance(unsent);
+    assert!(talk.is_done());
 }

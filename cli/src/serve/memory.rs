@@ -1,0 +1,241 @@
+//! [`Memory`]: the bytes that the process may take, and the parts that make them up.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::system::sysinfo;
+
+use super::flags::Flags;
+use super::values::Data;
+
+/// The parts of `--max-memory`, so chosen that the process stays within it when all of them are full at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Memory {
+    /// Of the process.
+    pub(crate) total: usize,
+    /// Znodes, watches, sessions and identities.
+    pub(crate) store: usize,
+    /// Answers and events that have not been read, of all clients.
+    pub(crate) outgoing: usize,
+    /// The same of one client; so its largest answer, too.
+    pub(crate) client: usize,
+    /// Requests that have not come to their end.
+    pub(crate) unfinished: usize,
+    /// The largest segment of the log.
+    pub(crate) segment: usize,
+    /// The most connections, in number.
+    pub(crate) connections: usize,
+}
+
+const MIB: usize = 1 << 20;
+
+/// The process itself: code, threads, the runtime.
+const BASE: usize = 24 * MIB;
+
+/// A connection with its buffers, once it has said and heard something.
+const CONNECTION: usize = 24 << 10;
+
+/// An answer beside the largest znode.
+const ANSWER: usize = 64 << 10;
+
+/// The least that is left for the store.
+const LEAST_STORE: usize = 4 * MIB;
+
+/// The first segment of a log, and the least that takes every transaction.
+const FIRST_SEGMENT: usize = 16 * MIB;
+const LEAST_SEGMENT: usize = 9 * MIB;
+
+/// The largest segment.
+const LARGEST_SEGMENT: usize = 64 * MIB;
+
+/// A list of short names takes so many times the bytes while it is put together as it does on its way.
+const BUILDING: usize = 5;
+
+impl Memory {
+    /// # Errors
+    /// There is too little for anybody.
+    pub(crate) fn of(flags: &Flags) -> Result<Self, String> {
+        let total = flags.max_memory.unwrap_or_else(default_total);
+        let rest = total.saturating_sub(BASE);
+        let client = (rest / 32).max(flags.max_frame + ANSWER);
+        let client = client.min(flags.max_outgoing);
+        let outgoing = (rest / 16).max(2 * client);
+        let unfinished = (rest / 32).max(4 * MIB).min(flags.max_unfinished);
+        let segment = (rest / 32).clamp(LEAST_SEGMENT, LARGEST_SEGMENT);
+        let connections = (rest / 16 / CONNECTION).max(1).min(flags.max_connections);
+        // Events are there twice while they are handed out, and a buffer that grows is up to twice what is in it. An
+        // eighth is for what the allocator cannot use.
+        let beside = outgoing + outgoing / 2 + 2 * unfinished + BUILDING * client + rest / 8;
+        let beside = beside + CONNECTION * connections;
+        let is_kept = matches!(flags.data, Data::Folder(_));
+        let (log, copies) = if is_kept { (2 * segment, 2) } else { (0, 1) };
+        // A snapshot is made of a copy of its own.
+        let store = rest.saturating_sub(beside + log) / copies;
+        if store < LEAST_STORE {
+            let least = (BASE + beside + log + copies * LEAST_STORE).div_ceil(MIB);
+            return Err(format!(
+                "--max-memory is {} MiB, which leaves too little for the store with these options: at least \
+                 {least} MiB are needed, or smaller --max-outgoing, --max-frame and --max-unfinished",
+                total / MIB
+            ));
+        }
+        Ok(Self {
+            total,
+            store,
+            outgoing,
+            client,
+            unfinished,
+            segment,
+            connections,
+        })
+    }
+
+    pub(crate) fn first_segment(&self) -> usize {
+        self.segment.min(FIRST_SEGMENT)
+    }
+}
+
+/// Default of `--max-memory`: three quarters of its control group's limit, where there is one,
+/// since the kernel counts sockets and cached files towards that, too; else half of the machine's memory.
+fn default_total() -> usize {
+    let machine = sysinfo();
+    let machine = u64::from(machine.mem_unit).saturating_mul(machine.totalram);
+    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limit = group_limit(Path::new("/sys/fs/cgroup"), &groups);
+    let total = match limit.filter(|limit| *limit < machine) {
+        Some(limit) => limit / 4 * 3,
+        None => machine / 2,
+    };
+    usize::try_from(total).unwrap_or(usize::MAX)
+}
+
+/// The memory that the process's control groups let it have, with those above them. `groups` is `/proc/self/cgroup`,
+/// whose lines are `0::PATH` for version 2, and `N:CONTROLLERS:PATH` for version 1.
+fn group_limit(mount: &Path, groups: &str) -> Option<u64> {
+    let limits = groups.lines().filter_map(|line| {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
+        match controllers {
+            "" => least_upwards(mount, path, "memory.max"),
+            _ if controllers.split(',').any(|name| name == "memory") => {
+                least_upwards(&mount.join("memory"), path, "memory.limit_in_bytes")
+            }
+            _ => None,
+        }
+    });
+    limits.min()
+}
+
+/// The least limit that such a file states in the group or one above it. In a container the path may be the host's,
+/// and only the topmost folder is there.
+fn least_upwards(mount: &Path, path: &str, file: &str) -> Option<u64> {
+    let path = Path::new(path.trim_start_matches('/'));
+    let limits = path.ancestors().filter_map(|group| {
+        let text = fs::read_to_string(mount.join(group).join(file)).ok()?;
+        // `max`, for no limit, is no number.
+        text.trim().parse().ok()
+    });
+    limits.min()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        flags: Flags,
+    }
+
+    fn flags(options: &[&str]) -> Flags {
+        let mut flags = Command::parse_from(["serve"].iter().chain(options)).flags;
+        if !options.contains(&"--data") {
+            flags.data = Data::Memory;
+        }
+        flags
+    }
+
+    /// Of what the parts come to at most, nothing is beyond the promise.
+    #[test]
+    fn the_parts_are_no_more_than_the_whole() {
+        for options in [
+            &["--max-memory", "128M"][..],
+            &["--max-memory", "256M"],
+            &["--max-memory", "1G"],
+            &["--max-memory", "64G"],
+            &["--max-memory", "1G", "--max-outgoing", "512M"],
+            &["--max-memory", "1G", "--data", "/tmp"],
+            &[
+                "--max-memory",
+                "64G",
+                "--data",
+                "/tmp",
+                "--max-unfinished",
+                "8G",
+            ],
+        ] {
+            let memory = Memory::of(&flags(options)).unwrap();
+            let (log, copies) = match options.contains(&"/tmp") {
+                true => (2 * memory.segment, 2),
+                false => (0, 1),
+            };
+            let parts = BASE
+                + copies * memory.store
+                + memory.outgoing * 3 / 2
+                + 2 * memory.unfinished
+                + BUILDING * memory.client
+                + CONNECTION * memory.connections
+                + log;
+            assert!(parts <= memory.total, "{options:?}: {memory:?}");
+            assert!(memory.client <= memory.outgoing / 2, "{memory:?}");
+        }
+    }
+
+    /// A control group of 128 MiB is enough to start, without an option.
+    #[test]
+    fn a_small_machine_will_do() {
+        let small = flags(&["--max-memory", "96M", "--data", "/tmp"]);
+        assert!(Memory::of(&small).is_ok());
+    }
+
+    #[test]
+    fn too_little_is_refused_with_what_is_needed() {
+        let refused = Memory::of(&flags(&["--max-memory", "48M"])).unwrap_err();
+        let needed = refused.split("at least ").nth(1).unwrap();
+        let (needed, _) = needed.split_once(' ').unwrap();
+        let needed: usize = needed.parse().unwrap();
+        let more = format!("{}M", needed * 8 / 7 + 1);
+        assert!(Memory::of(&flags(&["--max-memory", &more])).is_ok());
+    }
+
+    #[test]
+    fn the_least_limit_of_all_groups_counts() {
+        let mount = std::env::temp_dir().join(format!("lockkeeper-groups-{}", std::process::id()));
+        for (group, file, text) in [
+            ("", "memory.max", "max\n"),
+            ("a", "memory.max", "2000\n"),
+            ("a/b", "memory.max", "3000\n"),
+            ("memory", "memory.limit_in_bytes", "9223372036854771712\n"),
+            ("memory/c", "memory.limit_in_bytes", "1500\n"),
+        ] {
+            let folder = mount.join(group);
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(file), text).unwrap();
+        }
+        for (groups, limit) in [
+            ("0::/a/b\n", Some(2_000)),
+            ("0::/\n", None),
+            ("0::/elsewhere/a\n", None),
+            ("3:cpu:/c\n2:rdma,memory:/c/d\n", Some(1_500)),
+            ("2:memory:/host\n", Some(9_223_372_036_854_771_712)),
+            ("2:memory:/c\n0::/a\n", Some(1_500)),
+            ("", None),
+        ] {
+            assert_eq!(group_limit(&mount, groups), limit, "{groups:?}");
+        }
+        fs::remove_dir_all(&mount).unwrap();
+    }
+}

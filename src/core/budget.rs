@@ -1,0 +1,192 @@
+//! [`Budget`]: one limit for all that clients make the store keep, with a part of it for each of them.
+//!
+//! Invariant 10. Only what grows is ever refused: deletes, the ends of sessions, pings and reads ask nobody.
+
+use super::{Core, SessionRef};
+use crate::error::{Error, Result};
+
+/// The bytes that a watch counts for beyond its path.
+pub(super) const WATCH_BYTES: usize = 256;
+
+/// The bytes that a session of another process counts for, beside its watches and ephemeral znodes.
+pub(crate) const SESSION_BYTES: usize = 512;
+
+/// Sessions are let in up to this part of the limit, however full the store is: somebody must be able to delete.
+const SESSIONS_PART: usize = 16;
+
+/// The same for the identities that they prove.
+const IDENTITIES_PART: usize = 16;
+
+/// The last part of the limit, in which each session has the same share.
+const SHARED_PART: usize = 4;
+
+/// A limit, and how much of it is in use.
+///
+/// The first three quarters go to the first comer. In the last quarter a session of another process may only grow up
+/// to its share, the same for each. So whatever one of them does, a session with less than its share finds room.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    pub(super) limit: usize,
+    pub(super) used: usize,
+    /// Sessions of other processes.
+    pub(super) sessions: usize,
+}
+
+/// The account that something new is charged to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Payer {
+    /// The program that the store is a part of: it may fill it.
+    Program,
+    /// A session of another process, which has so many bytes already.
+    Session { own: usize },
+    /// Nobody: it outlives the session that asks for it.
+    Nobody,
+}
+
+impl Budget {
+    /// Checks that there is room for so many bytes more.
+    ///
+    /// # Errors
+    /// [`Error::LimitReached`].
+    #[inline]
+    pub(super) fn check(self, growth: usize, payer: impl FnOnce() -> Payer) -> Result<()> {
+        let after = self.used.saturating_add(growth);
+        if after <= self.limit - self.limit / SHARED_PART {
+            return Ok(());
+        }
+        self.check_share(after, growth, payer())
+    }
+
+    #[cold]
+    fn check_share(self, after: usize, growth: usize, payer: Payer) -> Result<()> {
+        let (what, limit) = match payer {
+            Payer::Nobody => (
+                "bytes in znodes that outlive their session",
+                self.limit - self.limit / SHARED_PART,
+            ),
+            Payer::Session { own } if own.saturating_add(growth) > self.share() => {
+                ("bytes for each session of a full store", self.share())
+            }
+            _ if after <= self.limit => return Ok(()),
+            _ => ("bytes in the store", self.limit),
+        };
+        Err(Error::LimitReached { what, limit })
+    }
+
+    fn share(self) -> usize {
+        self.limit / SHARED_PART / self.sessions.max(1)
+    }
+}
+
+impl Core {
+    /// The bytes that everything counts for that the store keeps.
+    pub(crate) fn bytes(&self) -> usize {
+        self.tree.bytes + self.watches.bytes + self.sessions.bytes + self.sessions.identity_bytes
+    }
+
+    pub(super) fn budget(&self) -> Budget {
+        Budget {
+            limit: self.options.limits.bytes,
+            used: self.bytes(),
+            sessions: self.sessions.remote,
+        }
+    }
+
+    /// The account for what a session asks for; `is_own` if that goes with the session.
+    pub(super) fn payer(&self, session: SessionRef, is_own: bool) -> Payer {
+        match self.sessions.get(session.slot) {
+            session if session.is_local => Payer::Program,
+            session if is_own => Payer::Session { own: session.bytes },
+            _ => Payer::Nobody,
+        }
+    }
+
+    /// Checks that one more session of another process may be opened.
+    pub(super) fn check_session_room(&self) -> Result<()> {
+        let limit = self.options.limits.bytes / SESSIONS_PART;
+        if self.sessions.bytes.saturating_add(SESSION_BYTES) <= limit {
+            return Ok(());
+        }
+        let what = "bytes of sessions";
+        Err(Error::LimitReached { what, limit })
+    }
+
+    /// Checks that a session may prove an identity of so many bytes more than `own`.
+    pub(super) fn check_identity_room(&self, own: usize, bytes: usize) -> Result<()> {
+        let budget = Budget {
+            limit: self.options.limits.bytes / IDENTITIES_PART,
+            used: self.sessions.identity_bytes,
+            sessions: self.sessions.remote,
+        };
+        budget.check(bytes, || Payer::Session { own })
+    }
+
+    /// Checks every count against what is there.
+    #[cfg(test)]
+    pub(crate) fn check_bytes(&self) {
+        let sums = |of: fn(&super::sessions::Session) -> usize| -> usize {
+            let sessions = self.sessions.slots.iter();
+            sessions.map(|(_, session)| of(session)).sum()
+        };
+        let remote = self.sessions.slots.iter();
+        let is_counted =
+            |session: &super::sessions::Session| !session.is_local && !session.is_unproven;
+        let remote = remote.filter(|(_, session)| is_counted(session)).count();
+        let nodes: usize = self.tree.nodes.iter().map(|(_, node)| node.bytes()).sum();
+        assert_eq!(self.tree.bytes, nodes, "znodes");
+        assert_eq!(self.sessions.remote, remote, "sessions");
+        assert_eq!(self.sessions.bytes, remote * SESSION_BYTES, "sessions");
+        let identities = sums(|session| match session.is_local {
+            true => 0,
+            false => session.identities.bytes(),
+        });
+        assert_eq!(self.sessions.identity_bytes, identities, "identities");
+        assert_eq!(self.watches.bytes, self.watches.sum(), "watches");
+        for (slot, session) in &self.sessions.slots {
+            let owned = session
+                .ephemerals
+                .iter(&self.tree.nodes, |node| &node.ephemerals);
+            let owned: usize = owned.map(|(_, node)| node.bytes()).sum();
+            let own = SESSION_BYTES + owned + self.watches.sum_of(slot as u32);
+            let own = if session.is_local { 0 } else { own };
+            assert_eq!(session.bytes, own, "{}", session.id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full(used: usize) -> Budget {
+        Budget {
+            limit: 1_000,
+            used,
+            sessions: 5,
+        }
+    }
+
+    #[test]
+    fn the_last_quarter_is_shared() {
+        let check = |used, growth, payer| full(used).check(growth, || payer).is_ok();
+        for (used, growth, payer, goes) in [
+            (0, 750, Payer::Nobody, true),
+            (0, 751, Payer::Nobody, false),
+            (750, 0, Payer::Nobody, true),
+            (750, 250, Payer::Program, true),
+            (750, 251, Payer::Program, false),
+            (740, 10, Payer::Session { own: 700 }, true),
+            (750, 50, Payer::Session { own: 0 }, true),
+            (750, 1, Payer::Session { own: 50 }, false),
+            (750, 20, Payer::Session { own: 30 }, true),
+            (990, 11, Payer::Session { own: 0 }, false),
+            (usize::MAX, 1, Payer::Program, false),
+        ] {
+            assert_eq!(
+                check(used, growth, payer),
+                goes,
+                "{used} {growth} {payer:?}"
+            );
+        }
+    }
+}

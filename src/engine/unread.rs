@@ -1,0 +1,125 @@
+//! [`Unread`]: the bytes that wait for all clients together, and the order in which slow readers have to go.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// The bytes that wait for the clients of a store to read them, of all connections together.
+///
+/// Beyond the limit the connection is closed that has left its bytes unread for longest, unless it holds little: a
+/// client that reads is never among those, however much it asks for. Age is told by a count of the bytes that have come
+/// for anybody, so that no clock is needed.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    limit: AtomicUsize,
+    bytes: AtomicUsize,
+    /// All bytes that ever came.
+    came: AtomicU64,
+}
+
+/// The bytes that wait for one client.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Account {
+    pub(super) bytes: usize,
+    /// Of those that waited at the moment `since`, so many still do.
+    left: usize,
+    since: u64,
+}
+
+impl Default for Unread {
+    fn default() -> Self {
+        Self {
+            limit: AtomicUsize::new(usize::MAX),
+            bytes: AtomicUsize::new(0),
+            came: AtomicU64::new(0),
+        }
+    }
+}
+
+// Each figure stands for itself, so that no order is needed among them.
+impl Unread {
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn set_limit(&self, limit: usize) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// True if somebody has to go.
+    pub(super) fn is_over(&self) -> bool {
+        self.bytes() > self.limit.load(Ordering::Relaxed)
+    }
+
+    /// The bytes up to which none of so many clients has to go before others.
+    pub(super) fn own_bytes(&self, clients: usize) -> usize {
+        self.limit.load(Ordering::Relaxed) / 2 / clients.max(1)
+    }
+
+    /// So many bytes wait for one client from now on.
+    pub(super) fn set(&self, account: &mut Account, bytes: usize) {
+        let before = account.bytes;
+        account.bytes = bytes;
+        if let Some(more) = bytes.checked_sub(before) {
+            self.bytes.fetch_add(more, Ordering::Relaxed);
+            let came = self.came.fetch_add(more as u64, Ordering::Relaxed);
+            if before == 0 {
+                account.mark(came);
+            }
+            return;
+        }
+        let gone = before - bytes;
+        self.bytes.fetch_sub(gone, Ordering::Relaxed);
+        account.left = account.left.saturating_sub(gone);
+        if account.left == 0 {
+            // All that waited then has been read: those that wait now came later.
+            account.mark(self.came.load(Ordering::Relaxed));
+        }
+    }
+}
+
+impl Account {
+    fn mark(&mut self, came: u64) {
+        (self.left, self.since) = (self.bytes, came);
+    }
+
+    /// The age of what waits: the less, the older.
+    pub(super) fn since(&self) -> u64 {
+        self.since
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_that_wait_age_until_they_are_read() {
+        let unread = Unread::default();
+        unread.set_limit(1_000);
+        let [mut slow, mut quick] = [Account::default(); 2];
+        unread.set(&mut slow, 400);
+        for _ in 0..10 {
+            unread.set(&mut quick, 500);
+            assert!(slow.since() < quick.since());
+            assert!(!unread.is_over());
+            unread.set(&mut quick, 100);
+        }
+        assert_eq!(unread.bytes(), 500);
+        unread.set(&mut slow, 301);
+        unread.set(&mut slow, 501);
+        assert!(
+            slow.since() < quick.since(),
+            "a byte now and then does not count"
+        );
+        unread.set(&mut quick, 500);
+        assert!(unread.is_over());
+        unread.set(&mut slow, 100);
+        assert!(
+            slow.since() > quick.since(),
+            "all that waited has been read"
+        );
+        unread.set(&mut slow, 0);
+        unread.set(&mut quick, 0);
+        assert_eq!(unread.bytes(), 0);
+    }
+}
