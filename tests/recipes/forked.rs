@@ -2,14 +2,13 @@
 
 use std::env;
 use std::pin::pin;
-use std::process::Command;
 use std::task::{Context, Poll, Waker};
 
 use fork::Fork;
 use lockkeeper::{Client, ConnectOptions, Guard, Mutex};
 
 use super::common::*;
-use crate::support::on_every_backend;
+use crate::support::{again_at, on_every_backend};
 
 /// Tries every handle in the child of a fork; the first fault, if there is one.
 fn look_in_the_child((client, mutex, guard): (Client, Mutex, Guard)) -> Result<(), &'static str> {
@@ -72,8 +71,7 @@ fn is_alone() -> bool {
     }
     let thread = std::thread::current();
     let test = thread.name().expect("the harness names its threads");
-    let output = Command::new(env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
+    let output = again_at(test)
         .env(ALONE, "1")
         .output()
         .expect("a test binary can start itself");

@@ -7,6 +7,7 @@
     reason = "each test binary takes what it needs"
 )]
 
+mod again;
 mod folder;
 mod proxy;
 mod quorum;
@@ -24,6 +25,7 @@ use lockkeeper_store::{
     Client, ConnectOptions, Connector, Session, Store, StoreOptions, connect_with,
 };
 
+pub(crate) use again::{again, again_at};
 pub(crate) use folder::TempFolder;
 pub(crate) use proxy::{Frame, Proxy};
 pub(crate) use quorum::Quorum;
