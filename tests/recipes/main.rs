@@ -32,6 +32,8 @@ mod mutex;
 mod observe;
 #[cfg(feature = "zookeeper")]
 mod peer;
+#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+mod process_end;
 mod reentrant;
 mod refusals;
 #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]

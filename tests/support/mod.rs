@@ -9,6 +9,7 @@
 
 mod again;
 mod folder;
+mod logs;
 mod proxy;
 mod quorum;
 #[cfg(all(feature = "file", feature = "server"))]
@@ -27,6 +28,7 @@ use lockkeeper_store::{
 
 pub(crate) use again::{again, again_at};
 pub(crate) use folder::TempFolder;
+pub(crate) use logs::on_warning;
 pub(crate) use proxy::{Frame, Proxy};
 pub(crate) use quorum::Quorum;
 #[cfg(all(feature = "file", feature = "server"))]
