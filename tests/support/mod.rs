@@ -26,7 +26,7 @@ use lockkeeper_store::{
     Client, ConnectOptions, Connector, Session, Store, StoreOptions, connect_with,
 };
 
-pub(crate) use again::{again, again_at};
+pub(crate) use again::{again, again_at, alone};
 pub(crate) use folder::TempFolder;
 pub(crate) use logs::on_warning;
 pub(crate) use proxy::{Frame, Proxy};

@@ -5,6 +5,7 @@
 //! has written by the time it has ended.
 
 mod child;
+mod drops;
 
 use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
