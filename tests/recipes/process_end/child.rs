@@ -3,8 +3,10 @@
 use std::any::Any;
 use std::cell::RefCell;
 use std::env;
+use std::future::poll_fn;
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::process::exit;
 
 use lockkeeper::{
@@ -77,14 +79,17 @@ pub(super) enum Recipe {
     RwLock,
     Semaphore,
     Election,
+    /// The work of a leader, under `run`.
+    Term,
     Batch,
 }
 
-pub(super) const LOCKS: [Recipe; 5] = [
+pub(super) const LOCKS: [Recipe; 6] = [
     Recipe::Mutex,
     Recipe::RwLock,
     Recipe::Semaphore,
     Recipe::Election,
+    Recipe::Term,
     Recipe::Batch,
 ];
 
@@ -125,11 +130,12 @@ impl Recipe {
                 let election = Election::new(client, LOCK).unwrap();
                 Box::new(election.campaign("").await.unwrap())
             }
+            Self::Term => lead(client).await,
             Self::Batch => Box::new(lock_all(client, KEYS).await.unwrap()),
         }
     }
 
-    /// The same by the blocking recipes; these take the locks of a batch one by one.
+    /// The same by the blocking recipes; these take the locks of a batch one by one, and only campaign.
     fn take_blocking(self, client: &blocking::Client) -> Held {
         match self {
             Self::Mutex => Box::new(blocking::Mutex::new(client, LOCK).unwrap().lock().unwrap()),
@@ -147,12 +153,33 @@ impl Recipe {
                 let semaphore = blocking::Semaphore::new(client, LOCK, 1).unwrap();
                 Box::new(semaphore.acquire().unwrap())
             }
-            Self::Election => {
+            Self::Election | Self::Term => {
                 let election = blocking::Election::new(client, LOCK).unwrap();
                 Box::new(election.campaign("").unwrap())
             }
         }
     }
+}
+
+/// Runs for an election until it leads. Dropping the work ends its term.
+async fn lead(client: &Client) -> Held {
+    let election = Election::new(client, LOCK).unwrap();
+    let (leads, mut leading) = tokio::sync::oneshot::channel();
+    let mut leads = Some(leads);
+    let mut work = Box::pin(async move {
+        let term = |_| {
+            leads.take().unwrap().send(()).unwrap();
+            std::future::pending::<()>()
+        };
+        election.run("", term).await
+    });
+    poll_fn(|context| {
+        assert!(work.as_mut().poll(context).is_pending());
+        Pin::new(&mut leading).poll(context)
+    })
+    .await
+    .unwrap();
+    Box::new(work)
 }
 
 pub(super) fn environment(url: &str, way: Way, recipe: Recipe) -> [(&'static str, String); 3] {
