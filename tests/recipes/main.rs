@@ -5,6 +5,7 @@
 mod support;
 
 mod blocking;
+mod busy;
 mod cancel;
 mod common;
 mod copied;
