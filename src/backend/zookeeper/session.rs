@@ -175,12 +175,12 @@ impl Drop for ZooKeeperSession {
             return;
         }
         let let_go = self.let_go.get_mut();
-        if let_go.try_recv() == Err(TryRecvError::Empty) {
-            if let_go.recv_timeout(LAST_DROP_LIMIT) == Err(RecvTimeoutError::Timeout) {
-                let (session, limit) = (self.link.session(), LAST_DROP_LIMIT);
-                tracing::warn!(%session, ?limit, "the end of a session was not written in time");
-                return;
-            }
+        if let_go.try_recv() == Err(TryRecvError::Empty)
+            && let_go.recv_timeout(LAST_DROP_LIMIT) == Err(RecvTimeoutError::Timeout)
+        {
+            let (session, limit) = (self.link.session(), LAST_DROP_LIMIT);
+            tracing::warn!(%session, ?limit, "the end of a session was not written in time");
+            return;
         }
         io::flush(FLUSH_LIMIT);
     }
