@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::backend::{Backend, Connector, DEFAULT_TICK};
+use crate::backend::{Backend, Connector, DEFAULT_TICK, Flushed, LAST_DROP_LIMIT};
 use crate::clock::Clock;
 use crate::engine::Store;
 use crate::error::{Error, Result, TargetError};
@@ -385,6 +385,20 @@ impl Client {
     /// The store behind the client, for wrappers and tests.
     pub fn connector(&self) -> &Arc<dyn Connector> {
         &self.0.connector
+    }
+}
+
+impl Drop for Inner {
+    /// The last handle of a client may be dropped as the process ends. What is still to be sent then, by clean-ups that
+    /// wait for an answer first, is waited for: once, and not for long.
+    fn drop(&mut self) {
+        let session = &self.current.get_mut().session;
+        if session.flush() == Flushed::Written
+            && !session.status().wait_for_cleanups(LAST_DROP_LIMIT)
+        {
+            let (session, limit) = (session.id(), LAST_DROP_LIMIT);
+            tracing::warn!(%session, ?limit, "clean-ups were not written in time");
+        }
     }
 }
 

@@ -128,8 +128,13 @@ pub enum Error {
         session: SessionId,
     },
     /// Nobody answered at any of the addresses in time.
-    #[error("no ZooKeeper answered at {hosts} within {timeout:?}: {reason}")]
+    #[error(
+        "no server gave a session at {url} within {timeout:?}: {reason}{}",
+        start_a_server(url, hosts)
+    )]
     ConnectFailed {
+        /// Where the store was looked for.
+        url: String,
         /// The addresses that were tried, as `host:port`.
         hosts: String,
         /// How long they were tried.
@@ -155,7 +160,9 @@ pub enum Error {
     Tls(#[from] TlsError),
     /// A client found another store where it had left its own.
     #[error(
-        "the store at {target} is another one than before (expected {expected}, found {found}): its tokens cannot be compared"
+        "the store at {target} is another one than before (expected {expected}, found {found}), so that its fencing tokens \
+         cannot be compared: correct the URL if it leads to the wrong server; if the store was replaced, reset what \
+         the resources remember of tokens, and connect again"
     )]
     StoreChanged {
         /// Where.
@@ -282,6 +289,14 @@ impl Error {
                 | Self::AuthFailed
                 | Self::Forked
         )
+    }
+}
+
+/// Advice for a server that is not there, where it is one that we know how to start.
+pub(crate) fn start_a_server(url: &str, hosts: &str) -> String {
+    match url.starts_with("lockkeeper:") {
+        true => format!("; `lockkeeper serve --listen {hosts}` starts one"),
+        false => String::new(),
     }
 }
 

@@ -49,9 +49,9 @@ mod watch;
 mod wire;
 
 pub use backend::{
-    Ahead, Backend, BoxFuture, Cleanup, Connector, Create, Enqueue, LookAhead, Op, OpReply, ReadOp,
-    ReadReply, Reply, Request, Response, SEMAPHORE_PARTS, SHARED_MARK, SessionStatus, Skip,
-    StateStream, sequence_of,
+    Ahead, Backend, BoxFuture, Cleanup, Connector, Create, Enqueue, Flushed, LookAhead, Op,
+    OpReply, ReadOp, ReadReply, Reply, Request, Response, SEMAPHORE_PARTS, SHARED_MARK,
+    SessionStatus, Skip, StateStream, sequence_of,
 };
 pub use clock::{Clock, Deadline, Moment, Sleep};
 pub use connect::{Client, ConnectOptions, connect, connect_with};

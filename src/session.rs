@@ -12,8 +12,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::backend::{
-    Ahead, Backend, Cleanup, Create, Enqueue, LookAhead, Op, OpReply, ReadOp, ReadReply, Reply,
-    Request, Response, Sent, SessionStatus, StateStream, unexpected,
+    Ahead, Backend, Cleanup, Create, Enqueue, FLUSH_LIMIT, Flushed, LookAhead, Op, OpReply, ReadOp,
+    ReadReply, Reply, Request, Response, Sent, SessionStatus, StateStream, unexpected,
 };
 use crate::clock::{Clock, Deadline};
 use crate::error::{Error, Result};
@@ -507,6 +507,16 @@ impl Session {
         }
     }
 
+    /// Blocks until the requests submitted so far have been written to the connection, for at most 5 ms.
+    ///
+    /// For the drop of a value that has sent its last request: the process may end right after it, and what has been
+    /// written by then reaches the server all the same. It never waits while the session is suspended, nor in a store
+    /// of this process; and after one wait that took too long none is begun until the thread of the connections has
+    /// gone on.
+    pub fn flush(&self) -> Flushed {
+        self.0.flush()
+    }
+
     /// Waits until a fifth of the timeout is left until [`held_until`](Self::held_until): what is granted
     /// then is not lost at once. The [heartbeat](Self::heartbeat) sees to it; on a session that has been in
     /// use it is so already.
@@ -559,6 +569,13 @@ impl Inner {
                 Some(sent) => self.submit_as_proof(request, sent),
             },
             Err(error) => Response::ready(Err(error)),
+        }
+    }
+
+    fn flush(&self) -> Flushed {
+        match self.status.state().is_connected() {
+            true => self.backend.flush(FLUSH_LIMIT),
+            false => Flushed::Skipped,
         }
     }
 

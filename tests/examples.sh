@@ -255,7 +255,7 @@ if [ "$url" = memory: ]; then
         cp "$work/$program.out" "$work/out"
         cp "$work/$program.err" "$work/err"
         [ "$(cat "$work/$program.status")" = 1 ] || fail "$program goes on where nobody is there"
-        says "$program: no ZooKeeper answered at 127.0.0.1:1"
+        says "$program: no server gave a session at zookeeper://127.0.0.1:1"
     done
 fi
 

@@ -45,6 +45,7 @@ impl Contest<'_> {
             form,
             queue_limit: None,
             only_if_free: false,
+            progress: None,
         };
         let entry = Entry::asked(&session, self.path, self.kind, id, answer);
         let held = Waiting::new(entry, lapses).acquire(&terms).await?;
@@ -53,13 +54,14 @@ impl Contest<'_> {
     }
 
     /// Waits on terms of the caller's, under one deadline.
-    pub(crate) async fn acquire_with(self, options: LockOptions) -> Result<Guard> {
-        let timeout = options.timeout;
+    pub(crate) async fn acquire_with(self, mut options: LockOptions) -> Result<Guard> {
+        let (timeout, progress) = (options.timeout, options.begin());
         let wait = async {
             let guard = self.contend(options, false).await?;
             Ok(guard.expect("only a try comes back without the lock"))
         };
-        in_time(self.client, self.path, timeout, wait).await
+        let timed_out = |after| progress.timed_out(self.client, self.path, self.path, after);
+        in_time(self.client, timeout, wait, timed_out).await
     }
 
     /// Takes what is to be had now. A look comes first: what is taken costs one read and no write.
@@ -112,21 +114,18 @@ impl Contest<'_> {
     }
 }
 
-/// Runs a wait under a deadline for all of it.
+/// Runs a wait under a deadline for all of it. `timed_out` makes the error of one that was too long.
 pub(crate) async fn in_time<T>(
     client: &Client,
-    path: &ZnodePath,
     timeout: Option<Duration>,
     wait: impl Future<Output = Result<T>>,
+    timed_out: impl FnOnce(Duration) -> LockError,
 ) -> Result<T> {
     let Some(after) = timeout else {
         return wait.await;
     };
     match race(wait, client.clock().sleep(after)).await {
         First::Left(outcome) => outcome,
-        First::Right(()) => Err(LockError::Timeout {
-            path: path.clone(),
-            after,
-        }),
+        First::Right(()) => Err(timed_out(after)),
     }
 }

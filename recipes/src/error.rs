@@ -12,12 +12,18 @@ pub type Result<T, E = LockError> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum LockError {
     /// The lock was not granted in time. Nothing of the wait is left in the queue.
-    #[error("{path} was not granted within {after:?}")]
+    #[error(
+        "{path} was not granted within {after:?}: {}",
+        .ahead.map_or("the store did not answer".to_owned(), |ahead| format!("{ahead} ahead"))
+    )]
     Timeout {
         /// The lock.
         path: ZnodePath,
         /// How long it was waited for.
         after: Duration,
+        /// The number of contenders ahead, the holder among them, when the queue was last looked at; of a semaphore those
+        /// who waited, not those who hold. `None` if the store did not answer.
+        ahead: Option<usize>,
     },
     /// More contenders than allowed were ahead.
     #[error("{path} has a queue of {ahead}, over the limit of {limit}")]

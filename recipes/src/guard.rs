@@ -23,15 +23,19 @@ use crate::race::{First, race};
 use crate::revocation::RevocationRequest;
 use crate::token::FencingToken;
 
-pub(crate) use leaving::release_all;
+pub(crate) use leaving::{drop_all, release_all};
 pub(crate) use monitor::{OnLoss, Witness};
 pub(crate) use parts::Parts;
 
 use monitor::{Look, Monitor, loss, reason_of};
 use writing::Own;
 
-/// The holding of a lock. Dropping it releases the lock, in the background where the store is
-/// elsewhere; [`release`](Self::release) says when that is done.
+/// The holding of a lock. Dropping it releases the lock; [`release`](Self::release) says when that is done.
+///
+/// Where the store is elsewhere the drop sends the release, and returns when that has been written to the connection, so
+/// that the end of the process cannot overtake it; it waits for at most 5 ms, and not at all while the
+/// connection is lost. A guard that is never dropped (`std::process::exit`, a static variable, SIGKILL) is
+/// released when its session's timeout has passed.
 ///
 /// A guard belongs to the session that took it, and is lost with it. [`is_held`](Self::is_held) is
 /// advice, good against everything but frozen clocks, trouble of an ensemble's leader and forced
@@ -203,8 +207,9 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !*self.released.get_mut() {
-            drop(self.leave());
+        if !*self.released.get_mut() && self.leave().is_under_way() {
+            // The process may end with the next instruction.
+            self.session.flush();
         }
     }
 }

@@ -30,6 +30,7 @@ mod names;
 mod observe;
 mod options;
 mod path;
+mod progress;
 mod queue;
 mod race;
 mod reentrant;

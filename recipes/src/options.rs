@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::events::EventSink;
 use crate::metadata::{EntryData, LockMetadata};
+use crate::progress::Progress;
 use crate::queue::{Form, Terms};
 
 /// How to wait for a lock, and what to say of oneself.
@@ -29,6 +30,8 @@ pub struct LockOptions {
     pub(crate) timeout: Option<Duration>,
     pub(crate) queue_limit: Option<usize>,
     pub(crate) events: Option<EventSink>,
+    /// Set by a wait under a deadline.
+    pub(crate) progress: Option<Progress>,
 }
 
 impl LockOptions {
@@ -117,14 +120,25 @@ impl LockOptions {
         EntryData::Written(metadata.to_bytes())
     }
 
+    /// The progress of a wait with these options, to be asked for when its timeout has passed.
+    pub(crate) fn begin(&mut self) -> Progress {
+        match self.timeout {
+            Some(_) => self.progress.get_or_insert_default().clone(),
+            None => Progress::default(),
+        }
+    }
+
     pub(crate) fn terms(&self, data: EntryData, only_if_free: bool) -> Terms {
         Terms {
             form: Form {
                 data,
-                count: self.events.is_some() || self.queue_limit.is_some(),
+                count: self.events.is_some()
+                    || self.queue_limit.is_some()
+                    || self.progress.is_some(),
             },
             queue_limit: self.queue_limit,
             only_if_free,
+            progress: self.progress.clone(),
         }
     }
 }

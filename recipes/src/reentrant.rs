@@ -119,8 +119,11 @@ impl Owner {
     /// [`LockError::QueueFull`](crate::LockError::QueueFull), and those of [`lock`](Self::lock).
     pub async fn lock_with(&self, mut options: LockOptions) -> Result<ReentrantGuard> {
         let mutex = &self.0.mutex;
+        let progress = options.begin();
         let timeout = options.timeout.take();
-        in_time(mutex.client(), mutex.path(), timeout, self.enter(options)).await
+        let (client, path) = (mutex.client(), mutex.path());
+        let timed_out = |after| progress.timed_out(client, path, path, after);
+        in_time(client, timeout, self.enter(options), timed_out).await
     }
 
     /// Enters if this owner holds the lock or it is free; `None` if another holds it or it is waited

@@ -13,6 +13,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 pub use cleanup::Cleanup;
 pub(crate) use lease::{Beat, Sent};
@@ -57,7 +58,35 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
     fn prefix_bytes(&self) -> usize {
         0
     }
+
+    /// Blocks until all that was submitted so far has been written to the connection, for at most `limit`.
+    ///
+    /// Called as values are dropped, on any thread, so it never waits where waiting is of no use: in a store of this
+    /// process, on the thread that does the writing, and while an earlier call has timed out and that thread
+    /// has not gone on since.
+    fn flush(&self, limit: Duration) -> Flushed {
+        let _ = limit;
+        Flushed::Skipped
+    }
 }
+
+/// Outcome of [`Backend::flush`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flushed {
+    /// All that was submitted before has been handed to the system's socket.
+    Written,
+    /// It was not waited for: there is nothing to write, or nothing to be gained by waiting.
+    Skipped,
+    /// The limit has passed first.
+    TimedOut,
+}
+
+/// Longest wait of a drop for its requests to be written.
+pub(crate) const FLUSH_LIMIT: Duration = Duration::from_millis(5);
+
+/// Longest wait for clean-ups as the last client is dropped, and again for the end of its session. With a
+/// [`FLUSH_LIMIT`] for each of the two that is a tenth of a second.
+pub(crate) const LAST_DROP_LIMIT: Duration = Duration::from_millis(45);
 
 /// A boxed future, for object-safe traits.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;

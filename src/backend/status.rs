@@ -1,10 +1,10 @@
 //! [`SessionStatus`]: where a session stands, and until when it can believe so.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
 use super::lease::{Beat, Lease, Sent};
@@ -32,7 +32,9 @@ pub struct SessionStatus {
     state: AtomicU8,
     closing: AtomicBool,
     states: States,
-    cleanups: AtomicUsize,
+    cleanups: Mutex<usize>,
+    /// Notified when the last clean-up has come to its end.
+    cleaned_up: Condvar,
 }
 
 /// ZooKeeper's own tick (`tickTime`), where nothing else is said.
@@ -63,7 +65,8 @@ impl SessionStatus {
             state: AtomicU8::new(SessionState::Connected as u8),
             closing: AtomicBool::new(false),
             states: States::connected(),
-            cleanups: AtomicUsize::new(0),
+            cleanups: Mutex::new(0),
+            cleaned_up: Condvar::new(),
         }
     }
 
@@ -294,15 +297,29 @@ impl SessionStatus {
 
     /// Returns the number of clean-ups of the session that have not come to their end ([`Cleanup`](super::Cleanup)).
     pub fn pending_cleanups(&self) -> usize {
-        self.cleanups.load(Ordering::Relaxed)
+        *self.cleanups.lock()
     }
 
     pub(super) fn cleanup_begins(&self) {
-        self.cleanups.fetch_add(1, Ordering::Relaxed);
+        *self.cleanups.lock() += 1;
     }
 
     pub(super) fn cleanup_ends(&self) {
-        self.cleanups.fetch_sub(1, Ordering::Relaxed);
+        let mut cleanups = self.cleanups.lock();
+        *cleanups -= 1;
+        if *cleanups == 0 {
+            self.cleaned_up.notify_all();
+        }
+    }
+
+    /// Blocks until no clean-up is pending, for at most `limit`. Returns false if some are then.
+    pub(crate) fn wait_for_cleanups(&self, limit: Duration) -> bool {
+        let mut cleanups = self.cleanups.lock();
+        let is_pending = |cleanups: &mut usize| *cleanups > 0;
+        let waited = self
+            .cleaned_up
+            .wait_while_for(&mut cleanups, is_pending, limit);
+        !waited.timed_out()
     }
 
     /// Whether what this session has taken since `lapses` can be believed to be held, forced

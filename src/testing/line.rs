@@ -19,7 +19,7 @@ use super::faults::Shared;
 use super::plan::Loss;
 use super::pump::Pump;
 use super::{On, Traffic};
-use crate::backend::{Backend, BoxFuture, Reply, Request, Response, SessionStatus};
+use crate::backend::{Backend, BoxFuture, Flushed, Reply, Request, Response, SessionStatus};
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 
@@ -189,6 +189,11 @@ impl Backend for Wrapped {
 
     fn prefix_bytes(&self) -> usize {
         self.prefix_bytes
+    }
+
+    fn flush(&self, limit: Duration) -> Flushed {
+        let inner = self.line.inner();
+        inner.map_or(Flushed::Skipped, |inner| inner.flush(limit))
     }
 }
 

@@ -164,6 +164,14 @@ pub(crate) async fn refused(waiter: Waiter) -> LockError {
     waiter.await.unwrap().unwrap_err()
 }
 
+/// Fails unless a wait at a lock has ended with its timeout. On a busy machine the store may not have answered before.
+pub(crate) fn assert_timed_out(error: &LockError, at: &str, limit: Duration) {
+    let LockError::Timeout { path, after, .. } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!((path.as_str(), *after), (at, limit));
+}
+
 /// Polls a future at most so often, each time when it was woken, and drops it if it is not done then.
 pub(crate) async fn polled<T>(future: impl Future<Output = T>, times: usize) -> Option<T> {
     let mut future = pin!(future);

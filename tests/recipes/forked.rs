@@ -1,15 +1,15 @@
-//! A fork without exec: the child has a copy of every handle, and none of the library's threads.
+//! A fork without exec: the child has a copy of every handle, and none of the library's threads. Each test runs in a
+//! process of its own: a child has the locks of all threads as they were at the fork, and those of other tests would never
+//! be released there.
 
-use std::env;
 use std::pin::pin;
-use std::process::Command;
 use std::task::{Context, Poll, Waker};
 
 use fork::Fork;
 use lockkeeper::{Client, ConnectOptions, Guard, Mutex};
 
 use super::common::*;
-use crate::support::on_every_backend;
+use crate::support::{alone, on_every_backend};
 
 /// Tries every handle in the child of a fork; the first fault, if there is one.
 fn look_in_the_child((client, mutex, guard): (Client, Mutex, Guard)) -> Result<(), &'static str> {
@@ -59,31 +59,6 @@ fn at_once<T>(work: impl Future<Output = T>) -> Option<T> {
     }
 }
 
-/// Marks a process that runs one of these tests alone.
-const ALONE: &str = "LOCKKEEPER_TEST_FORK";
-
-/// Runs the test of this thread in a process of its own, and answers true there.
-///
-/// A child has the locks of all threads as they were at the fork: those of other tests would never be
-/// released there.
-fn is_alone() -> bool {
-    if env::var_os(ALONE).is_some() {
-        return true;
-    }
-    let thread = std::thread::current();
-    let test = thread.name().expect("the harness names its threads");
-    let output = Command::new(env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env(ALONE, "1")
-        .output()
-        .expect("a test binary can start itself");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
-    let ran = String::from_utf8_lossy(&output.stdout);
-    assert!(ran.contains("1 passed"), "{test} was not run: {ran}");
-    false
-}
-
 /// Forks, runs `look` in the child, and fails if it finds a fault there or does not return.
 async fn fork_and(look: impl FnOnce() -> Result<(), &'static str>) {
     match fork::fork().expect("the system allows a fork") {
@@ -110,7 +85,7 @@ async fn fork_and(look: impl FnOnce() -> Result<(), &'static str>) {
 
 on_every_backend! {
     async fn the_child_of_a_fork_holds_nothing_and_is_told_so(env: Env) {
-        if !is_alone() {
+        if !alone() {
             return;
         }
         let options = ConnectOptions::new().session_timeout(LONG);
@@ -130,7 +105,7 @@ on_every_backend! {
 #[cfg(feature = "file")]
 #[tokio::test]
 async fn the_child_of_a_fork_leaves_the_store_in_a_folder_alone() {
-    if !is_alone() {
+    if !alone() {
         return;
     }
     let folder = crate::support::TempFolder::new("forked");

@@ -5,6 +5,7 @@
 mod support;
 
 mod blocking;
+mod busy;
 mod cancel;
 mod common;
 mod copied;
@@ -32,6 +33,8 @@ mod mutex;
 mod observe;
 #[cfg(feature = "zookeeper")]
 mod peer;
+#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+mod process_end;
 mod reentrant;
 mod refusals;
 #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]

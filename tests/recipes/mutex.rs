@@ -77,7 +77,7 @@ on_every_backend! {
         let holder = hold(&world).await;
         let mutex = world.mutex().await;
         let refusal = mutex.lock_timeout(SHORT).await.unwrap_err();
-        assert_eq!(refusal, LockError::Timeout { path: path(LOCK), after: SHORT });
+        assert_timed_out(&refusal, LOCK, SHORT);
         world.until_count(1).await;
         holder.release().await.unwrap();
         world.until_swept(&mutex).await;

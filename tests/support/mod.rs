@@ -7,7 +7,9 @@
     reason = "each test binary takes what it needs"
 )]
 
+mod again;
 mod folder;
+mod logs;
 mod proxy;
 mod quorum;
 #[cfg(all(feature = "file", feature = "server"))]
@@ -24,7 +26,9 @@ use lockkeeper_store::{
     Client, ConnectOptions, Connector, Session, Store, StoreOptions, connect_with,
 };
 
+pub(crate) use again::{again, again_at, alone};
 pub(crate) use folder::TempFolder;
+pub(crate) use logs::on_warning;
 pub(crate) use proxy::{Frame, Proxy};
 pub(crate) use quorum::Quorum;
 #[cfg(all(feature = "file", feature = "server"))]

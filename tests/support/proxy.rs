@@ -49,6 +49,8 @@ struct Wire {
     unknown: Option<i32>,
     frames: Vec<Frame>,
     open: Vec<TcpStream>,
+    /// Directions of connections that are still carried.
+    carried: usize,
 }
 
 impl Shared {
@@ -134,6 +136,17 @@ impl Proxy {
     /// What went over the wire since the last call.
     pub(crate) fn take_frames(&self) -> Vec<Frame> {
         std::mem::take(&mut self.shared.wire().frames)
+    }
+
+    /// Waits until no connection is left, and all that came over them has been passed on.
+    pub(crate) fn wait_until_closed(&self) {
+        let wire = self.shared.wire();
+        let limit = Duration::from_secs(120);
+        let waited = self
+            .shared
+            .changed
+            .wait_timeout_while(wire, limit, |wire| wire.carried > 0);
+        assert!(!waited.unwrap().1.timed_out(), "a connection stays open");
     }
 
     /// Waits until such a frame has gone over the wire and was not taken yet.
@@ -227,6 +240,7 @@ fn join(client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
         end.set_nodelay(true)?;
         wire.open.push(end.try_clone()?);
     }
+    wire.carried += 2;
     drop(wire);
     for (from, to, to_server) in [
         (client.try_clone()?, server.try_clone()?, true),
@@ -237,6 +251,7 @@ fn join(client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
             let _ = pump(&from, &to, to_server, &shared);
             let _ = from.shutdown(Shutdown::Both);
             let _ = to.shutdown(Shutdown::Both);
+            shared.change(|wire| wire.carried -= 1);
         });
     }
     Ok(())

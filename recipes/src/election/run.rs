@@ -30,7 +30,7 @@ impl Election {
     ///
     /// Let the work end when the service is told to: `run` then returns after the resignation is
     /// confirmed. A candidate that still waits has no work that could end, so the signal is awaited
-    /// beside `run`, too. Dropping `run` leaves the line, or resigns in the background;
+    /// beside `run`, too. Dropping `run` leaves the line, or resigns as the drop of a guard does;
     /// [`Client::close`](crate::Client::close), awaited after it, makes sure that nothing is left:
     ///
     /// ```
@@ -113,8 +113,9 @@ impl Term {
 
 impl Drop for Term {
     fn drop(&mut self) {
-        // Sent by the call. It says that it has been done, or is seen through in the background.
+        // Sent by the call, and written before this returns, as with a guard that is dropped.
         drop(self.0.resign_shared());
+        self.0.session().flush();
     }
 }
 

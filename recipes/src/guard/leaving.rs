@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::atomic::Ordering;
 
-use lockkeeper_store::{Call, Error, Op, OpReply, Session, ZnodePath, drive};
+use lockkeeper_store::{Call, Cleanup, Error, Op, OpReply, Session, ZnodePath, drive};
 use tokio::sync::oneshot;
 
 use super::{Guard, lost_with};
@@ -100,6 +100,11 @@ pub(super) enum Leave {
 }
 
 impl Leave {
+    /// Returns true if the store has not answered yet.
+    pub(super) fn is_under_way(&self) -> bool {
+        matches!(self, Self::UnderWay(_))
+    }
+
     /// What the release came to, of a lock that was `known` to be lost before or not.
     async fn confirmed(self, known: Option<LostReason>) -> Result<()> {
         let had_it = match self {
@@ -130,13 +135,29 @@ async fn after_marked(
     path: ZnodePath,
     marked: Call<Vec<OpReply>>,
 ) -> Result<bool, Error> {
+    let pending = Cleanup::new(&session, &path);
+    let session = session;
     let Err(error) = marked.await else {
         return Ok(true);
     };
+    drop(pending);
     let first = Err(session.delete(&path, None));
     let was_there = delete_until_gone(session, path, first).await?;
     // After a lost answer the first delete may have been the one that did it.
     Ok(was_there || error.is_ambiguous())
+}
+
+/// Drops several guards of one session. All their releases are sent before the writing of any is waited for.
+pub(crate) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
+    let mut under_way = None;
+    for mut guard in guards {
+        if !std::mem::replace(guard.released.get_mut(), true) && guard.leave().is_under_way() {
+            under_way = Some(guard.session.clone());
+        }
+    }
+    if let Some(session) = under_way {
+        session.flush();
+    }
 }
 
 /// Releases several guards, and waits until the store has confirmed it of all; the first error counts.

@@ -9,7 +9,7 @@ use super::guard::ManyGuard;
 use super::keys::Keys;
 use super::together::Together;
 use crate::contest::in_time;
-use crate::error::{LockError, Result};
+use crate::error::Result;
 use crate::metadata::EntryData;
 use crate::options::LockOptions;
 use crate::path::LockPath;
@@ -69,25 +69,27 @@ where
 /// # Errors
 /// [`LockError::Timeout`] with the first lock that was not granted, [`LockError::QueueFull`], and
 /// those of [`lock_all`].
-pub async fn lock_all_with<I>(client: &Client, keys: I, options: LockOptions) -> Result<ManyGuard>
+pub async fn lock_all_with<I>(
+    client: &Client,
+    keys: I,
+    mut options: LockOptions,
+) -> Result<ManyGuard>
 where
     I: IntoIterator,
     I::Item: TryInto<LockPath>,
     <I::Item as TryInto<LockPath>>::Error: Into<Error>,
 {
     let keys = Keys::parse(keys)?;
+    let progress = options.begin();
     let data = options.data(client.clock().date_ms());
     keys.check_size(client, &data)?;
     let missing = AtomicUsize::new(0);
     let wait = wait(client, &keys, &options, data, &missing);
-    let outcome = in_time(client, keys.path(0), options.timeout, wait).await;
-    outcome.map_err(|error| match error {
-        LockError::Timeout { after, .. } => LockError::Timeout {
-            path: keys.path(missing.load(Ordering::Relaxed)).clone(),
-            after,
-        },
-        error => error,
-    })
+    let timed_out = |after| {
+        let first = keys.path(missing.load(Ordering::Relaxed));
+        progress.timed_out(client, first, first, after)
+    };
+    in_time(client, options.timeout, wait, timed_out).await
 }
 
 /// Joins all queues and waits until all are granted. `missing` tells which is the first that is not.

@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::pin::Pin;
 
 use lockkeeper_store::{
-    Ahead, Call, Create, CreateMode, Error, LookAhead, Op, OpReply, ReadOp, ReadReply, Session,
-    ZnodePath, Zxid, drive,
+    Ahead, Call, Cleanup, Create, CreateMode, Error, LookAhead, Op, OpReply, ReadOp, ReadReply,
+    Session, ZnodePath, Zxid, drive,
 };
 
 use super::keys::Keys;
@@ -16,7 +16,7 @@ use crate::events::EventSink;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
-use crate::queue::{Entry, Form, Held, make_queue, remove};
+use crate::queue::{Entry, Form, Held, make_queue, remove, remove_all};
 use crate::token::FencingToken;
 
 const KIND: Kind = Kind::Mutex;
@@ -279,10 +279,12 @@ impl Drop for Batch<'_> {
     fn drop(&mut self) {
         match std::mem::replace(&mut self.stage, Stage::Out) {
             Stage::Out => {}
-            Stage::In(nodes, _) => nodes.iter().for_each(|node| remove(self.session, node)),
+            Stage::In(nodes, _) => remove_all(self.session, &nodes),
             Stage::Sent(call) => {
                 let (session, keys, name) = self.identity();
+                let pending = Cleanup::new(&session, keys.path(0));
                 drive(async move {
+                    let (_pending, session) = (pending, session);
                     match call.await.and_then(made) {
                         Ok(stage) => stage.nodes().iter().for_each(|node| remove(&session, node)),
                         Err(error) if error.is_ambiguous() => sweep_all(session, keys, name).await,

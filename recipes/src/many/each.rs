@@ -10,7 +10,7 @@ use lockkeeper_store::{Client, Error, Moment};
 use super::batch::{Batch, guard};
 use super::keys::Keys;
 use super::together::Together;
-use crate::error::{LockError, Result};
+use crate::error::Result;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::options::LockOptions;
@@ -88,18 +88,24 @@ fn each(
     data: EntryData,
     deadline: Option<Moment>,
 ) -> impl Stream<Item = Result<Granted>> + Send {
+    let mut options = options;
+    let progress = options.begin();
     async_stream::stream! {
+        let timed_out = |index| {
+            let (path, after) = (keys.path(index), options.timeout.unwrap_or_default());
+            progress.timed_out(&client, path, path, after)
+        };
         let terms = options.terms(data.clone(), false);
         let session = match before(&client, deadline, client.session()).await {
             Some(Ok(session)) => session,
             Some(Err(error)) => return yield Err(error.into()),
-            None => return yield Err(timeout(&keys, 0, &options)),
+            None => return yield Err(timed_out(0)),
         };
         let entering = Batch::enter(&session, &keys, &terms.form, options.events.as_ref());
         let (_, entries) = match before(&client, deadline, entering).await {
             Some(Ok(entries)) => entries,
             Some(Err(error)) => return yield Err(error),
-            None => return yield Err(timeout(&keys, 0, &options)),
+            None => return yield Err(timed_out(0)),
         };
         let waits = entries.into_iter().map(|entry: Entry<'_>| entry.acquire(&terms));
         let mut waits = Together::new(waits);
@@ -114,7 +120,7 @@ fn each(
                 Some(Some((_, Err(error)))) => return yield Err(error),
                 None => {
                     let first = waits.first_left().unwrap_or(0);
-                    return yield Err(timeout(&keys, first, &options));
+                    return yield Err(timed_out(first));
                 }
             }
         }
@@ -133,13 +139,6 @@ async fn before<T>(
     match race(future, client.clock().sleep_until(deadline)).await {
         First::Left(output) => Some(output),
         First::Right(()) => None,
-    }
-}
-
-fn timeout(keys: &Keys, index: usize, options: &LockOptions) -> LockError {
-    LockError::Timeout {
-        path: keys.path(index).clone(),
-        after: options.timeout.unwrap_or_default(),
     }
 }
 

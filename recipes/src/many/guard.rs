@@ -7,7 +7,7 @@ use lockkeeper_store::{Deadline, Session};
 
 use super::together::Together;
 use crate::error::{LostReason, Result};
-use crate::guard::{Guard, release_all};
+use crate::guard::{Guard, drop_all, release_all};
 use crate::metadata::LockMetadata;
 use crate::path::LockPath;
 use crate::race::{First, race};
@@ -15,8 +15,8 @@ use crate::revocation::RevocationRequest;
 use crate::token::FencingToken;
 
 /// The holding of several locks, from [`lock_all`](crate::lock_all()). It stands and falls as one: who
-/// loses one of the locks has lost them all. Dropping it releases them all, in the background where
-/// the store is elsewhere; [`release`](Self::release) says when that is done.
+/// loses one of the locks has lost them all. Dropping it releases them all, as the drop of a [`Guard`] does;
+/// [`release`](Self::release) says when that is done.
 ///
 /// All resources get the same token: that of the transaction that joined all queues.
 #[must_use = "dropping a guard releases the locks"]
@@ -122,8 +122,8 @@ impl ManyGuard {
     }
 
     /// The locks one by one, to be released one by one. Each then stands and falls by itself.
-    pub fn into_guards(self) -> Vec<(LockPath, Guard)> {
-        self.locks
+    pub fn into_guards(mut self) -> Vec<(LockPath, Guard)> {
+        std::mem::take(&mut self.locks)
     }
 
     /// Releases all the locks, and waits until the store has confirmed it.
@@ -135,7 +135,13 @@ impl ManyGuard {
     /// was done under them since may have been done beside another holder. The others are released
     /// all the same.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
-        release_all(self.locks.into_iter().map(|(_, guard)| guard))
+        release_all(self.into_guards().into_iter().map(|(_, guard)| guard))
+    }
+}
+
+impl Drop for ManyGuard {
+    fn drop(&mut self) {
+        drop_all(self.locks.drain(..).map(|(_, guard)| guard));
     }
 }
 

@@ -26,8 +26,9 @@ pub(super) async fn find_all(
 }
 
 /// Removes the nodes of a multi that was sent but not answered, one by one.
-pub(super) async fn sweep_all(mut session: Session, keys: Keys, name: String) {
+pub(super) async fn sweep_all(session: Session, keys: Keys, name: String) {
     let mut cleanup = Cleanup::new(&session, keys.path(0));
+    let mut session = session;
     loop {
         let error = match find_all(&session, &keys, &name).await {
             Ok(found) => {

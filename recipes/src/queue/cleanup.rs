@@ -20,6 +20,13 @@ pub(crate) fn remove(session: &Session, path: &ZnodePath) {
     }
 }
 
+/// Withdraws nodes in a drop: the process may end right after it, so the deletes are waited for until they have
+/// been [written](Session::flush).
+pub(crate) fn remove_all<'a>(session: &Session, nodes: impl IntoIterator<Item = &'a ZnodePath>) {
+    nodes.into_iter().for_each(|node| remove(session, node));
+    session.flush();
+}
+
 /// Sees the release of a node of this session's through: answers whether the node was there when its
 /// delete was first asked for.
 ///
@@ -36,12 +43,14 @@ pub(crate) async fn delete_until_gone(
 }
 
 async fn until_gone(
-    mut session: Session,
+    session: Session,
     path: ZnodePath,
     first: Sent,
     again: fn(&Session, &ZnodePath) -> Call<()>,
 ) -> Result<bool, Error> {
     let mut cleanup = Cleanup::new(&session, &path);
+    // Dropped before the count: the last client waits for that, and then is the last to hold the session.
+    let mut session = session;
     let mut may_be_done = false;
     let mut deleted = match first {
         Ok(answer) => answer,
@@ -114,8 +123,9 @@ pub(crate) async fn made_at(session: &Session, node: &ZnodePath) -> Result<Optio
 }
 
 /// Removes the node of a create that was sent but not answered, once the answer or its loss is known.
-pub(crate) async fn sweep(mut session: Session, parent: ZnodePath, name: String) {
+pub(crate) async fn sweep(session: Session, parent: ZnodePath, name: String) {
     let mut cleanup = Cleanup::new(&session, &parent);
+    let mut session = session;
     loop {
         let error = match find_unanswered(&session, &parent, &name).await {
             Ok(found) => return found.iter().for_each(|(path, _)| remove(&session, path)),

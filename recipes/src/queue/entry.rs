@@ -4,11 +4,11 @@ use std::future::poll_fn;
 use std::pin::Pin;
 
 use lockkeeper_store::{
-    Ahead, Call, Create, CreateMode, Enqueue, Error, Heartbeat, ReadOp, ReadReply, Request,
-    Session, ZnodePath, Zxid, drive,
+    Ahead, Call, Cleanup, Create, CreateMode, Enqueue, Error, Heartbeat, ReadOp, ReadReply,
+    Request, Session, ZnodePath, Zxid, drive,
 };
 
-use super::cleanup::{find_unanswered, remove, sweep};
+use super::cleanup::{find_unanswered, remove, remove_all, sweep};
 use super::mark::Mark;
 use crate::events::{EventSink, LockEvent};
 use crate::metadata::EntryData;
@@ -224,11 +224,13 @@ impl<'a> Entry<'a> {
     fn abandon(&mut self) {
         match std::mem::replace(&mut self.stage, Stage::Out) {
             Stage::Out => {}
-            Stage::In(path) => remove(self.session, &path),
+            Stage::In(path) => remove_all(self.session, [&path]),
             Stage::Answered(answer) => self.abandon_answered(answer),
             Stage::Sent(call) => {
                 let (session, parent, name) = self.identity();
+                let pending = Cleanup::new(&session, &parent);
                 drive(async move {
+                    let (_pending, session) = (pending, session);
                     match call.await {
                         Ok((path, ..)) => remove(&session, &path),
                         Err(error) if error.is_ambiguous() => sweep(session, parent, name).await,
@@ -243,7 +245,7 @@ impl<'a> Entry<'a> {
 
     fn abandon_answered(&self, answer: Result<Answer, Error>) {
         match answer {
-            Ok((path, ..)) => remove(self.session, &path),
+            Ok((path, ..)) => remove_all(self.session, [&path]),
             Err(error) if error.is_ambiguous() => self.sweep(),
             Err(_) => {}
         }

@@ -11,7 +11,7 @@ mod snapshot;
 mod telling;
 mod turn;
 
-pub(crate) use cleanup::{delete_until_gone, find_unanswered, made_at, remove};
+pub(crate) use cleanup::{delete_until_gone, find_unanswered, made_at, remove, remove_all};
 pub(crate) use entry::{Alongside, Entry, Form, ask, make_queue};
 pub(crate) use snapshot::blocks;
 pub(crate) use turn::{Held, Terms, Waiting, check_kind};

@@ -25,6 +25,10 @@ impl Waiting<'_> {
             let path = self.entry.parent.clone();
             return Err(LockError::QueueFull { path, ahead, limit });
         }
+        if let Some(progress) = &terms.progress {
+            // Without a number there is one at least: the entry that blocks.
+            progress.note(self.entry.parent, count.unwrap_or(1));
+        }
         self.previous = Previous::Unknown;
         let first = self.since.is_none();
         if self.entry.events.is_some() {

@@ -9,6 +9,7 @@ use super::sleep::Wake;
 use crate::error::{LockError, Result};
 use crate::events::Previous;
 use crate::names::Kind;
+use crate::progress::Progress;
 use crate::token::FencingToken;
 
 /// What a contender waits for, and how.
@@ -17,6 +18,7 @@ pub(crate) struct Terms {
     pub(crate) queue_limit: Option<usize>,
     /// Whether to give up at once unless nobody is ahead.
     pub(crate) only_if_free: bool,
+    pub(crate) progress: Option<Progress>,
 }
 
 /// What is known of a node that holds.

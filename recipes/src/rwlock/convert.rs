@@ -18,7 +18,7 @@ use crate::events::LockEvent;
 use crate::guard::{Guard, Parts};
 use crate::metadata::{EntryData, LockMetadata};
 use crate::names::{Kind, converted};
-use crate::queue::{made_at, remove};
+use crate::queue::{made_at, remove_all};
 use crate::token::FencingToken;
 
 /// Whether a reader has become the writer.
@@ -149,7 +149,7 @@ impl Drop for Conversion {
         if let Some(Parts { session, held, .. }) = &self.parts {
             // One of the two is there.
             let nodes = std::iter::once(&held.path).chain(&self.replacing);
-            nodes.for_each(|node| remove(session, node));
+            remove_all(session, nodes);
         }
     }
 }

@@ -4,7 +4,7 @@ use lockkeeper_store::{Error, LARGEST_REQUEST_BYTES, Op, OpReply, Session, Znode
 
 use crate::error::Result;
 use crate::names::{EntryId, Kind};
-use crate::queue::{made_at, remove};
+use crate::queue::{made_at, remove_all};
 
 /// The znodes of the permits that one request asks for, under names that are known before they are
 /// made. Dropping it leaves none of them, even while the grant that makes them is under way.
@@ -86,9 +86,7 @@ impl Drop for Leases<'_> {
         if self.may_stand {
             // The names are unique, and what was sent before is carried out before: whatever of
             // them there is or will be, it is deleted.
-            for path in &self.paths {
-                remove(self.session, path);
-            }
+            remove_all(self.session, &self.paths);
         }
     }
 }

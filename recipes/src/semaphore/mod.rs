@@ -203,13 +203,15 @@ impl Semaphore {
     /// # Errors
     /// [`LockError::Timeout`], [`LockError::QueueFull`], and those of
     /// [`acquire_many`](Self::acquire_many).
-    pub async fn acquire_with(&self, count: u32, options: LockOptions) -> Result<Permit> {
-        let timeout = options.timeout;
+    pub async fn acquire_with(&self, count: u32, mut options: LockOptions) -> Result<Permit> {
+        let (timeout, progress) = (options.timeout, options.begin());
         let wait = async {
             let permit = self.request(count, options, false).await?;
             Ok(permit.expect("only a try comes back without permits"))
         };
-        in_time(&self.client, self.path(), timeout, wait).await
+        let (client, path, queue) = (&self.client, self.path(), &self.place.locks);
+        let timed_out = |after| progress.timed_out(client, path, queue, after);
+        in_time(client, timeout, wait, timed_out).await
     }
 
     /// Takes a permit if one is free now and nobody else is in the queue; else `None`.

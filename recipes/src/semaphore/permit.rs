@@ -8,15 +8,14 @@ use std::task::Poll;
 use lockkeeper_store::{Deadline, Session, ZnodePath};
 
 use crate::error::{LostReason, Result};
-use crate::guard::{Guard, release_all};
+use crate::guard::{Guard, drop_all, release_all};
 use crate::metadata::LockMetadata;
 use crate::race::{First, race};
 use crate::revocation::RevocationRequest;
 use crate::token::FencingToken;
 
 /// The holding of one or more permits of a [`Semaphore`](crate::Semaphore). Dropping it gives them
-/// back, in the background where the store is elsewhere; [`release`](Self::release) says when that is
-/// done.
+/// back, as the drop of a [`Guard`] does; [`release`](Self::release) says when that is done.
 ///
 /// It belongs to the session that took it, and is lost with it. A semaphore of more than one permit
 /// excludes nobody, so its [`token`](Self::token) fences nobody off either: it identifies the grant,
@@ -159,8 +158,14 @@ impl Permit {
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) when one had been lost before. The others are given
     /// back all the same.
-    pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
-        release_all(self.leases)
+    pub fn release(mut self) -> impl Future<Output = Result<()>> + Send + 'static {
+        release_all(std::mem::take(&mut self.leases))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        drop_all(self.leases.drain(..));
     }
 }
 

@@ -1,17 +1,26 @@
 //! The thread that all connections to ZooKeeper live on.
 
+use std::cell::Cell;
 use std::future::{Future, pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use async_executor::Executor;
 use tokio::sync::oneshot;
 
-use crate::backend::BoxFuture;
+use crate::backend::{BoxFuture, Flushed};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
+use crate::fork;
+
+thread_local! {
+    /// True on the thread of the connections.
+    static IS_THIS_THREAD: Cell<bool> = const { Cell::new(false) };
+}
 
 /// The executor of the connections: one thread, made at the first connect, that a busy executor of
 /// the user's cannot starve, so that users may run any. It waits for the network itself
@@ -26,6 +35,7 @@ fn executor() -> &'static Executor<'static> {
     let executor = EXECUTOR.get_or_init(Executor::new);
     THREAD.get_or_init(|| {
         let run = || {
+            IS_THIS_THREAD.set(true);
             let _crates_tasks_too = spawns_core::enter(&Spawner);
             async_io::block_on(executor.run(pending::<()>()));
         };
@@ -51,6 +61,64 @@ impl spawns_core::Spawn for Spawner {
 /// Runs `work` on the thread of the connections.
 pub(super) fn spawn<T: Send + 'static>(work: BoxFuture<T>) -> Task<T> {
     Task(Some(executor().spawn(Guarded(work))))
+}
+
+/// The last barrier that the thread had not passed in time.
+static OVERDUE: Mutex<Option<Receiver<()>>> = Mutex::new(None);
+
+/// Blocks until the connections have taken up all requests that were sent to them before, for at most `limit`.
+/// A connection writes what it takes up in the same turn, as far as its socket takes it.
+///
+/// The executor runs its tasks first in, first out, and a request wakes its connection's task. If that task runs at
+/// that moment, it is queued again when it is done: behind the barrier's first turn, before its second.
+pub(super) fn flush(limit: Duration) -> Flushed {
+    if !can_wait() {
+        return Flushed::Skipped;
+    }
+    let (pass, passed) = channel::<()>();
+    let barrier = async move {
+        next_turn().await;
+        drop(pass);
+    };
+    executor().spawn(barrier).detach();
+    match passed.recv_timeout(limit) {
+        Err(RecvTimeoutError::Timeout) => {
+            *OVERDUE.lock().unwrap_or_else(PoisonError::into_inner) = Some(passed);
+            tracing::warn!(?limit, "requests were not written in time");
+            Flushed::TimedOut
+        }
+        _ => Flushed::Written,
+    }
+}
+
+/// Returns true unless waiting for the thread of the connections would be in vain: on that thread itself, in the
+/// child of a fork, which does not have it, and while it is known to be held up. Of a thousand guards that
+/// are dropped then only the first waits.
+pub(super) fn can_wait() -> bool {
+    if IS_THIS_THREAD.get() || fork::is_forked() {
+        return false;
+    }
+    let mut overdue = OVERDUE.lock().unwrap_or_else(PoisonError::into_inner);
+    match overdue.as_ref().map(Receiver::try_recv) {
+        Some(Err(TryRecvError::Empty)) => false,
+        _ => {
+            *overdue = None;
+            true
+        }
+    }
+}
+
+/// Gives all tasks that are ready their turn.
+async fn next_turn() {
+    let mut is_next = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut is_next, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Runs what blocks on a thread of its own.

@@ -36,7 +36,7 @@ use self::tls::Tls;
 use super::{Backend, BoxFuture, Connector, SessionStatus};
 use crate::clock::{Clock, Moment};
 use crate::connect::ConnectOptions;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, start_a_server};
 use crate::path::ZnodePath;
 use crate::tls::TlsError;
 use crate::types::{Acl, AclEntry, CreateMode, SessionId};
@@ -174,6 +174,7 @@ impl Opening {
         let timeout = self.options.connect_timeout;
         let deadline = clock.now().after(timeout);
         let mut reason = "no answer".to_owned();
+        let mut is_told = false;
         let trying = async {
             loop {
                 match self.open_once().await {
@@ -181,7 +182,12 @@ impl Opening {
                         Refusal::Certificate(error) if self.servers.is_alone() => {
                             return Err(Error::Tls(error));
                         }
-                        refusal => reason = refusal.to_string(),
+                        refusal => {
+                            reason = refusal.to_string();
+                            if refusal.is_down() && !std::mem::replace(&mut is_told, true) {
+                                warn_of(&self.servers, &reason);
+                            }
+                        }
                     },
                     done => return done,
                 }
@@ -191,6 +197,7 @@ impl Opening {
         match until(clock, deadline, trying).await {
             Some(opened) => opened,
             None => Err(Error::ConnectFailed {
+                url: self.servers.url(),
                 hosts: self.servers.hosts.clone(),
                 timeout,
                 reason,
@@ -410,30 +417,45 @@ enum Refusal {
     /// For a certificate: asking again will not change that, only asking another server.
     #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "TLS alone has them"))]
     Certificate(TlsError),
+    /// No connection can be made: nobody listens there, or the host is not there.
+    Down(String),
     Other(String),
+}
+
+impl Refusal {
+    fn is_down(&self) -> bool {
+        matches!(self, Self::Down(_))
+    }
+}
+
+/// Says that a server is down, once for each time that it is looked for.
+fn warn_of(servers: &Servers, reason: &str) {
+    let url = servers.url();
+    let advice = start_a_server(&url, &servers.hosts);
+    tracing::warn!(url, "no connection can be made yet: {reason}{advice}");
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Certificate(error) => error.fmt(f),
-            Self::Other(reason) => f.write_str(reason),
+            Self::Down(reason) | Self::Other(reason) => f.write_str(reason),
         }
     }
 }
 
 /// Why no connection to `host` can be made; `None` if it can.
 fn refusal(host: &str, tls: Option<&Tls>, limit: Duration) -> Option<Refusal> {
-    let other = |error: &dyn fmt::Display| Some(Refusal::Other(format!("{host}: {error}")));
+    let down = |error: &dyn fmt::Display| Some(Refusal::Down(format!("{host}: {error}")));
     let addresses = match host.to_socket_addrs() {
         Ok(addresses) => addresses,
-        Err(error) => return other(&error),
+        Err(error) => return down(&error),
     };
-    let mut refusal = other(&"the name has no address");
+    let mut refusal = down(&"the name has no address");
     for address in addresses {
         match TcpStream::connect_timeout(&address, limit) {
             Ok(stream) => return tls?.refusal(stream, host, limit),
-            Err(error) => refusal = other(&error),
+            Err(error) => refusal = down(&error),
         }
     }
     refusal

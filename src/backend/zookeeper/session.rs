@@ -1,9 +1,12 @@
 //! A session at a ZooKeeper server, as a [`Backend`].
 
+use std::convert::Infallible;
 use std::fmt;
+use std::ops::Deref;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -14,12 +17,12 @@ use zookeeper_client as zk;
 
 use super::agreement::{Asker, follow};
 use super::convert::{self, About, Acls, CREATE};
-use super::io::{Task, spawn, until};
+use super::io::{self, Task, spawn, until};
 use super::nodelay::send_at_once;
 use super::numbers::{Numbers, made_by, used_up};
 use crate::backend::{
-    Ahead, Backend, BoxFuture, Cleanup, Create, Enqueue, Op, ReadOp, ReadReply, Reply, Request,
-    Response, SessionStatus,
+    Ahead, Backend, BoxFuture, Cleanup, Create, Enqueue, FLUSH_LIMIT, Flushed, LAST_DROP_LIMIT, Op,
+    ReadOp, ReadReply, Reply, Request, Response, SessionStatus,
 };
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
@@ -33,6 +36,22 @@ const MOST_UNDER_WAY: usize = 100_000;
 pub(super) struct ZooKeeperSession {
     link: Arc<Link>,
     place: Place,
+    /// Disconnected when nothing holds the client any more.
+    let_go: Mutex<Receiver<Infallible>>,
+}
+
+/// The crate's client, whose drop closes the session, and word of that drop.
+struct Client {
+    client: zk::Client,
+    _let_go: Sender<Infallible>,
+}
+
+impl Deref for Client {
+    type Target = zk::Client;
+
+    fn deref(&self) -> &zk::Client {
+        &self.client
+    }
 }
 
 /// Where a session's paths begin.
@@ -45,7 +64,7 @@ pub(super) struct Place {
 /// What a session's requests and watchers share.
 struct Link {
     /// `None` once the session is being closed. The session closes when no request holds it either.
-    client: Mutex<Option<Arc<zk::Client>>>,
+    client: Mutex<Option<Arc<Client>>>,
     state: zk::StateWatcher,
     status: Arc<SessionStatus>,
     numbers: Numbers,
@@ -70,9 +89,13 @@ impl ZooKeeperSession {
             asker.hosts.clone(),
         ))));
         drop(spawn(Box::pin(follow(asker, status.clone()))));
+        let (sender, let_go) = channel();
         let link = Link {
             state: client.state_watcher(),
-            client: Mutex::new(Some(Arc::new(client))),
+            client: Mutex::new(Some(Arc::new(Client {
+                client,
+                _let_go: sender,
+            }))),
             status,
             numbers: place.numbers,
             under_way: AtomicUsize::new(0),
@@ -82,6 +105,7 @@ impl ZooKeeperSession {
         Self {
             link: Arc::new(link),
             place,
+            let_go: Mutex::new(let_go),
         }
     }
 }
@@ -136,11 +160,29 @@ impl Backend for ZooKeeperSession {
     fn prefix_bytes(&self) -> usize {
         self.place.prefix_bytes
     }
+
+    fn flush(&self, limit: Duration) -> Flushed {
+        io::flush(limit)
+    }
 }
 
 impl Drop for ZooKeeperSession {
+    /// Closes the session. The process may be about to end, so the request for that is waited for until it has been
+    /// written. It follows the answers to the requests that are under way, which hold the client until then.
     fn drop(&mut self) {
-        self.link.client.lock().take();
+        drop(self.link.client.lock().take());
+        if !self.link.status.state().is_connected() || !io::can_wait() {
+            return;
+        }
+        let let_go = self.let_go.get_mut();
+        if let_go.try_recv() == Err(TryRecvError::Empty)
+            && let_go.recv_timeout(LAST_DROP_LIMIT) == Err(RecvTimeoutError::Timeout)
+        {
+            let (session, limit) = (self.link.session(), LAST_DROP_LIMIT);
+            tracing::warn!(%session, ?limit, "the end of a session was not written in time");
+            return;
+        }
+        io::flush(FLUSH_LIMIT);
     }
 }
 
@@ -261,7 +303,7 @@ fn sent<T: Send + 'static>(mut work: BoxFuture<T>) -> Result<T, Task<T>> {
 }
 
 /// Sends a request before its first await, and answers its reply.
-async fn carry_out(link: &Arc<Link>, client: Arc<zk::Client>, request: Request) -> Result<Reply> {
+async fn carry_out(link: &Arc<Link>, client: Arc<Client>, request: Request) -> Result<Reply> {
     let session = link.session();
     let about = |what, path, version| About {
         what,

@@ -148,7 +148,7 @@ on_every_backend! {
         let _leadership = election(&world).await.campaign("one").await.unwrap();
         let after = Duration::from_millis(50);
         let outcome = election(&world).await.campaign_timeout("two", after).await;
-        assert_eq!(outcome.unwrap_err(), LockError::Timeout { path: path(LOCK), after });
+        assert_timed_out(&outcome.unwrap_err(), LOCK, after);
         world.until_count(1).await;
     }
 

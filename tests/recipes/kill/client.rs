@@ -9,6 +9,7 @@ use std::{env, fs};
 use super::line::Name;
 use super::ours::{Orders, live};
 use super::server::Place;
+use crate::support::again_at;
 
 /// The test that a process begins with which is to be a client.
 const ENTRY: &str = "kill::nothing_acknowledged_is_lost";
@@ -96,9 +97,7 @@ impl Drop for Process {
 
 /// This test binary, which then is what [`be_client`] makes of it.
 fn ours() -> Command {
-    let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", ENTRY, "--nocapture"]);
-    command
+    again_at(ENTRY)
 }
 
 /// Whether this process is a client of ours; then it has been one when this returns.

@@ -115,7 +115,7 @@ on_every_backend! {
         let (first, second) = (next(&mut each).await, next(&mut each).await);
         assert_eq!((first.0.as_str(), second.0.as_str()), (KEYS[0], KEYS[2]));
         let refusal = each.next().await.unwrap().unwrap_err();
-        assert_eq!(refusal, LockError::Timeout { path: path(KEYS[1]), after });
+        assert_eq!(refusal, LockError::Timeout { path: path(KEYS[1]), after, ahead: Some(1) });
         assert!(each.next().await.is_none());
         world.until_each(&[KEYS[1]], 1).await;
         assert!(first.1.is_held() && second.1.is_held() && holder.is_held());

@@ -83,10 +83,7 @@ on_every_backend! {
         let client = world.client().await;
         let options = LockOptions::new().timeout(Duration::from_millis(50));
         let refusal = lock_all_with(&client, KEYS, options).await.unwrap_err();
-        assert_eq!(
-            refusal,
-            LockError::Timeout { path: path(KEYS[1]), after: Duration::from_millis(50) }
-        );
+        assert_timed_out(&refusal, KEYS[1], Duration::from_millis(50));
         world.until_each(&[KEYS[0], KEYS[2]], 0).await;
         world.until_each(&[KEYS[1]], 1).await;
         assert!(holder.is_held());
@@ -193,6 +190,13 @@ async fn the_timeout_is_given_in_full_to_each_lock() {
     let outcome = polled(wait.as_mut(), 1).await;
     let outcome = outcome.expect("ten seconds are over").unwrap_err();
     let (path, after) = (path(KEYS[1]), seconds(10));
-    assert_eq!(outcome, LockError::Timeout { path, after });
+    assert_eq!(
+        outcome,
+        LockError::Timeout {
+            path,
+            after,
+            ahead: Some(1)
+        }
+    );
     assert!(b.is_held());
 }

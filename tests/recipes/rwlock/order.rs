@@ -89,7 +89,7 @@ on_every_backend! {
             waiting.read_timeout(SHORT).await.unwrap_err(),
             waiting.write_timeout(SHORT).await.unwrap_err(),
         ] {
-            assert_eq!(refusal, LockError::Timeout { path: path(LOCK), after: SHORT });
+            assert_timed_out(&refusal, LOCK, SHORT);
         }
         world.until_count(1).await;
         writer.release().await.unwrap();

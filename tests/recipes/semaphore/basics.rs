@@ -145,11 +145,12 @@ on_every_backend! {
         let ground = Ground::new(env, 1).await;
         let holder = ground.hold(1).await;
         let at_the_head = ground.semaphore().await;
-        let timeout = LockError::Timeout { path: path(QUOTA), after: SHORT };
-        assert_eq!(at_the_head.acquire_timeout(SHORT).await.unwrap_err(), timeout);
+        let refusal = at_the_head.acquire_timeout(SHORT).await.unwrap_err();
+        assert_timed_out(&refusal, QUOTA, SHORT);
         ground.until_waiting(0).await;
         let head = ground.queue_up(&ground.semaphore().await, 1).await;
-        assert_eq!(ground.semaphore().await.acquire_timeout(SHORT).await.unwrap_err(), timeout);
+        let refusal = ground.semaphore().await.acquire_timeout(SHORT).await.unwrap_err();
+        assert_timed_out(&refusal, QUOTA, SHORT);
         ground.until_waiting(1).await;
         holder.release().await.unwrap();
         permitted(head).await.release().await.unwrap();

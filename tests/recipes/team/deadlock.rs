@@ -111,7 +111,7 @@ on_every_backend! {
         let (of_one, of_two) = tokio::join!(of_one.lock_timeout(SHORT), of_two.lock_timeout(SHORT));
         for (outcome, at) in [(of_one, B), (of_two, A)] {
             let refusal = outcome.unwrap_err();
-            assert_eq!(refusal, LockError::Timeout { path: path(at), after: SHORT });
+            assert_timed_out(&refusal, at, SHORT);
         }
         // Only the waits are over: what was held is still held, and waited for by nobody.
         until_queued(&world, A, 1).await;

@@ -7,7 +7,7 @@ use std::env;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
 use std::time::Duration;
 
 use lockkeeper::{
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::common::*;
-use crate::support::{Env, unique, within_reason};
+use crate::support::{Env, again, unique, within_reason};
 
 /// Of the child's session. Enough for a busy machine, and little to wait for.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -162,9 +162,7 @@ struct Process {
 impl Process {
     /// Starts this binary again, for one test.
     fn start(test: &str, world: &World, ledger: &Path) -> Self {
-        let (_, module) = module_path!().split_once("::").unwrap();
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
+        let mut child = again(module_path!(), test)
             .env(URL, world.env.target())
             .env(LEDGER, ledger)
             .stdin(Stdio::piped())

@@ -7,7 +7,7 @@
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use super::child::{live, look_around};
 use super::history::History;
 use super::program::Dice;
 use super::report::Said;
-use crate::support::{TempFolder, report, scaled};
+use crate::support::{TempFolder, again, report, scaled};
 
 /// Where the child finds the store, and which life of how many seeds it is: they make it one.
 const FOLDER: &str = "LOCKKEEPER_KILL_FOLDER";
@@ -48,9 +48,7 @@ struct Process {
 
 impl Process {
     fn start(test: &str, folder: &Path, life: u64) -> Self {
-        let (_, module) = module_path!().split_once("::").unwrap();
-        let mut child = Command::new(env::current_exe().unwrap())
-            .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
+        let mut child = again(module_path!(), test)
             .env(FOLDER, folder)
             .env(LIFE, life.to_string())
             .stdin(Stdio::null())

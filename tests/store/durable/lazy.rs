@@ -3,14 +3,14 @@
 
 use std::env;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use lockkeeper_store::disk::inspect;
 use lockkeeper_store::{CreateMode, Store};
 
 use crate::common::*;
-use crate::support::TempFolder;
+use crate::support::{TempFolder, again};
 
 /// The variable that makes a process the child: the folder of the store.
 const FOLDER: &str = "LOCKKEEPER_LAZY_FOLDER";
@@ -36,9 +36,7 @@ async fn a_container_is_on_the_disk_soon_though_nothing_else_is_written() {
     }
     let folder = TempFolder::new("lazy");
     let test = "a_container_is_on_the_disk_soon_though_nothing_else_is_written";
-    let (_, module) = module_path!().split_once("::").unwrap();
-    let mut child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
+    let mut child = again(module_path!(), test)
         .env(FOLDER, folder.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

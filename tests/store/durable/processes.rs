@@ -2,11 +2,11 @@
 
 use std::env;
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use lockkeeper_store::{Error, Store};
 
-use crate::support::TempFolder;
+use crate::support::{TempFolder, again};
 
 /// Where the child finds the store: the variable that makes it one.
 const FOLDER: &str = "LOCKKEEPER_HOLD_FOLDER";
@@ -23,9 +23,7 @@ fn a_second_process_is_told_which_one_has_the_store_until_that_one_dies() {
     }
     let folder = TempFolder::new("hold");
     let test = "a_second_process_is_told_which_one_has_the_store_until_that_one_dies";
-    let (_, module) = module_path!().split_once("::").unwrap();
-    let mut child = Command::new(env::current_exe().unwrap())
-        .args(["--exact", &format!("{module}::{test}"), "--nocapture"])
+    let mut child = again(module_path!(), test)
         .env(FOLDER, folder.path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

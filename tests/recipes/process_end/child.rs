@@ -1,0 +1,320 @@
+//! The processes that end.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::env;
+use std::future::poll_fn;
+use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::process::exit;
+
+use lockkeeper::{
+    Client, ConnectOptions, Election, Mutex, RwLock, Semaphore, blocking, connect_with, lock_all,
+};
+use rustix::process::{Signal, getpid, kill_process};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::common::*;
+use crate::support::on_warning;
+
+/// The test that a child begins with.
+pub(super) const TEST: &str = "a_process_that_ends";
+
+/// By these the test binary knows that it is a child, and which.
+const URL: &str = "LOCKKEEPER_END_URL";
+const WAY: &str = "LOCKKEEPER_END_WAY";
+const RECIPE: &str = "LOCKKEEPER_END_RECIPE";
+
+pub(super) const HOLDS: &str = "child: holds";
+
+/// What a child says when the library has waited for as long as it may.
+pub(super) const LATE: &str = "child: late";
+
+/// A way to drop a guard as the program ends.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Way {
+    /// `main` returns; the runtime has several threads.
+    Return,
+    /// The same with a runtime of one thread.
+    CurrentThread,
+    /// `?` in `main`.
+    Error,
+    /// A panic in `main`.
+    Panic,
+    /// The guard is a spawned task's, and the runtime is dropped.
+    Task,
+    /// The same with a runtime of one thread.
+    CurrentThreadTask,
+    /// The executor of smol.
+    Smol,
+    /// The blocking recipes.
+    Blocking,
+    /// The guard is a thread-local value, dropped with its thread.
+    ThreadLocal,
+    /// The guard is dropped, and the process killed in the next moment.
+    Killed,
+    /// The last handle of all goes, too, behind a wait that is given up before its entry is known to be there.
+    LastClient,
+}
+
+pub(super) const WAYS: [Way; 11] = [
+    Way::Return,
+    Way::CurrentThread,
+    Way::Error,
+    Way::Panic,
+    Way::Task,
+    Way::CurrentThreadTask,
+    Way::Smol,
+    Way::Blocking,
+    Way::ThreadLocal,
+    Way::Killed,
+    Way::LastClient,
+];
+
+/// What is held.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Recipe {
+    Mutex,
+    RwLock,
+    Semaphore,
+    Election,
+    /// The work of a leader, under `run`.
+    Term,
+    Batch,
+}
+
+pub(super) const LOCKS: [Recipe; 6] = [
+    Recipe::Mutex,
+    Recipe::RwLock,
+    Recipe::Semaphore,
+    Recipe::Election,
+    Recipe::Term,
+    Recipe::Batch,
+];
+
+/// The locks of a batch.
+const KEYS: [&str; 2] = ["/lock/first", "/lock/second"];
+
+type Held = Box<dyn Any + Send>;
+
+impl Way {
+    /// The exit code of a process that ends so.
+    pub(super) fn code(self) -> i32 {
+        match self {
+            Self::Error => 1,
+            Self::Panic => 101,
+            _ => 0,
+        }
+    }
+}
+
+impl Recipe {
+    /// The number of nodes that hold it.
+    pub(super) fn nodes(self) -> usize {
+        match self {
+            Self::Batch => KEYS.len(),
+            _ => 1,
+        }
+    }
+
+    pub(super) async fn take(self, client: &Client) -> Held {
+        match self {
+            Self::Mutex => Box::new(Mutex::new(client, LOCK).unwrap().lock().await.unwrap()),
+            Self::RwLock => Box::new(RwLock::new(client, LOCK).unwrap().write().await.unwrap()),
+            Self::Semaphore => {
+                let semaphore = Semaphore::new(client, LOCK, 1).unwrap();
+                Box::new(semaphore.acquire().await.unwrap())
+            }
+            Self::Election => {
+                let election = Election::new(client, LOCK).unwrap();
+                Box::new(election.campaign("").await.unwrap())
+            }
+            Self::Term => lead(client).await,
+            Self::Batch => Box::new(lock_all(client, KEYS).await.unwrap()),
+        }
+    }
+
+    /// The same by the blocking recipes; these take the locks of a batch one by one, and only campaign.
+    fn take_blocking(self, client: &blocking::Client) -> Held {
+        match self {
+            Self::Mutex => Box::new(blocking::Mutex::new(client, LOCK).unwrap().lock().unwrap()),
+            Self::Batch => Box::new(KEYS.map(|key| {
+                let mutex = blocking::Mutex::new(client, key).unwrap();
+                mutex.lock().unwrap()
+            })),
+            Self::RwLock => Box::new(
+                blocking::RwLock::new(client, LOCK)
+                    .unwrap()
+                    .write()
+                    .unwrap(),
+            ),
+            Self::Semaphore => {
+                let semaphore = blocking::Semaphore::new(client, LOCK, 1).unwrap();
+                Box::new(semaphore.acquire().unwrap())
+            }
+            Self::Election | Self::Term => {
+                let election = blocking::Election::new(client, LOCK).unwrap();
+                Box::new(election.campaign("").unwrap())
+            }
+        }
+    }
+}
+
+/// Runs for an election until it leads. Dropping the work ends its term.
+async fn lead(client: &Client) -> Held {
+    let election = Election::new(client, LOCK).unwrap();
+    let (leads, mut leading) = tokio::sync::oneshot::channel();
+    let mut leads = Some(leads);
+    let mut work = Box::pin(async move {
+        let term = |_| {
+            leads.take().unwrap().send(()).unwrap();
+            std::future::pending::<()>()
+        };
+        election.run("", term).await
+    });
+    poll_fn(|context| {
+        assert!(work.as_mut().poll(context).is_pending());
+        Pin::new(&mut leading).poll(context)
+    })
+    .await
+    .unwrap();
+    Box::new(work)
+}
+
+pub(super) fn environment(url: &str, way: Way, recipe: Recipe) -> [(&'static str, String); 3] {
+    [
+        (URL, url.to_owned()),
+        (WAY, format!("{way:?}")),
+        (RECIPE, format!("{recipe:?}")),
+    ]
+}
+
+fn options() -> ConnectOptions {
+    ConnectOptions::new().create_chroot().session_timeout(LONG)
+}
+
+pub(super) async fn connect(url: &str) -> Client {
+    connect_with(url, options()).await.unwrap()
+}
+
+/// Takes the lock in this process, if it is a child, and ends it.
+pub(super) fn run() {
+    let Ok(url) = env::var(URL) else { return };
+    let chosen = |name: &str| env::var(name).expect("a child is told what it is");
+    let (way, recipe) = (chosen(WAY), chosen(RECIPE));
+    let way = WAYS.into_iter().find(|known| format!("{known:?}") == way);
+    let recipe = LOCKS
+        .into_iter()
+        .find(|known| format!("{known:?}") == recipe);
+    let (way, recipe) = (way.unwrap(), recipe.unwrap());
+    on_warning(|line| {
+        if line.contains("not written in time") {
+            println!("\n{LATE}");
+        }
+    });
+    // As a return of `main`, or a panic in it, ends a process: without a further look at any thread.
+    exit(
+        match catch_unwind(AssertUnwindSafe(|| main(&url, way, recipe))) {
+            Ok(Ok(())) => 0,
+            Ok(Err(_)) => 1,
+            Err(_) => 101,
+        },
+    );
+}
+
+fn main(url: &str, way: Way, recipe: Recipe) -> Result<(), String> {
+    match way {
+        Way::Return => several_threads().block_on(hold(url, recipe)),
+        Way::CurrentThread => one_thread().block_on(hold(url, recipe)),
+        Way::Error => several_threads().block_on(async {
+            let _held = hold_on(url, recipe).await;
+            work()?;
+            Ok::<_, String>(())
+        })?,
+        Way::Panic => several_threads().block_on(async {
+            let _held = hold_on(url, recipe).await;
+            panic!("nothing works");
+        }),
+        Way::Task => in_a_task(several_threads(), url, recipe),
+        Way::CurrentThreadTask => in_a_task(one_thread(), url, recipe),
+        Way::Smol => async_io::block_on(hold(url, recipe)),
+        Way::Blocking => {
+            let client = blocking::connect_with(url, options()).unwrap();
+            std::mem::forget(client.clone());
+            let _held = recipe.take_blocking(&client);
+            until_told();
+        }
+        Way::ThreadLocal => in_a_thread_local(url, recipe),
+        Way::Killed => several_threads().block_on(async {
+            drop(hold_on(url, recipe).await);
+            kill_process(getpid(), Signal::KILL).unwrap();
+        }),
+        Way::LastClient => several_threads().block_on(async {
+            let client = connect(url).await;
+            let _held = recipe.take(&client).await;
+            let other = Mutex::new(&client, "/lock/other").unwrap();
+            until_told();
+            drop(polled(other.lock(), 1).await);
+        }),
+    }
+    Ok(())
+}
+
+fn work() -> Result<(), String> {
+    Err("nothing works".to_owned())
+}
+
+fn several_threads() -> Runtime {
+    Builder::new_multi_thread().enable_all().build().unwrap()
+}
+
+fn one_thread() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+async fn hold(url: &str, recipe: Recipe) {
+    let _held = hold_on(url, recipe).await;
+}
+
+/// Takes the lock, and returns when the process is to end. The client outlives it all, as in a static variable:
+/// the guard has to see to its release by itself.
+async fn hold_on(url: &str, recipe: Recipe) -> Held {
+    let client = connect(url).await;
+    std::mem::forget(client.clone());
+    let held = recipe.take(&client).await;
+    until_told();
+    held
+}
+
+/// Says that the lock is held, and waits until the process is to end.
+fn until_told() {
+    println!("\n{HOLDS}");
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+fn in_a_task(runtime: Runtime, url: &str, recipe: Recipe) {
+    let url = url.to_owned();
+    let (holds, held) = tokio::sync::oneshot::channel();
+    runtime.block_on(async {
+        tokio::spawn(async move {
+            let _held = hold_on(&url, recipe).await;
+            holds.send(()).unwrap();
+            std::future::pending::<()>().await;
+        });
+        held.await.unwrap();
+    });
+}
+
+fn in_a_thread_local(url: &str, recipe: Recipe) {
+    thread_local! {
+        static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    }
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            let held = async_io::block_on(hold_on(url, recipe));
+            HELD.set(Some(held));
+        });
+        thread.join().unwrap();
+    });
+}

@@ -1,0 +1,214 @@
+//! Drops that wait until their release has been written: when they do, and when they do not.
+
+use std::fmt;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex as Lock};
+use std::time::Duration;
+
+use lockkeeper::{Client, ConnectOptions, Guard, Mutex, SessionState};
+use lockkeeper_store::{
+    Backend, BoxFuture, Clock, Connector, Flushed, Request, Response, SessionStatus, drive,
+};
+
+use crate::common::*;
+use crate::support::{Proxy, SWEEP, Served, alone, unique, within_reason, zookeeper};
+
+/// Guards of one session that are dropped at once.
+const GUARDS: usize = 100;
+
+/// Makes of each `async fn name(world: Wired)` the tests `name::served` and `name::zookeeper`, each run in a process of
+/// its own: all connections of a process share a thread.
+macro_rules! over_a_wire {
+    ($(async fn $name:ident($wired:ident: Wired) $body:block)*) => {$(
+        mod $name {
+            use super::*;
+
+            async fn test($wired: Wired) $body
+
+            #[tokio::test]
+            async fn served() {
+                if alone() {
+                    let served = Served::start(SWEEP);
+                    let wired = Wired::to("lockkeeper", served.address()).await;
+                    within_reason(test(wired)).await;
+                }
+            }
+
+            #[tokio::test]
+            async fn zookeeper() {
+                if alone() {
+                    let wired = Wired::to("zookeeper", super::zookeeper().address()).await;
+                    within_reason(test(wired)).await;
+                }
+            }
+        }
+    )*};
+}
+
+/// A client at the other end of a wire, which notes what became of each wait for the writing.
+struct Wired {
+    proxy: Proxy,
+    client: Client,
+    flushes: Flushes,
+}
+
+impl Wired {
+    async fn to(scheme: &str, server: std::net::SocketAddr) -> Self {
+        let proxy = Proxy::to(server);
+        let url = format!("{scheme}://{}/{}", proxy.hosts(), unique("drops"));
+        let options = ConnectOptions::new().create_chroot().session_timeout(LONG);
+        let first = lockkeeper::connect_with(url.as_str(), options.clone())
+            .await
+            .unwrap();
+        let flushes = Flushes::default();
+        let connector = Arc::new(Noting(first.connector().clone(), flushes.clone()));
+        let client = Client::open(connector, url, options).await.unwrap();
+        Self {
+            proxy,
+            client,
+            flushes,
+        }
+    }
+
+    async fn guards(&self, count: usize) -> Vec<Guard> {
+        let mut guards = Vec::new();
+        for number in 0..count {
+            let mutex = Mutex::new(&self.client, format!("/lock/{number}")).unwrap();
+            guards.push(mutex.lock().await.unwrap());
+        }
+        guards
+    }
+
+    /// Holds up the thread of the connections until the answer is dropped.
+    fn hold_up(&self) -> Sender<()> {
+        let (go_on, held) = channel();
+        let (began, begun) = channel();
+        self.on_the_io_thread(move || {
+            began.send(()).unwrap();
+            let _ = held.recv();
+        });
+        begun.recv().unwrap();
+        go_on
+    }
+
+    /// Runs `work` on the thread that hears the answer to a request: that of the connections.
+    fn on_the_io_thread(&self, work: impl FnOnce() + Send + 'static) {
+        self.proxy.hold_replies();
+        let answer = self.client.current_session().exists(&path("/"));
+        drive(async move {
+            let _ = answer.await;
+            work();
+        });
+        self.proxy.mend();
+    }
+
+    async fn until(&self, state: SessionState) {
+        let session = self.client.current_session();
+        let mut states = session.states();
+        while session.state() != state {
+            states.next().await.expect("the session lives");
+        }
+    }
+}
+
+over_a_wire! {
+    async fn a_thread_that_is_held_up_is_waited_for_once(wired: Wired) {
+        let mut guards = wired.guards(GUARDS + 1).await;
+        let last = guards.pop();
+        let hold = wired.hold_up();
+        drop(guards);
+        let mut outcomes = wired.flushes.take();
+        assert_eq!(outcomes.remove(0), Flushed::TimedOut);
+        assert_eq!(outcomes, [Flushed::Skipped; GUARDS - 1]);
+        drop(hold);
+        // Behind the barrier that was overdue.
+        wired.client.current_session().exists(&path("/")).await.unwrap();
+        drop(last);
+        assert_ne!(wired.flushes.take(), [Flushed::Skipped]);
+    }
+
+    async fn a_drop_does_not_wait_for_a_lost_connection(wired: Wired) {
+        let mut guards = wired.guards(2).await;
+        wired.proxy.cut();
+        wired.until(SessionState::Suspended).await;
+        drop(guards.pop());
+        assert_eq!(wired.flushes.take(), []);
+        wired.proxy.mend();
+        wired.until(SessionState::Reconnected).await;
+        drop(guards.pop());
+        assert_eq!(wired.flushes.take().len(), 1);
+    }
+
+    async fn a_drop_on_the_thread_of_the_connections_does_not_wait_for_itself(wired: Wired) {
+        let guards = wired.guards(1).await;
+        let (dropped, done) = tokio::sync::oneshot::channel();
+        wired.on_the_io_thread(move || {
+            drop(guards);
+            dropped.send(()).unwrap();
+        });
+        done.await.unwrap();
+        assert_eq!(wired.flushes.take(), [Flushed::Skipped]);
+    }
+}
+
+/// Outcomes of waits, in their order.
+#[derive(Clone, Debug, Default)]
+struct Flushes(Arc<Lock<Vec<Flushed>>>);
+
+impl Flushes {
+    fn take(&self) -> Vec<Flushed> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// A connector whose sessions note the outcome of each wait.
+#[derive(Debug)]
+struct Noting(Arc<dyn Connector>, Flushes);
+
+struct NotingSession(Arc<dyn Backend>, Flushes);
+
+impl Connector for Noting {
+    fn open(
+        &self,
+        options: &ConnectOptions,
+    ) -> BoxFuture<lockkeeper_store::Result<Arc<dyn Backend>>> {
+        let (opening, flushes) = (self.0.open(options), self.1.clone());
+        Box::pin(
+            async move { Ok(Arc::new(NotingSession(opening.await?, flushes)) as Arc<dyn Backend>) },
+        )
+    }
+
+    fn clock(&self) -> &Clock {
+        self.0.clock()
+    }
+}
+
+impl Backend for NotingSession {
+    fn submit(&self, request: Request) -> Response {
+        self.0.submit(request)
+    }
+
+    fn status(&self) -> &Arc<SessionStatus> {
+        self.0.status()
+    }
+
+    fn store_id(&self) -> Option<&str> {
+        self.0.store_id()
+    }
+
+    fn prefix_bytes(&self) -> usize {
+        self.0.prefix_bytes()
+    }
+
+    fn flush(&self, limit: Duration) -> Flushed {
+        let outcome = self.0.flush(limit);
+        self.1.0.lock().unwrap().push(outcome);
+        outcome
+    }
+}
+
+impl fmt::Debug for NotingSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

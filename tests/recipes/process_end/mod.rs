@@ -1,0 +1,166 @@
+//! Ends of processes: a guard that is dropped as the program ends releases its lock, in each way in which a
+//! program can drop it.
+//!
+//! The program is this test binary, started again for one test; a wire between it and the server records what it
+//! has written by the time it has ended.
+
+mod child;
+mod drops;
+
+use std::io::{BufRead, BufReader, Lines};
+use std::net::SocketAddr;
+use std::process::{Child, ChildStdout, ExitStatus, Stdio};
+
+use crate::support::{Proxy, SWEEP, Served, TempFolder, again, rounds, within_reason, zookeeper};
+use child::{LOCKS, Recipe, TEST, WAYS, Way};
+
+/// Numbers of operations in ZooKeeper's protocol.
+const DELETE: i32 = 2;
+const MULTI: i32 = 14;
+const CLOSE_SESSION: i32 = -11;
+
+/// Runs of each way to end with each recipe.
+const RUNS: u64 = 2;
+
+#[test]
+fn a_process_that_ends() {
+    child::run();
+}
+
+#[tokio::test]
+async fn every_end_releases_what_was_held_served() {
+    let served = Served::start(SWEEP);
+    within_reason(every_end("lockkeeper", served.address())).await;
+}
+
+#[tokio::test]
+async fn every_end_releases_what_was_held_zookeeper() {
+    within_reason(every_end("zookeeper", zookeeper().address())).await;
+}
+
+#[tokio::test]
+async fn every_end_releases_what_was_held_file() {
+    for (way, recipe) in WAYS.into_iter().zip(LOCKS.into_iter().cycle()) {
+        let folder = TempFolder::new("end");
+        let url = format!("file:{}", folder.path().display());
+        let (mut child, _lines) = start(&url, way, recipe);
+        drop(child.stdin.take());
+        let status = child.wait().unwrap();
+        assert!(way.ends_with(status), "{way:?}, {recipe:?}: {status}");
+        is_free(&url, recipe).await;
+    }
+}
+
+async fn every_end(scheme: &str, server: SocketAddr) {
+    let mut left = Vec::new();
+    for _ in rounds(RUNS) {
+        for way in WAYS {
+            for recipe in LOCKS {
+                let mut end = End::new(scheme, server);
+                let mut outcome = end.of(way, recipe);
+                while outcome == Outcome::Late {
+                    end = End::new(scheme, server);
+                    outcome = end.of(way, recipe);
+                }
+                match outcome {
+                    Outcome::Released => is_free(&end.direct, recipe).await,
+                    _ => left.push((way, recipe)),
+                }
+            }
+        }
+    }
+    assert!(
+        left.is_empty(),
+        "locks outlived {} processes: {left:?}",
+        left.len()
+    );
+}
+
+/// What came of the lock of a process that has ended.
+#[derive(Clone, Copy, PartialEq)]
+enum Outcome {
+    /// All that it takes had been written by then.
+    Released,
+    Left,
+    /// It was waited for as long as a drop may wait: on a busy machine the thread that writes may not run for so long.
+    Late,
+}
+
+/// A place for one child, and the wire to it.
+struct End {
+    proxy: Proxy,
+    /// The URL without the wire.
+    direct: String,
+    url: String,
+}
+
+impl End {
+    fn new(scheme: &str, server: SocketAddr) -> Self {
+        let (proxy, chroot) = (Proxy::to(server), crate::support::unique("end"));
+        Self {
+            direct: format!("{scheme}://{server}/{chroot}"),
+            url: format!("{scheme}://{}/{chroot}", proxy.hosts()),
+            proxy,
+        }
+    }
+
+    /// Has a process take a lock and end.
+    fn of(&self, way: Way, recipe: Recipe) -> Outcome {
+        let (mut child, mut lines) = start(&self.url, way, recipe);
+        self.proxy.take_frames();
+        drop(child.stdin.take());
+        let status = child.wait().unwrap();
+        assert!(way.ends_with(status), "{way:?}, {recipe:?}: {status}");
+        self.proxy.wait_until_closed();
+        let is_late = lines.any(|line| line.is_ok_and(|line| line == child::LATE));
+        let frames = self.proxy.take_frames();
+        let written = |operation| {
+            let sent = frames.iter().filter(|frame| frame.to_server);
+            sent.filter(|frame| frame.operation == operation).count()
+        };
+        let is_closed = written(CLOSE_SESSION) > 0;
+        let is_released = match way {
+            Way::LastClient => is_closed,
+            _ => is_closed || written(DELETE) + written(MULTI) >= recipe.nodes(),
+        };
+        match is_released {
+            true => Outcome::Released,
+            false if is_late => Outcome::Late,
+            false => Outcome::Left,
+        }
+    }
+}
+
+/// Starts a process, and returns when it holds the lock.
+fn start(url: &str, way: Way, recipe: Recipe) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let mut child = again(module_path!(), TEST)
+        .envs(child::environment(url, way, recipe))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("a test binary can start itself");
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let holds = lines.any(|line| line.is_ok_and(|line| line == child::HOLDS));
+    assert!(
+        holds,
+        "{way:?}, {recipe:?}: it has died before it held anything"
+    );
+    (child, lines)
+}
+
+/// The next contender is let in, long before the session of a process that has ended expires.
+async fn is_free(url: &str, recipe: Recipe) {
+    let client = child::connect(url).await;
+    drop(recipe.take(&client).await);
+    client.close().await.unwrap();
+}
+
+impl Way {
+    fn ends_with(self, status: ExitStatus) -> bool {
+        match self {
+            Self::Killed => status.code().is_none(),
+            way => status.code() == Some(way.code()),
+        }
+    }
+}
