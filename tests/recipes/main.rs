@@ -29,6 +29,7 @@ mod many;
 mod mixed;
 mod modelling;
 mod mutex;
+mod nested;
 mod observe;
 #[cfg(feature = "zookeeper")]
 mod peer;
