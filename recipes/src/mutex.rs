@@ -21,6 +21,9 @@ use crate::path::LockPath;
 /// sessions: after an expiry the next `lock` opens a new one. A clone is the same mutex. It is not
 /// re-entrant: who locks twice waits for himself.
 ///
+/// Locks nest: one below another's path is a lock of its own, and neither takes notice of the other (see
+/// [`LockPath`]).
+///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// use lockkeeper::{FencingGate, Mutex};
