@@ -208,3 +208,47 @@ on_every_backend! {
         tried.expect("nobody holds it").release().await.unwrap();
     }
 }
+
+on_every_backend! {
+    async fn a_key_is_never_a_part_of_the_lock_above(env: Env) {
+        let world = World::new(env).await;
+        let client = world.client().await;
+        let base = LockPath::new(LOCK).unwrap();
+        let mut nested = Vec::new();
+        for text in FORMS.into_iter().chain(NUMBERS).chain(["locks", "leases", "%00000000"]) {
+            let key = base.key(text);
+            assert_eq!(lockkeeper_store::sequence_of(key.as_znode().name()), None, "{text}");
+            nested.push(lock_free(&client, &key).await);
+        }
+        assert_free(&world.client().await, &base).await;
+    }
+
+    async fn a_pattern_makes_a_contender(env: Env) {
+        let world = World::new(env).await;
+        let options = lockkeeper::ConnectOptions::new().entry_pattern("job-");
+        let client = world.env.client_with(options).await;
+        let job = make_child(&world, "job-", CreateMode::EphemeralSequential).await;
+        let other = make_child(&world, "other-", CreateMode::EphemeralSequential).await;
+        let stays = make_child(&world, "job-", CreateMode::PersistentSequential).await;
+        let mutex = Mutex::new(&client, LOCK).unwrap();
+        assert!(mutex.try_lock().await.unwrap().is_none(), "{job} holds");
+        let entries = queue(&client, LOCK).await.unwrap();
+        assert_eq!(holders(&entries)[0].path, job);
+        let waiter = world.queue_up(&mutex).await;
+        let session = world.observing().await;
+        session.delete(&other, None).await.unwrap();
+        session.delete(&stays, None).await.unwrap();
+        assert!(!waiter.is_finished());
+        session.delete(&job, None).await.unwrap();
+        granted(waiter).await.release().await.unwrap();
+    }
+
+    async fn a_bad_pattern_is_refused(env: Env) {
+        for pattern in ["job/", "job-1"] {
+            let options = lockkeeper::ConnectOptions::new().entry_pattern(pattern);
+            let client = Client::open(env.connector().clone(), env.target().to_owned(), options).await;
+            let error = client.unwrap_err().to_string();
+            assert!(error.contains(pattern), "{error}");
+        }
+    }
+}
