@@ -18,6 +18,7 @@ mod events;
 mod foreign;
 mod forked;
 mod guard;
+mod itself;
 #[cfg(feature = "zookeeper")]
 mod kazoo;
 #[cfg(feature = "zookeeper")]
