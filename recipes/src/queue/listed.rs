@@ -5,7 +5,7 @@ use lockkeeper_store::{Error, ReadOp, ReadReply, ZnodePath};
 
 use super::blocker::Blocker;
 use super::contenders::check_kind;
-use super::entry::Entry;
+use super::entry::{Entry, Form};
 use super::mark::Reading;
 use super::sleep::Wake;
 use super::snapshot::{Nearest, Snapshot};
@@ -65,7 +65,7 @@ impl Waiting<'_> {
                 return Ok(None);
             }
             self.told_ahead(&by, Some(snapshot.ahead), terms)?;
-            if let Wake::Look = self.until_gone(&by, blocker).await? {
+            if let Wake::Look = self.until_gone(&by, blocker, &terms.form).await? {
                 return Ok(Some(Turn::Look));
             }
             let released = self.confirm().await?;
@@ -119,10 +119,15 @@ impl Waiting<'_> {
     }
 
     /// Waits until a node that is watched is gone.
-    async fn until_gone(&mut self, by: &ZnodePath, mut blocker: Blocker) -> Result<Wake> {
+    async fn until_gone(
+        &mut self,
+        by: &ZnodePath,
+        mut blocker: Blocker,
+        form: &Form,
+    ) -> Result<Wake> {
         loop {
             let wake = match blocker.watcher {
-                Some(mut watcher) => self.sleep(&mut watcher).await?,
+                Some(mut watcher) => self.sleep_behind(by, &mut watcher, form).await?,
                 // It went between the list and the watch.
                 None => Wake::Gone,
             };

@@ -5,6 +5,7 @@ mod blocker;
 mod cleanup;
 mod contenders;
 mod entry;
+mod itself;
 mod listed;
 mod mark;
 mod sleep;

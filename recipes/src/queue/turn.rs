@@ -121,7 +121,8 @@ impl<'a> Waiting<'a> {
                     }
                     self.told_ahead(&by, count, terms)?;
                     // The store confirmed my entry and its place when it took the other out.
-                    if let Wake::Clear(cause) = self.sleep(&mut watcher).await? {
+                    let wake = self.sleep_behind(&by, &mut watcher, &terms.form).await?;
+                    if let Wake::Clear(cause) = wake {
                         self.previous = Previous::of(cause);
                         ahead = Ahead::Clear;
                         continue;
