@@ -148,8 +148,8 @@ pub(super) fn reason_of(status: &SessionStatus, lapses: u64) -> Option<LostReaso
 
 /// What of a held node is watched, beside its session.
 pub(super) enum Look<'a> {
-    /// Whether it is there, once somebody asks or it has been held for a while: it costs a request, which a
-    /// short hold is spared.
+    /// Its presence, once somebody asks or it has been held for a while: a look costs a request, which a short
+    /// hold is spared.
     Later(&'a Notify),
     /// Whether it is there.
     Removal,

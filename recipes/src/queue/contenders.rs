@@ -6,7 +6,7 @@ use lockkeeper_store::{Error, Session, ZnodePath};
 use crate::error::{LockError, Result};
 use crate::names::{Kind, contender_number, has_unique_id};
 
-/// How many znodes are asked about before the answers are awaited.
+/// Number of znodes that are asked about before the answers are awaited.
 const ASKED_AT_ONCE: usize = 256;
 
 /// Returns those of a queue's children that have the names of contenders, in order.

@@ -14,11 +14,11 @@ use crate::metadata::LockMetadata;
 use crate::names::Kind;
 use crate::race::{First, race};
 
-/// How long a session waits for itself before that is told. Tasks of one client take turns all the time, so a wait
+/// Duration of a wait behind the same session before it is told. Tasks of one client take turns all the time, so a wait
 /// behind another task is told from one that never ends only by how long it lasts.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How many entries at the head of a queue are looked at.
+/// Number of entries at the head of a queue that are looked at.
 const FEW: usize = 64;
 
 impl Waiting<'_> {
