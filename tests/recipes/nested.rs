@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use lockkeeper::{Client, Election, Guard, LockPath, Mutex, RwLock, holders, queue, try_lock_many};
+use lockkeeper::{
+    Client, Election, Guard, LockPath, Mutex, Revoker, RwLock, Semaphore, TokensAreChecked, Whom,
+    holders, lock_all, queue, try_lock_many,
+};
 use lockkeeper_store::{CreateMode, ZnodePath};
 
 use crate::common::*;
@@ -250,5 +253,39 @@ on_every_backend! {
             let error = client.unwrap_err().to_string();
             assert!(error.contains(pattern), "{error}");
         }
+    }
+}
+
+on_every_backend! {
+    async fn every_recipe_nests(env: Env) {
+        let world = World::new(env).await;
+        let client = world.client().await;
+        let base = LockPath::new(LOCK).unwrap();
+        let below = |name: &str| LockPath::new(format!("{LOCK}/{name}")).unwrap();
+        let _permit = Semaphore::new(&client, below("0000000000"), 2).unwrap().acquire().await.unwrap();
+        let election = Election::new(&client, below("lock-0000000001")).unwrap();
+        let _leadership = election.campaign("me").await.unwrap();
+        let _reader = RwLock::new(&client, below("1234567890123")).unwrap().read().await.unwrap();
+        assert_free(&world.client().await, &base).await;
+        // A lock and one below it may be asked for together.
+        let both = lock_all(&client, [base.clone(), base.key("0000000000")]).await.unwrap();
+        let [one, two] = [&base, &base.key("0000000000")].map(|path| Mutex::new(&client, path).unwrap());
+        assert!(one.try_lock().await.unwrap().is_none() && two.try_lock().await.unwrap().is_none());
+        both.release().await.unwrap();
+        assert_free(&world.client().await, &base).await;
+    }
+
+    async fn a_znode_that_stays_is_never_taken_away(env: Env) {
+        let world = World::new(env).await;
+        let stays = make_child(&world, "lock-", CreateMode::PersistentSequential).await;
+        let holder = world.mutex().await.lock_timeout(FREE).await.unwrap();
+        let target = Whom::holder(LOCK).unwrap();
+        let revoker = Revoker::new(&world.observer);
+        assert_eq!(revoker.ask(&target).await.unwrap(), [holder.path().clone()]);
+        let deleted = revoker.force(&target, TokensAreChecked).await.unwrap();
+        assert_eq!(deleted, [holder.path().clone()]);
+        assert_eq!(revoker.force(&target, TokensAreChecked).await.unwrap(), []);
+        let there = world.observing().await.exists(&stays).await.unwrap();
+        assert!(there.is_some(), "{stays} is gone");
     }
 }
