@@ -72,6 +72,8 @@ struct Inner {
 
 #[derive(Default)]
 struct Timers {
+    /// When the thread wakes by itself; `None` if it waits to be told of a timer.
+    wakes_at: Option<Moment>,
     due: BTreeMap<(Moment, u64), Waker>,
     next_id: u64,
     thread_runs: bool,
@@ -221,11 +223,9 @@ impl Clock {
                     .spawn(move || clock.run())
                     .expect("the system refuses a thread");
             }
-            if timers
-                .due
-                .first_key_value()
-                .is_some_and(|(first, _)| *first == (moment, id))
-            {
+            // Not woken for a timer behind the one that it sleeps for, even if that has been forgotten since: a
+            // wait that rarely lasts until its timer then costs no switch to this thread.
+            if timers.wakes_at.is_none_or(|wakes_at| moment < wakes_at) {
                 self.0.changed.notify_one();
             }
         }
@@ -246,6 +246,7 @@ impl Clock {
                 .first_key_value()
                 .map(|((moment, _), _)| moment.since(now));
             let wait = next.unwrap_or(LONGEST_WAIT).min(LONGEST_WAIT);
+            timers.wakes_at = next.map(|_| now.after(wait));
             if next.is_none() {
                 self.0.changed.wait(&mut timers);
             } else {

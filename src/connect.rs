@@ -26,6 +26,7 @@ pub struct ConnectOptions {
     pub(crate) create_chroot: bool,
     pub(crate) tls: Option<ClientTls>,
     pub(crate) ensemble_tick: Duration,
+    pub(crate) entry_patterns: Vec<String>,
 }
 
 impl Default for ConnectOptions {
@@ -38,6 +39,7 @@ impl Default for ConnectOptions {
             create_chroot: false,
             tls: None,
             ensemble_tick: DEFAULT_TICK,
+            entry_patterns: Vec::new(),
         }
     }
 }
@@ -111,6 +113,18 @@ impl ConnectOptions {
         self
     }
 
+    /// Takes further names for those of contenders, for queues that are shared with a library whose names the
+    /// recipes do not know: ephemeral children whose names end in `before_number` and a sequence number. An empty
+    /// text stands for all numbered names.
+    ///
+    /// Known are the names of this library, Curator, kazoo, go-zookeeper and ZooKeeper's own lock. Every client
+    /// of a queue needs the same patterns: one that does not know a contender's name gets in beside it.
+    #[must_use]
+    pub fn entry_pattern(mut self, before_number: impl Into<String>) -> Self {
+        self.entry_patterns.push(before_number.into());
+        self
+    }
+
     fn check(&self) -> Result<()> {
         let session = self
             .session_timeout
@@ -126,7 +140,16 @@ impl ConnectOptions {
                 )));
             }
         }
-        Ok(())
+        let is_unfit = |pattern: &&String| {
+            pattern.contains('/') || pattern.ends_with(|last: char| last.is_ascii_digit())
+        };
+        match self.entry_patterns.iter().find(is_unfit) {
+            None => Ok(()),
+            Some(pattern) => Err(Error::BadArguments(format!(
+                "the entry pattern {pattern:?}: expected the part of a name before its number, without `/` and \
+                 without a digit at its end"
+            ))),
+        }
     }
 }
 
@@ -151,6 +174,7 @@ impl fmt::Debug for ConnectOptions {
             .field("create_chroot", &self.create_chroot)
             .field("tls", &self.tls)
             .field("ensemble_tick", &self.ensemble_tick)
+            .field("entry_patterns", &self.entry_patterns)
             .finish()
     }
 }
@@ -266,7 +290,7 @@ impl Client {
         if let Some(id) = backend.store_id() {
             let _ = store_id.set(id.to_owned());
         }
-        let session = Session::new(backend, options.acl.clone());
+        let session = Session::configured(backend, &options);
         Ok(Self(Arc::new(Inner {
             target,
             connector,
@@ -327,7 +351,7 @@ impl Client {
         }
         let backend = self.0.connector.open(&self.0.options).await?;
         self.same_store(&backend)?;
-        let session = Session::new(backend, self.0.options.acl.clone());
+        let session = Session::configured(backend, &self.0.options);
         tracing::info!(target_store = %self.0.target, session = %session.id(), "opened a new session");
         let mut current = self.0.current.lock();
         if current.closed {

@@ -16,6 +16,7 @@ use crate::backend::{
     ReadReply, Reply, Request, Response, Sent, SessionStatus, StateStream, unexpected,
 };
 use crate::clock::{Clock, Deadline};
+use crate::connect::ConnectOptions;
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::identity::Secret;
@@ -54,6 +55,7 @@ struct Inner {
     backend: Arc<dyn Backend>,
     status: Arc<SessionStatus>,
     acl: Acl,
+    entry_patterns: Box<[String]>,
     scale: Scale,
     heart: Heart,
 }
@@ -61,13 +63,19 @@ struct Inner {
 impl Session {
     /// A session that speaks through `backend`. `acl` is for the znodes that it makes.
     pub fn new(backend: Arc<dyn Backend>, acl: Acl) -> Self {
+        Self::configured(backend, &ConnectOptions::new().acl(acl))
+    }
+
+    /// A session that speaks through `backend`, as a client's options say.
+    pub(crate) fn configured(backend: Arc<dyn Backend>, options: &ConnectOptions) -> Self {
         let session = Self(Arc::new(Inner {
             status: backend.status().clone(),
             scale: Scale {
                 prefix: backend.prefix_bytes(),
             },
             backend,
-            acl,
+            acl: options.acl.clone(),
+            entry_patterns: options.entry_patterns.clone().into(),
             heart: Heart::default(),
         }));
         if session.0.status.has_timeout() {
@@ -132,6 +140,11 @@ impl Session {
     /// The access control list of the znodes that this session makes.
     pub fn acl(&self) -> &Acl {
         &self.0.acl
+    }
+
+    /// The further patterns of [`ConnectOptions::entry_pattern`].
+    pub fn entry_patterns(&self) -> &[String] {
+        &self.0.entry_patterns
     }
 
     /// The id of the store, where it has one that this session may read.
@@ -480,7 +493,8 @@ impl Session {
         })
     }
 
-    /// Who is in a queue: names, head first and contenders only if the flag says so, else every child.
+    /// Lists a queue: the names of its ephemeral children with a number, head first, if the flag says so; else those
+    /// of all children.
     ///
     /// # Errors
     /// [`Error::NoNode`], and those of every request.

@@ -69,6 +69,13 @@ pub struct Stat {
     pub num_children: i32,
 }
 
+impl Stat {
+    /// Returns true for a znode that goes with its session.
+    pub fn is_ephemeral(&self) -> bool {
+        self.ephemeral_owner != SessionId(0)
+    }
+}
+
 /// How a znode is made: how long it lives, and whether the store numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CreateMode {

@@ -2,14 +2,16 @@
 
 use std::time::Duration;
 
-use lockkeeper_store::{Ahead, Client, Error, ZnodePath, sequence_of};
+use lockkeeper_store::{Ahead, Client, Error, Session, ZnodePath};
 
 use crate::error::{LockError, Result};
 use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::options::LockOptions;
-use crate::queue::{Entry, Form, Held, Terms, Waiting, ask, blocks, check_kind};
+use crate::queue::{
+    Entry, Form, Held, Terms, Waiting, any_contends, ask, blocks, check_kind, contenders,
+};
 use crate::race::{First, race};
 
 /// Who contends for what.
@@ -86,6 +88,21 @@ impl Contest<'_> {
         Ok(held.map(|held| Guard::new(session, held, self.kind, data, events)))
     }
 
+    /// Returns true if anybody in a queue would block: known for certain by a store's index, by the names in a
+    /// list.
+    async fn is_taken(self, session: &Session, names: Vec<String>, is_index: bool) -> Result<bool> {
+        check_kind(session, self.path, self.kind, &names).await?;
+        let contenders = contenders(session, &names).into_iter();
+        let blocking: Vec<_> = contenders
+            .map(|(_, name)| name)
+            .filter(|name| blocks(name, self.kind.skip()))
+            .collect();
+        if is_index {
+            return Ok(!blocking.is_empty());
+        }
+        Ok(any_contends(session, self.path, &blocking).await?)
+    }
+
     /// Whether a list of the queue shows anybody who would block.
     async fn looks_taken(self, synced: bool) -> Result<bool> {
         let session = self.client.session().await?;
@@ -101,12 +118,8 @@ impl Contest<'_> {
             match (caught_up, queue.await) {
                 (Err(Error::ConnectionLoss), _) | (_, Err(Error::ConnectionLoss)) => {}
                 (_, Err(Error::NoNode { .. })) => return Ok(false),
-                (Ok(()) | Err(Error::NoNode { .. }), Ok((names, _))) => {
-                    check_kind(self.path, self.kind, &names)?;
-                    let taken = |name: &String| {
-                        sequence_of(name).is_some() && blocks(name, self.kind.skip())
-                    };
-                    return Ok(names.iter().any(taken));
+                (Ok(()) | Err(Error::NoNode { .. }), Ok((names, is_index))) => {
+                    return self.is_taken(&session, names, is_index).await;
                 }
                 (Err(error), _) | (_, Err(error)) => return Err(error.into()),
             }

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::task::Poll;
 
-use lockkeeper_store::{Deadline, Error, Session, ZnodePath};
+use lockkeeper_store::{Deadline, Error, Session, Stat, ZnodePath};
 use parking_lot::Mutex;
 
 use crate::error::{LockError, LostReason, Result};
@@ -81,13 +81,51 @@ impl Guard {
 
     /// Until when nobody else can hold the lock, as far as clocks and the server allow; it moves on
     /// while the session lives. `None`: until it is released, closed or removed.
+    ///
+    /// It is the session's, and says nothing of a forced removal: see [`is_held`](Self::is_held).
     pub fn held_until(&self) -> Option<Deadline> {
         self.session.held_until()
     }
 
-    /// Whether the lock can be believed to be held. Once it says no, it stays with that.
+    /// Returns false when the lock can no longer be believed to be held, and from then on.
+    ///
+    /// A forced removal (by a [`Revoker`](crate::Revoker), a [`Warden`](crate::Warden) or an operator) is noticed
+    /// without anybody awaiting [`lost`](Self::lost):
+    ///
+    /// - With a store in this process at once, by a look at it, unless the session was opened with a timeout.
+    /// - Elsewhere as soon as the store's event has come. The guard watches its own znode from the first call of
+    ///   this method on, and in any case when it has held for a third of the session's timeout; so a removal
+    ///   before that is noticed a round trip later. A shorter hold that nobody asks about costs no request.
+    ///
+    /// It never waits. While disconnected it goes by [`held_until`](Self::held_until) alone.
     pub fn is_held(&self) -> bool {
-        self.reason().is_none()
+        if self.reason().is_some() {
+            return false;
+        }
+        match &self.monitor {
+            Some(monitor) => {
+                monitor.watch_removal();
+                true
+            }
+            None => self.stands(),
+        }
+    }
+
+    /// Looks whether the node is there, at a store that answers at once.
+    fn stands(&self) -> bool {
+        match self.session.exists(&self.held.path).try_now() {
+            Ok(Ok(stat)) if !self.is_mine(stat) => {
+                let reason = self.note(LostReason::Revoked);
+                tracing::warn!(path = %self.held.path, %reason, "a lock was lost");
+                false
+            }
+            // Not allowed to look, over meanwhile, or not answered yet.
+            _ => self.reason().is_none(),
+        }
+    }
+
+    fn is_mine(&self, stat: Option<Stat>) -> bool {
+        stat.is_some_and(|stat| stat.ephemeral_owner == self.session.id())
     }
 
     /// Why the lock is lost, if that is known.
@@ -219,7 +257,7 @@ impl fmt::Debug for Guard {
         f.debug_struct("Guard")
             .field("path", &self.held.path)
             .field("token", &self.held.token)
-            .field("held", &self.is_held())
+            .field("held", &self.reason().is_none())
             .finish()
     }
 }

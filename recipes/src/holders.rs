@@ -1,8 +1,9 @@
 //! Who holds a lock, by the names of those in its queue.
 
-use lockkeeper_store::{Error, SHARED_MARK, Session, ZnodePath, sequence_of};
+use lockkeeper_store::{Error, SHARED_MARK, Session, ZnodePath};
 
 use crate::observe::QueueEntry;
+use crate::queue::contenders;
 
 /// Those in a queue who hold, by the rule of the recipe that their names tell: the head of the
 /// queue; with a reader at the head all readers up to the first other; of a semaphore's `leases`
@@ -48,9 +49,23 @@ pub(crate) struct Survey {
 }
 
 impl Survey {
-    pub(crate) fn holders(&self) -> impl Iterator<Item = &ZnodePath> {
-        let count = count(self.queue.iter().map(ZnodePath::name));
-        self.queue.iter().take(count)
+    /// Those who hold. Znodes that only have the names of contenders are asked about as far as they stand
+    /// among them.
+    pub(crate) async fn into_holders(mut self, session: &Session) -> Result<Vec<ZnodePath>, Error> {
+        loop {
+            let count = count(self.queue.iter().map(ZnodePath::name));
+            let mut stays = Vec::with_capacity(count);
+            for holder in &self.queue[..count] {
+                let stat = persistently(|| session.exists(holder)).await?;
+                stays.push(stat.is_some_and(|stat| !stat.is_ephemeral()));
+            }
+            if !stays.contains(&true) {
+                self.queue.truncate(count);
+                return Ok(self.queue);
+            }
+            let mut stays = stays.into_iter();
+            self.queue.retain(|_| !stays.next().unwrap_or(false));
+        }
     }
 
     pub(crate) fn into_all(self) -> impl Iterator<Item = ZnodePath> {
@@ -66,14 +81,14 @@ const ACQUIRERS: &str = "locks";
 pub(crate) async fn survey(session: &Session, path: &ZnodePath) -> Result<Survey, Error> {
     let names = children(session, path).await?;
     if !names.iter().any(|name| name == LEASES || name == ACQUIRERS) {
-        let queue = in_order(path, &names)?;
+        let queue = in_order(session, path, &names)?;
         let acquirers = Vec::new();
         return Ok(Survey { queue, acquirers });
     }
     let (leases, locks) = (path.join(LEASES)?, path.join(ACQUIRERS)?);
     Ok(Survey {
-        queue: in_order(&leases, &children(session, &leases).await?)?,
-        acquirers: in_order(&locks, &children(session, &locks).await?)?,
+        queue: in_order(session, &leases, &children(session, &leases).await?)?,
+        acquirers: in_order(session, &locks, &children(session, &locks).await?)?,
     })
 }
 
@@ -85,17 +100,14 @@ async fn children(session: &Session, path: &ZnodePath) -> Result<Vec<String>, Er
     }
 }
 
-/// The contenders among the children of a queue, in their order.
-pub(crate) fn in_order(parent: &ZnodePath, names: &[String]) -> Result<Vec<ZnodePath>, Error> {
-    let mut numbered: Vec<_> = names
-        .iter()
-        .filter_map(|name| Some((sequence_of(name)?, name)))
-        .collect();
-    numbered.sort_unstable();
-    numbered
-        .into_iter()
-        .map(|(_, name)| parent.join(name))
-        .collect()
+/// The paths of the contenders among the children of a queue, by their names and in their order.
+pub(crate) fn in_order(
+    session: &Session,
+    parent: &ZnodePath,
+    names: &[String],
+) -> Result<Vec<ZnodePath>, Error> {
+    let contenders = contenders(session, names).into_iter();
+    contenders.map(|(_, name)| parent.join(name)).collect()
 }
 
 /// Those of a queue, in their order, who hold.
@@ -138,15 +150,5 @@ mod tests {
         assert_eq!(held(&["a-lease-4", "b-lease-7", "c-lease-9"]), 3);
         assert_eq!(held(&["a__rlock__0", "b__rlock__1", "c__lock__2"]), 2);
         assert_eq!(held(&["lock-0", "lock-1"]), 1);
-    }
-
-    #[test]
-    fn order_is_numeric_and_strangers_are_left_out() {
-        let parent: ZnodePath = "/l".parse().unwrap();
-        let names = ["b-lock-0000000010", "config", "c-lock-0000000009"].map(str::to_owned);
-        let queue = in_order(&parent, &names).unwrap();
-        let names: Vec<_> = queue.iter().map(ZnodePath::name).collect();
-        assert_eq!(names, ["c-lock-0000000009", "b-lock-0000000010"]);
-        assert_eq!(holding(queue).len(), 1);
     }
 }

@@ -19,7 +19,12 @@ use crate::path::LockPath;
 /// It is fair: the lock is granted in the order in which the contenders' znodes were made. Each
 /// contender watches only the one before it, so that a release wakes one. It outlives its client's
 /// sessions: after an expiry the next `lock` opens a new one. A clone is the same mutex. It is not
-/// re-entrant: who locks twice waits for himself.
+/// re-entrant: who locks twice waits for himself. A wait behind a holder of the same session is logged as a warning,
+/// with the path and the labels of both, when it has lasted for the session's timeout, or 10 s if that is less or
+/// there is none: tasks of one client take turns, and only the time tells them from a task that waits for itself.
+///
+/// Locks nest: one below another's path is a lock of its own, and neither takes notice of the other (see
+/// [`LockPath`]).
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

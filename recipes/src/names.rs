@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use lockkeeper_store::{SEMAPHORE_PARTS, Skip};
+use lockkeeper_store::{SEMAPHORE_PARTS, Session, Skip, sequence_of};
 
 /// The kinds of entry, by what their names contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
 }
 
 /// A recipe, as a user calls it: with its article and without.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Title(&'static str, &'static str);
 
 const MUTEX: Title = Title("a mutex", "mutex");
@@ -78,22 +78,15 @@ impl Kind {
         child.as_bytes()[..child.len() - digits].ends_with(self.suffix().as_bytes())
     }
 
-    /// Which other recipe a child belongs to, if its name tells.
+    /// Returns the other recipe that a child belongs to, if its name tells: that of an entry, or of a part of a
+    /// semaphore.
     pub(crate) fn stranger(self, child: &str) -> Option<&'static str> {
-        const MARKS: [(&str, Title); 6] = [
-            ("-lock-", MUTEX),
-            ("__READ__", READ_WRITE_LOCK),
-            ("__WRIT__", READ_WRITE_LOCK),
-            ("-latch-", ELECTION),
-            ("-lease-", SEMAPHORE),
-            ("-permit-", SEMAPHORE),
-        ];
         if self.is_own(child) {
             return None;
         }
         let owner = match child {
             part if SEMAPHORE_PARTS.contains(&part) => SEMAPHORE,
-            _ => MARKS.into_iter().find(|(mark, _)| child.contains(mark))?.1,
+            _ => form_of(entry_stem(child)?.1)?.recipe?,
         };
         (owner != self.recipe()).then_some(owner.0)
     }
@@ -106,6 +99,95 @@ impl Kind {
         name.push_str(self.suffix());
         name
     }
+}
+
+/// A form of an entry's name.
+struct Form {
+    /// The end of the name before its number.
+    ending: &'static str,
+    /// The recipe whose entries are named so. Under kazoo's names, for one, a mutex and a read-write lock look alike.
+    recipe: Option<Title>,
+}
+
+/// The forms of the names that contenders have: Curator's and ours (`_c_<uuid>-lock-`), go-zookeeper's
+/// (`_c_<32 digits>-lock-`), those of the recipes in ZooKeeper's documentation (`<guid>-lock-`, `<guid>-n_`), each of
+/// them with or without the protecting id, and kazoo's (`<32 digits>__lock__`). docs/interop.md names the sources.
+const FORMS: [Form; 9] = [
+    Form::of("lock-", MUTEX),
+    Form::of("__READ__", READ_WRITE_LOCK),
+    Form::of("__WRIT__", READ_WRITE_LOCK),
+    Form::of("latch-", ELECTION),
+    Form::of("lease-", SEMAPHORE),
+    Form::of("permit-", SEMAPHORE),
+    Form::of_any("__lock__"),
+    Form::of_any("__rlock__"),
+    Form::of_any("n_"),
+];
+
+impl Form {
+    const fn of(ending: &'static str, recipe: Title) -> Self {
+        let recipe = Some(recipe);
+        Self { ending, recipe }
+    }
+
+    const fn of_any(ending: &'static str) -> Self {
+        let recipe = None;
+        Self { ending, recipe }
+    }
+
+    fn fits(&self, stem: &str) -> bool {
+        // A word of its own: no `clock-`.
+        let is_whole = |before: &str| {
+            before.is_empty() || before.ends_with('-') || self.ending.starts_with('_')
+        };
+        stem.strip_suffix(self.ending).is_some_and(is_whole)
+    }
+}
+
+fn form_of(stem: &str) -> Option<Form> {
+    FORMS.into_iter().find(|form| form.fits(stem))
+}
+
+/// Returns true for a name of `org.apache.zookeeper.recipes.lock.WriteLock`: `x-<session id>-`.
+fn is_write_lock(stem: &str) -> bool {
+    let id = stem
+        .strip_prefix("x-")
+        .and_then(|rest| rest.strip_suffix('-'));
+    id.is_some_and(|id| {
+        !id.is_empty()
+            && id
+                .bytes()
+                .all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
+    })
+}
+
+/// Splits a numbered name into its number and what stands before it.
+fn entry_stem(name: &str) -> Option<(i64, &str)> {
+    let number = sequence_of(name)?;
+    let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
+    let stem = if number < 0 {
+        stem.strip_suffix('-')?
+    } else {
+        stem
+    };
+    Some((number, stem))
+}
+
+/// Returns the number of a child whose name is that of a contender: numbered, and of a known form or one of the
+/// session's own patterns. A nested lock's path, a configuration or any other child has none. This is the one
+/// place that tells them apart; only an ephemeral child of such a name is one (see
+/// [`contenders`](crate::queue::contenders)).
+pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
+    let (number, stem) = entry_stem(child)?;
+    let is_known = form_of(stem).is_some() || is_write_lock(stem);
+    let mut patterns = session.entry_patterns().iter();
+    (is_known || patterns.any(|pattern| stem.ends_with(pattern))).then_some(number)
+}
+
+/// Returns true if a contender's name has an id that its library has drawn for this one attempt. Such a name is
+/// believed to be an ephemeral node's where asking would cost a request.
+pub(crate) fn has_unique_id(name: &str) -> bool {
+    name.starts_with(PREFIX) || name.contains("lock__")
 }
 
 /// The name that an entry of a read-write lock has after its conversion: the same, of the other side.
@@ -255,6 +337,73 @@ mod tests {
         );
         assert_eq!(stranger(Kind::Acquirer, "_c_x-lock-0000000001"), None);
         assert_eq!(stranger(Kind::Candidate, "leases"), Some("a semaphore"));
+        assert_eq!(stranger(Kind::Mutex, "my-latch-a"), None);
+        assert_eq!(stranger(Kind::Mutex, "_c_x__lock__0000000001"), None);
+    }
+
+    #[test]
+    fn contenders_have_known_forms() {
+        let client = now(lockkeeper_store::Store::memory().connect());
+        let session = now(client.session());
+        let number = |name: &str| contender_number(&session, name);
+        for (name, expected) in [
+            ("_c_00112233-4455-4677-8899-aabbccddeeff-lock-0000000001", 1),
+            ("_c_00112233445566778899aabbccddeeff-lock-0000000002", 2),
+            ("lock-0000000003", 3),
+            ("some-id-lock-0000000004", 4),
+            ("lock--000000005", -5),
+            ("lock--2147483648", -2_147_483_648),
+            ("x-lock-12345678901", 12_345_678_901),
+            ("_c_x-latch-0000000006", 6),
+            ("_c_x-lease-0000000007", 7),
+            ("_c_x-__READ__0000000008", 8),
+            ("_c_x-__WRIT__-000000009", -9),
+            ("00112233445566778899aabbccddeeff__lock__0000000010", 10),
+            ("00112233445566778899aabbccddeeff__rlock__0000000011", 11),
+            ("n_0000000014", 14),
+            ("x-72057594037927936-0000000012", 12),
+            ("x--72057594037927936-0000000013", 13),
+        ] {
+            assert_eq!(number(name), Some(expected), "{name}");
+        }
+        for name in [
+            "0000000000",
+            "1234567890123",
+            "job-0000000001",
+            "clock-0000000001",
+            "lock-1",
+            "lock-",
+            "my-latch-a",
+            "x-0000000001",
+            "x-y-0000000001",
+            "locks",
+            "config",
+            "",
+        ] {
+            assert_eq!(number(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn further_patterns_are_the_callers() {
+        let options = |pattern| lockkeeper_store::ConnectOptions::new().entry_pattern(pattern);
+        let number = |pattern, name| {
+            let client = now(lockkeeper_store::Store::memory().connect_with(options(pattern)));
+            contender_number(&now(client.session()), name)
+        };
+        assert_eq!(number("job-", "my-job-0000000001"), Some(1));
+        assert_eq!(number("job-", "lock-0000000001"), Some(1));
+        assert_eq!(number("job-", "jobs-0000000001"), None);
+        assert_eq!(number("", "1234567890123"), Some(1_234_567_890_123));
+    }
+
+    /// The outcome of what a store in memory answers at once.
+    fn now<T>(work: impl Future<Output = Result<T, lockkeeper_store::Error>>) -> T {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match std::pin::pin!(work).poll(&mut context) {
+            std::task::Poll::Ready(answer) => answer.unwrap(),
+            std::task::Poll::Pending => panic!("a store in memory answers at once"),
+        }
     }
 
     #[test]

@@ -6,12 +6,11 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use futures_core::Stream;
-use lockkeeper_store::{
-    Client, Error, ReadOp, ReadReply, Session, SessionId, Watcher, ZnodePath, sequence_of,
-};
+use lockkeeper_store::{Client, Error, ReadOp, ReadReply, Session, SessionId, Watcher, ZnodePath};
 
 use crate::metadata::LockMetadata;
 use crate::path::LockPath;
+use crate::queue::contenders;
 use crate::race::race;
 use crate::token::FencingToken;
 
@@ -69,13 +68,9 @@ async fn read_queue(session: &Session, path: &ZnodePath) -> Result<Vec<QueueEntr
         Err(Error::NoNode { .. }) => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
-    let mut places: Vec<(i64, ZnodePath)> = Vec::with_capacity(names.len());
-    for name in names {
-        if let Some(sequence) = sequence_of(&name) {
-            places.push((sequence, path.join(&name)?));
-        }
-    }
-    places.sort_unstable();
+    let contenders = contenders(session, &names).into_iter();
+    let places = contenders.map(|(sequence, name)| Ok((sequence, path.join(name)?)));
+    let places = places.collect::<Result<Vec<_>, Error>>()?;
     let mut entries = Vec::with_capacity(places.len());
     for places in places.chunks(READ_AT_ONCE) {
         let reads: Vec<_> = places
@@ -84,8 +79,10 @@ async fn read_queue(session: &Session, path: &ZnodePath) -> Result<Vec<QueueEntr
             .collect();
         let replies = session.multi_read(reads).await?;
         for ((sequence, path), reply) in places.iter().zip(replies) {
-            // One that failed has left since the list was read.
-            if let ReadReply::Data { data, stat } = reply {
+            // One that failed has left since the list was read; one that stays is no contender.
+            if let ReadReply::Data { data, stat } = reply
+                && stat.is_ephemeral()
+            {
                 entries.push(QueueEntry {
                     path: path.clone(),
                     sequence: *sequence,

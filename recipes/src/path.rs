@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use lockkeeper_store::{Error, ZnodePath};
+use lockkeeper_store::{Error, SEMAPHORE_PARTS, ZnodePath};
 
 /// The znode under which a lock's queue stands.
 ///
@@ -16,6 +16,13 @@ use lockkeeper_store::{Error, ZnodePath};
 /// assert_eq!(orders.key("EU/4711").to_string(), "/lock/orders/EU%2F4711");
 /// # Ok::<(), lockkeeper::Error>(())
 /// ```
+///
+/// Locks nest: one below another is a lock of its own, and the one above takes no notice of it. A key is never
+/// taken for an entry of the lock above, to which an entry's number belongs: the last of ten or more digits at the
+/// end of a text is encoded, too. A path that is written out may end as an entry's name does (`lock-0000000001`);
+/// since a lock's path is no ephemeral znode, locks of this library ignore it, but Curator's and go-zookeeper's
+/// wait for it. [`Mutex::try_lock`](crate::Mutex::try_lock) on a ZooKeeper goes by the name alone if this has an
+/// id as well (`_c_…`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockPath(ZnodePath);
 
@@ -41,10 +48,11 @@ impl LockPath {
     }
 }
 
-/// Percent-encodes all but letters, digits, `-`, `_` and `.`; dots alone would be relative parts.
+/// Percent-encodes all but letters, digits, `-`, `_` and `.`; dots alone would be relative parts. Of a name that
+/// the lock above could take for something of its own the last character is encoded, too.
 fn encode(text: &str) -> String {
     let dots = text.bytes().all(|byte| byte == b'.');
-    let mut encoded = String::with_capacity(text.len());
+    let mut encoded = String::with_capacity(text.len() + 2);
     for byte in text.bytes() {
         let plain =
             byte.is_ascii_alphanumeric() || b"-_".contains(&byte) || (byte == b'.' && !dots);
@@ -58,7 +66,21 @@ fn encode(text: &str) -> String {
         // No other text encodes to a lone percent sign.
         encoded.push('%');
     }
+    // Only now: the digits of an encoded character may lengthen the number.
+    if (ends_as_an_entry(&encoded) || SEMAPHORE_PARTS.contains(&encoded.as_str()))
+        && let Some(last) = encoded.pop()
+    {
+        write!(encoded, "%{:02X}", u32::from(last)).expect("a string takes all");
+    }
     encoded
+}
+
+/// Returns true if a name ends in a number as a store writes it: ten digits or more, or nine behind a sign. No
+/// longer one is let through either: how far other libraries read is not known.
+fn ends_as_an_entry(name: &str) -> bool {
+    let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
+    let digits = name.len() - stem.len();
+    digits >= 10 || (digits == 9 && stem.ends_with('-'))
 }
 
 impl fmt::Display for LockPath {
@@ -127,6 +149,90 @@ mod tests {
             texts.iter().map(|text| parent.key(text)).collect();
         assert_eq!(keys.len(), texts.len());
         assert_eq!(parent.key("..").to_string(), "/l/%2E%2E");
+    }
+
+    /// The text that a key was made of.
+    fn decode(key: &str) -> String {
+        if key == "%" {
+            return String::new();
+        }
+        let mut bytes = key.bytes();
+        let mut text = Vec::new();
+        while let Some(byte) = bytes.next() {
+            text.push(match byte {
+                b'%' => {
+                    let digits = [bytes.next().unwrap(), bytes.next().unwrap()];
+                    u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap()
+                }
+                byte => byte,
+            });
+        }
+        String::from_utf8(text).unwrap()
+    }
+
+    /// Texts of the parts that entries' names have, and of such that could confuse an encoding.
+    fn texts() -> impl Iterator<Item = String> {
+        const PARTS: [&str; 16] = [
+            "",
+            "_c_00112233-4455-4677-8899-aabbccddeeff-",
+            "lock-",
+            "-lock--",
+            "__READ__",
+            "__lock__",
+            "-",
+            ".",
+            "%",
+            "%30",
+            "%3",
+            "/",
+            "ä",
+            "x",
+            "locks",
+            "leases",
+        ];
+        const NUMBERS: [&str; 12] = [
+            "",
+            "0",
+            "00000000",
+            "000000005",
+            "123456789",
+            "0000000000",
+            "2147483648",
+            "12345678901",
+            "1234567890123",
+            "999999999999999999",
+            "9999999999999999999",
+            "12345678901234567890123456789",
+        ];
+        PARTS.into_iter().flat_map(|first| {
+            PARTS.into_iter().flat_map(move |second| {
+                NUMBERS
+                    .into_iter()
+                    .map(move |number| format!("{first}{second}{number}"))
+            })
+        })
+    }
+
+    #[test]
+    fn no_key_is_taken_for_an_entry() {
+        let parent = LockPath::new("/l").unwrap();
+        for text in texts() {
+            let key = parent.key(&text);
+            let name = key.as_znode().name();
+            assert_eq!(
+                lockkeeper_store::sequence_of(name),
+                None,
+                "{text:?} as {name:?}"
+            );
+            assert!(!ends_as_an_entry(name), "{text:?} as {name:?}");
+            assert!(!SEMAPHORE_PARTS.contains(&name), "{text:?} as {name:?}");
+            assert_eq!(decode(name), text, "as {name:?}");
+        }
+        // What could not be mistaken stays as it is.
+        for plain in ["order-4711", "123456789", "lock-1", "locks-1", "__READ__"] {
+            assert_eq!(parent.key(plain).as_znode().name(), plain);
+        }
+        assert_eq!(parent.key("0000000000").to_string(), "/l/000000000%30");
     }
 
     #[test]

@@ -92,7 +92,8 @@ pub enum Request {
     LookAhead(LookAhead),
     /// Who is in the queue under a parent, head first? Answered by [`Reply::Queue`].
     ///
-    /// A store without an index answers with every child, unsorted.
+    /// An index holds all ephemeral children with a number, whatever else is in their names. A store without an
+    /// index answers with every child, unsorted.
     GetQueue {
         /// The parent.
         parent: ZnodePath,

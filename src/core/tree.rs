@@ -275,7 +275,12 @@ impl Tree {
         (owner, owner_slot): (SessionId, u32),
         at: Stamp,
     ) -> u32 {
-        let place = new.sequence.map(|sequence| (sequence, new.creates));
+        // Contenders leave with their sessions. A numbered node that stays, such as the path of a lock
+        // below this one, is no entry: it would block everybody for ever.
+        let place = new
+            .sequence
+            .filter(|_| new.kind == Kind::Ephemeral)
+            .map(|sequence| (sequence, new.creates));
         let is_shared = place.is_some() && is_shared_entry(&new.path);
         self.bytes += bytes_of(&new.path, new.data.len(), &new.acl);
         self.list_bytes += bytes_of_acl(&new.acl);
@@ -564,7 +569,7 @@ impl Tree {
         })
     }
 
-    /// Whether `index` is an entry of a queue.
+    /// Returns true if `index` is an entry of a queue: numbered, and of a session.
     pub(super) fn is_entry(&self, index: u32) -> bool {
         self.node(index).place.is_some()
     }

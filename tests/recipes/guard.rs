@@ -270,3 +270,120 @@ async fn foreign_metadata_is_none() {
     assert_eq!(entry.data, "10.0.0.1");
     assert_eq!(entry.owner, session.id());
 }
+
+mod removal {
+    use lockkeeper::testing::{On, Plan};
+    use lockkeeper::{
+        Client, Clock, ReentrantMutex, RwLock, Semaphore, StoreOptions, ZnodePath, lock_all,
+    };
+
+    use super::*;
+
+    /// Fails instead of asking for ever. Events come before the replies that follow them, so each round trip
+    /// of the holder's own session shows what has been delivered.
+    async fn until_noticed(client: &Client, is_held: impl Fn() -> bool) {
+        let session = client.current_session();
+        let noticed = async {
+            while is_held() {
+                session.exists(&path(LOCK)).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        };
+        let limit = Duration::from_secs(10);
+        let noticed = tokio::time::timeout(limit, noticed).await;
+        noticed.expect("nobody tells the holder");
+    }
+
+    on_every_backend! {
+        async fn a_holder_that_only_asks_learns_of_it(env: Env) {
+            let world = World::new(env).await;
+            let mutex = world.mutex().await;
+            let guard = mutex.lock().await.unwrap();
+            assert!(guard.is_held());
+            world.revoke(guard.path()).await;
+            until_noticed(mutex.client(), || guard.is_held()).await;
+            assert_eq!(lost(guard.release()).await, LostReason::Revoked);
+        }
+
+        async fn so_does_the_holder_of_any_recipe(env: Env) {
+            let world = World::new(env).await;
+            let client = world.client().await;
+
+            let lock = RwLock::new(&client, "/lock/report").unwrap();
+            let reader = lock.read().await.unwrap();
+            world.revoke(reader.path()).await;
+            until_noticed(&client, || reader.is_held()).await;
+            let writer = lock.write().await.unwrap();
+            world.revoke(writer.path()).await;
+            until_noticed(&client, || writer.is_held()).await;
+            let downgraded = lock.write().await.unwrap().downgrade().await.unwrap();
+            world.revoke(downgraded.path()).await;
+            until_noticed(&client, || downgraded.is_held()).await;
+
+            let semaphore = Semaphore::new(&client, "/quota", 2).unwrap();
+            let permit = semaphore.acquire_many(2).await.unwrap();
+            world.revoke(permit.paths().next().unwrap()).await;
+            until_noticed(&client, || permit.is_held()).await;
+
+            let guards = lock_all(&client, ["/batch/a", "/batch/b"]).await.unwrap();
+            let entries = lockkeeper::queue(&world.observer, "/batch/b").await.unwrap();
+            world.revoke(&entries[0].path).await;
+            until_noticed(&client, || guards.is_held()).await;
+
+            let reentrant = ReentrantMutex::new(&client, LOCK).unwrap();
+            let owner = reentrant.owner();
+            let guard = owner.lock().await.unwrap();
+            let entries = lockkeeper::queue(&world.observer, LOCK).await.unwrap();
+            world.revoke(&entries[0].path).await;
+            until_noticed(&client, || guard.is_held()).await;
+        }
+
+        async fn in_the_stores_own_process_it_is_known_at_once(env: Env) {
+            if !env.is_embedded() {
+                return;
+            }
+            let client = env.client().await;
+            let guard = Mutex::new(&client, LOCK).unwrap().lock().await.unwrap();
+            assert!(guard.is_held());
+            env.session().await.delete(guard.path(), None).await.unwrap();
+            assert!(!guard.is_held());
+            assert!(!guard.is_held(), "it stays lost");
+            assert_eq!(guard.lost().await, LostReason::Revoked);
+        }
+    }
+
+    const TIMEOUT: Duration = Duration::from_secs(15);
+
+    /// A lock with a timeout in virtual time, its store, and what was sent for it.
+    async fn held() -> (TestStore, Client, Guard, ZnodePath) {
+        let base = Store::memory_with(StoreOptions::new().clock(Clock::new_virtual()));
+        let store = TestStore::wrapping(base.connector(), "memory:removal", Plan::calm());
+        let options = ConnectOptions::new().session_timeout(TIMEOUT);
+        let client = store.client_with(options).await.unwrap();
+        let guard = Mutex::new(&client, LOCK).unwrap().lock().await.unwrap();
+        let entry = guard.path().clone();
+        (store, client, guard, entry)
+    }
+
+    #[tokio::test]
+    async fn a_holder_that_does_not_ask_learns_of_it_within_a_third_of_the_timeout() {
+        let (store, _client, guard, entry) = held().await;
+        let other = store
+            .client_with(ConnectOptions::new().session_timeout(TIMEOUT))
+            .await
+            .unwrap();
+        other.current_session().delete(&entry, None).await.unwrap();
+        store.advance(TIMEOUT / 3 + Duration::from_secs(1)).await;
+        assert!(!guard.is_held(), "the first time that it is asked");
+    }
+
+    #[tokio::test]
+    async fn a_short_hold_asks_for_nothing() {
+        let (store, client, guard, _) = held().await;
+        let before = store.traffic_of(&client);
+        store.advance(TIMEOUT / 4).await;
+        guard.release().await.unwrap();
+        let cost = store.traffic_of(&client) - before;
+        assert_eq!((cost.requests(On::Any), cost.requests(On::Delete)), (1, 1));
+    }
+}

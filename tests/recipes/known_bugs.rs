@@ -287,8 +287,11 @@ mod sequence_numbers {
                 "e-lock-10000000000",
                 "f-lock-9999999999",
             ];
+            world.make(LOCK).await;
+            let session = world.observing().await;
             for name in names {
-                world.make(&format!("{LOCK}/{name}")).await;
+                let entry = path(&format!("{LOCK}/{name}"));
+                session.create(&entry, "", CreateMode::Ephemeral).await.unwrap();
             }
             // Two from below zero are ahead of a new one; those with the greatest numbers are not.
             let waiter = world.queue_up(&world.mutex().await).await;

@@ -19,6 +19,7 @@ mod events;
 mod foreign;
 mod forked;
 mod guard;
+mod itself;
 #[cfg(feature = "zookeeper")]
 mod kazoo;
 #[cfg(feature = "zookeeper")]
@@ -30,6 +31,7 @@ mod many;
 mod mixed;
 mod modelling;
 mod mutex;
+mod nested;
 mod observe;
 #[cfg(feature = "zookeeper")]
 mod peer;

@@ -544,7 +544,9 @@ impl Tree {
     /// The contenders among the children, in order of their numbers, then of their making.
     fn queue(&self, parent: &ZnodePath) -> Vec<String> {
         let mut names = self.children(parent.as_str());
-        names.retain(|name| number(name).is_some());
+        let is_owned =
+            |name: &String| self.nodes[parent.join(name).unwrap().as_str()].owner != SessionId(0);
+        names.retain(|name| number(name).is_some() && is_owned(name));
         let age = |name: &String| self.nodes[parent.join(name).unwrap().as_str()].age;
         names.sort_by_key(|name| (number(name), age(name)));
         names

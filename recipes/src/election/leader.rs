@@ -1,14 +1,14 @@
 //! [`Leader`]: who leads an election, as others see it.
 
 use bytes::Bytes;
-use lockkeeper_store::{Error, Session, SessionId, Stat, Watcher, ZnodePath, sequence_of};
+use lockkeeper_store::{Error, Session, SessionId, Stat, Watcher, ZnodePath};
 use serde_json::Value;
 
 use super::{DATA, Election};
 use crate::error::Result;
 use crate::metadata::LockMetadata;
 use crate::names::Kind;
-use crate::queue::check_kind;
+use crate::queue::{check_kind, contenders, first_ephemeral};
 use crate::token::FencingToken;
 
 /// Who leads an election, as others see it.
@@ -110,46 +110,79 @@ impl Line {
         path: &ZnodePath,
         watch: bool,
     ) -> Result<Head> {
-        if self.names.is_empty() || self.gone >= MOST_GONE {
-            match session.get_queue(path, 1).await {
-                Ok((names, _)) => self.list(path, names)?,
-                Err(Error::NoNode { .. }) => self.names.clear(),
+        let is_fresh = self.names.is_empty() || self.gone >= MOST_GONE;
+        if is_fresh && !self.fetch(session, path).await? {
+            return Ok(Head::Unknown);
+        }
+        while let Some(name) = self.names.last() {
+            let path = path.join(name)?;
+            match look_at(session, &path, watch).await {
+                // It only has the name of a candidate.
+                Ok((_, stat, _)) if !stat.is_ephemeral() => _ = self.names.pop(),
+                Ok((data, stat, watcher)) => {
+                    self.gone = 0;
+                    let leader = Leader::new(path, data, &stat);
+                    return Ok(Head::Leader(Box::new(leader), watcher));
+                }
+                Err(Error::NoNode { .. }) => {
+                    self.names.pop();
+                    self.gone += 1;
+                    return Ok(Head::Unknown);
+                }
                 Err(Error::ConnectionLoss) => return Ok(Head::Unknown),
                 Err(error) => return Err(error.into()),
             }
         }
-        let Some(name) = self.names.last() else {
-            return Ok(Head::Nobody);
-        };
-        let path = path.join(name)?;
-        match look_at(session, &path, watch).await {
-            Ok((data, stat, watcher)) => {
-                self.gone = 0;
-                let leader = Leader::new(path, data, &stat);
-                Ok(Head::Leader(Box::new(leader), watcher))
+        // Those who joined after an older list are not in it.
+        Ok(if is_fresh {
+            Head::Nobody
+        } else {
+            Head::Unknown
+        })
+    }
+
+    /// Lists the candidates; of an index the head will do. Answers false when the connection was lost.
+    async fn fetch(&mut self, session: &Session, path: &ZnodePath) -> Result<bool> {
+        for limit in [1, 0] {
+            match session.get_queue(path, limit).await {
+                Ok((names, _)) => {
+                    let are_all = names.len() != limit;
+                    self.list(session, path, names).await?;
+                    // An index has other numbered nodes too, and one of these may be the first.
+                    if are_all || !self.is_empty() {
+                        break;
+                    }
+                }
+                Err(Error::NoNode { .. }) => self.names.clear(),
+                Err(Error::ConnectionLoss) => return Ok(false),
+                Err(error) => return Err(error.into()),
             }
-            Err(Error::NoNode { .. }) => {
-                self.names.pop();
-                self.gone += 1;
-                Ok(Head::Unknown)
-            }
-            Err(Error::ConnectionLoss) => Ok(Head::Unknown),
-            Err(error) => Err(error.into()),
         }
+        Ok(true)
     }
 
     /// Takes in a list of all children.
-    pub(super) fn list(&mut self, path: &ZnodePath, mut names: Vec<String>) -> Result<()> {
-        check_kind(path, Kind::Candidate, &names)?;
-        names.retain(|name| sequence_of(name).is_some());
-        names.sort_unstable_by(|a, b| (sequence_of(b), b).cmp(&(sequence_of(a), a)));
-        self.names = names;
+    pub(super) async fn list(
+        &mut self,
+        session: &Session,
+        path: &ZnodePath,
+        names: Vec<String>,
+    ) -> Result<()> {
+        check_kind(session, path, Kind::Candidate, &names).await?;
+        let candidates = contenders(session, &names).into_iter().rev();
+        self.names = candidates.map(|(_, name)| name.to_owned()).collect();
         self.gone = 0;
         Ok(())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    fn is_empty(&self) -> bool {
         self.names.is_empty()
+    }
+
+    /// Returns true if nobody of those who were listed stands: each has left, or was no candidate.
+    pub(super) async fn is_deserted(&self, session: &Session, path: &ZnodePath) -> Result<bool> {
+        let names: Vec<_> = self.names.iter().rev().map(String::as_str).collect();
+        Ok(first_ephemeral(session, path, &names).await?.is_none())
     }
 
     /// Forgets what was listed.

@@ -174,8 +174,9 @@ impl<'a> Watch<'a> {
     async fn nobody(&mut self, session: &Session, path: &ZnodePath) -> Result<Option<Watcher>> {
         match session.watch_children(path).await {
             Ok((names, _, watcher)) => {
-                self.line.list(path, names)?;
-                Ok(self.line.is_empty().then_some(watcher))
+                self.line.list(session, path, names).await?;
+                let is_deserted = self.line.is_deserted(session, path).await?;
+                Ok(is_deserted.then_some(watcher))
             }
             Err(Error::NoNode { .. }) => match session.watch_exists(path).await {
                 Ok((None, watcher)) => Ok(Some(watcher)),

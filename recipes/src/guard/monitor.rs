@@ -7,6 +7,7 @@ use lockkeeper_store::{
     Error, Heartbeat, Session, SessionId, SessionState, SessionStatus, Watcher, ZnodePath, drive,
 };
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::Guard;
@@ -22,6 +23,8 @@ pub(super) struct Monitor {
     /// Whether the loss has been told as an event: by the monitor, or by a holder who heard of it
     /// first, and released.
     told: Arc<AtomicBool>,
+    /// Told when somebody asks whether the lock is held.
+    asked: Arc<Notify>,
     /// Dropping them ends the monitor and the renewals.
     lives: Mutex<Option<(oneshot::Sender<()>, Heartbeat)>>,
 }
@@ -70,13 +73,15 @@ impl Monitor {
         let (session, path, known) = (guard.session.clone(), guard.held.path.clone(), lost.clone());
         let told = Arc::new(AtomicBool::new(false));
         let is_told = told.clone();
+        let asked = Arc::new(Notify::new());
+        let is_asked = asked.clone();
         let (lapses, events) = (guard.held.lapses, guard.events.clone());
         let listener = events.is_some().then(|| guard.listener());
         drive(async move {
             let look = match &listener {
                 Some(listener) => Look::Requests(listener),
                 None if on_loss.is_some() => Look::Removal,
-                None => Look::Nowhere,
+                None => Look::Later(&is_asked),
             };
             let loss = loss(&session, &path, lapses, look, events.as_ref());
             let First::Right(reason) = race(&mut guard_gone, loss).await else {
@@ -100,8 +105,14 @@ impl Monitor {
         Box::new(Self {
             lost,
             told,
+            asked,
             lives: Mutex::new(Some((guard_lives, heartbeat))),
         })
+    }
+
+    /// Has a removal noticed from now on.
+    pub(super) fn watch_removal(&self) {
+        self.asked.notify_one();
     }
 
     /// Ends the monitor. A loss that it has not told yet is told now.
@@ -137,8 +148,9 @@ pub(super) fn reason_of(status: &SessionStatus, lapses: u64) -> Option<LostReaso
 
 /// What of a held node is watched, beside its session.
 pub(super) enum Look<'a> {
-    /// Nothing: it costs a request.
-    Nowhere,
+    /// Its presence, once somebody asks or it has been held for a while: a look costs a request, which a short
+    /// hold is spared.
+    Later(&'a Notify),
     /// Whether it is there.
     Removal,
     /// Whether it is there, and what others write into it.
@@ -157,7 +169,10 @@ pub(super) async fn loss(
     let mut states = status.states();
     let mut removal = Box::pin(async {
         match look {
-            Look::Nowhere => std::future::pending().await,
+            Look::Later(asked) => {
+                asked_or_held_for_a_while(session, asked).await;
+                removed(session, path, None).await;
+            }
             Look::Removal => removed(session, path, None).await,
             Look::Requests(listener) => removed(session, path, Some(listener)).await,
         }
@@ -181,6 +196,18 @@ pub(super) async fn loss(
             _ => {}
         }
     }
+}
+
+/// Waits until somebody asks whether the lock is held, for a third of the session's timeout at the most: as often
+/// the session asks for a sign of life.
+async fn asked_or_held_for_a_while(session: &Session, asked: &Notify) {
+    let held = async {
+        match session.timeout() {
+            Some(timeout) => session.clock().sleep(timeout / 3).await,
+            None => std::future::pending().await,
+        }
+    };
+    race(asked.notified(), held).await;
 }
 
 fn tell_state(events: Option<&EventSink>, status: &SessionStatus, state: SessionState) {

@@ -1,6 +1,6 @@
 //! [`try_lock_many`]: those locks that are free now.
 
-use lockkeeper_store::{Client, Error, ReadOp, ReadReply, Session, ZnodePath, sequence_of};
+use lockkeeper_store::{Client, Error, ReadOp, ReadReply, Session, ZnodePath};
 
 use super::all::confirm;
 use super::batch::{Batch, guard};
@@ -12,7 +12,7 @@ use crate::metadata::EntryData;
 use crate::names::Kind;
 use crate::options::LockOptions;
 use crate::path::LockPath;
-use crate::queue::check_kind;
+use crate::queue::{any_contends, check_kind, contenders};
 
 /// What [`try_lock_many`] has come to.
 #[derive(Debug)]
@@ -108,15 +108,22 @@ async fn look(session: &Session, keys: &Keys) -> Result<Vec<bool>> {
             lists => break lists?,
         }
     };
-    let lists = keys.paths().zip(lists);
-    lists.map(|(path, list)| looks_free(path, list)).collect()
+    let mut look_free = Vec::with_capacity(lists.len());
+    for (path, list) in keys.paths().zip(lists) {
+        look_free.push(looks_free(session, path, list).await?);
+    }
+    Ok(look_free)
 }
 
-fn looks_free(path: &ZnodePath, list: ReadReply) -> Result<bool> {
+async fn looks_free(session: &Session, path: &ZnodePath, list: ReadReply) -> Result<bool> {
     match list {
         ReadReply::Children(names) => {
-            check_kind(path, Kind::Mutex, &names)?;
-            Ok(!names.iter().any(|name| sequence_of(name).is_some()))
+            check_kind(session, path, Kind::Mutex, &names).await?;
+            let names: Vec<_> = contenders(session, &names)
+                .into_iter()
+                .map(|(_, name)| name)
+                .collect();
+            Ok(!any_contends(session, path, &names).await?)
         }
         ReadReply::Failed(Error::NoNode { .. }) => Ok(true),
         ReadReply::Failed(error) => Err(error.into()),

@@ -49,7 +49,8 @@ impl ManyGuard {
         self.first().held_until()
     }
 
-    /// Whether all the locks can be believed to be held. Once it says no, it stays with that.
+    /// Returns true while all the locks can be believed to be held. Once it says no, it stays with that. A forced removal is
+    /// noticed as [`Guard::is_held`] says.
     pub fn is_held(&self) -> bool {
         self.guards().all(Guard::is_held)
     }

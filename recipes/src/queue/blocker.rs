@@ -14,6 +14,8 @@ pub(crate) struct Blocker {
     /// Curator's (since 5.5, CURATOR-621) becomes a reader in a new znode of the same number and any
     /// name, which only a new list shows.
     pub(crate) is_traceable: bool,
+    /// True of a znode that is there and not ephemeral: it only has a contender's name, and blocks nobody.
+    pub(crate) stays: bool,
 }
 
 impl Blocker {
@@ -22,18 +24,21 @@ impl Blocker {
         if !is_writer(node.name()) {
             let (stat, watcher) = session.watch_exists(node).await?;
             return Ok(Self {
+                stays: stat.as_ref().is_some_and(|stat| !stat.is_ephemeral()),
                 watcher: stat.map(|_| watcher),
                 is_traceable: true,
             });
         }
         match session.watch_data(node).await {
-            Ok((data, _, watcher)) => Ok(Self {
+            Ok((data, stat, watcher)) => Ok(Self {
                 watcher: Some(watcher),
                 is_traceable: LockMetadata::parse(&data).is_some(),
+                stays: !stat.is_ephemeral(),
             }),
             Err(Error::NoNode { .. }) => Ok(Self {
                 watcher: None,
                 is_traceable: false,
+                stays: false,
             }),
             Err(error) => Err(error),
         }

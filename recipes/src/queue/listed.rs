@@ -4,13 +4,15 @@
 use lockkeeper_store::{Error, ReadOp, ReadReply, ZnodePath};
 
 use super::blocker::Blocker;
+use super::contenders::check_kind;
+use super::entry::{Entry, Form};
 use super::mark::Reading;
 use super::sleep::Wake;
 use super::snapshot::{Nearest, Snapshot};
-use super::turn::{Terms, Waiting, check_kind, number_of};
+use super::turn::{Terms, Waiting, number_of};
 use crate::error::Result;
 use crate::events::Previous;
-use crate::names::converted;
+use crate::names::{contender_number, converted};
 
 /// Where a look at a list of names has led.
 pub(super) enum Turn {
@@ -32,9 +34,16 @@ impl Waiting<'_> {
         names: Vec<String>,
         terms: &Terms,
     ) -> Result<Option<Turn>> {
-        check_kind(self.entry.parent, self.entry.kind, &names)?;
+        let Entry {
+            session,
+            parent,
+            kind,
+            ..
+        } = self.entry;
+        check_kind(session, parent, kind, &names).await?;
         let me = self.entry.path().name();
-        let Some(mut snapshot) = Snapshot::of(names, me, self.skip()) else {
+        let number = |name: &str| contender_number(session, name);
+        let Some(mut snapshot) = Snapshot::of(names, me, self.skip(), number) else {
             // A list that lags behind my own create, or my node was removed: a write tells.
             self.prove().await?;
             return Ok(Some(Turn::Look));
@@ -43,12 +52,20 @@ impl Waiting<'_> {
             let Some(nearest) = snapshot.nearest() else {
                 return Ok(Some(Turn::Mine));
             };
+            let by = parent.join(nearest)?;
+            let blocker = match Blocker::watch(session, &by).await {
+                Err(Error::ConnectionLoss) => return Ok(Some(Turn::Look)),
+                blocker => blocker?,
+            };
+            if blocker.stays {
+                snapshot.discard_nearest();
+                continue;
+            }
             if terms.only_if_free {
                 return Ok(None);
             }
-            let by = self.entry.parent.join(nearest)?;
             self.told_ahead(&by, Some(snapshot.ahead), terms)?;
-            if let Wake::Look = self.until_gone(&by).await? {
+            if let Wake::Look = self.until_gone(&by, blocker, &terms.form).await? {
                 return Ok(Some(Turn::Look));
             }
             let released = self.confirm().await?;
@@ -93,26 +110,32 @@ impl Waiting<'_> {
         let found = asked.into_iter().map(|names| {
             let answers: Vec<_> = answers.by_ref().take(names.len()).collect();
             let mut found = names.into_iter().zip(&answers);
-            let there = found.rfind(|(_, answer)| matches!(answer, ReadReply::Data { .. }));
+            let there = found.rfind(
+                |(_, answer)| matches!(answer, ReadReply::Data { stat, .. } if stat.is_ephemeral()),
+            );
             there.map(|(name, _)| name)
         });
         Ok(found.collect())
     }
 
-    /// Waits until a node that a list showed is gone.
-    async fn until_gone(&mut self, by: &ZnodePath) -> Result<Wake> {
+    /// Waits until a node that is watched is gone.
+    async fn until_gone(
+        &mut self,
+        by: &ZnodePath,
+        mut blocker: Blocker,
+        form: &Form,
+    ) -> Result<Wake> {
         loop {
-            let blocker = match Blocker::watch(self.entry.session, by).await {
-                Err(Error::ConnectionLoss) => return Ok(Wake::Look),
-                blocker => blocker?,
-            };
             let wake = match blocker.watcher {
-                Some(mut watcher) => self.sleep(&mut watcher).await?,
+                Some(mut watcher) => self.sleep_behind(by, &mut watcher, form).await?,
                 // It went between the list and the watch.
                 None => Wake::Gone,
             };
             match wake {
-                Wake::Changed => {}
+                Wake::Changed => match Blocker::watch(self.entry.session, by).await {
+                    Err(Error::ConnectionLoss) => return Ok(Wake::Look),
+                    again => blocker = again?,
+                },
                 Wake::Gone if !blocker.is_traceable => return Ok(Wake::Look),
                 wake => return Ok(wake),
             }

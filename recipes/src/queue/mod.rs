@@ -3,7 +3,9 @@
 
 mod blocker;
 mod cleanup;
+mod contenders;
 mod entry;
+mod itself;
 mod listed;
 mod mark;
 mod sleep;
@@ -12,6 +14,7 @@ mod telling;
 mod turn;
 
 pub(crate) use cleanup::{delete_until_gone, find_unanswered, made_at, remove, remove_all};
+pub(crate) use contenders::{any_contends, check_kind, contenders, first_ephemeral};
 pub(crate) use entry::{Alongside, Entry, Form, ask, make_queue};
 pub(crate) use snapshot::blocks;
-pub(crate) use turn::{Held, Terms, Waiting, check_kind};
+pub(crate) use turn::{Held, Terms, Waiting};

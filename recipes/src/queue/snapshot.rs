@@ -15,15 +15,21 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Those ahead of the child `me`; `None` when it is not among the children.
-    pub(crate) fn of(children: Vec<String>, me: &str, skip: Skip) -> Option<Self> {
+    /// Those ahead of the child `me`; `None` when it is not among the children. `number` tells the number of a
+    /// contender from its name.
+    pub(crate) fn of(
+        children: Vec<String>,
+        me: &str,
+        skip: Skip,
+        number: impl Fn(&str) -> Option<i64>,
+    ) -> Option<Self> {
         let mine = sequence_of(me)?;
         let mut found = false;
         let mut ahead = 0;
         let mut blocking = Vec::new();
         for child in children {
             found |= child == me;
-            let Some(sequence) = sequence_of(&child) else {
+            let Some(sequence) = number(&child) else {
                 continue;
             };
             if (sequence, child.as_str()) < (mine, me) {
@@ -44,6 +50,12 @@ impl Snapshot {
     /// The one to watch.
     pub(crate) fn nearest(&self) -> Option<&str> {
         self.blocking.last().map(|(_, name)| name.as_str())
+    }
+
+    /// Drops the nearest, which has turned out to be no contender.
+    pub(crate) fn discard_nearest(&mut self) {
+        self.blocking.pop();
+        self.ahead = self.ahead.saturating_sub(1);
     }
 
     /// Drops the one that was watched, since it has gone, and all that have been released according
@@ -124,6 +136,7 @@ mod tests {
             children.iter().map(|name| name.to_string()).collect(),
             me,
             skip,
+            sequence_of,
         )
     }
 
@@ -249,7 +262,7 @@ mod tests {
     fn when_all_who_were_asked_about_have_gone_the_next_are_to_be_asked_about() {
         let children: Vec<_> = (0..20).map(|n| format!("a-{n:010}")).collect();
         let me = "a-0000000019";
-        let mut snapshot = Snapshot::of(children, me, Skip::None).unwrap();
+        let mut snapshot = Snapshot::of(children, me, Skip::None, sequence_of).unwrap();
         snapshot.shorten(None);
         assert_eq!(snapshot.nearest_few(8).count(), 8);
         assert_ne!(snapshot.update(vec![None; 8], Skip::None), Nearest::Known);

@@ -2,13 +2,14 @@
 
 use lockkeeper_store::{Ahead, Error, LookAhead, Moment, Skip, ZnodePath, Zxid, sequence_of};
 
+use super::contenders::check_name;
 use super::entry::{Entry, Form};
 use super::listed::Turn;
 use super::mark::CurrentMark;
 use super::sleep::Wake;
 use crate::error::{LockError, Result};
 use crate::events::Previous;
-use crate::names::Kind;
+use crate::names::contender_number;
 use crate::progress::Progress;
 use crate::token::FencingToken;
 
@@ -113,15 +114,17 @@ impl<'a> Waiting<'a> {
                     mut watcher,
                     count,
                 } => {
-                    if !self.entry.kind.is_own(by.as_str()) {
-                        check_kind(self.entry.parent, self.entry.kind, [by.name()])?;
+                    if !self.entry.kind.is_own(by.as_str()) && !self.is_contender(&by)? {
+                        ahead = Box::pin(self.list()).await?;
+                        continue;
                     }
                     if terms.only_if_free {
                         return Ok(None);
                     }
                     self.told_ahead(&by, count, terms)?;
                     // The store confirmed my entry and its place when it took the other out.
-                    if let Wake::Clear(cause) = self.sleep(&mut watcher).await? {
+                    let wake = self.sleep_behind(&by, &mut watcher, &terms.form).await?;
+                    if let Wake::Clear(cause) = wake {
                         self.previous = Previous::of(cause);
                         ahead = Ahead::Clear;
                         continue;
@@ -171,6 +174,24 @@ impl<'a> Waiting<'a> {
         }
     }
 
+    /// Tells a contender from another ephemeral node with a number, which the store's index does not.
+    fn is_contender(&self, by: &ZnodePath) -> Result<bool> {
+        check_name(self.entry.parent, self.entry.kind, by.name())?;
+        Ok(contender_number(self.entry.session, by.name()).is_some())
+    }
+
+    /// Lists all children, as a store without an index does.
+    async fn list(&mut self) -> Result<Ahead> {
+        loop {
+            match self.entry.session.get_children(self.entry.parent).await {
+                Ok((names, _)) => return Ok(Ahead::Listed(names)),
+                Err(Error::NoNode { .. }) => return Ok(Ahead::Gone),
+                Err(Error::ConnectionLoss) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
     pub(crate) fn removed(&self) -> LockError {
         match self.entry.session.status().end() {
             Some(end) => end.into(),
@@ -202,25 +223,6 @@ impl<'a> Waiting<'a> {
     pub(crate) fn proved(&mut self, lapses: u64) {
         self.lapses = lapses;
     }
-}
-
-/// Refuses a queue in which a child belongs to another kind of recipe.
-pub(crate) fn check_kind<N: AsRef<str>>(
-    queue: &ZnodePath,
-    expected: Kind,
-    children: impl IntoIterator<Item = N>,
-) -> Result<()> {
-    for child in children {
-        if let Some(kind) = expected.stranger(child.as_ref()) {
-            return Err(LockError::WrongKind {
-                path: queue.clone(),
-                expected: expected.title(),
-                found: child.as_ref().to_owned(),
-                kind,
-            });
-        }
-    }
-    Ok(())
 }
 
 /// The number of an entry's node.

@@ -81,7 +81,7 @@ impl Whom {
             Which::Entry(path) => Ok(vec![path.as_znode().clone()]),
             Which::Holder(path) => {
                 let survey = persistently(|| survey(session, path.as_znode())).await?;
-                Ok(survey.holders().cloned().collect())
+                survey.into_holders(session).await
             }
             Which::Session(path, owner) => {
                 let survey = persistently(|| survey(session, path.as_znode())).await?;

@@ -17,8 +17,8 @@ use crate::error::{LockError, LostReason, Result};
 use crate::events::LockEvent;
 use crate::guard::{Guard, Parts};
 use crate::metadata::{EntryData, LockMetadata};
-use crate::names::{Kind, converted};
-use crate::queue::{made_at, remove_all};
+use crate::names::{Kind, contender_number, converted};
+use crate::queue::{any_contends, made_at, remove_all};
 use crate::token::FencingToken;
 
 /// Whether a reader has become the writer.
@@ -53,10 +53,11 @@ pub(super) async fn downgrade(guard: Guard) -> Result<Guard> {
 /// Makes the writer of a reader, if nobody else is there.
 pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
     // Here the server is asked to catch up, to spare a conversion that would be taken back.
-    if !others(guard.session(), guard.path(), 2, true)
-        .await?
-        .is_empty()
-    {
+    let seen = others(guard.session(), guard.path(), 2, true).await?;
+    let seen: Vec<_> = seen.iter().map(String::as_str).collect();
+    let queue = parent_of(guard.path());
+    let is_contended = any_contends(guard.session(), &queue, &seen).await;
+    if is_contended.map_err(ended)? {
         return Ok(Upgraded::No(guard));
     }
     let mut conversion = Conversion::of(guard)?;
@@ -234,7 +235,7 @@ async fn others(
             (Err(Error::ConnectionLoss), _) | (_, Err(Error::ConnectionLoss)) => {}
             (Ok(()), Ok((mut names, _))) => {
                 names.retain(|name| {
-                    name != node.name() && lockkeeper_store::sequence_of(name).is_some()
+                    name != node.name() && contender_number(session, name).is_some()
                 });
                 return Ok(names);
             }
@@ -263,7 +264,9 @@ async fn any_before(
         let mut found = false;
         for answer in asked {
             match answer.await {
-                Ok(stat) => found |= stat.is_some_and(|stat| stat.czxid < moment),
+                Ok(stat) => {
+                    found |= stat.is_some_and(|stat| stat.is_ephemeral() && stat.czxid < moment)
+                }
                 Err(Error::ConnectionLoss) => continue 'again,
                 Err(error) => return Err(ended(error)),
             }

@@ -68,7 +68,8 @@ impl Permit {
         self.first().held_until()
     }
 
-    /// Whether all the permits can be believed to be held. Once it says no, it stays with that.
+    /// Returns true while all the permits can be believed to be held. Once it says no, it stays with that. A forced removal is
+    /// noticed as [`Guard::is_held`] says.
     pub fn is_held(&self) -> bool {
         self.leases.iter().all(Guard::is_held)
     }

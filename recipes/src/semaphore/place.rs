@@ -120,7 +120,9 @@ impl Place {
     async fn check_kind(&self, session: &Session) -> Result<()> {
         loop {
             match session.get_children(&self.root).await {
-                Ok((names, _)) => return check_kind(&self.root, Kind::Lease, names),
+                Ok((names, _)) => {
+                    return check_kind(session, &self.root, Kind::Lease, &names).await;
+                }
                 Err(Error::NoNode { .. }) => return Ok(()),
                 Err(Error::ConnectionLoss) => {}
                 Err(error) => return Err(error.into()),

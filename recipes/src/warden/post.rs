@@ -143,33 +143,61 @@ impl Post {
 
 /// Reads who holds, and arms the watches. `None`: somebody left meanwhile.
 async fn look(session: &Session, path: &ZnodePath) -> Result<Option<Look>, Error> {
+    let mut stays = Vec::new();
+    loop {
+        match look_past(session, path, &stays).await? {
+            Seen::Holders(look) => return Ok(Some(look)),
+            Seen::Stays(node) => stays.push(node),
+            Seen::Left => return Ok(None),
+        }
+    }
+}
+
+/// Outcome of one look at those who seem to hold.
+enum Seen {
+    Holders(Look),
+    /// This one only has a contender's name, and never leaves.
+    Stays(ZnodePath),
+    Left,
+}
+
+async fn look_past(
+    session: &Session,
+    path: &ZnodePath,
+    stays: &[ZnodePath],
+) -> Result<Seen, Error> {
     let (queue, names) = match list(session, path).await? {
         Some(listed) => listed,
-        None => return Ok(None),
+        None => return Ok(Seen::Left),
     };
-    let holders = holding(in_order(&queue, &names)?);
-    let is_alone = matches!(&holders[..], [holder] if !is_shared(holder.name()));
+    let holders = |names: &[String]| {
+        let mut contenders = in_order(session, &queue, names)?;
+        contenders.retain(|node| !stays.contains(node));
+        Ok::<_, Error>(holding(contenders))
+    };
+    let found = holders(&names)?;
+    let is_alone = matches!(&found[..], [holder] if !is_shared(holder.name()));
     let mut look = Look {
         holders: Vec::new(),
         watchers: Vec::new(),
     };
     // Nobody else holds before one who is alone leaves: who joins behind it does not matter.
-    let holders = if is_alone {
-        holders
+    let found = if is_alone {
+        found
     } else {
         let (names, watcher) = watch_names(session, &queue).await?;
         look.watchers.push(watcher);
-        holding(in_order(&queue, &names)?)
+        holders(&names)?
     };
-    let reads: Vec<_> = holders
-        .iter()
-        .map(|path| session.watch_data(path))
-        .collect();
-    for (path, read) in holders.into_iter().zip(reads) {
+    let reads: Vec<_> = found.iter().map(|path| session.watch_data(path)).collect();
+    for (path, read) in found.into_iter().zip(reads) {
         let (data, stat, watcher) = match read.await {
-            Err(Error::NoNode { .. }) => return Ok(None),
+            Err(Error::NoNode { .. }) => return Ok(Seen::Left),
             read => read?,
         };
+        if !stat.is_ephemeral() {
+            return Ok(Seen::Stays(path));
+        }
         look.watchers.push(watcher);
         look.holders.push(QueueEntry {
             sequence: sequence_of(path.name()).unwrap_or_default(),
@@ -181,7 +209,7 @@ async fn look(session: &Session, path: &ZnodePath) -> Result<Option<Look>, Error
             data,
         });
     }
-    Ok(Some(look))
+    Ok(Seen::Holders(look))
 }
 
 type Listed = (ZnodePath, Vec<String>);

@@ -659,7 +659,7 @@ fn a_name_may_be_a_number_alone() {
     store.create(me, "/q", Persistent).unwrap();
     let numbered = || Create {
         path: ZnodePath::unnamed_below(&path("/q")),
-        ..create("/q", PersistentSequential)
+        ..create("/q", EphemeralSequential)
     };
     let Ok(Answer::Created { path: first, .. }) = store.submit(me, Request::Create(numbered()))
     else {

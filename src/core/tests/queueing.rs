@@ -45,6 +45,20 @@ fn the_nearest_blocker_is_found_by_number() {
 }
 
 #[test]
+fn what_stays_is_no_entry_whatever_its_name() {
+    let mut store = Harness::new();
+    let me = store.session();
+    store.create(me, "/q", Persistent).unwrap();
+    store.create(me, "/q/0000000000", Persistent).unwrap();
+    store.create(me, "/q/w-", PersistentSequential).unwrap();
+    store.create(me, "/q/c-0000000000", Container).unwrap();
+    let (first, standing) = store.enqueue(me, "/q", "w-", Skip::None);
+    assert!(matches!(standing, Standing::Clear));
+    let (_, standing) = store.enqueue(me, "/q", "w-", Skip::None);
+    assert_eq!(by(&standing), Some((first.as_str(), 1)));
+}
+
+#[test]
 fn an_entry_that_is_gone_or_not_mine_is_gone() {
     let mut store = Harness::new();
     let (me, other) = (store.session(), store.session());

@@ -1,0 +1,111 @@
+//! Contenders among the children of a queue. A name alone does not make one: contenders are ephemeral, and a
+//! znode that stays blocks nobody. A store with an index leaves those out; over a list they are asked about.
+
+use lockkeeper_store::{Error, Session, ZnodePath};
+
+use crate::error::{LockError, Result};
+use crate::names::{Kind, contender_number, has_unique_id};
+
+/// Number of znodes that are asked about before the answers are awaited.
+const ASKED_AT_ONCE: usize = 256;
+
+/// Returns those of a queue's children that have the names of contenders, in order.
+pub(crate) fn contenders<'a>(session: &Session, children: &'a [String]) -> Vec<(i64, &'a str)> {
+    let numbered = children.iter().filter_map(|child| {
+        let number = contender_number(session, child)?;
+        Some((number, child.as_str()))
+    });
+    let mut contenders: Vec<_> = numbered.collect();
+    contenders.sort_unstable();
+    contenders
+}
+
+/// Returns true if one of these, which a list has shown under the names of contenders, is one. A name with a unique
+/// id is believed, so that a lock that is held costs no second request.
+pub(crate) async fn any_contends(
+    session: &Session,
+    queue: &ZnodePath,
+    names: &[&str],
+) -> Result<bool, Error> {
+    if names.iter().any(|name| has_unique_id(name)) {
+        return Ok(true);
+    }
+    Ok(first_ephemeral(session, queue, names).await?.is_some())
+}
+
+/// Refuses a queue in which an entry belongs to another kind of recipe.
+pub(crate) async fn check_kind(
+    session: &Session,
+    queue: &ZnodePath,
+    expected: Kind,
+    children: &[String],
+) -> Result<()> {
+    let children = children.iter().map(String::as_str);
+    let strangers: Vec<_> = children
+        .filter(|child| expected.stranger(child).is_some())
+        .collect();
+    let part = strangers.iter().find(|child| !is_numbered(child));
+    let stranger = match part {
+        Some(part) => Some(*part),
+        None => first_ephemeral(session, queue, &strangers).await?,
+    };
+    stranger.map_or(Ok(()), |stranger| check_name(queue, expected, stranger))
+}
+
+/// Refuses a queue in which this child, which is known to be ephemeral or a semaphore's part, is another recipe's.
+pub(crate) fn check_name(queue: &ZnodePath, expected: Kind, child: &str) -> Result<()> {
+    match expected.stranger(child) {
+        None => Ok(()),
+        Some(kind) => Err(LockError::WrongKind {
+            path: queue.clone(),
+            expected: expected.title(),
+            found: child.to_owned(),
+            kind,
+        }),
+    }
+}
+
+fn is_numbered(child: &str) -> bool {
+    lockkeeper_store::sequence_of(child).is_some()
+}
+
+/// Returns the first of these children that is there and ephemeral.
+pub(crate) async fn first_ephemeral<'a>(
+    session: &Session,
+    queue: &ZnodePath,
+    names: &[&'a str],
+) -> Result<Option<&'a str>, Error> {
+    for names in names.chunks(ASKED_AT_ONCE) {
+        let stats = ephemeral(session, queue, names).await?;
+        if let Some((name, _)) = names
+            .iter()
+            .zip(stats)
+            .find(|(_, is_ephemeral)| *is_ephemeral)
+        {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+async fn ephemeral(
+    session: &Session,
+    queue: &ZnodePath,
+    names: &[&str],
+) -> Result<Vec<bool>, Error> {
+    'again: loop {
+        let asked = names
+            .iter()
+            .map(|name| Ok(session.exists(&queue.join(name)?)))
+            .collect::<Result<Vec<_>, Error>>()?;
+        let mut found = Vec::with_capacity(names.len());
+        for answer in asked {
+            match answer.await {
+                Ok(stat) => found.push(stat.is_some_and(|stat| stat.is_ephemeral())),
+                Err(Error::ConnectionLoss) => continue 'again,
+                Err(error) => return Err(error),
+            }
+        }
+        return Ok(found);
+    }
+}
