@@ -18,7 +18,9 @@ is_there() {
     if [ "${words[0]}" = store ]; then
         at=tests/store
         words=("${words[@]:1}")
-    elif [[ ${words[0]} =~ ^(backend|core|engine|log|server|wire)$ ]]; then
+    elif [[ ${words[0]} =~ ^(hostile|commands)$ ]]; then
+        at=cli/tests
+    elif [[ ${words[0]} =~ ^(backend|core|engine|log|rights|server|tls|wire)$ ]]; then
         at=src
     fi
     last=${words[-1]}
