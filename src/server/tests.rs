@@ -480,3 +480,47 @@ async fn rule_14_what_a_client_has_sent_is_read_before_its_session_expires() {
     );
     assert_eq!(server.shared.store.counts().sessions, 1);
 }
+
+/// Serves a client that sends many creates, of which the server carries out some in a turn, and then is as `end` makes it.
+/// Returns how many of them were carried out when the server is done with the connection.
+async fn carried_out_of(count: usize, end: impl AsyncFnOnce(tokio::io::DuplexStream)) -> usize {
+    const ROOM: usize = 1 << 20;
+    let store = Store::memory();
+    let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
+    let server = Server::bind(&store, options).await.unwrap();
+    let (mut client, stream) = tokio::io::duplex(ROOM);
+    let seat = server.shared.table.enter(([127, 0, 0, 1], 1).into());
+    let until = tokio::time::Instant::now() + PATIENCE;
+    let serving = listener::serve(stream, seat.unwrap(), server.shared.clone(), until, None);
+    let serving = tokio::spawn(serving);
+    let mut asked = Vec::new();
+    put_frame(&mut asked, |to| {
+        to.extend_from_slice(&[0; 12]);
+        to.extend_from_slice(&10_000_i32.to_be_bytes());
+        to.extend_from_slice(&[0; 12]);
+    });
+    client.write_all(&asked).await.unwrap();
+    answer(&mut client).await;
+    asked.clear();
+    (0..count).for_each(|_| put_create(&mut asked, "/x-", 2));
+    client.write_all(&asked).await.unwrap();
+    end(client).await;
+    tokio::time::timeout(PATIENCE, serving).await.unwrap().unwrap();
+    let session = store.connect().await.unwrap().session().await.unwrap();
+    let (names, _) = session.get_children(&"/".parse().unwrap()).await.unwrap();
+    names.iter().filter(|name| name.starts_with("x-")).count()
+}
+
+#[tokio::test]
+async fn what_a_client_sent_before_it_went_is_carried_out() {
+    let count = 1_000;
+    let goes = carried_out_of(count, async |client| drop(client)).await;
+    assert_eq!(goes, count, "it ended without reading an answer");
+    let half = carried_out_of(count, async |mut client| {
+        client.shutdown().await.unwrap();
+        for _ in 0..count {
+            assert_eq!(answer(&mut client).await[12..16], [0; 4]);
+        }
+    });
+    assert_eq!(half.await, count, "it sends no more, and reads");
+}
