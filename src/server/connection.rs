@@ -52,6 +52,11 @@ pub(super) struct Conversation<'a, S> {
     held: Option<(Zxid, BoxFuture<Result<()>>)>,
     needs_flush: bool,
     is_leaving: bool,
+    /// True once the client has said that it sends no more, or the connection has broken.
+    has_ended: bool,
+    /// True once the client has taken its last answer. What it sent before is carried out all the same: a process that
+    /// ends releases its locks so.
+    is_deaf: bool,
     /// The bytes that the connection was last said to hold; `None` when it has taken out more since.
     held_bytes: Option<usize>,
     unfinished: Share<'a>,
@@ -78,6 +83,8 @@ impl<'a, S: Transport> Conversation<'a, S> {
             held: None,
             needs_flush: false,
             is_leaving: false,
+            has_ended: false,
+            is_deaf: false,
             held_bytes: Some(0),
             unfinished: shared.unfinished.share(seat),
             penalty: None,
@@ -95,19 +102,17 @@ impl<'a, S: Transport> Conversation<'a, S> {
         proof.is_some_and(|proof| proof.as_mut().poll(context).is_ready())
     }
 
-    /// Reads, if there is room for what may come. Whether anything has.
-    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, Close>> {
-        if self.is_leaving || !self.talk.has_room() {
+    /// Reads, if there is room for what may come. Ready when anything has come, or the end.
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.is_leaving || self.has_ended || !self.talk.has_room() {
             return Poll::Pending;
         }
         let mut buffer = [const { MaybeUninit::uninit() }; READ_BYTES];
         let mut buffer = ReadBuf::uninit(&mut buffer);
         let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
-        if read.is_err() || buffer.filled().is_empty() {
-            return Poll::Ready(Err(Close::Client));
-        }
+        self.has_ended = read.is_err() || buffer.filled().is_empty();
         self.talk.receive(buffer.filled());
-        Poll::Ready(Ok(true))
+        Poll::Ready(())
     }
 
     /// Has the store carry out what has arrived; how many requests that were.
@@ -211,29 +216,29 @@ impl<'a, S: Transport> Conversation<'a, S> {
         }
     }
 
-    /// Sends what was written down. Whether anything was.
-    fn poll_write(
-        &mut self,
-        context: &mut Context<'_>,
-        turn: &mut Turn,
-    ) -> Poll<Result<bool, Close>> {
+    /// Sends what was written down. Ready when anything was.
+    fn poll_write(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Poll<()> {
         let bytes = self.talk.outgoing();
-        if !bytes.is_empty() {
-            let written = ready!(Pin::new(&mut self.stream).poll_write(context, bytes));
-            return Poll::Ready(match written {
-                Ok(0) | Err(_) => Err(Close::Client),
+        if !bytes.is_empty() && !self.is_deaf {
+            match ready!(Pin::new(&mut self.stream).poll_write(context, bytes)) {
+                Ok(0) | Err(_) => self.is_deaf = true,
                 Ok(count) => {
                     self.talk.advance(count);
                     turn.take_bytes(count);
                     self.needs_flush = true;
-                    Ok(true)
                 }
-            });
+            }
+            return Poll::Ready(());
         }
-        if self.needs_flush {
+        if self.needs_flush && !self.is_deaf {
             let flushed = ready!(Pin::new(&mut self.stream).poll_flush(context));
+            self.is_deaf = flushed.is_err();
             self.needs_flush = false;
-            return Poll::Ready(flushed.map(|()| true).map_err(|_| Close::Client));
+            return Poll::Ready(());
+        }
+        if self.is_deaf && !self.talk.outgoing().is_empty() {
+            self.talk.drop_outgoing();
+            return Poll::Ready(());
         }
         Poll::Pending
     }
@@ -254,11 +259,14 @@ impl<'a, S: Transport> Conversation<'a, S> {
 
     /// Does all that can be done now. Whether that was anything.
     fn advance(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<bool, Close> {
-        let has_read = matches!(self.poll_read(context)?, Poll::Ready(true));
+        let has_room = self.talk.has_room();
+        let has_read = self.poll_read(context).is_ready();
+        let is_read = has_room && !has_read;
         let count = self.ask(context, turn)?;
         let has_said = matches!(self.poll_say(context)?, Poll::Ready(true));
-        let has_sent = matches!(self.poll_write(context, turn)?, Poll::Ready(true));
-        if self.talk.is_done() && !self.needs_flush {
+        let has_sent = self.poll_write(context, turn).is_ready();
+        let is_done = self.talk.is_done() && !self.needs_flush;
+        if is_done || self.has_gone(is_read) {
             return Err(Close::Client);
         }
         let has_more = self.talk.has_more();
@@ -266,6 +274,16 @@ impl<'a, S: Transport> Conversation<'a, S> {
             return Err(Close::Shutdown);
         }
         Ok(has_read || count > 0 || has_said || has_sent || has_more)
+    }
+
+    /// Returns true if the client has gone, and all that it sent before is carried out. `is_read`: nothing was there to
+    /// be read.
+    fn has_gone(&self, is_read: bool) -> bool {
+        let is_over = match self.is_deaf {
+            true => is_read,
+            false => self.has_ended && self.talk.is_idle(),
+        };
+        is_over && self.talk.is_taken_up()
     }
 
     /// Goes on until nothing can be done now, or others have their turn. Why the talk is over, if it is.

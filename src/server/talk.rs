@@ -145,8 +145,12 @@ impl Talk {
     /// Whether more bytes of the client can be taken now.
     pub(super) fn has_room(&self) -> bool {
         // With a whole frame there already, what a client sends faster than it is taken up would pile up.
-        let is_taken_up = self.asks.is_empty() && !self.frames.has_next();
-        !self.is_over && is_taken_up && self.unsent() < ENOUGH_BYTES
+        !self.is_over && self.is_taken_up() && self.unsent() < ENOUGH_BYTES
+    }
+
+    /// Returns true if every request that has come was taken up, and handed to the store.
+    pub(super) fn is_taken_up(&self) -> bool {
+        self.asks.is_empty() && !self.frames.has_next()
     }
 
     /// How much has come of a request whose end has not, or that was not taken up yet.
@@ -332,6 +336,11 @@ impl Talk {
     /// What is to be sent.
     pub(super) fn outgoing(&self) -> &[u8] {
         &self.out[self.sent..]
+    }
+
+    /// Drops what is to be sent: nobody takes it.
+    pub(super) fn drop_outgoing(&mut self) {
+        self.advance(self.unsent());
     }
 
     /// So much of it was sent.

@@ -505,7 +505,10 @@ async fn carried_out_of(count: usize, end: impl AsyncFnOnce(tokio::io::DuplexStr
     (0..count).for_each(|_| put_create(&mut asked, "/x-", 2));
     client.write_all(&asked).await.unwrap();
     end(client).await;
-    tokio::time::timeout(PATIENCE, serving).await.unwrap().unwrap();
+    tokio::time::timeout(PATIENCE, serving)
+        .await
+        .unwrap()
+        .unwrap();
     let session = store.connect().await.unwrap().session().await.unwrap();
     let (names, _) = session.get_children(&"/".parse().unwrap()).await.unwrap();
     names.iter().filter(|name| name.starts_with("x-")).count()
