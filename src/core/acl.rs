@@ -53,10 +53,8 @@ impl Core {
         }
         let session = self.sessions.get_mut(of.slot);
         let mut added = session.identities.add(identity);
-        if added.is_ok() {
-            if is_super {
-                added = session.identities.add(Identity::superuser());
-            }
+        if added.is_ok() && is_super {
+            added = session.identities.add(Identity::superuser());
         }
         let (is_local, after) = (session.is_local, session.identities.bytes());
         if !is_local {
