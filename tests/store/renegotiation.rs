@@ -29,8 +29,12 @@ async fn wired(scheme: &str, server: SocketAddr) -> (Proxy, Session, Session) {
 async fn reconnect(proxy: &Proxy, session: &Session) {
     let mut states = session.states();
     proxy.break_off();
-    assert_eq!(states.next().await, Some(SessionState::Suspended));
-    assert_eq!(states.next().await, Some(SessionState::Reconnected));
+    // A reader that is slow to be woken is told of the latest state alone.
+    let state = match states.next().await {
+        Some(SessionState::Suspended) => states.next().await,
+        state => state,
+    };
+    assert_eq!(state, Some(SessionState::Reconnected));
 }
 
 /// Asks the server for something until the session knows of the timeout, or should have known for long.
@@ -95,8 +99,12 @@ async fn the_belief_does_not_move_on_before_the_timeout_is_known() {
     let mut states = session.states();
     proxy.refuse_new_sessions();
     proxy.break_off();
-    assert_eq!(states.next().await, Some(SessionState::Suspended));
-    assert_eq!(states.next().await, Some(SessionState::Reconnected));
+    // A reader that is slow to be woken is told of the latest state alone.
+    let state = match states.next().await {
+        Some(SessionState::Suspended) => states.next().await,
+        state => state,
+    };
+    assert_eq!(state, Some(SessionState::Reconnected));
     for _ in 0..5 {
         session.exists(&path("/")).await.unwrap();
     }

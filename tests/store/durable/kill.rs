@@ -11,13 +11,13 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use lockkeeper_store::{Durability, Store, StoreOptions};
+use lockkeeper_store::{CreateMode, Durability, Store, StoreOptions, ZnodePath};
 
 use super::child::{live, look_around};
 use super::history::History;
 use super::program::Dice;
 use super::report::Said;
-use crate::support::{TempFolder, again, report, scaled};
+use crate::support::{TempFolder, again, report, scaled, within_reason};
 
 /// Where the child finds the store, and which life of how many seeds it is: they make it one.
 const FOLDER: &str = "LOCKKEEPER_KILL_FOLDER";
@@ -143,6 +143,7 @@ fn live_and_die(test: &str, folder: &Path, life: u64, death: &Death, history: &m
 fn survives(test: &str, durability: Durability) {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
+        .enable_time()
         .build()
         .unwrap();
     if let (Some(folder), Ok(life)) = (env::var_os(FOLDER), env::var(LIFE)) {
@@ -173,15 +174,7 @@ fn survives(test: &str, durability: Durability) {
         history.hear(Said::Ready, life);
     }
     assert!(history.acknowledged > 100 * lives(), "it was no load");
-    let names = names_in(folder.path());
-    let is_any = |prefix: &str| names.iter().any(|name| name.starts_with(prefix));
-    assert!(is_any("snapshot-"), "no snapshot was made: {names:?}");
-    let first = names.iter().find(|name| name.starts_with("log-"));
-    assert_ne!(
-        first.unwrap(),
-        "log-0000000000000000",
-        "no segment was left behind"
-    );
+    runtime.block_on(within_reason(leave_behind(folder.path(), durability)));
     report(format_args!(
         "{test}: {} lives, {} operations acknowledged, {} of them lost, {} not taken, in {:.1?}",
         lives(),
@@ -191,6 +184,25 @@ fn survives(test: &str, durability: Durability) {
         start.elapsed()
     ));
 }
+
+/// Writes until the first segment has been left behind for snapshots. A busy machine lets a short life make none: they are
+/// made aside, by a thread of low priority.
+async fn leave_behind(folder: &Path, durability: Durability) {
+    let store = Store::file_with(folder, options(durability)).unwrap();
+    let session = store.connect().await.unwrap().session().await.unwrap();
+    let filler: ZnodePath = "/filler".parse().unwrap();
+    let made = session.create_all(&filler, CreateMode::Persistent).await;
+    made.unwrap();
+    let data = vec![b'x'; 16 << 10];
+    while names_in(folder).contains(&FIRST_SEGMENT.to_owned()) {
+        let written = session.set_data(&filler, data.clone(), None).await;
+        written.unwrap();
+    }
+    let has_snapshot = |name: &String| name.starts_with("snapshot-");
+    assert!(names_in(folder).iter().any(has_snapshot));
+}
+
+const FIRST_SEGMENT: &str = "log-0000000000000000";
 
 /// The names of the files, in order.
 fn names_in(folder: &Path) -> Vec<String> {
