@@ -13,6 +13,8 @@ DIFFERENCES = {
     "MULTI_CREATE2_TELLS_STAT": ("no", "yes"),
     # The event of a watch says which transaction caused it, since 3.9.
     "EVENTS_TELL_ZXID": ("no", "yes"),
+    # Quotas can be set; ours refuses what it would not enforce.
+    "SETS_QUOTAS": ("yes", "no"),
     # A session may watch one path in both persistent modes; before 3.9 the later one takes over.
     "MODES_SHARE_A_PATH": ("no", "yes"),
 }
