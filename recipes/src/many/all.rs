@@ -37,8 +37,8 @@ use crate::queue::Waiting;
 /// leaves all queues, at whatever moment it is dropped.
 ///
 /// # Errors
-/// [`LockError::NoKeys`]; [`LockError::DuplicateKey`], since who names a lock twice would wait for
-/// himself; [`LockError::BatchTooLarge`], before anything is sent; and those of
+/// [`LockError::NoKeys`](crate::LockError::NoKeys); [`LockError::DuplicateKey`](crate::LockError::DuplicateKey), since who names a lock twice would wait for
+/// himself; [`LockError::BatchTooLarge`](crate::LockError::BatchTooLarge), before anything is sent; and those of
 /// [`Mutex::lock`](crate::Mutex::lock). Whatever fails, at whichever lock: nothing is left in any queue.
 ///
 /// ```
@@ -67,7 +67,7 @@ where
 /// is one for each queue. Events tell of each lock by itself.
 ///
 /// # Errors
-/// [`LockError::Timeout`] with the first lock that was not granted, [`LockError::QueueFull`], and
+/// [`LockError::Timeout`](crate::LockError::Timeout) with the first lock that was not granted, [`LockError::QueueFull`](crate::LockError::QueueFull), and
 /// those of [`lock_all`].
 pub async fn lock_all_with<I>(
     client: &Client,
