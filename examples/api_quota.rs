@@ -107,7 +107,7 @@ async fn connect(target: &Target) -> Outcome<Client> {
 async fn stating_another_number(target: &Target) -> Outcome {
     let mistaken = Semaphore::new(&connect(target).await?, quota(), 100)?;
     match mistaken.acquire().await {
-        Err(error @ LockError::PermitsDiffer { .. }) => {
+        Err(error @ LockError::PermitsMismatch { .. }) => {
             println!("A program that was told another number is refused: {error}.");
             Ok(())
         }

@@ -149,7 +149,7 @@ async fn lost_by_silence(target: &Target) -> Outcome {
         matches!(
             event,
             LockEvent::Lost {
-                reason: LostReason::Lapsed | LostReason::SessionExpired
+                reason: LostReason::LeaseExpired | LostReason::SessionExpired
             }
         )
     };

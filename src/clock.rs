@@ -17,9 +17,9 @@ use crate::wake::wake;
 
 /// A moment on a [`Clock`]: nanoseconds since the machine's start, suspended time included.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Moment(u64);
+pub struct BootInstant(u64);
 
-impl Moment {
+impl BootInstant {
     /// The moment that many nanoseconds after the clock's zero.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
@@ -36,17 +36,17 @@ impl Moment {
     }
 
     /// How long after `earlier` this is; zero if it is not after it.
-    pub fn since(self, earlier: Moment) -> Duration {
+    pub fn since(self, earlier: BootInstant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
     /// This moment, moved forward; stays at the end of time when it would pass it.
-    pub fn after(self, by: Duration) -> Moment {
+    pub fn after(self, by: Duration) -> BootInstant {
         Self(self.0.saturating_add(duration_nanos(by)))
     }
 }
 
-impl fmt::Debug for Moment {
+impl fmt::Debug for BootInstant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", Duration::from_nanos(self.0))
     }
@@ -73,8 +73,8 @@ struct Inner {
 #[derive(Default)]
 struct Timers {
     /// When the thread wakes by itself; `None` if it waits to be told of a timer.
-    wakes_at: Option<Moment>,
-    due: BTreeMap<(Moment, u64), Waker>,
+    wakes_at: Option<BootInstant>,
+    due: BTreeMap<(BootInstant, u64), Waker>,
     next_id: u64,
     thread_runs: bool,
 }
@@ -104,33 +104,33 @@ impl Clock {
     }
 
     /// The current moment.
-    pub fn now(&self) -> Moment {
+    pub fn now(&self) -> BootInstant {
         match &self.0.virtual_now {
             None => {
                 let now = clock_gettime(ClockId::Boottime);
-                Moment(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+                BootInstant(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
             }
-            Some(now) => Moment(now.load(Ordering::Acquire)),
+            Some(now) => BootInstant(now.load(Ordering::Acquire)),
         }
     }
 
     /// The current moment on a clock that stands still while the machine is suspended (`CLOCK_MONOTONIC`). Its zero is not
     /// that of [`now`](Self::now): the two cannot be compared.
-    pub fn awake(&self) -> Moment {
+    pub fn awake(&self) -> BootInstant {
         match &self.0.virtual_now {
             None => {
                 let now = clock_gettime(ClockId::Monotonic);
-                Moment(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
+                BootInstant(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
             }
             Some(now) => {
                 let suspended = self.0.virtual_suspended.load(Ordering::Acquire);
-                Moment(now.load(Ordering::Acquire).saturating_sub(suspended))
+                BootInstant(now.load(Ordering::Acquire).saturating_sub(suspended))
             }
         }
     }
 
     /// The date, in milliseconds since the epoch, as coarse as the system's tick (a few ms).
-    pub fn date_ms(&self) -> i64 {
+    pub fn unix_ms(&self) -> i64 {
         match &self.0.virtual_now {
             None => {
                 let now = clock_gettime(ClockId::RealtimeCoarse);
@@ -147,7 +147,7 @@ impl Clock {
     }
 
     /// Waits until `moment`. Cancel safe: dropping it forgets the timer.
-    pub fn sleep_until(&self, moment: Moment) -> Sleep {
+    pub fn sleep_until(&self, moment: BootInstant) -> Sleep {
         Sleep {
             clock: self.clone(),
             moment,
@@ -161,7 +161,7 @@ impl Clock {
     }
 
     /// The earliest moment that somebody sleeps for.
-    pub fn next_timer(&self) -> Option<Moment> {
+    pub fn next_timer(&self) -> Option<BootInstant> {
         let timers = self.0.timers.lock();
         timers.due.first_key_value().map(|((moment, _), _)| *moment)
     }
@@ -176,7 +176,7 @@ impl Clock {
             .virtual_now
             .as_ref()
             .expect("only a virtual clock can be moved");
-        let target = Moment(now.load(Ordering::Acquire)).after(by);
+        let target = BootInstant(now.load(Ordering::Acquire)).after(by);
         loop {
             // The lock is let go before the waker runs: what it wakes may set timers.
             let due = self.0.timers.lock().pop_until(target);
@@ -209,7 +209,7 @@ impl Clock {
         self.stall(by);
     }
 
-    fn register(&self, moment: Moment, waker: &Waker) -> u64 {
+    fn register(&self, moment: BootInstant, waker: &Waker) -> u64 {
         let mut timers = self.0.timers.lock();
         let id = timers.next_id;
         timers.next_id += 1;
@@ -261,7 +261,7 @@ fn duration_nanos(duration: Duration) -> u64 {
 }
 
 impl Timers {
-    fn pop_until(&mut self, moment: Moment) -> Option<(Moment, Waker)> {
+    fn pop_until(&mut self, moment: BootInstant) -> Option<(BootInstant, Waker)> {
         let first = self.due.first_entry()?;
         let due = first.key().0;
         (due <= moment).then(|| (due, first.remove()))
@@ -284,7 +284,7 @@ impl fmt::Debug for Clock {
 #[must_use = "futures do nothing unless polled"]
 pub struct Sleep {
     clock: Clock,
-    moment: Moment,
+    moment: BootInstant,
     registered: Option<(u64, Waker)>,
 }
 
@@ -335,11 +335,11 @@ impl Drop for Sleep {
 #[derive(Clone, Debug)]
 pub struct Deadline {
     clock: Clock,
-    moment: Moment,
+    moment: BootInstant,
 }
 
 impl Deadline {
-    pub(crate) fn new(clock: Clock, moment: Moment) -> Self {
+    pub(crate) fn new(clock: Clock, moment: BootInstant) -> Self {
         Self { clock, moment }
     }
 
@@ -354,7 +354,7 @@ impl Deadline {
     }
 
     /// The moment itself.
-    pub fn moment(&self) -> Moment {
+    pub fn moment(&self) -> BootInstant {
         self.moment
     }
 }

@@ -49,11 +49,11 @@ mod watch;
 mod wire;
 
 pub use backend::{
-    Ahead, Backend, BoxFuture, Cleanup, Connector, Create, Enqueue, Flushed, LookAhead, Op,
-    OpReply, ReadOp, ReadReply, Reply, Request, Response, SEMAPHORE_PARTS, SHARED_MARK,
+    Backend, BoxFuture, Cleanup, Connector, Create, Enqueue, Flushed, GetPredecessor, Op, OpReply,
+    Predecessor, ReadOp, ReadReply, Reply, Request, Response, SEMAPHORE_PARTS, SHARED_MARK,
     SessionStatus, Skip, StateStream, sequence_of,
 };
-pub use clock::{Clock, Deadline, Moment, Sleep};
+pub use clock::{BootInstant, Clock, Deadline, Sleep};
 pub use connect::{Client, ConnectOptions, connect, connect_with};
 pub use drive::drive;
 #[cfg(feature = "file")]
@@ -71,8 +71,8 @@ pub use size::LARGEST_REQUEST_BYTES;
 pub use target::Target;
 pub use tls::{ClientTls, TlsError};
 pub use types::{
-    Acl, AclEntry, Cause, CreateMode, Departure, EventKind, SessionId, SessionState, Stat,
-    WatchMode, WatchedEvent, Zxid,
+    Acl, AclEntry, CreateMode, DeleteReason, EventKind, PredecessorGone, SessionId, SessionState,
+    Stat, WatchMode, WatchedEvent, Zxid,
 };
 pub use wake::{wake, wake_all};
 pub use watch::{PersistentWatcher, Watcher};

@@ -12,8 +12,9 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::backend::{
-    Ahead, Backend, Cleanup, Create, Enqueue, FLUSH_LIMIT, Flushed, LookAhead, Op, OpReply, ReadOp,
-    ReadReply, Reply, Request, Response, Sent, SessionStatus, StateStream, unexpected,
+    Backend, Cleanup, Create, Enqueue, FLUSH_LIMIT, Flushed, GetPredecessor, Op, OpReply,
+    Predecessor, ReadOp, ReadReply, Reply, Request, Response, Sent, SessionStatus, StateStream,
+    unexpected,
 };
 use crate::clock::{Clock, Deadline};
 use crate::connect::ConnectOptions;
@@ -222,7 +223,7 @@ impl Session {
     }
 
     /// Deletes an entry of a queue that was never held, or is not believed to be held any more:
-    /// those behind do not take it for a release ([`Cause`](crate::Cause)).
+    /// those behind do not take it for a release ([`DeleteReason`](crate::DeleteReason)).
     ///
     /// # Errors
     /// As [`delete`](Self::delete).
@@ -478,7 +479,7 @@ impl Session {
     /// # Errors
     /// [`Error::NoNode`] without the queue's parent, and those of [`create`](Self::create).
     #[inline]
-    pub fn enqueue(&self, enqueue: Enqueue) -> Call<(ZnodePath, Zxid, Ahead)> {
+    pub fn enqueue(&self, enqueue: Enqueue) -> Call<(ZnodePath, Zxid, Predecessor)> {
         self.call(Request::Enqueue(enqueue), |reply| match reply {
             Reply::Enqueued { path, czxid, ahead } => Ok((path, czxid, ahead)),
             reply => unexpected("enqueue", reply),
@@ -486,9 +487,9 @@ impl Session {
     }
 
     /// Who is ahead of an entry now.
-    pub fn look_ahead(&self, look: LookAhead) -> Call<Ahead> {
-        self.call(Request::LookAhead(look), |reply| match reply {
-            Reply::Ahead(ahead) => Ok(ahead),
+    pub fn get_predecessor(&self, look: GetPredecessor) -> Call<Predecessor> {
+        self.call(Request::GetPredecessor(look), |reply| match reply {
+            Reply::Predecessor(ahead) => Ok(ahead),
             reply => unexpected("lookAhead", reply),
         })
     }
@@ -601,7 +602,7 @@ impl Inner {
                 status.answered(sent, is_write && is_commit(reply));
             }
         };
-        match self.backend.submit(request).try_now() {
+        match self.backend.submit(request).now_or_never() {
             Ok(reply) => {
                 judge(&self.status, &reply);
                 Response::ready(reply)
@@ -673,10 +674,10 @@ pub struct Call<T> {
 
 impl<T> Call<T> {
     /// The answer if it is there, else the call again. In a store of this process it always is.
-    #[expect(clippy::result_large_err, reason = "as with `Response::try_now`")]
+    #[expect(clippy::result_large_err, reason = "as with `Response::now_or_never`")]
     #[inline]
-    pub fn try_now(self) -> Result<Result<T>, Self> {
-        match self.response.try_now() {
+    pub fn now_or_never(self) -> Result<Result<T>, Self> {
+        match self.response.now_or_never() {
             Ok(reply) => Ok(reply.and_then(self.take)),
             Err(response) => Err(Self {
                 response,

@@ -68,7 +68,7 @@ impl Scale {
                     self.path(path) + READ_FRAMING_BYTES
                 })
                 .sum(),
-            Request::LookAhead(look) => self.path(&look.entry),
+            Request::GetPredecessor(look) => self.path(&look.entry),
             Request::Withdraw { entry: path }
             | Request::GetEphemerals { prefix: path }
             | Request::GetQueue { parent: path, .. }

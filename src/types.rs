@@ -230,25 +230,25 @@ pub struct WatchedEvent {
     pub path: ZnodePath,
     /// In which transaction; `None` where the server does not say (ZooKeeper before 3.9).
     pub zxid: Option<Zxid>,
-    /// What it means for who waits; only for a watcher of [`Ahead::Blocked`](crate::Ahead::Blocked).
-    pub departure: Option<Departure>,
+    /// What it means for who waits; only for a watcher of [`Predecessor::Blocked`](crate::Predecessor::Blocked).
+    pub departure: Option<PredecessorGone>,
 }
 
 /// The departure of the entry of a queue that another waited for, as the store knew it at the end
 /// of that very transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub struct Departure {
+pub struct PredecessorGone {
     /// Whether the entry that waits is there, and nobody ahead of it blocks it any more. If not,
     /// look ahead again.
     pub clear: bool,
     /// How the one ahead left.
-    pub cause: Cause,
+    pub cause: DeleteReason,
 }
 
-impl Departure {
+impl PredecessorGone {
     /// A departure.
-    pub fn new(clear: bool, cause: Cause) -> Self {
+    pub fn new(clear: bool, cause: DeleteReason) -> Self {
         Self { clear, cause }
     }
 }
@@ -256,7 +256,7 @@ impl Departure {
 /// How an entry left its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum DeleteReason {
     /// Its own session deleted it.
     Released,
     /// Its session ended.

@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use lockkeeper::{
-    Client, Election, Guard, Leadership, LockPath, ManyGuard, Mutex, Permit, ReadGuard, RwLock,
+    Client, Election, Guard, Leadership, LockPath, MultiGuard, Mutex, Permit, ReadGuard, RwLock,
     Semaphore, WriteGuard, lock_all,
 };
 
@@ -176,21 +176,21 @@ impl Two {
 }
 
 impl Subject for Two {
-    type Held = ManyGuard;
+    type Held = MultiGuard;
 
     fn client(&self) -> &Client {
         &self.client
     }
 
-    async fn take(&self, _side: Side) -> ManyGuard {
+    async fn take(&self, _side: Side) -> MultiGuard {
         lock_all(&self.client, &self.keys).await.expect("granted")
     }
 
-    async fn leave(held: ManyGuard) {
+    async fn leave(held: MultiGuard) {
         held.release().await.expect("released");
     }
 
-    fn token(held: &ManyGuard) -> i64 {
+    fn token(held: &MultiGuard) -> i64 {
         held.fencing_token().as_i64()
     }
 }

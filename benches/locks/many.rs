@@ -1,7 +1,7 @@
 //! `lock_all` on two locks as a lock: what two locks cost beside one, and from the release of both to
 //! the next grant of both. Every other client names them in the opposite order.
 
-use lockkeeper::{Client, LockPath, ManyGuard, lock_all};
+use lockkeeper::{Client, LockPath, MultiGuard, lock_all};
 
 use crate::systems::{Lock, Place};
 
@@ -28,17 +28,17 @@ impl Two {
 }
 
 impl Lock for Two {
-    type Guard = ManyGuard;
+    type Guard = MultiGuard;
 
-    async fn lock(&self) -> ManyGuard {
+    async fn lock(&self) -> MultiGuard {
         lock_all(&self.client, &self.locks).await.expect("granted")
     }
 
-    async fn unlock(guard: ManyGuard) {
+    async fn unlock(guard: MultiGuard) {
         guard.release().await.expect("released");
     }
 
-    fn token(guard: &ManyGuard) -> Option<i64> {
+    fn token(guard: &MultiGuard) -> Option<i64> {
         Some(guard.fencing_token().as_i64())
     }
 

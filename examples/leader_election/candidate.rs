@@ -65,7 +65,7 @@ impl Candidate {
         let expected = match self.fate {
             Fate::Dropped => [LostReason::SessionClosed, LostReason::SessionClosed],
             // Its own clock says so before the store does.
-            _ => [LostReason::Lapsed, LostReason::SessionExpired],
+            _ => [LostReason::LeaseExpired, LostReason::SessionExpired],
         };
         if !expected.contains(&reason) || leadership.is_held() {
             return Err(format!("{} lost with the reason {reason}", self.name).into());

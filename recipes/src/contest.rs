@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_store::{Ahead, Client, Error, Session, ZnodePath};
+use lockkeeper_store::{Client, Error, Predecessor, Session, ZnodePath};
 
 use crate::error::{LockError, Result};
 use crate::guard::Guard;
@@ -12,7 +12,7 @@ use crate::options::LockOptions;
 use crate::queue::{
     Entry, Form, Held, Terms, Waiting, any_contends, ask, blocks, check_kind, contenders,
 };
-use crate::race::{First, race};
+use crate::race::{Either, race};
 
 /// Who contends for what.
 #[derive(Clone, Copy)]
@@ -26,7 +26,7 @@ impl Contest<'_> {
     /// Waits, on the common terms: without a limit, without events.
     pub(crate) async fn acquire(self) -> Result<Guard> {
         let session = self.client.session().await?;
-        let queued_at_ms = session.clock().date_ms();
+        let queued_at_ms = session.clock().unix_ms();
         let data = EntryData::Default { queued_at_ms };
         let form = Form {
             data: data.clone(),
@@ -35,9 +35,9 @@ impl Contest<'_> {
         // A free lock of a store in this process takes no more than this: nobody waits, so there is
         // nothing that a dropped wait could leave behind.
         let (id, lapses) = (EntryId::fresh(), session.status().lapses());
-        let answer = ask(&session, self.path, self.kind, id, &form).try_now();
+        let answer = ask(&session, self.path, self.kind, id, &form).now_or_never();
         let answer = match answer {
-            Ok(Ok((path, czxid, Ahead::Clear))) if session.status().may_grant(lapses) => {
+            Ok(Ok((path, czxid, Predecessor::Clear))) if session.status().may_grant(lapses) => {
                 let held = Held::at_once(path, czxid, lapses);
                 return Ok(Guard::new(session, held, self.kind, data, None));
             }
@@ -80,7 +80,7 @@ impl Contest<'_> {
 
     async fn contend(self, options: LockOptions, only_if_free: bool) -> Result<Option<Guard>> {
         let session = self.client.session().await?;
-        let data = options.data(session.clock().date_ms());
+        let data = options.data(session.clock().unix_ms());
         let events = options.events.clone();
         let terms = options.terms(data.clone(), only_if_free);
         let entry = Entry::new(&session, self.path, self.kind, events.clone());
@@ -138,7 +138,7 @@ pub(crate) async fn in_time<T>(
         return wait.await;
     };
     match race(wait, client.clock().sleep(after)).await {
-        First::Left(outcome) => outcome,
-        First::Right(()) => Err(timed_out(after)),
+        Either::Left(outcome) => outcome,
+        Either::Right(()) => Err(timed_out(after)),
     }
 }

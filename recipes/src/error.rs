@@ -49,7 +49,7 @@ pub enum LockError {
     },
     /// Somebody removed this contender's entry from the queue while it waited.
     #[error("the entry {entry} was removed from the queue by somebody else")]
-    Removed {
+    EntryDeleted {
         /// The entry.
         entry: ZnodePath,
     },
@@ -57,7 +57,7 @@ pub enum LockError {
     #[error(
         "{path} has {stored} permits, not {stated}: state that number, or change it with set_permits"
     )]
-    PermitsDiffer {
+    PermitsMismatch {
         /// The semaphore.
         path: ZnodePath,
         /// How many this program expects.
@@ -75,7 +75,7 @@ pub enum LockError {
     },
     /// The znode of a semaphore's number of permits holds something else.
     #[error("{path} holds {found:?}, which is no number of permits")]
-    ForeignPermits {
+    InvalidPermitsData {
         /// The znode.
         path: ZnodePath,
         /// What it holds.
@@ -93,7 +93,7 @@ pub enum LockError {
     },
     /// Several locks were asked for, and none named.
     #[error("no lock is named: name at least one")]
-    NoKeys,
+    EmptyKeys,
     /// Several locks were asked for, and one of them named twice: it would wait for itself.
     #[error("{path} is named twice in one batch of locks")]
     DuplicateKey {
@@ -146,7 +146,7 @@ pub enum LostReason {
     SessionClosed,
     /// No sign of life from the store came in time, so that another may hold the lock by now.
     #[error("the store was not heard of for too long")]
-    Lapsed,
+    LeaseExpired,
     /// Somebody else deleted the holder's znode.
     #[error("the lock was taken away by somebody else")]
     Revoked,

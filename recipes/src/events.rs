@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
-use lockkeeper_store::{Cause, Deadline, ZnodePath};
+use lockkeeper_store::{Deadline, DeleteReason, ZnodePath};
 use tokio::sync::mpsc;
 
 use crate::error::LostReason;
@@ -37,7 +37,7 @@ pub enum LockEvent {
         /// How long it waited; zero when the lock was free.
         waited: Duration,
         /// How the one before it left: after a death, look what was left half done.
-        previous: Previous,
+        previous: PreviousHolder,
     },
     /// A reader has become the writer.
     Upgraded {
@@ -78,7 +78,7 @@ pub enum LockEvent {
 /// How the one whose place a holder took has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-pub enum Previous {
+pub enum PreviousHolder {
     /// Nobody was ahead: the lock was free. How its last holder left is not known any more.
     Free,
     /// It released the lock.
@@ -91,18 +91,18 @@ pub enum Previous {
     Unknown,
 }
 
-impl Previous {
+impl PreviousHolder {
     /// What a waiter was told of the one that it waited for.
-    pub(crate) fn of(cause: Cause) -> Self {
+    pub(crate) fn of(cause: DeleteReason) -> Self {
         match cause {
-            Cause::Released => Self::Released,
-            Cause::Died | Cause::Removed => Self::Died,
+            DeleteReason::Released => Self::Released,
+            DeleteReason::Died | DeleteReason::Removed => Self::Died,
             _ => Self::Unknown,
         }
     }
 }
 
-impl fmt::Display for Previous {
+impl fmt::Display for PreviousHolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Free => "it was free",

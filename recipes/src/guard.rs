@@ -19,7 +19,7 @@ use crate::events::EventSink;
 use crate::metadata::{EntryData, LockMetadata};
 use crate::names::Kind;
 use crate::queue::Held;
-use crate::race::{First, race};
+use crate::race::{Either, race};
 use crate::revocation::RevocationRequest;
 use crate::token::FencingToken;
 
@@ -28,7 +28,7 @@ pub(crate) use monitor::{OnLoss, Witness};
 pub(crate) use parts::Parts;
 
 use monitor::{Look, Monitor, loss, reason_of};
-use writing::Own;
+use writing::SelfNode;
 
 /// The holding of a lock. Dropping it releases the lock; [`release`](Self::release) says when that is done.
 ///
@@ -48,7 +48,7 @@ pub struct Guard {
     kind: Kind,
     /// What it says of itself, or is about to say.
     data: Mutex<EntryData>,
-    own: OnceLock<Box<Own>>,
+    own: OnceLock<Box<SelfNode>>,
     lost: OnceLock<LostReason>,
     monitor: Option<Box<Monitor>>,
     events: Option<EventSink>,
@@ -113,7 +113,7 @@ impl Guard {
 
     /// Looks whether the node is there, at a store that answers at once.
     fn stands(&self) -> bool {
-        match self.session.exists(&self.held.path).try_now() {
+        match self.session.exists(&self.held.path).now_or_never() {
             Ok(Ok(stat)) if !self.is_mine(stat) => {
                 let reason = self.note(LostReason::Revoked);
                 tracing::warn!(path = %self.held.path, %reason, "a lock was lost");
@@ -182,8 +182,8 @@ impl Guard {
             None => Poll::Pending,
         });
         match race(loss, request).await {
-            First::Left(reason) => Err(self.note(reason)),
-            First::Right(request) => Ok(request),
+            Either::Left(reason) => Err(self.note(reason)),
+            Either::Right(request) => Ok(request),
         }
     }
 
@@ -194,8 +194,8 @@ impl Guard {
     /// or sent goes on, and only the token stops that.
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, LostReason> {
         match race(self.lost(), future).await {
-            First::Left(reason) => Err(reason),
-            First::Right(output) => Ok(output),
+            Either::Left(reason) => Err(reason),
+            Either::Right(output) => Ok(output),
         }
     }
 

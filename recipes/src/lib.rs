@@ -44,7 +44,7 @@ pub use election::{
     Election, ElectionState, Leader, LeaderChange, LeaderChanges, Leadership, Role,
 };
 pub use error::{LockError, LostReason, Result};
-pub use events::{EventSink, LockEvent, LockEvents, Previous, lock_events};
+pub use events::{EventSink, LockEvent, LockEvents, PreviousHolder, lock_events};
 pub use guard::Guard;
 pub use holders::holders;
 #[cfg(all(feature = "server", feature = "tls"))]
@@ -59,7 +59,7 @@ pub use lockkeeper_store::{Durability, disk};
 #[cfg(feature = "server")]
 pub use lockkeeper_store::{Server, ServerError, ServerOptions};
 pub use many::{
-    LockEach, ManyGuard, TryMany, lock_all, lock_all_with, lock_each, lock_each_with,
+    LockEach, MultiGuard, TryLockMany, lock_all, lock_all_with, lock_each, lock_each_with,
     try_lock_many, try_lock_many_with,
 };
 pub use metadata::LockMetadata;
@@ -68,7 +68,7 @@ pub use observe::{QueueEntry, Snapshots, observe, queue};
 pub use options::LockOptions;
 pub use path::LockPath;
 pub use reentrant::{Owner, ReentrantGuard, ReentrantMutex};
-pub use revocation::{RevocationRequest, Revoker, TokensAreChecked, Whom};
+pub use revocation::{FencingEnforced, RevocationRequest, RevokeTarget, Revoker};
 pub use rwlock::{ReadGuard, RwLock, Upgrade, WriteGuard};
 pub use semaphore::{Permit, Semaphore};
 pub use token::{FencingGate, FencingToken, StaleToken};

@@ -73,12 +73,12 @@ impl LockMetadata {
     }
 
     /// How long after its grant or its last `keep_alive` a hold is worth an alarm.
-    pub fn alert_at(&self) -> Option<Duration> {
+    pub fn alert_after(&self) -> Option<Duration> {
         self.alert_at_ms.map(Duration::from_millis)
     }
 
     /// How long after its grant or its last `keep_alive` a [`Warden`](crate::Warden) may take the lock away.
-    pub fn auto_unlock_at(&self) -> Option<Duration> {
+    pub fn auto_unlock_after(&self) -> Option<Duration> {
         self.auto_unlock_at_ms.map(Duration::from_millis)
     }
 

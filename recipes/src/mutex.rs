@@ -79,7 +79,7 @@ impl Mutex {
     /// place.
     ///
     /// # Errors
-    /// [`LockError::Store`] with the session's end or a refusal, [`LockError::Removed`],
+    /// [`LockError::Store`] with the session's end or a refusal, [`LockError::EntryDeleted`],
     /// [`LockError::WrongKind`].
     pub fn lock(&self) -> impl Future<Output = Result<Guard>> + Send {
         // Not within another future, through which the guard would be moved.

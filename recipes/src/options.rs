@@ -78,15 +78,15 @@ impl LockOptions {
 
     /// After how long, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on, the
     /// hold is worth an alarm: a [`Warden`](crate::Warden) reports it.
-    pub fn alert_at(mut self, duration: Duration) -> Self {
+    pub fn alert_after(mut self, duration: Duration) -> Self {
         self.metadata().alert_at_ms = Some(millis(duration));
         self
     }
 
     /// After how long, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on, a
     /// [`Warden`](crate::Warden) may take the lock away. Only for locks whose resources check
-    /// tokens, see [`TokensAreChecked`](crate::TokensAreChecked).
-    pub fn auto_unlock_at(mut self, duration: Duration) -> Self {
+    /// tokens, see [`FencingEnforced`](crate::FencingEnforced).
+    pub fn auto_unlock_after(mut self, duration: Duration) -> Self {
         self.metadata().auto_unlock_at_ms = Some(millis(duration));
         self
     }

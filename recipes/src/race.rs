@@ -5,19 +5,19 @@ use std::pin::pin;
 use std::task::Poll;
 
 /// Which of two futures was first, and with what.
-pub(crate) enum First<A, B> {
+pub(crate) enum Either<A, B> {
     Left(A),
     Right(B),
 }
 
 /// Runs two futures until one is done, and drops the other. When both are ready the left wins.
-pub(crate) async fn race<A: Future, B: Future>(left: A, right: B) -> First<A::Output, B::Output> {
+pub(crate) async fn race<A: Future, B: Future>(left: A, right: B) -> Either<A::Output, B::Output> {
     let (mut left, mut right) = (pin!(left), pin!(right));
     poll_fn(|context| {
         if let Poll::Ready(output) = left.as_mut().poll(context) {
-            return Poll::Ready(First::Left(output));
+            return Poll::Ready(Either::Left(output));
         }
-        right.as_mut().poll(context).map(First::Right)
+        right.as_mut().poll(context).map(Either::Right)
     })
     .await
 }

@@ -89,7 +89,7 @@ impl RwLock {
     ///
     /// # Errors
     /// [`LockError::Store`](crate::LockError::Store) with the session's end or a refusal,
-    /// [`LockError::Removed`](crate::LockError::Removed),
+    /// [`LockError::EntryDeleted`](crate::LockError::EntryDeleted),
     /// [`LockError::WrongKind`](crate::LockError::WrongKind).
     pub async fn read(&self) -> Result<ReadGuard> {
         self.readers().acquire().await.map(ReadGuard::new)

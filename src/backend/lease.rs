@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 
 /// A session stops believing when 1/10 of its timeout is left. A server may move the session's deadline later, after a stall
 /// of its own (rule 14), but never earlier: the belief ends before any of them, and hears of none.
@@ -30,11 +30,11 @@ pub(super) struct Lease {
     /// As agreed with the server.
     timeout: Duration,
     /// When the newest request was sent that is known to have kept the session alive.
-    proved: Moment,
+    proved: BootInstant,
     /// The newest proof since the connection was lost, while the timeout agreed on the new one is
     /// unknown: until it is known the lease does not move forward, or a longer timeout than the server's
     /// would count from there.
-    unsettled: Option<Moment>,
+    unsettled: Option<BootInstant>,
     /// Number of times that the lease had ended when it was renewed.
     lapses: u64,
     /// The number of the connection that requests go out on, from now on.
@@ -61,22 +61,22 @@ struct Ensemble {
 /// answered from `since` on.
 #[derive(Clone, Copy, Debug)]
 struct Touch {
-    since: Moment,
-    sent: Moment,
-    answered: Moment,
+    since: BootInstant,
+    sent: BootInstant,
+    answered: BootInstant,
 }
 
 /// A request that was sent, for its answer to be judged by.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
-    pub(super) at: Moment,
+    pub(super) at: BootInstant,
     connection: u64,
 }
 
 /// The last heartbeat.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beat {
-    pub(crate) sent: Moment,
+    pub(crate) sent: BootInstant,
     /// True once it was answered in a way that proves something, or will.
     pub(crate) is_proof: bool,
 }
@@ -87,7 +87,7 @@ impl Lease {
     /// (`PrepRequestProcessor` at `createSession`).
     ///
     /// `tick` is that of an ensemble; `None` for a single server.
-    pub(super) fn new(timeout: Duration, tick: Option<Duration>, sent: Moment) -> Self {
+    pub(super) fn new(timeout: Duration, tick: Option<Duration>, sent: BootInstant) -> Self {
         Self {
             timeout,
             proved: sent,
@@ -117,20 +117,20 @@ impl Lease {
     }
 
     /// When the session is no longer believed.
-    pub(super) fn end(&self) -> Moment {
+    pub(super) fn end(&self) -> BootInstant {
         self.proved.after(self.timeout - self.timeout / MARGIN)
     }
 
-    pub(super) fn has_ended(&self, now: Moment) -> bool {
+    pub(super) fn has_ended(&self, now: BootInstant) -> bool {
         self.end() <= now
     }
 
     /// Returns true if enough is left for a grant.
-    pub(super) fn is_fresh(&self, now: Moment) -> bool {
+    pub(super) fn is_fresh(&self, now: BootInstant) -> bool {
         now.after(self.timeout / GRANT) <= self.end()
     }
 
-    pub(super) fn sending(&self, now: Moment) -> Sent {
+    pub(super) fn sending(&self, now: BootInstant) -> Sent {
         Sent {
             at: now,
             connection: self.connection,
@@ -138,7 +138,7 @@ impl Lease {
     }
 
     /// Takes in an answer, of a `commit` or of anything else. Returns true if it proved anything.
-    pub(super) fn answered(&mut self, request: Sent, is_commit: bool, now: Moment) -> bool {
+    pub(super) fn answered(&mut self, request: Sent, is_commit: bool, now: BootInstant) -> bool {
         let delay = self.witness_delay();
         let proof = match &mut self.ensemble {
             None => Some(request.at),
@@ -154,7 +154,7 @@ impl Lease {
     }
 
     /// Notes that the session was alive when a request sent at `sent` was handled.
-    pub(super) fn prove(&mut self, sent: Moment, now: Moment) -> bool {
+    pub(super) fn prove(&mut self, sent: BootInstant, now: BootInstant) -> bool {
         if let Some(unsettled) = &mut self.unsettled {
             *unsettled = sent.max(*unsettled);
             return false;
@@ -183,7 +183,7 @@ impl Lease {
 
     /// The timeout is known. A shorter one holds for what was proved before, too.
     #[cfg(feature = "zookeeper")]
-    pub(super) fn settle(&mut self, timeout: Duration, now: Moment) {
+    pub(super) fn settle(&mut self, timeout: Duration, now: BootInstant) {
         self.changing(now, |lease| {
             lease.timeout = timeout;
             let unsettled = lease.unsettled.take();
@@ -192,7 +192,7 @@ impl Lease {
     }
 
     /// Changes the lease; counts the end that it comes back from, since what was held then is lost.
-    fn changing(&mut self, now: Moment, change: impl FnOnce(&mut Self)) {
+    fn changing(&mut self, now: BootInstant, change: impl FnOnce(&mut Self)) {
         let had_ended = self.has_ended(now);
         change(self);
         self.lapses += u64::from(had_ended && !self.has_ended(now));
@@ -207,7 +207,7 @@ impl Lease {
     /// When the next heartbeat is due: every third of the timeout, so that a proof is at most two thirds
     /// old when the next one comes, and a grant finds a fifth of the lease left. A proof that is older
     /// asks for more at once, as soon as it can prove anything.
-    pub(super) fn next_beat(&self, last: Option<Beat>, now: Moment) -> Moment {
+    pub(super) fn next_beat(&self, last: Option<Beat>, now: BootInstant) -> BootInstant {
         let Some(last) = last else { return now };
         let third = self.timeout / BEATS;
         let regular = last.sent.after(third);
@@ -234,7 +234,7 @@ impl Lease {
 
 impl Ensemble {
     /// The newest touch that the leader knows of if a write was committed that was sent at `sent`.
-    fn proved_by(&mut self, sent: Moment, delay: Duration) -> Option<Moment> {
+    fn proved_by(&mut self, sent: BootInstant, delay: Duration) -> Option<BootInstant> {
         let known = |touch: &Touch| touch.answered.after(delay) <= sent;
         let count = self.touches.iter().take_while(|touch| known(touch)).count();
         self.touches
@@ -245,7 +245,7 @@ impl Ensemble {
 
     /// Keeps a committed write. Of those that come within one grain the last stands for all; when there
     /// is no place, older ones are closer to being proved.
-    fn touch(&mut self, sent: Moment, answered: Moment, grain: Duration) {
+    fn touch(&mut self, sent: BootInstant, answered: BootInstant, grain: Duration) {
         let has_place = self.touches.len() < MAX_TOUCHES;
         match self.touches.back_mut() {
             // Its answer was looked at late.

@@ -19,7 +19,7 @@ pub use cleanup::Cleanup;
 pub(crate) use lease::{Beat, Sent};
 pub(crate) use request::unexpected;
 pub use request::{
-    Ahead, Create, Enqueue, LookAhead, Op, OpReply, ReadOp, ReadReply, Reply, Request,
+    Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request,
     SEMAPHORE_PARTS, SHARED_MARK, Skip, sequence_of,
 };
 pub use response::Response;

@@ -88,8 +88,8 @@ pub enum Request {
     },
     /// Join the queue under a parent, and say who is ahead. Answered by [`Reply::Enqueued`].
     Enqueue(Enqueue),
-    /// Who is ahead of my entry now? Answered by [`Reply::Ahead`].
-    LookAhead(LookAhead),
+    /// Who is ahead of my entry now? Answered by [`Reply::Predecessor`].
+    GetPredecessor(GetPredecessor),
     /// Who is in the queue under a parent, head first? Answered by [`Reply::Queue`].
     ///
     /// An index holds all ephemeral children with a number, whatever else is in their names. A store without an
@@ -250,7 +250,7 @@ pub struct Enqueue {
 
 /// The question who is ahead of an entry that is in its queue already.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LookAhead {
+pub struct GetPredecessor {
     /// The entry.
     pub entry: ZnodePath,
     /// Who counts as ahead.
@@ -277,7 +277,7 @@ pub const SEMAPHORE_PARTS: [&str; 2] = ["locks", "leases"];
 /// Who is ahead of an entry.
 #[derive(Debug)]
 #[non_exhaustive]
-pub enum Ahead {
+pub enum Predecessor {
     /// Nobody who blocks.
     Clear,
     /// The nearest entry that blocks; its deletion, and nothing else of it, is watched already.
@@ -346,10 +346,10 @@ pub enum Reply {
     Enqueued {
         path: ZnodePath,
         czxid: Zxid,
-        ahead: Ahead,
+        ahead: Predecessor,
     },
     /// To look-ahead.
-    Ahead(Ahead),
+    Predecessor(Predecessor),
     /// To getQueue: names, and whether they are sorted contenders or just all children.
     Queue { names: Vec<String>, sorted: bool },
 }

@@ -48,7 +48,7 @@ impl Response {
         reason = "the hot path returns `Ok`, and a box would cost it an allocation"
     )]
     #[inline]
-    pub fn try_now(self) -> Result<Result<Reply>, Response> {
+    pub fn now_or_never(self) -> Result<Result<Reply>, Response> {
         match self.0 {
             Inner::Ready(reply) => Ok(reply),
             _ => Err(self),

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use super::lease::{Beat, Lease, Sent};
 use super::states::{StateStream, States};
-use crate::clock::{Clock, Deadline, Moment};
+use crate::clock::{BootInstant, Clock, Deadline};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::types::{SessionId, SessionState};
@@ -51,7 +51,7 @@ impl SessionStatus {
         clock: Clock,
         timeout: Option<Duration>,
         quorum_only: bool,
-        sent: Moment,
+        sent: BootInstant,
     ) -> Self {
         let tick = quorum_only.then_some(DEFAULT_TICK);
         Self {
@@ -194,7 +194,7 @@ impl SessionStatus {
 
     /// Notes that the session was alive when the store handled a request that was sent at `sent` or later.
     #[cfg(feature = "zookeeper")]
-    pub(crate) fn prove(&self, sent: Moment) {
+    pub(crate) fn prove(&self, sent: BootInstant) {
         let Some(lease) = &self.lease else { return };
         if lease.lock().prove(sent, self.clock.now()) {
             self.renewed.notify_waiters();
@@ -260,7 +260,7 @@ impl SessionStatus {
     }
 
     /// When the next heartbeat is due; `None` for a session that needs none.
-    pub(crate) fn next_beat(&self, last: Option<Beat>) -> Option<Moment> {
+    pub(crate) fn next_beat(&self, last: Option<Beat>) -> Option<BootInstant> {
         let lease = self.lease.as_ref()?;
         Some(lease.lock().next_beat(last, self.clock.now()))
     }

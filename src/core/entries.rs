@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 /// Where a node stands among the entries of its parent's queue: its number, then the order of creation.
-pub(super) type Place = (i64, i64);
+pub(super) type QueueKey = (i64, i64);
 
 /// The entries of a queue, by their places. The first is kept apart: a queue that nobody waits in
 /// comes and goes without an allocation.
 #[derive(Debug)]
 pub(super) struct Entries {
-    first: Option<(Place, u32)>,
+    first: Option<(QueueKey, u32)>,
     /// All of them behind the first.
-    rest: BTreeMap<Place, u32>,
+    rest: BTreeMap<QueueKey, u32>,
 }
 
 impl Entries {
@@ -20,7 +20,7 @@ impl Entries {
         rest: BTreeMap::new(),
     };
 
-    pub(super) fn insert(&mut self, place: Place, index: u32) {
+    pub(super) fn insert(&mut self, place: QueueKey, index: u32) {
         match &mut self.first {
             Some(first) if first.0 < place => {
                 self.rest.insert(place, index);
@@ -33,7 +33,7 @@ impl Entries {
         }
     }
 
-    pub(super) fn remove(&mut self, place: Place) {
+    pub(super) fn remove(&mut self, place: QueueKey) {
         if self.first.is_some_and(|(first, _)| first == place) {
             self.first = self.rest.pop_first();
         } else {
@@ -41,7 +41,7 @@ impl Entries {
         }
     }
 
-    pub(super) fn contains(&self, place: Place) -> bool {
+    pub(super) fn contains(&self, place: QueueKey) -> bool {
         self.first.is_some_and(|(first, _)| first == place) || self.rest.contains_key(&place)
     }
 
@@ -57,7 +57,7 @@ impl Entries {
     }
 
     /// The nearest one ahead of a place. O(log n).
-    pub(super) fn ahead_of(&self, place: Place) -> Option<(Place, u32)> {
+    pub(super) fn ahead_of(&self, place: QueueKey) -> Option<(QueueKey, u32)> {
         let first = self.first.filter(|(first, _)| *first < place)?;
         // Who asks is mostly the last, or new: that is known without a search.
         let mut backwards = self.rest.iter().rev();
@@ -70,12 +70,12 @@ impl Entries {
     }
 
     /// How many are ahead of a place. O(n).
-    pub(super) fn count_ahead_of(&self, place: Place) -> usize {
+    pub(super) fn count_ahead_of(&self, place: QueueKey) -> usize {
         self.iter().take_while(|(other, _)| *other < place).count()
     }
 
     /// All, first to last.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (Place, u32)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (QueueKey, u32)> {
         let rest = self.rest.iter().map(|(place, index)| (*place, *index));
         self.first.into_iter().chain(rest)
     }

@@ -11,7 +11,7 @@ use super::Core;
 use super::room::ZNODE_BYTES;
 use super::txn::Kind;
 use super::watches::Watched;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::path::ZnodePath;
 use crate::types::{SessionId, Zxid};
 
@@ -33,7 +33,7 @@ pub(crate) struct Counts {
     /// The same of the sessions of other processes, with their identities.
     pub(crate) session_bytes: usize,
     /// The limit of all three together.
-    pub(crate) most_bytes: usize,
+    pub(crate) max_bytes: usize,
     pub(crate) last_zxid: Zxid,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Settings {
 }
 
 /// Where a walk over the sessions that expire has got.
-type Expiry = (Moment, u32);
+type Expiry = (BootInstant, u32);
 
 impl Core {
     /// How much there is of everything. O(1).
@@ -61,7 +61,7 @@ impl Core {
             znode_bytes,
             watch_bytes: self.watches.bytes,
             session_bytes: self.sessions.bytes + self.sessions.identity_bytes,
-            most_bytes: self.options.limits.bytes,
+            max_bytes: self.options.limits.bytes,
             last_zxid: self.last_zxid(),
         }
     }

@@ -7,7 +7,7 @@ use super::replay::Damage;
 use super::sessions::Session;
 use super::tree::{Node, ROOT, is_system_path};
 use super::txn::Kind;
-use super::{Core, tree::Place};
+use super::{Core, tree::QueueKey};
 use crate::path::{ZnodePath, parent_of};
 use crate::types::{Acl, SessionId, Zxid};
 
@@ -30,7 +30,7 @@ pub(crate) struct NodeImage {
     /// How many children were ever made under it.
     pub(crate) creates: i64,
     /// Its number as an entry of a queue, and its parent's `creates` when it was made.
-    pub(crate) place: Option<Place>,
+    pub(crate) place: Option<QueueKey>,
 }
 
 /// A session as a snapshot keeps it.

@@ -142,7 +142,7 @@ impl Core {
         }
         Stamp {
             zxid: Zxid(self.zxid),
-            date_ms: now.date_ms,
+            unix_ms: now.unix_ms,
             keep,
         }
     }
@@ -152,7 +152,7 @@ impl Core {
         if at.keep != Keep::Not {
             self.kept.txns.push(Txn {
                 zxid: at.zxid,
-                date_ms: at.date_ms,
+                unix_ms: at.unix_ms,
                 session,
                 op: op(),
             });

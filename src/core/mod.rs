@@ -46,11 +46,11 @@ pub(crate) use self::journal::Journal;
 pub(crate) use self::read::{ANSWER_BYTES, Found};
 pub(crate) use self::replay::Damage;
 #[cfg(any(test, feature = "server"))]
-pub(crate) use self::rewatch::{SetWatches, Which};
+pub(crate) use self::rewatch::{SetWatches, WatchFilter};
 pub(crate) use self::room::bytes_of_acl;
-pub(crate) use self::sessions::SessionRef;
 #[cfg(any(test, feature = "server"))]
-pub(crate) use self::sessions::Unattached;
+pub(crate) use self::sessions::ReattachError;
+pub(crate) use self::sessions::SessionRef;
 pub(crate) use self::txn::{Kind, NewNode, Txn, TxnOp};
 pub(crate) use self::watches::{Fired, WatchKey};
 #[cfg(any(test, feature = "server"))]
@@ -63,11 +63,11 @@ use self::sessions::{Due, Session, Sessions, Told};
 use self::tree::Tree;
 use self::watches::{WatchKind, Watches};
 use crate::backend::{OpReply, ReadReply, Request};
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::path::ZnodePath;
-use crate::types::{Acl, Cause, SessionId, Stat, WatchMode, Zxid};
+use crate::types::{Acl, DeleteReason, SessionId, Stat, WatchMode, Zxid};
 
 /// Units of work after which a tick leaves the sessions that are still due to the next: others have the store in
 /// between. It goes beyond that by at most one session's znodes.
@@ -114,16 +114,16 @@ pub(crate) struct Limits {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Now {
     /// For the times in a [`Stat`] and for a log; need not be right where nobody sees either.
-    pub(crate) date_ms: i64,
+    pub(crate) unix_ms: i64,
     /// For deadlines; need not be right where the session has none.
-    pub(crate) moment: Moment,
+    pub(crate) moment: BootInstant,
 }
 
 /// The number and date of a transaction, and whether a log keeps it.
 #[derive(Clone, Copy, Debug)]
 struct Stamp {
     zxid: Zxid,
-    date_ms: i64,
+    unix_ms: i64,
     keep: Keep,
 }
 
@@ -132,7 +132,7 @@ impl Stamp {
     fn restored(zxid: Zxid) -> Self {
         Self {
             zxid,
-            date_ms: 0,
+            unix_ms: 0,
             keep: Keep::Not,
         }
     }
@@ -446,14 +446,14 @@ impl Core {
         timeout: Duration,
         now: Now,
         effects: &mut Effects,
-    ) -> Result<(SessionRef, Duration), Unattached> {
-        let slot = self.sessions.find(id).ok_or(Unattached::Over)?;
+    ) -> Result<(SessionRef, Duration), ReattachError> {
+        let slot = self.sessions.find(id).ok_or(ReattachError::Over)?;
         if self.sessions.get(slot).password != *password {
-            return Err(Unattached::WrongPassword);
+            return Err(ReattachError::WrongPassword);
         }
         if self.sessions.is_overdue(slot, now.moment) {
             self.expire(slot, now, effects);
-            return Err(Unattached::Over);
+            return Err(ReattachError::Over);
         }
         self.drop_silently(slot, usize::MAX);
         let mut timeout = self.within_bounds(timeout);
@@ -612,11 +612,16 @@ impl Core {
         self.admit(session, now, effects)?;
         match request {
             Request::Create(create) => self.create(session, create, now, effects),
-            Request::Delete { path, version } => {
-                self.delete(session, &path, version, Cause::Released, now, effects)
-            }
+            Request::Delete { path, version } => self.delete(
+                session,
+                &path,
+                version,
+                DeleteReason::Released,
+                now,
+                effects,
+            ),
             Request::Withdraw { entry } => {
-                self.delete(session, &entry, None, Cause::Unknown, now, effects)
+                self.delete(session, &entry, None, DeleteReason::Unknown, now, effects)
             }
             Request::SetData {
                 path,
@@ -633,7 +638,7 @@ impl Core {
             Request::GetAllChildrenNumber { path } => self.get_all_children_number(session, &path),
             Request::AddWatch { path, mode } => self.add_watch(session, &path, mode),
             Request::Enqueue(enqueue) => self.enqueue(session, enqueue, now, effects),
-            Request::LookAhead(look) => self.look_ahead(session, &look),
+            Request::GetPredecessor(look) => self.get_predecessor(session, &look),
             Request::GetQueue { parent, limit } => self.get_queue(session, &parent, limit),
             Request::GetAcl { path } => self.get_acl(session, &path),
             Request::SetAcl { path, acl, version } => {
@@ -673,7 +678,10 @@ impl Core {
     }
 
     /// When [`tick`](Self::tick) is due next. `now` is asked for only when a timer starts.
-    pub(crate) fn next_deadline(&mut self, now: impl FnOnce() -> Moment) -> Option<Moment> {
+    pub(crate) fn next_deadline(
+        &mut self,
+        now: impl FnOnce() -> BootInstant,
+    ) -> Option<BootInstant> {
         let sweep = self.reaper.next_sweep(self.options.reaper_interval, now);
         match (self.sessions.next_deadline(), sweep) {
             (Some(expiry), Some(sweep)) => Some(expiry.min(sweep)),
@@ -710,7 +718,7 @@ impl Core {
             false => self.stamp(now, self.keep(slot)),
         };
         self.remove_session(slot, end, at, effects);
-        self.judge(effects);
+        self.resolve_waiters(effects);
         self.log(id, at, || TxnOp::CloseSession(end));
     }
 
@@ -723,7 +731,7 @@ impl Core {
             self.drop_watches(slot, end, effects);
         }
         while let Some(node) = self.sessions.get(slot).first_ephemeral() {
-            self.apply_delete(node, Cause::Died, at, effects);
+            self.apply_delete(node, DeleteReason::Died, at, effects);
             touched += 1;
         }
         self.tree.work.add(touched);

@@ -75,7 +75,7 @@ impl Core {
             .into_iter()
             .map(|op| self.apply(session.id, op, at, effects))
             .collect();
-        self.judge(effects);
+        self.resolve_waiters(effects);
         Ok(Answer::Multi(replies))
     }
 }

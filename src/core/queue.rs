@@ -6,7 +6,7 @@ use super::tree::{ROOT, is_unusual, push_number};
 use super::txn::{Kind, NewNode};
 use super::watches::WatchKind;
 use super::{Answer, Core, Effects, Now, Standing, no_node};
-use crate::backend::{Enqueue, LookAhead, SEMAPHORE_PARTS, Skip};
+use crate::backend::{Enqueue, GetPredecessor, SEMAPHORE_PARTS, Skip};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
 use crate::types::AclEntry;
@@ -71,7 +71,11 @@ impl Core {
         ZnodePath::trusted(self.path.as_str())
     }
 
-    pub(super) fn look_ahead(&mut self, session: SessionRef, look: &LookAhead) -> Result<Answer> {
+    pub(super) fn get_predecessor(
+        &mut self,
+        session: SessionRef,
+        look: &GetPredecessor,
+    ) -> Result<Answer> {
         let entry = self.tree.find(look.entry.as_str());
         self.check_look(session, entry, &look.entry)?;
         let mine = entry.filter(|entry| self.tree.node(*entry).owner == session.id);

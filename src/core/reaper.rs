@@ -8,8 +8,8 @@ use super::links::NIL;
 use super::tree::Tree;
 use super::txn::{Kind, TxnOp, delete_bytes};
 use super::{Core, Effects, Now};
-use crate::clock::Moment;
-use crate::types::{Cause, SessionId, Zxid};
+use crate::clock::BootInstant;
+use crate::types::{DeleteReason, SessionId, Zxid};
 
 /// At most this many znodes are reaped in one sweep; when there are more, the next one comes
 /// after a tenth of the interval, so that the store serves others in between.
@@ -26,7 +26,7 @@ const SHORT_WAIT: Duration = Duration::from_millis(10);
 pub(super) struct Reaper {
     /// A znode's index, and its czxid, by which it is told from a later one of that index.
     candidates: VecDeque<(u32, Zxid)>,
-    sweep: Option<Moment>,
+    sweep: Option<BootInstant>,
     is_behind: bool,
     /// How many candidates the round that is under way has still to look at.
     left: usize,
@@ -48,8 +48,8 @@ impl Reaper {
     pub(super) fn next_sweep(
         &mut self,
         interval: Duration,
-        now: impl FnOnce() -> Moment,
-    ) -> Option<Moment> {
+        now: impl FnOnce() -> BootInstant,
+    ) -> Option<BootInstant> {
         if self.sweep.is_none() && !self.candidates.is_empty() {
             let wait = match (self.is_behind, self.left) {
                 (true, _) => interval / 10,
@@ -104,7 +104,7 @@ impl Core {
 
     fn is_due(&self, index: u32, now: Now) -> bool {
         let node = self.tree.node(index);
-        let idle_ms = u64::try_from(now.date_ms.saturating_sub(node.mtime)).unwrap_or(0);
+        let idle_ms = u64::try_from(now.unix_ms.saturating_sub(node.mtime)).unwrap_or(0);
         match node.kind {
             Kind::Container => {
                 node.creates() > 0 || idle_ms > self.options.unused_container.as_millis() as u64
@@ -117,8 +117,8 @@ impl Core {
     fn reap_node(&mut self, index: u32, now: Now, effects: &mut Effects) {
         let path = self.tree.node(index).path.clone();
         let at = self.stamp(now, self.keep(NIL));
-        self.apply_delete(index, Cause::Removed, at, effects);
-        self.judge(effects);
+        self.apply_delete(index, DeleteReason::Removed, at, effects);
+        self.resolve_waiters(effects);
         self.log(SessionId(0), at, || TxnOp::Delete { path });
     }
 }

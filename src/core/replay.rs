@@ -5,9 +5,9 @@ use super::sessions::Session;
 use super::tree::is_system_path;
 use super::txn::{Kind, NewNode, Txn, TxnOp};
 use super::{Core, Effects, End, Journal, Keep, Now, Stamp};
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::path::{ZnodePath, parent_of};
-use crate::types::{Cause, SessionId, Zxid};
+use crate::types::{DeleteReason, SessionId, Zxid};
 
 /// Why a transaction or a znode of a log or a snapshot cannot be.
 #[derive(Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Core {
         self.zxid = txn.zxid.0;
         let at = Stamp {
             zxid: txn.zxid,
-            date_ms: txn.date_ms,
+            unix_ms: txn.unix_ms,
             keep: Keep::Not,
         };
         self.replay_op(txn.session, txn.op, at)
@@ -65,7 +65,7 @@ impl Core {
                     )));
                 }
                 // Nobody watches yet, so nobody asks why.
-                self.apply_delete(node, Cause::Unknown, at, effects);
+                self.apply_delete(node, DeleteReason::Unknown, at, effects);
             }
             TxnOp::SetData {
                 path,
@@ -148,32 +148,32 @@ impl Core {
     }
 
     /// Gives every session its full timeout from `now` on, as after a restart.
-    pub(crate) fn restart_timeouts(&mut self, now: Moment) {
+    pub(crate) fn restart_timeouts(&mut self, now: BootInstant) {
         self.sessions.touch_all(now);
     }
 
     /// Begins anew after a restart: nothing will have a zxid up to `last`, and the sessions that died
     /// with their process are ended.
-    pub(crate) fn leave_behind(&mut self, last: Zxid, date_ms: i64) {
+    pub(crate) fn leave_behind(&mut self, last: Zxid, unix_ms: i64) {
         self.zxid = last.0;
         self.set_journal(Journal::All);
-        self.end_sessions(|session| session.is_local, End::Closed, date_ms);
+        self.end_sessions(|session| session.is_local, End::Closed, unix_ms);
     }
 
     /// Ends the sessions of other processes, of which the log may lack what was acknowledged last. Returns how many
     /// there were.
-    pub(crate) fn end_remote_sessions(&mut self, date_ms: i64) -> usize {
-        self.end_sessions(|session| !session.is_local, End::Expired, date_ms)
+    pub(crate) fn end_remote_sessions(&mut self, unix_ms: i64) -> usize {
+        self.end_sessions(|session| !session.is_local, End::Expired, unix_ms)
     }
 
-    fn end_sessions(&mut self, which: fn(&Session) -> bool, end: End, date_ms: i64) -> usize {
+    fn end_sessions(&mut self, which: fn(&Session) -> bool, end: End, unix_ms: i64) -> usize {
         let sessions = self.sessions.slots.iter();
         let ended: Vec<u32> = sessions
             .filter(|(_, session)| which(session))
             .map(|(slot, _)| slot as u32)
             .collect();
         let now = Now {
-            date_ms,
+            unix_ms,
             ..Now::default()
         };
         for slot in &ended {

@@ -38,7 +38,7 @@ impl SetWatches {
 
 /// Which of a session's watches on a path are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum WatchFilter {
     Child,
     /// Of getData and exists.
     Data,
@@ -46,7 +46,7 @@ pub(crate) enum Which {
     Any,
 }
 
-impl Which {
+impl WatchFilter {
     fn means(self, kind: WatchKind) -> bool {
         match self {
             Self::Child => kind == WatchKind::Child,
@@ -170,7 +170,7 @@ impl Core {
         &mut self,
         session: SessionRef,
         path: &ZnodePath,
-        which: Which,
+        which: WatchFilter,
         now: Now,
         effects: &mut Effects,
     ) -> Result<bool> {
@@ -183,7 +183,7 @@ impl Core {
         &mut self,
         session: SessionRef,
         path: &ZnodePath,
-        which: Which,
+        which: WatchFilter,
         now: Now,
         effects: &mut Effects,
     ) -> Result<bool> {
@@ -195,7 +195,12 @@ impl Core {
         Ok(!found.is_empty())
     }
 
-    fn watches_on(&self, session: SessionRef, path: &ZnodePath, which: Which) -> Vec<WatchKey> {
+    fn watches_on(
+        &self,
+        session: SessionRef,
+        path: &ZnodePath,
+        which: WatchFilter,
+    ) -> Vec<WatchKey> {
         let node = self.tree.find(path.as_str());
         let wants = |kind| which.means(kind);
         self.watches

@@ -9,14 +9,14 @@ use slab::Slab;
 
 use super::budget::SESSION_BYTES;
 use super::links::{List, NIL};
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::identity::Identities;
 use crate::types::SessionId;
 
 /// Why a session is not taken up again.
 #[cfg(any(test, feature = "server"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unattached {
+pub(crate) enum ReattachError {
     /// It is over, or there never was one.
     Over,
     WrongPassword,
@@ -44,7 +44,7 @@ pub(super) struct Session {
     /// wire: one event for all of them.
     pub(super) is_local: bool,
     /// The end of the bucket in which it expires, or later, where the store was late itself.
-    deadline: Option<Moment>,
+    deadline: Option<BootInstant>,
     reprieve: Reprieve,
     /// True once its time has passed and some of its watches are gone: nothing saves it any more.
     is_doomed: bool,
@@ -138,7 +138,7 @@ pub(super) struct Sessions {
     pub(super) slots: Slab<Session>,
     by_id: HashMap<SessionId, u32, FixedState>,
     /// Deadline and slot of each session that can expire.
-    expiry: BTreeSet<(Moment, u32)>,
+    expiry: BTreeSet<(BootInstant, u32)>,
     tick: Duration,
     /// All stalls of the store so far.
     stalled: Duration,
@@ -256,21 +256,21 @@ impl Sessions {
     /// Returns true for a session of this process that is past its deadline, though the tick that ends it has not come
     /// yet. One of another process may have sent its sign of life in time, and the store been late to read it: it ends
     /// by a tick alone, which may take several.
-    pub(super) fn is_overdue(&self, slot: u32, now: Moment) -> bool {
+    pub(super) fn is_overdue(&self, slot: u32, now: BootInstant) -> bool {
         let session = self.get(slot);
         let is_late = session.deadline.is_some_and(|deadline| deadline <= now);
         session.is_doomed || session.is_local && is_late
     }
 
     /// Has a session end by one of the next ticks, whatever its client does.
-    pub(super) fn doom(&mut self, slot: u32, now: Moment) {
+    pub(super) fn doom(&mut self, slot: u32, now: BootInstant) {
         self.get_mut(slot).is_doomed = true;
         self.set_deadline(slot, now);
     }
 
     /// Moves the deadline to a full timeout from now, rounded up to the end of its bucket. Never back: `now` may have
     /// been read before another request's, and a client that was not told of a shorter timeout believes the longer.
-    pub(super) fn touch(&mut self, slot: u32, now: Moment) {
+    pub(super) fn touch(&mut self, slot: u32, now: BootInstant) {
         let tick_ns = self.tick.as_nanos() as u64;
         let session = &mut self.slots[slot as usize];
         session.reprieve = Reprieve {
@@ -280,14 +280,14 @@ impl Sessions {
         let expires = now
             .after(Duration::from_millis(session.timeout_ms))
             .as_nanos();
-        let bucket = Moment::from_nanos((expires / tick_ns + 1).saturating_mul(tick_ns));
+        let bucket = BootInstant::from_nanos((expires / tick_ns + 1).saturating_mul(tick_ns));
         if session.timeout_ms == 0 || session.deadline.is_some_and(|deadline| deadline >= bucket) {
             return;
         }
         self.set_deadline(slot, bucket);
     }
 
-    fn set_deadline(&mut self, slot: u32, deadline: Moment) {
+    fn set_deadline(&mut self, slot: u32, deadline: BootInstant) {
         let session = &mut self.slots[slot as usize];
         if let Some(former) = session.deadline.replace(deadline) {
             self.expiry.remove(&(former, slot));
@@ -304,7 +304,7 @@ impl Sessions {
     /// Judges a session whose deadline has come. One of this process needs no signs that the store could be late to
     /// read. All others together get no more than their timeout and a tick beyond the deadline: a dead holder's lock is
     /// freed all the same.
-    pub(super) fn judge_due(&mut self, slot: u32, now: Moment) -> Due {
+    pub(super) fn judge_due(&mut self, slot: u32, now: BootInstant) -> Due {
         let (tick, stalled) = (self.tick, self.stalled);
         let session = self.get_mut(slot);
         let Some(deadline) = session
@@ -345,14 +345,14 @@ impl Sessions {
         self.get(slot).reprieve.is_asked
     }
 
-    pub(super) fn touch_all(&mut self, now: Moment) {
+    pub(super) fn touch_all(&mut self, now: BootInstant) {
         let slots: Vec<u32> = self.slots.iter().map(|(slot, _)| slot as u32).collect();
         for slot in slots {
             self.touch(slot, now);
         }
     }
 
-    pub(super) fn next_deadline(&self) -> Option<Moment> {
+    pub(super) fn next_deadline(&self) -> Option<BootInstant> {
         self.expiry.first().map(|(deadline, _)| *deadline)
     }
 
@@ -360,13 +360,13 @@ impl Sessions {
     #[cfg(any(test, feature = "server"))]
     pub(super) fn expiring(
         &self,
-        from: std::ops::Bound<(Moment, u32)>,
-    ) -> impl Iterator<Item = &(Moment, u32)> {
+        from: std::ops::Bound<(BootInstant, u32)>,
+    ) -> impl Iterator<Item = &(BootInstant, u32)> {
         self.expiry.range((from, std::ops::Bound::Unbounded))
     }
 
     /// A session whose deadline has come.
-    pub(super) fn first_due(&self, now: Moment) -> Option<u32> {
+    pub(super) fn first_due(&self, now: BootInstant) -> Option<u32> {
         let (deadline, slot) = self.expiry.first()?;
         (*deadline <= now).then_some(*slot)
     }

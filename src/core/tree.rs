@@ -9,7 +9,7 @@ use slab::Slab;
 
 use super::Stamp;
 use super::entries::Entries;
-pub(super) use super::entries::Place;
+pub(super) use super::entries::QueueKey;
 use super::image::NodeImage;
 use super::links::{Links, List, NIL};
 use super::room::{bytes_of, bytes_of_acl};
@@ -43,7 +43,7 @@ pub(super) struct Node {
     /// Among the ephemeral nodes of the owner.
     pub(super) ephemerals: Links,
     pub(super) watches: List,
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<QueueKey>,
     /// The last transaction that shows in it and that nothing may run ahead of.
     pub(super) kept: i64,
     /// Whether it is a shared entry.
@@ -83,7 +83,7 @@ impl Family {
 }
 
 /// What is left of a node that was taken out.
-pub(super) struct Gone {
+pub(super) struct RemovedNode {
     pub(super) path: ZnodePath,
     pub(super) parent: u32,
     pub(super) watches: List,
@@ -295,8 +295,8 @@ impl Tree {
             czxid: at.zxid,
             mzxid: at.zxid,
             pzxid: at.zxid,
-            ctime: at.date_ms,
-            mtime: at.date_ms,
+            ctime: at.unix_ms,
+            mtime: at.unix_ms,
             version: 0,
             aversion: 0,
             parent,
@@ -443,7 +443,7 @@ impl Tree {
     }
 
     /// Whether a place in the queue under `parent` is somebody's.
-    pub(super) fn is_taken(&self, parent: u32, place: Place) -> bool {
+    pub(super) fn is_taken(&self, parent: u32, place: QueueKey) -> bool {
         let family = self.node(parent).family.as_ref();
         family
             .is_some_and(|family| family.exclusive.contains(place) || family.shared.contains(place))
@@ -469,7 +469,7 @@ impl Tree {
 
     /// Takes out a node that is there and has no children.
     #[inline]
-    pub(super) fn remove(&mut self, index: u32, at: Stamp) -> Gone {
+    pub(super) fn remove(&mut self, index: u32, at: Stamp) -> RemovedNode {
         let node = self.node(index);
         let &Node { hash, parent, .. } = node;
         let (bytes, list_bytes) = (node.bytes(), bytes_of_acl(&node.acl));
@@ -497,7 +497,7 @@ impl Tree {
         above.pzxid = at.zxid;
         above.family = Some(family);
         self.count_below_from(parent, -1);
-        Gone {
+        RemovedNode {
             path,
             parent,
             watches,
@@ -554,7 +554,7 @@ impl Tree {
         })
     }
 
-    fn queue_place(&self, index: u32) -> Option<(&Family, Place)> {
+    fn queue_place(&self, index: u32) -> Option<(&Family, QueueKey)> {
         let node = self.node(index);
         let family = self.nodes.get(node.parent as usize)?.family.as_deref()?;
         Some((family, node.place?))

@@ -15,7 +15,7 @@ use crate::types::{Acl, SessionId, Zxid};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Txn {
     pub(crate) zxid: Zxid,
-    pub(crate) date_ms: i64,
+    pub(crate) unix_ms: i64,
     /// Who asked; 0 for the store itself.
     pub(crate) session: SessionId,
     pub(crate) op: TxnOp,

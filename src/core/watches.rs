@@ -14,7 +14,7 @@ use super::links::{Links, List, NIL};
 use super::sessions::Sessions;
 use super::tree::{Tree, Waiter};
 use crate::path::ZnodePath;
-use crate::types::{AclEntry, Cause, Departure, EventKind, WatchedEvent, Zxid};
+use crate::types::{AclEntry, DeleteReason, EventKind, PredecessorGone, WatchedEvent, Zxid};
 
 /// Names one armed watch, and no later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -106,7 +106,7 @@ struct Watch {
     /// It is used up, by an event that its session might not see. It stays, and tells nothing until it is armed again:
     /// else its absence would tell of the event.
     is_muted: bool,
-    spot: Spot,
+    spot: WatchLocation,
     /// The bytes that it counts for: 0 if it is of a session of this process.
     bytes: u32,
     /// Among those on the same path.
@@ -117,24 +117,24 @@ struct Watch {
 
 /// What happened to a znode.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Happening {
+pub(super) struct Change {
     pub(super) node: u32,
     pub(super) kind: EventKind,
     pub(super) zxid: Zxid,
     /// Why, if it was deleted.
-    pub(super) cause: Cause,
+    pub(super) cause: DeleteReason,
 }
 
 /// Where a watch is kept.
 #[derive(Clone, Debug)]
-enum Spot {
+enum WatchLocation {
     Node(u32),
     Absent(ZnodePath),
     /// Nowhere: it has fired unseen, and waits for the end of its session.
     Spent,
 }
 
-impl Spot {
+impl WatchLocation {
     /// Whether it is this path, where `node` is if there is one.
     fn is(&self, path: &ZnodePath, node: Option<u32>) -> bool {
         match self {
@@ -238,7 +238,7 @@ impl Watches {
             kind,
             hash,
             is_muted: false,
-            spot: node.map_or_else(|| Spot::Absent(path.clone()), Spot::Node),
+            spot: node.map_or_else(|| WatchLocation::Absent(path.clone()), WatchLocation::Node),
             bytes,
             at_spot: Links::NONE,
             of_session: Links::NONE,
@@ -331,12 +331,12 @@ impl Watches {
 
     fn remove(&mut self, tree: &mut Tree, sessions: &mut Sessions, index: u32) {
         match self.slab[index as usize].spot.clone() {
-            Spot::Node(node) => {
+            WatchLocation::Node(node) => {
                 let list = &mut tree.node_mut(node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
             }
-            Spot::Spent => {}
-            Spot::Absent(path) => {
+            WatchLocation::Spent => {}
+            WatchLocation::Absent(path) => {
                 let list = self
                     .absent
                     .get_mut(&path)
@@ -395,7 +395,7 @@ impl Watches {
             return;
         }
         if let Some(list) = self.absent.remove(&tree.node(node).path) {
-            self.move_spot(list, &Spot::Node(node));
+            self.move_spot(list, &WatchLocation::Node(node));
             tree.node_mut(node).watches = list;
         }
     }
@@ -404,12 +404,12 @@ impl Watches {
     #[inline]
     pub(super) fn detach(&mut self, list: List, path: &ZnodePath) {
         if !list.is_empty() {
-            self.move_spot(list, &Spot::Absent(path.clone()));
+            self.move_spot(list, &WatchLocation::Absent(path.clone()));
             self.absent.insert(path.clone(), list);
         }
     }
 
-    fn move_spot(&mut self, list: List, spot: &Spot) {
+    fn move_spot(&mut self, list: List, spot: &WatchLocation) {
         let mut at = list.first;
         while at != NIL {
             let watch = &mut self.slab[at as usize];
@@ -424,7 +424,7 @@ impl Watches {
         &mut self,
         tree: &mut Tree,
         sessions: &mut Sessions,
-        what: Happening,
+        what: Change,
         effects: &mut Effects,
     ) {
         let is_watched = !tree.node(what.node).watches.is_empty();
@@ -438,7 +438,7 @@ impl Watches {
         &mut self,
         tree: &mut Tree,
         sessions: &mut Sessions,
-        what: Happening,
+        what: Change,
         is_recursive: bool,
         effects: &mut Effects,
     ) {
@@ -458,7 +458,7 @@ impl Watches {
         &mut self,
         tree: &mut Tree,
         sessions: &mut Sessions,
-        what: Happening,
+        what: Change,
         effects: &mut Effects,
     ) {
         let mut at = tree.node(what.node).watches.first;
@@ -479,7 +479,7 @@ impl Watches {
                 let list = &mut tree.node_mut(what.node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
                 if is_hidden {
-                    self.slab[index as usize].spot = Spot::Spent;
+                    self.slab[index as usize].spot = WatchLocation::Spent;
                 } else {
                     self.forget(sessions, index);
                 }
@@ -493,7 +493,7 @@ impl Watches {
         tree: &Tree,
         sessions: &mut Sessions,
         ancestor: u32,
-        what: Happening,
+        what: Change,
         effects: &mut Effects,
     ) {
         let mut at = tree.node(ancestor).watches.first;
@@ -515,7 +515,7 @@ impl Watches {
         tree: &Tree,
         sessions: &mut Sessions,
         index: u32,
-        what: Happening,
+        what: Change,
         effects: &mut Effects,
     ) -> bool {
         let &Watch { slot, kind, .. } = &self.slab[index as usize];
@@ -554,7 +554,7 @@ impl Watches {
                 path: tree.node(what.node).path.clone(),
                 zxid: Some(what.zxid),
                 // Whether the way is clear, the end of the transaction tells.
-                departure: waiter.map(|_| Departure::new(false, what.cause)),
+                departure: waiter.map(|_| PredecessorGone::new(false, what.cause)),
             },
             waiter,
             is_last: kind.is_one_shot(),
@@ -590,9 +590,9 @@ impl Watches {
         let watches = slots.filter_map(|slot| self.slab.get(slot));
         for watch in watches.filter(|watch| watch.kind != WatchKind::Child) {
             let at = match &watch.spot {
-                Spot::Node(node) => Watched::Node(*node),
-                Spot::Absent(path) => Watched::Absent(path),
-                Spot::Spent => continue,
+                WatchLocation::Node(node) => Watched::Node(*node),
+                WatchLocation::Absent(path) => Watched::Absent(path),
+                WatchLocation::Spent => continue,
             };
             see(watch.slot, at);
         }

@@ -9,12 +9,12 @@ use super::room::bytes_of;
 use super::sessions::SessionRef;
 use super::tree::{Facts, ROOT, is_system_path, push_number};
 use super::txn::{Kind, NewNode, TxnOp, delete_bytes, set_data_bytes};
-use super::watches::Happening;
+use super::watches::Change;
 use super::{Answer, Core, CoreOptions, Effects, Keep, Now, Stamp, no_node};
 use crate::backend::{Create, OpReply, sequence_of};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
-use crate::types::{AclEntry, Cause, CreateMode, EventKind, SessionId};
+use crate::types::{AclEntry, CreateMode, DeleteReason, EventKind, SessionId};
 
 impl Core {
     pub(super) fn create(
@@ -111,7 +111,7 @@ impl Core {
         session: SessionRef,
         path: &ZnodePath,
         version: Option<i32>,
-        of_its_own: Cause,
+        of_its_own: DeleteReason,
         now: Now,
         effects: &mut Effects,
     ) -> Result<Answer> {
@@ -123,7 +123,7 @@ impl Core {
         let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
         let cause = self.cause(node, session.id, of_its_own);
         self.apply_delete(node, cause, at, effects);
-        self.judge(effects);
+        self.resolve_waiters(effects);
         self.log(session.id, at, || TxnOp::Delete { path: path.clone() });
         Ok(Answer::Done)
     }
@@ -195,7 +195,7 @@ impl Core {
             }
             TxnOp::Delete { path } => {
                 let node = self.tree.find(path.as_str()).expect(known);
-                let cause = self.cause(node, session, Cause::Released);
+                let cause = self.cause(node, session, DeleteReason::Released);
                 self.apply_delete(node, cause, at, effects);
                 OpReply::Deleted
             }
@@ -266,11 +266,11 @@ impl Core {
     }
 
     /// What a session's delete of a znode is to those who wait for that.
-    fn cause(&self, node: u32, session: SessionId, of_its_own: Cause) -> Cause {
+    fn cause(&self, node: u32, session: SessionId, of_its_own: DeleteReason) -> DeleteReason {
         if self.tree.node(node).owner == session {
             of_its_own
         } else {
-            Cause::Removed
+            DeleteReason::Removed
         }
     }
 
@@ -278,7 +278,7 @@ impl Core {
     pub(super) fn apply_delete(
         &mut self,
         node: u32,
-        cause: Cause,
+        cause: DeleteReason,
         at: Stamp,
         effects: &mut Effects,
     ) {
@@ -319,7 +319,7 @@ impl Core {
         let node = self.tree.node_mut(index);
         node.version = version;
         node.mzxid = at.zxid;
-        node.mtime = at.date_ms;
+        node.mtime = at.unix_ms;
         if at.keep == Keep::Surely {
             node.kept = at.zxid.0;
         }
@@ -327,11 +327,18 @@ impl Core {
     }
 
     fn fire(&mut self, node: u32, kind: EventKind, at: Stamp, effects: &mut Effects) {
-        self.tell(node, kind, Cause::Unknown, at, effects);
+        self.tell(node, kind, DeleteReason::Unknown, at, effects);
     }
 
-    fn tell(&mut self, node: u32, kind: EventKind, cause: Cause, at: Stamp, effects: &mut Effects) {
-        let what = Happening {
+    fn tell(
+        &mut self,
+        node: u32,
+        kind: EventKind,
+        cause: DeleteReason,
+        at: Stamp,
+        effects: &mut Effects,
+    ) {
+        let what = Change {
             node,
             kind,
             zxid: at.zxid,
@@ -343,7 +350,7 @@ impl Core {
 
     /// Tells those whose way the transaction may have cleared whether it has. Asked at its end: a
     /// multi can take one entry away and put another in its place.
-    pub(super) fn judge(&self, effects: &mut Effects) {
+    pub(super) fn resolve_waiters(&self, effects: &mut Effects) {
         for fired in &mut effects.fired {
             if let (Some(waiter), Some(departure)) =
                 (fired.waiter.take(), &mut fired.event.departure)

@@ -10,18 +10,18 @@ use super::{Engine, State, put_default};
 #[cfg(any(test, feature = "server"))]
 use crate::backend::BoxFuture;
 use crate::backend::{Request, Response};
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::core::SessionRef;
 use crate::error::{Error, Result};
 #[cfg(any(test, feature = "server"))]
-pub(super) use crate::log::Gate;
-use crate::log::{EPOCH_BITS, Line, Passage, Record};
+pub(super) use crate::log::DurabilityBarrier;
+use crate::log::{EPOCH_BITS, Passage, Record, WriteQueue};
 use crate::types::{SessionState, WatchedEvent, Zxid};
 use crate::watch::WatchCell;
 
 /// What a store keeps of its log.
 pub(super) struct Durable {
-    line: Arc<Line>,
+    line: Arc<WriteQueue>,
     /// By slot: what a session is told next waits until the log has this.
     bounds: Vec<Zxid>,
     /// What is being handed out shows this.
@@ -51,7 +51,7 @@ pub(super) struct Timeouts {
     /// True if nothing that is acknowledged to such a session runs ahead of the log.
     pub(super) are_sessions_kept: bool,
     /// Before this no session is opened: clients may still believe in one that was ended.
-    pub(super) pause_until: Option<Moment>,
+    pub(super) pause_until: Option<BootInstant>,
 }
 
 #[cfg(any(test, feature = "server"))]
@@ -60,7 +60,7 @@ const SESSION_BYTES: usize = 128;
 
 impl Durable {
     /// Of a log whose epoch has just begun.
-    pub(super) fn new(line: Arc<Line>, last_zxid: Zxid) -> Self {
+    pub(super) fn new(line: Arc<WriteQueue>, last_zxid: Zxid) -> Self {
         Self {
             line,
             bounds: Vec::new(),
@@ -71,7 +71,7 @@ impl Durable {
     }
 
     /// Ends the pause, if there is one and its time has come: from now on sessions are kept as the class says.
-    pub(super) fn end_pause(&mut self, now: Moment) {
+    pub(super) fn end_pause(&mut self, now: BootInstant) {
         if self.timeouts.pause_until.is_some_and(|until| until <= now) {
             self.timeouts.pause_until = None;
             self.line.set_pausing(false);
@@ -204,7 +204,7 @@ impl Durable {
     }
 
     /// The gate of the log.
-    pub(super) fn gate(&self) -> Arc<Gate> {
+    pub(super) fn gate(&self) -> Arc<DurabilityBarrier> {
         self.line.gate.clone()
     }
 }
@@ -320,7 +320,7 @@ pub(super) fn held(response: Response, passage: Passage) -> Response {
 }
 
 impl Engine {
-    pub(super) fn line(&self) -> Option<Arc<Line>> {
+    pub(super) fn line(&self) -> Option<Arc<WriteQueue>> {
         let state = self.state.lock();
         Some(state.durable.as_ref()?.line.clone())
     }

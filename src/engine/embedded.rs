@@ -4,8 +4,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Engine, Leash, State};
-use crate::backend::{Ahead, Backend, Reply, Request, Response, SessionStatus};
+use super::{Engine, State, UnwatchHandle};
+use crate::backend::{Backend, Predecessor, Reply, Request, Response, SessionStatus};
 use crate::core::{Answer, SessionRef, Standing, WatchKey};
 use crate::error::Error;
 use crate::fork;
@@ -18,7 +18,7 @@ pub(super) struct Embedded {
     has_timeout: bool,
     /// Whether the session ends when this goes; else it is a connection of one that stays.
     is_local: bool,
-    leash: Arc<dyn Unwatch>,
+    unwatch_handle: Arc<dyn Unwatch>,
 }
 
 impl Embedded {
@@ -34,7 +34,7 @@ impl Embedded {
             has_timeout: status.timeout().is_some(),
             is_local,
             status,
-            leash: Arc::new(Leash(Arc::downgrade(engine))),
+            unwatch_handle: Arc::new(UnwatchHandle(Arc::downgrade(engine))),
         }
     }
 
@@ -61,7 +61,7 @@ impl Embedded {
             }
         }
         // First what it fired: its own watch may have got the index of one that is used up.
-        let aftermath = state.gather(&self.engine.clock);
+        let wakeups = state.gather(&self.engine.clock);
         let response = Response::ready(match answer {
             // What a free lock is answered, field by field: the rest is copied as a whole.
             Ok(Answer::Enqueued {
@@ -71,7 +71,7 @@ impl Embedded {
             }) => Ok(Reply::Enqueued {
                 path,
                 czxid,
-                ahead: Ahead::Clear,
+                ahead: Predecessor::Clear,
             }),
             Ok(Answer::Done) => Ok(Reply::Done),
             Ok(answer) => Ok(self.reply(answer, state)),
@@ -80,8 +80,8 @@ impl Embedded {
         #[cfg(feature = "file")]
         let passage = state.passage(self.session.slot, shown);
         drop(guard);
-        if let Some(aftermath) = aftermath {
-            aftermath.carry_out(&self.engine);
+        if let Some(wakeups) = wakeups {
+            wakeups.carry_out(&self.engine);
         }
         #[cfg(feature = "file")]
         if let Some(passage) = passage {
@@ -139,7 +139,7 @@ impl Embedded {
                 let ahead = self.ahead(standing, state);
                 Reply::Enqueued { path, czxid, ahead }
             }
-            Answer::Standing(standing) => Reply::Ahead(self.ahead(standing, state)),
+            Answer::Standing(standing) => Reply::Predecessor(self.ahead(standing, state)),
             Answer::Queue(names) => Reply::Queue {
                 names,
                 sorted: true,
@@ -147,15 +147,15 @@ impl Embedded {
         }
     }
 
-    fn ahead(&self, standing: Standing, state: &mut State) -> Ahead {
+    fn ahead(&self, standing: Standing, state: &mut State) -> Predecessor {
         match standing {
-            Standing::Clear => Ahead::Clear,
-            Standing::Gone => Ahead::Gone,
-            Standing::Listed(names) => Ahead::Listed(names),
-            Standing::Unknown => Ahead::Unknown,
+            Standing::Clear => Predecessor::Clear,
+            Standing::Gone => Predecessor::Gone,
+            Standing::Listed(names) => Predecessor::Listed(names),
+            Standing::Unknown => Predecessor::Unknown,
             Standing::Blocked { by, watch, count } => {
                 let watcher = self.watcher(watch, state);
-                Ahead::Blocked { by, watcher, count }
+                Predecessor::Blocked { by, watcher, count }
             }
         }
     }
@@ -165,7 +165,7 @@ impl Embedded {
     }
 
     fn cell(&self, watch: WatchKey, state: &mut State) -> Arc<WatchCell> {
-        let cell = Arc::new(WatchCell::new(self.leash.clone(), watch.to_u64()));
+        let cell = Arc::new(WatchCell::new(self.unwatch_handle.clone(), watch.to_u64()));
         state.keep_cell(watch, cell.clone());
         cell
     }

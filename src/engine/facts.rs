@@ -97,7 +97,7 @@ impl Store {
 
     /// The sessions that can expire, in the order of their deadlines.
     pub(crate) fn endings(&self, mut room: Room) -> Listed<Vec<Expiring>> {
-        let (now, date_ms) = (self.0.clock.now(), self.0.clock.date_ms());
+        let (now, unix_ms) = (self.0.clock.now(), self.0.clock.unix_ms());
         let mut endings = Vec::<Expiring>::new();
         let mut after = None;
         loop {
@@ -112,7 +112,7 @@ impl Store {
                 }
                 // One that is overdue ended a moment ago, or is about to.
                 let ahead_ms = deadline.as_millis() as i64 - now.as_millis() as i64;
-                let at_ms = date_ms.saturating_add(ahead_ms);
+                let at_ms = unix_ms.saturating_add(ahead_ms);
                 match endings.last_mut().filter(|last| last.at_ms == at_ms) {
                     Some(last) => last.sessions.push(session),
                     None => endings.push(Expiring {

@@ -12,7 +12,7 @@ use super::{Durability, Engine, State, Store, StoreOptions, hex, random};
 use crate::core::{Core, Journal};
 use crate::error::{Error, Result};
 use crate::fork;
-use crate::log::{self, Disk, Folder, Held, Log, Parts};
+use crate::log::{self, Disk, Folder, Held, Log, LogParts};
 
 /// What a store has on disk, and keeps others out of until all is written.
 pub(super) struct Files {
@@ -21,7 +21,7 @@ pub(super) struct Files {
 }
 
 /// While this lives, nobody else opens the folder.
-struct Stay {
+struct FolderLock {
     lock: Option<log::Lock>,
     door: Arc<Door>,
 }
@@ -130,7 +130,7 @@ fn made(path: &Path) -> Result<PathBuf> {
 fn open(path: &Path, options: &StoreOptions, door: Arc<Door>) -> Result<Arc<Engine>> {
     log::check_folder(&Folder::new(path))?;
     let lock = Some(log::Lock::take(path)?);
-    let held: Held = Arc::new(Stay { lock, door });
+    let held: Held = Arc::new(FolderLock { lock, door });
     let disk: Arc<dyn Disk> = Arc::new(Folder::new(path));
     open_disk(&disk, format!("file:{}", path.display()), options, held)
 }
@@ -147,15 +147,15 @@ pub(super) fn open_disk(
     Ok(serve(engine, Some(Files { log, held })))
 }
 
-/// Reads the store on a disk. Nothing is written but what [`Parts`] writes.
+/// Reads the store on a disk. Nothing is written but what [`LogParts`] writes.
 pub(super) fn read(
     disk: &Arc<dyn Disk>,
     target: String,
     options: &StoreOptions,
-) -> Result<(Engine, Parts)> {
+) -> Result<(Engine, LogParts)> {
     let clock = options.clock.clone();
     let new = || Core::new(options.core(0, u64::from_ne_bytes(random())));
-    let opened = log::open(disk, &options.log(), &new, clock.date_ms())?;
+    let opened = log::open(disk, &options.log(), &new, clock.unix_ms())?;
     let mut core = opened.core;
     let pause_until = pause_until(clock.now(), &opened.remote);
     core.restart_timeouts(clock.now());
@@ -209,7 +209,7 @@ impl Files {
     }
 }
 
-impl Drop for Stay {
+impl Drop for FolderLock {
     fn drop(&mut self) {
         drop(self.lock.take());
         *self.door.is_closed.lock() = true;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::durable::Gate;
+use super::durable::DurabilityBarrier;
 use super::{Engine, State};
 use crate::backend::{BoxFuture, Request};
 use crate::core::SessionRef;
@@ -90,7 +90,7 @@ impl State {
         durable.map_or(Zxid(0), |durable| durable.timeouts.recorded_at)
     }
 
-    pub(super) fn gate(&self) -> Option<Arc<Gate>> {
+    pub(super) fn gate(&self) -> Option<Arc<DurabilityBarrier>> {
         self.durable.as_ref().map(|durable| durable.gate())
     }
 }

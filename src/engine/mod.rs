@@ -40,7 +40,7 @@ pub(crate) use self::options::bare_core;
 #[cfg(feature = "server")]
 pub(crate) use self::facts::{Listed, Room};
 #[cfg(feature = "server")]
-pub(crate) use self::outbox::{Ending, Outbox, Taken, What};
+pub(crate) use self::outbox::{Ending, Message, Outbox, Taken};
 #[cfg(feature = "server")]
 pub(crate) use self::remote::{Ask, Connection, Remote};
 
@@ -49,7 +49,7 @@ use self::embedded::Embedded;
 use self::outbox::{Ending, Outbox};
 use self::unread::Unread;
 use crate::backend::{Backend, BoxFuture, Connector, SessionStatus};
-use crate::clock::{Clock, Moment};
+use crate::clock::{BootInstant, Clock};
 use crate::connect::{Client, ConnectOptions};
 use crate::core::{Core, Effects, End, Fired, Now, SessionRef, WatchKey};
 use crate::error::Result;
@@ -102,7 +102,7 @@ struct State {
     /// The bytes in all of them.
     unread: Arc<Unread>,
     /// When the timer goes off.
-    alarm: Option<Moment>,
+    alarm: Option<BootInstant>,
     /// Since sessions of other processes are let in.
     #[cfg(any(test, feature = "server"))]
     stalls: Option<stalls::StallMeter>,
@@ -112,12 +112,12 @@ struct State {
 
 /// What is to be done after the lock has been let go: whoever is woken may ask the store at once.
 #[derive(Default)]
-struct Aftermath {
+struct Wakeups {
     cell: Option<Arc<WatchCell>>,
     more_cells: Vec<Arc<WatchCell>>,
     ended: Vec<(Arc<SessionStatus>, SessionState)>,
     outboxes: Vec<Arc<Outbox>>,
-    alarm: Option<Moment>,
+    alarm: Option<BootInstant>,
 }
 
 impl Store {
@@ -149,7 +149,7 @@ impl Store {
 
     fn in_memory(name: &str, options: &StoreOptions, least_zxid: i64) -> Self {
         let clock = options.clock.clone();
-        let first_zxid = clock.date_ms().saturating_mul(ZXIDS_PER_MS).max(least_zxid);
+        let first_zxid = clock.unix_ms().saturating_mul(ZXIDS_PER_MS).max(least_zxid);
         let core = Core::new(options.core(first_zxid, u64::from_ne_bytes(random())));
         Self(Arc::new(Engine {
             target: format!("memory:{name}"),
@@ -330,22 +330,22 @@ impl Engine {
             now.moment = self.clock.now();
         }
         if is_dated {
-            now.date_ms = self.clock.date_ms();
+            now.unix_ms = self.clock.unix_ms();
         }
         now
     }
 
     /// Hands out what a call to the core has done, lets the lock go, and wakes those concerned.
     fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
-        let aftermath = state.gather(&self.clock);
+        let wakeups = state.gather(&self.clock);
         drop(state);
-        if let Some(aftermath) = aftermath {
-            aftermath.carry_out(self);
+        if let Some(wakeups) = wakeups {
+            wakeups.carry_out(self);
         }
     }
 
     /// Does what is due at `alarm`; answers when to come again.
-    fn tick(self: &Arc<Self>, alarm: Moment) -> Option<Moment> {
+    fn tick(self: &Arc<Self>, alarm: BootInstant) -> Option<BootInstant> {
         let mut state = self.state.lock();
         if state.alarm != Some(alarm) {
             return None; // an earlier alarm has taken over
@@ -367,10 +367,10 @@ impl Engine {
         state_now.keep(before);
         state_now.alarm = None;
         let next = state_now.next_alarm(&self.clock);
-        let mut aftermath = Aftermath::default();
-        state_now.collect(&mut aftermath);
+        let mut wakeups = Wakeups::default();
+        state_now.collect(&mut wakeups);
         drop(state);
-        aftermath.carry_out(self);
+        wakeups.carry_out(self);
         next
     }
 }
@@ -394,24 +394,24 @@ impl State {
     }
 
     /// What a call to the core has done; `None`, quickly, when nobody is concerned.
-    fn gather(&mut self, clock: &Clock) -> Option<Aftermath> {
+    fn gather(&mut self, clock: &Clock) -> Option<Wakeups> {
         let alarm = self.next_alarm(clock);
         (alarm.is_some() || !self.effects.is_empty()).then(|| {
-            let mut aftermath = Aftermath {
+            let mut wakeups = Wakeups {
                 alarm,
-                ..Aftermath::default()
+                ..Wakeups::default()
             };
-            self.collect(&mut aftermath);
-            aftermath
+            self.collect(&mut wakeups);
+            wakeups
         })
     }
 
     /// Puts events where the watchers look for them, and says what is left to do.
-    fn collect(&mut self, aftermath: &mut Aftermath) {
+    fn collect(&mut self, wakeups: &mut Wakeups) {
         // Taken out for the while, and their room put back.
         let mut fired = std::mem::take(&mut self.effects.fired);
         for fired in fired.drain(..) {
-            self.deliver(fired, aftermath);
+            self.deliver(fired, wakeups);
         }
         fired.shrink_to(KEPT_EVENTS);
         self.effects.fired = fired;
@@ -419,23 +419,23 @@ impl State {
             if let Some(Some(outbox)) = self.outboxes.get(slot as usize)
                 && outbox.end(Ending::Overflow)
             {
-                aftermath.outboxes.push(outbox.clone());
+                wakeups.outboxes.push(outbox.clone());
             }
         }
         if self.unread.is_over() {
-            self.cut_slow_readers(aftermath);
+            self.cut_slow_readers(wakeups);
         }
         for (watch, session, end) in self.effects.dropped.drain(..) {
             if let Some(cell) = self.cells[watch.index as usize].take() {
                 cell.end(end.error(session));
-                aftermath.wake(cell);
+                wakeups.wake(cell);
             }
         }
         for slot in self.effects.asked.drain(..) {
             let outbox = self.outboxes.get(slot as usize).and_then(Option::as_ref);
             if let Some(outbox) = outbox {
                 outbox.ask_for_signs();
-                aftermath.outboxes.push(outbox.clone());
+                wakeups.outboxes.push(outbox.clone());
             }
         }
         for ended in self.effects.ended.drain(..) {
@@ -452,7 +452,7 @@ impl State {
                     self.closing.push(Arc::downgrade(&outbox));
                 }
                 if outbox.end(ending) {
-                    aftermath.outboxes.push(outbox);
+                    wakeups.outboxes.push(outbox);
                 }
             }
             // A session of another process has none.
@@ -463,7 +463,7 @@ impl State {
                     End::Expired => SessionState::Expired,
                     End::Closed => SessionState::Closed,
                 };
-                aftermath.ended.push((status, state));
+                wakeups.ended.push((status, state));
             }
         }
     }
@@ -471,7 +471,7 @@ impl State {
     /// Closes the connections that have left their bytes unread for longest, until the rest is within the limit. One
     /// that holds less than half of an equal part has its turn last.
     #[cold]
-    fn cut_slow_readers(&self, aftermath: &mut Aftermath) {
+    fn cut_slow_readers(&self, wakeups: &mut Wakeups) {
         let closing: Vec<_> = self.closing.iter().filter_map(Weak::upgrade).collect();
         let unread = self.outboxes.iter().flatten().chain(&closing);
         let mut unread: Vec<_> = unread
@@ -484,19 +484,19 @@ impl State {
                 return;
             }
             if outbox.end(Ending::Overflow) {
-                aftermath.outboxes.push(outbox.clone());
+                wakeups.outboxes.push(outbox.clone());
             }
         }
     }
 
     #[inline]
-    fn deliver(&mut self, fired: Fired, aftermath: &mut Aftermath) {
+    fn deliver(&mut self, fired: Fired, wakeups: &mut Wakeups) {
         #[cfg(any(test, feature = "server"))]
         if let Some(Some(outbox)) = self.outboxes.get(fired.slot as usize) {
             let outbox = outbox.clone();
             let bound = self.bind(fired.slot, Zxid(0));
             if outbox.put_event(bound, fired.event) {
-                aftermath.outboxes.push(outbox);
+                wakeups.outboxes.push(outbox);
             }
             return;
         }
@@ -513,16 +513,16 @@ impl State {
         #[cfg(feature = "file")]
         if let Some(durable) = &mut self.durable {
             if durable.deliver(fired.slot, &cell, fired.event) {
-                aftermath.wake(cell);
+                wakeups.wake(cell);
             }
             return;
         }
         cell.put(fired.event);
-        aftermath.wake(cell);
+        wakeups.wake(cell);
     }
 
     /// The alarm to be set, if there is something due before the one that is.
-    fn next_alarm(&mut self, clock: &Clock) -> Option<Moment> {
+    fn next_alarm(&mut self, clock: &Clock) -> Option<BootInstant> {
         let due = self.core.next_deadline(|| clock.now())?;
         if self.alarm.is_some_and(|alarm| alarm <= due) {
             return None;
@@ -536,7 +536,7 @@ impl State {
     }
 }
 
-impl Aftermath {
+impl Wakeups {
     fn wake(&mut self, cell: Arc<WatchCell>) {
         if self.cell.is_none() {
             self.cell = Some(cell);
@@ -572,7 +572,7 @@ impl Aftermath {
 const KEPT_EVENTS: usize = 1 << 10;
 
 /// Ticks at `alarm` and whenever there is something due, as long as the store lives.
-async fn keep_time(engine: Weak<Engine>, clock: Clock, mut alarm: Moment) {
+async fn keep_time(engine: Weak<Engine>, clock: Clock, mut alarm: BootInstant) {
     loop {
         clock.sleep_until(alarm).await;
         let Some(engine) = engine.upgrade() else {
@@ -586,9 +586,9 @@ async fn keep_time(engine: Weak<Engine>, clock: Clock, mut alarm: Moment) {
 }
 
 /// The watchers' way back to their store, which they do not keep alive.
-struct Leash(Weak<Engine>);
+struct UnwatchHandle(Weak<Engine>);
 
-impl Unwatch for Leash {
+impl Unwatch for UnwatchHandle {
     fn unwatch(&self, watch: u64) {
         let Some(engine) = self.0.upgrade().filter(|_| !fork::is_forked()) else {
             return;

@@ -142,7 +142,7 @@ impl StoreOptions {
 
     /// Limit of the number of znodes, at most [`MOST`](Self::MOST).
     #[must_use]
-    pub fn most_znodes(mut self, limit: usize) -> Self {
+    pub fn max_znodes(mut self, limit: usize) -> Self {
         self.limits.znodes = limit.min(Self::MOST);
         self
     }
@@ -157,21 +157,21 @@ impl StoreOptions {
     /// process gets an equal share, for its watches and ephemeral znodes: so that none takes what others need. Sessions
     /// and identities of other processes are let in up to a sixteenth each, however full the rest is.
     #[must_use]
-    pub fn most_bytes(mut self, limit: usize) -> Self {
+    pub fn max_bytes(mut self, limit: usize) -> Self {
         self.limits.bytes = limit;
         self
     }
 
     /// Limit of the number of sessions, at most [`MOST`](Self::MOST).
     #[must_use]
-    pub fn most_sessions(mut self, limit: usize) -> Self {
+    pub fn max_sessions(mut self, limit: usize) -> Self {
         self.limits.sessions = limit.min(Self::MOST);
         self
     }
 
     /// Limit of the number of watches of a session, at most [`MOST`](Self::MOST).
     #[must_use]
-    pub fn most_watches_per_session(mut self, limit: usize) -> Self {
+    pub fn max_watches_per_session(mut self, limit: usize) -> Self {
         self.limits.watches_per_session = limit.min(Self::MOST);
         self
     }

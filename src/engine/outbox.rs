@@ -14,7 +14,7 @@ use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
 use super::unread::{Account, Unread};
-use crate::backend::{Ahead, OpReply, ReadReply, Reply};
+use crate::backend::{OpReply, Predecessor, ReadReply, Reply};
 use crate::core::bytes_of_acl;
 use crate::error::Error;
 use crate::types::{WatchedEvent, Zxid};
@@ -50,13 +50,13 @@ struct Inner {
 #[derive(Debug)]
 pub(crate) struct Item {
     bound: Zxid,
-    what: What,
+    what: Message,
     /// About what it takes until it is sent.
     bytes: usize,
 }
 
 #[derive(Debug)]
-pub(crate) enum What {
+pub(crate) enum Message {
     Event(WatchedEvent),
     /// The answer to the oldest request that has none yet; the zxid is the last one applied.
     Answer {
@@ -118,7 +118,7 @@ impl Outbox {
         if inner.end.is_some() {
             return false;
         }
-        let item = Item::new(bound, What::Event(event));
+        let item = Item::new(bound, Message::Event(event));
         if inner.bytes + item.bytes > inner.limit {
             return inner.end(Ending::Overflow, &self.unread);
         }
@@ -134,7 +134,7 @@ impl Outbox {
         zxid: Zxid,
         answer: Result<Reply, Error>,
     ) -> usize {
-        let item = Item::new(bound, What::Answer { zxid, answer });
+        let item = Item::new(bound, Message::Answer { zxid, answer });
         let mut inner = self.inner.lock();
         if inner.is_cut().is_some() {
             return usize::MAX;
@@ -186,7 +186,7 @@ impl Outbox {
         &self,
         room: usize,
         may_leave: impl Fn(Zxid) -> bool,
-        to: &mut VecDeque<What>,
+        to: &mut VecDeque<Message>,
     ) -> Taken {
         let mut inner = self.inner.lock();
         inner.is_told = false;
@@ -284,10 +284,10 @@ pub(crate) enum Taken {
 }
 
 impl Item {
-    fn new(bound: Zxid, what: What) -> Self {
+    fn new(bound: Zxid, what: Message) -> Self {
         let more = match &what {
-            What::Event(event) => event.path.as_str().len(),
-            What::Answer { answer, .. } => match answer {
+            Message::Event(event) => event.path.as_str().len(),
+            Message::Answer { answer, .. } => match answer {
                 Ok(reply) => bytes_of(reply),
                 Err(error) => bytes_of_error(error),
             },
@@ -332,15 +332,15 @@ fn bytes_of(reply: &Reply) -> usize {
             paths.map(|bytes| size_of::<String>() + bytes).sum()
         }
         Reply::Enqueued { path, ahead, .. } => path.as_str().len() + bytes_of_ahead(ahead),
-        Reply::Ahead(ahead) => bytes_of_ahead(ahead),
+        Reply::Predecessor(ahead) => bytes_of_ahead(ahead),
     }
 }
 
-fn bytes_of_ahead(ahead: &Ahead) -> usize {
+fn bytes_of_ahead(ahead: &Predecessor) -> usize {
     match ahead {
-        Ahead::Clear | Ahead::Gone | Ahead::Unknown => 0,
-        Ahead::Blocked { by, .. } => by.as_str().len(),
-        Ahead::Listed(names) => bytes_of_names(names),
+        Predecessor::Clear | Predecessor::Gone | Predecessor::Unknown => 0,
+        Predecessor::Blocked { by, .. } => by.as_str().len(),
+        Predecessor::Listed(names) => bytes_of_names(names),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::Engine;
 #[cfg(feature = "file")]
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::clock::Sleep;
 #[cfg(feature = "file")]
 use crate::log::RemoteSessions;
@@ -19,7 +19,7 @@ const DRIFT: u32 = 100;
 
 /// Returns the end of the pause that is owed for sessions that do not live on, and says in the log why it is made.
 #[cfg(feature = "file")]
-pub(super) fn pause_until(now: Moment, remote: &RemoteSessions) -> Option<Moment> {
+pub(super) fn pause_until(now: BootInstant, remote: &RemoteSessions) -> Option<BootInstant> {
     if !remote.owe_pause() {
         return None;
     }

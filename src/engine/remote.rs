@@ -9,13 +9,15 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 #[cfg(feature = "file")]
-use super::durable::Gate;
+use super::durable::DurabilityBarrier;
 use super::outbox::{Ending, Outbox};
 #[cfg(not(feature = "file"))]
-use super::unkept::Gate;
-use super::{Aftermath, Engine, State, Store, put_at, random};
+use super::unkept::DurabilityBarrier;
+use super::{Engine, State, Store, Wakeups, put_at, random};
 use crate::backend::{BoxFuture, Reply, Request};
-use crate::core::{Answer, Found, Now, SessionRef, SetWatches, UNIT_BYTES, Unattached, Which};
+use crate::core::{
+    Answer, Found, Now, ReattachError, SessionRef, SetWatches, UNIT_BYTES, WatchFilter,
+};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::identity::Identity;
@@ -39,7 +41,7 @@ pub(crate) struct Connection {
     timeout: Duration,
     password: [u8; 16],
     outbox: Arc<Outbox>,
-    gate: Option<Arc<Gate>>,
+    gate: Option<Arc<DurabilityBarrier>>,
     /// Nothing goes out before the log has this transaction, in any class of durability: with it, the log has the
     /// timeout of a session that was proved over this connection.
     proved_at: AtomicI64,
@@ -63,9 +65,9 @@ pub(crate) enum Ask {
         found: Found,
     },
     /// Answered by [`Reply::Count`]: 0 where there is none.
-    CheckWatches(ZnodePath, Which),
+    CheckWatches(ZnodePath, WatchFilter),
     /// As `CheckWatches`, and they are taken back.
-    RemoveWatches(ZnodePath, Which),
+    RemoveWatches(ZnodePath, WatchFilter),
 }
 
 /// How many bytes of answers wait before no more requests are carried out: they are taken up again when
@@ -211,7 +213,7 @@ impl Remote {
         password: [u8; 16],
         timeout: Duration,
         limit: usize,
-    ) -> Result<Result<Connection, Unattached>> {
+    ) -> Result<Result<Connection, ReattachError>> {
         while let Some(pause) = self.engine.pause() {
             pause.await;
         }
@@ -224,7 +226,7 @@ impl Remote {
         password: &[u8; 16],
         timeout: Duration,
         limit: usize,
-    ) -> Result<Result<Connection, Unattached>> {
+    ) -> Result<Result<Connection, ReattachError>> {
         let engine = &self.engine;
         let now = engine.now(true, true);
         let mut state = engine.state.lock();
@@ -359,7 +361,7 @@ impl Connection {
         let now = self.engine.now(true, true);
         let mut guard = self.engine.state.lock();
         let state = &mut *guard;
-        let mut aftermath = Aftermath::default();
+        let mut wakeups = Wakeups::default();
         let (mut count, mut work) = (0, 0);
         let before = state.core.work();
         while waiting <= ENOUGH_BYTES
@@ -371,12 +373,12 @@ impl Connection {
                 asks.push_front(ask);
                 // Its client has done its part.
                 let _ = self.ask_core(Ask::Ping, Zxid(0), now, state);
-                state.collect(&mut aftermath);
+                state.collect(&mut wakeups);
                 break;
             }
             count += 1;
             work += ask.work();
-            match self.carry_out(ask, now, state, &mut aftermath) {
+            match self.carry_out(ask, now, state, &mut wakeups) {
                 Outcome::Answered(bytes) => waiting = bytes,
                 Outcome::Cut(rest) => {
                     asks.push_front(rest);
@@ -385,9 +387,9 @@ impl Connection {
                 Outcome::Over => break,
             }
         }
-        aftermath.alarm = state.next_alarm(&self.engine.clock);
+        wakeups.alarm = state.next_alarm(&self.engine.clock);
         drop(guard);
-        aftermath.carry_out(&self.engine);
+        wakeups.carry_out(&self.engine);
         count
     }
 
@@ -401,13 +403,7 @@ impl Connection {
     }
 
     /// Does one thing, or a piece of it.
-    fn carry_out(
-        &self,
-        ask: Ask,
-        now: Now,
-        state: &mut State,
-        aftermath: &mut Aftermath,
-    ) -> Outcome {
+    fn carry_out(&self, ask: Ask, now: Now, state: &mut State, wakeups: &mut Wakeups) -> Outcome {
         let admitted = match &ask {
             Ask::Request(request) => state.admit(self.session, request),
             // What they tell shows how things stand, whatever made them so.
@@ -420,7 +416,7 @@ impl Connection {
                 Step::Cut(rest) => {
                     // Its events, so far, leave with whatever they show.
                     state.bind(self.session.slot, shown);
-                    state.collect(aftermath);
+                    state.collect(wakeups);
                     return Outcome::Cut(rest);
                 }
             },
@@ -428,7 +424,7 @@ impl Connection {
         };
         if let Err(error @ (Error::SessionMoved { .. } | Error::SessionExpired { .. })) = &answer {
             let moved = matches!(error, Error::SessionMoved { .. });
-            state.collect(aftermath);
+            state.collect(wakeups);
             self.outbox.end(if moved {
                 Ending::Moved
             } else {
@@ -439,10 +435,10 @@ impl Connection {
         let zxid = state.core.last_zxid();
         // Of what goes to this session next, its own events are the first.
         let bound = state.bind(self.session.slot, shown);
-        state.collect(aftermath);
+        state.collect(wakeups);
         let waiting = self.outbox.put_answer(bound, zxid, answer);
         if state.unread.is_over() {
-            state.cut_slow_readers(aftermath);
+            state.cut_slow_readers(wakeups);
         }
         Outcome::Answered(waiting)
     }

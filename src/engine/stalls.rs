@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{Engine, State};
-use crate::clock::{Clock, Moment};
+use crate::clock::{BootInstant, Clock};
 
 /// Looked for as often. A stall that begins between two beats counts from the second.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -21,17 +21,17 @@ const SLACK: Duration = Duration::from_millis(50);
 /// its machine, a server frees the locks of holders that are gone as if it had been at work.
 #[derive(Debug)]
 pub(super) struct StallMeter {
-    due: Moment,
+    due: BootInstant,
 }
 
 impl StallMeter {
-    fn new(awake: Moment) -> Self {
+    fn new(awake: BootInstant) -> Self {
         let due = awake.after(PERIOD);
         Self { due }
     }
 
     /// Returns for how long the beat has been due, as far as that was not counted yet.
-    fn late(&mut self, awake: Moment) -> Duration {
+    fn late(&mut self, awake: BootInstant) -> Duration {
         let late = awake.since(self.due);
         if late < SLACK {
             return Duration::ZERO;
@@ -41,7 +41,7 @@ impl StallMeter {
     }
 
     /// Returns the same, and waits for the next beat.
-    fn beat(&mut self, awake: Moment) -> Duration {
+    fn beat(&mut self, awake: BootInstant) -> Duration {
         let late = self.late(awake);
         self.due = awake.after(PERIOD);
         late

@@ -27,11 +27,11 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use super::*;
-use crate::backend::{Ahead, Enqueue, Skip};
+use crate::backend::{Enqueue, Predecessor, Skip};
 use crate::error::Error;
 use crate::path::ZnodePath;
 use crate::session::Session;
-use crate::types::{Acl, Cause, CreateMode, Departure, EventKind};
+use crate::types::{Acl, CreateMode, DeleteReason, EventKind, PredecessorGone};
 
 fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
@@ -203,9 +203,9 @@ fn a_blocked_entry_is_woken_by_the_one_ahead() {
         .unwrap()
     };
     let (first, _, ahead) = enqueue();
-    assert!(matches!(ahead, Ahead::Clear));
+    assert!(matches!(ahead, Predecessor::Clear));
     let (_, _, ahead) = enqueue();
-    let Ahead::Blocked {
+    let Predecessor::Blocked {
         by,
         mut watcher,
         count,
@@ -218,7 +218,7 @@ fn a_blocked_entry_is_woken_by_the_one_ahead() {
     let Poll::Ready(Ok(event)) = poll(&mut watcher) else {
         panic!()
     };
-    let released = Departure::new(true, Cause::Released);
+    let released = PredecessorGone::new(true, DeleteReason::Released);
     assert_eq!(event.departure, Some(released));
 }
 

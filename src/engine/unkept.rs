@@ -10,9 +10,9 @@ use crate::error::Result;
 use crate::types::Zxid;
 
 /// There is none.
-pub(super) enum Gate {}
+pub(super) enum DurabilityBarrier {}
 
-impl Gate {
+impl DurabilityBarrier {
     pub(super) fn is_open_to(&self, _: Zxid) -> bool {
         match *self {}
     }
@@ -82,7 +82,7 @@ impl State {
         Zxid(0)
     }
 
-    pub(super) fn gate(&self) -> Option<Arc<Gate>> {
+    pub(super) fn gate(&self) -> Option<Arc<DurabilityBarrier>> {
         None
     }
 }

@@ -1,4 +1,4 @@
-//! [`Gate`]: what must not leave the store before the log has what it shows.
+//! [`DurabilityBarrier`]: what must not leave the store before the log has what it shows.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,7 +16,7 @@ use crate::wake::wake_all;
 use crate::watch::WatchCell;
 
 /// How far the log has got, and what waits for it to get further: events, in one order, and replies.
-pub(crate) struct Gate {
+pub(crate) struct DurabilityBarrier {
     /// All transactions up to this zxid are where they must be; below all of them once the log has failed.
     open_to: AtomicI64,
     /// Whether all may leave ahead of the log, as long as that has not failed.
@@ -32,14 +32,14 @@ type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
 #[derive(Default)]
 struct Inner {
     /// Their zxids never fall.
-    events: VecDeque<Held>,
+    events: VecDeque<HeldEvents>,
     /// In the order of their zxids, then of their asking: mostly that in which they come.
     replies: VecDeque<Waiting>,
     next_reply: u64,
     failure: Option<Error>,
 }
 
-struct Held {
+struct HeldEvents {
     zxid: Zxid,
     cell: Arc<WatchCell>,
     event: WatchedEvent,
@@ -64,7 +64,7 @@ impl Inner {
 
 const CLOSED: i64 = i64::MIN;
 
-impl Gate {
+impl DurabilityBarrier {
     pub(crate) fn new(open_to: Zxid) -> Self {
         Self {
             open_to: AtomicI64::new(open_to.0),
@@ -112,7 +112,7 @@ impl Gate {
         }
         let cell = cell.clone();
         match inner.failure.clone() {
-            None => inner.events.push_back(Held { zxid, cell, event }),
+            None => inner.events.push_back(HeldEvents { zxid, cell, event }),
             Some(failure) => {
                 cell.end(failure);
                 return None;
@@ -208,9 +208,9 @@ impl Gate {
     }
 }
 
-/// The future of [`Gate::passage`] and [`Gate::written`].
+/// The future of [`DurabilityBarrier::passage`] and [`DurabilityBarrier::written`].
 pub(crate) struct Passage {
-    gate: Arc<Gate>,
+    gate: Arc<DurabilityBarrier>,
     zxid: Zxid,
     /// True if it may leave ahead of the log, where that lets others.
     runs_ahead: bool,

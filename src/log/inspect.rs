@@ -10,7 +10,7 @@ mod tests;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use self::look::Look;
+use self::look::Examination;
 use super::content;
 use super::view::View;
 #[cfg(doc)]
@@ -142,7 +142,7 @@ pub fn inspect_top(dir: impl AsRef<Path>, top: usize) -> Result<Inspection> {
     let mut attempts = 1;
     loop {
         let before = content::snapshot_names(&view).unwrap_or_default();
-        let seen = Look::new(dir, &view)?.inspect(top);
+        let seen = Examination::new(dir, &view)?.inspect(top);
         let is_moving = content::snapshot_names(&view).unwrap_or_default() != before;
         // Files that a store in use removes while they are read are no problem of its.
         if seen.problems.is_empty() || !is_moving || attempts == MOST_ATTEMPTS {

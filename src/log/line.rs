@@ -1,4 +1,4 @@
-//! [`Line`]: what the store hands to the log, before the log's writer takes it.
+//! [`WriteQueue`]: what the store hands to the log, before the log's writer takes it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 
 use super::codec::Record;
 use super::frame::{Batch, HEAD_BYTES};
-use super::gate::Gate;
-use super::room::Room;
+use super::gate::DurabilityBarrier;
+use super::room::SegmentRoom;
 use super::segment::Header;
 use super::sizes::Sizes;
 use super::stats::Stats;
@@ -23,7 +23,7 @@ use crate::types::Zxid;
 ///
 /// A write is admitted only when the room for it is on the disk already: so the writer never meets a
 /// full disk, and whatever was applied can be kept.
-pub(crate) struct Line {
+pub(crate) struct WriteQueue {
     queue: Mutex<Queue>,
     /// Wakes the writer.
     work: Condvar,
@@ -31,7 +31,7 @@ pub(crate) struct Line {
     room: AtomicI64,
     /// Wakes the tasks in [`until_room`](Self::until_room).
     room_changed: Notify,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) gate: Arc<DurabilityBarrier>,
     /// Whether nobody need wait for the log, as long as there is room in it.
     is_lax: bool,
     /// True while the store admits no session, because earlier ones may still be believed.
@@ -44,7 +44,7 @@ struct Queue {
     batches: VecDeque<Batch>,
     /// To be used again.
     used: Vec<Batch>,
-    room: Room,
+    room: SegmentRoom,
     /// Why no more room is made, if that is so.
     no_room: Option<Error>,
     /// The last zxid that was handed over, or reserved before.
@@ -74,9 +74,15 @@ const MOST_USED: usize = 4;
 /// The longest time that a batch waits for which nobody waits.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
-impl Line {
+impl WriteQueue {
     /// A line of a log with this room, in which `last` is the last zxid that is in use.
-    pub(super) fn new(gate: Arc<Gate>, is_lax: bool, sizes: Sizes, room: Room, last: Zxid) -> Self {
+    pub(super) fn new(
+        gate: Arc<DurabilityBarrier>,
+        is_lax: bool,
+        sizes: Sizes,
+        room: SegmentRoom,
+        last: Zxid,
+    ) -> Self {
         let line = Self {
             queue: Mutex::new(Queue {
                 batches: VecDeque::new(),
@@ -298,7 +304,7 @@ impl Line {
     ) {
         let queue = self.queue.lock();
         let queued = queue.batches.iter().map(Batch::frame_bytes).sum::<usize>();
-        let found = Room::found(&self.sizes, position, prepared, queued as u64);
+        let found = SegmentRoom::found(&self.sizes, position, prepared, queued as u64);
         assert_eq!(queue.room, found, "the room in the log has drifted");
         assert_eq!(self.room.load(Ordering::Acquire), found.left());
     }
@@ -400,8 +406,8 @@ mod tests {
     #[test]
     fn who_runs_ahead_of_the_log_waits_when_room_is_short() {
         let sizes = Sizes::new(1 << 16, 1 << 16);
-        let gate = Arc::new(Gate::new(Zxid(0)));
-        let line = Line::new(gate, true, sizes, Room::default(), Zxid(0));
+        let gate = Arc::new(DurabilityBarrier::new(Zxid(0)));
+        let line = WriteQueue::new(gate, true, sizes, SegmentRoom::default(), Zxid(0));
         assert!(!line.gate.is_open_to(Zxid(1)), "there is no room yet");
         line.note_prepared(&header(0));
         assert!(line.gate.is_open_to(Zxid(1_000_000)));

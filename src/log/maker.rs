@@ -65,7 +65,7 @@ pub(crate) fn make(order: &Order<'_>) -> Result<Made> {
             segment: order.current,
             facts,
         },
-        made: epoch::of_clock(Clock::system().date_ms()),
+        made: epoch::of_clock(Clock::system().unix_ms()),
     };
     let bytes = order.write(&head, &core).inspect_err(|_| {
         // Else it would take room until the store is opened again.

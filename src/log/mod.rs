@@ -44,8 +44,8 @@ use std::thread::JoinHandle;
 
 pub(crate) use self::codec::Record;
 pub(crate) use self::disk::{Disk, Folder, make_folder};
-pub(crate) use self::gate::{Gate, Passage};
-pub(crate) use self::line::Line;
+pub(crate) use self::gate::{DurabilityBarrier, Passage};
+pub(crate) use self::line::WriteQueue;
 pub(crate) use self::lock::Lock;
 pub(crate) use self::open::{RemoteSessions, check_folder, open};
 #[cfg(test)]
@@ -57,10 +57,10 @@ pub(crate) use self::stats::Done;
 pub(crate) use self::testing::{Hand, TempFolder, backed_up};
 
 use self::frame::Batch;
-use self::room::Room;
+use self::room::SegmentRoom;
 use self::trouble::{failed, no_room};
-use self::upkeep::{Segment, Upkeep};
-use self::writer::{Place, Writer};
+use self::upkeep::{Segment, SegmentAllocator};
+use self::writer::{LogPosition, Writer};
 use crate::error::{Error, Result};
 use crate::types::Zxid;
 
@@ -85,8 +85,8 @@ pub(crate) type Held = Arc<dyn Any + Send + Sync>;
 
 /// A log that is being written. Dropping it writes what is left.
 pub(crate) struct Log {
-    line: Arc<Line>,
-    upkeep: Arc<Upkeep>,
+    line: Arc<WriteQueue>,
+    upkeep: Arc<SegmentAllocator>,
     /// The writer's is the first.
     threads: Vec<JoinHandle<()>>,
 }
@@ -95,7 +95,7 @@ pub(crate) struct Log {
 struct Start {
     disk: Arc<dyn Disk>,
     /// Where it goes on, and in which segments after that.
-    place: Place,
+    place: LogPosition,
     prepared: VecDeque<Segment>,
     /// The first batch; it is durable when the log has started.
     first: Batch,
@@ -109,26 +109,26 @@ struct Start {
 }
 
 /// What writes a log, before it has threads of its own.
-pub(crate) struct Parts {
-    pub(crate) line: Arc<Line>,
-    upkeep: Arc<Upkeep>,
+pub(crate) struct LogParts {
+    pub(crate) line: Arc<WriteQueue>,
+    upkeep: Arc<SegmentAllocator>,
     writer: Writer,
 }
 
-impl Parts {
+impl LogParts {
     /// Writes the first batch.
     fn new(mut start: Start) -> Result<Self> {
         let disk = start.disk.clone();
-        let gate = Arc::new(Gate::new(start.last));
-        let room = Room::found(
+        let gate = Arc::new(DurabilityBarrier::new(start.last));
+        let room = SegmentRoom::found(
             &start.sizes,
             start.place.position(),
             start.prepared.iter().map(|(header, _)| header),
             start.first.frame_bytes() as u64,
         );
-        let line = Line::new(gate, !start.syncs, start.sizes, room, start.last);
+        let line = WriteQueue::new(gate, !start.syncs, start.sizes, room, start.last);
         let line = Arc::new(line);
-        let upkeep = Arc::new(Upkeep::new(&mut start, line.clone()));
+        let upkeep = Arc::new(SegmentAllocator::new(&mut start, line.clone()));
         let mut writer = Writer {
             line: line.clone(),
             upkeep: upkeep.clone(),
@@ -182,7 +182,7 @@ impl Log {
         &mut self,
         name: &str,
         held: &Held,
-        run: impl FnOnce(&Upkeep) + Send + 'static,
+        run: impl FnOnce(&SegmentAllocator) + Send + 'static,
     ) -> Result<()> {
         let (upkeep, held) = (self.upkeep.clone(), held.clone());
         self.threads.push(spawn(name, move || {

@@ -13,7 +13,9 @@ use super::recovery::{Custody, Facts, Recovered, Tail};
 use super::segment::{self, Header, log_name};
 use super::trouble::{failed, no_room};
 use super::upkeep::Segment;
-use super::{EPOCH_BITS, Options, Parts, Place, Record, Sizes, Start, epoch, identity, snapshot};
+use super::{
+    EPOCH_BITS, LogParts, LogPosition, Options, Record, Sizes, Start, epoch, identity, snapshot,
+};
 use crate::core::Core;
 use crate::engine::random;
 use crate::error::{Error, Result};
@@ -22,7 +24,7 @@ use crate::types::Zxid;
 /// A store that was opened.
 pub(crate) struct Opened {
     /// What writes its log; its first batch is written.
-    pub(crate) parts: Parts,
+    pub(crate) parts: LogParts,
     pub(crate) core: Core,
     /// The id of the store.
     pub(crate) id: [u8; 16],
@@ -126,7 +128,7 @@ pub(crate) fn open(
         own(&**disk, identity.store)?;
     }
     let segments = || recovered.segments.iter();
-    let parts = Parts::new(Start {
+    let parts = LogParts::new(Start {
         prepared: prepared(
             &**disk,
             segments()
@@ -246,7 +248,7 @@ fn place(
     options: &Options,
     store: [u8; 16],
     next_segment: u64,
-) -> Result<Place> {
+) -> Result<LogPosition> {
     let at = recovered.tail.unwrap_or(Tail {
         segment: next_segment,
         offset: segment::HEADER_BYTES,
@@ -268,7 +270,7 @@ fn place(
     // What was read may have been written and not synced when the process was killed.
     let synced = file.sync();
     synced.map_err(|error| failed(disk.path(&log_name(at.segment)), "cannot be synced", &error))?;
-    Ok(Place {
+    Ok(LogPosition {
         file,
         header,
         offset: at.offset,

@@ -1,4 +1,4 @@
-//! [`Room`]: the bytes of batches that the segments of a log are sure to take.
+//! [`SegmentRoom`]: the bytes of batches that the segments of a log are sure to take.
 
 use super::segment::{HEADER_BYTES, Header};
 use super::sizes::Sizes;
@@ -10,7 +10,7 @@ use super::sizes::Sizes;
 /// Of each segment only [`Sizes::usable`] counts, since a batch that does not fit leaves the rest unused. A
 /// batch that is written into that rest all the same takes no room from others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct SegmentRoom {
     /// Behind the writer's position in its segment.
     current: u64,
     /// In the prepared segments.
@@ -19,7 +19,7 @@ pub(super) struct Room {
     queued: u64,
 }
 
-impl Room {
+impl SegmentRoom {
     /// The room of a log whose writer is at this position, with these segments prepared, and so many bytes of
     /// batches that are not written yet.
     pub(super) fn found<'a>(

@@ -10,7 +10,7 @@ use super::recovery::Start;
 use super::segment::{HEADER_BYTES, Header, make};
 use super::sim::SimDisk;
 use super::snapshot::{self, Form, Head};
-use super::{Parts, Record, identity, maker};
+use super::{LogParts, Record, identity, maker};
 use crate::backend::{Create, Request};
 use crate::core::{Core, Effects, Journal, NodeImage, Now, SessionImage, SessionRef};
 use crate::engine::bare_core;
@@ -57,7 +57,7 @@ pub(crate) fn content(core: &Core) -> (Vec<SessionImage>, Vec<NodeImage>) {
 }
 
 /// Keeps a log of a core in small segments, without any threads: tests know what stands where.
-pub(crate) struct Scribe<D> {
+pub(crate) struct TestLog<D> {
     pub(crate) disk: D,
     pub(crate) core: Core,
     pub(crate) session: SessionRef,
@@ -69,7 +69,7 @@ pub(crate) struct Scribe<D> {
     made: usize,
 }
 
-impl<D: Disk> Scribe<D> {
+impl<D: Disk> TestLog<D> {
     pub(crate) fn new(disk: D) -> Self {
         identity::write(&disk, STORE).unwrap();
         let header = header(0);
@@ -178,14 +178,14 @@ fn header(number: u64) -> Header {
 }
 /// What writes a log, in the thread of a test and when that says so: the same turns give the same log.
 pub(crate) struct Hand {
-    parts: Parts,
+    parts: LogParts,
     /// The next batch, when it waits for room.
     batch: Option<Batch>,
     has_failed: bool,
 }
 
 impl Hand {
-    pub(crate) fn new(parts: Parts) -> Self {
+    pub(crate) fn new(parts: LogParts) -> Self {
         Self {
             parts,
             batch: None,
@@ -198,7 +198,7 @@ impl Hand {
         if self.has_failed {
             return false;
         }
-        let Parts {
+        let LogParts {
             line,
             upkeep,
             writer,
@@ -218,7 +218,7 @@ impl Hand {
 
     /// Prepares a segment, if room is low; false when it is not, or cannot be made.
     pub(crate) fn make_room(&self) -> bool {
-        let Parts {
+        let LogParts {
             line,
             upkeep,
             writer,
@@ -240,7 +240,7 @@ impl Hand {
 
     /// Goes on in the next segment, and makes a snapshot of all before it.
     pub(crate) fn snapshot(&mut self, disk: &dyn Disk) -> Result<()> {
-        let Parts { upkeep, writer, .. } = &mut self.parts;
+        let LogParts { upkeep, writer, .. } = &mut self.parts;
         if !upkeep.is_ready() {
             upkeep.make_room().expect("the disk has room");
         }
@@ -256,7 +256,7 @@ impl Hand {
     }
 
     fn note(&mut self, written: io::Result<()>) {
-        let Parts { line, upkeep, .. } = &self.parts;
+        let LogParts { line, upkeep, .. } = &self.parts;
         if let Err(error) = written {
             self.has_failed = true;
             line.fail(upkeep.failed(&error));

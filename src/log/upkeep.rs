@@ -1,4 +1,4 @@
-//! [`Upkeep`]: segments are prepared, and snapshots made, aside from the writer.
+//! [`SegmentAllocator`]: segments are prepared, and snapshots made, aside from the writer.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::disk::{Disk, DiskFile};
-use super::line::Line;
+use super::line::WriteQueue;
 use super::segment::{self, Header};
 use super::trouble::{failed, no_room};
 use super::{Start, maker};
@@ -23,9 +23,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 const MOST_SPARES: usize = 2;
 
 /// What the writer and the threads of upkeep share.
-pub(super) struct Upkeep {
+pub(super) struct SegmentAllocator {
     disk: Arc<dyn Disk>,
-    line: Arc<Line>,
+    line: Arc<WriteQueue>,
     store: [u8; 16],
     state: Mutex<State>,
     changed: Condvar,
@@ -52,8 +52,8 @@ struct State {
     is_ending: bool,
 }
 
-impl Upkeep {
-    pub(super) fn new(start: &mut Start, line: Arc<Line>) -> Self {
+impl SegmentAllocator {
+    pub(super) fn new(start: &mut Start, line: Arc<WriteQueue>) -> Self {
         let prepared = std::mem::take(&mut start.prepared);
         let header = &start.place.header;
         let current = (header.number, header.size);

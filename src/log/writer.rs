@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use super::disk::DiskFile;
 use super::frame::{Batch, HEAD_BYTES, Link, mark};
-use super::line::Line;
+use super::line::WriteQueue;
 use super::segment::Header;
-use super::upkeep::Upkeep;
+use super::upkeep::SegmentAllocator;
 use crate::types::Zxid;
 
 /// Where the log goes on.
-pub(crate) struct Place {
+pub(crate) struct LogPosition {
     pub(crate) file: Box<dyn DiskFile>,
     pub(crate) header: Header,
     pub(crate) offset: u64,
@@ -26,9 +26,9 @@ pub(crate) struct Place {
 }
 
 pub(super) struct Writer {
-    pub(super) line: Arc<Line>,
-    pub(super) upkeep: Arc<Upkeep>,
-    pub(super) place: Place,
+    pub(super) line: Arc<WriteQueue>,
+    pub(super) upkeep: Arc<SegmentAllocator>,
+    pub(super) place: LogPosition,
     /// Whether each batch is synced, or none.
     pub(super) syncs: bool,
 }
@@ -152,7 +152,7 @@ impl Writer {
     }
 }
 
-impl Place {
+impl LogPosition {
     /// The segment, and the offset of the next frame.
     pub(super) fn position(&self) -> (&Header, u64) {
         (&self.header, self.offset)

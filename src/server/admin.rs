@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::texts::Texts;
 use super::listener::part;
-use super::table::{Seated, Table};
+use super::table::{ConnectionGuard, ConnectionTable};
 use super::unfinished::Unfinished;
 use crate::engine::Store;
 use crate::wire::admin::{IMOK, NOT_SERVING, Whitelist, Word, isro};
@@ -34,7 +34,7 @@ pub(super) struct Doors {
 }
 
 /// A text, and the turn that is over when it has been sent.
-struct Told {
+struct LogThrottle {
     text: Cow<'static, str>,
     _turn: Option<OwnedSemaphorePermit>,
 }
@@ -45,7 +45,7 @@ const LONG_TEXTS: usize = 2;
 impl Admin {
     pub(super) fn new(
         store: Store,
-        table: Arc<Table>,
+        table: Arc<ConnectionTable>,
         unfinished: Arc<Unfinished>,
         words: Whitelist,
         doors: Doors,
@@ -58,7 +58,7 @@ impl Admin {
     }
 
     /// Answers a word, and ends the connection so that the answer arrives.
-    pub(super) async fn speak<S>(&self, word: Word, stream: &mut S, seat: &Seated)
+    pub(super) async fn speak<S>(&self, word: Word, stream: &mut S, seat: &ConnectionGuard)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -70,15 +70,15 @@ impl Admin {
         }
     }
 
-    async fn tell(&self, word: Word) -> Told {
+    async fn tell(&self, word: Word) -> LogThrottle {
         if !self.words.allows(word) {
-            return Told::short(word.refusal());
+            return LogThrottle::short(word.refusal());
         }
         let is_at_work = self.texts.is_at_work();
         match word {
-            Word::Ruok => return Told::short(IMOK),
-            Word::Isro => return Told::short(isro(is_at_work)),
-            _ if !is_at_work => return Told::short(NOT_SERVING),
+            Word::Ruok => return LogThrottle::short(IMOK),
+            Word::Isro => return LogThrottle::short(isro(is_at_work)),
+            _ if !is_at_work => return LogThrottle::short(NOT_SERVING),
             _ => {}
         }
         let turn = match is_long(word) {
@@ -88,14 +88,14 @@ impl Admin {
         let texts = self.texts.clone();
         // It looks at files, or at much of the store.
         let text = tokio::task::spawn_blocking(move || texts.of(word)).await;
-        Told {
+        LogThrottle {
             text: text.unwrap_or_default().into(),
             _turn: turn,
         }
     }
 }
 
-impl Told {
+impl LogThrottle {
     fn short(text: impl Into<Cow<'static, str>>) -> Self {
         Self {
             text: text.into(),

@@ -11,13 +11,13 @@ use tokio::io::ReadBuf;
 use tokio::time::{Sleep, sleep};
 
 use super::listener::Shared;
-use super::seat::Leave;
-use super::table::{Count, Seated};
-use super::talk::{Broken, Talk, Turn};
+use super::seat::CloseRequest;
+use super::table::{ConnectionGuard, Count};
+use super::talk::{ProtocolState, ProtocolViolation, Turn};
 use super::transport::Transport;
 use super::unfinished::Share;
 use crate::backend::BoxFuture;
-use crate::engine::{Connection, Ending, Taken, What};
+use crate::engine::{Connection, Ending, Message, Taken};
 use crate::error::Result;
 use crate::types::Zxid;
 
@@ -29,7 +29,7 @@ const READ_BYTES: usize = 16 << 10;
 pub(super) enum Close {
     /// The client has gone, or has closed its session.
     Client,
-    Broken(Broken),
+    ProtocolViolation(ProtocolViolation),
     /// The session is over, or has gone elsewhere, or its client does not read.
     Session(Ending),
     Shutdown,
@@ -43,11 +43,11 @@ pub(super) enum Close {
 pub(super) struct Conversation<'a, S> {
     stream: S,
     shared: &'a Shared,
-    seat: &'a Seated,
+    seat: &'a ConnectionGuard,
     connection: Connection,
-    talk: Talk,
+    talk: ProtocolState,
     /// What was taken from the outbox and is written down next.
-    said: VecDeque<What>,
+    said: VecDeque<Message>,
     /// What the next thing in the outbox waits for.
     held: Option<(Zxid, BoxFuture<Result<()>>)>,
     needs_flush: bool,
@@ -70,9 +70,9 @@ impl<'a, S: Transport> Conversation<'a, S> {
     pub(super) fn new(
         stream: S,
         shared: &'a Shared,
-        seat: &'a Seated,
+        seat: &'a ConnectionGuard,
         connection: Connection,
-        talk: Talk,
+        talk: ProtocolState,
     ) -> Self {
         Self {
             stream,
@@ -121,7 +121,7 @@ impl<'a, S: Transport> Conversation<'a, S> {
         if self.talk.asks().is_empty() {
             let taken = self.talk.take_up(clock.now(), turn);
             if let Err(broken) = taken {
-                return Err(Close::Broken(broken));
+                return Err(Close::ProtocolViolation(broken));
             }
             let is_new = !self.talk.asks().is_empty();
             self.unfinished.set(self.talk.unfinished_bytes(), is_new);
@@ -247,12 +247,14 @@ impl<'a, S: Transport> Conversation<'a, S> {
     fn poll_leave(&mut self, context: &mut Context<'_>) -> Option<Close> {
         let asked = pin!(self.seat.asked_to_leave());
         match asked.poll(context) {
-            Poll::Ready(Leave::Now) => return Some(Close::Shutdown),
-            Poll::Ready(Leave::Unfinished) => return Some(Close::Unfinished),
-            Poll::Ready(Leave::Shutdown) => self.is_leaving = true,
-            Poll::Ready(Leave::PushedOut) if !self.talk.lets_in() => return Some(Close::Unproven),
+            Poll::Ready(CloseRequest::Now) => return Some(Close::Shutdown),
+            Poll::Ready(CloseRequest::Unfinished) => return Some(Close::Unfinished),
+            Poll::Ready(CloseRequest::Shutdown) => self.is_leaving = true,
+            Poll::Ready(CloseRequest::PushedOut) if !self.talk.lets_in() => {
+                return Some(Close::Unproven);
+            }
             // One that is let in by now was not quite too late.
-            Poll::Ready(Leave::PushedOut) | Poll::Pending => {}
+            Poll::Ready(CloseRequest::PushedOut) | Poll::Pending => {}
         }
         None
     }

@@ -16,7 +16,7 @@ use super::admin::Doors;
 use super::connection::Close;
 use super::handshake::{Greeting, greet};
 use super::listener::{Shared, converse};
-use super::table::Seated;
+use super::table::ConnectionGuard;
 use super::transport::Transport;
 use super::{ServerOptions, share};
 use crate::clock::Clock;
@@ -148,7 +148,7 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
     is_well && is_whole && inner.read == inner.input.len()
 }
 
-async fn talk(mut script: Script, shared: &Shared, seat: &Seated) -> bool {
+async fn talk(mut script: Script, shared: &Shared, seat: &ConnectionGuard) -> bool {
     match greet(&mut script, seat.address(), shared, false).await {
         Ok(Greeting::Session(connection, frames, _)) => {
             let close = converse(script, shared, seat, connection, frames, None).await;

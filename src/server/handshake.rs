@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::listener::{Shared, part};
-use super::seat::{Answered, Batch, HANDSHAKE, Spell};
+use super::seat::{Answered, Batch, HANDSHAKE, LatencyStats};
 use super::table::Count;
-use crate::clock::Moment;
-use crate::core::Unattached;
+use crate::clock::BootInstant;
+use crate::core::ReattachError;
 use crate::engine::Connection;
 use crate::types::{SessionId, Zxid};
 use crate::wire::admin::Word;
@@ -27,15 +27,15 @@ pub(super) enum Greeting {
 
 /// Why there was no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unwelcome {
+pub(super) enum HandshakeError {
     /// The client has gone.
     Gone,
     /// What it sent is no handshake.
-    Broken,
+    ProtocolViolation,
     /// It speaks HTTP.
     Http,
     /// It has seen more than this store has done: it was at another.
-    Ahead,
+    Predecessor,
     /// It wanted a session that is over, or that is not its own.
     NoSession,
     /// The store takes no more.
@@ -54,7 +54,7 @@ pub(super) async fn greet<S>(
     address: SocketAddr,
     shared: &Shared,
     is_proven: bool,
-) -> Result<Greeting, Unwelcome>
+) -> Result<Greeting, HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -65,16 +65,16 @@ where
             return Ok(Greeting::Word(word));
         }
         if first.is_some_and(is_http) {
-            return Err(Unwelcome::Http);
+            return Err(HandshakeError::Http);
         }
         match frames.next() {
             Ok(Some(frame)) => break Asked::read(frame)?,
             Ok(None) => {}
-            Err(_) => return Err(Unwelcome::Broken),
+            Err(_) => return Err(HandshakeError::ProtocolViolation),
         }
         let mut bytes = [0; READ_BYTES];
         match stream.read(&mut bytes).await {
-            Ok(0) | Err(_) => return Err(Unwelcome::Gone),
+            Ok(0) | Err(_) => return Err(HandshakeError::Gone),
             Ok(count) => frames.push(&bytes[..count]),
         }
     };
@@ -94,17 +94,17 @@ where
     match answer {
         Ok(connection) => {
             let sent = stream.write_all(&out).await;
-            sent.map_err(|_| Unwelcome::Gone)?;
-            stream.flush().await.map_err(|_| Unwelcome::Gone)?;
+            sent.map_err(|_| HandshakeError::Gone)?;
+            stream.flush().await.map_err(|_| HandshakeError::Gone)?;
             let batch = counted(&asked, out.len(), since, shared);
             Ok(Greeting::Session(connection, frames, Box::new(batch)))
         }
-        Err(Unwelcome::NoSession) => {
+        Err(HandshakeError::NoSession) => {
             // It hears why, if it is still there.
             if stream.write_all(&out).await.is_ok() {
                 part(stream).await;
             }
-            Err(Unwelcome::NoSession)
+            Err(HandshakeError::NoSession)
         }
         Err(unwelcome) => Err(unwelcome),
     }
@@ -119,10 +119,10 @@ fn is_http(first: [u8; LENGTH_BYTES]) -> bool {
 }
 
 /// What a handshake counts for: a request and its answer.
-fn counted(asked: &Asked, sent: usize, since: Moment, shared: &Shared) -> Batch {
+fn counted(asked: &Asked, sent: usize, since: BootInstant, shared: &Shared) -> Batch {
     let now = shared.clock().now();
     let took = now.since(since);
-    let mut latency = Spell::default();
+    let mut latency = LatencyStats::default();
     latency.add(1, took);
     Batch {
         received: 1,
@@ -147,8 +147,8 @@ fn counted(asked: &Asked, sent: usize, since: Moment, shared: &Shared) -> Batch 
 async fn while_there<S: AsyncRead + Unpin>(
     stream: &mut S,
     frames: &mut Frames,
-    entering: impl Future<Output = Result<Connection, Unwelcome>>,
-) -> Result<Connection, Unwelcome> {
+    entering: impl Future<Output = Result<Connection, HandshakeError>>,
+) -> Result<Connection, HandshakeError> {
     let mut entering = pin!(entering);
     poll_fn(|context| {
         // First: both may have happened.
@@ -157,7 +157,7 @@ async fn while_there<S: AsyncRead + Unpin>(
             let mut buffer = ReadBuf::new(&mut bytes);
             match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => frames.push(buffer.filled()),
-                Poll::Ready(_) => return Poll::Ready(Err(Unwelcome::Gone)),
+                Poll::Ready(_) => return Poll::Ready(Err(HandshakeError::Gone)),
                 Poll::Pending => break,
             }
         }
@@ -178,9 +178,9 @@ struct Asked {
 }
 
 impl Asked {
-    fn read(frame: &[u8]) -> Result<Self, Unwelcome> {
+    fn read(frame: &[u8]) -> Result<Self, HandshakeError> {
         let asked = Reader::new(frame).next::<ConnectRequest<'_>>();
-        let asked = asked.map_err(|_| Unwelcome::Broken)?;
+        let asked = asked.map_err(|_| HandshakeError::ProtocolViolation)?;
         Ok(Self {
             bytes: frame.len(),
             seen: Zxid(asked.last_zxid_seen),
@@ -207,16 +207,16 @@ async fn enter(
     address: SocketAddr,
     shared: &Shared,
     is_proven: bool,
-) -> Result<Connection, Unwelcome> {
+) -> Result<Connection, HandshakeError> {
     let limit = shared.limits.outgoing_bytes;
     if asked.seen > shared.remote.last_zxid() {
-        return Err(Unwelcome::Ahead);
+        return Err(HandshakeError::Predecessor);
     }
     let full = |error| {
         if let Some(untold) = shared.table.told.full.tell(shared.clock().now()) {
             tracing::warn!(%error, untold, "no session could be opened");
         }
-        Unwelcome::Full
+        HandshakeError::Full
     };
     if asked.session == SessionId(0) {
         let needs_proof = shared.policy.requires_auth && !is_proven;
@@ -231,13 +231,13 @@ async fn enter(
         .reattach(asked.session, password, asked.timeout, limit)
         .await;
     let found = found.map_err(full)?;
-    if found.as_ref().err() == Some(&Unattached::WrongPassword) {
+    if found.as_ref().err() == Some(&ReattachError::WrongPassword) {
         note_wrong_password(asked.session, address, shared);
         // That tells that there is such a session, as its ephemeral znodes do: ids are no secret. A client that comes too
         // late for its session is told at once.
         shared.penalty(address).await;
     }
-    found.map_err(|_| Unwelcome::NoSession)
+    found.map_err(|_| HandshakeError::NoSession)
 }
 
 /// Counted at once, and not with the connection's end, which a client can put off or have come early.

@@ -16,12 +16,12 @@ use super::ServerError;
 use super::admin::Admin;
 use super::connection::{Close, Conversation};
 use super::gate::{Admission, Policy};
-use super::handshake::{Greeting, Unwelcome, greet};
+use super::handshake::{Greeting, HandshakeError, greet};
 use super::options::Limits;
 use super::penalty::Penalties;
-use super::seat::Leave;
-use super::table::{Count, Refusal, Seated, Table};
-use super::talk::{Broken, Talk};
+use super::seat::CloseRequest;
+use super::table::{ConnectionGuard, ConnectionTable, Count, Refusal};
+use super::talk::{ProtocolState, ProtocolViolation};
 use super::transport::Transport;
 use super::unfinished::Unfinished;
 use crate::clock::Clock;
@@ -36,7 +36,7 @@ pub(super) struct Shared {
     pub(super) limits: Limits,
     pub(super) policy: Arc<Policy>,
     pub(super) admin: Admin,
-    pub(super) table: Arc<Table>,
+    pub(super) table: Arc<ConnectionTable>,
     pub(super) unfinished: Arc<Unfinished>,
     pub(super) penalties: Penalties,
 }
@@ -126,7 +126,7 @@ fn take(stream: TcpStream, address: SocketAddr, shared: &Arc<Shared>, door: &Doo
 /// what it has proved by being there.
 pub(super) async fn serve<S>(
     mut stream: S,
-    seat: Seated,
+    seat: ConnectionGuard,
     shared: Arc<Shared>,
     until: Instant,
     identity: Option<Identity>,
@@ -148,8 +148,8 @@ pub(super) async fn serve<S>(
             shared.table.count(Count::HandshakeFailed);
             let address = seat.address();
             match unwelcome {
-                Unwelcome::Gone => {}
-                Unwelcome::Http => {
+                HandshakeError::Gone => {}
+                HandshakeError::Http => {
                     if let Some(untold) = shared.table.told.http.tell(shared.clock().now()) {
                         tracing::info!(%address, untold, "an HTTP request is refused: this port speaks ZooKeeper's protocol; ask for the server's state by its four-letter words, such as ruok");
                     }
@@ -172,7 +172,7 @@ pub(super) async fn serve<S>(
             let session = connection.id();
             let close = converse(&mut stream, &shared, &seat, connection, frames, identity).await;
             tell(close, &seat, session, &shared);
-            if seat.leave() != Some(Leave::Now) {
+            if seat.leave() != Some(CloseRequest::Now) {
                 part(&mut stream).await;
             }
         }
@@ -183,7 +183,7 @@ pub(super) async fn serve<S>(
 pub(super) async fn converse<S>(
     stream: S,
     shared: &Shared,
-    seat: &Seated,
+    seat: &ConnectionGuard,
     connection: Connection,
     frames: Frames,
     identity: Option<Identity>,
@@ -202,7 +202,7 @@ where
     if admission.lets_in() {
         seat.let_in();
     }
-    let talk = Talk::new(shared.limits, admission, frames);
+    let talk = ProtocolState::new(shared.limits, admission, frames);
     Conversation::new(stream, shared, seat, connection, talk).await
 }
 
@@ -250,7 +250,7 @@ pub(super) async fn unless<T, U>(
     .await
 }
 
-fn tell(close: Close, seat: &Seated, session: crate::types::SessionId, shared: &Shared) {
+fn tell(close: Close, seat: &ConnectionGuard, session: crate::types::SessionId, shared: &Shared) {
     let (address, now) = (seat.address(), shared.clock().now());
     match close {
         Close::Session(Ending::Overflow) => {
@@ -258,7 +258,7 @@ fn tell(close: Close, seat: &Seated, session: crate::types::SessionId, shared: &
                 tracing::warn!(%address, %session, untold, "the client does not read: its connection is closed");
             }
         }
-        Close::Broken(Broken::Length) => {
+        Close::ProtocolViolation(ProtocolViolation::Length) => {
             seat.table().count(Count::FrameTooLong);
             if let Some(untold) = shared.table.told.length.tell(now) {
                 tracing::warn!(%address, %session, untold, "a frame has a length that none may have: its connection is closed");

@@ -36,8 +36,8 @@ use self::gate::Policy;
 use self::listener::{Door, Shared, accept, listen};
 pub use self::options::ServerOptions;
 use self::penalty::Penalties;
-use self::seat::Leave;
-use self::table::{Table, TableLimits};
+use self::seat::CloseRequest;
+use self::table::{ConnectionTable, TableLimits};
 #[cfg(feature = "tls")]
 pub use self::tls::TlsOptions;
 use self::unfinished::Unfinished;
@@ -128,11 +128,11 @@ impl Server {
     /// expire.
     pub async fn shutdown(self) {
         self.stop_accepting();
-        self.shared.table.close(Leave::Shutdown);
+        self.shared.table.close(CloseRequest::Shutdown);
         let drained = tokio::time::timeout(LONGEST_DRAIN, self.shared.table.emptied()).await;
         if drained.is_err() {
             tracing::warn!("some clients did not read what they were answered");
-            self.shared.table.close(Leave::Now);
+            self.shared.table.close(CloseRequest::Now);
             self.shared.table.emptied().await;
         }
     }
@@ -152,7 +152,7 @@ fn share(store: &Store, options: ServerOptions, doors: Doors) -> Result<Shared, 
         per_address: limits.connections_per_address(),
         half_open: limits.half_open,
     };
-    let table = Table::new(table, store.clock().clone());
+    let table = ConnectionTable::new(table, store.clock().clone());
     let unfinished = Arc::new(Unfinished::new(limits.unfinished_bytes, limits.connections));
     let remote = store.attach()?;
     let remote = remote.limiting_unread(limits.all_outgoing_bytes);
@@ -181,7 +181,7 @@ fn share(store: &Store, options: ServerOptions, doors: Doors) -> Result<Shared, 
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop_accepting();
-        self.shared.table.close(Leave::Now);
+        self.shared.table.close(CloseRequest::Now);
     }
 }
 

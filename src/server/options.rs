@@ -102,7 +102,7 @@ impl ServerOptions {
     ///
     /// # Errors
     /// [`Error::BadArguments`](crate::Error::BadArguments) for a word that there is not.
-    pub fn admin_words(mut self, words: &str) -> Result<Self> {
+    pub fn four_letter_words(mut self, words: &str) -> Result<Self> {
         self.words = Whitelist::parse(words).map_err(Error::BadArguments)?;
         Ok(self)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::table::network;
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 
 /// Failed proofs of identity, by network.
 ///
@@ -24,7 +24,7 @@ pub(super) struct Penalties {
 #[derive(Clone, Copy, Debug, Default)]
 struct Failures {
     count: u32,
-    last: Moment,
+    last: BootInstant,
 }
 
 const PLACES: usize = 4_096;
@@ -49,7 +49,7 @@ impl Default for Penalties {
 
 impl Penalties {
     /// Counts a failure, and returns the time for which its answer is to be held back.
-    pub(super) fn add(&self, address: SocketAddr, now: Moment) -> Duration {
+    pub(super) fn add(&self, address: SocketAddr, now: BootInstant) -> Duration {
         let place = self.hasher.hash_one(network(address)) as usize % PLACES;
         let failures = &mut self.places.lock()[place];
         if now.since(failures.last) >= FORGOTTEN_AFTER {
@@ -76,7 +76,7 @@ mod tests {
             "[2001:db8::2]:1".parse().unwrap(),
         );
         let at = |address, seconds: u64| {
-            let now = Moment::from_nanos(seconds * 1_000_000_000);
+            let now = BootInstant::from_nanos(seconds * 1_000_000_000);
             penalties.add(address, now).as_millis()
         };
         let grown: Vec<_> = (100..107).map(|second| at(one, second)).collect();

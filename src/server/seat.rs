@@ -1,4 +1,4 @@
-//! [`Seat`]: what is known of one connection, and how it is asked to go.
+//! [`ConnectionEntry`]: what is known of one connection, and how it is asked to go.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -9,13 +9,13 @@ use std::time::Duration;
 use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::types::{SessionId, Zxid};
 use crate::wire::Op;
 
-/// One connection's entry in the [`Table`](super::table::Table).
+/// One connection's entry in the [`ConnectionTable`](super::table::ConnectionTable).
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct ConnectionEntry {
     address: SocketAddr,
     /// When it came, in milliseconds since the epoch.
     established_ms: i64,
@@ -29,7 +29,7 @@ pub(super) struct Seat {
     /// Its lock is taken once for each batch of requests, and for an admin word.
     figures: Mutex<Figures>,
     is_reading: AtomicBool,
-    /// A [`Leave`], or 0.
+    /// A [`CloseRequest`], or 0.
     leave: AtomicU8,
     task: AtomicWaker,
 }
@@ -48,7 +48,7 @@ struct Figures {
 /// Why a connection is asked to go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Leave {
+pub(super) enum CloseRequest {
     /// It is not let in yet, and others that are not came after it.
     PushedOut = 1,
     /// The server shuts down: what was received is answered first.
@@ -72,7 +72,7 @@ pub(super) struct Batch {
     pub(super) sent_bytes: u64,
     /// The last answer; `None`: there was none in this batch.
     pub(super) last: Option<Answered>,
-    pub(super) latency: Spell,
+    pub(super) latency: LatencyStats,
     /// Whether the client has failed to prove who it is.
     pub(super) has_failed_proof: bool,
 }
@@ -84,7 +84,7 @@ pub(super) struct Answered {
     pub(super) op: i32,
     pub(super) xid: i32,
     pub(super) zxid: Zxid,
-    pub(super) at: Moment,
+    pub(super) at: BootInstant,
     pub(super) took: Duration,
 }
 
@@ -93,7 +93,7 @@ pub(super) const HANDSHAKE: i32 = -10;
 
 /// How long answers took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Spell {
+pub(super) struct LatencyStats {
     pub(super) count: u64,
     pub(super) total_ns: u64,
     /// `u64::MAX`: there was none.
@@ -101,7 +101,7 @@ pub(super) struct Spell {
     pub(super) max_ns: u64,
 }
 
-impl Default for Spell {
+impl Default for LatencyStats {
     fn default() -> Self {
         Self {
             count: 0,
@@ -112,7 +112,7 @@ impl Default for Spell {
     }
 }
 
-impl Spell {
+impl LatencyStats {
     /// Adds so many answers that took as long: those of requests that were read together and whose answers
     /// were written together.
     pub(super) fn add(&mut self, count: u64, each: Duration) {
@@ -144,7 +144,7 @@ pub(super) struct Traffic {
     pub(super) sent_bytes: u64,
     /// Requests that have no answer yet.
     pub(super) outstanding: u64,
-    pub(super) latency: Spell,
+    pub(super) latency: LatencyStats,
 }
 
 impl Traffic {
@@ -189,7 +189,7 @@ impl Traffic {
     }
 }
 
-impl Seat {
+impl ConnectionEntry {
     pub(super) fn new(address: SocketAddr, established_ms: i64, arrival: u64, slot: usize) -> Self {
         Self {
             address,
@@ -246,7 +246,7 @@ impl Seat {
         self.is_reading.load(Ordering::Relaxed)
     }
 
-    /// Through [`Seated::greeted`](super::table::Seated::greeted), which tells the table, too.
+    /// Through [`ConnectionGuard::greeted`](super::table::ConnectionGuard::greeted), which tells the table, too.
     pub(super) fn set_session(&self, session: SessionId, timeout: Duration) {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
@@ -282,26 +282,26 @@ impl Seat {
     }
 
     /// Asks the connection's task to close. The most urgent reason stays.
-    pub(super) fn ask_to_leave(&self, why: Leave) {
+    pub(super) fn ask_to_leave(&self, why: CloseRequest) {
         if self.leave.fetch_max(why as u8, Ordering::AcqRel) < why as u8 {
             self.task.wake();
         }
     }
 
     /// Whether, and why, the connection is to close.
-    pub(super) fn leave(&self) -> Option<Leave> {
+    pub(super) fn leave(&self) -> Option<CloseRequest> {
         match self.leave.load(Ordering::Acquire) {
-            1 => Some(Leave::PushedOut),
-            2 => Some(Leave::Shutdown),
-            3 => Some(Leave::Now),
-            4 => Some(Leave::Unfinished),
+            1 => Some(CloseRequest::PushedOut),
+            2 => Some(CloseRequest::Shutdown),
+            3 => Some(CloseRequest::Now),
+            4 => Some(CloseRequest::Unfinished),
             _ => None,
         }
     }
 
     /// Waits until the connection is to close. For the connection's task alone: one that asks is
     /// remembered, not several. Cancel safe; costs a few atomic operations each time it is polled.
-    pub(super) async fn asked_to_leave(&self) -> Leave {
+    pub(super) async fn asked_to_leave(&self) -> CloseRequest {
         poll_fn(|context| {
             self.task.register(context.waker());
             self.leave().map_or(Poll::Pending, Poll::Ready)

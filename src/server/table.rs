@@ -1,4 +1,4 @@
-//! [`Table`]: who is connected, how many may be, and what has gone over all connections.
+//! [`ConnectionTable`]: who is connected, how many may be, and what has gone over all connections.
 
 mod half_open;
 #[cfg(test)]
@@ -17,9 +17,9 @@ use tokio::sync::Notify;
 
 use self::half_open::HalfOpen;
 pub(super) use self::half_open::network;
-use super::seat::{Batch, Leave, Seat, Traffic};
-use super::throttle::Told;
-use crate::clock::{Clock, Moment};
+use super::seat::{Batch, CloseRequest, ConnectionEntry, Traffic};
+use super::throttle::LogThrottle;
+use crate::clock::{BootInstant, Clock};
 use crate::types::SessionId;
 
 /// The connections of a server.
@@ -27,14 +27,14 @@ use crate::types::SessionId;
 /// Its lock is taken when a connection comes, gets its session, and goes, and for an admin word; never for
 /// a request.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct ConnectionTable {
     clock: Clock,
     limits: TableLimits,
-    started: Moment,
+    started: BootInstant,
     state: Mutex<State>,
     counts: [AtomicU64; Count::ALL.len()],
     emptied: Notify,
-    pub(super) told: Told,
+    pub(super) told: LogThrottle,
 }
 
 /// How many connections there may be.
@@ -51,7 +51,7 @@ pub(super) struct TableLimits {
 
 #[derive(Debug, Default)]
 struct State {
-    seats: Slab<Arc<Seat>>,
+    seats: Slab<Arc<ConnectionEntry>>,
     by_address: HashMap<IpAddr, usize>,
     /// Those that are not let in yet and were not asked to go.
     half_open: HalfOpen,
@@ -117,25 +117,25 @@ counts! {
 
 /// A connection's place in the table, which it leaves when this is dropped.
 #[derive(Debug)]
-pub(super) struct Seated {
-    table: Arc<Table>,
-    seat: Arc<Seat>,
+pub(super) struct ConnectionGuard {
+    table: Arc<ConnectionTable>,
+    seat: Arc<ConnectionEntry>,
 }
 
-impl Table {
+impl ConnectionTable {
     pub(super) fn new(limits: TableLimits, clock: Clock) -> Arc<Self> {
-        let most_half_open = limits.half_open.min(limits.connections / 2).max(1);
+        let max_half_open = limits.half_open.min(limits.connections / 2).max(1);
         Arc::new(Self {
             started: clock.now(),
             clock,
             limits: TableLimits {
-                half_open: most_half_open,
+                half_open: max_half_open,
                 ..limits
             },
             state: Mutex::default(),
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             emptied: Notify::new(),
-            told: Told::default(),
+            told: LogThrottle::default(),
         })
     }
 
@@ -143,8 +143,8 @@ impl Table {
     ///
     /// # Errors
     /// Which limit is reached.
-    pub(super) fn enter(self: &Arc<Self>, address: SocketAddr) -> Result<Seated, Refusal> {
-        let date_ms = self.clock.date_ms();
+    pub(super) fn enter(self: &Arc<Self>, address: SocketAddr) -> Result<ConnectionGuard, Refusal> {
+        let unix_ms = self.clock.unix_ms();
         let mut state = self.state.lock();
         let admitted = state.admit(address, &self.limits);
         if let Err(refusal) = admitted {
@@ -153,14 +153,14 @@ impl Table {
             return Err(refusal);
         }
         let pushed_out = state.push_out(self.limits.half_open);
-        let seat = state.seat(address, date_ms);
+        let seat = state.seat(address, unix_ms);
         drop(state);
         self.count(Count::Entered);
         if let Some(victim) = pushed_out {
             self.count(Count::PushedOut);
-            victim.ask_to_leave(Leave::PushedOut);
+            victim.ask_to_leave(CloseRequest::PushedOut);
         }
-        Ok(Seated {
+        Ok(ConnectionGuard {
             table: self.clone(),
             seat,
         })
@@ -190,7 +190,7 @@ impl Table {
     }
 
     /// How many there may be from one address.
-    pub(super) fn most_per_address(&self) -> usize {
+    pub(super) fn max_per_address(&self) -> usize {
         self.limits.per_address
     }
 
@@ -200,7 +200,7 @@ impl Table {
     }
 
     /// The connections, in no order.
-    pub(super) fn each(&self) -> Vec<Arc<Seat>> {
+    pub(super) fn each(&self) -> Vec<Arc<ConnectionEntry>> {
         let state = self.state.lock();
         state.seats.iter().map(|(_, seat)| seat.clone()).collect()
     }
@@ -240,7 +240,7 @@ impl Table {
     }
 
     /// Lets nobody in any more, and asks all to go.
-    pub(super) fn close(&self, why: Leave) {
+    pub(super) fn close(&self, why: CloseRequest) {
         let mut state = self.state.lock();
         state.is_closed = true;
         let seats: Vec<_> = state.seats.iter().map(|(_, seat)| seat.clone()).collect();
@@ -264,7 +264,7 @@ impl Table {
         }
     }
 
-    fn leave(&self, seat: &Seat) {
+    fn leave(&self, seat: &ConnectionEntry) {
         let mut state = self.state.lock();
         state.seats.remove(seat.slot);
         state.not_half_open(seat);
@@ -300,7 +300,7 @@ impl State {
     }
 
     /// Makes room for one more without a session, if there are `limit` of them: says who has to go.
-    fn push_out(&mut self, limit: usize) -> Option<Arc<Seat>> {
+    fn push_out(&mut self, limit: usize) -> Option<Arc<ConnectionEntry>> {
         if self.half_open.len() < limit {
             return None;
         }
@@ -308,24 +308,29 @@ impl State {
         Some(self.seats[slot].clone())
     }
 
-    fn not_half_open(&mut self, seat: &Seat) {
+    fn not_half_open(&mut self, seat: &ConnectionEntry) {
         self.half_open
             .remove(seat.address(), seat.arrival, seat.slot);
     }
 
-    fn seat(&mut self, address: SocketAddr, date_ms: i64) -> Arc<Seat> {
+    fn seat(&mut self, address: SocketAddr, unix_ms: i64) -> Arc<ConnectionEntry> {
         self.arrivals += 1;
         *self.by_address.entry(network(address)).or_default() += 1;
         let entry = self.seats.vacant_entry();
         let slot = entry.key();
         self.half_open.insert(address, self.arrivals, slot);
         entry
-            .insert(Arc::new(Seat::new(address, date_ms, self.arrivals, slot)))
+            .insert(Arc::new(ConnectionEntry::new(
+                address,
+                unix_ms,
+                self.arrivals,
+                slot,
+            )))
             .clone()
     }
 }
 
-impl Seated {
+impl ConnectionGuard {
     /// The connection has a session. It stays half open until it is let in.
     pub(super) fn greeted(&self, session: SessionId, timeout: Duration) {
         self.seat.set_session(session, timeout);
@@ -338,11 +343,11 @@ impl Seated {
     }
 
     /// The seat itself, without the place.
-    pub(super) fn shared(&self) -> Arc<Seat> {
+    pub(super) fn shared(&self) -> Arc<ConnectionEntry> {
         self.seat.clone()
     }
 
-    /// As [`Seat::note`], and what the table counts.
+    /// As [`ConnectionEntry::note`], and what the table counts.
     pub(super) fn note(&self, batch: &Batch) {
         if batch.has_failed_proof {
             self.table.count(Count::AuthFailed);
@@ -350,20 +355,20 @@ impl Seated {
         self.seat.note(batch);
     }
 
-    pub(super) fn table(&self) -> &Arc<Table> {
+    pub(super) fn table(&self) -> &Arc<ConnectionTable> {
         &self.table
     }
 }
 
-impl Deref for Seated {
-    type Target = Seat;
+impl Deref for ConnectionGuard {
+    type Target = ConnectionEntry;
 
-    fn deref(&self) -> &Seat {
+    fn deref(&self) -> &ConnectionEntry {
         &self.seat
     }
 }
 
-impl Drop for Seated {
+impl Drop for ConnectionGuard {
     fn drop(&mut self) {
         self.table.leave(&self.seat);
     }

@@ -1,4 +1,4 @@
-//! [`Talk`]: one connection's side of the protocol, without its socket: bytes in, questions to the store;
+//! [`ProtocolState`]: one connection's side of the protocol, without its socket: bytes in, questions to the store;
 //! answers and events of the store, bytes out.
 
 #[cfg(test)]
@@ -11,9 +11,9 @@ use super::gate::{Admission, Proof};
 use super::options::Limits;
 use super::seat::{Answered, Batch};
 use crate::backend::Reply;
-use crate::clock::Moment;
-use crate::core::{ANSWER_BYTES, SetWatches, Which};
-use crate::engine::{Ask, What};
+use crate::clock::BootInstant;
+use crate::core::{ANSWER_BYTES, SetWatches, WatchFilter};
+use crate::engine::{Ask, Message};
 use crate::error::Error;
 use crate::path::ZnodePath;
 use crate::types::{WatchMode, WatchedEvent, Zxid};
@@ -23,7 +23,7 @@ use crate::wire::{
 };
 
 /// The talk with one client, after the handshake.
-pub(super) struct Talk {
+pub(super) struct ProtocolState {
     limits: Limits,
     admission: Admission,
     frames: Frames,
@@ -32,7 +32,7 @@ pub(super) struct Talk {
     /// The bytes of the frames that those are made of.
     asked_bytes: usize,
     /// What answers are due, oldest first: of all that was asked, and not answered yet.
-    due: VecDeque<Due>,
+    due: VecDeque<PendingResponse>,
     out: Vec<u8>,
     /// How much of that has been sent.
     sent: usize,
@@ -47,15 +47,15 @@ pub(super) struct Talk {
 }
 
 /// An answer that is due.
-struct Due {
+struct PendingResponse {
     xid: i32,
     op: i32,
-    how: How,
-    since: Moment,
+    how: ResponseShape,
+    since: BootInstant,
 }
 
 /// What an answer looks like.
-enum How {
+enum ResponseShape {
     /// What the store says.
     Store(Shape),
     /// This code, whatever the store says.
@@ -118,7 +118,7 @@ impl Turn {
     }
 }
 
-impl Talk {
+impl ProtocolState {
     /// `frames` has what came behind the handshake.
     pub(super) fn new(limits: Limits, admission: Admission, frames: Frames) -> Self {
         Self {
@@ -177,7 +177,11 @@ impl Talk {
     ///
     /// # Errors
     /// The connection must be closed, without another word.
-    pub(super) fn take_up(&mut self, now: Moment, turn: &mut Turn) -> Result<(), Broken> {
+    pub(super) fn take_up(
+        &mut self,
+        now: BootInstant,
+        turn: &mut Turn,
+    ) -> Result<(), ProtocolViolation> {
         if self.asks.is_empty() {
             self.asked_bytes = 0;
         }
@@ -185,7 +189,7 @@ impl Talk {
             let frame = match self.frames.next() {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return Ok(()),
-                Err(_) => return Err(Broken::Length),
+                Err(_) => return Err(ProtocolViolation::Length),
             };
             self.batch.received += 1;
             turn.take_request(frame.len());
@@ -193,20 +197,20 @@ impl Talk {
             let taken = match Incoming::read(frame) {
                 Ok(incoming) => self.admission.judge(&incoming),
                 Err(Refused::Answer { xid, code }) => {
-                    Taken::new(xid, 0, How::Refusal(code), Ask::Ping)
+                    Taken::new(xid, 0, ResponseShape::Refusal(code), Ask::Ping)
                 }
                 Err(Refused::AnswerAndClose { xid, code }) => {
                     let zxid = UNKNOWN_ZXID;
-                    Taken::new(xid, 0, How::Last { code, zxid }, Ask::Ping)
+                    Taken::new(xid, 0, ResponseShape::Last { code, zxid }, Ask::Ping)
                 }
-                Err(Refused::Close) => return Err(Broken::Frame),
+                Err(Refused::Close) => return Err(ProtocolViolation::Frame),
             };
             self.is_over = taken.is_last();
             // Counted now: its answer comes late, if the client waits for it.
-            self.has_failed_proof = matches!(taken.how, How::Identity(Err(_)));
+            self.has_failed_proof = matches!(taken.how, ResponseShape::Identity(Err(_)));
             self.batch.has_failed_proof |= self.has_failed_proof;
             self.asks.push_back(taken.ask);
-            self.due.push_back(Due {
+            self.due.push_back(PendingResponse {
                 xid: taken.xid,
                 op: taken.op,
                 how: taken.how,
@@ -250,11 +254,11 @@ impl Talk {
     }
 
     /// Writes down what the store has said.
-    pub(super) fn say(&mut self, what: What, now: Moment) {
+    pub(super) fn say(&mut self, what: Message, now: BootInstant) {
         let start = self.out.len();
         match what {
-            What::Event(event) => self.tell(&event),
-            What::Answer { zxid, answer } => self.answer(zxid, &answer, now),
+            Message::Event(event) => self.tell(&event),
+            Message::Answer { zxid, answer } => self.answer(zxid, &answer, now),
         }
         self.batch.sent_bytes += (self.out.len() - start) as u64;
     }
@@ -267,14 +271,14 @@ impl Talk {
         });
     }
 
-    fn answer(&mut self, zxid: Zxid, answer: &Result<Reply, Error>, now: Moment) {
+    fn answer(&mut self, zxid: Zxid, answer: &Result<Reply, Error>, now: BootInstant) {
         let Some(due) = self.due.pop_front() else {
             return; // the store answers nothing that was not asked
         };
         let (xid, most) = (due.xid, self.limits.outgoing_bytes);
         let out = &mut self.out;
         match &due.how {
-            How::Store(shape) => match shape.answer(answer) {
+            ResponseShape::Store(shape) => match shape.answer(answer) {
                 Ok(response) => {
                     let too_large = put_response(out, xid, zxid, &response, most);
                     self.too_large = too_large.or(self.too_large);
@@ -288,9 +292,9 @@ impl Talk {
                     put_code(out, xid, zxid.0, code);
                 }
             },
-            How::Refusal(code) => put_code(out, xid, zxid.0, *code),
-            How::Last { code, zxid } => put_code(out, xid, *zxid, *code),
-            How::Identity(proved) => {
+            ResponseShape::Refusal(code) => put_code(out, xid, zxid.0, *code),
+            ResponseShape::Last { code, zxid } => put_code(out, xid, *zxid, *code),
+            ResponseShape::Identity(proved) => {
                 // One that the store did not take is none.
                 let taken = answer.as_ref().map(|_| ()).map_err(Code::from);
                 // The store is full of identities: the copy that is kept here must not stay either.
@@ -298,8 +302,8 @@ impl Talk {
                 let code = proved.and(taken).err().unwrap_or(Code::Ok);
                 put_code(out, xid, 0, code);
             }
-            How::Done => put_code(out, xid, zxid.0, code_of(answer)),
-            How::Watches => {
+            ResponseShape::Done => put_code(out, xid, zxid.0, code_of(answer)),
+            ResponseShape::Watches => {
                 let had = !matches!(answer, Ok(Reply::Count(0)));
                 let code = if had {
                     code_of(answer)
@@ -308,7 +312,7 @@ impl Talk {
                 };
                 put_code(out, xid, zxid.0, code);
             }
-            How::Who(who) => {
+            ResponseShape::Who(who) => {
                 let info = |(scheme, user): &'_ (String, String)| ClientInfo {
                     scheme: scheme.clone().into(),
                     user: user.clone().into(),
@@ -320,7 +324,7 @@ impl Talk {
         self.count(&due, zxid, now);
     }
 
-    fn count(&mut self, due: &Due, zxid: Zxid, now: Moment) {
+    fn count(&mut self, due: &PendingResponse, zxid: Zxid, now: BootInstant) {
         let took = now.since(due.since);
         self.batch.answered += 1;
         self.batch.latency.add(1, took);
@@ -375,7 +379,7 @@ impl Talk {
 
 /// What nobody can understand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Broken {
+pub(super) enum ProtocolViolation {
     /// A frame's length that none has.
     Length,
     /// A frame without so much as a header.
@@ -386,20 +390,20 @@ pub(super) enum Broken {
 pub(super) struct Taken {
     xid: i32,
     op: i32,
-    how: How,
+    how: ResponseShape,
     ask: Ask,
 }
 
 impl Taken {
-    fn new(xid: i32, op: i32, how: How, ask: Ask) -> Self {
+    fn new(xid: i32, op: i32, how: ResponseShape, ask: Ask) -> Self {
         Self { xid, op, how, ask }
     }
 
     /// Whether nothing may follow it.
     fn is_last(&self) -> bool {
         match &self.how {
-            How::Last { .. } | How::Identity(Err(_)) => true,
-            How::Store(shape) => shape.op() == Op::CloseSession,
+            ResponseShape::Last { .. } | ResponseShape::Identity(Err(_)) => true,
+            ResponseShape::Store(shape) => shape.op() == Op::CloseSession,
             _ => false,
         }
     }
@@ -412,31 +416,31 @@ impl Admission {
         let op = request.op();
         let (how, ask) = match request {
             wire::Request::Auth(auth) => self.auth(&auth.scheme, auth.auth),
-            wire::Request::Sasl(_) => (How::Identity(Err(Code::AuthFailed)), Ask::Ping),
-            wire::Request::Ping => (How::Done, Ask::Ping),
+            wire::Request::Sasl(_) => (ResponseShape::Identity(Err(Code::AuthFailed)), Ask::Ping),
+            wire::Request::Ping => (ResponseShape::Done, Ask::Ping),
             wire::Request::CloseSession => store(request),
             _ if !self.lets_in() => {
                 let code = Code::SessionClosedRequireSaslAuth;
-                (How::Last { code, zxid: 0 }, Ask::Ping)
+                (ResponseShape::Last { code, zxid: 0 }, Ask::Ping)
             }
-            wire::Request::WhoAmI => (How::Who(self.who()), Ask::Ping),
+            wire::Request::WhoAmI => (ResponseShape::Who(self.who()), Ask::Ping),
             other => asked(other),
         };
         Taken::new(xid, op.number(), how, ask)
     }
 
-    fn auth(&mut self, scheme: &str, secret: &[u8]) -> (How, Ask) {
+    fn auth(&mut self, scheme: &str, secret: &[u8]) -> (ResponseShape, Ask) {
         match self.prove(scheme, secret) {
-            Proof::Of(identity) => (How::Identity(Ok(())), Ask::Identify(identity)),
-            Proof::Nothing => (How::Identity(Ok(())), Ask::Ping),
-            Proof::Refused => (How::Identity(Err(Code::AuthFailed)), Ask::Ping),
-            Proof::BeyondLimit(error) => (How::Refusal(Code::from(&error)), Ask::Ping),
+            Proof::Of(identity) => (ResponseShape::Identity(Ok(())), Ask::Identify(identity)),
+            Proof::Nothing => (ResponseShape::Identity(Ok(())), Ask::Ping),
+            Proof::Refused => (ResponseShape::Identity(Err(Code::AuthFailed)), Ask::Ping),
+            Proof::BeyondLimit(error) => (ResponseShape::Refusal(Code::from(&error)), Ask::Ping),
         }
     }
 }
 
 /// What the store is asked for a request of somebody who may ask.
-fn asked(request: &wire::Request<'_>) -> (How, Ask) {
+fn asked(request: &wire::Request<'_>) -> (ResponseShape, Ask) {
     match request {
         wire::Request::SetWatches(it) => rewatch(SetWatches {
             since: Zxid(it.relative_zxid),
@@ -456,21 +460,21 @@ fn asked(request: &wire::Request<'_>) -> (How, Ask) {
         }),
         wire::Request::CheckWatches(it) => watches(&it.path, it.kind, Ask::CheckWatches),
         wire::Request::RemoveWatches(it) => watches(&it.path, it.kind, Ask::RemoveWatches),
-        wire::Request::Reconfig(_) => (How::Refusal(Code::Unimplemented), Ask::Ping),
+        wire::Request::Reconfig(_) => (ResponseShape::Refusal(Code::Unimplemented), Ask::Ping),
         other => store(other),
     }
 }
 
-fn store(request: &wire::Request<'_>) -> (How, Ask) {
+fn store(request: &wire::Request<'_>) -> (ResponseShape, Ask) {
     match to_store(request) {
-        Ok((Some(asked), shape)) => (How::Store(shape), Ask::Request(asked)),
-        Ok((None, _)) => (How::Refusal(Code::Unimplemented), Ask::Ping),
-        Err(code) => (How::Refusal(code), Ask::Ping),
+        Ok((Some(asked), shape)) => (ResponseShape::Store(shape), Ask::Request(asked)),
+        Ok((None, _)) => (ResponseShape::Refusal(Code::Unimplemented), Ask::Ping),
+        Err(code) => (ResponseShape::Refusal(code), Ask::Ping),
     }
 }
 
-fn rewatch(asked: SetWatches) -> (How, Ask) {
-    (How::Done, Ask::SetWatches(asked))
+fn rewatch(asked: SetWatches) -> (ResponseShape, Ask) {
+    (ResponseShape::Done, Ask::SetWatches(asked))
 }
 
 /// What is no path names no znode, and nothing will ever happen to it.
@@ -482,18 +486,22 @@ fn paths<'a, 'b: 'a>(list: impl Iterator<Item = &'a Path<'b>>) -> Vec<ZnodePath>
     .collect()
 }
 
-fn watches(path: &str, kind: i32, ask: impl FnOnce(ZnodePath, Which) -> Ask) -> (How, Ask) {
+fn watches(
+    path: &str,
+    kind: i32,
+    ask: impl FnOnce(ZnodePath, WatchFilter) -> Ask,
+) -> (ResponseShape, Ask) {
     let which = match kind {
-        1 => Which::Child,
-        2 => Which::Data,
-        3 => Which::Any,
-        4 => Which::Mode(WatchMode::Persistent),
-        5 => Which::Mode(WatchMode::PersistentRecursive),
-        _ => return (How::Refusal(Code::MarshallingError), Ask::Ping),
+        1 => WatchFilter::Child,
+        2 => WatchFilter::Data,
+        3 => WatchFilter::Any,
+        4 => WatchFilter::Mode(WatchMode::Persistent),
+        5 => WatchFilter::Mode(WatchMode::PersistentRecursive),
+        _ => return (ResponseShape::Refusal(Code::MarshallingError), Ask::Ping),
     };
     match ZnodePath::new(path) {
-        Ok(path) => (How::Watches, ask(path, which)),
-        Err(_) => (How::Refusal(Code::NoWatcher), Ask::Ping),
+        Ok(path) => (ResponseShape::Watches, ask(path, which)),
+        Err(_) => (ResponseShape::Refusal(Code::NoWatcher), Ask::Ping),
     }
 }
 

@@ -1,17 +1,17 @@
-//! [`Told`]: what anybody can bring about again and again is logged now and then, so that nobody can fill
+//! [`LogThrottle`]: what anybody can bring about again and again is logged now and then, so that nobody can fill
 //! a disk with it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 
 /// At most one line about the same in this time.
 const PAUSE: Duration = Duration::from_secs(5);
 
 /// What a server says no more than now and then.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct LogThrottle {
     pub(super) refused: Throttle,
     pub(super) unwelcome: Throttle,
     #[cfg(feature = "tls")]
@@ -37,7 +37,7 @@ pub(super) struct Throttle {
 impl Throttle {
     /// Whether to tell that it has happened once more: then how often it has since the last time, this
     /// time not counted.
-    pub(super) fn tell(&self, now: Moment) -> Option<u64> {
+    pub(super) fn tell(&self, now: BootInstant) -> Option<u64> {
         let (now_ms, pause_ms) = (now.as_millis(), PAUSE.as_millis() as u64);
         let due = |next_ms| (now_ms >= next_ms).then_some(now_ms + pause_ms);
         let order = Ordering::Relaxed;
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn what_happens_again_and_again_is_told_now_and_then_and_counted() {
         let throttle = Throttle::default();
-        let at = |ms: u64| throttle.tell(Moment::from_nanos(ms * 1_000_000));
+        let at = |ms: u64| throttle.tell(BootInstant::from_nanos(ms * 1_000_000));
         assert_eq!(at(0), Some(0), "at once");
         let told: Vec<_> = (1..20_000).filter_map(at).collect();
         assert_eq!(told, [4_999; 3]);

@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::listener::{self, Shared, listen, unless};
-use super::table::{Count, Seated};
+use super::table::{ConnectionGuard, Count};
 use super::{Server, ServerError, ServerOptions};
 use crate::identity::Identity;
 use crate::tls::{Authorities, Pem, TlsError, key_pair, provider, subject};
@@ -325,7 +325,7 @@ impl Server {
 pub(super) async fn serve(
     acceptor: Arc<Acceptor>,
     stream: TcpStream,
-    seat: Seated,
+    seat: ConnectionGuard,
     shared: Arc<Shared>,
     until: Instant,
 ) {

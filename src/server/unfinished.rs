@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use super::seat::Leave;
-use super::table::Seated;
+use super::seat::CloseRequest;
+use super::table::ConnectionGuard;
 
 /// Each connection may hold so much without being counted, or less where all of them would fill half of the limit so.
 const OWN_BYTES: usize = 16 << 10;
@@ -35,13 +35,13 @@ struct State {
 #[derive(Debug)]
 struct Held {
     bytes: usize,
-    seat: std::sync::Arc<super::seat::Seat>,
+    seat: std::sync::Arc<super::seat::ConnectionEntry>,
 }
 
 /// What one connection holds. It is given back when this is dropped.
 pub(super) struct Share<'a> {
     of: &'a Unfinished,
-    seat: &'a Seated,
+    seat: &'a ConnectionGuard,
     /// The request's number, while it counts.
     number: Option<u64>,
 }
@@ -57,7 +57,7 @@ impl Unfinished {
         }
     }
 
-    pub(super) fn share<'a>(&'a self, seat: &'a Seated) -> Share<'a> {
+    pub(super) fn share<'a>(&'a self, seat: &'a ConnectionGuard) -> Share<'a> {
         Share {
             of: self,
             seat,
@@ -97,7 +97,7 @@ impl Share<'_> {
             && let Some((_, oldest)) = state.held.pop_first()
         {
             state.bytes -= oldest.bytes;
-            oldest.seat.ask_to_leave(Leave::Unfinished);
+            oldest.seat.ask_to_leave(CloseRequest::Unfinished);
         }
     }
 }
@@ -119,7 +119,7 @@ impl Drop for Share<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{Table, TableLimits};
+    use super::super::table::{ConnectionTable, TableLimits};
     use super::*;
     use crate::clock::Clock;
 
@@ -132,7 +132,7 @@ mod tests {
             per_address: 10,
             half_open: 5,
         };
-        let table = Table::new(limits, Clock::new_virtual());
+        let table = ConnectionTable::new(limits, Clock::new_virtual());
         let seats = [1, 2, 3].map(|port| table.enter(([127, 0, 0, 1], port).into()).unwrap());
         let gone = || seats.each_ref().map(|seat| seat.leave().is_some());
         let unfinished = Unfinished::new(100 * KIB, 3);

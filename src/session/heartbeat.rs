@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use super::{Inner, Session, is_commit, proves};
 use crate::backend::{Beat, Op, Request, SessionStatus};
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::fork;
 use crate::path::ZnodePath;
 use crate::race::either;
@@ -33,7 +33,7 @@ struct State {
     /// Number of locks and waits that use the session.
     uses: usize,
     /// When the last of them ended.
-    used: Option<Moment>,
+    used: Option<BootInstant>,
     last: Option<Beat>,
     /// The connection that the last beat was meant for.
     connection: u64,
@@ -111,13 +111,13 @@ impl Inner {
         heart.used = Some(now);
     }
 
-    fn is_in_use(&self, heart: &State, now: Moment) -> bool {
-        let recently = |used: Moment| now.since(used) < self.status.idle_after();
+    fn is_in_use(&self, heart: &State, now: BootInstant) -> bool {
+        let recently = |used: BootInstant| now.since(used) < self.status.idle_after();
         heart.uses > 0 || heart.used.is_some_and(recently)
     }
 
     /// When the next beat is due: at once on a new connection.
-    fn next_beat(&self) -> Option<Moment> {
+    fn next_beat(&self) -> Option<BootInstant> {
         let mut heart = self.heart.state.lock();
         let connection = self.status.connection();
         if heart.connection != connection {
@@ -127,7 +127,7 @@ impl Inner {
     }
 
     /// Sends a heartbeat that was due at a moment.
-    fn beat(self: &Arc<Self>, due: Moment) {
+    fn beat(self: &Arc<Self>, due: BootInstant) {
         let now = self.status.clock().now();
         let lag = u64::try_from(now.since(due).as_nanos()).unwrap_or(u64::MAX);
         self.heart.lag_ns.store(lag, Ordering::Relaxed);
@@ -163,7 +163,7 @@ impl Inner {
         });
     }
 
-    fn beat_answered(&self, sent: Moment) {
+    fn beat_answered(&self, sent: BootInstant) {
         let mut heart = self.heart.state.lock();
         if let Some(last) = &mut heart.last
             && last.sent == sent

@@ -7,14 +7,14 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::backend::{
-    Ahead, Backend, BoxFuture, Connector, Enqueue, Reply, Request, Response, SessionStatus,
+    Backend, BoxFuture, Connector, Enqueue, Predecessor, Reply, Request, Response, SessionStatus,
 };
 use crate::clock::Clock;
 use crate::connect::ConnectOptions;
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
 use crate::types::{
-    Cause, Departure, EventKind, SessionId, SessionState, Stat, WatchedEvent, Zxid,
+    DeleteReason, EventKind, PredecessorGone, SessionId, SessionState, Stat, WatchedEvent, Zxid,
 };
 use crate::watch::{PersistentWatcher, Watcher};
 
@@ -239,8 +239,8 @@ impl Tree {
         let path = enqueue.parent.join(&name)?;
         let stat = self.make(by, path.as_str(), fired)?;
         let ahead = match before {
-            None => Ahead::Clear,
-            Some(before) => Ahead::Blocked {
+            None => Predecessor::Clear,
+            Some(before) => Predecessor::Blocked {
                 watcher: self.watch(by, &before),
                 by: before.parse()?,
                 count: None,
@@ -279,7 +279,7 @@ impl Tree {
             path: path.parse().expect("it was a path before"),
             zxid: Some(Zxid(self.zxid)),
             departure: (kind == EventKind::NodeDeleted)
-                .then(|| Departure::new(true, Cause::Released)),
+                .then(|| PredecessorGone::new(true, DeleteReason::Released)),
         };
         let once = self.once.extract_if(.., |(_, watched, _)| watched == path);
         fired

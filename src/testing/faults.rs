@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::line::{Command, Line};
+use super::line::{Command, SessionLink};
 use super::plan::{Loss, Plan};
 use super::{On, Traffic};
 use crate::backend::{Backend, BoxFuture, Connector};
-use crate::clock::{Clock, Moment};
+use crate::clock::{BootInstant, Clock};
 use crate::connect::{Client, ConnectOptions};
 use crate::error::{Error, Result};
 use crate::session::Session;
@@ -44,7 +44,7 @@ pub(super) struct Shared {
     opened: AtomicU64,
     pub(super) quorum_only: AtomicBool,
     /// In the order of their opening: ids are random, and a seed must replay.
-    lines: Mutex<Vec<(SessionId, Weak<Line>)>>,
+    lines: Mutex<Vec<(SessionId, Weak<SessionLink>)>>,
 }
 
 /// What names a session: a [`Client`] (its current one), a [`Session`] or a [`SessionId`].
@@ -210,7 +210,7 @@ impl Faults {
         self.line(whose.session_id()).command(command);
     }
 
-    fn line(&self, session: SessionId) -> Arc<Line> {
+    fn line(&self, session: SessionId) -> Arc<SessionLink> {
         let lines = self.0.lines.lock();
         let known = lines.iter().find(|(id, _)| *id == session);
         let line = known.and_then(|(_, line)| line.upgrade());
@@ -220,9 +220,9 @@ impl Faults {
         })
     }
 
-    fn wrap(&self, inner: Arc<dyn Backend>, number: u64, sent: Moment) -> Arc<dyn Backend> {
+    fn wrap(&self, inner: Arc<dyn Backend>, number: u64, sent: BootInstant) -> Arc<dyn Backend> {
         let session = inner.status().id();
-        let (line, backend) = Line::open(inner, self.0.clone(), number, sent);
+        let (line, backend) = SessionLink::open(inner, self.0.clone(), number, sent);
         let mut lines = self.0.lines.lock();
         lines.retain(|(_, line)| line.strong_count() > 0);
         lines.push((session, Arc::downgrade(&line)));

@@ -1,7 +1,7 @@
-//! [`Line`]: what everybody knows of one wrapped session, and its two ends: the backend that the
+//! [`SessionLink`]: what everybody knows of one wrapped session, and its two ends: the backend that the
 //! client has, and the commands that the test gives.
 //!
-//! Both only leave what they want at the [`Desk`] and wake the [`Pump`], which does the work in the
+//! Both only leave what they want at the [`LinkState`] and wake the [`Pump`], which does the work in the
 //! thread that woke it (see [`drive`](crate::drive)), so a reply that nothing delays is there
 //! before `submit` returns.
 
@@ -20,19 +20,19 @@ use super::plan::Loss;
 use super::pump::Pump;
 use super::{On, Traffic};
 use crate::backend::{Backend, BoxFuture, Flushed, Reply, Request, Response, SessionStatus};
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 
 /// What everybody knows of a wrapped session.
-pub(super) struct Line {
+pub(super) struct SessionLink {
     pub(super) status: Arc<SessionStatus>,
-    pub(super) desk: Mutex<Desk>,
+    pub(super) desk: Mutex<LinkState>,
     pub(super) waker: OnceLock<Waker>,
     pub(super) shared: Arc<Shared>,
 }
 
 #[derive(Default)]
-pub(super) struct Desk {
+pub(super) struct LinkState {
     /// The wrapped session; gone once it is over.
     pub(super) inner: Option<Arc<dyn Backend>>,
     pub(super) requests: VecDeque<Waiting>,
@@ -68,13 +68,13 @@ pub(super) enum Command {
     Heal,
 }
 
-impl Line {
+impl SessionLink {
     /// Wraps the session that was opened as the `number`th, by a request sent at `sent`.
     pub(super) fn open(
         inner: Arc<dyn Backend>,
         shared: Arc<Shared>,
         number: u64,
-        sent: Moment,
+        sent: BootInstant,
     ) -> (Arc<Self>, Arc<dyn Backend>) {
         let theirs = inner.status();
         let status = SessionStatus::new(
@@ -90,9 +90,9 @@ impl Line {
         let random = shared.plan.lock().random(number);
         let line = Arc::new(Self {
             status,
-            desk: Mutex::new(Desk {
+            desk: Mutex::new(LinkState {
                 inner: Some(inner),
-                ..Desk::default()
+                ..LinkState::default()
             }),
             waker: OnceLock::new(),
             shared,
@@ -152,7 +152,7 @@ impl Line {
 
 /// The session as its client sees it.
 struct Wrapped {
-    line: Arc<Line>,
+    line: Arc<SessionLink>,
     store_id: Option<String>,
     prefix_bytes: usize,
 }

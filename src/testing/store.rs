@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::{Faults, Plan, Traffic};
 use crate::backend::Connector;
-use crate::clock::{Clock, Moment};
+use crate::clock::{BootInstant, Clock};
 use crate::connect::{Client, ConnectOptions, connector};
 use crate::engine::{Store, StoreOptions};
 use crate::error::{Error, Result, TargetError};
@@ -227,7 +227,7 @@ const LONGEST_RUN: Duration = Duration::from_secs(24 * 60 * 60);
 /// Counts the turns in which nothing moved.
 struct Quiet {
     turns: u32,
-    seen: (Traffic, Option<Moment>),
+    seen: (Traffic, Option<BootInstant>),
 }
 
 /// After so many quiet turns in a row nothing is expected to move by itself. Each gives every ready
@@ -242,7 +242,7 @@ impl Quiet {
         }
     }
 
-    fn look(store: &TestStore) -> (Traffic, Option<Moment>) {
+    fn look(store: &TestStore) -> (Traffic, Option<BootInstant>) {
         (store.traffic(), store.clock().next_timer())
     }
 

@@ -2,7 +2,7 @@
 
 use std::ops::{AddAssign, Sub};
 
-use crate::backend::{Ahead, Create, Op, OpReply, ReadOp, ReadReply, Reply, Request};
+use crate::backend::{Create, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request};
 use crate::error::Result;
 use crate::types::WatchedEvent;
 
@@ -27,7 +27,7 @@ pub enum On {
     GetAllChildrenNumber,
     AddWatch,
     Enqueue,
-    LookAhead,
+    GetPredecessor,
     GetQueue,
     GetAcl,
     SetAcl,
@@ -55,7 +55,7 @@ impl On {
             Request::GetAllChildrenNumber { .. } => Self::GetAllChildrenNumber,
             Request::AddWatch { .. } => Self::AddWatch,
             Request::Enqueue(_) => Self::Enqueue,
-            Request::LookAhead(_) => Self::LookAhead,
+            Request::GetPredecessor(_) => Self::GetPredecessor,
             Request::GetQueue { .. } => Self::GetQueue,
             Request::GetAcl { .. } => Self::GetAcl,
             Request::SetAcl { .. } => Self::SetAcl,
@@ -176,7 +176,7 @@ fn request_bytes(request: &Request) -> usize {
         Request::Enqueue(enqueue) => {
             enqueue.parent.as_str().len() + enqueue.name.len() + enqueue.data.len()
         }
-        Request::LookAhead(look) => look.entry.as_str().len(),
+        Request::GetPredecessor(look) => look.entry.as_str().len(),
         Request::GetQueue { parent, .. } => parent.as_str().len(),
         Request::AddAuth { scheme, secret } => scheme.len() + secret.as_bytes().len(),
         Request::Close => 0,
@@ -217,7 +217,7 @@ fn reply_bytes(reply: &Reply) -> usize {
             .sum(),
         Reply::Paths(paths) => paths.iter().map(|path| NAME + path.as_str().len()).sum(),
         Reply::Enqueued { path, ahead, .. } => path.as_str().len() + ahead_bytes(ahead),
-        Reply::Ahead(ahead) => ahead_bytes(ahead),
+        Reply::Predecessor(ahead) => ahead_bytes(ahead),
         Reply::Done
         | Reply::Exists { .. }
         | Reply::Stat(_)
@@ -234,11 +234,11 @@ fn names_bytes(names: &[String]) -> usize {
     names.iter().map(|name| NAME + name.len()).sum()
 }
 
-fn ahead_bytes(ahead: &Ahead) -> usize {
+fn ahead_bytes(ahead: &Predecessor) -> usize {
     match ahead {
-        Ahead::Blocked { by, .. } => by.as_str().len(),
-        Ahead::Listed(names) => names_bytes(names),
-        Ahead::Clear | Ahead::Gone | Ahead::Unknown => 0,
+        Predecessor::Blocked { by, .. } => by.as_str().len(),
+        Predecessor::Listed(names) => names_bytes(names),
+        Predecessor::Clear | Predecessor::Gone | Predecessor::Unknown => 0,
     }
 }
 

@@ -102,7 +102,7 @@ impl Shape {
             Reply::Paths(paths) => Response::Names(self.beginning(paths)),
             Reply::Count(count) => Response::Count(i32::try_from(*count).unwrap_or(i32::MAX)),
             Reply::Watching(_) => Response::Watching(0),
-            Reply::Enqueued { .. } | Reply::Ahead(_) | Reply::Queue { .. } => {
+            Reply::Enqueued { .. } | Reply::Predecessor(_) | Reply::Queue { .. } => {
                 return Err(Code::SystemError);
             }
         })

@@ -118,7 +118,7 @@ class Lockkeeper(Server):
     def command(self):
         return [
             self.binary, "serve", "--listen", f"127.0.0.1:{self.port}",
-            "--data", str(self.folder / "data"), "--admin-words", "*", "--allow-ttl",
+            "--data", str(self.folder / "data"), "--four-letter-words", "*", "--allow-ttl",
             "--tick", "200ms", "--max-session-timeout", "60s", "--reaper-interval", "1s",
         ]
 

@@ -9,7 +9,7 @@ use lockkeeper::blocking::{
 };
 use lockkeeper::{
     ConnectOptions, FencingToken, LeaderChange, LockError, LockEvent, LockOptions, LostReason,
-    Revoker, Whom, lock_events,
+    RevokeTarget, Revoker, lock_events,
 };
 
 use crate::common::{LOCK, LONG};
@@ -135,7 +135,7 @@ on_every_store! {
         let client = store.client();
         let guard = Mutex::new(&client, LOCK).unwrap().lock().unwrap();
         assert_eq!(guard.revocation_requested_within(Duration::from_millis(1)), Ok(None));
-        let (asker, holder) = (store.client(), Whom::holder(LOCK).unwrap());
+        let (asker, holder) = (store.client(), RevokeTarget::holder(LOCK).unwrap());
         let revoker = Revoker::new(asker.as_async()).by("ops: jane");
         assert_eq!(pollster::block_on(revoker.ask(&holder)).unwrap().len(), 1);
         let request = guard.revocation_requested_within(LONG).unwrap().unwrap();

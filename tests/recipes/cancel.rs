@@ -24,8 +24,8 @@ const LOSSES: [Losses; 11] = [
     (&[], &[On::Enqueue, On::GetChildren, On::Delete, On::Delete]),
     (&[On::Delete], &[]),
     (&[], &[On::Delete]),
-    (&[On::LookAhead], &[On::Exists]),
-    (&[], &[On::LookAhead, On::MultiRead]),
+    (&[On::GetPredecessor], &[On::Exists]),
+    (&[], &[On::GetPredecessor, On::MultiRead]),
 ];
 
 async fn contender(world: &World, (requests, replies): Losses) -> Mutex {

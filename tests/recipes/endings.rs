@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use lockkeeper::{
     Client, Election, Error, FencingToken, Guard, LeaderChange, Leadership, LockEach, LockError,
-    LockEvent, LockOptions, LostReason, ManyGuard, Mutex, Owner, Permit, ReadGuard, ReentrantGuard,
-    ReentrantMutex, Role, RwLock, Semaphore, Warden, WardenReport, WriteGuard, lock_all, lock_each,
-    lock_events, observe, try_lock_many,
+    LockEvent, LockOptions, LostReason, MultiGuard, Mutex, Owner, Permit, ReadGuard,
+    ReentrantGuard, ReentrantMutex, Role, RwLock, Semaphore, Warden, WardenReport, WriteGuard,
+    lock_all, lock_each, lock_events, observe, try_lock_many,
 };
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
@@ -154,7 +154,7 @@ struct Holdings {
     write: WriteGuard,
     permit: Permit,
     leadership: Leadership,
-    all: ManyGuard,
+    all: MultiGuard,
     tried: Vec<Guard>,
 }
 
@@ -422,7 +422,7 @@ async fn streams(env: Env, end: End) {
     let (mut each, yielded) = half_yielded(&program).await;
     let (serving, mut epochs) = serve(client);
     let first = epochs.recv().await.unwrap();
-    let (_warden, mut reports) = Warden::over(client).lock(WATCHED).unwrap().start();
+    let (_warden, mut reports) = Warden::builder(client).lock(WATCHED).unwrap().start();
 
     program.end(end).await;
     assert_eq!(guard.revocation_requested().await.err(), Some(end.reason()));
@@ -468,7 +468,7 @@ async fn streams(env: Env, end: End) {
             while leaders.next().await.unwrap().unwrap() != LeaderChange::Vacant {}
             assert!(epochs.recv().await.unwrap() > first, "it leads again");
             serving.abort();
-            let alert = LockOptions::new().alert_at(Duration::from_millis(1));
+            let alert = LockOptions::new().alert_after(Duration::from_millis(1));
             let late = watched.lock_with(alert).await.unwrap();
             loop {
                 let report = reports.next().await.expect("the warden goes on");

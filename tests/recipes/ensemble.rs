@@ -125,7 +125,7 @@ async fn a_stopped_follower(servers: &[ZooKeeper]) {
         assert!(!held.is_held(), "what is lost stays lost");
         assert!(matches!(
             held.lost().await,
-            LostReason::Lapsed | LostReason::SessionExpired
+            LostReason::LeaseExpired | LostReason::SessionExpired
         ));
         next.release().await.unwrap();
     }

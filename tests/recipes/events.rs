@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lockkeeper::testing::TestStore;
 use lockkeeper::{
-    ConnectOptions, LockEvent, LockEvents, LockOptions, Mutex, Previous, Store, lock_events,
+    ConnectOptions, LockEvent, LockEvents, LockOptions, Mutex, PreviousHolder, Store, lock_events,
 };
 
 use crate::common::*;
@@ -25,7 +25,7 @@ async fn next(events: &mut LockEvents) -> String {
 }
 
 /// How the one before the new holder left.
-async fn previous(events: &mut LockEvents) -> Previous {
+async fn previous(events: &mut LockEvents) -> PreviousHolder {
     loop {
         match events.next().await.expect("it is granted the lock") {
             LockEvent::Acquired { previous, .. } => return previous,
@@ -85,7 +85,7 @@ on_every_backend! {
         let guard = world.mutex().await.lock_with(options).await.unwrap();
         let Some(LockEvent::Acquired {
             waited: Duration::ZERO,
-            previous: Previous::Free,
+            previous: PreviousHolder::Free,
             ..
         }) = events.next().await else {
             panic!("it is granted at once");
@@ -100,7 +100,7 @@ on_every_backend! {
         // A server's events do not say; of a holder that has waited itself its mark does.
         let embedded = |previous| match world.env.is_embedded() {
             true => previous,
-            false => Previous::Unknown,
+            false => PreviousHolder::Unknown,
         };
         let first = world.mutex().await.lock().await.unwrap();
         let (mut mutexes, mut waiters) = (Vec::new(), Vec::new());
@@ -118,19 +118,19 @@ on_every_backend! {
 
         first.release().await.unwrap();
         let (released, previous) = turn(0).await;
-        assert_eq!(previous, embedded(Previous::Released));
+        assert_eq!(previous, embedded(PreviousHolder::Released));
         released.release().await.unwrap();
         let (_expired, previous) = turn(1).await;
-        assert_eq!(previous, Previous::Released);
+        assert_eq!(previous, PreviousHolder::Released);
         world.expire(mutexes[1].client()).await.unwrap();
         let (removed, previous) = turn(2).await;
-        assert_eq!(previous, embedded(Previous::Died));
+        assert_eq!(previous, embedded(PreviousHolder::Died));
         world.revoke(removed.path()).await;
         let (closed, previous) = turn(3).await;
-        assert_eq!(previous, embedded(Previous::Died));
+        assert_eq!(previous, embedded(PreviousHolder::Died));
         mutexes[3].client().close().await.unwrap();
         let (_last, previous) = turn(4).await;
-        assert_eq!(previous, embedded(Previous::Died));
+        assert_eq!(previous, embedded(PreviousHolder::Died));
         drop(closed);
     }
 
@@ -238,7 +238,7 @@ async fn who_gives_up_when_its_turn_has_come_has_released_nothing() {
     // Its turn has come, and it has not looked.
     drop(wait);
     let _guard = last.await.unwrap();
-    assert_eq!(previous(&mut events).await, Previous::Unknown);
+    assert_eq!(previous(&mut events).await, PreviousHolder::Unknown);
 }
 
 #[tokio::test]

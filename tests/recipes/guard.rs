@@ -128,15 +128,15 @@ on_every_backend! {
         let mutex = Mutex::new(&world.client_for(BRIEF).await, LOCK).unwrap();
         let guard = mutex.lock().await.unwrap();
         world.disconnect(mutex.client());
-        assert_eq!(guard.lost().await, LostReason::Lapsed);
+        assert_eq!(guard.lost().await, LostReason::LeaseExpired);
         assert!(guard.held_until().unwrap().has_passed());
         // The session may well survive; what it believed to hold is let go all the same.
         world.reconnect(mutex.client());
         let next = world.mutex().await.lock().await.unwrap();
         assert!(!guard.is_held());
-        assert_eq!(guard.lost().await, LostReason::Lapsed);
+        assert_eq!(guard.lost().await, LostReason::LeaseExpired);
         assert!(next.fencing_token() > guard.fencing_token());
-        assert_eq!(lost(guard.release()).await, LostReason::Lapsed);
+        assert_eq!(lost(guard.release()).await, LostReason::LeaseExpired);
         assert!(next.is_held());
     }
 

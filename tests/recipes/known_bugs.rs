@@ -10,7 +10,8 @@ use lockkeeper::{
     queue,
 };
 use lockkeeper_store::{
-    Ahead, Backend, BoxFuture, Connector, CreateMode, Op, Reply, Request, Response, SessionStatus,
+    Backend, BoxFuture, Connector, CreateMode, Op, Predecessor, Reply, Request, Response,
+    SessionStatus,
 };
 
 use crate::common::*;
@@ -157,7 +158,7 @@ mod ownership {
             let mutex = Mutex::new(&world.client_for(BRIEF).await, LOCK).unwrap();
             let old = mutex.lock().await.unwrap();
             world.disconnect(mutex.client());
-            assert_eq!(old.lost().await, LostReason::Lapsed);
+            assert_eq!(old.lost().await, LostReason::LeaseExpired);
             world.reconnect(mutex.client());
             // Whether the session has survived or not: what is held now is another node.
             let new = loop {
@@ -181,7 +182,7 @@ mod ownership {
             let session = world.observing().await;
             session.create(&mine, "", CreateMode::Ephemeral).await.unwrap();
             holder.release().await.unwrap();
-            assert_eq!(refused(waiter).await, LockError::Removed { entry: mine.clone() });
+            assert_eq!(refused(waiter).await, LockError::EntryDeleted { entry: mine.clone() });
         }
 
         // etcd #22082
@@ -416,7 +417,7 @@ mod waiting {
             let mine = queue(&world.observer, LOCK).await.unwrap().remove(1).path;
             world.revoke(&mine).await;
             holder.release().await.unwrap();
-            assert_eq!(refused(first).await, LockError::Removed { entry: mine });
+            assert_eq!(refused(first).await, LockError::EntryDeleted { entry: mine });
             assert!(granted(second).await.is_held());
         }
     }
@@ -510,7 +511,7 @@ impl Backend for BetweenSession {
                     Reply::Enqueued {
                         path,
                         czxid,
-                        ahead: Ahead::Unknown,
+                        ahead: Predecessor::Unknown,
                     }
                 }
                 Reply::Children { stat, watcher, .. } if lags => Reply::Children {

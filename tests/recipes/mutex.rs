@@ -369,7 +369,7 @@ async fn an_event_of_an_older_connection_grants_nothing() {
     store.reconnect(&waiter);
     let refused = waiting.await.unwrap();
     assert!(
-        matches!(refused, Err(LockError::Removed { .. })),
+        matches!(refused, Err(LockError::EntryDeleted { .. })),
         "two believe to hold: {refused:?}"
     );
     assert!(next.is_held());

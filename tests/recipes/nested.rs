@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lockkeeper::{
-    Client, Election, Guard, LockPath, Mutex, Revoker, RwLock, Semaphore, TokensAreChecked, Whom,
-    holders, lock_all, queue, try_lock_many,
+    Client, Election, FencingEnforced, Guard, LockPath, Mutex, RevokeTarget, Revoker, RwLock,
+    Semaphore, holders, lock_all, queue, try_lock_many,
 };
 use lockkeeper_store::{CreateMode, ZnodePath};
 
@@ -279,12 +279,12 @@ on_every_backend! {
         let world = World::new(env).await;
         let stays = make_child(&world, "lock-", CreateMode::PersistentSequential).await;
         let holder = world.mutex().await.lock_timeout(FREE).await.unwrap();
-        let target = Whom::holder(LOCK).unwrap();
+        let target = RevokeTarget::holder(LOCK).unwrap();
         let revoker = Revoker::new(&world.observer);
         assert_eq!(revoker.ask(&target).await.unwrap(), [holder.path().clone()]);
-        let deleted = revoker.force(&target, TokensAreChecked).await.unwrap();
+        let deleted = revoker.force(&target, FencingEnforced).await.unwrap();
         assert_eq!(deleted, [holder.path().clone()]);
-        assert_eq!(revoker.force(&target, TokensAreChecked).await.unwrap(), []);
+        assert_eq!(revoker.force(&target, FencingEnforced).await.unwrap(), []);
         let there = world.observing().await.exists(&stays).await.unwrap();
         assert!(there.is_some(), "{stays} is gone");
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use lockkeeper::testing::{On, Plan, TestStore, seeds};
 use lockkeeper::{
-    Client, Clock, Election, FencingGate, Guard, LockError, LockEvent, LockEvents, LockMetadata,
-    LockOptions, LockPath, LostReason, Mutex, Revoker, RwLock, Semaphore, Store, StoreOptions,
-    TokensAreChecked, Whom, lock_all, lock_events,
+    Client, Clock, Election, FencingEnforced, FencingGate, Guard, LockError, LockEvent, LockEvents,
+    LockMetadata, LockOptions, LockPath, LostReason, Mutex, RevokeTarget, Revoker, RwLock,
+    Semaphore, Store, StoreOptions, lock_all, lock_events,
 };
 use lockkeeper_store::{CreateMode, Error, SessionId, ZnodePath};
 
@@ -20,8 +20,8 @@ fn jane(client: &Client) -> Revoker {
     Revoker::new(client).by("ops: jane")
 }
 
-fn holder() -> Whom {
-    Whom::holder(LOCK).unwrap()
+fn holder() -> RevokeTarget {
+    RevokeTarget::holder(LOCK).unwrap()
 }
 
 /// Who asks, from the next request that the events tell.
@@ -149,7 +149,7 @@ on_every_backend! {
         let mutex = world.mutex().await;
         let waiter = world.queue_up_with(&mutex, LockOptions::new().events(sink)).await;
         let entry = lockkeeper::queue(&world.observer, LOCK).await.unwrap().remove(1).path;
-        let whom = Whom::entry(entry.as_str()).unwrap();
+        let whom = RevokeTarget::entry(entry.as_str()).unwrap();
         assert_eq!(jane(&world.observer).ask(&whom).await.unwrap(), [entry]);
         first.release().await.unwrap();
         let guard = granted(waiter).await;
@@ -260,16 +260,16 @@ on_every_backend! {
         for name in ["_c_a-__READ__", "_c_b-__READ__", "_c_c-__WRIT__", "_c_d-__READ__"] {
             entries.push(world.entry("/rw", name).await.0);
         }
-        let whom = Whom::holder(format!("{LOCK}/rw")).unwrap();
+        let whom = RevokeTarget::holder(format!("{LOCK}/rw")).unwrap();
         assert_eq!(revoker.ask(&whom).await.unwrap(), entries[..2]);
-        assert_eq!(revoker.force(&whom, TokensAreChecked).await.unwrap(), entries[..2]);
+        assert_eq!(revoker.force(&whom, FencingEnforced).await.unwrap(), entries[..2]);
         assert_eq!(revoker.ask(&whom).await.unwrap(), entries[2..3]);
 
         let candidates = [
             world.entry("/leader", "_c_a-latch-").await.0,
             world.entry("/leader", "_c_b-latch-").await.0,
         ];
-        let whom = Whom::holder(format!("{LOCK}/leader")).unwrap();
+        let whom = RevokeTarget::holder(format!("{LOCK}/leader")).unwrap();
         assert_eq!(revoker.ask(&whom).await.unwrap(), candidates[..1]);
 
         let leases = [
@@ -278,14 +278,14 @@ on_every_backend! {
         ];
         let (waiting, session) = world.entry("/permits/locks", "_c_c-lock-").await;
         let permits = format!("{LOCK}/permits");
-        let all = Whom::holder(permits.as_str()).unwrap();
+        let all = RevokeTarget::holder(permits.as_str()).unwrap();
         assert_eq!(revoker.ask(&all).await.unwrap(), leases);
-        let below = Whom::holder(format!("{permits}/leases")).unwrap();
+        let below = RevokeTarget::holder(format!("{permits}/leases")).unwrap();
         assert_eq!(revoker.ask(&below).await.unwrap(), leases);
-        let whose = Whom::session(permits.as_str(), session).unwrap();
+        let whose = RevokeTarget::session(permits.as_str(), session).unwrap();
         assert_eq!(revoker.ask(&whose).await.unwrap(), [waiting]);
-        assert_eq!(revoker.force(&all, TokensAreChecked).await.unwrap(), leases);
-        assert_eq!(revoker.force(&all, TokensAreChecked).await.unwrap(), []);
+        assert_eq!(revoker.force(&all, FencingEnforced).await.unwrap(), leases);
+        assert_eq!(revoker.force(&all, FencingEnforced).await.unwrap(), []);
     }
 
     async fn readers_and_writers_are_asked_and_forced(env: Env) {
@@ -301,7 +301,7 @@ on_every_backend! {
         assert_eq!(revoker.ask(&holder()).await.unwrap().len(), 2);
         assert_eq!(one.revocation_requested().await.unwrap().number, 1);
         assert_eq!(two.revocation_requested().await.unwrap().number, 1);
-        assert_eq!(revoker.force(&holder(), TokensAreChecked).await.unwrap().len(), 2);
+        assert_eq!(revoker.force(&holder(), FencingEnforced).await.unwrap().len(), 2);
         assert_eq!(one.lost().await, LostReason::Revoked);
         assert_eq!(two.lost().await, LostReason::Revoked);
         let writer = writer.await.unwrap().unwrap();
@@ -343,7 +343,7 @@ on_every_backend! {
         assert_eq!(revoker.ask(&holder()).await.unwrap().len(), 3);
         one.revocation_requested().await.unwrap();
         two.revocation_requested().await.unwrap();
-        assert_eq!(revoker.force(&holder(), TokensAreChecked).await.unwrap().len(), 3);
+        assert_eq!(revoker.force(&holder(), FencingEnforced).await.unwrap().len(), 3);
         assert_eq!(two.lost().await, LostReason::Revoked);
         assert_eq!(waiter.await.unwrap().unwrap().count(), 3);
     }
@@ -358,7 +358,7 @@ on_every_backend! {
         assert_eq!(leader.revocation_requested().await.unwrap().number, 1);
         let there = world.metadata(leader.path()).await;
         assert_eq!(there.revocation.unwrap().number, 1, "new data leave it alone");
-        revoker.force(&holder(), TokensAreChecked).await.unwrap();
+        revoker.force(&holder(), FencingEnforced).await.unwrap();
         assert_eq!(leader.lost().await, LostReason::Revoked);
         let next = election.campaign("10.0.0.3").await.unwrap();
         assert!(next.epoch() > leader.epoch());
@@ -368,7 +368,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let keys = ["a", "b"].map(|key| LockPath::new(LOCK).unwrap().key(key));
         let guard = lock_all(&world.client().await, &keys).await.unwrap();
-        let whom = Whom::holder(&keys[1]).unwrap();
+        let whom = RevokeTarget::holder(&keys[1]).unwrap();
         jane(&world.observer).ask(&whom).await.unwrap();
         assert_eq!(guard.revocation_requested().await.unwrap().number, 1);
     }
@@ -376,13 +376,13 @@ on_every_backend! {
     async fn nobody_holds_where_nothing_is(env: Env) {
         let world = World::new(env).await;
         let revoker = jane(&world.observer);
-        let entry = Whom::entry(format!("{LOCK}/_c_x-lock-0000000000")).unwrap();
-        let session = Whom::session(LOCK, SessionId(7)).unwrap();
+        let entry = RevokeTarget::entry(format!("{LOCK}/_c_x-lock-0000000000")).unwrap();
+        let session = RevokeTarget::session(LOCK, SessionId(7)).unwrap();
         for whom in [holder(), entry, session] {
             assert_eq!(revoker.ask(&whom).await.unwrap(), []);
-            assert_eq!(revoker.force(&whom, TokensAreChecked).await.unwrap(), []);
+            assert_eq!(revoker.force(&whom, FencingEnforced).await.unwrap(), []);
         }
-        assert!(matches!(Whom::holder("orders"), Err(Error::InvalidPath { .. })));
+        assert!(matches!(RevokeTarget::holder("orders"), Err(Error::InvalidPath { .. })));
     }
 
     async fn force_drops_the_work_and_the_old_token_is_refused(env: Env) {
@@ -398,7 +398,7 @@ on_every_backend! {
             pending::<()>().await;
         };
         let (revoker, whom) = (jane(&world.observer), holder());
-        let force = revoker.force(&whom, TokensAreChecked);
+        let force = revoker.force(&whom, FencingEnforced);
         let (outcome, deleted) = tokio::join!(guard.protect(work), force);
         assert_eq!(outcome, Err(LostReason::Revoked));
         assert_eq!(deleted.unwrap(), [guard.path().clone()]);
@@ -422,16 +422,16 @@ on_every_backend! {
         let revoker = jane(&world.observer);
         let queue = lockkeeper::queue(&world.observer, LOCK).await.unwrap();
 
-        let whom = Whom::entry(queue[1].path.as_str()).unwrap();
-        let deleted = revoker.force(&whom, TokensAreChecked).await.unwrap();
+        let whom = RevokeTarget::entry(queue[1].path.as_str()).unwrap();
+        let deleted = revoker.force(&whom, FencingEnforced).await.unwrap();
         assert_eq!(deleted, [queue[1].path.clone()]);
 
-        let whom = Whom::session(LOCK, guard.session().id()).unwrap();
-        let deleted = revoker.force(&whom, TokensAreChecked).await.unwrap();
+        let whom = RevokeTarget::session(LOCK, guard.session().id()).unwrap();
+        let deleted = revoker.force(&whom, FencingEnforced).await.unwrap();
         assert_eq!(deleted, [queue[0].path.clone(), queue[2].path.clone()]);
         // Who waits looks again when the one ahead has gone.
-        assert!(matches!(refused(first).await, LockError::Removed { .. }));
-        assert!(matches!(refused(second).await, LockError::Removed { .. }));
+        assert!(matches!(refused(first).await, LockError::EntryDeleted { .. }));
+        assert!(matches!(refused(second).await, LockError::EntryDeleted { .. }));
         assert_eq!(guard.lost().await, LostReason::Revoked);
         assert_eq!(granted(third).await.path(), &queue[3].path);
     }
@@ -454,7 +454,7 @@ on_every_backend! {
         revoker.ask(&holder()).await.unwrap();
         asked_by(&mut events).await;
         world.lose_reply(&client, On::Delete);
-        let deleted = revoker.force(&holder(), TokensAreChecked).await.unwrap();
+        let deleted = revoker.force(&holder(), FencingEnforced).await.unwrap();
         assert_eq!(deleted.len(), 1);
         assert_eq!(guard.lost().await, LostReason::Revoked);
     }

@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_executor::block_on;
 use lockkeeper::{
-    Client, ConnectOptions, Election, ElectionState, Error, EventSink, FencingGate, FencingToken,
-    Guard, Leader, LeaderChange, LeaderChanges, Leadership, LockEach, LockError, LockEvent,
-    LockEvents, LockMetadata, LockOptions, LockPath, LostReason, ManyGuard, Mutex, Overdue, Owner,
-    Permit, QueueEntry, ReadGuard, ReentrantGuard, ReentrantMutex, RevocationRequest, Revoker,
-    Role, RwLock, Semaphore, Session, Snapshots, Store, Target, TokensAreChecked, TryMany, Warden,
-    WardenBuilder, WardenReport, WardenReports, Whom, WriteGuard, lock_all, lock_each, observe,
-    queue, try_lock_many,
+    Client, ConnectOptions, Election, ElectionState, Error, EventSink, FencingEnforced,
+    FencingGate, FencingToken, Guard, Leader, LeaderChange, LeaderChanges, Leadership, LockEach,
+    LockError, LockEvent, LockEvents, LockMetadata, LockOptions, LockPath, LostReason, MultiGuard,
+    Mutex, Overdue, Owner, Permit, QueueEntry, ReadGuard, ReentrantGuard, ReentrantMutex,
+    RevocationRequest, RevokeTarget, Revoker, Role, RwLock, Semaphore, Session, Snapshots, Store,
+    Target, TryLockMany, Warden, WardenBuilder, WardenReport, WardenReports, WriteGuard, lock_all,
+    lock_each, observe, queue, try_lock_many,
 };
 
 fn shared<T: Clone + Debug + Send + Sync + 'static>() {}
@@ -54,8 +54,8 @@ fn recipes_are_clone_and_shared_and_guards_own_what_they_need() {
     owned::<std::sync::Arc<Leadership>>();
     owned::<Guard>();
     shared::<Revoker>();
-    shared::<Whom>();
-    shared::<TokensAreChecked>();
+    shared::<RevokeTarget>();
+    shared::<FencingEnforced>();
     shared::<RevocationRequest>();
     shared::<Warden>();
     shared::<WardenBuilder>();
@@ -73,8 +73,8 @@ fn several_locks_and_re_entry_keep_the_same_promises() {
     shared::<ReentrantMutex>();
     shared::<Owner>();
     owned::<ReentrantGuard>();
-    owned::<ManyGuard>();
-    owned::<TryMany>();
+    owned::<MultiGuard>();
+    owned::<TryLockMany>();
     owned::<LockEach>();
     let client = block_on(lockkeeper::connect("memory:types-many")).unwrap();
     block_on(sent(async {
@@ -117,13 +117,13 @@ fn futures_are_send() {
                 .is_ok()
         );
         let revoker = Revoker::new(&client);
-        let whom = Whom::holder("/lock").unwrap();
+        let whom = RevokeTarget::holder("/lock").unwrap();
         sent(revoker.ask(&whom)).await.unwrap();
         sent(guard.revocation_requested()).await.unwrap();
-        let (_warden, mut reports) = Warden::over(&client).lock("/lock").unwrap().start();
+        let (_warden, mut reports) = Warden::builder(&client).lock("/lock").unwrap().start();
         drop(sent(reports.next()));
         sent(guard.release()).await.unwrap();
-        sent(revoker.force(&whom, TokensAreChecked)).await.unwrap();
+        sent(revoker.force(&whom, FencingEnforced)).await.unwrap();
         sent(client.close()).await.unwrap();
     }));
 }

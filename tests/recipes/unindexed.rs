@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use lockkeeper::{Clock, ConnectOptions};
 use lockkeeper_store::{
-    Ahead, Backend, BoxFuture, Connector, Create, CreateMode, Enqueue, Reply, Request, Response,
-    Result, SessionStatus, ZnodePath,
+    Backend, BoxFuture, Connector, Create, CreateMode, Enqueue, Predecessor, Reply, Request,
+    Response, Result, SessionStatus, ZnodePath,
 };
 
 /// Wraps the connector of a store in memory.
@@ -40,12 +40,14 @@ impl Backend for Plain {
     fn submit(&self, request: Request) -> Response {
         match request {
             Request::Enqueue(enqueue) => self.enqueue(enqueue),
-            Request::LookAhead(look) => {
+            Request::GetPredecessor(look) => {
                 let parent = look.entry.parent().unwrap();
                 let list = self.list(parent);
-                Response::eager(
-                    async move { names(list.await).map(Ahead::Listed).map(Reply::Ahead) },
-                )
+                Response::eager(async move {
+                    names(list.await)
+                        .map(Predecessor::Listed)
+                        .map(Reply::Predecessor)
+                })
             }
             Request::GetQueue { parent, .. } => {
                 let list = self.list(parent);
@@ -103,7 +105,7 @@ impl Plain {
                 Reply::Created { path, stat } => Ok(Reply::Enqueued {
                     path,
                     czxid: stat.czxid,
-                    ahead: Ahead::Listed(names(list.await)?),
+                    ahead: Predecessor::Listed(names(list.await)?),
                 }),
                 other => panic!("{other:?}"),
             }

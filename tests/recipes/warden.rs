@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use lockkeeper::testing::{On, Plan, TestStore, seeds};
 use lockkeeper::{
-    Client, Clock, ConnectOptions, Error, FencingGate, LockError, LockOptions, LostReason, Mutex,
-    OverdueLevel, Revoker, Session, Store, StoreOptions, TokensAreChecked, Warden, WardenReport,
-    WardenReports, Whom,
+    Client, Clock, ConnectOptions, Error, FencingEnforced, FencingGate, LockError, LockOptions,
+    LostReason, Mutex, OverdueLevel, RevokeTarget, Revoker, Session, Store, StoreOptions, Warden,
+    WardenReport, WardenReports,
 };
-use lockkeeper_store::{CreateMode, Moment, ZnodePath};
+use lockkeeper_store::{BootInstant, CreateMode, ZnodePath};
 
 use crate::common::*;
 use crate::support::{on_every_backend, rounds};
@@ -24,17 +24,17 @@ fn stating(expected: u64, alert: u64, unlock: u64) -> LockOptions {
     LockOptions::new()
         .label("billing")
         .expected_hold(ms(expected))
-        .alert_at(ms(alert))
-        .auto_unlock_at(ms(unlock))
+        .alert_after(ms(alert))
+        .auto_unlock_after(ms(unlock))
 }
 
 fn watching(client: &Client) -> (Warden, WardenReports) {
-    Warden::over(client).lock(LOCK).unwrap().start()
+    Warden::builder(client).lock(LOCK).unwrap().start()
 }
 
 fn removing(client: &Client) -> (Warden, WardenReports) {
-    let warden = Warden::over(client).lock(LOCK).unwrap();
-    warden.remove_overdue(TokensAreChecked).start()
+    let warden = Warden::builder(client).lock(LOCK).unwrap();
+    warden.remove_overdue(FencingEnforced).start()
 }
 
 /// The next report in short, and the entry that it is about.
@@ -117,7 +117,7 @@ on_every_backend! {
     async fn holders_of_every_recipe_are_watched_and_who_waits_is_not(env: Env) {
         let world = World::new(env).await;
         let names = ["rw", "leader", "permits", "plain"].map(|name| format!("{LOCK}/{name}"));
-        let mut builder = Warden::over(&world.observer);
+        let mut builder = Warden::builder(&world.observer);
         for name in &names {
             builder = builder.lock(name).unwrap();
         }
@@ -184,7 +184,7 @@ on_every_backend! {
                 session.set_data(guard.path(), "__REVOKE__", None).await.unwrap();
             } else {
                 let revoker = Revoker::new(&world.observer);
-                revoker.ask(&Whom::holder(LOCK).unwrap()).await.unwrap();
+                revoker.ask(&RevokeTarget::holder(LOCK).unwrap()).await.unwrap();
             }
             for wanted in ["Alert", "AutoUnlock", "Removed"] {
                 assert_eq!(next(&mut reports).await.0, wanted, "told once each");
@@ -375,7 +375,7 @@ async fn no_seed_removes_a_holder_too_early_or_never() {
 }
 
 /// When an entry has gone, to the moment.
-fn watch_departure(base: Session, clock: Clock, entry: ZnodePath) -> Rc<Cell<Option<Moment>>> {
+fn watch_departure(base: Session, clock: Clock, entry: ZnodePath) -> Rc<Cell<Option<BootInstant>>> {
     let gone = Rc::new(Cell::new(None));
     let note = gone.clone();
     tokio::task::spawn_local(async move {
@@ -400,7 +400,7 @@ async fn keeping_alive(base: &Store, store: &TestStore, seed: u64) -> (bool, u64
         .run_until(async {
             // Not carried out before this moment, so a removal may not come before this and more.
             let mut alive = clock.now();
-            let options = LockOptions::new().auto_unlock_at(UNLOCK);
+            let options = LockOptions::new().auto_unlock_after(UNLOCK);
             let guard = loop {
                 match mutex.lock_with(options.clone()).await {
                     Ok(guard) => break guard,

@@ -4,14 +4,14 @@
 mod support;
 
 mod acl;
-#[cfg(feature = "server")]
-mod admin_words;
 mod common;
 mod differential;
 #[cfg(feature = "file")]
 mod durable;
 #[cfg(feature = "file")]
 mod formats;
+#[cfg(feature = "server")]
+mod four_letter_words;
 #[cfg(feature = "file")]
 mod fuzzing;
 mod hostile;

@@ -146,7 +146,7 @@ async fn look_around(embedded: &mut Embedded, naive: &mut Naive) -> (Vec<Seen>, 
 async fn compare(folder: Option<TempFolder>, program: Vec<Step>) -> Result<(), TestCaseError> {
     let mut embedded = Embedded::start(folder).await;
     let clock = &embedded.clock;
-    let mut naive = Naive::new(&TIMEOUTS, clock.now().as_millis(), clock.date_ms());
+    let mut naive = Naive::new(&TIMEOUTS, clock.now().as_millis(), clock.unix_ms());
     let prelude = program::prelude().map(|request| Step::Ask {
         session: 0,
         request,

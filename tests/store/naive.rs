@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_store::{
-    Cause, Create, CreateMode, Departure, Error, EventKind, Op, OpReply, ReadOp, ReadReply,
-    Request, Result, SHARED_MARK, SessionId, Skip, Stat, WatchMode, WatchedEvent, ZnodePath, Zxid,
+    Create, CreateMode, DeleteReason, Error, EventKind, Op, OpReply, PredecessorGone, ReadOp,
+    ReadReply, Request, Result, SHARED_MARK, SessionId, Skip, Stat, WatchMode, WatchedEvent,
+    ZnodePath, Zxid,
 };
 
 use crate::program::{Outcome, Place, Seen};
@@ -80,7 +81,7 @@ struct Tree {
 }
 
 /// What happened to a znode, and why, if it was deleted.
-type Change = (EventKind, String, Option<Cause>);
+type Change = (EventKind, String, Option<DeleteReason>);
 
 pub(crate) struct Naive {
     tree: Tree,
@@ -93,14 +94,14 @@ pub(crate) struct Naive {
 }
 
 impl Naive {
-    /// `start_ms` is the virtual clock's moment, `date_ms` its date then.
-    pub(crate) fn new(timeouts: &[Option<Duration>], start_ms: u64, date_ms: i64) -> Self {
+    /// `start_ms` is the virtual clock's moment, `unix_ms` its date then.
+    pub(crate) fn new(timeouts: &[Option<Duration>], start_ms: u64, unix_ms: i64) -> Self {
         let mut nodes = BTreeMap::new();
         nodes.insert(
             "/".to_owned(),
             Node::new(Bytes::new(), CreateMode::Persistent, SessionId(0), 0, 0),
         );
-        let epoch_ms = date_ms - start_ms as i64;
+        let epoch_ms = unix_ms - start_ms as i64;
         let tree = Tree {
             nodes,
             zxid: 0,
@@ -265,7 +266,7 @@ impl Naive {
         ephemerals.retain(|_, node| node.owner == id);
         for path in ephemerals.keys() {
             self.tree
-                .delete(path, None, Cause::Died)
+                .delete(path, None, DeleteReason::Died)
                 .expect("an ephemeral node has no children");
         }
         self.fire();
@@ -287,7 +288,7 @@ impl Naive {
                     let mut event = event.clone();
                     if let Waits::Turn(age, skip) = watch.waits {
                         let clear = tree.is_clear(age, skip);
-                        event.departure = Some(Departure::new(clear, cause.unwrap()));
+                        event.departure = Some(PredecessorGone::new(clear, cause.unwrap()));
                     }
                     fired.entry(*number).or_default().push(Ok(event));
                 }
@@ -326,7 +327,7 @@ impl Naive {
             Request::Withdraw { entry } => {
                 self.write(|tree| {
                     let cause = match tree.cause(entry.as_str(), id) {
-                        Cause::Released => Cause::Unknown,
+                        DeleteReason::Released => DeleteReason::Unknown,
                         cause => cause,
                     };
                     tree.delete(entry.as_str(), None, cause)
@@ -365,14 +366,14 @@ impl Naive {
                 let place = self.place(index, &path, enqueue.skip, enqueue.count);
                 Ok(Outcome::Enqueued(path, stat.czxid, place))
             }
-            Request::LookAhead(look) => {
+            Request::GetPredecessor(look) => {
                 let place = match self.tree.node(look.entry.as_str()) {
                     Ok(node) if node.owner == id => {
                         self.place(index, &look.entry, look.skip, look.count)
                     }
                     _ => Place::Gone,
                 };
-                Ok(Outcome::Ahead(place))
+                Ok(Outcome::Predecessor(place))
             }
             Request::Exists { path, watch } => {
                 if watch {
@@ -517,7 +518,7 @@ impl Watch {
 }
 
 impl Node {
-    fn new(data: Bytes, mode: CreateMode, owner: SessionId, zxid: i64, date_ms: i64) -> Self {
+    fn new(data: Bytes, mode: CreateMode, owner: SessionId, zxid: i64, unix_ms: i64) -> Self {
         Self {
             data,
             mode,
@@ -525,8 +526,8 @@ impl Node {
             czxid: zxid,
             mzxid: zxid,
             pzxid: zxid,
-            ctime: date_ms,
-            mtime: date_ms,
+            ctime: unix_ms,
+            mtime: unix_ms,
             version: 0,
             children_ever: 0,
             kept: (0, zxid),
@@ -564,14 +565,14 @@ impl Tree {
     }
 
     /// What a session's delete is to those who wait for it.
-    fn cause(&self, path: &str, session: SessionId) -> Cause {
+    fn cause(&self, path: &str, session: SessionId) -> DeleteReason {
         match self.nodes.get(path) {
-            Some(node) if node.owner == session => Cause::Released,
-            _ => Cause::Removed,
+            Some(node) if node.owner == session => DeleteReason::Released,
+            _ => DeleteReason::Removed,
         }
     }
 
-    fn date_ms(&self) -> i64 {
+    fn unix_ms(&self) -> i64 {
         self.now_ms as i64 + self.epoch_ms
     }
 
@@ -632,7 +633,7 @@ impl Tree {
             create.mode,
             owner,
             self.zxid,
-            self.date_ms(),
+            self.unix_ms(),
         );
         self.made += 1;
         node.age = self.made;
@@ -663,7 +664,7 @@ impl Tree {
         }
     }
 
-    fn delete(&mut self, path: &str, version: Option<i32>, cause: Cause) -> Result<()> {
+    fn delete(&mut self, path: &str, version: Option<i32>, cause: DeleteReason) -> Result<()> {
         self.check(path, version)?;
         if !self.children(path).is_empty() {
             return Err(Error::NotEmpty {
@@ -686,11 +687,11 @@ impl Tree {
 
     fn set(&mut self, path: &ZnodePath, data: Bytes, version: Option<i32>) -> Result<Stat> {
         self.check(path.as_str(), version)?;
-        let (zxid, date_ms) = (self.zxid, self.date_ms());
+        let (zxid, unix_ms) = (self.zxid, self.unix_ms());
         let node = self.nodes.get_mut(path.as_str()).unwrap();
         node.data = data;
         node.version += 1;
-        (node.mzxid, node.mtime) = (zxid, date_ms);
+        (node.mzxid, node.mtime) = (zxid, unix_ms);
         self.changes
             .push((EventKind::NodeDataChanged, path.to_string(), None));
         self.stat(path.as_str())

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockkeeper_store::{
-    Acl, AclEntry, Ahead, Backend, Create, CreateMode, Enqueue, Error, LookAhead, Op, OpReply,
-    PersistentWatcher, ReadOp, ReadReply, Reply, Request, Result, SHARED_MARK, Secret, SessionId,
-    Skip, Stat, WatchMode, WatchedEvent, Watcher, ZnodePath, Zxid,
+    Acl, AclEntry, Backend, Create, CreateMode, Enqueue, Error, GetPredecessor, Op, OpReply,
+    PersistentWatcher, Predecessor, ReadOp, ReadReply, Reply, Request, Result, SHARED_MARK, Secret,
+    SessionId, Skip, Stat, WatchMode, WatchedEvent, Watcher, ZnodePath, Zxid,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -61,12 +61,12 @@ pub(crate) enum Outcome {
     Count(usize),
     Watching,
     Enqueued(ZnodePath, Zxid, Place),
-    Ahead(Place),
+    Predecessor(Place),
     Queue(Vec<String>),
     Failed(Error),
 }
 
-/// An [`Ahead`] without its watcher.
+/// An [`Predecessor`] without its watcher.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Place {
     Clear,
@@ -152,9 +152,9 @@ impl Outcome {
                 let (place, watcher) = Place::of(ahead);
                 (Self::Enqueued(path, czxid, place), watcher)
             }
-            Reply::Ahead(ahead) => {
+            Reply::Predecessor(ahead) => {
                 let (place, watcher) = Place::of(ahead);
-                (Self::Ahead(place), watcher)
+                (Self::Predecessor(place), watcher)
             }
             Reply::Queue {
                 names,
@@ -229,11 +229,11 @@ pub(crate) fn stats_of<'a>(
 }
 
 impl Place {
-    fn of(ahead: Ahead) -> (Self, Option<Armed>) {
+    fn of(ahead: Predecessor) -> (Self, Option<Armed>) {
         match ahead {
-            Ahead::Clear => (Self::Clear, None),
-            Ahead::Gone => (Self::Gone, None),
-            Ahead::Blocked { by, watcher, count } => {
+            Predecessor::Clear => (Self::Clear, None),
+            Predecessor::Gone => (Self::Gone, None),
+            Predecessor::Blocked { by, watcher, count } => {
                 (Self::Blocked(by, count), Some(Armed::Once(watcher)))
             }
             ahead => panic!("the embedded store does not answer {ahead:?}"),
@@ -597,7 +597,7 @@ fn queue_request() -> impl Strategy<Value = Request> {
         2 => (parent.clone(), select(vec!["w-", "r__READ__", "s-"]), 0..6u8, skip, any::<bool>())
             .prop_map(|(parent, name, number, skip, count)| {
                 let entry = parent.join(&format!("{name}{number:010}")).unwrap();
-                Request::LookAhead(LookAhead { entry, skip, count })
+                Request::GetPredecessor(GetPredecessor { entry, skip, count })
             }),
         1 => (parent, 0..4usize).prop_map(|(parent, limit)| Request::GetQueue { parent, limit }),
     ]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lockkeeper_store::testing::{Plan, TestStore};
 use lockkeeper_store::{
-    Acl, AclEntry, Client, Clock, ConnectOptions, Error, Moment, Session, Store, StoreOptions,
+    Acl, AclEntry, BootInstant, Client, Clock, ConnectOptions, Error, Session, Store, StoreOptions,
     ZnodePath,
 };
 
@@ -45,19 +45,19 @@ impl World {
         }
     }
 
-    fn now(&self) -> Moment {
+    fn now(&self) -> BootInstant {
         self.store.clock().now()
     }
 
     /// The moment of the last proof.
-    fn proved(&self) -> Moment {
+    fn proved(&self) -> BootInstant {
         let held_until = self.session.held_until().unwrap().moment();
-        let opened = Moment::default();
+        let opened = BootInstant::default();
         opened.after(held_until.since(opened) - BELIEF)
     }
 
     /// Has a write committed; answers when it was sent.
-    async fn write(&self) -> Moment {
+    async fn write(&self) -> BootInstant {
         let sent = self.now();
         let checked = self.session.check(&ZnodePath::root(), None);
         checked.await.unwrap();

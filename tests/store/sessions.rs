@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper_store::{
-    Acl, Ahead, Backend, Clock, ConnectOptions, CreateMode, Error, EventKind, Request, Response,
-    Session, SessionState, SessionStatus, Store, StoreOptions, WatchMode, connect,
+    Acl, Backend, Clock, ConnectOptions, CreateMode, Error, EventKind, Predecessor, Request,
+    Response, Session, SessionState, SessionStatus, Store, StoreOptions, WatchMode, connect,
 };
 use tokio::sync::watch;
 
@@ -186,12 +186,12 @@ async fn in_process_an_answer_is_there_at_once() {
     let session = session_at(&Store::memory()).await;
     let made = session
         .create(&path("/a"), "", CreateMode::EphemeralSequential)
-        .try_now();
+        .now_or_never();
     assert_eq!(made.unwrap().unwrap().0.as_str(), "/a0000000000");
     assert!(
         session
             .exists(&path("/a0000000000"))
-            .try_now()
+            .now_or_never()
             .unwrap()
             .unwrap()
             .is_some()
@@ -205,7 +205,7 @@ async fn in_process_an_answer_is_there_at_once() {
 
 #[tokio::test]
 async fn no_watch_is_left_behind_by_dropped_watchers() {
-    let store = Store::memory_with(StoreOptions::new().most_watches_per_session(2));
+    let store = Store::memory_with(StoreOptions::new().max_watches_per_session(2));
     let session = session_at(&store).await;
     make(&session, "/a").await;
     for _ in 0..3 {
@@ -250,7 +250,7 @@ async fn joining_a_queue_takes_nothing_from_those_who_watch_it() {
     let (head, _, _) = session.enqueue(join()).await.unwrap();
     let (_, _, mut list) = session.watch_children(&path("/q")).await.unwrap();
     let (_, _, ahead) = session.enqueue(join()).await.unwrap();
-    let Ahead::Blocked { mut watcher, .. } = ahead else {
+    let Predecessor::Blocked { mut watcher, .. } = ahead else {
         panic!("{ahead:?}")
     };
     assert_eq!(fired(&mut watcher), None);

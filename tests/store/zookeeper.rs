@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lockkeeper_store::{
-    Ahead, Client, ConnectOptions, CreateMode, Error, EventKind, Op, OpReply, ReadOp, ReadReply,
-    Session, SessionState, WatchMode, connect_with,
+    Client, ConnectOptions, CreateMode, Error, EventKind, Op, OpReply, Predecessor, ReadOp,
+    ReadReply, Session, SessionState, WatchMode, connect_with,
 };
 
 use crate::common::*;
@@ -38,7 +38,7 @@ async fn joining_a_queue_is_one_round_trip() {
     assert_eq!(made.as_str(), "/q/lock-0000000000");
     let stat = session.exists(&made).await.unwrap().unwrap();
     assert_eq!((stat.czxid, stat.ephemeral_owner), (czxid, session.id()));
-    let Ahead::Listed(names) = ahead else {
+    let Predecessor::Listed(names) = ahead else {
         panic!("{ahead:?}")
     };
     assert_eq!(names, ["lock-0000000000"]);

@@ -49,7 +49,7 @@ impl Served {
     fn serve(store: &Store) -> Server {
         let (store, (tell, told)) = (store.clone(), std::sync::mpsc::channel());
         let listen = (Ipv4Addr::LOCALHOST, 0).into();
-        let options = ServerOptions::new().listen(listen).admin_words("*");
+        let options = ServerOptions::new().listen(listen).four_letter_words("*");
         let options = options.expect("these are all words");
         runtime().spawn(async move { tell.send(Server::bind(&store, options).await) });
         let bound = told.recv().expect("it was tried");

@@ -204,7 +204,7 @@ fn flag_values(argument: &Arg, value: &DeValue<'_>) -> Result<Vec<OsString>, Str
     let values = values?;
     match argument.get_action() {
         ArgAction::Append => Ok(values.into_iter().map(Into::into).collect()),
-        _ if argument.get_id() == "admin_words" => Ok(vec![values.join(",").into()]),
+        _ if argument.get_id() == "four_letter_words" => Ok(vec![values.join(",").into()]),
         _ => Err("one value is expected, and here is a list".into()),
     }
 }

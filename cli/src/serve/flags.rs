@@ -83,7 +83,7 @@ pub(crate) struct Flags {
     pub(crate) super_digest: Option<Digest>,
     /// The admin words that are answered, as srvr,ruok,mntr; * for all
     #[arg(long, value_name = "WORDS", value_parser = words, default_value = "srvr", help_heading = "Access")]
-    pub(crate) admin_words: String,
+    pub(crate) four_letter_words: String,
 
     /// Limit of connections, or fewer where --max-memory is small
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "16384", help_heading = "Limits")]
@@ -163,7 +163,7 @@ impl From<DurabilityClass> for Durability {
 
 /// A list of admin words that the server takes.
 fn words(text: &str) -> Result<String, lockkeeper_store::Error> {
-    ServerOptions::new().admin_words(text)?;
+    ServerOptions::new().four_letter_words(text)?;
     Ok(text.into())
 }
 

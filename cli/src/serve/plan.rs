@@ -128,10 +128,10 @@ fn store(flags: &Flags, memory: &Memory) -> Result<StoreOptions, String> {
         .reaper_interval(flags.reaper_interval)
         .allow_ttl(flags.allow_ttl)
         .durability(flags.durability.into())
-        .most_sessions(flags.max_sessions)
-        .most_watches_per_session(flags.max_watches_per_session)
-        .most_znodes(flags.max_znodes)
-        .most_bytes(memory.store)
+        .max_sessions(flags.max_sessions)
+        .max_watches_per_session(flags.max_watches_per_session)
+        .max_znodes(flags.max_znodes)
+        .max_bytes(memory.store)
         .segment_bytes(memory.first_segment() as u64, memory.segment as u64);
     match &flags.super_digest {
         None => Ok(options),
@@ -181,7 +181,9 @@ fn server(flags: &Flags, memory: &Memory, tls: Option<&TlsFiles>) -> Result<Serv
         options = options.tls(certificates).tls_listen(files.address);
     }
     let told = |error: lockkeeper_store::Error| error.to_string();
-    options = options.admin_words(&flags.admin_words).map_err(told)?;
+    options = options
+        .four_letter_words(&flags.four_letter_words)
+        .map_err(told)?;
     for digest in &flags.user {
         options = options.user(&digest.0).map_err(told)?;
     }

@@ -128,7 +128,7 @@ fn the_admin_words_that_are_allowed_are_answered() {
     let server = Server::start(command.args([
         "--data",
         "memory",
-        "--admin-words",
+        "--four-letter-words",
         "ruok,mntr,conf",
         "--tick",
         "3s",
@@ -151,7 +151,7 @@ fn the_admin_words_that_are_allowed_are_answered() {
 fn the_figures_of_the_guide_are_those_of_mntr() {
     let folder = Folder::new();
     let mut command = serve_in(&folder.at("data"));
-    let server = Server::start(command.args(["--admin-words", "mntr"]));
+    let server = Server::start(command.args(["--four-letter-words", "mntr"]));
     let told = word(&server, "mntr");
     let names: Vec<_> = told
         .lines()

@@ -48,7 +48,7 @@ fn without_options_this_machine_alone_is_served_from_a_folder() {
         r#"data = "./lockkeeper-data" # default"#,
         r#"durability = "fsync" # default"#,
         "allow-ttl = false # default",
-        r#"admin-words = "srvr" # default"#,
+        r#"four-letter-words = "srvr" # default"#,
         "max-connections = 16384 # default",
     ] {
         let option = expected.split(' ').next().unwrap();
@@ -99,7 +99,7 @@ fn what_would_be_served_is_a_configuration_file_itself() {
         "--data",
         "memory",
         "--max-frame=2M",
-        "--admin-words",
+        "--four-letter-words",
         "ruok,mntr",
         "--threads=3",
     ];
@@ -117,14 +117,14 @@ fn what_would_be_served_is_a_configuration_file_itself() {
 #[test]
 fn lists_may_be_written_as_lists() {
     let file = format!(
-        "user = [\"{DIGEST}\", \"joe:{}\"]\nadmin-words = [\"ruok\", \"mntr\"]\n",
+        "user = [\"{DIGEST}\", \"joe:{}\"]\nfour-letter-words = [\"ruok\", \"mntr\"]\n",
         &DIGEST[5..]
     );
     let said = success(&checked(&file, &["--config", "f", "--require-auth"]));
     assert_eq!(line(&said, "user"), r#"user = ["jane:…", "joe:…"] # file"#);
     assert_eq!(
-        line(&said, "admin-words"),
-        r#"admin-words = "ruok,mntr" # file"#
+        line(&said, "four-letter-words"),
+        r#"four-letter-words = "ruok,mntr" # file"#
     );
     assert!(!said.contains("D/In"), "{said}");
     // A flag takes the place of the whole list.
@@ -173,7 +173,10 @@ fn what_is_wrong_in_the_file_is_named_with_its_line() {
         ),
         ("max-frame = \"1MB\"\n", "f:1: max-frame: a size is"),
         ("listen = \"keeper\"\n", "f:1: listen: an address is"),
-        ("admin-words = [\"srvr\", \"nope\"]\n", "f:1: admin-words: "),
+        (
+            "four-letter-words = [\"srvr\", \"nope\"]\n",
+            "f:1: four-letter-words: ",
+        ),
         ("user = \"jane:secret\"\n", "f:1: user: a digest is"),
         ("data = \"\"\n", "f:1: data: a directory is expected"),
     ] {
@@ -203,7 +206,7 @@ fn flags_that_cannot_be_meant_are_named() {
         ("--threads=0", "from 1 to 1,024 threads"),
         ("--listen=2181", "an address is"),
         ("--listen=127.0.0.1:70000", "an address is"),
-        ("--admin-words=kill", "kill"),
+        ("--four-letter-words=kill", "kill"),
         ("--durability=sometimes", "sometimes"),
         ("--super-digest=super:secret", "lockkeeper digest"),
         ("--user=secret", "lockkeeper digest"),

@@ -7,7 +7,7 @@ use lockkeeper_store::Deadline;
 use super::wait;
 use crate::error::{LockError, LostReason, Result};
 use crate::metadata::LockMetadata;
-use crate::race::{First, race};
+use crate::race::{Either, race};
 use crate::revocation::RevocationRequest;
 use crate::token::FencingToken;
 
@@ -53,8 +53,8 @@ macro_rules! guards {
                 let clock = self.0.session().clock();
                 wait(async {
                     Ok::<_, LockError>(match race(self.0.lost(), clock.sleep(timeout)).await {
-                        First::Left(reason) => Some(reason),
-                        First::Right(()) => None,
+                        Either::Left(reason) => Some(reason),
+                        Either::Right(()) => None,
                     })
                 })
             }
@@ -71,8 +71,8 @@ macro_rules! guards {
                 let clock = self.0.session().clock();
                 wait(async {
                     match race(self.0.revocation_requested(), clock.sleep(timeout)).await {
-                        First::Left(request) => request.map(Some),
-                        First::Right(()) => Ok(None),
+                        Either::Left(request) => request.map(Some),
+                        Either::Right(()) => Ok(None),
                     }
                 })
             }

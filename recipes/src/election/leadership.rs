@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use serde_json::Value;
 
 use super::DATA;
-use super::role::{Candidacy, Seat};
+use super::role::{Candidacy, LeaderSlot};
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::token::FencingToken;
@@ -35,7 +35,7 @@ use crate::token::FencingToken;
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership {
     /// First, so that nobody is told of a leader that has resigned.
-    seat: Seat,
+    seat: LeaderSlot,
     guard: Guard,
 }
 

@@ -23,7 +23,7 @@ pub use leadership::Leadership;
 pub use observe::{LeaderChange, LeaderChanges};
 pub use role::{ElectionState, Role};
 
-use role::Board;
+use role::RoleState;
 
 /// The field of an entry's metadata that holds what a candidate campaigned with.
 const DATA: &str = "data";
@@ -60,7 +60,7 @@ const DATA: &str = "data";
 pub struct Election {
     client: Client,
     path: LockPath,
-    board: Arc<Board>,
+    board: Arc<RoleState>,
 }
 
 impl Election {
@@ -100,7 +100,7 @@ impl Election {
     ///
     /// # Errors
     /// [`LockError::Store`](crate::LockError::Store) with the session's end or a refusal,
-    /// [`LockError::Removed`](crate::LockError::Removed),
+    /// [`LockError::EntryDeleted`](crate::LockError::EntryDeleted),
     /// [`LockError::WrongKind`](crate::LockError::WrongKind).
     pub async fn campaign(&self, data: impl Into<String>) -> Result<Leadership> {
         self.campaign_with(data, LockOptions::new()).await

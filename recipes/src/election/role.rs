@@ -49,7 +49,7 @@ impl fmt::Display for Role {
 
 /// What the campaigns and leaderships of one election object write, and its states read.
 #[derive(Default)]
-pub(super) struct Board(Arc<Mutex<Shared>>);
+pub(super) struct RoleState(Arc<Mutex<Shared>>);
 
 #[derive(Default)]
 struct Shared {
@@ -88,7 +88,7 @@ fn change<T>(shared: &Mutex<Shared>, make: impl FnOnce(&mut Shared) -> T) -> T {
     made
 }
 
-impl Board {
+impl RoleState {
     /// Notes a campaign, until it is dropped or seated.
     pub(super) fn candidacy(self: &Arc<Self>) -> Candidacy {
         change(&self.0, |shared| shared.campaigns += 1);
@@ -107,7 +107,7 @@ impl Board {
     }
 }
 
-impl Drop for Board {
+impl Drop for RoleState {
     fn drop(&mut self) {
         change(&self.0, |shared| shared.gone = true);
     }
@@ -116,12 +116,12 @@ impl Drop for Board {
 /// A campaign under way.
 pub(super) struct Candidacy {
     /// Taken when it has come to its end.
-    board: Option<Arc<Board>>,
+    board: Option<Arc<RoleState>>,
 }
 
 impl Candidacy {
     /// The candidate leads, in one step.
-    pub(super) fn seat(mut self, epoch: FencingToken, witness: Witness) -> Seat {
+    pub(super) fn seat(mut self, epoch: FencingToken, witness: Witness) -> LeaderSlot {
         let board = self.board.take().expect("only the end takes it");
         let number = change(&board.0, |shared| {
             let number = shared.number();
@@ -129,7 +129,7 @@ impl Candidacy {
             shared.seats.insert(number, (epoch, witness));
             number
         });
-        Seat { board, number }
+        LeaderSlot { board, number }
     }
 }
 
@@ -142,12 +142,12 @@ impl Drop for Candidacy {
 }
 
 /// A leadership, until it is dropped.
-pub(super) struct Seat {
-    board: Arc<Board>,
+pub(super) struct LeaderSlot {
+    board: Arc<RoleState>,
     number: u64,
 }
 
-impl Seat {
+impl LeaderSlot {
     /// What to call when the leadership is lost. That it is lost is seen by looking.
     pub(super) fn on_loss(&self) -> OnLoss {
         let shared = self.board.0.clone();
@@ -160,7 +160,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for LeaderSlot {
     fn drop(&mut self) {
         change(&self.board.0, |shared| shared.seats.remove(&self.number));
     }

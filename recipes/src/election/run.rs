@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper_store::{Client, Error, Moment};
+use lockkeeper_store::{BootInstant, Client, Error};
 
 use super::{Election, Leadership};
 use crate::error::{LockError, Result};
@@ -124,7 +124,7 @@ pub(super) struct Backoff {
     client: Client,
     failures: u32,
     /// When the attempt that is under way began.
-    began: Moment,
+    began: BootInstant,
 }
 
 impl Backoff {
@@ -180,7 +180,7 @@ impl Backoff {
     }
 
     /// Grows from attempt to attempt, and is shortened by up to a half, as the moment has it.
-    fn pause(failures: u32, now: Moment) -> Duration {
+    fn pause(failures: u32, now: BootInstant) -> Duration {
         let grown = Self::FIRST.saturating_mul(2_u32.saturating_pow(failures));
         let full = grown.min(Self::LONGEST);
         let half = full.as_nanos() as u64 / 2;
@@ -199,7 +199,7 @@ fn mixed(number: u64) -> u64 {
 /// Whether another attempt may do better.
 fn is_passing(error: &LockError) -> bool {
     match error {
-        LockError::Removed { .. } | LockError::Lost(_) => true,
+        LockError::EntryDeleted { .. } | LockError::Lost(_) => true,
         LockError::Store(error) => matches!(
             error,
             Error::ConnectionLoss
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_up_to_a_limit_and_vary() {
-        let at = |nanos| Moment::from_nanos(nanos);
+        let at = |nanos| BootInstant::from_nanos(nanos);
         for failures in 0..40 {
             let full = Duration::from_millis(100 << failures.min(20)).min(Backoff::LONGEST);
             let pauses: Vec<_> = (0..100).map(|n| Backoff::pause(failures, at(n))).collect();

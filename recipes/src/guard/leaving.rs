@@ -55,7 +55,7 @@ impl Guard {
                 let marked = self.marked_delete(mark);
                 self.see_through(|session, path| after_marked(session, path, marked))
             }
-            None => match self.session.delete(&self.held.path, None).try_now() {
+            None => match self.session.delete(&self.held.path, None).now_or_never() {
                 Ok(Ok(())) => self.left(Ok(true)),
                 Ok(Err(Error::NoNode { .. })) => self.left(Ok(false)),
                 first => self.see_through(|session, path| delete_until_gone(session, path, first)),

@@ -14,7 +14,7 @@ use super::Guard;
 use crate::error::LostReason;
 use crate::events::{EventSink, LockEvent};
 use crate::queue::remove;
-use crate::race::{First, race};
+use crate::race::{Either, race};
 use crate::revocation::Listener;
 
 /// What looks after a guard whose session can lapse, or whose events somebody reads.
@@ -84,7 +84,7 @@ impl Monitor {
                 None => Look::Later(&is_asked),
             };
             let loss = loss(&session, &path, lapses, look, events.as_ref());
-            let First::Right(reason) = race(&mut guard_gone, loss).await else {
+            let Either::Right(reason) = race(&mut guard_gone, loss).await else {
                 return;
             };
             // Asked again: in a task that has used up tokio's budget a receiver is never ready.
@@ -98,7 +98,7 @@ impl Monitor {
             }
             tell_lost(&is_told, events.as_ref(), reason);
             // The session may survive what its holder no longer believes in: let others in.
-            if reason == LostReason::Lapsed {
+            if reason == LostReason::LeaseExpired {
                 remove(&session, &path);
             }
         });
@@ -142,7 +142,7 @@ pub(super) fn reason_of(status: &SessionStatus, lapses: u64) -> Option<LostReaso
         SessionState::Expired => LostReason::SessionExpired,
         SessionState::Closed => LostReason::SessionClosed,
         _ if !status.is_alive() => LostReason::SessionClosed,
-        _ => LostReason::Lapsed,
+        _ => LostReason::LeaseExpired,
     })
 }
 
@@ -189,10 +189,10 @@ pub(super) async fn loss(
         };
         let ends = race(deadline, status.shortened());
         match race(race(removal.as_mut(), states.next()), ends).await {
-            First::Left(First::Left(())) => {
+            Either::Left(Either::Left(())) => {
                 return reason_of(status, lapses).unwrap_or(LostReason::Revoked);
             }
-            First::Left(First::Right(Some(state))) => tell_state(events, status, state),
+            Either::Left(Either::Right(Some(state))) => tell_state(events, status, state),
             _ => {}
         }
     }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::Guard;
 use super::monitor::{Monitor, reason_of};
-use super::writing::Own;
+use super::writing::SelfNode;
 use crate::error::LostReason;
 use crate::events::EventSink;
 use crate::metadata::EntryData;
@@ -78,7 +78,7 @@ pub(crate) struct Parts {
     pub(crate) kind: Kind,
     pub(crate) data: EntryData,
     pub(crate) events: Option<EventSink>,
-    pub(super) own: Option<Box<Own>>,
+    pub(super) own: Option<Box<SelfNode>>,
 }
 
 impl Parts {

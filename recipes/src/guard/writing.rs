@@ -10,19 +10,19 @@ use super::Guard;
 use crate::error::{LockError, LostReason, Result};
 use crate::holders::persistently;
 use crate::metadata::{EntryData, LockMetadata};
-use crate::revocation::{Hearing, Listener};
+use crate::revocation::{Listener, RevocationInbox};
 
 /// What is known of the holder's own znode.
 #[derive(Default)]
-pub(super) struct Own {
-    hearing: Arc<Hearing>,
+pub(super) struct SelfNode {
+    hearing: Arc<RevocationInbox>,
     /// Its version, as far as is known.
     version: AtomicI32,
     /// One write at a time: the next builds on the version of the last.
     turn: Mutex<()>,
 }
 
-impl Own {
+impl SelfNode {
     /// Of the same holder's new znode: what was heard before is no news there.
     pub(super) fn renewed(self) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Guard {
     }
 
     /// Reads the holder's own znode, hears what is asked there, and takes over what others wrote.
-    async fn read_own(&self, own: &Own) -> Result<Option<LockMetadata>> {
+    async fn read_own(&self, own: &SelfNode) -> Result<Option<LockMetadata>> {
         let reading = persistently(|| self.session.get_data(&self.held.path)).await;
         let (there, stat) = reading.map_err(|error| self.end_of(error))?;
         own.version.store(stat.version, Ordering::Relaxed);
@@ -138,7 +138,7 @@ impl Guard {
         }
     }
 
-    fn own(&self) -> &Own {
+    fn own(&self) -> &SelfNode {
         self.own.get_or_init(Box::default)
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use lockkeeper_store::{Client, Error, Op, Session};
 
 use super::batch::{Batch, guard};
-use super::guard::ManyGuard;
+use super::guard::MultiGuard;
 use super::keys::Keys;
 use super::together::Together;
 use crate::contest::in_time;
@@ -37,8 +37,8 @@ use crate::queue::Waiting;
 /// leaves all queues, at whatever moment it is dropped.
 ///
 /// # Errors
-/// [`LockError::NoKeys`](crate::LockError::NoKeys); [`LockError::DuplicateKey`](crate::LockError::DuplicateKey), since who names a lock twice would wait for
-/// himself; [`LockError::BatchTooLarge`](crate::LockError::BatchTooLarge), before anything is sent; and those of
+/// [`LockError::EmptyKeys`]; [`LockError::DuplicateKey`], since who names a lock twice would wait for
+/// himself; [`LockError::BatchTooLarge`], before anything is sent; and those of
 /// [`Mutex::lock`](crate::Mutex::lock). Whatever fails, at whichever lock: nothing is left in any queue.
 ///
 /// ```
@@ -52,7 +52,7 @@ use crate::queue::Waiting;
 /// guard.release().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
-pub async fn lock_all<I>(client: &Client, keys: I) -> Result<ManyGuard>
+pub async fn lock_all<I>(client: &Client, keys: I) -> Result<MultiGuard>
 where
     I: IntoIterator,
     I::Item: TryInto<LockPath>,
@@ -73,7 +73,7 @@ pub async fn lock_all_with<I>(
     client: &Client,
     keys: I,
     mut options: LockOptions,
-) -> Result<ManyGuard>
+) -> Result<MultiGuard>
 where
     I: IntoIterator,
     I::Item: TryInto<LockPath>,
@@ -81,7 +81,7 @@ where
 {
     let keys = Keys::parse(keys)?;
     let progress = options.begin();
-    let data = options.data(client.clock().date_ms());
+    let data = options.data(client.clock().unix_ms());
     keys.check_size(client, &data)?;
     let missing = AtomicUsize::new(0);
     let wait = wait(client, &keys, &options, data, &missing);
@@ -99,7 +99,7 @@ async fn wait(
     options: &LockOptions,
     data: EntryData,
     missing: &AtomicUsize,
-) -> Result<ManyGuard> {
+) -> Result<MultiGuard> {
     let session = client.session().await?;
     let events = options.events.as_ref();
     let terms = options.terms(data.clone(), false);
@@ -118,7 +118,7 @@ async fn wait(
         let guard = guard(&session, held, data, events);
         (keys.key(index).clone(), guard)
     });
-    Ok(ManyGuard::new(locks.collect()))
+    Ok(MultiGuard::new(locks.collect()))
 }
 
 /// Makes sure that all places are held at the same moment: while the last was waited for, somebody

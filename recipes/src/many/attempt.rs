@@ -18,7 +18,7 @@ use crate::queue::{any_contends, check_kind, contenders};
 #[derive(Debug)]
 #[must_use = "dropping it releases the locks"]
 #[non_exhaustive]
-pub struct TryMany {
+pub struct TryLockMany {
     /// The locks that were free, each with its guard, in the order of their naming. Their guards
     /// have one token, and are released one by one.
     pub taken: Vec<(LockPath, Guard)>,
@@ -52,7 +52,7 @@ pub struct TryMany {
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
-pub async fn try_lock_many<I>(client: &Client, keys: I) -> Result<TryMany>
+pub async fn try_lock_many<I>(client: &Client, keys: I) -> Result<TryLockMany>
 where
     I: IntoIterator,
     I::Item: TryInto<LockPath>,
@@ -69,14 +69,14 @@ pub async fn try_lock_many_with<I>(
     client: &Client,
     keys: I,
     options: LockOptions,
-) -> Result<TryMany>
+) -> Result<TryLockMany>
 where
     I: IntoIterator,
     I::Item: TryInto<LockPath>,
     <I::Item as TryInto<LockPath>>::Error: Into<Error>,
 {
     let keys = Keys::parse(keys)?;
-    let data = options.data(client.clock().date_ms());
+    let data = options.data(client.clock().unix_ms());
     keys.check_size(client, &data)?;
     let session = client.session().await?;
     let looks_free = look(&session, &keys).await?;
@@ -85,7 +85,7 @@ where
         true => Vec::new(),
         false => take(&session, &free, &options, data).await?,
     };
-    let mut tried = TryMany {
+    let mut tried = TryLockMany {
         taken: Vec::with_capacity(taken.len()),
         held: Vec::new(),
     };

@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::pin::Pin;
 
 use lockkeeper_store::{
-    Ahead, Call, Cleanup, Create, CreateMode, Error, LookAhead, Op, OpReply, ReadOp, ReadReply,
-    Session, ZnodePath, Zxid, drive,
+    Call, Cleanup, Create, CreateMode, Error, GetPredecessor, Op, OpReply, Predecessor, ReadOp,
+    ReadReply, Session, ZnodePath, Zxid, drive,
 };
 
 use super::keys::Keys;
@@ -69,7 +69,7 @@ impl<'a> Batch<'a> {
         batch.join(form).await?;
         let (czxid, ahead) = match &batch.stage {
             Stage::In(nodes, Some(czxid)) => {
-                (*czxid, look_ahead(session, nodes, form.count).await?)
+                (*czxid, get_predecessor(session, nodes, form.count).await?)
             }
             Stage::In(nodes, None) => list(session, keys, &nodes[0]).await?,
             _ => unreachable!("it has joined"),
@@ -122,7 +122,7 @@ impl<'a> Batch<'a> {
                 acl: self.session.acl().clone(),
             }));
         }
-        match self.session.multi(creates).try_now() {
+        match self.session.multi(creates).now_or_never() {
             Ok(answer) => answer,
             Err(call) => {
                 // Kept here while it is awaited, so that a drop finds it.
@@ -154,7 +154,7 @@ impl<'a> Batch<'a> {
 
     fn removed(&self, index: usize) -> LockError {
         let parent = self.keys.path(index);
-        LockError::Removed {
+        LockError::EntryDeleted {
             entry: parent.join(&self.name).unwrap_or_else(|_| parent.clone()),
         }
     }
@@ -162,7 +162,7 @@ impl<'a> Batch<'a> {
     fn into_entries(
         mut self,
         czxid: Zxid,
-        ahead: Vec<Ahead>,
+        ahead: Vec<Predecessor>,
         events: Option<&EventSink>,
     ) -> Vec<Entry<'a>> {
         let Stage::In(nodes, _) = std::mem::replace(&mut self.stage, Stage::Out) else {
@@ -200,9 +200,13 @@ async fn make_missing(session: &Session, keys: &Keys) -> Result<()> {
 }
 
 /// Asks of each queue who is ahead, all at the same time.
-async fn look_ahead(session: &Session, nodes: &[ZnodePath], count: bool) -> Result<Vec<Ahead>> {
+async fn get_predecessor(
+    session: &Session,
+    nodes: &[ZnodePath],
+    count: bool,
+) -> Result<Vec<Predecessor>> {
     let looks = nodes.iter().map(|node| {
-        session.look_ahead(LookAhead {
+        session.get_predecessor(GetPredecessor {
             entry: node.clone(),
             skip: KIND.skip(),
             count,
@@ -213,8 +217,8 @@ async fn look_ahead(session: &Session, nodes: &[ZnodePath], count: bool) -> Resu
     let mut ahead = Vec::with_capacity(looks.len());
     for look in looks {
         ahead.push(match look.await {
-            Err(Error::ConnectionLoss) => Ahead::Unknown,
-            Err(Error::NoNode { .. }) => Ahead::Gone,
+            Err(Error::ConnectionLoss) => Predecessor::Unknown,
+            Err(Error::NoNode { .. }) => Predecessor::Gone,
             answer => answer?,
         });
     }
@@ -224,7 +228,11 @@ async fn look_ahead(session: &Session, nodes: &[ZnodePath], count: bool) -> Resu
 /// Lists all queues, and reads the zxid of the multi on one of its nodes, in one request.
 ///
 /// ZooKeeper before 3.9 does not answer it with a create in a multi.
-async fn list(session: &Session, keys: &Keys, node: &ZnodePath) -> Result<(Zxid, Vec<Ahead>)> {
+async fn list(
+    session: &Session,
+    keys: &Keys,
+    node: &ZnodePath,
+) -> Result<(Zxid, Vec<Predecessor>)> {
     let mut reads = vec![ReadOp::GetData(node.clone())];
     reads.extend(keys.paths().cloned().map(ReadOp::GetChildren));
     loop {
@@ -242,7 +250,7 @@ async fn list(session: &Session, keys: &Keys, node: &ZnodePath) -> Result<(Zxid,
         match session.check(node, None).await {
             Ok(()) | Err(Error::ConnectionLoss) => {}
             Err(Error::MultiFailed { .. }) => {
-                return Err(LockError::Removed {
+                return Err(LockError::EntryDeleted {
                     entry: node.clone(),
                 });
             }
@@ -265,11 +273,11 @@ fn made(replies: Vec<OpReply>) -> Result<Stage, Error> {
     Ok(Stage::In(nodes, czxid))
 }
 
-fn listed(reply: ReadReply) -> Result<Ahead> {
+fn listed(reply: ReadReply) -> Result<Predecessor> {
     match reply {
-        ReadReply::Children(names) => Ok(Ahead::Listed(names)),
+        ReadReply::Children(names) => Ok(Predecessor::Listed(names)),
         // Removed with all that stood in it; the entry finds out.
-        ReadReply::Failed(Error::NoNode { .. }) => Ok(Ahead::Unknown),
+        ReadReply::Failed(Error::NoNode { .. }) => Ok(Predecessor::Unknown),
         ReadReply::Failed(error) => Err(error.into()),
         reply => Err(Error::Protocol(format!("a list was answered {reply:?}")).into()),
     }

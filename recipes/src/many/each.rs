@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_core::Stream;
-use lockkeeper_store::{Client, Error, Moment};
+use lockkeeper_store::{BootInstant, Client, Error};
 
 use super::batch::{Batch, guard};
 use super::keys::Keys;
@@ -16,7 +16,7 @@ use crate::metadata::EntryData;
 use crate::options::LockOptions;
 use crate::path::LockPath;
 use crate::queue::Entry;
-use crate::race::{First, race};
+use crate::race::{Either, race};
 
 type Granted = (LockPath, Guard);
 
@@ -34,7 +34,7 @@ type Granted = (LockPath, Guard);
 /// Each lock is granted by itself and its guard stands by itself; the tokens of all are the same one.
 ///
 /// # Errors
-/// [`LockError::NoKeys`](crate::LockError::NoKeys), [`LockError::DuplicateKey`](crate::LockError::DuplicateKey), [`LockError::BatchTooLarge`](crate::LockError::BatchTooLarge), and that of an
+/// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], [`LockError::BatchTooLarge`], and that of an
 /// invalid path, at once. In the stream those of [`Mutex::lock`](crate::Mutex::lock): the first error
 /// ends it, and all that has not been yielded is given up.
 ///
@@ -71,7 +71,7 @@ where
     <I::Item as TryInto<LockPath>>::Error: Into<Error>,
 {
     let keys = Keys::parse(keys)?;
-    let data = options.data(client.clock().date_ms());
+    let data = options.data(client.clock().unix_ms());
     keys.check_size(client, &data)?;
     let deadline = options
         .timeout
@@ -86,7 +86,7 @@ fn each(
     keys: Keys,
     options: LockOptions,
     data: EntryData,
-    deadline: Option<Moment>,
+    deadline: Option<BootInstant>,
 ) -> impl Stream<Item = Result<Granted>> + Send {
     let mut options = options;
     let progress = options.begin();
@@ -130,15 +130,15 @@ fn each(
 /// What a future comes to before the deadline.
 async fn before<T>(
     client: &Client,
-    deadline: Option<Moment>,
+    deadline: Option<BootInstant>,
     future: impl Future<Output = T>,
 ) -> Option<T> {
     let Some(deadline) = deadline else {
         return Some(future.await);
     };
     match race(future, client.clock().sleep_until(deadline)).await {
-        First::Left(output) => Some(output),
-        First::Right(()) => None,
+        Either::Left(output) => Some(output),
+        Either::Right(()) => None,
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`ManyGuard`]: the holding of several locks as one.
+//! [`MultiGuard`]: the holding of several locks as one.
 
 use std::fmt;
 use std::future::Future;
@@ -10,7 +10,7 @@ use crate::error::{LostReason, Result};
 use crate::guard::{Guard, drop_all, release_all};
 use crate::metadata::LockMetadata;
 use crate::path::LockPath;
-use crate::race::{First, race};
+use crate::race::{Either, race};
 use crate::revocation::RevocationRequest;
 use crate::token::FencingToken;
 
@@ -20,12 +20,12 @@ use crate::token::FencingToken;
 ///
 /// All resources get the same token: that of the transaction that joined all queues.
 #[must_use = "dropping a guard releases the locks"]
-pub struct ManyGuard {
+pub struct MultiGuard {
     /// Never empty; in the order in which the locks were named.
     locks: Vec<(LockPath, Guard)>,
 }
 
-impl ManyGuard {
+impl MultiGuard {
     pub(super) fn new(locks: Vec<(LockPath, Guard)>) -> Self {
         Self { locks }
     }
@@ -84,8 +84,8 @@ impl ManyGuard {
     /// goes on, and only the token stops that.
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, LostReason> {
         match race(self.lost(), future).await {
-            First::Left(reason) => Err(reason),
-            First::Right(output) => Ok(output),
+            Either::Left(reason) => Err(reason),
+            Either::Right(output) => Ok(output),
         }
     }
 
@@ -140,15 +140,15 @@ impl ManyGuard {
     }
 }
 
-impl Drop for ManyGuard {
+impl Drop for MultiGuard {
     fn drop(&mut self) {
         drop_all(self.locks.drain(..).map(|(_, guard)| guard));
     }
 }
 
-impl fmt::Debug for ManyGuard {
+impl fmt::Debug for MultiGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ManyGuard")
+        f.debug_struct("MultiGuard")
             .field("token", &self.fencing_token())
             .field("locks", &self.locks)
             .finish()

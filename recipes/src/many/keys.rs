@@ -15,7 +15,7 @@ pub(super) struct Keys(Vec<LockPath>);
 
 impl Keys {
     /// # Errors
-    /// [`LockError::NoKeys`], [`LockError::DuplicateKey`], and that of a path that cannot be one.
+    /// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], and that of a path that cannot be one.
     pub(super) fn parse<I>(keys: I) -> Result<Self>
     where
         I: IntoIterator,
@@ -31,7 +31,7 @@ impl Keys {
             Some(twice) => Err(LockError::DuplicateKey {
                 path: twice.as_znode().clone(),
             }),
-            None if keys.is_empty() => Err(LockError::NoKeys),
+            None if keys.is_empty() => Err(LockError::EmptyKeys),
             None => Ok(Self(keys)),
         }
     }

@@ -10,6 +10,6 @@ mod together;
 mod unanswered;
 
 pub use all::{lock_all, lock_all_with};
-pub use attempt::{TryMany, try_lock_many, try_lock_many_with};
+pub use attempt::{TryLockMany, try_lock_many, try_lock_many_with};
 pub use each::{LockEach, lock_each, lock_each_with};
-pub use guard::ManyGuard;
+pub use guard::MultiGuard;

@@ -8,7 +8,7 @@ pub(crate) type Sent = Result<Result<(), Error>, Call<()>>;
 
 /// Withdraws a node of this session's, now if the store answers at once, else in the background.
 pub(crate) fn remove(session: &Session, path: &ZnodePath) {
-    match session.withdraw(path).try_now() {
+    match session.withdraw(path).now_or_never() {
         Ok(Ok(()) | Err(Error::NoNode { .. })) => {}
         first => {
             let (session, path) = (session.clone(), path.clone());

@@ -4,18 +4,18 @@ use std::future::poll_fn;
 use std::pin::Pin;
 
 use lockkeeper_store::{
-    Ahead, Call, Cleanup, Create, CreateMode, Enqueue, Error, Heartbeat, ReadOp, ReadReply,
+    Call, Cleanup, Create, CreateMode, Enqueue, Error, Heartbeat, Predecessor, ReadOp, ReadReply,
     Request, Session, ZnodePath, Zxid, drive,
 };
 
 use super::cleanup::{find_unanswered, remove, remove_all, sweep};
-use super::mark::Mark;
+use super::mark::ReleaseMarker;
 use crate::events::{EventSink, LockEvent};
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 
 /// An entry's node, the transaction that made it, and who is ahead of it.
-pub(crate) type Answer = (ZnodePath, Zxid, Ahead);
+pub(crate) type Answer = (ZnodePath, Zxid, Predecessor);
 
 /// A place in a queue. Dropping it leaves no node behind, even between the sending of the create
 /// and its answer, and even when the connection breaks there.
@@ -137,7 +137,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Joins the queue, making its parents where they are missing.
-    pub(crate) async fn enter(&mut self, form: &Form) -> Result<(Zxid, Ahead), Error> {
+    pub(crate) async fn enter(&mut self, form: &Form) -> Result<(Zxid, Predecessor), Error> {
         loop {
             match self.send(form).await {
                 Ok((path, czxid, ahead)) => {
@@ -154,7 +154,7 @@ impl<'a> Entry<'a> {
                     // It may have been carried out before the create.
                     self.alongside = None;
                     if let Some(czxid) = Box::pin(self.find()).await? {
-                        return Ok((czxid, Ahead::Unknown));
+                        return Ok((czxid, Predecessor::Unknown));
                     }
                     self.stage = Stage::Out;
                     // What was lost with its connection can be sent again; a refusal that cannot be
@@ -180,7 +180,7 @@ impl<'a> Entry<'a> {
                     // What an earlier attempt has read came before this one's entry.
                     alongside.answer = None;
                 }
-                match ask(self.session, self.parent, self.kind, self.id, form).try_now() {
+                match ask(self.session, self.parent, self.kind, self.id, form).now_or_never() {
                     Ok(answer) => return answer,
                     // Kept here while it is awaited, so that a drop finds it.
                     Err(call) => self.stage = Stage::Sent(Box::new(call)),
@@ -297,7 +297,7 @@ pub(crate) async fn make_queue(
     loop {
         let create = Create {
             path: parent.clone(),
-            data: Mark::fresh(kind).to_bytes(),
+            data: ReleaseMarker::fresh(kind).to_bytes(),
             mode,
             acl: session.acl().clone(),
         };

@@ -11,7 +11,7 @@ use super::sleep::Wake;
 use super::snapshot::{Nearest, Snapshot};
 use super::turn::{Terms, Waiting, number_of};
 use crate::error::Result;
-use crate::events::Previous;
+use crate::events::PreviousHolder;
 use crate::names::{contender_number, converted};
 
 /// Where a look at a list of names has led.
@@ -71,7 +71,7 @@ impl Waiting<'_> {
             let released = self.confirm().await?;
             // Whoever is behind me has written no mark yet: one as high as its number is its own.
             if released.is_some() && released >= number_of(&by) {
-                self.previous = Previous::Released;
+                self.previous = PreviousHolder::Released;
             }
             snapshot.shorten(released);
             if snapshot.nearest().is_some() && !self.ask_about(&mut snapshot).await? {

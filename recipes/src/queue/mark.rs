@@ -1,4 +1,4 @@
-//! [`Mark`]: how far a queue has been released, written on its parent with each release.
+//! [`ReleaseMarker`]: how far a queue has been released, written on its parent with each release.
 //!
 //! A store without an index (a ZooKeeper server) can say who is ahead only by listing all names.
 //! So that a hand-over does not list them again, the holder that leaves writes into the queue's
@@ -20,7 +20,7 @@ use crate::names::Kind;
 /// How far a queue has been released.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Mark {
+pub(crate) struct ReleaseMarker {
     v: u32,
     queue: String,
     /// The store for which this holds. None in the mark of a queue that nobody has left yet.
@@ -42,7 +42,7 @@ struct AnyVersion {
     queue: String,
 }
 
-impl Mark {
+impl ReleaseMarker {
     const VERSION: u32 = 2;
 
     /// The mark of a queue that nobody has left yet. It claims nothing: its parent's czxid is not
@@ -84,11 +84,11 @@ impl CurrentMark {
     /// The operation that moves the mark on to `entry`, for the multi that deletes this entry. `None`
     /// where nothing can be claimed, since the store has no id.
     pub(crate) fn release(self, session: &Session, kind: Kind, entry: &ZnodePath) -> Option<Op> {
-        let mark = Mark {
+        let mark = ReleaseMarker {
             store: Some(session.store_id()?.to_owned()),
             parent: Some(self.parent.0),
             released: Some(number_of(entry)?),
-            ..Mark::fresh(kind)
+            ..ReleaseMarker::fresh(kind)
         };
         Some(Op::SetData {
             path: entry.parent()?,
@@ -115,7 +115,7 @@ impl Reading {
         if any.queue != kind.title() {
             return None;
         }
-        let mark: Option<Mark> = serde_json::from_slice(data).ok();
+        let mark: Option<ReleaseMarker> = serde_json::from_slice(data).ok();
         Some(Self {
             current: CurrentMark {
                 parent: stat.czxid,
@@ -144,7 +144,10 @@ mod tests {
 
     #[test]
     fn a_mark_counts_only_where_it_was_written() {
-        assert_eq!(read(&Mark::fresh(Kind::Mutex).to_bytes()), Some(None));
+        assert_eq!(
+            read(&ReleaseMarker::fresh(Kind::Mutex).to_bytes()),
+            Some(None)
+        );
         let mark = br#"{"v":2,"queue":"mutex","store":"one","parent":5,"released":7}"#;
         assert_eq!(read(mark), Some(Some(7)));
         for elsewhere in [
@@ -174,7 +177,7 @@ mod tests {
 
     #[test]
     fn without_a_store_id_nothing_is_read() {
-        let data = Mark::fresh(Kind::Mutex).to_bytes();
+        let data = ReleaseMarker::fresh(Kind::Mutex).to_bytes();
         assert!(Reading::parse(Kind::Mutex, None, &data, &Stat::default()).is_none());
     }
 }

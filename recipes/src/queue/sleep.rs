@@ -3,17 +3,17 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use lockkeeper_store::{Cause, Error, EventKind, WatchedEvent, Watcher};
+use lockkeeper_store::{DeleteReason, Error, EventKind, WatchedEvent, Watcher};
 
 use super::turn::Waiting;
 use crate::error::Result;
 use crate::events::LockEvent;
-use crate::race::{First, race};
+use crate::race::{Either, race};
 
 /// Why a sleep ended.
 pub(super) enum Wake {
     /// The one ahead was deleted, for this cause, and the store knows that my way is clear.
-    Clear(Cause),
+    Clear(DeleteReason),
     /// The one ahead was deleted.
     Gone,
     /// The one ahead is there; its data was set (it says that it is still at work).
@@ -25,7 +25,9 @@ pub(super) enum Wake {
 impl Waiting<'_> {
     /// Sleeps until one of two watches fires, the session is connected again, or it ends.
     pub(crate) async fn until_either(&mut self, either: (Watcher, Watcher)) -> Result<()> {
-        self.sleep(&mut Either(either.0, either.1)).await.map(drop)
+        self.sleep(&mut EitherWatcher(either.0, either.1))
+            .await
+            .map(drop)
     }
 
     /// Sleeps until the watch fires, the session is connected again, or it ends.
@@ -44,13 +46,13 @@ impl Waiting<'_> {
         let connection = status.connection();
         loop {
             match race(&mut *watcher, states.next()).await {
-                First::Left(event) => {
+                Either::Left(event) => {
                     let wake = wake(event)?;
                     // What came over another connection is confirmed anew.
                     let is_same = status.connection() == connection;
                     return Ok(if is_same { wake } else { Wake::Look });
                 }
-                First::Right(_) => {
+                Either::Right(_) => {
                     if let Some(end) = status.end() {
                         return Err(end.into());
                     }
@@ -72,9 +74,9 @@ pub(super) trait Watch: Future<Output = Result<WatchedEvent, Error>> + Send {}
 impl<F: Future<Output = Result<WatchedEvent, Error>> + Send> Watch for F {}
 
 /// The first event of two watches.
-struct Either(Watcher, Watcher);
+struct EitherWatcher(Watcher, Watcher);
 
-impl Future for Either {
+impl Future for EitherWatcher {
     type Output = Result<WatchedEvent, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

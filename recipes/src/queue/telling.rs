@@ -6,7 +6,7 @@ use lockkeeper_store::ZnodePath;
 
 use super::turn::{Held, Terms, Waiting};
 use crate::error::{LockError, Result};
-use crate::events::{LockEvent, Previous};
+use crate::events::{LockEvent, PreviousHolder};
 use crate::token::FencingToken;
 
 impl Waiting<'_> {
@@ -29,7 +29,7 @@ impl Waiting<'_> {
             // Without a number there is one at least: the entry that blocks.
             progress.note(self.entry.parent, count.unwrap_or(1));
         }
-        self.previous = Previous::Unknown;
+        self.previous = PreviousHolder::Unknown;
         let first = self.since.is_none();
         if self.entry.events.is_some() {
             let position = count.unwrap_or(1);
@@ -64,15 +64,15 @@ impl Waiting<'_> {
     pub(crate) fn granted(mut self, token: FencingToken) -> u64 {
         // Who left the queue before has got permits: that says nothing of who gave some back.
         let previous = match self.previous {
-            Previous::Free => Previous::Free,
-            _ => Previous::Unknown,
+            PreviousHolder::Free => PreviousHolder::Free,
+            _ => PreviousHolder::Unknown,
         };
         self.tell_acquired(token, previous);
         self.entry.take_path();
         self.lapses
     }
 
-    fn tell_acquired(&self, token: FencingToken, previous: Previous) {
+    fn tell_acquired(&self, token: FencingToken, previous: PreviousHolder) {
         let clock = self.entry.session.clock();
         self.entry.put(|| LockEvent::Acquired {
             token,

@@ -1,6 +1,8 @@
 //! Waiting for one's turn: watch the nearest entry that blocks, and confirm after every wake.
 
-use lockkeeper_store::{Ahead, Error, LookAhead, Moment, Skip, ZnodePath, Zxid, sequence_of};
+use lockkeeper_store::{
+    BootInstant, Error, GetPredecessor, Predecessor, Skip, ZnodePath, Zxid, sequence_of,
+};
 
 use super::contenders::check_name;
 use super::entry::{Entry, Form};
@@ -8,7 +10,7 @@ use super::listed::Turn;
 use super::mark::CurrentMark;
 use super::sleep::Wake;
 use crate::error::{LockError, Result};
-use crate::events::Previous;
+use crate::events::PreviousHolder;
 use crate::names::contender_number;
 use crate::progress::Progress;
 use crate::token::FencingToken;
@@ -68,11 +70,11 @@ pub(crate) struct Waiting<'a> {
     /// How many names a list would have, when that was last seen.
     pub(super) queued: usize,
     /// When it first had to wait.
-    pub(super) since: Option<Moment>,
+    pub(super) since: Option<BootInstant>,
     /// The last position that was told.
     pub(super) position: Option<usize>,
     /// How the one before left, as far as that is known.
-    pub(super) previous: Previous,
+    pub(super) previous: PreviousHolder,
 }
 
 impl<'a> Waiting<'a> {
@@ -85,7 +87,7 @@ impl<'a> Waiting<'a> {
             queued: 0,
             since: None,
             position: None,
-            previous: Previous::Free,
+            previous: PreviousHolder::Free,
         }
     }
 
@@ -106,10 +108,10 @@ impl<'a> Waiting<'a> {
         let token = FencingToken::new(czxid);
         loop {
             match ahead {
-                Ahead::Clear if self.may_grant() => return Ok(Some(token)),
+                Predecessor::Clear if self.may_grant() => return Ok(Some(token)),
                 // The turn has come, but the proof that the session lives is old: get a new one.
-                Ahead::Clear => Box::pin(self.prove()).await?,
-                Ahead::Blocked {
+                Predecessor::Clear => Box::pin(self.prove()).await?,
+                Predecessor::Blocked {
                     by,
                     mut watcher,
                     count,
@@ -125,19 +127,19 @@ impl<'a> Waiting<'a> {
                     // The store confirmed my entry and its place when it took the other out.
                     let wake = self.sleep_behind(&by, &mut watcher, &terms.form).await?;
                     if let Wake::Clear(cause) = wake {
-                        self.previous = Previous::of(cause);
-                        ahead = Ahead::Clear;
+                        self.previous = PreviousHolder::of(cause);
+                        ahead = Predecessor::Clear;
                         continue;
                     }
                 }
                 // Boxed, as all that only a remote store asks for: a waiter in process stays small.
-                Ahead::Listed(names) => match Box::pin(self.over_list(names, terms)).await? {
+                Predecessor::Listed(names) => match Box::pin(self.over_list(names, terms)).await? {
                     None => return Ok(None),
                     Some(Turn::Mine) if self.may_grant() => return Ok(Some(token)),
                     Some(Turn::Mine) => Box::pin(self.prove()).await?,
                     Some(Turn::Look) => {}
                 },
-                Ahead::Gone => return Err(self.removed()),
+                Predecessor::Gone => return Err(self.removed()),
                 _ => {}
             }
             ahead = self.look(terms).await?;
@@ -154,21 +156,21 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    async fn look(&mut self, terms: &Terms) -> Result<Ahead> {
+    async fn look(&mut self, terms: &Terms) -> Result<Predecessor> {
         self.entry.alongside = None;
         loop {
-            let look = LookAhead {
+            let look = GetPredecessor {
                 entry: self.entry.path().clone(),
                 skip: self.skip(),
                 count: terms.form.count,
             };
-            let ahead = match self.entry.session.look_ahead(look).try_now() {
+            let ahead = match self.entry.session.get_predecessor(look).now_or_never() {
                 Ok(ahead) => ahead,
                 Err(call) => Box::pin(call).await,
             };
             match ahead {
                 Err(Error::ConnectionLoss) => {}
-                Err(Error::NoNode { .. }) => return Ok(Ahead::Gone),
+                Err(Error::NoNode { .. }) => return Ok(Predecessor::Gone),
                 ahead => return Ok(ahead?),
             }
         }
@@ -181,11 +183,11 @@ impl<'a> Waiting<'a> {
     }
 
     /// Lists all children, as a store without an index does.
-    async fn list(&mut self) -> Result<Ahead> {
+    async fn list(&mut self) -> Result<Predecessor> {
         loop {
             match self.entry.session.get_children(self.entry.parent).await {
-                Ok((names, _)) => return Ok(Ahead::Listed(names)),
-                Err(Error::NoNode { .. }) => return Ok(Ahead::Gone),
+                Ok((names, _)) => return Ok(Predecessor::Listed(names)),
+                Err(Error::NoNode { .. }) => return Ok(Predecessor::Gone),
                 Err(Error::ConnectionLoss) => {}
                 Err(error) => return Err(error.into()),
             }
@@ -195,7 +197,7 @@ impl<'a> Waiting<'a> {
     pub(crate) fn removed(&self) -> LockError {
         match self.entry.session.status().end() {
             Some(end) => end.into(),
-            None => LockError::Removed {
+            None => LockError::EntryDeleted {
                 entry: self.entry.path().clone(),
             },
         }
@@ -216,7 +218,7 @@ impl<'a> Waiting<'a> {
 
     /// Whether it has stood behind somebody.
     pub(crate) fn has_waited(&self) -> bool {
-        self.previous != Previous::Free
+        self.previous != PreviousHolder::Free
     }
 
     /// Notes that the store has committed, since the session had so many lapses, that the entry is there.

@@ -10,7 +10,7 @@ use crate::events::{EventSink, LockEvent};
 
 /// What a holder has heard, whoever of its watchers heard it first.
 #[derive(Default)]
-pub(crate) struct Hearing(Mutex<Heard>);
+pub(crate) struct RevocationInbox(Mutex<Heard>);
 
 #[derive(Default)]
 struct Heard {
@@ -21,7 +21,7 @@ struct Heard {
     is_news: bool,
 }
 
-impl Hearing {
+impl RevocationInbox {
     /// Looks at the data of the holder's node. Answers a request that was not known.
     fn hear(&self, data: &[u8], stat: &Stat) -> Option<RevocationRequest> {
         let mut heard = self.0.lock();
@@ -54,7 +54,7 @@ impl Hearing {
 /// Who listens at a holder's node, and where it tells.
 #[derive(Clone)]
 pub(crate) struct Listener {
-    pub(crate) hearing: Arc<Hearing>,
+    pub(crate) hearing: Arc<RevocationInbox>,
     pub(crate) events: Option<EventSink>,
 }
 
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn each_request_is_heard_once_and_answered_once() {
-        let hearing = Hearing::default();
+        let hearing = RevocationInbox::default();
         let first = asked(br#"{"v":1}"#, Some("jane"), 7);
         assert_eq!(hearing.hear(br#"{"v":1}"#, &at(1)), None);
         assert!(hearing.hear(&first, &at(2)).is_some());
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn curators_request_counts_each_time_that_it_is_written() {
-        let hearing = Hearing::default();
+        let hearing = RevocationInbox::default();
         assert_eq!(hearing.hear(CURATORS_REQUEST, &at(2)).unwrap().number, 1);
         assert_eq!(hearing.hear(CURATORS_REQUEST, &at(2)), None);
         assert_eq!(hearing.hear(CURATORS_REQUEST, &at(3)).unwrap().number, 2);

@@ -10,7 +10,7 @@ use crate::holders::{Survey, persistently, survey};
 use crate::metadata::LockMetadata;
 use crate::path::LockPath;
 
-pub(crate) use hearing::{Hearing, Listener};
+pub(crate) use hearing::{Listener, RevocationInbox};
 pub(crate) use request::CURATORS_REQUEST;
 pub use request::RevocationRequest;
 
@@ -22,11 +22,11 @@ pub use request::RevocationRequest;
 /// is one way to do so. With this value the caller says that every resource behind the lock does.
 /// Where that is not so, ask instead of forcing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TokensAreChecked;
+pub struct FencingEnforced;
 
 /// Whose lock is to be revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Whom(Which);
+pub struct RevokeTarget(Which);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Which {
@@ -35,7 +35,7 @@ enum Which {
     Session(LockPath, SessionId),
 }
 
-impl Whom {
+impl RevokeTarget {
     /// All that hold the lock at `path` now: of a mutex or an election the head of the queue; of a
     /// read-write lock the writer at the head, or the readers up to the first writer; of a semaphore
     /// all who have permits. Who waits is left alone.
@@ -116,19 +116,19 @@ async fn owned_by(
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// use lockkeeper::{LostReason, Mutex, Revoker, TokensAreChecked, Whom};
+/// use lockkeeper::{LostReason, Mutex, Revoker, FencingEnforced, RevokeTarget};
 ///
 /// # let client = lockkeeper::connect("memory:revoker").await?;
 /// let guard = Mutex::new(&client, "/lock/orders")?.lock().await?;
 ///
 /// let revoker = Revoker::new(&client).by("ops: jane");
-/// let asked = revoker.ask(&Whom::holder("/lock/orders")?).await?;
+/// let asked = revoker.ask(&RevokeTarget::holder("/lock/orders")?).await?;
 /// assert_eq!(asked, [guard.path().clone()]);
 /// let request = guard.revocation_requested().await?;
 /// assert_eq!(request.by.as_deref(), Some("ops: jane"));
 ///
 /// // The holder does not heed it, and what the lock protects checks tokens.
-/// revoker.force(&Whom::holder("/lock/orders")?, TokensAreChecked).await?;
+/// revoker.force(&RevokeTarget::holder("/lock/orders")?, FencingEnforced).await?;
 /// assert_eq!(guard.lost().await, LostReason::Revoked);
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
@@ -166,7 +166,7 @@ impl Revoker {
     /// # Errors
     /// Those of the store, [`Error::TooLarge`] where the entry's metadata leaves no room. Some may
     /// have been asked by then; to ask again is safe.
-    pub async fn ask(&self, whom: &Whom) -> Result<Vec<ZnodePath>, Error> {
+    pub async fn ask(&self, whom: &RevokeTarget) -> Result<Vec<ZnodePath>, Error> {
         let session = self.client.session().await?;
         let mut asked = Vec::new();
         for path in whom.find(&session).await? {
@@ -182,8 +182,8 @@ impl Revoker {
     ///
     /// A holder learns that it [`Lost`](crate::LockEvent::Lost) the lock, as
     /// [`Revoked`](crate::LostReason::Revoked), but may work on until then: that is why the caller
-    /// has to promise that [`TokensAreChecked`]. A waiter that is named by its entry or session
-    /// leaves the queue at once; its wait fails with [`Removed`](crate::LockError::Removed) when it
+    /// has to promise that [`FencingEnforced`]. A waiter that is named by its entry or session
+    /// leaves the queue at once; its wait fails with [`Removed`](crate::LockError::EntryDeleted) when it
     /// looks again, which is when the one ahead of it leaves.
     ///
     /// What is deleted is the entries that were looked at, never their successors: the name of an
@@ -198,8 +198,8 @@ impl Revoker {
     /// Those of the store. Some may have been deleted by then.
     pub async fn force(
         &self,
-        whom: &Whom,
-        _promise: TokensAreChecked,
+        whom: &RevokeTarget,
+        _promise: FencingEnforced,
     ) -> Result<Vec<ZnodePath>, Error> {
         let session = self.client.session().await?;
         let mut deleted = Vec::new();
@@ -230,7 +230,7 @@ async fn take_away(session: &Session, path: &ZnodePath) -> Result<bool, Error> {
 
 /// Writes a request into an entry, beside whatever else is written there meanwhile. Whether it was there.
 async fn ask_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Result<bool, Error> {
-    let at_ms = session.clock().date_ms();
+    let at_ms = session.clock().unix_ms();
     let mut unanswered: Option<Bytes> = None;
     loop {
         let (data, stat) = match persistently(|| session.get_data(path)).await {

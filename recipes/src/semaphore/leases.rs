@@ -52,7 +52,7 @@ impl<'a> Leases<'a> {
     pub(super) async fn ask(&mut self, ops: Vec<Op>) -> Result<Vec<OpReply>, Error> {
         // Known before it is awaited, so that a drop sends the deletes behind it.
         self.may_stand = true;
-        let answer = match self.session.multi(ops).try_now() {
+        let answer = match self.session.multi(ops).now_or_never() {
             Ok(answer) => answer,
             Err(call) => Box::pin(call).await,
         };

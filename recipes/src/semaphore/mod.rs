@@ -68,7 +68,7 @@ impl Semaphore {
     /// Nothing is sent.
     ///
     /// At its first use the number is stored, if there is none; if another is stored, that use and
-    /// all after it fail with [`LockError::PermitsDiffer`], until the numbers agree or
+    /// all after it fail with [`LockError::PermitsMismatch`], until the numbers agree or
     /// [`set_permits`](Self::set_permits) has been called. A handle that has been in agreement once,
     /// and its clones, follow all later changes.
     ///
@@ -116,7 +116,7 @@ impl Semaphore {
     /// How many permits there are in all, held or not.
     ///
     /// # Errors
-    /// [`LockError::PermitsDiffer`], [`LockError::NoPermits`], [`LockError::ForeignPermits`],
+    /// [`LockError::PermitsMismatch`], [`LockError::NoPermits`], [`LockError::InvalidPermitsData`],
     /// [`LockError::WrongKind`], and those of the store.
     pub async fn permits(&self) -> Result<u32> {
         Ok(self.supply().await?.total)
@@ -160,7 +160,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`LockError::TooManyPermits`] when there are 0 in all, [`LockError::Store`] with the session's
-    /// end or a refusal, [`LockError::Removed`], and those of [`permits`](Self::permits).
+    /// end or a refusal, [`LockError::EntryDeleted`], and those of [`permits`](Self::permits).
     pub async fn acquire(&self) -> Result<Permit> {
         self.acquire_many(1).await
     }
@@ -257,7 +257,7 @@ impl Semaphore {
         if only_if_free && !self.place.looks_free(&session, count).await? {
             return Ok(None);
         }
-        let data = options.data(session.clock().date_ms());
+        let data = options.data(session.clock().unix_ms());
         let terms = options.terms(data, only_if_free);
         let events = options.events;
         Head::grant(&self.place, &session, count, &terms, events).await

@@ -10,7 +10,7 @@ use lockkeeper_store::{Deadline, Session, ZnodePath};
 use crate::error::{LostReason, Result};
 use crate::guard::{Guard, drop_all, release_all};
 use crate::metadata::LockMetadata;
-use crate::race::{First, race};
+use crate::race::{Either, race};
 use crate::revocation::RevocationRequest;
 use crate::token::FencingToken;
 
@@ -120,8 +120,8 @@ impl Permit {
     /// goes on.
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, LostReason> {
         match race(self.lost(), future).await {
-            First::Left(reason) => Err(reason),
-            First::Right(output) => Ok(output),
+            Either::Left(reason) => Err(reason),
+            Either::Right(output) => Ok(output),
         }
     }
 

@@ -106,7 +106,7 @@ impl Place {
         let stored = self.read(session).await?.total;
         if let Some(stated) = self.stated.filter(|stated| *stated != stored) {
             let path = self.root.clone();
-            return Err(LockError::PermitsDiffer {
+            return Err(LockError::PermitsMismatch {
                 path,
                 stated,
                 stored,
@@ -238,7 +238,7 @@ impl Place {
     pub(super) fn number(&self, data: &[u8]) -> Result<u32> {
         match serde_json::from_slice::<Number>(data) {
             Ok(number) if number.v == Number::VERSION => Ok(number.permits),
-            _ => Err(LockError::ForeignPermits {
+            _ => Err(LockError::InvalidPermitsData {
                 path: self.permits.clone(),
                 found: String::from_utf8_lossy(data).into_owned(),
             }),
@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(place.number(br#"{"v":1,"permits":7}"#), Ok(7));
         assert_eq!(place.number(br#"{"v":1,"permits":7,"by":"x"}"#), Ok(7));
         for foreign in ["", "7", r#"{"v":2,"permits":7}"#, r#"{"v":1,"permits":-7}"#] {
-            let refused = LockError::ForeignPermits {
+            let refused = LockError::InvalidPermitsData {
                 path: place.permits.clone(),
                 found: foreign.to_owned(),
             };

@@ -14,17 +14,17 @@ use tokio::sync::oneshot;
 
 use crate::path::LockPath;
 use crate::race::race;
-use crate::revocation::TokensAreChecked;
+use crate::revocation::FencingEnforced;
 
-use post::Post;
+use post::LockWatcher;
 use report::{Reporter, reports};
-use sightings::Sightings;
+use sightings::HoldTimes;
 
 pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports};
 
 /// Watches locks for holders that hold for longer than they stated, by
-/// [`expected_hold`](crate::LockOptions::expected_hold), [`alert_at`](crate::LockOptions::alert_at)
-/// and [`auto_unlock_at`](crate::LockOptions::auto_unlock_at); and takes their locks away, if it is
+/// [`expected_hold`](crate::LockOptions::expected_hold), [`alert_after`](crate::LockOptions::alert_after)
+/// and [`auto_unlock_after`](crate::LockOptions::auto_unlock_after); and takes their locks away, if it is
 /// told to.
 ///
 /// A holder states durations, not moments, and nobody compares clocks: the warden times each holder
@@ -46,15 +46,15 @@ pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports};
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
 /// use std::time::Duration;
-/// use lockkeeper::{LockOptions, Mutex, TokensAreChecked, Warden, WardenReport};
+/// use lockkeeper::{LockOptions, Mutex, FencingEnforced, Warden, WardenReport};
 ///
 /// # let client = lockkeeper::connect("memory:warden").await?;
-/// let (warden, mut reports) = Warden::over(&client)
+/// let (warden, mut reports) = Warden::builder(&client)
 ///     .lock("/lock/orders")?
-///     .remove_overdue(TokensAreChecked)
+///     .remove_overdue(FencingEnforced)
 ///     .start();
 ///
-/// let patience = LockOptions::new().label("billing").auto_unlock_at(Duration::from_millis(20));
+/// let patience = LockOptions::new().label("billing").auto_unlock_after(Duration::from_millis(20));
 /// let guard = Mutex::new(&client, "/lock/orders")?.lock_with(patience).await?;
 /// let Some(WardenReport::Overdue(overdue)) = reports.next().await else { panic!() };
 /// assert_eq!(overdue.entry.path, *guard.path());
@@ -72,7 +72,7 @@ struct Inner {
 }
 
 struct Watched {
-    sightings: Arc<Mutex<Sightings>>,
+    sightings: Arc<Mutex<HoldTimes>>,
     /// Dropping it ends the watch.
     _warden_lives: oneshot::Sender<()>,
 }
@@ -88,7 +88,7 @@ pub struct WardenBuilder {
 
 impl Warden {
     /// A warden that looks through this client. Nothing is sent before it is started.
-    pub fn over(client: &Client) -> WardenBuilder {
+    pub fn builder(client: &Client) -> WardenBuilder {
         WardenBuilder {
             client: client.clone(),
             locks: Vec::new(),
@@ -144,12 +144,12 @@ impl WardenBuilder {
         Ok(self)
     }
 
-    /// Takes locks away when their `auto_unlock_at` has passed. The holder learns that its lock is
+    /// Takes locks away when their `auto_unlock_after` has passed. The holder learns that its lock is
     /// [`Revoked`](crate::LostReason::Revoked), after the next one may have it: hence the promise.
     ///
     /// An entry is deleted at the version that was seen: a [`keep_alive`](crate::Guard::keep_alive)
     /// that the store had before wins.
-    pub fn remove_overdue(mut self, _promise: TokensAreChecked) -> Self {
+    pub fn remove_overdue(mut self, _promise: FencingEnforced) -> Self {
         self.removes = true;
         self
     }
@@ -168,9 +168,9 @@ impl WardenBuilder {
     }
 
     fn watch(&self, path: &ZnodePath, reporter: &Reporter) -> Watched {
-        let sightings = Arc::new(Mutex::new(Sightings::default()));
+        let sightings = Arc::new(Mutex::new(HoldTimes::default()));
         let (warden_lives, warden_gone) = oneshot::channel::<()>();
-        let post = Post {
+        let post = LockWatcher {
             client: self.client.clone(),
             path: path.clone(),
             sightings: sightings.clone(),

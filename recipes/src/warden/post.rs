@@ -1,4 +1,4 @@
-//! [`Post`]: the watch over one lock.
+//! [`LockWatcher`]: the watch over one lock.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper_store::{Client, Error, Moment, Session, Watcher, ZnodePath, sequence_of};
+use lockkeeper_store::{BootInstant, Client, Error, Session, Watcher, ZnodePath, sequence_of};
 use parking_lot::Mutex;
 
 use super::report::{Reporter, WardenReport};
-use super::sightings::{Sightings, is_same};
+use super::sightings::{HoldTimes, is_same};
 use crate::holders::{LEASES, holding, in_order, is_shared};
 use crate::metadata::LockMetadata;
 use crate::observe::{Change, QueueEntry};
@@ -18,10 +18,10 @@ use crate::race::race;
 use crate::token::FencingToken;
 
 /// The watch over one lock.
-pub(super) struct Post {
+pub(super) struct LockWatcher {
     pub(super) client: Client,
     pub(super) path: ZnodePath,
-    pub(super) sightings: Arc<Mutex<Sightings>>,
+    pub(super) sightings: Arc<Mutex<HoldTimes>>,
     pub(super) reporter: Reporter,
     pub(super) removes: bool,
     /// Those whose deletion was sent, and not answered.
@@ -38,7 +38,7 @@ struct Look {
 /// How long to wait after a failed attempt to open a session.
 const PAUSE: Duration = Duration::from_secs(1);
 
-impl Post {
+impl LockWatcher {
     /// Watches until the client is closed, or the store refuses.
     pub(super) async fn watch(mut self) {
         let error = loop {
@@ -96,7 +96,7 @@ impl Post {
     }
 
     /// Tells what is new; as of when.
-    fn take_in(&mut self, holders: Vec<QueueEntry>) -> Moment {
+    fn take_in(&mut self, holders: Vec<QueueEntry>) -> BootInstant {
         let path = &self.path;
         for entry in std::mem::take(&mut self.unanswered) {
             if !holders.iter().any(|holder| is_same(holder, &entry)) {
@@ -119,7 +119,11 @@ impl Post {
 
     /// Deletes those that were past their time at `now`, so that none goes untold, at the versions that were seen: a sign of life that
     /// came since makes the store refuse. Whether to look again.
-    async fn remove_forfeited(&mut self, session: &Session, now: Moment) -> Result<bool, Error> {
+    async fn remove_forfeited(
+        &mut self,
+        session: &Session,
+        now: BootInstant,
+    ) -> Result<bool, Error> {
         if !self.removes {
             return Ok(false);
         }

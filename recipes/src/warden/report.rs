@@ -20,9 +20,9 @@ use crate::observe::QueueEntry;
 pub enum OverdueLevel {
     /// [`expected_hold`](crate::LockOptions::expected_hold): later than it thought itself.
     Expected,
-    /// [`alert_at`](crate::LockOptions::alert_at): worth an alarm.
+    /// [`alert_after`](crate::LockOptions::alert_after): worth an alarm.
     Alert,
-    /// [`auto_unlock_at`](crate::LockOptions::auto_unlock_at): the lock may be taken away.
+    /// [`auto_unlock_after`](crate::LockOptions::auto_unlock_after): the lock may be taken away.
     AutoUnlock,
 }
 
@@ -33,8 +33,8 @@ impl OverdueLevel {
     pub(super) fn after(self, metadata: &LockMetadata) -> Option<Duration> {
         match self {
             Self::Expected => metadata.expected_hold(),
-            Self::Alert => metadata.alert_at(),
-            Self::AutoUnlock => metadata.auto_unlock_at(),
+            Self::Alert => metadata.alert_after(),
+            Self::AutoUnlock => metadata.auto_unlock_after(),
         }
     }
 }

@@ -1,6 +1,6 @@
-//! [`Sightings`]: who holds one lock, and since when that has been seen. No IO, no clock of its own.
+//! [`HoldTimes`]: who holds one lock, and since when that has been seen. No IO, no clock of its own.
 
-use lockkeeper_store::{Moment, ZnodePath};
+use lockkeeper_store::{BootInstant, ZnodePath};
 
 use super::report::{Overdue, OverdueLevel};
 use crate::metadata::LockMetadata;
@@ -9,21 +9,21 @@ use crate::revocation::CURATORS_REQUEST;
 
 /// The holders of one lock, as they were seen last.
 #[derive(Debug, Default)]
-pub(super) struct Sightings(Vec<Sighting>);
+pub(super) struct HoldTimes(Vec<Sighting>);
 
 #[derive(Debug)]
 struct Sighting {
     entry: QueueEntry,
     /// Since when the durations that it states count: its first sight as a holder, or the first
     /// sight of its last sign of life. Both came before, so this is never too early.
-    since: Moment,
+    since: BootInstant,
     /// What has been reported.
     told: Vec<OverdueLevel>,
 }
 
-impl Sightings {
+impl HoldTimes {
     /// Takes in who holds, as it was read just before `now`.
-    pub(super) fn take_in(&mut self, holders: Vec<QueueEntry>, now: Moment) {
+    pub(super) fn take_in(&mut self, holders: Vec<QueueEntry>, now: BootInstant) {
         let mut before = std::mem::take(&mut self.0);
         self.0 = holders
             .into_iter()
@@ -45,7 +45,7 @@ impl Sightings {
     }
 
     /// Those that are overdue, each on its highest level.
-    pub(super) fn overdue(&self, lock: &ZnodePath, now: Moment) -> Vec<Overdue> {
+    pub(super) fn overdue(&self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
         let highest = |seen: &Sighting| {
             let mut levels = OverdueLevel::ALL.into_iter().rev();
             levels.find_map(|level| seen.overdue(lock, level, now))
@@ -54,7 +54,7 @@ impl Sightings {
     }
 
     /// What has become overdue and was not answered here before.
-    pub(super) fn news(&mut self, lock: &ZnodePath, now: Moment) -> Vec<Overdue> {
+    pub(super) fn news(&mut self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
         let mut news = Vec::new();
         for seen in &mut self.0 {
             for level in OverdueLevel::ALL {
@@ -70,14 +70,14 @@ impl Sightings {
     }
 
     /// Those that may be taken away.
-    pub(super) fn forfeited(&self, lock: &ZnodePath, now: Moment) -> Vec<QueueEntry> {
+    pub(super) fn forfeited(&self, lock: &ZnodePath, now: BootInstant) -> Vec<QueueEntry> {
         let mut overdue = self.overdue(lock, now);
         overdue.retain(|overdue| overdue.level == OverdueLevel::AutoUnlock);
         overdue.into_iter().map(|overdue| overdue.entry).collect()
     }
 
     /// When there is news next, if nobody shows a sign of life.
-    pub(super) fn next_due(&self) -> Option<Moment> {
+    pub(super) fn next_due(&self) -> Option<BootInstant> {
         let due = self.0.iter().flat_map(|seen| {
             let untold = OverdueLevel::ALL
                 .into_iter()
@@ -95,7 +95,7 @@ pub(super) fn is_same(one: &QueueEntry, other: &QueueEntry) -> bool {
 }
 
 impl Sighting {
-    fn first(entry: QueueEntry, now: Moment) -> Self {
+    fn first(entry: QueueEntry, now: BootInstant) -> Self {
         Self {
             entry,
             since: now,
@@ -103,7 +103,7 @@ impl Sighting {
         }
     }
 
-    fn seen_again(self, mut entry: QueueEntry, now: Moment) -> Self {
+    fn seen_again(self, mut entry: QueueEntry, now: BootInstant) -> Self {
         let is_silent = self.is_silent_until(&entry);
         if entry.metadata.is_none() && entry.data == CURATORS_REQUEST {
             entry.metadata = self.entry.metadata;
@@ -137,7 +137,7 @@ impl Sighting {
         self.entry.metadata.as_ref()
     }
 
-    fn overdue(&self, lock: &ZnodePath, level: OverdueLevel, now: Moment) -> Option<Overdue> {
+    fn overdue(&self, lock: &ZnodePath, level: OverdueLevel, now: BootInstant) -> Option<Overdue> {
         let stated = level.after(self.metadata()?)?;
         let seen_for = now.since(self.since);
         (seen_for >= stated).then(|| Overdue {
@@ -160,8 +160,8 @@ mod tests {
     use super::*;
     use crate::token::FencingToken;
 
-    fn at(seconds: u64) -> Moment {
-        Moment::from_nanos(seconds * 1_000_000_000)
+    fn at(seconds: u64) -> BootInstant {
+        BootInstant::from_nanos(seconds * 1_000_000_000)
     }
 
     fn entry(version: i32, data: &'static [u8]) -> QueueEntry {
@@ -178,7 +178,7 @@ mod tests {
 
     const STATED: &[u8] = br#"{"v":1,"alert_at_ms":10000,"auto_unlock_at_ms":20000}"#;
 
-    fn levels(sightings: &Sightings, seconds: u64) -> Vec<OverdueLevel> {
+    fn levels(sightings: &HoldTimes, seconds: u64) -> Vec<OverdueLevel> {
         let lock = "/lock".parse().unwrap();
         let overdue = sightings.overdue(&lock, at(seconds));
         overdue.into_iter().map(|overdue| overdue.level).collect()
@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn time_counts_from_the_first_sight() {
         let lock = "/lock".parse().unwrap();
-        let mut seen = Sightings::default();
+        let mut seen = HoldTimes::default();
         seen.take_in(vec![entry(0, STATED)], at(100));
         assert_eq!(seen.next_due(), Some(at(110)));
         assert!(levels(&seen, 109).is_empty());
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_sign_of_life_starts_anew_and_a_request_does_not() {
-        let mut seen = Sightings::default();
+        let mut seen = HoldTimes::default();
         seen.take_in(vec![entry(0, STATED)], at(100));
         let asked =
             br#"{"v":1,"alert_at_ms":10000,"auto_unlock_at_ms":20000,"revocation":{"number":1}}"#;
@@ -229,7 +229,7 @@ mod tests {
             sequence: number,
             ..entry(version, data)
         };
-        let mut seen = Sightings::default();
+        let mut seen = HoldTimes::default();
         // Three permits, split: each of their holders says by itself that it is at work.
         let look = [(0, STATED), (0, STATED), (0, STATED)];
         let alive_once = [(0, STATED), (0, STATED), (1, ALIVE)];
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn what_curators_request_wiped_still_counts() {
-        let mut seen = Sightings::default();
+        let mut seen = HoldTimes::default();
         seen.take_in(vec![entry(4, STATED)], at(100));
         seen.take_in(vec![entry(5, CURATORS_REQUEST)], at(105));
         assert_eq!(levels(&seen, 110), [OverdueLevel::Alert]);

@@ -13,7 +13,7 @@ use async_executor::Executor;
 use tokio::sync::oneshot;
 
 use crate::backend::{BoxFuture, Flushed};
-use crate::clock::{Clock, Moment};
+use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, Result};
 use crate::fork;
 
@@ -172,7 +172,7 @@ fn panicked() -> Error {
 /// What `work` answers, unless `moment` comes first.
 pub(super) async fn until<T>(
     clock: &Clock,
-    moment: Moment,
+    moment: BootInstant,
     work: impl Future<Output = T>,
 ) -> Option<T> {
     let mut work = pin!(work);

@@ -31,10 +31,10 @@ use self::agreement::Asker;
 use self::convert::{About, Acls, CREATE};
 use self::io::{blocking, spawn, until};
 use self::numbers::Numbers;
-use self::session::{Place, ZooKeeperSession};
+use self::session::{Chroot, ZooKeeperSession};
 use self::tls::Tls;
 use super::{Backend, BoxFuture, Connector, SessionStatus};
-use crate::clock::{Clock, Moment};
+use crate::clock::{BootInstant, Clock};
 use crate::connect::ConnectOptions;
 use crate::error::{Error, Result, start_a_server};
 use crate::path::ZnodePath;
@@ -241,7 +241,7 @@ impl Opening {
                 tls: self.tls.clone(),
                 auth: self.options.auth.clone(),
             },
-            Place {
+            Chroot {
                 store_id,
                 prefix_bytes: self.servers.prefix_bytes(),
                 numbers: match self.servers.is_one {
@@ -268,7 +268,7 @@ impl Opening {
     }
 
     /// What a failed try met. The crate does not say, so each host is asked for a connection.
-    async fn why_not(&self, deadline: Moment) -> Refusal {
+    async fn why_not(&self, deadline: BootInstant) -> Refusal {
         let (servers, tls) = (self.servers.clone(), self.tls.clone());
         let left = deadline
             .since(servers.clock.now())
@@ -286,7 +286,7 @@ impl Opening {
         }
     }
 
-    async fn status(&self, client: &zk::Client, sent: Moment) -> Arc<SessionStatus> {
+    async fn status(&self, client: &zk::Client, sent: BootInstant) -> Arc<SessionStatus> {
         let quorum_only = !self.servers.is_one
             && client
                 .get_config()

@@ -21,8 +21,8 @@ use super::io::{self, Task, spawn, until};
 use super::nodelay::send_at_once;
 use super::numbers::{Numbers, made_by, used_up};
 use crate::backend::{
-    Ahead, Backend, BoxFuture, Cleanup, Create, Enqueue, FLUSH_LIMIT, Flushed, LAST_DROP_LIMIT, Op,
-    ReadOp, ReadReply, Reply, Request, Response, SessionStatus,
+    Backend, BoxFuture, Cleanup, Create, Enqueue, FLUSH_LIMIT, Flushed, LAST_DROP_LIMIT, Op,
+    Predecessor, ReadOp, ReadReply, Reply, Request, Response, SessionStatus,
 };
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
@@ -35,7 +35,7 @@ const MOST_UNDER_WAY: usize = 100_000;
 /// A session at a ZooKeeper server.
 pub(super) struct ZooKeeperSession {
     link: Arc<Link>,
-    place: Place,
+    place: Chroot,
     /// Disconnected when nothing holds the client any more.
     let_go: Mutex<Receiver<Infallible>>,
 }
@@ -55,7 +55,7 @@ impl Deref for Client {
 }
 
 /// Where a session's paths begin.
-pub(super) struct Place {
+pub(super) struct Chroot {
     pub(super) store_id: Option<String>,
     pub(super) prefix_bytes: usize,
     pub(super) numbers: Numbers,
@@ -80,7 +80,7 @@ impl ZooKeeperSession {
         client: zk::Client,
         status: Arc<SessionStatus>,
         asker: Asker,
-        place: Place,
+        place: Chroot,
         close_timeout: Duration,
     ) -> Self {
         drop(spawn(Box::pin(publish(
@@ -364,11 +364,11 @@ async fn carry_out(link: &Arc<Link>, client: Arc<Client>, request: Request) -> R
             Ok(Reply::Watching(PersistentWatcher::from_stream(events)))
         }
         Request::Enqueue(entry) => enqueue(link, &client, entry).await,
-        Request::LookAhead(look) => {
+        Request::GetPredecessor(look) => {
             let parent = look.entry.parent().unwrap_or_else(ZnodePath::root);
             match client.list_children(parent.as_str()).await {
-                Ok(names) => Ok(Reply::Ahead(Ahead::Listed(names))),
-                Err(zk::Error::NoNode) => Ok(Reply::Ahead(Ahead::Gone)),
+                Ok(names) => Ok(Reply::Predecessor(Predecessor::Listed(names))),
+                Err(zk::Error::NoNode) => Ok(Reply::Predecessor(Predecessor::Gone)),
                 Err(error) => Err(about("getChildren", parent.as_str(), None).error(error)),
             }
         }
@@ -561,8 +561,8 @@ async fn enqueue(link: &Arc<Link>, client: &zk::Client, entry: Enqueue) -> Resul
     // A list whose create failed is thrown away: it may have run on the next connection.
     let (path, stat) = created(link, &create, made)?;
     let ahead = match listing.await {
-        Ok(names) => Ahead::Listed(names),
-        Err(_) => Ahead::Unknown,
+        Ok(names) => Predecessor::Listed(names),
+        Err(_) => Predecessor::Unknown,
     };
     Ok(Reply::Enqueued {
         path,

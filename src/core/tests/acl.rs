@@ -97,7 +97,7 @@ fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
         data: Bytes::new(),
         version,
     };
-    let look = Request::LookAhead(LookAhead {
+    let look = Request::GetPredecessor(GetPredecessor {
         entry: path("/p/q-0000000001"),
         skip: Skip::None,
         count: false,
@@ -641,7 +641,7 @@ fn a_replay_brings_the_lists_back() {
     assert_eq!(copy.dump(), store.core.dump());
     let unknown = Txn {
         zxid: Zxid(1 << 40),
-        date_ms: 0,
+        unix_ms: 0,
         session: me.id,
         op: TxnOp::SetAcl {
             path: path("/c"),

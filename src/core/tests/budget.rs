@@ -197,7 +197,9 @@ fn step(store: &mut Harness, random: &mut Random, sessions: &mut Vec<SessionRef>
         }
         7 => {
             let at = path(random.path());
-            _ = store.core.remove_watches(me, &at, Which::Any, now, effects);
+            _ = store
+                .core
+                .remove_watches(me, &at, WatchFilter::Any, now, effects);
         }
         8 => {
             let acl = [Acl::open(), Acl::creator_all()][random.below(2) as usize].clone();

@@ -42,18 +42,18 @@ fn ephemerals_go_with_their_session_under_one_zxid() {
 #[test]
 fn a_session_expires_at_the_end_of_its_bucket() {
     let mut store = Harness::new();
-    store.now.moment = Moment::from_nanos(1_500_000_000);
+    store.now.moment = BootInstant::from_nanos(1_500_000_000);
     let me = store.open(Some(SECOND));
     // 1.5 s + the least timeout of 4 s, rounded up to the next tick.
     assert_eq!(
         store.next_deadline(),
-        Some(Moment::from_nanos(6_000_000_000))
+        Some(BootInstant::from_nanos(6_000_000_000))
     );
     store.advance(3 * SECOND);
     store.stat(me, "/");
     assert_eq!(
         store.next_deadline(),
-        Some(Moment::from_nanos(10_000_000_000))
+        Some(BootInstant::from_nanos(10_000_000_000))
     );
     store.advance(Duration::from_millis(5_499));
     assert_eq!(store.effects.ended, []);
@@ -73,7 +73,7 @@ fn a_session_expires_at_the_end_of_its_bucket() {
 fn a_request_after_the_deadline_comes_too_late_even_before_the_tick() {
     let mut store = Harness::new();
     let me = store.open(Some(4 * SECOND));
-    store.now.moment = Moment::from_nanos(6_000_000_000);
+    store.now.moment = BootInstant::from_nanos(6_000_000_000);
     let late = store.submit(me, exists("/")).unwrap_err();
     assert_eq!(late, Error::SessionExpired { session: me.id });
     assert_eq!(store.effects.ended.len(), 1);
@@ -138,7 +138,7 @@ fn neither_a_stale_touch_nor_a_shorter_timeout_moves_a_deadline_back() {
     let mut store = Harness::new();
     let me = store.open(Some(20 * SECOND));
     let before = store.now;
-    store.now.moment = Moment::from_nanos(15_000_000_000);
+    store.now.moment = BootInstant::from_nanos(15_000_000_000);
     store.submit(me, exists("/")).unwrap();
     let deadline = store.next_deadline();
     let effects = &mut store.effects;
@@ -150,7 +150,7 @@ fn neither_a_stale_touch_nor_a_shorter_timeout_moves_a_deadline_back() {
         .reattach(me.id, &[7; 16], 4 * SECOND, now, effects)
         .unwrap();
     assert_eq!(store.next_deadline(), deadline, "a shorter timeout");
-    store.now.moment = Moment::from_nanos(34_999_999_999);
+    store.now.moment = BootInstant::from_nanos(34_999_999_999);
     let effects = &mut store.effects;
     let again = store
         .core

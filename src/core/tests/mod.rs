@@ -13,7 +13,7 @@ mod watching;
 mod work;
 
 use super::*;
-use crate::backend::{Create, Enqueue, LookAhead, Op, ReadOp, Skip};
+use crate::backend::{Create, Enqueue, GetPredecessor, Op, ReadOp, Skip};
 use crate::types::CreateMode::*;
 use crate::types::EventKind::*;
 use crate::types::{Acl, CreateMode, EventKind};
@@ -183,12 +183,12 @@ impl Harness {
     }
 
     fn look(&mut self, session: SessionRef, entry: &ZnodePath, skip: Skip) -> Standing {
-        let look = LookAhead {
+        let look = GetPredecessor {
             entry: entry.clone(),
             skip,
             count: true,
         };
-        match self.submit(session, Request::LookAhead(look)) {
+        match self.submit(session, Request::GetPredecessor(look)) {
             Ok(Answer::Standing(standing)) => standing,
             other => panic!("{other:?}"),
         }
@@ -203,14 +203,14 @@ impl Harness {
     }
 
     fn advance(&mut self, by: Duration) {
-        self.now.date_ms += by.as_millis() as i64;
+        self.now.unix_ms += by.as_millis() as i64;
         self.now.moment = self.now.moment.after(by);
         self.core.tick(self.now, &mut self.effects);
         self.core.check_bytes();
         self.next_deadline();
     }
 
-    fn next_deadline(&mut self) -> Option<Moment> {
+    fn next_deadline(&mut self) -> Option<BootInstant> {
         self.core.next_deadline(|| self.now.moment)
     }
 }

@@ -113,7 +113,7 @@ fn a_departure_wakes_its_watcher_and_nobody_else() {
 }
 
 /// The departures since the last call: whose watch, whether it is clear, and the cause.
-fn departures(store: &mut Harness) -> Vec<(WatchKey, bool, Cause)> {
+fn departures(store: &mut Harness) -> Vec<(WatchKey, bool, DeleteReason)> {
     let fired = store.effects.fired.drain(..);
     fired
         .filter_map(|fired| {
@@ -162,15 +162,24 @@ fn a_departure_says_how_the_one_ahead_left_and_whether_the_way_is_clear() {
 
     store.submit(three, Request::Close).unwrap();
     let fourth = watch_of(&behind_third);
-    assert_eq!(departures(&mut store), [(fourth, false, Cause::Died)]);
+    assert_eq!(
+        departures(&mut store),
+        [(fourth, false, DeleteReason::Died)]
+    );
     store.delete(one, first.as_str()).unwrap();
     let of_second = watch_of(&behind_first);
-    assert_eq!(departures(&mut store), [(of_second, true, Cause::Released)]);
+    assert_eq!(
+        departures(&mut store),
+        [(of_second, true, DeleteReason::Released)]
+    );
 
     let standing = store.look(four, &fourth_entry, Skip::None);
     store.delete(admin, second.as_str()).unwrap();
     let fourth = watch_of(&standing);
-    assert_eq!(departures(&mut store), [(fourth, true, Cause::Removed)]);
+    assert_eq!(
+        departures(&mut store),
+        [(fourth, true, DeleteReason::Removed)]
+    );
 }
 
 #[test]
@@ -182,11 +191,11 @@ fn a_withdrawal_is_no_release() {
     let (entry, behind_one) = store.enqueue(two, "/q", "w-", Skip::None);
     let (_, behind_two) = store.enqueue(three, "/q", "w-", Skip::None);
     store.submit(one, Request::Close).unwrap();
-    let died = (watch_of(&behind_one), true, Cause::Died);
+    let died = (watch_of(&behind_one), true, DeleteReason::Died);
     assert_eq!(departures(&mut store), [died]);
     // Nobody has read that: who withdraws now has never seen what the dead one left.
     store.submit(two, Request::Withdraw { entry }).unwrap();
-    let unknown = (watch_of(&behind_two), true, Cause::Unknown);
+    let unknown = (watch_of(&behind_two), true, DeleteReason::Unknown);
     assert_eq!(departures(&mut store), [unknown]);
 }
 
@@ -203,7 +212,7 @@ fn who_waits_sees_no_change_of_data_and_is_not_clear_once_its_own_node_is_gone()
     // In the place that it had at the store another node stands now.
     store.enqueue(two, "/q", "w-", Skip::None);
     store.delete(one, first.as_str()).unwrap();
-    let gone = (watch_of(&standing), false, Cause::Released);
+    let gone = (watch_of(&standing), false, DeleteReason::Released);
     assert_eq!(departures(&mut store)[0], gone);
 }
 
@@ -223,7 +232,7 @@ fn a_place_that_is_taken_over_in_the_same_transaction_is_not_clear() {
         Op::Create(create("/q/__READ__0000000000", Ephemeral)),
     ]);
     store.submit(one, convert).unwrap();
-    let blocked = (watch_of(&behind), false, Cause::Released);
+    let blocked = (watch_of(&behind), false, DeleteReason::Released);
     assert_eq!(departures(&mut store), [blocked]);
     assert_eq!(by(&reader), Some((writer.as_str(), 2)));
     assert_eq!(

@@ -258,10 +258,10 @@ fn a_transaction_that_cannot_be_is_damage() {
     let mut replay = |op, by: i64| {
         zxid += by;
         let session = SessionId(1);
-        let (zxid, date_ms) = (Zxid(zxid), 0);
+        let (zxid, unix_ms) = (Zxid(zxid), 0);
         core.replay(Txn {
             zxid,
-            date_ms,
+            unix_ms,
             session,
             op,
         })
@@ -313,7 +313,7 @@ fn a_child_of_an_ephemeral_znode_is_damage() {
     assert!(said.contains("whose parent is ephemeral"), "{said}");
     let txn = Txn {
         zxid: Zxid(100),
-        date_ms: 0,
+        unix_ms: 0,
         session: me.id,
         op: TxnOp::Create(NewNode {
             path: path("/e/child"),
@@ -336,9 +336,9 @@ fn a_replayed_session_gets_its_full_timeout() {
     for txn in store.core.kept().drain(..) {
         copy.replay(txn).unwrap();
     }
-    copy.restart_timeouts(Moment::from_nanos(100_000_000_000));
-    let deadline = copy.next_deadline(Moment::default);
-    assert_eq!(deadline, Some(Moment::from_nanos(112_000_000_000)));
+    copy.restart_timeouts(BootInstant::from_nanos(100_000_000_000));
+    let deadline = copy.next_deadline(BootInstant::default);
+    assert_eq!(deadline, Some(BootInstant::from_nanos(112_000_000_000)));
     let found = copy.reattach(
         me.id,
         &[7; 16],

@@ -32,12 +32,12 @@ fn lists(since: i64) -> [SetWatches; 5] {
     ]
 }
 
-const WHICH: [Which; 5] = [
-    Which::Data,
-    Which::Child,
-    Which::Mode(WatchMode::Persistent),
-    Which::Mode(WatchMode::PersistentRecursive),
-    Which::Any,
+const WHICH: [WatchFilter; 5] = [
+    WatchFilter::Data,
+    WatchFilter::Child,
+    WatchFilter::Mode(WatchMode::Persistent),
+    WatchFilter::Mode(WatchMode::PersistentRecursive),
+    WatchFilter::Any,
 ];
 
 struct World {
@@ -73,7 +73,7 @@ impl World {
         fired.map(|(_, kind, at)| (kind, at)).collect()
     }
 
-    fn has(&mut self, which: Which) -> bool {
+    fn has(&mut self, which: WatchFilter) -> bool {
         let (now, effects) = (self.store.now, &mut self.store.effects);
         let has = self
             .store
@@ -82,7 +82,7 @@ impl World {
         has.unwrap()
     }
 
-    fn remove(&mut self, which: Which) -> bool {
+    fn remove(&mut self, which: WatchFilter) -> bool {
         let (now, effects) = (self.store.now, &mut self.store.effects);
         let core = &mut self.store.core;
         core.remove_watches(self.spy, &path("/secret"), which, now, effects)

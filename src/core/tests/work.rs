@@ -151,11 +151,11 @@ fn a_watch_is_found_by_session_and_path_however_many_there_are() {
         let (now, effects) = (store.now, &mut store.effects);
         let found = store
             .core
-            .has_watch(me, &path("/hot"), Which::Any, now, effects);
+            .has_watch(me, &path("/hot"), WatchFilter::Any, now, effects);
         assert!(found.unwrap());
         let none = store
             .core
-            .remove_watches(me, &path("/cold"), Which::Any, now, effects);
+            .remove_watches(me, &path("/cold"), WatchFilter::Any, now, effects);
         assert!(!none.unwrap());
     }
     let work = store.core.work() - before;

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::backend::{Create, Op, ReadOp, Reply, Request};
-use crate::engine::outbox::{Ending, What};
+use crate::engine::outbox::{Ending, Message};
 use crate::engine::remote::{Ask, Connection, Remote};
 use crate::types::{Acl, AclEntry, CreateMode, WatchMode};
 
@@ -74,7 +74,7 @@ fn asked(connection: &Connection, request: Request) -> Result<Reply> {
     connection.outbox().take(usize::MAX, |_| true, &mut said);
     connection.outbox().set_beside(0);
     match said.pop_back() {
-        Some(What::Answer { answer, .. }) => answer,
+        Some(Message::Answer { answer, .. }) => answer,
         other => panic!("{other:?}"),
     }
 }

@@ -54,7 +54,7 @@ fn sessions_are_listed_by_when_they_expire_and_those_that_never_do_are_not() {
     assert_eq!(late.sessions, [long.id()]);
     // Told as dates; never earlier than the timeout, and at most a tick later.
     for (ending, seconds) in [(soon, 5), (late, 30)] {
-        let ahead_ms = ending.at_ms - clock.date_ms();
+        let ahead_ms = ending.at_ms - clock.unix_ms();
         assert!(
             (seconds * 1_000..=seconds * 1_000 + 2_000).contains(&ahead_ms),
             "{ahead_ms}"

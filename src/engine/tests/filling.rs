@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::world::{Random, World, options, scaled, wait};
 use super::*;
 use crate::backend::{Create, Reply, Request};
-use crate::engine::outbox::{Taken, What};
+use crate::engine::outbox::{Message, Taken};
 use crate::engine::remote::{Ask, Connection};
 use crate::log::{Boot, Faults, SimDisk};
 use crate::testing::seeds;
@@ -348,7 +348,7 @@ async fn answer(client: &Connection, request: Request) -> Result<Reply> {
         if let Taken::Held(bound) = client.outbox().take(1, may_leave, &mut said) {
             client.passage(bound).await?;
         }
-        if let Some(What::Answer { answer, .. }) = said.pop_front() {
+        if let Some(Message::Answer { answer, .. }) = said.pop_front() {
             return answer;
         }
     }
@@ -358,7 +358,7 @@ async fn answer(client: &Connection, request: Request) -> Result<Reply> {
 /// yet what is left unused.
 #[test]
 fn what_is_accepted_behind_the_largest_batches_fits() {
-    let (almost_full, largest) = (7_900, 15_900);
+    let (almax_full, largest) = (7_900, 15_900);
     for before in 0..12 {
         let mut store = Silence::new();
         let at = path("/a");
@@ -368,7 +368,7 @@ fn what_is_accepted_behind_the_largest_batches_fits() {
             store.ask(set(&at, 4_000)).unwrap();
         }
         store.forbid_growth();
-        let sizes = std::iter::repeat_n([almost_full, largest], 10).flatten();
+        let sizes = std::iter::repeat_n([almax_full, largest], 10).flatten();
         let sizes = sizes.chain([1_000; 20]).chain([10; 20]);
         let asked = sizes.map(|size| store.writer.submit(set(&at, size)));
         let asked: Vec<_> = asked.collect();
@@ -452,8 +452,8 @@ impl Burst {
         let may_leave = |bound| self.client.may_leave(bound);
         while self.client.outbox().take(1 << 20, may_leave, &mut said) == Taken::Some {}
         let answers = said.into_iter().filter_map(|what| match what {
-            What::Answer { answer, .. } => Some(answer),
-            What::Event(_) => None,
+            Message::Answer { answer, .. } => Some(answer),
+            Message::Event(_) => None,
         });
         let before = self.answers.len();
         self.answers.extend(answers);

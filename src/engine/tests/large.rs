@@ -256,7 +256,7 @@ fn larger_frames_of_an_earlier_version_are_read() {
     let line = run.world.store.0.line().expect("it keeps a log");
     let txn = |zxid: i64, op| Txn {
         zxid: Zxid(run.world.store.0.state.lock().core.last_zxid().0 + zxid),
-        date_ms: 1,
+        unix_ms: 1,
         session: SessionId(0),
         op,
     };

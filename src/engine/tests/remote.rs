@@ -3,7 +3,7 @@
 use super::world::*;
 use super::*;
 use crate::backend::{Create, Reply, Request};
-use crate::engine::outbox::{Ending, Taken, What};
+use crate::engine::outbox::{Ending, Message, Taken};
 use crate::engine::remote::{Ask, Connection, Remote};
 use crate::log::{Boot, Hand, SimDisk};
 
@@ -15,7 +15,7 @@ pub(super) fn ask(connection: &Connection, request: Request) {
 }
 
 /// What the client is told now.
-fn told(connection: &Connection) -> (Vec<What>, Taken) {
+fn told(connection: &Connection) -> (Vec<Message>, Taken) {
     let mut said = std::collections::VecDeque::new();
     let may_leave = |bound| connection.may_leave(bound);
     loop {
@@ -29,8 +29,8 @@ fn told(connection: &Connection) -> (Vec<What>, Taken) {
 
 pub(super) fn answer(connection: &Connection) -> Option<Result<Reply>> {
     match told(connection).0.pop()? {
-        What::Answer { answer, .. } => Some(answer),
-        What::Event(event) => panic!("{event:?}"),
+        Message::Answer { answer, .. } => Some(answer),
+        Message::Event(event) => panic!("{event:?}"),
     }
 }
 
@@ -245,8 +245,8 @@ fn what_is_told_comes_in_the_order_in_which_it_happened() {
     let said: Vec<_> = said
         .iter()
         .map(|what| match what {
-            What::Event(event) => format!("{:?} {}", event.kind, event.path),
-            What::Answer { answer, .. } => answer.as_ref().map_or_else(
+            Message::Event(event) => format!("{:?} {}", event.kind, event.path),
+            Message::Answer { answer, .. } => answer.as_ref().map_or_else(
                 |error| format!("{error}"),
                 |reply| {
                     format!("{reply:?}")
@@ -430,8 +430,8 @@ fn the_watches_of_a_connection_go_with_it_and_come_back_with_what_was_missed() {
     let said: Vec<_> = said
         .iter()
         .map(|what| match what {
-            What::Event(event) => format!("{:?} {} {:?}", event.kind, event.path, event.zxid),
-            What::Answer { .. } => "answer".to_owned(),
+            Message::Event(event) => format!("{:?} {} {:?}", event.kind, event.path, event.zxid),
+            Message::Answer { .. } => "answer".to_owned(),
         })
         .collect();
     let expected = [
@@ -447,11 +447,11 @@ fn the_watches_of_a_connection_go_with_it_and_come_back_with_what_was_missed() {
         me.submit(&mut [Ask::CheckWatches(path("/same"), which)].into());
         matches!(answer(&me), Some(Ok(Reply::Count(1))))
     };
-    assert!(has(crate::core::Which::Data) && has(crate::core::Which::Child));
-    assert!(has(crate::core::Which::Mode(
+    assert!(has(crate::core::WatchFilter::Data) && has(crate::core::WatchFilter::Child));
+    assert!(has(crate::core::WatchFilter::Mode(
         crate::types::WatchMode::Persistent
     )));
-    let which = crate::core::Which::Any;
+    let which = crate::core::WatchFilter::Any;
     me.submit(&mut [Ask::RemoveWatches(path("/same"), which)].into());
     assert!(matches!(answer(&me), Some(Ok(Reply::Count(1)))));
     assert!(!has(which));
@@ -687,7 +687,7 @@ fn a_proof_is_answered_when_the_timeout_is_written_in_any_class() {
 
 #[test]
 fn sessions_that_nobody_has_proved_take_no_places_of_those_that_are() {
-    let options = StoreOptions::new().most_sessions(2);
+    let options = StoreOptions::new().max_sessions(2);
     let store = Store::memory_with(options);
     let remote = store.attach().unwrap().requiring_proof(true);
     let open = || now(remote.open(TIMEOUT, LIMIT));

@@ -166,7 +166,7 @@ fn what_shows_a_write_leaves_when_its_sync_is_done_and_the_rest_at_once() {
     ];
     let third = connect();
     let leaves = [exists("/old"), create("/mine", CreateMode::Ephemeral)]
-        .map(|request| third.submit(request).try_now().is_ok());
+        .map(|request| third.submit(request).now_or_never().is_ok());
     // Before anything can fail: whoever drops the store waits for the disk.
     slow.syncs.let_go();
 

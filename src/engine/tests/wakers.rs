@@ -144,11 +144,11 @@ fn a_waker_dropped_by_a_sleep_may_drop_another() {
 #[cfg(feature = "file")]
 mod logged {
     use super::*;
-    use crate::log::Gate;
+    use crate::log::DurabilityBarrier;
 
     #[test]
     fn a_panicking_waker_keeps_no_other_from_its_answer() {
-        let gate = Arc::new(Gate::new(Zxid(0)));
+        let gate = Arc::new(DurabilityBarrier::new(Zxid(0)));
         let (mut first, mut second) = (gate.passage(Zxid(1)), gate.passage(Zxid(1)));
         let noted = Arc::new(Noted::default());
         assert!(poll_with(&mut first, &Waker::from(Arc::new(Panics))).is_pending());

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::*;
 use crate::backend::{Reply, Request};
 use crate::core::SetWatches;
-use crate::engine::outbox::What;
+use crate::engine::outbox::Message;
 use crate::engine::remote::{Ask, Connection};
 use crate::types::Zxid;
 
@@ -15,7 +15,7 @@ fn served(store: &Store) -> Connection {
 }
 
 /// Everything that the client is told now.
-fn told(connection: &Connection) -> VecDeque<What> {
+fn told(connection: &Connection) -> VecDeque<Message> {
     let mut told = VecDeque::new();
     connection.outbox().take(usize::MAX, |_| true, &mut told);
     told
@@ -47,7 +47,7 @@ fn a_turn_ends_by_its_work_and_the_next_takes_up_the_rest() {
     assert!(turns > ASKS / 8, "{ASKS} such requests in {turns} turns");
     let answers = told(&connection);
     assert_eq!(answers.len(), ASKS);
-    let is_done = |what: &What| matches!(what, What::Answer { answer: Ok(_), .. });
+    let is_done = |what: &Message| matches!(what, Message::Answer { answer: Ok(_), .. });
     assert!(answers.iter().all(is_done));
 }
 
@@ -55,7 +55,7 @@ fn a_turn_ends_by_its_work_and_the_next_takes_up_the_rest() {
 const TURN: u64 = 2 * 16_384;
 
 /// Carries out requests until all are answered; the most work that one hold of the store's lock took, and the answers.
-fn most_at_once(store: &Store, connection: &Connection, asks: Vec<Ask>) -> (u64, Vec<What>) {
+fn max_at_once(store: &Store, connection: &Connection, asks: Vec<Ask>) -> (u64, Vec<Message>) {
     let work = || store.0.state.lock().core.work();
     let (count, mut asks) = (asks.len(), VecDeque::from(asks));
     let (mut most, mut answers) = (0, Vec::new());
@@ -81,13 +81,13 @@ fn create(at: String, mode: CreateMode) -> Ask {
 fn owner(store: &Store) -> Connection {
     let connection = served(store);
     let own = (0..50_000).map(|number| create(format!("/own-{number}"), CreateMode::Ephemeral));
-    most_at_once(store, &connection, own.collect());
+    max_at_once(store, &connection, own.collect());
     connection
 }
 
-fn paths(what: What) -> Vec<String> {
+fn paths(what: Message) -> Vec<String> {
     match what {
-        What::Answer {
+        Message::Answer {
             answer: Ok(Reply::Paths(paths)),
             ..
         } => paths.iter().map(ToString::to_string).collect(),
@@ -105,7 +105,7 @@ fn a_search_among_many_ephemerals_takes_several_turns() {
         })
     };
     let asks = vec![search("/own-4999"), search("/none"), search("/own-17")];
-    let (most, answers) = most_at_once(&store, &connection, asks);
+    let (most, answers) = max_at_once(&store, &connection, asks);
     assert!(most <= TURN, "{most} units in one turn");
     let mut answers = answers.into_iter().map(paths);
     let found = answers.next().unwrap();
@@ -118,7 +118,7 @@ fn a_search_among_many_ephemerals_takes_several_turns() {
 fn a_million_watches_brought_back_take_many_turns() {
     let (store, _clock) = virtual_store();
     let connection = served(&store);
-    let (most, answers) = most_at_once(&store, &connection, vec![watches(100_000)]);
+    let (most, answers) = max_at_once(&store, &connection, vec![watches(100_000)]);
     assert!(most <= TURN, "{most} units in one turn");
     assert_eq!(answers.len(), 1);
     assert_eq!(store.0.state.lock().core.counts().watches, 100_000);
@@ -128,10 +128,10 @@ fn a_million_watches_brought_back_take_many_turns() {
 fn a_session_with_many_watches_is_closed_in_several_turns() {
     let (store, _clock) = virtual_store();
     let connection = served(&store);
-    most_at_once(&store, &connection, vec![watches(50_000)]);
-    let (most, answers) = most_at_once(&store, &connection, vec![Ask::Request(Request::Close)]);
+    max_at_once(&store, &connection, vec![watches(50_000)]);
+    let (most, answers) = max_at_once(&store, &connection, vec![Ask::Request(Request::Close)]);
     assert!(most <= TURN, "{most} units in one turn");
-    assert!(matches!(answers[0], What::Answer { answer: Ok(_), .. }));
+    assert!(matches!(answers[0], Message::Answer { answer: Ok(_), .. }));
     let counts = store.0.state.lock().core.counts();
     assert_eq!((counts.watches, counts.sessions), (0, 0));
 }
@@ -142,7 +142,7 @@ fn a_session_with_many_watches_is_taken_over_with_none_and_its_former_connection
     let (store, _clock) = virtual_store();
     let remote = store.attach().unwrap();
     let former = now(remote.open(Duration::from_secs(10), 64 << 20)).unwrap();
-    most_at_once(&store, &former, vec![watches(50_000)]);
+    max_at_once(&store, &former, vec![watches(50_000)]);
     let taken = remote.reattach(former.id(), [0; 16], Duration::from_secs(10), 64 << 20);
     assert!(
         now(taken).unwrap().is_err(),
@@ -153,7 +153,7 @@ fn a_session_with_many_watches_is_taken_over_with_none_and_its_former_connection
     let taken = remote.reattach(id, password, Duration::from_secs(10), 64 << 20);
     let connection = now(taken).unwrap().unwrap();
     assert_eq!(store.0.state.lock().core.counts().watches, 0);
-    most_at_once(&store, &connection, vec![watches(10)]);
+    max_at_once(&store, &connection, vec![watches(10)]);
     former.submit(&mut [Ask::Ping].into());
     assert!(former.outbox().is_cut().is_some());
     drop(former);
@@ -168,7 +168,7 @@ fn sessions_that_are_due_at_once_all_end_though_one_tick_ends_some_of_them() {
     let crowd: Vec<_> = (0..20).map(|_| served(&store)).collect();
     for (number, connection) in crowd.iter().enumerate() {
         let own = (0..2_000).map(|at| create(format!("/{number}-{at}"), CreateMode::Ephemeral));
-        most_at_once(&store, connection, own.collect());
+        max_at_once(&store, connection, own.collect());
     }
     let counts = || store.0.state.lock().core.counts();
     assert_eq!((counts().sessions, counts().ephemerals), (20, 40_000));

@@ -1,13 +1,13 @@
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::super::testing::{STORE, Scribe, TempFolder, content};
+use super::super::testing::{STORE, TempFolder, TestLog, content};
 use super::*;
 
 /// A directory with a log of `segments` segments, and what it holds.
-fn written(segments: u64) -> (TempFolder, Scribe<Folder>) {
+fn written(segments: u64) -> (TempFolder, TestLog<Folder>) {
     let folder = TempFolder::new();
-    let mut scribe = Scribe::new(Folder::new(folder.path()));
+    let mut scribe = TestLog::new(Folder::new(folder.path()));
     scribe.go_on_to(segments - 1);
     scribe.create();
     (folder, scribe)
@@ -180,7 +180,7 @@ const CHILD: &str = "LOCKKEEPER_TEST_PRIVATE";
 fn make_all(folder: &Path) {
     let open = |name: &str| crate::Store::file(folder.join(name)).unwrap();
     let stores = [open("new/data"), open("was-there")];
-    let mut scribe = Scribe::new(Folder::new(folder));
+    let mut scribe = TestLog::new(Folder::new(folder));
     scribe.go_on_to(2);
     let file = folder.join("backup");
     backup(folder.join("new/data"), &file).unwrap();

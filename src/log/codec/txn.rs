@@ -69,7 +69,7 @@ pub(crate) fn put_record(out: &mut Vec<u8>, record: &Record, first: Zxid) {
 pub(crate) fn put_txn(out: &mut Vec<u8>, txn: &Txn, first: Zxid) {
     out.push(TXN);
     out.put_varint(txn.zxid.0.wrapping_sub(first.0) as u64);
-    out.put_signed(txn.date_ms);
+    out.put_signed(txn.unix_ms);
     out.extend_from_slice(&txn.session.0.to_le_bytes());
     put_op(out, &txn.op);
 }
@@ -167,7 +167,7 @@ fn read_txn(reader: &mut Reader<'_>, first: Zxid) -> Result<Txn, Malformed> {
             .and_then(|distance| first.0.checked_add(distance))
             .map(Zxid)
             .ok_or(Malformed("a zxid has more than 63 bits"))?,
-        date_ms: reader.signed()?,
+        unix_ms: reader.signed()?,
         session: SessionId(reader.i64()?),
         op: match reader.u8()? {
             MULTI => read_multi(reader)?,

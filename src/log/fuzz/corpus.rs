@@ -189,7 +189,7 @@ fn history() -> Vec<Record> {
     let txn = |(index, (session, op)): (usize, (i64, TxnOp))| {
         Record::Txn(Txn {
             zxid: Zxid(0x1001 + 2 * index as i64),
-            date_ms: 1_790_000_000_000 + index as i64,
+            unix_ms: 1_790_000_000_000 + index as i64,
             session: SessionId(SESSION.0 + session),
             op,
         })

@@ -1,4 +1,4 @@
-//! [`Look`]: one look at all files of a data directory.
+//! [`Examination`]: one look at all files of a data directory.
 
 use std::path::Path;
 use std::time::Duration;
@@ -26,14 +26,14 @@ const SINGLE_FILES: [&str; 5] = [
     segment::UNFINISHED,
 ];
 
-pub(super) struct Look<'a> {
+pub(super) struct Examination<'a> {
     view: &'a View,
     dir: &'a Path,
     names: Vec<String>,
     problems: Vec<Problem>,
 }
 
-impl<'a> Look<'a> {
+impl<'a> Examination<'a> {
     pub(super) fn new(dir: &'a Path, view: &'a View) -> Result<Self> {
         let not_a_store = |reason: String| Error::NotAStore {
             path: dir.to_owned(),
@@ -195,7 +195,7 @@ impl<'a> Look<'a> {
         if let Err(unreadable) = loaded {
             self.report(unreadable.of(self.view.path(&name)));
         }
-        let age = |head: Head| epoch::since(head.made, Clock::system().date_ms());
+        let age = |head: Head| epoch::since(head.made, Clock::system().unix_ms());
         SnapshotInfo {
             zxid: snapshot_zxid(&name).unwrap_or_default(),
             age: head.map(age),

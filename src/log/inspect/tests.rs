@@ -2,15 +2,15 @@ use std::fs;
 
 use super::super::disk::{Disk, Folder};
 use super::super::lock::Lock;
-use super::super::testing::{Scribe, TempFolder};
+use super::super::testing::{TempFolder, TestLog};
 use super::*;
 use crate::engine::{bare_core, hex};
 use crate::error::Error;
 use crate::path::ZnodePath;
 
-fn written() -> (TempFolder, Scribe<Folder>) {
+fn written() -> (TempFolder, TestLog<Folder>) {
     let folder = TempFolder::new();
-    let mut scribe = Scribe::new(Folder::new(folder.path()));
+    let mut scribe = TestLog::new(Folder::new(folder.path()));
     scribe.go_on_to(2);
     scribe.create();
     (folder, scribe)

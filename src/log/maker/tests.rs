@@ -1,11 +1,11 @@
 use super::*;
 use crate::log::sim::{Faults, SimDisk};
-use crate::log::testing::{STORE, Scribe, content};
+use crate::log::testing::{STORE, TestLog, content};
 
 static GOES_ON: AtomicBool = AtomicBool::new(false);
 static ENDS: AtomicBool = AtomicBool::new(true);
 
-fn order(scribe: &Scribe<SimDisk>) -> Order<'_> {
+fn order(scribe: &TestLog<SimDisk>) -> Order<'_> {
     Order {
         disk: &scribe.disk,
         store: STORE,
@@ -36,7 +36,7 @@ fn read(disk: &SimDisk) -> content::Content {
 
 #[test]
 fn a_snapshot_holds_what_was_sealed_and_the_log_the_rest() {
-    let mut scribe = Scribe::new(SimDisk::new());
+    let mut scribe = TestLog::new(SimDisk::new());
     for round in 1..6 {
         scribe.go_on_to(2 * round);
         let made = make(&order(&scribe)).unwrap();
@@ -60,7 +60,7 @@ fn a_snapshot_holds_what_was_sealed_and_the_log_the_rest() {
 
 #[test]
 fn when_the_newest_snapshot_is_damaged_the_one_before_and_the_log_are_enough() {
-    let mut scribe = Scribe::new(SimDisk::new());
+    let mut scribe = TestLog::new(SimDisk::new());
     for round in 1..4 {
         scribe.go_on_to(2 * round);
         let made = make(&order(&scribe)).unwrap();
@@ -81,7 +81,7 @@ fn when_the_newest_snapshot_is_damaged_the_one_before_and_the_log_are_enough() {
 
 #[test]
 fn a_damaged_sealed_segment_gives_no_snapshot_and_the_log_stays() {
-    let mut scribe = Scribe::new(SimDisk::new());
+    let mut scribe = TestLog::new(SimDisk::new());
     scribe.go_on_to(3);
     // The last frame before the end of a segment: nothing after it in that segment betrays it.
     for (segment, at) in [(0, 100), (1, 4_000), (2, 7_900)] {
@@ -102,7 +102,7 @@ fn a_damaged_sealed_segment_gives_no_snapshot_and_the_log_stays() {
 
 #[test]
 fn a_snapshot_that_is_given_up_or_fails_leaves_nothing() {
-    let mut scribe = Scribe::new(SimDisk::new());
+    let mut scribe = TestLog::new(SimDisk::new());
     scribe.go_on_to(2);
     make(&order(&scribe)).unwrap();
     scribe.go_on_to(4);
@@ -127,7 +127,7 @@ fn a_snapshot_that_is_given_up_or_fails_leaves_nothing() {
 #[test]
 fn no_crash_and_no_fault_while_snapshots_are_made_loses_anything() {
     for seed in 0..40 {
-        let mut scribe = Scribe::new(SimDisk::new());
+        let mut scribe = TestLog::new(SimDisk::new());
         for round in 1..4 {
             scribe.go_on_to(2 * round);
             let faults = Faults {

@@ -62,7 +62,7 @@ fn grown(seed: u64, steps: usize) -> Core {
     let random = &mut Random(seed);
     let mut core = core();
     let mut now = Now {
-        date_ms: 1_790_000_000_000,
+        unix_ms: 1_790_000_000_000,
         ..Now::default()
     };
     let sessions: Vec<SessionRef> = (1..=3)
@@ -74,7 +74,7 @@ fn grown(seed: u64, steps: usize) -> Core {
         .collect();
     let parents = ["", "/a", "/a/é", "/a/é/c", "/d", "/é"];
     for _ in 0..steps {
-        now.date_ms += random.below(1000) as i64;
+        now.unix_ms += random.below(1000) as i64;
         let name = ["a", "é", "c", "d", "n-", "_c_1-lock-"][random.below(6) as usize];
         let parent = parents[random.below(6) as usize];
         let path = ZnodePath::new(format!("{parent}/{name}")).unwrap();

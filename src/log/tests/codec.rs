@@ -74,7 +74,7 @@ fn no_transaction_takes_more_than_its_bound() {
     }
     for op in ops {
         let txn = Txn {
-            date_ms: i64::MIN,
+            unix_ms: i64::MIN,
             ..txn(i64::MAX, op)
         };
         let bytes = encoded(&[Record::Txn(txn.clone())]).len();

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use crate::log::room::Room;
-use crate::log::{Gate, Line, Record, Sizes};
+use crate::log::room::SegmentRoom;
+use crate::log::{DurabilityBarrier, Record, Sizes, WriteQueue};
 use crate::types::Zxid;
 
 use super::{create, txn};
@@ -15,10 +15,10 @@ use crate::core::Kind;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A line, and the last zxids of the batches that its writer is handed.
-fn line() -> (Arc<Line>, Receiver<Zxid>) {
-    let gate = Arc::new(Gate::new(Zxid(0)));
+fn line() -> (Arc<WriteQueue>, Receiver<Zxid>) {
+    let gate = Arc::new(DurabilityBarrier::new(Zxid(0)));
     let sizes = Sizes::new(1 << 16, 1 << 16);
-    let line = Line::new(gate, false, sizes, Room::default(), Zxid(0));
+    let line = WriteQueue::new(gate, false, sizes, SegmentRoom::default(), Zxid(0));
     let line = Arc::new(line);
     let (sender, handed) = channel();
     std::thread::spawn({
@@ -34,12 +34,12 @@ fn line() -> (Arc<Line>, Receiver<Zxid>) {
     (line, handed)
 }
 
-fn append(line: &Line, zxid: i64, is_urgent: bool) {
+fn append(line: &WriteQueue, zxid: i64, is_urgent: bool) {
     let create = create("/a", Kind::Container);
     line.append(&mut vec![txn(zxid, create)], is_urgent);
 }
 
-fn await_sleep(line: &Line) {
+fn await_sleep(line: &WriteQueue) {
     while !line.writer_sleeps() {
         std::thread::yield_now();
     }

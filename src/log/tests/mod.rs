@@ -23,7 +23,7 @@ fn path(text: &str) -> ZnodePath {
 fn txn(zxid: i64, op: TxnOp) -> Txn {
     Txn {
         zxid: Zxid(zxid),
-        date_ms: 1_790_000_000_000,
+        unix_ms: 1_790_000_000_000,
         session: SessionId(0x0123_4567_89ab_cdef),
         op,
     }

@@ -8,7 +8,7 @@ use crate::log::disk::Disk;
 use crate::log::fuzz;
 use crate::log::open::Opened;
 use crate::log::sim::SimDisk;
-use crate::log::testing::Scribe;
+use crate::log::testing::TestLog;
 use crate::log::{self, Options, Record, Sizes};
 
 fn opened(disk: &SimDisk) -> Result<Opened> {
@@ -26,7 +26,7 @@ fn opened(disk: &SimDisk) -> Result<Opened> {
 #[test]
 fn a_log_that_does_not_say_what_it_keeps_is_not_trusted_after_a_kill() {
     let disk = SimDisk::new();
-    Scribe::new(disk.clone());
+    TestLog::new(disk.clone());
     // The first start ends before its log has more than its terms.
     for start in 1..=2 {
         let remote = opened(&disk).unwrap().remote;
@@ -35,7 +35,7 @@ fn a_log_that_does_not_say_what_it_keeps_is_not_trusted_after_a_kill() {
         assert_eq!(remote.ended, 1, "start {start}");
     }
     let disk = SimDisk::new();
-    Scribe::new(disk.clone()).record(&Record::Clean);
+    TestLog::new(disk.clone()).record(&Record::Clean);
     let remote = opened(&disk).unwrap().remote;
     assert!(remote.live_on && !remote.owe_pause());
     assert_eq!((remote.longest_timeout_ms, remote.ended), (30_000, 0));

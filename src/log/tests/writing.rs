@@ -19,7 +19,7 @@ pub(super) const SIZE: u64 = 2048;
 
 /// Where a frame of a log stands, and what is read when it is the last.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct LogPosition {
     pub(super) segment: u64,
     pub(super) from: u64,
     pub(super) to: u64,
@@ -40,7 +40,7 @@ pub(super) struct Writing {
     pub(super) txns: Vec<Txn>,
     /// How many transactions are acknowledged.
     pub(super) acknowledged: usize,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<LogPosition>,
 }
 
 pub(super) fn header(number: u64) -> Header {
@@ -117,7 +117,7 @@ impl Writing {
         let at = self.tail.offset;
         self.file.write_at(at, batch.seal(link)).unwrap();
         self.tail.offset += frame_bytes;
-        self.places.push(Place {
+        self.places.push(LogPosition {
             segment: self.tail.segment,
             from: at,
             to: self.tail.offset,

@@ -12,8 +12,8 @@ use super::process;
 use crate::core::Counts;
 use crate::engine::{Listed, Room, Store};
 use crate::path::ZnodePath;
-use crate::server::seat::{Answered, Seat, Spell, Traffic};
-use crate::server::table::{Count, Table};
+use crate::server::seat::{Answered, ConnectionEntry, LatencyStats, Traffic};
+use crate::server::table::{ConnectionTable, Count};
 use crate::server::unfinished::Unfinished;
 use crate::types::{SessionId, Zxid};
 use crate::wire::admin::{
@@ -25,7 +25,7 @@ use crate::wire::admin::{
 /// What the texts are made of.
 pub(super) struct Texts {
     store: Store,
-    table: Arc<Table>,
+    table: Arc<ConnectionTable>,
     unfinished: Arc<Unfinished>,
     doors: Doors,
     version: String,
@@ -43,7 +43,7 @@ const ROOT_AGAIN: usize = 1;
 impl Texts {
     pub(super) fn new(
         store: Store,
-        table: Arc<Table>,
+        table: Arc<ConnectionTable>,
         unfinished: Arc<Unfinished>,
         doors: Doors,
     ) -> Self {
@@ -112,7 +112,7 @@ impl Texts {
 
     fn mntr(&self) -> String {
         let (counts, traffic) = (self.store.counts(), self.table.traffic());
-        let (open_files, most_open_files) = process::files();
+        let (open_files, max_open_files) = process::files();
         mntr(&Monitor {
             version: &self.version,
             mode: Mode::Standalone,
@@ -127,7 +127,7 @@ impl Texts {
             latency: latency(traffic.latency),
             data_bytes: counts.data_bytes as u64,
             open_files,
-            most_open_files,
+            max_open_files,
             uptime_ms: self.table.uptime().as_millis() as u64,
             more: self.more(&traffic, &counts),
         })
@@ -168,7 +168,7 @@ impl Texts {
             ("lockkeeper_znode_bytes", counts.znode_bytes as u64),
             ("lockkeeper_watch_bytes", counts.watch_bytes as u64),
             ("lockkeeper_session_bytes", counts.session_bytes as u64),
-            ("lockkeeper_most_store_bytes", counts.most_bytes as u64),
+            ("lockkeeper_max_store_bytes", counts.max_bytes as u64),
             (
                 "lockkeeper_outgoing_bytes",
                 self.store.unread_bytes() as u64,
@@ -284,7 +284,7 @@ impl Texts {
             log: folder,
             log_bytes: bytes,
             tick_ms: settings.tick.as_millis() as u64,
-            most_connections: self.table.most_per_address() as u64,
+            max_connections: self.table.max_per_address() as u64,
             shortest_timeout_ms: settings.shortest_timeout.as_millis() as u64,
             longest_timeout_ms: settings.longest_timeout.as_millis() as u64,
             backlog: super::super::listener::BACKLOG.into(),
@@ -303,7 +303,7 @@ fn ended(mut text: String, is_whole: bool) -> String {
     text
 }
 
-fn connection(seat: &Seat) -> Connection {
+fn connection(seat: &ConnectionEntry) -> Connection {
     let traffic = seat.traffic();
     Connection {
         address: seat.address(),
@@ -317,7 +317,11 @@ fn connection(seat: &Seat) -> Connection {
     }
 }
 
-fn attached(seat: &Seat, (id, timeout_ms): (SessionId, u64), traffic: &Traffic) -> Attached {
+fn attached(
+    seat: &ConnectionEntry,
+    (id, timeout_ms): (SessionId, u64),
+    traffic: &Traffic,
+) -> Attached {
     let last = seat.last();
     Attached {
         id,
@@ -332,7 +336,7 @@ fn attached(seat: &Seat, (id, timeout_ms): (SessionId, u64), traffic: &Traffic) 
     }
 }
 
-fn latency(spell: Spell) -> Latency {
+fn latency(spell: LatencyStats) -> Latency {
     const NS_PER_MS: u64 = 1_000_000;
     if spell.count == 0 {
         return Latency::default();

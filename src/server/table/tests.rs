@@ -2,7 +2,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use super::*;
-use crate::server::seat::{Answered, Batch, HANDSHAKE, Spell};
+use crate::server::seat::{Answered, Batch, HANDSHAKE, LatencyStats};
 use crate::types::Zxid;
 
 const ROOMY: TableLimits = TableLimits {
@@ -11,8 +11,8 @@ const ROOMY: TableLimits = TableLimits {
     half_open: 50,
 };
 
-fn table(limits: TableLimits) -> Arc<Table> {
-    Table::new(limits, Clock::new_virtual())
+fn table(limits: TableLimits) -> Arc<ConnectionTable> {
+    ConnectionTable::new(limits, Clock::new_virtual())
 }
 
 fn address(host: u8, port: u16) -> SocketAddr {
@@ -89,7 +89,7 @@ fn the_oldest_without_a_session_goes_when_another_comes() {
     assert_eq!(table.half_open(), 2);
     assert!(!is_ready(oldest.asked_to_leave()));
     let _newest = table.enter(address(1, 4)).unwrap();
-    assert_eq!(oldest.leave(), Some(Leave::PushedOut));
+    assert_eq!(oldest.leave(), Some(CloseRequest::PushedOut));
     assert!(is_ready(oldest.asked_to_leave()));
     assert_eq!((older.leave(), served.leave()), (None, None));
     // Until it is gone it is a connection, but no longer one of those that may be pushed out.
@@ -113,7 +113,7 @@ fn connections_that_say_nothing_take_no_more_than_half_of_the_places() {
     });
     let silent: Vec<_> = (1..=3).map(|port| table.enter(address(1, port))).collect();
     let first = silent[0].as_ref().unwrap();
-    assert_eq!(first.leave(), Some(Leave::PushedOut));
+    assert_eq!(first.leave(), Some(CloseRequest::PushedOut));
     assert_eq!(table.half_open(), 2);
 }
 
@@ -132,7 +132,7 @@ fn the_one_who_waits_to_be_asked_is_woken() {
     let _newer = table.enter(address(1, 2)).unwrap();
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     let answer = asked.as_mut().poll(&mut context);
-    assert_eq!(answer, Poll::Ready(Leave::PushedOut));
+    assert_eq!(answer, Poll::Ready(CloseRequest::PushedOut));
 }
 
 #[derive(Default)]
@@ -151,14 +151,14 @@ fn a_table_that_closes_asks_all_to_go_and_lets_nobody_in() {
     let (one, other) = (one.unwrap(), other.unwrap());
     one.greeted(SessionId(7), Duration::from_secs(4));
     one.let_in();
-    table.close(Leave::Shutdown);
-    assert_eq!(one.leave(), Some(Leave::Shutdown));
-    assert_eq!(other.leave(), Some(Leave::Shutdown));
+    table.close(CloseRequest::Shutdown);
+    assert_eq!(one.leave(), Some(CloseRequest::Shutdown));
+    assert_eq!(other.leave(), Some(CloseRequest::Shutdown));
     assert_eq!(table.enter(address(1, 3)).unwrap_err(), Refusal::Shutdown);
-    table.close(Leave::Now);
-    table.close(Leave::Shutdown);
+    table.close(CloseRequest::Now);
+    table.close(CloseRequest::Shutdown);
     let urgent = "the most urgent reason stays";
-    assert_eq!(one.leave(), Some(Leave::Now), "{urgent}");
+    assert_eq!(one.leave(), Some(CloseRequest::Now), "{urgent}");
     let mut emptied = pin!(table.emptied());
     let mut context = Context::from_waker(Waker::noop());
     assert!(emptied.as_mut().poll(&mut context).is_pending());
@@ -180,7 +180,7 @@ fn a_seat_adds_up_what_its_task_notes() {
         ..Batch::default()
     });
     assert_eq!(seat.traffic().outstanding, 3);
-    let mut latency = Spell::default();
+    let mut latency = LatencyStats::default();
     latency.add(1, Duration::from_millis(2));
     latency.add(1, Duration::from_millis(4));
     seat.note(&Batch {
@@ -191,7 +191,7 @@ fn a_seat_adds_up_what_its_task_notes() {
             op: HANDSHAKE,
             xid: 0,
             zxid: Zxid(9),
-            at: Moment::from_nanos(5_000_000),
+            at: BootInstant::from_nanos(5_000_000),
             took: Duration::from_millis(4),
         }),
         latency,
@@ -201,7 +201,7 @@ fn a_seat_adds_up_what_its_task_notes() {
     assert_eq!((traffic.received, traffic.sent), (3, 7));
     assert_eq!((traffic.received_bytes, traffic.sent_bytes), (120, 300));
     assert_eq!(traffic.outstanding, 1);
-    let Spell {
+    let LatencyStats {
         count,
         total_ns,
         min_ns,
@@ -220,7 +220,7 @@ fn the_sum_keeps_what_went_over_connections_that_are_gone() {
     let (gone, there) = (table.enter(address(1, 1)), table.enter(address(1, 2)));
     let (gone, there) = (gone.unwrap(), there.unwrap());
     let noted = |received, answered, ms| {
-        let mut latency = Spell::default();
+        let mut latency = LatencyStats::default();
         latency.add(answered, Duration::from_millis(ms));
         Batch {
             received,
@@ -246,7 +246,7 @@ fn the_sum_keeps_what_went_over_connections_that_are_gone() {
 fn the_statistics_of_a_connection_and_of_the_server_are_reset_apart() {
     let table = table(ROOMY);
     let seat = table.enter(address(1, 1)).unwrap();
-    let mut latency = Spell::default();
+    let mut latency = LatencyStats::default();
     latency.add(2, Duration::from_millis(4));
     let batch = Batch {
         received: 3,
@@ -277,10 +277,10 @@ fn the_statistics_of_a_connection_and_of_the_server_are_reset_apart() {
 
 /// Connections that are never let in, and leave when they are asked to.
 #[derive(Default)]
-struct Flood(Vec<Seated>);
+struct Flood(Vec<ConnectionGuard>);
 
 impl Flood {
-    fn come(&mut self, table: &Arc<Table>, address: SocketAddr) {
+    fn come(&mut self, table: &Arc<ConnectionTable>, address: SocketAddr) {
         self.0.push(table.enter(address).unwrap());
         self.0.retain(|seat| seat.leave().is_none());
     }
@@ -340,9 +340,12 @@ fn of_addresses_with_as_many_the_oldest_has_to_go() {
     let (one, other) = (come(1, 1), come(2, 1));
     let (_one_more, _other_more) = (come(1, 2), come(2, 2));
     let _third = come(3, 1);
-    assert_eq!((one.leave(), other.leave()), (Some(Leave::PushedOut), None));
+    assert_eq!(
+        (one.leave(), other.leave()),
+        (Some(CloseRequest::PushedOut), None)
+    );
     let fourth = come(4, 1);
-    assert_eq!(other.leave(), Some(Leave::PushedOut));
+    assert_eq!(other.leave(), Some(CloseRequest::PushedOut));
     // One connection for each: only now the oldest of all goes.
     let _fifth = come(5, 1);
     assert_eq!((table.half_open(), fourth.leave()), (4, None));

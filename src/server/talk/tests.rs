@@ -6,7 +6,7 @@ use super::super::ServerOptions;
 use super::super::gate::Policy;
 use super::*;
 
-fn talk() -> Talk {
+fn talk() -> ProtocolState {
     let limits = ServerOptions::new().limits;
     let policy = Policy {
         requires_auth: false,
@@ -15,7 +15,7 @@ fn talk() -> Talk {
     };
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let frames = Frames::new(limits.frame_bytes);
-    Talk::new(limits, Admission::new(Arc::new(policy), address), frames)
+    ProtocolState::new(limits, Admission::new(Arc::new(policy), address), frames)
 }
 
 /// The frame of a getData.
@@ -50,18 +50,19 @@ fn what_was_sent_is_not_kept_although_there_is_always_more() {
     let mut one = 0;
     for xid in 0..answers {
         talk.receive(&get_data(xid));
-        talk.take_up(Moment::default(), &mut Turn::new(0)).unwrap();
+        talk.take_up(BootInstant::default(), &mut Turn::new(0))
+            .unwrap();
         assert_eq!(talk.asks().drain(..).count(), 1);
         let data = Reply::Data {
             data: vec![7; 1_000].into(),
             stat: crate::types::Stat::default(),
             watcher: None,
         };
-        let answer = What::Answer {
+        let answer = Message::Answer {
             zxid: Zxid(1),
             answer: Ok(data),
         };
-        talk.say(answer, Moment::default());
+        talk.say(answer, BootInstant::default());
         one = one.max(talk.outgoing().len());
         // All but the last byte is sent: never nothing is left.
         let count = talk.outgoing().len() - 1;
@@ -88,7 +89,8 @@ fn nothing_is_read_while_a_whole_request_waits_to_be_taken_up() {
     let mut taken = 0;
     while taken < 1_000 {
         assert!(!talk.has_room(), "{taken} of 1,000 are taken up");
-        talk.take_up(Moment::default(), &mut Turn::new(0)).unwrap();
+        talk.take_up(BootInstant::default(), &mut Turn::new(0))
+            .unwrap();
         let asked = talk.asks().drain(..).count();
         assert!(asked > 0);
         taken += asked;
@@ -105,17 +107,18 @@ fn a_proof_beyond_the_limits_is_refused_and_ends_no_connection() {
     let mut talk = talk();
     talk.receive(&auth(&"n".repeat(10_000)));
     talk.receive(&get_data(1));
-    talk.take_up(Moment::default(), &mut Turn::new(0)).unwrap();
+    talk.take_up(BootInstant::default(), &mut Turn::new(0))
+        .unwrap();
     let asked: Vec<_> = talk.asks().drain(..).collect();
     assert!(
         matches!(asked[..], [Ask::Ping, Ask::Request(_)]),
         "{asked:?}"
     );
-    let answer = What::Answer {
+    let answer = Message::Answer {
         zxid: Zxid(1),
         answer: Ok(Reply::Done),
     };
-    talk.say(answer, Moment::default());
+    talk.say(answer, BootInstant::default());
     let code = Code::BadArguments.number().to_be_bytes();
     assert_eq!(talk.outgoing()[16..20], code);
     assert!(!talk.is_over);
@@ -126,22 +129,24 @@ fn a_proof_beyond_the_limits_is_refused_and_ends_no_connection() {
 fn a_proof_that_the_store_has_no_room_for_ends_the_connection() {
     let mut talk = talk();
     talk.receive(&auth("jane"));
-    talk.take_up(Moment::default(), &mut Turn::new(0)).unwrap();
+    talk.take_up(BootInstant::default(), &mut Turn::new(0))
+        .unwrap();
     let asked: Vec<_> = talk.asks().drain(..).collect();
     assert!(matches!(asked[..], [Ask::Identify(_)]), "{asked:?}");
     let full = Error::LimitReached {
         what: "bytes",
         limit: 0,
     };
-    let answer = What::Answer {
+    let answer = Message::Answer {
         zxid: Zxid(1),
         answer: Err(full),
     };
-    talk.say(answer, Moment::default());
+    talk.say(answer, BootInstant::default());
     let code = Code::SystemError.number().to_be_bytes();
     assert_eq!(talk.outgoing()[16..20], code);
     talk.receive(&get_data(1));
-    talk.take_up(Moment::default(), &mut Turn::new(0)).unwrap();
+    talk.take_up(BootInstant::default(), &mut Turn::new(0))
+        .unwrap();
     assert!(talk.asks().is_empty());
     let unsent = talk.outgoing().len();
     talk.advance(unsent);

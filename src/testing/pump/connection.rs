@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::inward::{Source, What};
 use super::{Link, Pump};
-use crate::clock::Moment;
+use crate::clock::BootInstant;
 use crate::error::Error;
 use crate::testing::line::{Answer, Command};
 use crate::testing::plan::Ordered;
@@ -34,7 +34,7 @@ impl Pump {
 
     pub(super) fn pass_time(&mut self) {
         let now = self.now();
-        let passed = |moment: Option<Moment>| moment.is_some_and(|moment| moment <= now);
+        let passed = |moment: Option<BootInstant>| moment.is_some_and(|moment| moment <= now);
         if self.paused.is_some_and(passed) {
             self.resume();
         }
@@ -94,7 +94,7 @@ impl Pump {
     }
 
     /// When the store must have ended the session: servers are up to half a timeout late.
-    pub(super) fn silence_ends(&self) -> Option<Moment> {
+    pub(super) fn silence_ends(&self) -> Option<BootInstant> {
         let timeout = self.line.status.timeout()?;
         Some(self.silent_since?.after(timeout + timeout / 2))
     }

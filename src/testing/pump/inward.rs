@@ -10,17 +10,17 @@ use tokio::sync::mpsc;
 
 use super::Pump;
 use super::outward::InFlight;
-use crate::backend::{Ahead, Reply};
-use crate::clock::Moment;
+use crate::backend::{Predecessor, Reply};
+use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::testing::Traffic;
-use crate::testing::line::{Answer, Line};
+use crate::testing::line::{Answer, SessionLink};
 use crate::types::{SessionState, WatchedEvent};
 use crate::watch::{PersistentWatcher, Watcher};
 
 /// What comes in, and when.
 pub(super) struct Incoming {
-    pub(super) due: Moment,
+    pub(super) due: BootInstant,
     pub(super) what: What,
 }
 
@@ -184,14 +184,14 @@ impl Pump {
                 czxid,
                 ahead: self.adopt_ahead(ahead),
             },
-            Reply::Ahead(ahead) => Reply::Ahead(self.adopt_ahead(ahead)),
+            Reply::Predecessor(ahead) => Reply::Predecessor(self.adopt_ahead(ahead)),
             reply => reply,
         }
     }
 
-    fn adopt_ahead(&mut self, ahead: Ahead) -> Ahead {
+    fn adopt_ahead(&mut self, ahead: Predecessor) -> Predecessor {
         match ahead {
-            Ahead::Blocked { by, watcher, count } => Ahead::Blocked {
+            Predecessor::Blocked { by, watcher, count } => Predecessor::Blocked {
                 by,
                 watcher: self.watch_once(watcher),
                 count,
@@ -275,7 +275,7 @@ impl Pump {
 /// Where a watcher of the client takes its events from.
 struct Inbox {
     mail: mpsc::UnboundedReceiver<Result<WatchedEvent>>,
-    line: Arc<Line>,
+    line: Arc<SessionLink>,
 }
 
 impl Stream for Inbox {

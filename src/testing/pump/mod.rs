@@ -13,10 +13,10 @@ use std::time::Duration;
 
 use self::inward::{Incoming, Mail, Watch, What};
 use self::outward::InFlight;
-use super::line::{Command, Line};
+use super::line::{Command, SessionLink};
 use super::plan::{Ordered, Random};
 use crate::backend::{BoxFuture, StateStream};
-use crate::clock::{Moment, Sleep};
+use crate::clock::{BootInstant, Sleep};
 use crate::error::Result;
 use crate::types::SessionState;
 
@@ -25,21 +25,21 @@ use crate::types::SessionState;
 enum Link {
     Up,
     /// Until that moment, or until it is told.
-    Down(Option<Moment>),
+    Down(Option<BootInstant>),
 }
 
 pub(super) struct Pump {
-    line: Arc<Line>,
+    line: Arc<SessionLink>,
     random: Random,
     /// The states of the wrapped session, until it is over.
     states: Option<StateStream>,
     link: Link,
     /// Whether the client is stopped, and until when (`None`: until it is told).
-    paused: Option<Option<Moment>>,
+    paused: Option<Option<BootInstant>>,
     /// What happened to the connection while the client was stopped: it finds out when it goes on.
     unnoticed: Vec<Command>,
     /// Since when the store has heard nothing.
-    silent_since: Option<Moment>,
+    silent_since: Option<BootInstant>,
     /// The end of the session that is under way at the store.
     expiring: Option<BoxFuture<Result<()>>>,
     orders: Vec<Ordered>,
@@ -48,16 +48,16 @@ pub(super) struct Pump {
     in_flight: VecDeque<InFlight>,
     incoming: VecDeque<Incoming>,
     /// When the last of what comes in is due: nothing after it is due before it.
-    last_due: Moment,
+    last_due: BootInstant,
     watches: Vec<Watch>,
     /// Whose watches ended with the wrapped session.
     orphans: Vec<Mail>,
-    sleep: Option<(Moment, Sleep)>,
+    sleep: Option<(BootInstant, Sleep)>,
     over: bool,
 }
 
 impl Pump {
-    pub(super) fn new(line: Arc<Line>, states: StateStream, random: Random) -> Self {
+    pub(super) fn new(line: Arc<SessionLink>, states: StateStream, random: Random) -> Self {
         Self {
             line,
             random,
@@ -71,7 +71,7 @@ impl Pump {
             delay: Duration::ZERO,
             in_flight: VecDeque::new(),
             incoming: VecDeque::new(),
-            last_due: Moment::default(),
+            last_due: BootInstant::default(),
             watches: Vec::new(),
             orphans: Vec::new(),
             sleep: None,
@@ -97,7 +97,7 @@ impl Pump {
         }
     }
 
-    fn now(&self) -> Moment {
+    fn now(&self) -> BootInstant {
         self.line.status.clock().now()
     }
 
@@ -185,7 +185,7 @@ impl Pump {
         Pin::new(sleep).poll(context)
     }
 
-    fn next_moment(&self) -> Option<Moment> {
+    fn next_moment(&self) -> Option<BootInstant> {
         let resume = self.paused.flatten();
         let reconnect = match self.link {
             Link::Down(until) if self.paused.is_none() => until,

@@ -6,8 +6,8 @@ use super::*;
 fn without_faults_an_answer_that_is_there_passes_at_once() {
     let world = World::new();
     let (_client, session) = world.open();
-    create(&session, "/a").try_now().unwrap().unwrap();
-    let exists = create(&session, "/a").try_now().unwrap();
+    create(&session, "/a").now_or_never().unwrap().unwrap();
+    let exists = create(&session, "/a").now_or_never().unwrap();
     assert_eq!(exists.unwrap_err(), Error::NodeExists { path: "/a".into() });
 }
 
@@ -183,7 +183,7 @@ fn the_event_of_a_sessions_own_request_comes_before_its_reply() {
     let world = World::new();
     let (_client, session) = world.open();
     let (_, mut watcher) = now(session.watch_exists(&path("/a"))).unwrap().unwrap();
-    let created = create(&session, "/a").try_now();
+    let created = create(&session, "/a").now_or_never();
     assert_eq!(kind_of(peek(&mut watcher)), Some(EventKind::NodeCreated));
     assert!(created.is_ok());
 }

@@ -14,13 +14,15 @@ use std::time::Duration;
 
 use super::fake::Fake;
 use super::{On, Plan, TestStore, Whose};
-use crate::backend::{Ahead, Enqueue, Request, Skip};
+use crate::backend::{Enqueue, Predecessor, Request, Skip};
 use crate::clock::Clock;
 use crate::connect::{Client, ConnectOptions};
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
 use crate::session::{Call, Session};
-use crate::types::{Cause, CreateMode, Departure, EventKind, SessionState, Stat, WatchMode};
+use crate::types::{
+    CreateMode, DeleteReason, EventKind, PredecessorGone, SessionState, Stat, WatchMode,
+};
 
 const MS: Duration = Duration::from_millis(1);
 

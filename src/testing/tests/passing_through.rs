@@ -18,9 +18,9 @@ fn the_watch_on_who_is_ahead_passes_through_too() {
         now(session.enqueue(queue)).unwrap().unwrap()
     };
     let (mine, _, ahead) = join(&first);
-    assert!(matches!(ahead, Ahead::Clear));
+    assert!(matches!(ahead, Predecessor::Clear));
     let (_, _, ahead) = join(&second);
-    let Ahead::Blocked {
+    let Predecessor::Blocked {
         by, mut watcher, ..
     } = ahead
     else {
@@ -33,7 +33,7 @@ fn the_watch_on_who_is_ahead_passes_through_too() {
     assert!(peek(&mut watcher).is_none());
     world.advance(5 * MS);
     let event = peek(&mut watcher).unwrap().unwrap();
-    let released = Departure::new(true, Cause::Released);
+    let released = PredecessorGone::new(true, DeleteReason::Released);
     assert_eq!(
         (event.kind, event.departure),
         (EventKind::NodeDeleted, Some(released))
@@ -119,7 +119,7 @@ fn healing_ends_everything_at_once() {
     world.store.pause(&client);
     world.store.heal();
     assert!(peek(&mut delayed).unwrap().is_ok());
-    assert!(create(&session, "/b").try_now().unwrap().is_ok());
+    assert!(create(&session, "/b").now_or_never().unwrap().is_ok());
     assert_eq!(world.store.clock().next_timer(), None);
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Monitor<'a> {
     /// Of paths and data, in bytes.
     pub(crate) data_bytes: u64,
     pub(crate) open_files: u64,
-    pub(crate) most_open_files: u64,
+    pub(crate) max_open_files: u64,
     pub(crate) uptime_ms: u64,
     /// Others, by their names without the `zk_`.
     pub(crate) more: Vec<(&'a str, Value)>,
@@ -64,7 +64,7 @@ pub(crate) fn mntr(monitor: &Monitor<'_>) -> String {
         ("packets_received", Whole(monitor.received)),
         ("watch_count", Whole(monitor.watches)),
         ("min_latency", Whole(monitor.latency.min_ms)),
-        ("max_file_descriptor_count", Whole(monitor.most_open_files)),
+        ("max_file_descriptor_count", Whole(monitor.max_open_files)),
         ("approximate_data_size", Whole(monitor.data_bytes)),
         ("open_file_descriptor_count", Whole(monitor.open_files)),
         ("local_sessions", Whole(0)),
@@ -104,7 +104,7 @@ pub(crate) struct Conf<'a> {
     pub(crate) log_bytes: u64,
     pub(crate) tick_ms: u64,
     /// Connections of one address; 0: no limit.
-    pub(crate) most_connections: u64,
+    pub(crate) max_connections: u64,
     pub(crate) shortest_timeout_ms: u64,
     pub(crate) longest_timeout_ms: u64,
     /// How many connections may wait to be taken; -1: as the system has it.
@@ -121,7 +121,7 @@ pub(crate) fn conf(conf: &Conf<'_>) -> String {
     line!(text, "dataLogDir={}", conf.log.display());
     line!(text, "dataLogSize={}", conf.log_bytes);
     line!(text, "tickTime={}", conf.tick_ms);
-    line!(text, "maxClientCnxns={}", conf.most_connections);
+    line!(text, "maxClientCnxns={}", conf.max_connections);
     line!(text, "minSessionTimeout={}", conf.shortest_timeout_ms);
     line!(text, "maxSessionTimeout={}", conf.longest_timeout_ms);
     line!(text, "clientPortListenBacklog={}", conf.backlog);

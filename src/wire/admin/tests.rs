@@ -213,7 +213,7 @@ fn mntr_is_as_the_server_says_it() {
         latency: figures(0, 0).latency,
         data_bytes: 82,
         open_files: 64,
-        most_open_files: 20_000,
+        max_open_files: 20_000,
         uptime_ms: 5_508,
         more: vec![
             ("connection_drop_probability", Value::Mean(0.0)),
@@ -263,7 +263,7 @@ host.name=localhost
         log: folder,
         log_bytes: 67_109_337,
         tick_ms: 2_000,
-        most_connections: 0,
+        max_connections: 0,
         shortest_timeout_ms: 4_000,
         longest_timeout_ms: 40_000,
         backlog: -1,

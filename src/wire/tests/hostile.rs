@@ -38,7 +38,7 @@ fn a_count_that_the_frame_cannot_hold_allocates_nothing() {
 }
 
 #[test]
-fn a_list_takes_at_most_sixteen_times_its_bytes() {
+fn a_list_takes_at_max_sixteen_times_its_bytes() {
     // The least that an entry takes in a frame, and what it takes in memory, doubled as vectors grow.
     assert!(2 * size_of::<Text<'_>>() <= 16 * 4);
     assert!(2 * size_of::<AclRecord<'_>>() <= 16 * 12);

@@ -1,6 +1,6 @@
 //! Asking a holder of the other side to give its lock up.
 
-use lockkeeper::{Revoker, Whom};
+use lockkeeper::{RevokeTarget, Revoker};
 
 use super::curator;
 use crate::common::*;
@@ -15,7 +15,7 @@ async fn curator_hears_ours() {
         let mut theirs = process.contender("curator", "revocable", LOCK).await;
         let holder = theirs.acquire().await;
         let waiter = world.queue_up(&world.mutex().await).await;
-        let whom = Whom::holder(LOCK).unwrap();
+        let whom = RevokeTarget::holder(LOCK).unwrap();
         let asked = Revoker::new(&world.observer).ask(&whom).await.unwrap();
         assert_eq!(asked.len(), 1);
         assert_eq!(asked[0].name(), holder);

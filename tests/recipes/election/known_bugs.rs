@@ -96,7 +96,7 @@ on_every_backend! {
         let one = Election::new(&world.client_for(BRIEF).await, LOCK).unwrap();
         let old = one.campaign("old").await.unwrap();
         world.disconnect(one.client());
-        assert_eq!(old.lost().await, LostReason::Lapsed);
+        assert_eq!(old.lost().await, LostReason::LeaseExpired);
         assert_eq!(one.state().current(), Role::Bystander);
         world.reconnect(one.client());
         // Whether the session has survived or not: what is led with now is another node.

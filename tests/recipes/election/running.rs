@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lockkeeper::testing::TestStore;
 use lockkeeper::{Clock, ConnectOptions, FencingToken, LostReason, Role};
-use lockkeeper_store::{Backend, BoxFuture, Connector, Moment};
+use lockkeeper_store::{Backend, BootInstant, BoxFuture, Connector};
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
@@ -239,7 +239,7 @@ on_every_backend! {
 struct Moody {
     inner: Arc<dyn Connector>,
     refuse: AtomicUsize,
-    asked: Mutex<Vec<Moment>>,
+    asked: Mutex<Vec<BootInstant>>,
 }
 
 impl Connector for Moody {

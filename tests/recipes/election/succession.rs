@@ -16,7 +16,7 @@ const LOSSES: [(&[On], &[On]); 6] = [
     (&[], &[On::Enqueue]),
     (&[], &[On::Enqueue, On::GetChildren, On::Delete]),
     (&[On::Delete], &[]),
-    (&[], &[On::LookAhead, On::MultiRead]),
+    (&[], &[On::GetPredecessor, On::MultiRead]),
 ];
 
 /// A wave of candidates on top of a leader that goes when all stand.
@@ -109,7 +109,7 @@ on_every_backend! {
                 }
                 "cut off" => {
                     world.disconnect(leading.client());
-                    Some((old, LostReason::Lapsed))
+                    Some((old, LostReason::LeaseExpired))
                 }
                 _ => {
                     world.revoke(old.path()).await;

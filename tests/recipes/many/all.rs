@@ -17,7 +17,7 @@ struct Account {
 }
 
 impl Account {
-    fn enter(&self, guard: &ManyGuard) {
+    fn enter(&self, guard: &MultiGuard) {
         assert!(!self.is_in_use.swap(true, Ordering::SeqCst), "two holders");
         let admitted = self.gate.lock().unwrap().admit(guard.fencing_token());
         admitted.unwrap();
@@ -184,7 +184,7 @@ on_every_backend! {
         let client = world.client().await;
         let before = world.traffic_of(&client);
         let none: [&str; 0] = [];
-        assert_eq!(lock_all(&client, none).await.unwrap_err(), LockError::NoKeys);
+        assert_eq!(lock_all(&client, none).await.unwrap_err(), LockError::EmptyKeys);
         let refusal = lock_all(&client, ["/many/a", "/many/b", "/many/a"]).await.unwrap_err();
         assert_eq!(refusal.to_string(), "/many/a is named twice in one batch of locks");
         assert!(matches!(refusal, LockError::DuplicateKey { .. }));

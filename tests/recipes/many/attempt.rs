@@ -1,6 +1,6 @@
 //! `try_lock_many`: those that are free, and which are not.
 
-use lockkeeper::{LockPath, Mutex, TryMany, try_lock_many, try_lock_many_with};
+use lockkeeper::{LockPath, Mutex, TryLockMany, try_lock_many, try_lock_many_with};
 use lockkeeper_store::CreateMode;
 
 use super::*;
@@ -10,7 +10,7 @@ fn names<'a>(paths: impl IntoIterator<Item = &'a LockPath>) -> Vec<String> {
     paths.into_iter().map(LockPath::to_string).collect()
 }
 
-fn taken(tried: &TryMany) -> Vec<String> {
+fn taken(tried: &TryLockMany) -> Vec<String> {
     names(tried.taken.iter().map(|(path, _)| path))
 }
 
@@ -91,7 +91,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let client = world.client().await;
         let none: [&str; 0] = [];
-        assert_eq!(try_lock_many(&client, none).await.unwrap_err(), LockError::NoKeys);
+        assert_eq!(try_lock_many(&client, none).await.unwrap_err(), LockError::EmptyKeys);
         let refusal = try_lock_many(&client, [KEYS[0], KEYS[0]]).await.unwrap_err();
         assert_eq!(refusal, LockError::DuplicateKey { path: path(KEYS[0]) });
     }

@@ -17,8 +17,8 @@ const LOSSES: [Losses; 10] = [
     (&[], &[On::Multi, On::MultiRead, On::Delete, On::Delete]),
     (&[On::Delete], &[]),
     (&[], &[On::Delete]),
-    (&[On::LookAhead], &[On::MultiRead]),
-    (&[On::MultiRead], &[On::LookAhead]),
+    (&[On::GetPredecessor], &[On::MultiRead]),
+    (&[On::MultiRead], &[On::GetPredecessor]),
 ];
 
 /// Cancels after the first poll, then after the second, and so on, until one ends first; how many there
@@ -27,7 +27,7 @@ async fn at_every_point<T>(
     world: &World,
     losses: Losses,
     attempt: impl AsyncFn(&Client) -> Option<T>,
-    holder: impl AsyncFn() -> Option<ManyGuard>,
+    holder: impl AsyncFn() -> Option<MultiGuard>,
 ) -> usize {
     for polls in 1.. {
         let holder = holder().await;
@@ -58,7 +58,7 @@ async fn at_every_point<T>(
 async fn with_losses<T>(
     world: &World,
     attempt: impl AsyncFn(&Client) -> Option<T>,
-    holder: impl AsyncFn() -> Option<ManyGuard>,
+    holder: impl AsyncFn() -> Option<MultiGuard>,
 ) {
     let mut polls = 0;
     for losses in LOSSES {
@@ -68,7 +68,7 @@ async fn with_losses<T>(
     assert!(polls > LOSSES.len(), "there is a point to cancel at");
 }
 
-async fn all(client: &Client) -> Option<ManyGuard> {
+async fn all(client: &Client) -> Option<MultiGuard> {
     Some(lock_all(client, KEYS).await.unwrap())
 }
 

@@ -13,8 +13,8 @@ const LOSSES: [Losses; 8] = [
     (&[On::MultiRead], &[On::Multi]),
     (&[], &[On::Multi, On::MultiRead]),
     (&[], &[On::Multi, On::Delete]),
-    (&[On::LookAhead], &[]),
-    (&[], &[On::LookAhead]),
+    (&[On::GetPredecessor], &[]),
+    (&[], &[On::GetPredecessor]),
     (&[], &[On::MultiRead]),
 ];
 
@@ -114,7 +114,7 @@ on_every_backend! {
         world.revoke(&path(KEYS[0]).join(&first).unwrap()).await;
         holder.release().await.unwrap();
         let refusal = all_refused(waiting).await;
-        assert!(matches!(refusal, LockError::Removed { .. }), "{refusal}");
+        assert!(matches!(refusal, LockError::EntryDeleted { .. }), "{refusal}");
         assert!(refusal.to_string().contains(KEYS[0]), "{refusal}");
         world.until_nothing_is_left(&client).await;
     }

@@ -12,7 +12,7 @@ mod seeds;
 use std::time::Duration;
 
 use lockkeeper::testing::On;
-use lockkeeper::{Client, Error, LockError, LockOptions, ManyGuard, lock_all, lock_all_with};
+use lockkeeper::{Client, Error, LockError, LockOptions, MultiGuard, lock_all, lock_all_with};
 use tokio::task::JoinHandle;
 
 use crate::common::*;
@@ -21,7 +21,7 @@ use crate::common::*;
 const KEYS: [&str; 3] = ["/many/a", "/many/b", "/many/c"];
 
 /// A wait for several locks that goes on in a task of its own.
-type Waiting = JoinHandle<Result<ManyGuard, LockError>>;
+type Waiting = JoinHandle<Result<MultiGuard, LockError>>;
 
 impl World {
     /// What stands in the queues of all locks together.
@@ -72,7 +72,7 @@ impl World {
     }
 }
 
-async fn all_granted(waiting: Waiting) -> ManyGuard {
+async fn all_granted(waiting: Waiting) -> MultiGuard {
     waiting.await.unwrap().unwrap()
 }
 

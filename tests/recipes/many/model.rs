@@ -55,7 +55,7 @@ struct Place {
 
 enum State {
     Waiting(Waiting),
-    Holding(ManyGuard),
+    Holding(MultiGuard),
     /// Taken by a try.
     Taken(Guard),
 }

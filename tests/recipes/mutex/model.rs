@@ -275,7 +275,10 @@ impl Scene {
                     }
                 }
                 let removed = refused(waiter).await;
-                assert!(matches!(removed, LockError::Removed { .. }), "{removed}");
+                assert!(
+                    matches!(removed, LockError::EntryDeleted { .. }),
+                    "{removed}"
+                );
             }
             State::Holding(guard) => assert_eq!(guard.lost().await, LostReason::Revoked),
         }

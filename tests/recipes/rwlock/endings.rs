@@ -17,8 +17,8 @@ const LOSSES: [(&[On], &[On]); 7] = [
     (&[], &[On::Enqueue]),
     (&[], &[On::Enqueue, On::GetChildren, On::Delete, On::Delete]),
     (&[On::Delete], &[]),
-    (&[On::LookAhead], &[On::Exists]),
-    (&[], &[On::LookAhead, On::MultiRead, On::MultiRead]),
+    (&[On::GetPredecessor], &[On::Exists]),
+    (&[], &[On::GetPredecessor, On::MultiRead, On::MultiRead]),
 ];
 
 async fn contender(world: &World, (requests, replies): (&[On], &[On])) -> RwLock {

@@ -72,7 +72,7 @@ on_every_backend! {
             let mine = queue(&world.observer, LOCK).await.unwrap().remove(1).path;
             world.revoke(&mine).await;
             holder.release().await.unwrap();
-            assert_eq!(refused(removed).await, LockError::Removed { entry: mine });
+            assert_eq!(refused(removed).await, LockError::EntryDeleted { entry: mine });
             granted(next).await.release().await.unwrap();
             world.until_count(0).await;
         }
@@ -88,7 +88,7 @@ on_every_backend! {
         let session = world.observing().await;
         session.create(&mine, "", CreateMode::Ephemeral).await.unwrap();
         holder.release().await.unwrap();
-        assert_eq!(refused(reader).await, LockError::Removed { entry: mine });
+        assert_eq!(refused(reader).await, LockError::EntryDeleted { entry: mine });
     }
 
     // Curator

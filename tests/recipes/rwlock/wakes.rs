@@ -161,7 +161,7 @@ on_every_backend! {
         }
     }
 
-    async fn a_writer_behind_readers_wakes_at_most_once_for_each(env: Env) {
+    async fn a_writer_behind_readers_wakes_at_max_once_for_each(env: Env) {
         let world = World::new(env).await;
         for readers in [2, 30, 300] {
             for order in [Order::NearestFirst, Order::FarthestFirst, Order::Mixed] {
@@ -220,7 +220,7 @@ on_every_backend! {
         if world.env.is_embedded() {
             assert_eq!(cost.requests(On::Any), 0, "it is told");
         } else {
-            assert_eq!(cost.requests(On::LookAhead), 0, "that lists all names");
+            assert_eq!(cost.requests(On::GetPredecessor), 0, "that lists all names");
             assert_eq!(cost.requests(On::MultiRead), 3, "itself, the nearest 8, the others");
         }
         behind.close().await.unwrap();

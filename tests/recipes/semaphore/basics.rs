@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper::testing::On;
 use lockkeeper::{
-    Election, Error, LockError, LockEvent, LockOptions, LostReason, Mutex, Previous, RwLock,
+    Election, Error, LockError, LockEvent, LockOptions, LostReason, Mutex, PreviousHolder, RwLock,
     Semaphore, lock_all, lock_events, try_lock_many,
 };
 use lockkeeper_store::CreateMode;
@@ -265,7 +265,7 @@ on_every_backend! {
         let Some(LockEvent::Acquired { token, previous, .. }) = events.next().await else {
             panic!("it was granted");
         };
-        assert_eq!((token, previous), (permit.token(), Previous::Unknown));
+        assert_eq!((token, previous), (permit.token(), PreviousHolder::Unknown));
         let part = permit.split(1).unwrap();
         part.release().await.unwrap();
         permit.release().await.unwrap();

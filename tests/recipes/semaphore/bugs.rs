@@ -150,7 +150,7 @@ on_every_backend! {
         ground.revoke(&entry).await;
         ground.until_waiting(1).await;
         holder.release().await.unwrap();
-        assert_eq!(denied(head).await, LockError::Removed { entry });
+        assert_eq!(denied(head).await, LockError::EntryDeleted { entry });
         let permit = permitted(next).await;
         ground.until_held(1).await;
         assert!(permit.is_held());

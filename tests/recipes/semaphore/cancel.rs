@@ -26,7 +26,7 @@ const LOSSES: [Losses; 13] = [
     (&[], &[On::Multi, On::Delete, On::Delete]),
     (&[], &[On::Enqueue, On::Multi, On::Exists]),
     (&[], &[On::GetChildren, On::GetData]),
-    (&[On::GetData], &[On::LookAhead]),
+    (&[On::GetData], &[On::GetPredecessor]),
 ];
 
 async fn contender(ground: &Ground, (requests, replies): Losses) -> Semaphore {

@@ -19,7 +19,7 @@ on_every_backend! {
     async fn who_states_another_number_is_refused(env: Env) {
         let ground = Ground::new(env, 3).await;
         let other = Semaphore::new(&ground.client().await, QUOTA, 5).unwrap();
-        let differ = LockError::PermitsDiffer { path: path(QUOTA), stated: 5, stored: 3 };
+        let differ = LockError::PermitsMismatch { path: path(QUOTA), stated: 5, stored: 3 };
         assert_eq!(other.acquire().await.unwrap_err(), differ);
         assert_eq!(other.try_acquire().await.unwrap_err(), differ);
         assert_eq!(other.available().await.unwrap_err(), differ);
@@ -40,7 +40,7 @@ on_every_backend! {
         ground.observing_semaphore().set_permits(6).await.unwrap();
         assert_eq!(agreed.acquire_many(6).await.unwrap().count(), 6);
         let late = ground.semaphore_of(&client);
-        let differ = LockError::PermitsDiffer { path: path(QUOTA), stated: 2, stored: 6 };
+        let differ = LockError::PermitsMismatch { path: path(QUOTA), stated: 2, stored: 6 };
         assert_eq!(late.acquire().await.unwrap_err(), differ);
         ground.observing_semaphore().set_permits(2).await.unwrap();
         assert_eq!(late.permits().await, Ok(2), "they agree again");
@@ -74,7 +74,7 @@ on_every_backend! {
         let session = ground.observing().await;
         session.set_data(&path(PERMITS), "10.0.0.1", None).await.unwrap();
         let foreign =
-            LockError::ForeignPermits { path: path(PERMITS), found: "10.0.0.1".to_owned() };
+            LockError::InvalidPermitsData { path: path(PERMITS), found: "10.0.0.1".to_owned() };
         assert_eq!(ground.observing_semaphore().acquire().await.unwrap_err(), foreign);
     }
 

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::path::Path;
 
 use lockkeeper_store::{
-    Acl, Ahead, Client, CreateMode, Enqueue, Error, LookAhead, OpReply, Reply, Response, Result,
-    Session, Skip, Store, StoreOptions, ZnodePath, sequence_of,
+    Acl, Client, CreateMode, Enqueue, Error, GetPredecessor, OpReply, Predecessor, Reply, Response,
+    Result, Session, Skip, Store, StoreOptions, ZnodePath, sequence_of,
 };
 
 use super::program::{WINDOW, WRITERS, Work, home, queue};
@@ -237,13 +237,15 @@ async fn hold(session: &Session, lock: usize) -> Result<()> {
         count: false,
     };
     let (entry, token, mut ahead) = session.enqueue(enqueue).await?;
-    while let Ahead::Blocked { watcher, .. } = ahead {
+    while let Predecessor::Blocked { watcher, .. } = ahead {
         let _departure = watcher.await?;
         let (skip, count) = (Skip::None, false);
         let entry = entry.clone();
-        ahead = session.look_ahead(LookAhead { entry, skip, count }).await?;
+        ahead = session
+            .get_predecessor(GetPredecessor { entry, skip, count })
+            .await?;
     }
-    assert!(matches!(ahead, Ahead::Clear), "{ahead:?}");
+    assert!(matches!(ahead, Predecessor::Clear), "{ahead:?}");
     say(&Said::Token(lock, token.0));
     let shown = session
         .set_data(&gate_at(lock), token.to_string(), None)

@@ -175,7 +175,7 @@ async fn what_is_no_tls_is_hung_up_on_at_once() {
         .tls(tls)
         .tls_listen(somewhere())
         .tls_only()
-        .admin_words("*")
+        .four_letter_words("*")
         .unwrap()
         // Nobody is hung up on for being slow.
         .handshake_timeout(Duration::from_secs(100_000));

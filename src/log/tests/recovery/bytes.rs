@@ -5,7 +5,7 @@ use super::*;
 const PATTERNS: [u8; 4] = [0x01, 0x80, 0x55, 0xff];
 
 /// The frame that holds a byte.
-fn frame_at(log: &Writing, segment: u64, at: u64) -> Option<&Place> {
+fn frame_at(log: &Writing, segment: u64, at: u64) -> Option<&LogPosition> {
     let mut places = log.places.iter();
     places.find(|place| place.segment == segment && (place.from..place.to).contains(&at))
 }

@@ -18,7 +18,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 
 async fn serve(store: &Store, words: &str) -> Server {
     let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
-    let options = options.admin_words(words).expect("these words are known");
+    let options = options
+        .four_letter_words(words)
+        .expect("these words are known");
     let served = Server::bind(store, options).await;
     served.expect("loopback has a free port")
 }
@@ -613,7 +615,7 @@ async fn mntr_counts_who_was_refused_and_why() {
     let options = ServerOptions::new()
         .listen(([127, 0, 0, 1], 0).into())
         .max_connections_per_address(2)
-        .admin_words("mntr")
+        .four_letter_words("mntr")
         .unwrap();
     let server = Server::bind(&store, options).await.unwrap();
     let address = server.local_addr();
