@@ -141,13 +141,13 @@ async fn take_free(
     println!(
         "  worker {worker} wanted {} jobs and took {}; {} are with others",
         wanted.len(),
-        tried.taken.len(),
-        tried.held.len()
+        tried.acquired.len(),
+        tried.contended.len()
     );
-    if tried.taken.len() != JOBS / WORKERS {
+    if tried.acquired.len() != JOBS / WORKERS {
         return Err(format!("worker {worker} should have got {}", JOBS / WORKERS).into());
     }
-    Ok(tried.taken)
+    Ok(tried.acquired)
 }
 
 async fn work(

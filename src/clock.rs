@@ -369,7 +369,7 @@ mod tests {
         let woken = Arc::new(Mutex::new(Vec::new()));
         for seconds in [3u64, 1, 2, 9] {
             let (clock, woken) = (clock.clone(), woken.clone());
-            crate::drive(async move {
+            crate::spawn_detached(async move {
                 clock.sleep(Duration::from_secs(seconds)).await;
                 woken.lock().push((seconds, clock.now()));
             });
@@ -387,7 +387,7 @@ mod tests {
         let woken = Arc::new(Mutex::new(Vec::new()));
         for seconds in [1, 3] {
             let (sleeper, woken) = (clock.clone(), woken.clone());
-            crate::drive(async move {
+            crate::spawn_detached(async move {
                 sleeper.sleep(Duration::from_secs(seconds)).await;
                 woken.lock().push(sleeper.now());
             });
@@ -420,7 +420,7 @@ mod tests {
     #[test]
     fn the_system_clock_wakes_its_sleepers() {
         let (send, receive) = std::sync::mpsc::channel();
-        crate::drive(async move {
+        crate::spawn_detached(async move {
             Clock::system().sleep(Duration::from_millis(1)).await;
             send.send(()).unwrap();
         });

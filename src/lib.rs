@@ -21,9 +21,9 @@ mod connect;
 mod core;
 #[cfg(any(feature = "file", feature = "server"))]
 mod data;
+mod detached;
 #[cfg(feature = "file")]
 pub mod disk;
-mod drive;
 mod engine;
 mod error;
 mod fork;
@@ -31,8 +31,8 @@ mod identity;
 #[cfg(feature = "file")]
 mod log;
 mod path;
-mod race;
 mod rights;
+mod select;
 #[cfg(feature = "server")]
 mod server;
 mod session;
@@ -55,7 +55,7 @@ pub use backend::{
 };
 pub use clock::{BootInstant, Clock, Deadline, Sleep};
 pub use connect::{Client, ConnectOptions, connect, connect_with};
-pub use drive::drive;
+pub use detached::spawn_detached;
 #[cfg(feature = "file")]
 pub use engine::Durability;
 pub use engine::{Store, StoreOptions};

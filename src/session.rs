@@ -82,7 +82,7 @@ impl Session {
         if session.0.status.has_timeout() {
             let pulse = session.0.status.pulse().clone();
             session.0.heart.start(&session.0.status);
-            crate::drive(heartbeat::beat(Arc::downgrade(&session.0), pulse));
+            crate::spawn_detached(heartbeat::beat(Arc::downgrade(&session.0), pulse));
         }
         session
     }

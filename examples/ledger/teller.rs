@@ -52,7 +52,7 @@ impl Teller {
         let (sink, mut events) = lock_events();
         let news = self.news.clone();
         // Runs in whatever thread the event happens in, so that the order is kept.
-        lockkeeper_store::drive(async move {
+        lockkeeper_store::spawn_detached(async move {
             while let Some(event) = events.next().await {
                 let _ = news.send(News::Event { worker, event });
             }

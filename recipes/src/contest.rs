@@ -12,7 +12,7 @@ use crate::options::LockOptions;
 use crate::queue::{
     Entry, Form, Held, Terms, Waiting, any_contends, ask, blocks, check_kind, contenders,
 };
-use crate::race::{Either, race};
+use crate::select::{Either, select};
 
 /// Who contends for what.
 #[derive(Clone, Copy)]
@@ -137,7 +137,7 @@ pub(crate) async fn in_time<T>(
     let Some(after) = timeout else {
         return wait.await;
     };
-    match race(wait, client.clock().sleep(after)).await {
+    match select(wait, client.clock().sleep(after)).await {
         Either::Left(outcome) => outcome,
         Either::Right(()) => Err(timed_out(after)),
     }

@@ -19,8 +19,8 @@ use crate::events::EventSink;
 use crate::metadata::{EntryData, LockMetadata};
 use crate::names::Kind;
 use crate::queue::Held;
-use crate::race::{Either, race};
 use crate::revocation::RevocationRequest;
+use crate::select::{Either, select};
 use crate::token::FencingToken;
 
 pub(crate) use leaving::{drop_all, release_all};
@@ -181,7 +181,7 @@ impl Guard {
             Some(request) => Poll::Ready(request),
             None => Poll::Pending,
         });
-        match race(loss, request).await {
+        match select(loss, request).await {
             Either::Left(reason) => Err(self.note(reason)),
             Either::Right(request) => Ok(request),
         }
@@ -193,7 +193,7 @@ impl Guard {
     /// [`LostReason`], if the lock is lost first. The future is dropped then; but what it spawned
     /// or sent goes on, and only the token stops that.
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, LostReason> {
-        match race(self.lost(), future).await {
+        match select(self.lost(), future).await {
             Either::Left(reason) => Err(reason),
             Either::Right(output) => Ok(output),
         }

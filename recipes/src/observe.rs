@@ -11,7 +11,7 @@ use lockkeeper_store::{Client, Error, ReadOp, ReadReply, Session, SessionId, Wat
 use crate::metadata::LockMetadata;
 use crate::path::LockPath;
 use crate::queue::contenders;
-use crate::race::race;
+use crate::select::select;
 use crate::token::FencingToken;
 
 /// One entry of a queue, as an observer sees it.
@@ -164,7 +164,7 @@ impl Change {
                 }
             }
         };
-        race(self.watcher, reconnected).await;
+        select(self.watcher, reconnected).await;
     }
 }
 

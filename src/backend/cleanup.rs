@@ -29,11 +29,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-/// use lockkeeper_store::{Cleanup, CreateMode, Error, Store, drive};
+/// use lockkeeper_store::{Cleanup, CreateMode, Error, Store, spawn_detached};
 ///
 /// let mut session = Store::memory().connect().await?.session().await?;
 /// let (path, _) = session.create(&"/mine".parse()?, "", CreateMode::Ephemeral).await?;
-/// drive(async move {
+/// spawn_detached(async move {
 ///     let mut cleanup = Cleanup::new(&session, &path);
 ///     while let Err(error) = session.delete(&path, None).await {
 ///         session = match cleanup.retry_after(session, error).await {

@@ -245,7 +245,7 @@ impl SessionStatus {
             if self.is_fresh() {
                 return Ok(());
             }
-            crate::race::either(renewed, states.next()).await;
+            crate::select::select(renewed, states.next()).await;
         }
     }
 

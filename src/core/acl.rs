@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 
-use super::room::bytes_of_acl;
+use super::quota::bytes_of_acl;
 use super::sessions::{Session, SessionRef};
 use super::txn::{TxnOp, set_acl_bytes};
 use super::work::Work;

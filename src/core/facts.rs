@@ -8,7 +8,7 @@ use std::ops::{Bound, Range};
 use std::time::Duration;
 
 use super::Core;
-use super::room::ZNODE_BYTES;
+use super::quota::ZNODE_BYTES;
 use super::txn::Kind;
 use super::watches::Watched;
 use crate::clock::BootInstant;

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::links::NIL;
+use super::intrusive_list::NIL;
 use super::replay::Damage;
 use super::sessions::Session;
 use super::tree::{Node, ROOT, is_system_path};

@@ -1,6 +1,6 @@
 //! What a log is given to keep, and what may not be seen before it has kept it.
 
-use super::links::NIL;
+use super::intrusive_list::NIL;
 use super::sessions::SessionRef;
 use super::txn::{Kind, Txn, TxnOp};
 use super::write::kind_of;

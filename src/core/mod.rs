@@ -15,17 +15,17 @@ mod entries;
 #[cfg(any(test, feature = "server"))]
 mod facts;
 mod image;
+mod intrusive_list;
 mod journal;
-mod links;
 mod multi;
 mod queue;
+mod quota;
 mod read;
 mod reaper;
 mod replay;
-#[cfg(any(test, feature = "server"))]
-mod rewatch;
-mod room;
 mod sessions;
+#[cfg(any(test, feature = "server"))]
+mod set_watches;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -42,15 +42,15 @@ use bytes::Bytes;
 pub(crate) use self::facts::{Counts, Settings};
 pub(crate) use self::image::{NodeImage, SessionImage};
 pub(crate) use self::journal::Journal;
+pub(crate) use self::quota::bytes_of_acl;
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::read::{ANSWER_BYTES, Found};
 pub(crate) use self::replay::Damage;
 #[cfg(any(test, feature = "server"))]
-pub(crate) use self::rewatch::{SetWatches, WatchFilter};
-pub(crate) use self::room::bytes_of_acl;
-#[cfg(any(test, feature = "server"))]
 pub(crate) use self::sessions::ReattachError;
 pub(crate) use self::sessions::SessionRef;
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::set_watches::{SetWatches, WatchFilter};
 pub(crate) use self::txn::{Kind, NewNode, Txn, TxnOp};
 pub(crate) use self::watches::{Fired, WatchKey};
 #[cfg(any(test, feature = "server"))]

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::acl::{check_right, resolved};
-use super::links::NIL;
-use super::room::{Growth, bytes_of};
+use super::intrusive_list::NIL;
+use super::quota::{Growth, bytes_of};
 use super::sessions::SessionRef;
 use super::tree::{Facts, Tree};
 use super::txn::{Kind, MULTI_BYTES, NewNode, TxnOp};

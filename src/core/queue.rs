@@ -1,6 +1,6 @@
 //! Queues: joining one, looking ahead in it, listing it.
 
-use super::room::bytes_of;
+use super::quota::bytes_of;
 use super::sessions::SessionRef;
 use super::tree::{ROOT, is_unusual, push_number};
 use super::txn::{Kind, NewNode};

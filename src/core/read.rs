@@ -1,6 +1,6 @@
 //! Reads, and the watches that they arm.
 
-use super::links::NIL;
+use super::intrusive_list::NIL;
 use super::sessions::SessionRef;
 use super::watches::{WatchKey, WatchKind};
 use super::{Answer, Core, no_node};

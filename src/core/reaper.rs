@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::links::NIL;
+use super::intrusive_list::NIL;
 use super::tree::Tree;
 use super::txn::{Kind, TxnOp, delete_bytes};
 use super::{Core, Effects, Now};

@@ -1,6 +1,6 @@
 //! Carrying kept transactions out again. It decides nothing, and what cannot be is [`Damage`].
 
-use super::links::NIL;
+use super::intrusive_list::NIL;
 use super::sessions::Session;
 use super::tree::is_system_path;
 use super::txn::{Kind, NewNode, Txn, TxnOp};

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 
 use super::budget::SESSION_BYTES;
-use super::links::{List, NIL};
+use super::intrusive_list::{List, NIL};
 use crate::clock::BootInstant;
 use crate::identity::Identities;
 use crate::types::SessionId;

@@ -10,7 +10,7 @@ use slab::Slab;
 use super::Effects;
 use super::acl::has_right;
 use super::budget::WATCH_BYTES;
-use super::links::{Links, List, NIL};
+use super::intrusive_list::{Links, List, NIL};
 use super::sessions::Sessions;
 use super::tree::{Tree, Waiter};
 use crate::path::ZnodePath;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::links::NIL;
-use super::room::bytes_of;
+use super::intrusive_list::NIL;
+use super::quota::bytes_of;
 use super::sessions::SessionRef;
 use super::tree::{Facts, ROOT, is_system_path, push_number};
 use super::txn::{Kind, NewNode, TxnOp, delete_bytes, set_data_bytes};

@@ -559,7 +559,7 @@ impl Wakeups {
             outbox.wake();
         }
         if let Some(alarm) = self.alarm {
-            crate::drive(keep_time(
+            crate::spawn_detached(keep_time(
                 Arc::downgrade(engine),
                 engine.clock.clone(),
                 alarm,

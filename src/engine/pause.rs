@@ -56,7 +56,7 @@ impl Engine {
     pub(super) fn time_pause(self: &Arc<Self>) {
         if let Some(pause) = self.pause() {
             let engine = Arc::downgrade(self);
-            crate::drive(async move {
+            crate::spawn_detached(async move {
                 pause.await;
                 if let Some(engine) = engine.upgrade() {
                     drop(engine.pause());

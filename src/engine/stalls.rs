@@ -66,7 +66,7 @@ impl Engine {
         }
         state.stalls = Some(StallMeter::new(self.clock.awake()));
         drop(state);
-        crate::drive(beat(Arc::downgrade(self), self.clock.clone()));
+        crate::spawn_detached(beat(Arc::downgrade(self), self.clock.clone()));
     }
 }
 

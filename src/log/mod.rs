@@ -4,21 +4,20 @@ pub(crate) mod backup;
 mod codec;
 mod content;
 pub(crate) mod disk;
+mod durability_barrier;
 mod epoch;
 mod frame;
 #[cfg(feature = "test-util")]
 pub(crate) mod fuzz;
-mod gate;
 mod identity;
 pub(crate) mod inspect;
-mod line;
 mod lock;
-mod maker;
 mod open;
 mod recovery;
-mod room;
 mod scan;
 mod segment;
+mod segment_allocator;
+mod segment_room;
 #[cfg(any(test, feature = "test-util"))]
 #[cfg_attr(
     not(test),
@@ -27,14 +26,15 @@ mod segment;
 mod sim;
 mod sizes;
 mod snapshot;
+mod snapshotter;
 mod stats;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
 mod trouble;
-mod upkeep;
 mod view;
+mod write_queue;
 mod writer;
 
 use std::any::Any;
@@ -44,8 +44,7 @@ use std::thread::JoinHandle;
 
 pub(crate) use self::codec::Record;
 pub(crate) use self::disk::{Disk, Folder, make_folder};
-pub(crate) use self::gate::{DurabilityBarrier, Passage};
-pub(crate) use self::line::WriteQueue;
+pub(crate) use self::durability_barrier::{DurabilityBarrier, Passage};
 pub(crate) use self::lock::Lock;
 pub(crate) use self::open::{RemoteSessions, check_folder, open};
 #[cfg(test)]
@@ -55,11 +54,12 @@ pub(crate) use self::sizes::Sizes;
 pub(crate) use self::stats::Done;
 #[cfg(test)]
 pub(crate) use self::testing::{Hand, TempFolder, backed_up};
+pub(crate) use self::write_queue::WriteQueue;
 
 use self::frame::Batch;
-use self::room::SegmentRoom;
+use self::segment_allocator::{Segment, SegmentAllocator};
+use self::segment_room::SegmentRoom;
 use self::trouble::{failed, no_room};
-use self::upkeep::{Segment, SegmentAllocator};
 use self::writer::{LogPosition, Writer};
 use crate::error::{Error, Result};
 use crate::types::Zxid;

@@ -11,8 +11,8 @@ use super::identity::Identity;
 use super::lock;
 use super::recovery::{Custody, Facts, Recovered, Tail};
 use super::segment::{self, Header, log_name};
+use super::segment_allocator::Segment;
 use super::trouble::{failed, no_room};
-use super::upkeep::Segment;
 use super::{
     EPOCH_BITS, LogParts, LogPosition, Options, Record, Sizes, Start, epoch, identity, snapshot,
 };

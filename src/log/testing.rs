@@ -10,7 +10,7 @@ use super::recovery::Start;
 use super::segment::{HEADER_BYTES, Header, make};
 use super::sim::SimDisk;
 use super::snapshot::{self, Form, Head};
-use super::{LogParts, Record, identity, maker};
+use super::{LogParts, Record, identity, snapshotter};
 use crate::backend::{Create, Request};
 use crate::core::{Core, Effects, Journal, NodeImage, Now, SessionImage, SessionRef};
 use crate::engine::bare_core;
@@ -246,7 +246,7 @@ impl Hand {
         }
         writer.go_on().expect("the disk does not fail");
         let header = &writer.place.header;
-        let made = maker::make(&maker::Order {
+        let made = snapshotter::make(&snapshotter::Order {
             disk,
             store: header.store,
             current: header.number,

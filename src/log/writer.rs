@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use super::disk::DiskFile;
 use super::frame::{Batch, HEAD_BYTES, Link, mark};
-use super::line::WriteQueue;
 use super::segment::Header;
-use super::upkeep::SegmentAllocator;
+use super::segment_allocator::SegmentAllocator;
+use super::write_queue::WriteQueue;
 use crate::types::Zxid;
 
 /// Where the log goes on.

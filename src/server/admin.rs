@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::texts::Texts;
+use super::connection_table::{ConnectionGuard, ConnectionTable};
 use super::listener::part;
-use super::table::{ConnectionGuard, ConnectionTable};
 use super::unfinished::Unfinished;
 use crate::engine::Store;
 use crate::wire::admin::{IMOK, NOT_SERVING, Whitelist, Word, isro};

@@ -10,10 +10,10 @@ use std::task::{Context, Poll, ready};
 use tokio::io::ReadBuf;
 use tokio::time::{Sleep, sleep};
 
+use super::connection_entry::CloseRequest;
+use super::connection_table::{ConnectionGuard, Count};
 use super::listener::Shared;
-use super::seat::CloseRequest;
-use super::table::{ConnectionGuard, Count};
-use super::talk::{ProtocolState, ProtocolViolation, Turn};
+use super::protocol::{ProtocolState, ProtocolViolation, Turn};
 use super::transport::Transport;
 use super::unfinished::Share;
 use crate::backend::BoxFuture;

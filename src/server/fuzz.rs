@@ -14,9 +14,9 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::admin::Doors;
 use super::connection::Close;
+use super::connection_table::ConnectionGuard;
 use super::handshake::{Greeting, greet};
 use super::listener::{Shared, converse};
-use super::table::ConnectionGuard;
 use super::transport::Transport;
 use super::{ServerOptions, share};
 use crate::clock::Clock;

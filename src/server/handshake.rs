@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
+use super::connection_entry::{Answered, Batch, HANDSHAKE, LatencyStats};
+use super::connection_table::Count;
 use super::listener::{Shared, part};
-use super::seat::{Answered, Batch, HANDSHAKE, LatencyStats};
-use super::table::Count;
 use crate::clock::BootInstant;
 use crate::core::ReattachError;
 use crate::engine::Connection;

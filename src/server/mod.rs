@@ -2,20 +2,20 @@
 
 mod admin;
 mod connection;
+mod connection_entry;
+mod connection_table;
 mod error;
 #[cfg(feature = "test-util")]
 pub(crate) mod fuzz;
 mod gate;
 mod handshake;
 mod listener;
+mod log_throttle;
 mod options;
 mod penalty;
-mod seat;
-mod table;
-mod talk;
+mod protocol;
 #[cfg(test)]
 mod tests;
-mod throttle;
 #[cfg(feature = "tls")]
 mod tls;
 mod transport;
@@ -31,13 +31,13 @@ use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
 use self::admin::{Admin, Doors};
+use self::connection_entry::CloseRequest;
+use self::connection_table::{ConnectionTable, TableLimits};
 pub use self::error::ServerError;
 use self::gate::Policy;
 use self::listener::{Door, Shared, accept, listen};
 pub use self::options::ServerOptions;
 use self::penalty::Penalties;
-use self::seat::CloseRequest;
-use self::table::{ConnectionTable, TableLimits};
 #[cfg(feature = "tls")]
 pub use self::tls::TlsOptions;
 use self::unfinished::Unfinished;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::table::network;
+use super::connection_table::network;
 use crate::clock::BootInstant;
 
 /// Failed proofs of identity, by network.

@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::connection_table::Count;
 use super::gate::{Admission, Policy};
-use super::table::Count;
 use super::*;
 use crate::clock::Clock;
 use crate::engine::StoreOptions;

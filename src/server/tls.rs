@@ -17,8 +17,8 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::connection_table::{ConnectionGuard, Count};
 use super::listener::{self, Shared, listen, unless};
-use super::table::{ConnectionGuard, Count};
 use super::{Server, ServerError, ServerOptions};
 use crate::identity::Identity;
 use crate::tls::{Authorities, Pem, TlsError, key_pair, provider, subject};

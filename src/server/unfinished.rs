@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use parking_lot::Mutex;
 
-use super::seat::CloseRequest;
-use super::table::ConnectionGuard;
+use super::connection_entry::CloseRequest;
+use super::connection_table::ConnectionGuard;
 
 /// Each connection may hold so much without being counted, or less where all of them would fill half of the limit so.
 const OWN_BYTES: usize = 16 << 10;
@@ -35,7 +35,7 @@ struct State {
 #[derive(Debug)]
 struct Held {
     bytes: usize,
-    seat: std::sync::Arc<super::seat::ConnectionEntry>,
+    seat: std::sync::Arc<super::connection_entry::ConnectionEntry>,
 }
 
 /// What one connection holds. It is given back when this is dropped.
@@ -119,7 +119,7 @@ impl Drop for Share<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::{ConnectionTable, TableLimits};
+    use super::super::connection_table::{ConnectionTable, TableLimits};
     use super::*;
     use crate::clock::Clock;
 

@@ -14,7 +14,7 @@ use crate::backend::{Beat, Op, Request, SessionStatus};
 use crate::clock::BootInstant;
 use crate::fork;
 use crate::path::ZnodePath;
-use crate::race::either;
+use crate::select::select;
 
 /// The use of a session by a lock, or by a wait for one, until it is dropped. See
 /// [`Session::heartbeat`].
@@ -152,7 +152,7 @@ impl Inner {
         });
         let session = Arc::downgrade(self);
         // Not awaited by the beat itself: a stuck answer must not hold back the next question.
-        crate::drive(async move {
+        crate::spawn_detached(async move {
             let reply = proof.await;
             if proves(&reply)
                 && (!quorum_only || is_write && is_commit(&reply))
@@ -195,6 +195,6 @@ pub(super) async fn beat(session: Weak<Inner>, pulse: Arc<Notify>) {
             }
             (clock, due)
         };
-        either(clock.sleep_until(due), pulse.notified()).await;
+        select(clock.sleep_until(due), pulse.notified()).await;
     }
 }

@@ -2,7 +2,7 @@
 //! client has, and the commands that the test gives.
 //!
 //! Both only leave what they want at the [`LinkState`] and wake the [`Pump`], which does the work in the
-//! thread that woke it (see [`drive`](crate::drive)), so a reply that nothing delays is there
+//! thread that woke it (see [`spawn_detached`](crate::spawn_detached)), so a reply that nothing delays is there
 //! before `submit` returns.
 
 use std::collections::VecDeque;
@@ -98,7 +98,7 @@ impl SessionLink {
             shared,
         });
         let mut pump = Pump::new(line.clone(), states, random);
-        crate::drive(std::future::poll_fn(move |context| pump.poll(context)));
+        crate::spawn_detached(std::future::poll_fn(move |context| pump.poll(context)));
         let backend = Arc::new(Wrapped {
             line: line.clone(),
             store_id,

@@ -137,7 +137,7 @@ on_every_store! {
         assert_eq!(guard.revocation_requested_within(Duration::from_millis(1)), Ok(None));
         let (asker, holder) = (store.client(), RevokeTarget::holder(LOCK).unwrap());
         let revoker = Revoker::new(asker.as_async()).by("ops: jane");
-        assert_eq!(pollster::block_on(revoker.ask(&holder)).unwrap().len(), 1);
+        assert_eq!(pollster::block_on(revoker.request(&holder)).unwrap().len(), 1);
         let request = guard.revocation_requested_within(LONG).unwrap().unwrap();
         assert_eq!(request.by.as_deref(), Some("ops: jane"));
         assert_eq!(guard.revocation_requested_within(Duration::from_millis(1)), Ok(None));

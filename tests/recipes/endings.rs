@@ -98,7 +98,7 @@ impl Recipes {
     /// Takes each.
     async fn hold(&self) -> Holdings {
         let tried = try_lock_many(&self.client, self.each()).await.unwrap();
-        assert!(tried.held.is_empty());
+        assert!(tried.contended.is_empty());
         Holdings {
             mutex: self.mutex.lock().await.unwrap(),
             entries: [
@@ -110,7 +110,7 @@ impl Recipes {
             permit: self.semaphore.acquire_many(PERMITS).await.unwrap(),
             leadership: self.election.campaign("me").await.unwrap(),
             all: lock_all(&self.client, self.all()).await.unwrap(),
-            tried: tried.taken.into_iter().map(|(_, guard)| guard).collect(),
+            tried: tried.acquired.into_iter().map(|(_, guard)| guard).collect(),
         }
     }
 
@@ -422,7 +422,7 @@ async fn streams(env: Env, end: End) {
     let (mut each, yielded) = half_yielded(&program).await;
     let (serving, mut epochs) = serve(client);
     let first = epochs.recv().await.unwrap();
-    let (_warden, mut reports) = Warden::builder(client).lock(WATCHED).unwrap().start();
+    let (_warden, mut reports) = Warden::builder(client).watch(WATCHED).unwrap().start();
 
     program.end(end).await;
     assert_eq!(guard.revocation_requested().await.err(), Some(end.reason()));

@@ -99,7 +99,7 @@ async fn every_recipe_waits_for_a_proof() {
 
         let (store, client) = cold().await;
         let tried = store.run(try_lock_many(&client, ["/a", "/b"])).await;
-        for (_, guard) in &tried.unwrap().taken {
+        for (_, guard) in &tried.unwrap().acquired {
             has_a_fifth(guard.held_until(), "several tries", what);
         }
     }

@@ -53,7 +53,7 @@ async fn assert_free(client: &Client, base: &LockPath) {
         .unwrap();
     let mut tried = try_lock_many(client, [base]).await.unwrap();
     let (_, guard) = tried
-        .taken
+        .acquired
         .pop()
         .unwrap_or_else(|| panic!("{base} is free"));
     guard.release().await.unwrap();
@@ -281,7 +281,7 @@ on_every_backend! {
         let holder = world.mutex().await.lock_timeout(FREE).await.unwrap();
         let target = RevokeTarget::holder(LOCK).unwrap();
         let revoker = Revoker::new(&world.observer);
-        assert_eq!(revoker.ask(&target).await.unwrap(), [holder.path().clone()]);
+        assert_eq!(revoker.request(&target).await.unwrap(), [holder.path().clone()]);
         let deleted = revoker.force(&target, FencingEnforced).await.unwrap();
         assert_eq!(deleted, [holder.path().clone()]);
         assert_eq!(revoker.force(&target, FencingEnforced).await.unwrap(), []);

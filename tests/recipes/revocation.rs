@@ -86,7 +86,7 @@ on_every_backend! {
         let waiter = world.queue_up(&world.mutex().await).await;
         let before = world.metadata(guard.path()).await;
 
-        let asked = jane(&world.observer).ask(&holder()).await.unwrap();
+        let asked = jane(&world.observer).request(&holder()).await.unwrap();
         assert_eq!(asked, [guard.path().clone()], "who waits is left alone");
         assert_eq!(asked_by(&mut events).await.as_deref(), Some("ops: jane"));
         let request = guard.revocation_requested().await.unwrap();
@@ -107,7 +107,7 @@ on_every_backend! {
         assert_eq!(rest_of_it, before, "all else is kept");
         assert!(guard.is_held(), "a request is no loss");
 
-        Revoker::new(&world.observer).ask(&holder()).await.unwrap();
+        Revoker::new(&world.observer).request(&holder()).await.unwrap();
         assert_eq!(asked_by(&mut events).await, None);
         guard.release().await.unwrap();
         assert_eq!(rest(events).await, 0);
@@ -119,11 +119,11 @@ on_every_backend! {
         let guard = world.mutex().await.lock().await.unwrap();
         let revoker = jane(&world.observer);
         let whom = holder();
-        let (request, asked) = tokio::join!(guard.revocation_requested(), revoker.ask(&whom));
+        let (request, asked) = tokio::join!(guard.revocation_requested(), revoker.request(&whom));
         assert_eq!(request.unwrap().number, 1);
         asked.unwrap();
-        revoker.ask(&whom).await.unwrap();
-        revoker.ask(&whom).await.unwrap();
+        revoker.request(&whom).await.unwrap();
+        revoker.request(&whom).await.unwrap();
         let request = guard.revocation_requested().await.unwrap();
         assert_eq!(request.number, 3, "of those before it looked, the last");
     }
@@ -150,7 +150,7 @@ on_every_backend! {
         let waiter = world.queue_up_with(&mutex, LockOptions::new().events(sink)).await;
         let entry = lockkeeper::queue(&world.observer, LOCK).await.unwrap().remove(1).path;
         let whom = RevokeTarget::entry(entry.as_str()).unwrap();
-        assert_eq!(jane(&world.observer).ask(&whom).await.unwrap(), [entry]);
+        assert_eq!(jane(&world.observer).request(&whom).await.unwrap(), [entry]);
         first.release().await.unwrap();
         let guard = granted(waiter).await;
         assert_eq!(asked_by(&mut events).await.as_deref(), Some("ops: jane"));
@@ -163,7 +163,7 @@ on_every_backend! {
         let options = LockOptions::new().events(sink).label("billing");
         let guard = world.mutex().await.lock_with(options).await.unwrap();
         for number in 1..=3 {
-            jane(&world.observer).ask(&holder()).await.unwrap();
+            jane(&world.observer).request(&holder()).await.unwrap();
             guard.keep_alive().await.unwrap();
             let there = world.metadata(guard.path()).await;
             assert_eq!(there.kept_alive, Some(number));
@@ -226,7 +226,7 @@ on_every_backend! {
 
         world.ask_as_curator(guard.path()).await;
         assert_eq!(asked_by(&mut events).await, None, "asked again, told again");
-        jane(&world.observer).ask(&holder()).await.unwrap();
+        jane(&world.observer).request(&holder()).await.unwrap();
         assert_eq!(world.data(guard.path()).await, "__REVOKE__");
         guard.release().await.unwrap();
         assert!(rest(events).await <= 1);
@@ -246,7 +246,7 @@ on_every_backend! {
         let world = World::new(env).await;
         for name in ["_c_2f1b-lock-", "9d8a__lock__", "lock-"] {
             let (entry, _) = world.entry("", name).await;
-            let asked = jane(&world.observer).ask(&holder()).await.unwrap();
+            let asked = jane(&world.observer).request(&holder()).await.unwrap();
             assert_eq!(asked, std::slice::from_ref(&entry));
             assert_eq!(world.data(&entry).await, "__REVOKE__");
             world.revoke(&entry).await;
@@ -261,16 +261,16 @@ on_every_backend! {
             entries.push(world.entry("/rw", name).await.0);
         }
         let whom = RevokeTarget::holder(format!("{LOCK}/rw")).unwrap();
-        assert_eq!(revoker.ask(&whom).await.unwrap(), entries[..2]);
+        assert_eq!(revoker.request(&whom).await.unwrap(), entries[..2]);
         assert_eq!(revoker.force(&whom, FencingEnforced).await.unwrap(), entries[..2]);
-        assert_eq!(revoker.ask(&whom).await.unwrap(), entries[2..3]);
+        assert_eq!(revoker.request(&whom).await.unwrap(), entries[2..3]);
 
         let candidates = [
             world.entry("/leader", "_c_a-latch-").await.0,
             world.entry("/leader", "_c_b-latch-").await.0,
         ];
         let whom = RevokeTarget::holder(format!("{LOCK}/leader")).unwrap();
-        assert_eq!(revoker.ask(&whom).await.unwrap(), candidates[..1]);
+        assert_eq!(revoker.request(&whom).await.unwrap(), candidates[..1]);
 
         let leases = [
             world.entry("/permits/leases", "_c_a-lease-").await.0,
@@ -279,11 +279,11 @@ on_every_backend! {
         let (waiting, session) = world.entry("/permits/locks", "_c_c-lock-").await;
         let permits = format!("{LOCK}/permits");
         let all = RevokeTarget::holder(permits.as_str()).unwrap();
-        assert_eq!(revoker.ask(&all).await.unwrap(), leases);
+        assert_eq!(revoker.request(&all).await.unwrap(), leases);
         let below = RevokeTarget::holder(format!("{permits}/leases")).unwrap();
-        assert_eq!(revoker.ask(&below).await.unwrap(), leases);
+        assert_eq!(revoker.request(&below).await.unwrap(), leases);
         let whose = RevokeTarget::session(permits.as_str(), session).unwrap();
-        assert_eq!(revoker.ask(&whose).await.unwrap(), [waiting]);
+        assert_eq!(revoker.request(&whose).await.unwrap(), [waiting]);
         assert_eq!(revoker.force(&all, FencingEnforced).await.unwrap(), leases);
         assert_eq!(revoker.force(&all, FencingEnforced).await.unwrap(), []);
     }
@@ -298,14 +298,14 @@ on_every_backend! {
         });
         world.until_count(3).await;
         let revoker = jane(&world.observer);
-        assert_eq!(revoker.ask(&holder()).await.unwrap().len(), 2);
+        assert_eq!(revoker.request(&holder()).await.unwrap().len(), 2);
         assert_eq!(one.revocation_requested().await.unwrap().number, 1);
         assert_eq!(two.revocation_requested().await.unwrap().number, 1);
         assert_eq!(revoker.force(&holder(), FencingEnforced).await.unwrap().len(), 2);
         assert_eq!(one.lost().await, LostReason::Revoked);
         assert_eq!(two.lost().await, LostReason::Revoked);
         let writer = writer.await.unwrap().unwrap();
-        assert_eq!(revoker.ask(&holder()).await.unwrap(), [writer.path().clone()]);
+        assert_eq!(revoker.request(&holder()).await.unwrap(), [writer.path().clone()]);
         writer.revocation_requested().await.unwrap();
     }
 
@@ -315,7 +315,7 @@ on_every_backend! {
         let (sink, mut events) = lock_events();
         let options = LockOptions::new().events(sink).label("billing");
         let writer = lock.write_with(options).await.unwrap();
-        jane(&world.observer).ask(&holder()).await.unwrap();
+        jane(&world.observer).request(&holder()).await.unwrap();
         assert_eq!(asked_by(&mut events).await.as_deref(), Some("ops: jane"));
         let reader = writer.downgrade().await.unwrap();
         let there = world.metadata(reader.path()).await;
@@ -340,7 +340,7 @@ on_every_backend! {
         let waiting = format!("{LOCK}/locks");
         until(&world.observing().await, &waiting, |names| names.len() == 1).await;
         let revoker = jane(&world.observer);
-        assert_eq!(revoker.ask(&holder()).await.unwrap().len(), 3);
+        assert_eq!(revoker.request(&holder()).await.unwrap().len(), 3);
         one.revocation_requested().await.unwrap();
         two.revocation_requested().await.unwrap();
         assert_eq!(revoker.force(&holder(), FencingEnforced).await.unwrap().len(), 3);
@@ -353,7 +353,7 @@ on_every_backend! {
         let election = Election::new(&world.client().await, LOCK).unwrap();
         let leader = election.campaign("10.0.0.1").await.unwrap();
         let revoker = jane(&world.observer);
-        revoker.ask(&holder()).await.unwrap();
+        revoker.request(&holder()).await.unwrap();
         leader.set_data("10.0.0.2").await.unwrap();
         assert_eq!(leader.revocation_requested().await.unwrap().number, 1);
         let there = world.metadata(leader.path()).await;
@@ -369,7 +369,7 @@ on_every_backend! {
         let keys = ["a", "b"].map(|key| LockPath::new(LOCK).unwrap().key(key));
         let guard = lock_all(&world.client().await, &keys).await.unwrap();
         let whom = RevokeTarget::holder(&keys[1]).unwrap();
-        jane(&world.observer).ask(&whom).await.unwrap();
+        jane(&world.observer).request(&whom).await.unwrap();
         assert_eq!(guard.revocation_requested().await.unwrap().number, 1);
     }
 
@@ -379,7 +379,7 @@ on_every_backend! {
         let entry = RevokeTarget::entry(format!("{LOCK}/_c_x-lock-0000000000")).unwrap();
         let session = RevokeTarget::session(LOCK, SessionId(7)).unwrap();
         for whom in [holder(), entry, session] {
-            assert_eq!(revoker.ask(&whom).await.unwrap(), []);
+            assert_eq!(revoker.request(&whom).await.unwrap(), []);
             assert_eq!(revoker.force(&whom, FencingEnforced).await.unwrap(), []);
         }
         assert!(matches!(RevokeTarget::holder("orders"), Err(Error::InvalidPath { .. })));
@@ -445,13 +445,13 @@ on_every_backend! {
         let revoker = jane(&client);
         for (number, on) in [(1, On::GetChildren), (2, On::GetData), (3, On::SetData)] {
             world.lose_reply(&client, on);
-            assert_eq!(revoker.ask(&holder()).await.unwrap().len(), 1);
+            assert_eq!(revoker.request(&holder()).await.unwrap().len(), 1);
             let there = world.metadata(guard.path()).await;
             assert_eq!(there.revocation.unwrap().number, number, "asked once");
             asked_by(&mut events).await;
         }
         world.lose_request(&client, On::SetData);
-        revoker.ask(&holder()).await.unwrap();
+        revoker.request(&holder()).await.unwrap();
         asked_by(&mut events).await;
         world.lose_reply(&client, On::Delete);
         let deleted = revoker.force(&holder(), FencingEnforced).await.unwrap();
@@ -506,7 +506,7 @@ async fn race_of_asking_and_keeping(base: &Store, store: &TestStore, seed: u64) 
             let who = format!("{round}");
             let revoker = Revoker::new(&asker).by(who.as_str());
             assert_eq!(
-                revoker.ask(&holder()).await.unwrap().len(),
+                revoker.request(&holder()).await.unwrap().len(),
                 1,
                 "seed {seed}"
             );

@@ -118,9 +118,9 @@ fn futures_are_send() {
         );
         let revoker = Revoker::new(&client);
         let whom = RevokeTarget::holder("/lock").unwrap();
-        sent(revoker.ask(&whom)).await.unwrap();
+        sent(revoker.request(&whom)).await.unwrap();
         sent(guard.revocation_requested()).await.unwrap();
-        let (_warden, mut reports) = Warden::builder(&client).lock("/lock").unwrap().start();
+        let (_warden, mut reports) = Warden::builder(&client).watch("/lock").unwrap().start();
         drop(sent(reports.next()));
         sent(guard.release()).await.unwrap();
         sent(revoker.force(&whom, FencingEnforced)).await.unwrap();

@@ -29,11 +29,11 @@ fn stating(expected: u64, alert: u64, unlock: u64) -> LockOptions {
 }
 
 fn watching(client: &Client) -> (Warden, WardenReports) {
-    Warden::builder(client).lock(LOCK).unwrap().start()
+    Warden::builder(client).watch(LOCK).unwrap().start()
 }
 
 fn removing(client: &Client) -> (Warden, WardenReports) {
-    let warden = Warden::builder(client).lock(LOCK).unwrap();
+    let warden = Warden::builder(client).watch(LOCK).unwrap();
     warden.remove_overdue(FencingEnforced).start()
 }
 
@@ -119,7 +119,7 @@ on_every_backend! {
         let names = ["rw", "leader", "permits", "plain"].map(|name| format!("{LOCK}/{name}"));
         let mut builder = Warden::builder(&world.observer);
         for name in &names {
-            builder = builder.lock(name).unwrap();
+            builder = builder.watch(name).unwrap();
         }
         // Started before there is anything.
         let (warden, mut reports) = builder.start();
@@ -184,7 +184,7 @@ on_every_backend! {
                 session.set_data(guard.path(), "__REVOKE__", None).await.unwrap();
             } else {
                 let revoker = Revoker::new(&world.observer);
-                revoker.ask(&RevokeTarget::holder(LOCK).unwrap()).await.unwrap();
+                revoker.request(&RevokeTarget::holder(LOCK).unwrap()).await.unwrap();
             }
             for wanted in ["Alert", "AutoUnlock", "Removed"] {
                 assert_eq!(next(&mut reports).await.0, wanted, "told once each");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockkeeper_store::{
     Backend, BoxFuture, Clock, ConnectOptions, Connector, Request, Response, Result, SessionStatus,
-    drive,
+    spawn_detached,
 };
 
 /// Wraps a connector. Its sessions believe committed writes alone, as at the followers of an ensemble.
@@ -25,7 +25,7 @@ impl Connector for Quorum {
                 sent,
             ));
             let (mut states, published) = (theirs.states(), status.clone());
-            drive(async move {
+            spawn_detached(async move {
                 while let Some(state) = states.next().await {
                     published.set_state(state);
                 }

@@ -7,8 +7,8 @@ use lockkeeper_store::Deadline;
 use super::wait;
 use crate::error::{LockError, LostReason, Result};
 use crate::metadata::LockMetadata;
-use crate::race::{Either, race};
 use crate::revocation::RevocationRequest;
+use crate::select::{Either, select};
 use crate::token::FencingToken;
 
 /// What all guards can do.
@@ -52,7 +52,7 @@ macro_rules! guards {
             pub fn lost_within(&self, timeout: Duration) -> Result<Option<LostReason>> {
                 let clock = self.0.session().clock();
                 wait(async {
-                    Ok::<_, LockError>(match race(self.0.lost(), clock.sleep(timeout)).await {
+                    Ok::<_, LockError>(match select(self.0.lost(), clock.sleep(timeout)).await {
                         Either::Left(reason) => Some(reason),
                         Either::Right(()) => None,
                     })
@@ -70,7 +70,7 @@ macro_rules! guards {
             ) -> Result<Option<RevocationRequest>> {
                 let clock = self.0.session().clock();
                 wait(async {
-                    match race(self.0.revocation_requested(), clock.sleep(timeout)).await {
+                    match select(self.0.revocation_requested(), clock.sleep(timeout)).await {
                         Either::Left(request) => request.map(Some),
                         Either::Right(()) => Ok(None),
                     }

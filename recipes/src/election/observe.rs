@@ -11,7 +11,7 @@ use super::Election;
 use super::leader::{Head, Leader, Line};
 use super::run::Backoff;
 use crate::error::Result;
-use crate::race::race;
+use crate::select::select;
 
 /// A change in who leads an election.
 #[derive(Clone, Debug, PartialEq)]
@@ -192,7 +192,7 @@ impl<'a> Watch<'a> {
     async fn changed(&mut self) {
         if let Some(armed) = self.armed.take() {
             let status = armed.session.status().clone();
-            race(armed.watcher, reconnected(&status, armed.connection)).await;
+            select(armed.watcher, reconnected(&status, armed.connection)).await;
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::atomic::Ordering;
 
-use lockkeeper_store::{Call, Cleanup, Error, Op, OpReply, Session, ZnodePath, drive};
+use lockkeeper_store::{Call, Cleanup, Error, Op, OpReply, Session, ZnodePath, spawn_detached};
 use tokio::sync::oneshot;
 
 use super::{Guard, lost_with};
@@ -77,7 +77,7 @@ impl Guard {
         let work = work(self.session.clone(), self.held.path.clone());
         let events = self.events.clone();
         let (send, answer) = oneshot::channel();
-        drive(async move {
+        spawn_detached(async move {
             let done = work.await;
             tell_left(events.as_ref(), &done);
             // Nobody may be waiting for it.

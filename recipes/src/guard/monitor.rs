@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use lockkeeper_store::{
-    Error, Heartbeat, Session, SessionId, SessionState, SessionStatus, Watcher, ZnodePath, drive,
+    Error, Heartbeat, Session, SessionId, SessionState, SessionStatus, Watcher, ZnodePath,
+    spawn_detached,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -14,8 +15,8 @@ use super::Guard;
 use crate::error::LostReason;
 use crate::events::{EventSink, LockEvent};
 use crate::queue::remove;
-use crate::race::{Either, race};
 use crate::revocation::Listener;
+use crate::select::{Either, select};
 
 /// What looks after a guard whose session can lapse, or whose events somebody reads.
 pub(super) struct Monitor {
@@ -77,14 +78,14 @@ impl Monitor {
         let is_asked = asked.clone();
         let (lapses, events) = (guard.held.lapses, guard.events.clone());
         let listener = events.is_some().then(|| guard.listener());
-        drive(async move {
+        spawn_detached(async move {
             let look = match &listener {
                 Some(listener) => Look::Requests(listener),
                 None if on_loss.is_some() => Look::Removal,
                 None => Look::Later(&is_asked),
             };
             let loss = loss(&session, &path, lapses, look, events.as_ref());
-            let Either::Right(reason) = race(&mut guard_gone, loss).await else {
+            let Either::Right(reason) = select(&mut guard_gone, loss).await else {
                 return;
             };
             // Asked again: in a task that has used up tokio's budget a receiver is never ready.
@@ -187,8 +188,8 @@ pub(super) async fn loss(
                 None => std::future::pending().await,
             }
         };
-        let ends = race(deadline, status.shortened());
-        match race(race(removal.as_mut(), states.next()), ends).await {
+        let ends = select(deadline, status.shortened());
+        match select(select(removal.as_mut(), states.next()), ends).await {
             Either::Left(Either::Left(())) => {
                 return reason_of(status, lapses).unwrap_or(LostReason::Revoked);
             }
@@ -207,7 +208,7 @@ async fn asked_or_held_for_a_while(session: &Session, asked: &Notify) {
             None => std::future::pending().await,
         }
     };
-    race(asked.notified(), held).await;
+    select(asked.notified(), held).await;
 }
 
 fn tell_state(events: Option<&EventSink>, status: &SessionStatus, state: SessionState) {

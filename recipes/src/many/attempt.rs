@@ -21,9 +21,9 @@ use crate::queue::{any_contends, check_kind, contenders};
 pub struct TryLockMany {
     /// The locks that were free, each with its guard, in the order of their naming. Their guards
     /// have one token, and are released one by one.
-    pub taken: Vec<(LockPath, Guard)>,
+    pub acquired: Vec<(LockPath, Guard)>,
     /// The locks that others hold or wait for, in the order of their naming.
-    pub held: Vec<LockPath>,
+    pub contended: Vec<LockPath>,
 }
 
 /// Takes those of several mutexes that are free now, and says which are not. It never waits for a lock.
@@ -45,8 +45,8 @@ pub struct TryLockMany {
 /// # let client = lockkeeper::connect("memory:try-lock-many").await?;
 /// let _other = Mutex::new(&client, "/job/2")?.lock().await?;
 /// let tried = try_lock_many(&client, ["/job/1", "/job/2", "/job/3"]).await?;
-/// assert_eq!(tried.held[0].to_string(), "/job/2");
-/// for (job, guard) in tried.taken {
+/// assert_eq!(tried.contended[0].to_string(), "/job/2");
+/// for (job, guard) in tried.acquired {
 ///     println!("{job} is mine");
 ///     guard.release().await?;
 /// }
@@ -86,14 +86,14 @@ where
         false => take(&session, &free, &options, data).await?,
     };
     let mut tried = TryLockMany {
-        taken: Vec::with_capacity(taken.len()),
-        held: Vec::new(),
+        acquired: Vec::with_capacity(taken.len()),
+        contended: Vec::new(),
     };
     let mut taken = taken.into_iter();
     for (key, looks_free) in keys.into_vec().into_iter().zip(looks_free) {
         match looks_free.then(|| taken.next().flatten()).flatten() {
-            Some(guard) => tried.taken.push((key, guard)),
-            None => tried.held.push(key),
+            Some(guard) => tried.acquired.push((key, guard)),
+            None => tried.contended.push(key),
         }
     }
     Ok(tried)

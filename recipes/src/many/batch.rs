@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use lockkeeper_store::{
     Call, Cleanup, Create, CreateMode, Error, GetPredecessor, Op, OpReply, Predecessor, ReadOp,
-    ReadReply, Session, ZnodePath, Zxid, drive,
+    ReadReply, Session, ZnodePath, Zxid, spawn_detached,
 };
 
 use super::keys::Keys;
@@ -291,7 +291,7 @@ impl Drop for Batch<'_> {
             Stage::Sent(call) => {
                 let (session, keys, name) = self.identity();
                 let pending = Cleanup::new(&session, keys.path(0));
-                drive(async move {
+                spawn_detached(async move {
                     let (_pending, session) = (pending, session);
                     match call.await.and_then(made) {
                         Ok(stage) => stage.nodes().iter().for_each(|node| remove(&session, node)),
@@ -302,7 +302,7 @@ impl Drop for Batch<'_> {
             }
             Stage::Unknown => {
                 let (session, keys, name) = self.identity();
-                drive(sweep_all(session, keys, name));
+                spawn_detached(sweep_all(session, keys, name));
             }
         }
     }

@@ -16,7 +16,7 @@ use crate::metadata::EntryData;
 use crate::options::LockOptions;
 use crate::path::LockPath;
 use crate::queue::Entry;
-use crate::race::{Either, race};
+use crate::select::{Either, select};
 
 type Granted = (LockPath, Guard);
 
@@ -136,7 +136,7 @@ async fn before<T>(
     let Some(deadline) = deadline else {
         return Some(future.await);
     };
-    match race(future, client.clock().sleep_until(deadline)).await {
+    match select(future, client.clock().sleep_until(deadline)).await {
         Either::Left(output) => Some(output),
         Either::Right(()) => None,
     }

@@ -10,8 +10,8 @@ use crate::error::{LostReason, Result};
 use crate::guard::{Guard, drop_all, release_all};
 use crate::metadata::LockMetadata;
 use crate::path::LockPath;
-use crate::race::{Either, race};
 use crate::revocation::RevocationRequest;
+use crate::select::{Either, select};
 use crate::token::FencingToken;
 
 /// The holding of several locks, from [`lock_all`](crate::lock_all()). It stands and falls as one: who
@@ -83,7 +83,7 @@ impl MultiGuard {
     /// [`LostReason`], if one is lost first. The future is dropped then; but what it spawned or sent
     /// goes on, and only the token stops that.
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, LostReason> {
-        match race(self.lost(), future).await {
+        match select(self.lost(), future).await {
             Either::Left(reason) => Err(reason),
             Either::Right(output) => Ok(output),
         }

@@ -1,7 +1,7 @@
 //! Leaving nothing behind: deletes that are seen through while the session lives, and the search for
 //! an entry whose create was never answered.
 
-use lockkeeper_store::{Call, Cleanup, Error, Session, ZnodePath, Zxid, drive};
+use lockkeeper_store::{Call, Cleanup, Error, Session, ZnodePath, Zxid, spawn_detached};
 
 /// A delete that has been sent, and perhaps answered already.
 pub(crate) type Sent = Result<Result<(), Error>, Call<()>>;
@@ -12,7 +12,7 @@ pub(crate) fn remove(session: &Session, path: &ZnodePath) {
         Ok(Ok(()) | Err(Error::NoNode { .. })) => {}
         first => {
             let (session, path) = (session.clone(), path.clone());
-            drive(async move {
+            spawn_detached(async move {
                 // What it says is logged where it is known; nobody is left to tell.
                 let _ = until_gone(session, path, first, Session::withdraw).await;
             });

@@ -5,11 +5,11 @@ use std::pin::Pin;
 
 use lockkeeper_store::{
     Call, Cleanup, Create, CreateMode, Enqueue, Error, Heartbeat, Predecessor, ReadOp, ReadReply,
-    Request, Session, ZnodePath, Zxid, drive,
+    Request, Session, ZnodePath, Zxid, spawn_detached,
 };
 
 use super::cleanup::{find_unanswered, remove, remove_all, sweep};
-use super::mark::ReleaseMarker;
+use super::release_marker::ReleaseMarker;
 use crate::events::{EventSink, LockEvent};
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
@@ -229,7 +229,7 @@ impl<'a> Entry<'a> {
             Stage::Sent(call) => {
                 let (session, parent, name) = self.identity();
                 let pending = Cleanup::new(&session, &parent);
-                drive(async move {
+                spawn_detached(async move {
                     let (_pending, session) = (pending, session);
                     match call.await {
                         Ok((path, ..)) => remove(&session, &path),
@@ -253,7 +253,7 @@ impl<'a> Entry<'a> {
 
     fn sweep(&self) {
         let (session, parent, name) = self.identity();
-        drive(sweep(session, parent, name));
+        spawn_detached(sweep(session, parent, name));
     }
 
     fn identity(&self) -> (Session, ZnodePath, String) {

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::holders::{holding, in_order};
 use crate::metadata::LockMetadata;
 use crate::names::Kind;
-use crate::race::{Either, race};
+use crate::select::{Either, select};
 
 /// Duration of a wait behind the same session before it is told. Tasks of one client take turns all the time, so a wait
 /// behind another task is told from one that never ends only by how long it lasts.
@@ -38,11 +38,11 @@ impl Waiting<'_> {
         let timeout = session.timeout().unwrap_or(PATIENCE);
         let patience = session.clock().sleep(timeout.min(PATIENCE));
         let mut sleep = pin!(self.sleep(watcher));
-        if let Either::Left(wake) = race(sleep.as_mut(), patience).await {
+        if let Either::Left(wake) = select(sleep.as_mut(), patience).await {
             return wake;
         }
         let told = Box::pin(tell_if_own(session, queue, by, form));
-        match race(sleep.as_mut(), told).await {
+        match select(sleep.as_mut(), told).await {
             Either::Left(wake) => wake,
             Either::Right(_) => sleep.await,
         }

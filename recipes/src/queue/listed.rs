@@ -6,7 +6,7 @@ use lockkeeper_store::{Error, ReadOp, ReadReply, ZnodePath};
 use super::blocker::Blocker;
 use super::contenders::check_kind;
 use super::entry::{Entry, Form};
-use super::mark::Reading;
+use super::release_marker::Reading;
 use super::sleep::Wake;
 use super::snapshot::{Nearest, Snapshot};
 use super::turn::{Terms, Waiting, number_of};

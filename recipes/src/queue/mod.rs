@@ -7,7 +7,7 @@ mod contenders;
 mod entry;
 mod itself;
 mod listed;
-mod mark;
+mod release_marker;
 mod sleep;
 mod snapshot;
 mod telling;

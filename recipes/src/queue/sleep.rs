@@ -8,7 +8,7 @@ use lockkeeper_store::{DeleteReason, Error, EventKind, WatchedEvent, Watcher};
 use super::turn::Waiting;
 use crate::error::Result;
 use crate::events::LockEvent;
-use crate::race::{Either, race};
+use crate::select::{Either, select};
 
 /// Why a sleep ended.
 pub(super) enum Wake {
@@ -45,7 +45,7 @@ impl Waiting<'_> {
         let mut states = status.states();
         let connection = status.connection();
         loop {
-            match race(&mut *watcher, states.next()).await {
+            match select(&mut *watcher, states.next()).await {
                 Either::Left(event) => {
                     let wake = wake(event)?;
                     // What came over another connection is confirmed anew.

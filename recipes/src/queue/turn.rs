@@ -7,7 +7,7 @@ use lockkeeper_store::{
 use super::contenders::check_name;
 use super::entry::{Entry, Form};
 use super::listed::Turn;
-use super::mark::CurrentMark;
+use super::release_marker::CurrentMark;
 use super::sleep::Wake;
 use crate::error::{LockError, Result};
 use crate::events::PreviousHolder;

@@ -1,6 +1,6 @@
 //! [`Revoker`]: asking a holder to give its lock up, or taking it away.
 
-mod hearing;
+mod inbox;
 mod request;
 
 use bytes::Bytes;
@@ -10,7 +10,7 @@ use crate::holders::{Survey, persistently, survey};
 use crate::metadata::LockMetadata;
 use crate::path::LockPath;
 
-pub(crate) use hearing::{Listener, RevocationInbox};
+pub(crate) use inbox::{Listener, RevocationInbox};
 pub(crate) use request::CURATORS_REQUEST;
 pub use request::RevocationRequest;
 
@@ -122,7 +122,7 @@ async fn owned_by(
 /// let guard = Mutex::new(&client, "/lock/orders")?.lock().await?;
 ///
 /// let revoker = Revoker::new(&client).by("ops: jane");
-/// let asked = revoker.ask(&RevokeTarget::holder("/lock/orders")?).await?;
+/// let asked = revoker.request(&RevokeTarget::holder("/lock/orders")?).await?;
 /// assert_eq!(asked, [guard.path().clone()]);
 /// let request = guard.revocation_requested().await?;
 /// assert_eq!(request.by.as_deref(), Some("ops: jane"));
@@ -166,7 +166,7 @@ impl Revoker {
     /// # Errors
     /// Those of the store, [`Error::TooLarge`] where the entry's metadata leaves no room. Some may
     /// have been asked by then; to ask again is safe.
-    pub async fn ask(&self, whom: &RevokeTarget) -> Result<Vec<ZnodePath>, Error> {
+    pub async fn request(&self, whom: &RevokeTarget) -> Result<Vec<ZnodePath>, Error> {
         let session = self.client.session().await?;
         let mut asked = Vec::new();
         for path in whom.find(&session).await? {

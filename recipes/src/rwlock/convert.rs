@@ -10,7 +10,7 @@
 //! readers came later, and sees the other at its first look.
 
 use bytes::Bytes;
-use lockkeeper_store::{Create, CreateMode, Error, Op, Session, ZnodePath, Zxid, drive};
+use lockkeeper_store::{Create, CreateMode, Error, Op, Session, ZnodePath, Zxid, spawn_detached};
 use tokio::sync::oneshot;
 
 use crate::error::{LockError, LostReason, Result};
@@ -32,7 +32,7 @@ pub(super) fn in_background<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> impl Future<Output = Result<T>> + Send + 'static {
     let (send, outcome) = oneshot::channel();
-    drive(async move {
+    spawn_detached(async move {
         // Nobody may be waiting for it: a guard in it is dropped here, and released.
         let _ = send.send(work.await);
     });

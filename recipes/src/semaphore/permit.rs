@@ -10,8 +10,8 @@ use lockkeeper_store::{Deadline, Session, ZnodePath};
 use crate::error::{LostReason, Result};
 use crate::guard::{Guard, drop_all, release_all};
 use crate::metadata::LockMetadata;
-use crate::race::{Either, race};
 use crate::revocation::RevocationRequest;
+use crate::select::{Either, select};
 use crate::token::FencingToken;
 
 /// The holding of one or more permits of a [`Semaphore`](crate::Semaphore). Dropping it gives them
@@ -119,7 +119,7 @@ impl Permit {
     /// [`LostReason`], if one is lost first. The future is dropped then; but what it spawned or sent
     /// goes on.
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, LostReason> {
-        match race(self.lost(), future).await {
+        match select(self.lost(), future).await {
             Either::Left(reason) => Err(reason),
             Either::Right(output) => Ok(output),
         }

@@ -1,24 +1,24 @@
 //! [`Warden`]: watches locks for holders that hold for too long.
 
-mod post;
+mod hold_times;
+mod lock_watcher;
 mod report;
-mod sightings;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use lockkeeper_store::{Client, Error, ZnodePath, drive};
+use lockkeeper_store::{Client, Error, ZnodePath, spawn_detached};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::path::LockPath;
-use crate::race::race;
 use crate::revocation::FencingEnforced;
+use crate::select::select;
 
-use post::LockWatcher;
+use hold_times::HoldTimes;
+use lock_watcher::LockWatcher;
 use report::{Reporter, reports};
-use sightings::HoldTimes;
 
 pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports};
 
@@ -50,7 +50,7 @@ pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports};
 ///
 /// # let client = lockkeeper::connect("memory:warden").await?;
 /// let (warden, mut reports) = Warden::builder(&client)
-///     .lock("/lock/orders")?
+///     .watch("/lock/orders")?
 ///     .remove_overdue(FencingEnforced)
 ///     .start();
 ///
@@ -134,7 +134,7 @@ impl WardenBuilder {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn lock<P>(mut self, path: P) -> Result<Self, Error>
+    pub fn watch<P>(mut self, path: P) -> Result<Self, Error>
     where
         P: TryInto<LockPath>,
         P::Error: Into<Error>,
@@ -161,13 +161,13 @@ impl WardenBuilder {
         for path in &self.locks {
             locks
                 .entry(path.clone())
-                .or_insert_with(|| self.watch(path, &reporter));
+                .or_insert_with(|| self.begin_watching(path, &reporter));
         }
         let client = self.client;
         (Warden(Arc::new(Inner { client, locks })), reports)
     }
 
-    fn watch(&self, path: &ZnodePath, reporter: &Reporter) -> Watched {
+    fn begin_watching(&self, path: &ZnodePath, reporter: &Reporter) -> Watched {
         let sightings = Arc::new(Mutex::new(HoldTimes::default()));
         let (warden_lives, warden_gone) = oneshot::channel::<()>();
         let post = LockWatcher {
@@ -178,8 +178,8 @@ impl WardenBuilder {
             removes: self.removes,
             unanswered: Vec::new(),
         };
-        drive(async move {
-            race(warden_gone, post.watch()).await;
+        spawn_detached(async move {
+            select(warden_gone, post.watch()).await;
         });
         Watched {
             sightings,

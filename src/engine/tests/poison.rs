@@ -138,7 +138,7 @@ fn the_last_handle_may_go_in_the_thread_of_the_log() {
     let backend = now(store.connector().open(&ConnectOptions::new())).unwrap();
     let last = backend.submit(create("/b", 10));
     let reply = backend.submit(create("/a", 10));
-    crate::drive(async move {
+    crate::spawn_detached(async move {
         reply.await.unwrap();
         drop((store, backend));
     });

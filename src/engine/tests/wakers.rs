@@ -67,7 +67,7 @@ fn a_panicking_waker_does_not_stop_the_timers_of_others() {
     let mut sleep: Sleep = clock.sleep(Duration::from_millis(1));
     assert!(poll_with(&mut sleep, &Waker::from(Arc::new(Panics))).is_pending());
     let (woken, wait) = mpsc::channel();
-    crate::drive(async move {
+    crate::spawn_detached(async move {
         clock.sleep(Duration::from_millis(2)).await;
         woken.send(()).unwrap();
     });

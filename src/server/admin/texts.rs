@@ -12,8 +12,8 @@ use super::process;
 use crate::core::Counts;
 use crate::engine::{Listed, Room, Store};
 use crate::path::ZnodePath;
-use crate::server::seat::{Answered, ConnectionEntry, LatencyStats, Traffic};
-use crate::server::table::{ConnectionTable, Count};
+use crate::server::connection_entry::{Answered, ConnectionEntry, LatencyStats, Traffic};
+use crate::server::connection_table::{ConnectionTable, Count};
 use crate::server::unfinished::Unfinished;
 use crate::types::{SessionId, Zxid};
 use crate::wire::admin::{

@@ -28,7 +28,7 @@ fn advancing_stops_at_every_timer() {
     let clock = world.store.clock().clone();
     let start = clock.now();
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
-    crate::drive({
+    crate::spawn_detached({
         let clock = clock.clone();
         async move {
             for _ in 0..3 {

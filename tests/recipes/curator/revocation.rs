@@ -16,7 +16,7 @@ async fn curator_hears_ours() {
         let holder = theirs.acquire().await;
         let waiter = world.queue_up(&world.mutex().await).await;
         let whom = RevokeTarget::holder(LOCK).unwrap();
-        let asked = Revoker::new(&world.observer).ask(&whom).await.unwrap();
+        let asked = Revoker::new(&world.observer).request(&whom).await.unwrap();
         assert_eq!(asked.len(), 1);
         assert_eq!(asked[0].name(), holder);
         assert_eq!(theirs.answer().await, "revocation");

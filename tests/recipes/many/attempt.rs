@@ -11,7 +11,7 @@ fn names<'a>(paths: impl IntoIterator<Item = &'a LockPath>) -> Vec<String> {
 }
 
 fn taken(tried: &TryLockMany) -> Vec<String> {
-    names(tried.taken.iter().map(|(path, _)| path))
+    names(tried.acquired.iter().map(|(path, _)| path))
 }
 
 on_every_backend! {
@@ -23,12 +23,12 @@ on_every_backend! {
         let options = LockOptions::new().label("trying");
         let tried = try_lock_many_with(&client, KEYS, options).await.unwrap();
         assert_eq!(taken(&tried), [KEYS[0], KEYS[2]]);
-        assert_eq!(names(&tried.held), [KEYS[1]]);
-        let [(_, first), (_, second)] = &tried.taken[..] else { panic!() };
+        assert_eq!(names(&tried.contended), [KEYS[1]]);
+        let [(_, first), (_, second)] = &tried.acquired[..] else { panic!() };
         assert_eq!(first.fencing_token(), second.fencing_token());
         assert_eq!(first.metadata().label.as_deref(), Some("trying"));
         // One by one.
-        let mut taken = tried.taken.into_iter();
+        let mut taken = tried.acquired.into_iter();
         let (_, first) = taken.next().unwrap();
         first.release().await.unwrap();
         let (_, second) = taken.next().unwrap();
@@ -42,8 +42,8 @@ on_every_backend! {
         let world = World::new(env).await;
         let holder = lock_all(&world.client().await, KEYS).await.unwrap();
         let tried = try_lock_many(&world.client().await, KEYS).await.unwrap();
-        assert!(tried.taken.is_empty());
-        assert_eq!(names(&tried.held), KEYS);
+        assert!(tried.acquired.is_empty());
+        assert_eq!(names(&tried.contended), KEYS);
         assert!(holder.is_held());
     }
 
@@ -68,8 +68,8 @@ on_every_backend! {
             all.sort();
             all.dedup();
             assert_eq!(all.len(), count, "a lock was given to both");
-            assert_eq!(one.taken.len() + one.held.len(), 20);
-            assert_eq!(two.taken.len() + two.held.len(), 20);
+            assert_eq!(one.acquired.len() + one.contended.len(), 20);
+            assert_eq!(two.acquired.len() + two.contended.len(), 20);
             assert_eq!(count, 20, "who is first in one queue is first in all");
             drop((one, two));
             let keys: Vec<_> = keys.iter().map(String::as_str).collect();
@@ -82,8 +82,8 @@ on_every_backend! {
         let (one, two) = (world.client().await, world.client().await);
         let a = lock_all(&one, [KEYS[0]]).await.unwrap();
         let b = lock_all(&two, [KEYS[1]]).await.unwrap();
-        assert!(try_lock_many(&one, [KEYS[1]]).await.unwrap().taken.is_empty());
-        assert!(try_lock_many(&two, [KEYS[0]]).await.unwrap().taken.is_empty());
+        assert!(try_lock_many(&one, [KEYS[1]]).await.unwrap().acquired.is_empty());
+        assert!(try_lock_many(&two, [KEYS[0]]).await.unwrap().acquired.is_empty());
         assert!(a.is_held() && b.is_held());
     }
 

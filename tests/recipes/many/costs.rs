@@ -128,7 +128,7 @@ on_every_backend! {
         for _ in 0..10 {
             let before = world.traffic_of(&client);
             let tried = lockkeeper::try_lock_many(&client, KEYS).await.unwrap();
-            assert_eq!((tried.taken.len(), tried.held.len()), (0, 3));
+            assert_eq!((tried.acquired.len(), tried.contended.len()), (0, 3));
             let cost = world.traffic_of(&client) - before;
             assert_eq!(cost.requests(On::MultiRead), 1);
             assert_eq!(cost.requests(On::Any), 1);
@@ -151,7 +151,7 @@ on_every_backend! {
         let before = quiet(&world, &client.current_session()).await;
         let tried = lockkeeper::try_lock_many(&client, KEYS).await.unwrap();
         let cost = world.traffic_of(&client) - before;
-        assert_eq!((tried.taken.len(), tried.held.len()), (2, 1));
+        assert_eq!((tried.acquired.len(), tried.contended.len()), (2, 1));
         assert_eq!(cost.requests(On::Multi), 1);
         match world.env.is_zookeeper() {
             false => assert_eq!(cost.requests(On::Any), 4, "a look, a multi, who is ahead of each"),

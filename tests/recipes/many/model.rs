@@ -136,13 +136,13 @@ impl Play {
         let names = keys.iter().map(|key| LOCKS[*key]);
         let tried = try_lock_many(&self.clients[client], names).await.unwrap();
         let held: Vec<_> = keys.iter().filter(|key| !self.is_free(**key)).collect();
-        let named: Vec<_> = tried.held.iter().map(LockPath::to_string).collect();
+        let named: Vec<_> = tried.contended.iter().map(LockPath::to_string).collect();
         let expected: Vec<_> = held.iter().map(|key| LOCKS[**key]).collect();
         assert_eq!(
             named, expected,
             "a try takes what is free, and names the rest"
         );
-        for (key, guard) in tried.taken {
+        for (key, guard) in tried.acquired {
             let lock = LOCKS.iter().position(|lock| *lock == key.to_string());
             self.places.push(Place {
                 client,

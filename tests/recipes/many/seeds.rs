@@ -210,7 +210,7 @@ impl Worker {
         let limit = Duration::from_millis(self.random.within(0..10_000));
         let guard = match self.random.within(0..7) {
             0 | 1 => {
-                let taken = try_lock_many(&client, keys).await?.taken;
+                let taken = try_lock_many(&client, keys).await?.acquired;
                 assert!(taken.iter().all(|(_, guard)| guard.is_held()));
                 return Ok(taken);
             }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use lockkeeper::{Client, ConnectOptions, Guard, Mutex, SessionState};
 use lockkeeper_store::{
-    Backend, BoxFuture, Clock, Connector, Flushed, Request, Response, SessionStatus, drive,
+    Backend, BoxFuture, Clock, Connector, Flushed, Request, Response, SessionStatus, spawn_detached,
 };
 
 use crate::common::*;
@@ -95,7 +95,7 @@ impl Wired {
     fn on_the_io_thread(&self, work: impl FnOnce() + Send + 'static) {
         self.proxy.hold_replies();
         let answer = self.client.current_session().exists(&path("/"));
-        drive(async move {
+        spawn_detached(async move {
             let _ = answer.await;
             work();
         });

@@ -171,7 +171,7 @@ async fn the_thread_that_writes_the_log_may_let_go_of_the_store() {
         let session = at(folder.path()).await;
         let made = session.create(&path(&format!("/{number}")), "", CreateMode::Persistent);
         let (tell, told) = tokio::sync::oneshot::channel();
-        lockkeeper_store::drive(async move {
+        lockkeeper_store::spawn_detached(async move {
             let made = made.await.map(drop);
             drop(session);
             tell.send(made).unwrap();

@@ -9,12 +9,12 @@ use std::time::Duration;
 use lockkeeper_store::{BootInstant, Client, Error, Session, Watcher, ZnodePath, sequence_of};
 use parking_lot::Mutex;
 
+use super::hold_times::{HoldTimes, is_same};
 use super::report::{Reporter, WardenReport};
-use super::sightings::{HoldTimes, is_same};
 use crate::holders::{LEASES, holding, in_order, is_shared};
 use crate::metadata::LockMetadata;
 use crate::observe::{Change, QueueEntry};
-use crate::race::race;
+use crate::select::select;
 use crate::token::FencingToken;
 
 /// The watch over one lock.
@@ -88,7 +88,7 @@ impl LockWatcher {
                     None => std::future::pending().await,
                 }
             };
-            race(change.wait(), due).await;
+            select(change.wait(), due).await;
             if let Some(end) = session.status().end() {
                 return end;
             }

@@ -1,4 +1,4 @@
-//! [`race`]: the first of two futures.
+//! [`select`]: the first of two futures.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -11,7 +11,10 @@ pub(crate) enum Either<A, B> {
 }
 
 /// Runs two futures until one is done, and drops the other. When both are ready the left wins.
-pub(crate) async fn race<A: Future, B: Future>(left: A, right: B) -> Either<A::Output, B::Output> {
+pub(crate) async fn select<A: Future, B: Future>(
+    left: A,
+    right: B,
+) -> Either<A::Output, B::Output> {
     let (mut left, mut right) = (pin!(left), pin!(right));
     poll_fn(|context| {
         if let Poll::Ready(output) = left.as_mut().poll(context) {

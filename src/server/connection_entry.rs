@@ -13,7 +13,7 @@ use crate::clock::BootInstant;
 use crate::types::{SessionId, Zxid};
 use crate::wire::Op;
 
-/// One connection's entry in the [`ConnectionTable`](super::table::ConnectionTable).
+/// One connection's entry in the [`ConnectionTable`](super::connection_table::ConnectionTable).
 #[derive(Debug)]
 pub(super) struct ConnectionEntry {
     address: SocketAddr,
@@ -246,7 +246,7 @@ impl ConnectionEntry {
         self.is_reading.load(Ordering::Relaxed)
     }
 
-    /// Through [`ConnectionGuard::greeted`](super::table::ConnectionGuard::greeted), which tells the table, too.
+    /// Through [`ConnectionGuard::greeted`](super::connection_table::ConnectionGuard::greeted), which tells the table, too.
     pub(super) fn set_session(&self, session: SessionId, timeout: Duration) {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);

@@ -17,8 +17,8 @@ use tokio::sync::Notify;
 
 use self::half_open::HalfOpen;
 pub(super) use self::half_open::network;
-use super::seat::{Batch, CloseRequest, ConnectionEntry, Traffic};
-use super::throttle::LogThrottle;
+use super::connection_entry::{Batch, CloseRequest, ConnectionEntry, Traffic};
+use super::log_throttle::LogThrottle;
 use crate::clock::{BootInstant, Clock};
 use crate::types::SessionId;
 

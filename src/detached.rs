@@ -1,4 +1,4 @@
-//! [`drive`]: clean-up that goes on by itself, on any executor or none.
+//! [`spawn_detached`]: clean-up that goes on by itself, on any executor or none.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -29,10 +29,10 @@ struct Task(Mutex<State>);
 ///
 /// ```
 /// let (send, receive) = tokio::sync::oneshot::channel::<u8>();
-/// lockkeeper_store::drive(async move { assert_eq!(receive.await, Ok(7)) });
+/// lockkeeper_store::spawn_detached(async move { assert_eq!(receive.await, Ok(7)) });
 /// send.send(7).unwrap(); // runs the rest of the work here and now
 /// ```
-pub fn drive(work: impl Future<Output = ()> + Send + 'static) {
+pub fn spawn_detached(work: impl Future<Output = ()> + Send + 'static) {
     // tokio's channels say "not yet" for the rest of a task's turn when that has used up its budget, and
     // wake at once. Polled in place, in the midst of that turn, the work would be asked again for ever.
     let work = tokio::task::coop::unconstrained(work);
@@ -81,7 +81,7 @@ mod tests {
     fn a_wake_while_polling_polls_again() {
         let (send, receive) = std::sync::mpsc::channel();
         let mut left = 3;
-        drive(std::future::poll_fn(move |context| {
+        spawn_detached(std::future::poll_fn(move |context| {
             if left == 0 {
                 send.send(()).unwrap();
                 return Poll::Ready(());
@@ -102,7 +102,7 @@ mod tests {
             runtime.unwrap().block_on(async {
                 let (send, receive) = tokio::sync::oneshot::channel::<()>();
                 let ended = ended.clone();
-                drive(async move {
+                spawn_detached(async move {
                     assert!(receive.await.is_err());
                     ended.send("work").unwrap();
                 });

@@ -9,10 +9,10 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
 use super::codec::Record;
+use super::durability_barrier::DurabilityBarrier;
 use super::frame::{Batch, HEAD_BYTES};
-use super::gate::DurabilityBarrier;
-use super::room::SegmentRoom;
 use super::segment::Header;
+use super::segment_room::SegmentRoom;
 use super::sizes::Sizes;
 use super::stats::Stats;
 use crate::core::Txn;

@@ -9,10 +9,10 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::disk::{Disk, DiskFile};
-use super::line::WriteQueue;
 use super::segment::{self, Header};
 use super::trouble::{failed, no_room};
-use super::{Start, maker};
+use super::write_queue::WriteQueue;
+use super::{Start, snapshotter};
 use crate::engine::random;
 use crate::error::Error;
 
@@ -233,7 +233,7 @@ impl SegmentAllocator {
             let sealed = std::mem::take(&mut state.sealed_bytes);
             let current = state.current.0;
             drop(state);
-            let made = maker::make(&maker::Order {
+            let made = snapshotter::make(&snapshotter::Order {
                 disk: &*self.disk,
                 store: self.store,
                 current,

@@ -2,7 +2,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use super::*;
-use crate::server::seat::{Answered, Batch, HANDSHAKE, LatencyStats};
+use crate::server::connection_entry::{Answered, Batch, HANDSHAKE, LatencyStats};
 use crate::types::Zxid;
 
 const ROOMY: TableLimits = TableLimits {

@@ -7,9 +7,9 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::connection_entry::{Answered, Batch};
 use super::gate::{Admission, Proof};
 use super::options::Limits;
-use super::seat::{Answered, Batch};
 use crate::backend::Reply;
 use crate::clock::BootInstant;
 use crate::core::{ANSWER_BYTES, SetWatches, WatchFilter};
