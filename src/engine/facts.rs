@@ -1,4 +1,4 @@
-//! Facts for the admin words. The store's lock is taken for a piece at a time; in between others go first.
+//! Facts for the four-letter words. The store's lock is taken for a piece at a time; in between others go first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! The admin words, over their connections: a word, a text, the end.
+//! The four-letter words, over their connections: a word, a text, the end.
 
 mod process;
 mod texts;
@@ -17,7 +17,7 @@ use super::unfinished::Unfinished;
 use crate::engine::Store;
 use crate::wire::admin::{IMOK, NOT_SERVING, Whitelist, Word, isro};
 
-/// What answers the admin words of a server.
+/// What answers the four-letter words of a server.
 pub(super) struct Admin {
     words: Whitelist,
     texts: Arc<Texts>,

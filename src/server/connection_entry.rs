@@ -26,7 +26,7 @@ pub(super) struct ConnectionEntry {
     /// 0: none yet.
     session: AtomicI64,
     timeout_ms: AtomicU64,
-    /// Its lock is taken once for each batch of requests, and for an admin word.
+    /// Its lock is taken once for each batch of requests, and for a four-letter word.
     figures: Mutex<Figures>,
     is_reading: AtomicBool,
     /// A [`CloseRequest`], or 0.
@@ -34,7 +34,7 @@ pub(super) struct ConnectionEntry {
     task: AtomicWaker,
 }
 
-/// Statistics of a connection, which two admin words reset apart from each other.
+/// Statistics of a connection, which two four-letter words reset apart from each other.
 #[derive(Debug, Default)]
 struct Figures {
     /// Since it came, or since the last `crst`.
@@ -62,7 +62,7 @@ pub(super) enum CloseRequest {
 /// What a connection's task has done since it last said so.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Batch {
-    /// Frames read: the handshake, requests, an admin word.
+    /// Frames read: the handshake, requests, a four-letter word.
     pub(super) received: u64,
     pub(super) received_bytes: u64,
     /// Frames written that answer one of those.
@@ -157,7 +157,7 @@ impl Traffic {
         self.latency.merge(batch.latency);
     }
 
-    /// Counts an admin word, which is no request: its answer counts as none.
+    /// Counts a four-letter word, which is no request: its answer counts as none.
     fn add_word(&mut self, bytes: usize) {
         self.received += 1;
         self.received_bytes += bytes as u64;
@@ -218,7 +218,7 @@ impl ConnectionEntry {
         figures.last = batch.last.or(figures.last);
     }
 
-    /// Counts an admin word.
+    /// Counts a four-letter word.
     pub(super) fn note_word(&self, bytes: usize) {
         let mut figures = self.figures.lock();
         figures.own.add_word(bytes);

@@ -24,7 +24,7 @@ use crate::types::SessionId;
 
 /// The connections of a server.
 ///
-/// Its lock is taken when a connection comes, gets its session, and goes, and for an admin word; never for
+/// Its lock is taken when a connection comes, gets its session, and goes, and for a four-letter word; never for
 /// a request.
 #[derive(Debug)]
 pub(super) struct ConnectionTable {

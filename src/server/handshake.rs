@@ -1,4 +1,4 @@
-//! The handshake: an admin word, or a session that is opened or taken up again.
+//! The handshake: a four-letter word, or a session that is opened or taken up again.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;

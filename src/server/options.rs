@@ -82,7 +82,7 @@ impl Limits {
 }
 
 impl ServerOptions {
-    /// The defaults: `127.0.0.1:2181`; the admin word `srvr` alone; no proof of identity asked for; at most
+    /// The defaults: `127.0.0.1:2181`; the four-letter word `srvr` alone; no proof of identity asked for; at most
     /// 16,384 connections, from one address three quarters of all, 1,024 of them half open; 10 s for a handshake;
     /// frames of at most 1,048,575 bytes; 1,024 requests taken up at once from one connection; 16 MiB
     /// that a client has not read, and 1 GiB that all of them have not; 256 MiB of requests that have not come to their end.
@@ -98,7 +98,7 @@ impl ServerOptions {
         self
     }
 
-    /// The admin words that are answered, as in ZooKeeper's `4lw.commands.whitelist`: `srvr,ruok` or `*`.
+    /// The four-letter words that are answered, as in ZooKeeper's `4lw.commands.whitelist`: `srvr,ruok` or `*`.
     ///
     /// # Errors
     /// [`Error::BadArguments`](crate::Error::BadArguments) for a word that there is not.

@@ -356,10 +356,10 @@ pub(super) async fn serve(
     }
 }
 
-/// A record of a handshake begins with this byte. ZooKeeper's frames begin with 0, and its admin words with letters.
+/// A record of a handshake begins with this byte. ZooKeeper's frames begin with 0, and its four-letter words with letters.
 const HANDSHAKE: u8 = 22;
 
-/// Looks at the first byte. rustls would wait for more than an admin word has.
+/// Looks at the first byte. rustls would wait for more than a four-letter word has.
 async fn begins_a_handshake(stream: &TcpStream) -> io::Result<()> {
     let mut first = [0];
     match stream.peek(&mut first).await? {

@@ -85,7 +85,7 @@ impl Frames {
             || bytes.is_err()
     }
 
-    /// The first four bytes that were not taken yet: on a new connection they may be an admin word
+    /// The first four bytes that were not taken yet: on a new connection they may be a four-letter word
     /// instead of a length. See [`Word::parse`](super::admin::Word::parse).
     pub(crate) fn word(&self) -> Option<[u8; 4]> {
         self.waiting().first_chunk().copied()

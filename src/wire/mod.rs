@@ -1,5 +1,5 @@
 //! What ZooKeeper's clients and servers say to each other, as a server of 3.9 says it to clients of
-//! 3.4 to 3.9: frames, records, codes, and the admin words. PURE: bytes in, data out, and back.
+//! 3.4 to 3.9: frames, records, codes, and the four-letter words. PURE: bytes in, data out, and back.
 //!
 //! A connection is [`Frames`] over what it reads; its first frame is a [`ConnectRequest`], each after
 //! that an [`Incoming`], or else [`Refused`] says what becomes of it: any bytes do one or the other, at

@@ -5,7 +5,7 @@ what 3.8 does, what ours does.
 """
 
 DIFFERENCES = {
-    # The version that the admin words tell.
+    # The version that the four-letter words tell.
     "VERSION": ("3.8", "3.9"),
     # `exists` asks for the right to read, since 3.9.
     "EXISTS_NEEDS_READ": ("no", "yes"),

@@ -135,7 +135,7 @@ class Lockkeeper(Server):
 
 
 def word(port, letters):
-    """What the server answers to an admin word; nothing when there is no server."""
+    """What the server answers to a four-letter word; nothing when there is no server."""
     try:
         with socket.create_connection(("127.0.0.1", port), 1) as connection:
             connection.sendall(letters)

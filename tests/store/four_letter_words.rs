@@ -1,4 +1,4 @@
-//! The admin words over TCP, beside a real ZooKeeper's.
+//! The four-letter words over TCP, beside a real ZooKeeper's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;

@@ -153,10 +153,10 @@ impl ZooKeeper {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// What it answers to an admin word (`srvr`, `cons`, `wchs`, …).
+    /// What it answers to a four-letter word (`srvr`, `cons`, `wchs`, …).
     pub(crate) fn admin(&self, word: &str) -> String {
         self.try_admin(word)
-            .expect("the server answers its admin words")
+            .expect("the server answers its four-letter words")
     }
 
     fn try_admin(&self, word: &str) -> std::io::Result<String> {

@@ -90,7 +90,7 @@ def wrong_certificates():
 
 
 def versions_and_words():
-    """Both versions of TLS, none older; and an admin word."""
+    """Both versions of TLS, none older; and a four-letter word."""
     host, port = SERVER.split(":")
 
     def asked(version):

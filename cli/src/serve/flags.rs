@@ -81,7 +81,7 @@ pub(crate) struct Flags {
     /// The super user, who may do everything, from `lockkeeper digest`
     #[arg(long, value_name = "USER:DIGEST", help_heading = "Access")]
     pub(crate) super_digest: Option<Digest>,
-    /// The admin words that are answered, as srvr,ruok,mntr; * for all
+    /// The four-letter words that are answered, as srvr,ruok,mntr; * for all
     #[arg(long, value_name = "WORDS", value_parser = words, default_value = "srvr", help_heading = "Access")]
     pub(crate) four_letter_words: String,
 
@@ -161,7 +161,7 @@ impl From<DurabilityClass> for Durability {
     }
 }
 
-/// A list of admin words that the server takes.
+/// A list of four-letter words that the server takes.
 fn words(text: &str) -> Result<String, lockkeeper_store::Error> {
     ServerOptions::new().four_letter_words(text)?;
     Ok(text.into())

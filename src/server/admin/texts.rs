@@ -1,4 +1,4 @@
-//! [`Texts`]: the texts of the admin words, from what the store, the table and the process are now.
+//! [`Texts`]: the texts of the four-letter words, from what the store, the table and the process are now.
 //!
 //! Sessions, ephemeral znodes and watches are the store's, whoever has them: also those of sessions of this
 //! process. Connections are the server's.

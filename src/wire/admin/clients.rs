@@ -76,7 +76,7 @@ pub(crate) struct Connection {
     pub(crate) received: u64,
     /// Packets to it.
     pub(crate) sent: u64,
-    /// The session; none before the handshake, and of an admin word's own connection.
+    /// The session; none before the handshake, and of a four-letter word's own connection.
     pub(crate) session: Option<Attached>,
 }
 

@@ -1,4 +1,4 @@
-//! The admin words: four letters at the beginning of a connection, answered with a text, after which
+//! The four-letter words: four letters at the beginning of a connection, answered with a text, after which
 //! the connection is closed.
 //!
 //! The texts are ZooKeeper's, byte for byte, from plain data. A word that is none, or that this server
@@ -41,7 +41,7 @@ pub(crate) const SERVER_RESET: &str = "Server stats reset.\n";
 /// What `ruok` is answered.
 pub(crate) const IMOK: &str = "imok";
 
-/// An admin word.
+/// A four-letter word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Word {
     /// Are you there? [`IMOK`]
@@ -174,7 +174,7 @@ impl Whitelist {
 
 fn unknown(name: &str) -> String {
     let words = Word::ALL.map(Word::letters).join(", ");
-    format!("no admin word is called {name:?}: expected some of {words}, or *")
+    format!("no four-letter word is called {name:?}: expected some of {words}, or *")
 }
 
 /// Appends a line to a text.

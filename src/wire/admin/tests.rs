@@ -317,7 +317,7 @@ fn a_whitelist_names_words_or_all_and_srvr_is_always_in_it() {
     assert!(Word::ALL.into_iter().all(|word| all.allows(word)));
     let refused = Whitelist::parse("ruok,what").unwrap_err();
     assert!(
-        refused.starts_with("no admin word is called \"what\""),
+        refused.starts_with("no four-letter word is called \"what\""),
         "{refused}"
     );
 }
