@@ -37,8 +37,8 @@ use crate::queue::Waiting;
 /// leaves all queues, at whatever moment it is dropped.
 ///
 /// # Errors
-/// [`LockError::EmptyKeys`]; [`LockError::DuplicateKey`], since who names a lock twice would wait for
-/// himself; [`LockError::BatchTooLarge`], before anything is sent; and those of
+/// [`LockError::EmptyKeys`](crate::LockError::EmptyKeys); [`LockError::DuplicateKey`](crate::LockError::DuplicateKey), since who names a lock twice would wait for
+/// himself; [`LockError::BatchTooLarge`](crate::LockError::BatchTooLarge), before anything is sent; and those of
 /// [`Mutex::lock`](crate::Mutex::lock). Whatever fails, at whichever lock: nothing is left in any queue.
 ///
 /// ```

@@ -34,7 +34,7 @@ type Granted = (LockPath, Guard);
 /// Each lock is granted by itself and its guard stands by itself; the tokens of all are the same one.
 ///
 /// # Errors
-/// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], [`LockError::BatchTooLarge`], and that of an
+/// [`LockError::EmptyKeys`](crate::LockError::EmptyKeys), [`LockError::DuplicateKey`](crate::LockError::DuplicateKey), [`LockError::BatchTooLarge`](crate::LockError::BatchTooLarge), and that of an
 /// invalid path, at once. In the stream those of [`Mutex::lock`](crate::Mutex::lock): the first error
 /// ends it, and all that has not been yielded is given up.
 ///
