@@ -133,7 +133,7 @@ pub enum Error {
         start_a_server(url, hosts)
     )]
     ConnectFailed {
-        /// Where the store was looked for.
+        /// The URL that the client was given.
         url: String,
         /// The addresses that were tried, as `host:port`.
         hosts: String,

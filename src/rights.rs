@@ -16,7 +16,7 @@ const FEW_PAIRS: usize = 32;
 /// All rights, also those that no list names: the superuser's.
 const EVERY_RIGHT: u8 = u8::MAX;
 
-/// What one access control list knows of itself, beside its entries.
+/// Cached index of an access control list: its rights by identity, and its last verdict.
 #[derive(Debug, Default)]
 pub(crate) struct Rights {
     compiled: OnceLock<Compiled>,
@@ -25,7 +25,7 @@ pub(crate) struct Rights {
     verdict: AtomicU64,
 }
 
-/// What somebody may do, and what it took to find out.
+/// Verdict on a list: the rights that it grants, and the work that the look-up took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granted {
     /// The sum of the permissions of all entries that mean the identities.

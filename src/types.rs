@@ -230,7 +230,7 @@ pub struct WatchedEvent {
     pub path: ZnodePath,
     /// In which transaction; `None` where the server does not say (ZooKeeper before 3.9).
     pub zxid: Option<Zxid>,
-    /// What it means for who waits; only for a watcher of [`Predecessor::Blocked`](crate::Predecessor::Blocked).
+    /// Consequence for the waiter; only for a watcher of [`Predecessor::Blocked`](crate::Predecessor::Blocked).
     pub departure: Option<PredecessorGone>,
 }
 

@@ -32,7 +32,7 @@ use writing::SelfNode;
 
 /// The holding of a lock. Dropping it releases the lock; [`release`](Self::release) says when that is done.
 ///
-/// Where the store is elsewhere the drop sends the release, and returns when that has been written to the connection, so
+/// With a store in another process the drop sends the release, and returns when that has been written to the connection, so
 /// that the end of the process cannot overtake it; it waits for at most 5 ms, and not at all while the
 /// connection is lost. A guard that is never dropped (`std::process::exit`, a static variable, SIGKILL) is
 /// released when its session's timeout has passed.

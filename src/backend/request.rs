@@ -88,7 +88,7 @@ pub enum Request {
     },
     /// Join the queue under a parent, and say who is ahead. Answered by [`Reply::Enqueued`].
     Enqueue(Enqueue),
-    /// Who is ahead of my entry now? Answered by [`Reply::Predecessor`].
+    /// Asks for the nearest entry that blocks this one. Answered by [`Reply::Predecessor`].
     GetPredecessor(GetPredecessor),
     /// Who is in the queue under a parent, head first? Answered by [`Reply::Queue`].
     ///

@@ -138,7 +138,7 @@ impl Core {
 
     #[cfg(any(test, feature = "server"))]
     /// Goes on with a search: looks at no more than `most` znodes. Returns true if there are more, for another call.
-    /// What goes meanwhile may be among what was found.
+    /// The result may name znodes that were deleted meanwhile.
     pub(crate) fn search_some(
         &mut self,
         session: SessionRef,

@@ -18,7 +18,7 @@ const MOST_PER_SWEEP: usize = 1_000;
 /// At most this many candidates are looked at in one sweep; the others are in the next, which comes soon.
 const MOST_LOOKED_AT: usize = 10_000;
 
-/// How soon.
+/// Time until the next sweep when candidates are left.
 const SHORT_WAIT: Duration = Duration::from_millis(10);
 
 /// Znodes that may be due, and when they are looked at.
@@ -28,7 +28,7 @@ pub(super) struct Reaper {
     candidates: VecDeque<(u32, Zxid)>,
     sweep: Option<BootInstant>,
     is_behind: bool,
-    /// How many candidates the round that is under way has still to look at.
+    /// Number of candidates that the current round has still to look at.
     left: usize,
 }
 

@@ -122,7 +122,7 @@ struct Reprieve {
     is_asked: bool,
 }
 
-/// What becomes of a session whose deadline has come.
+/// Verdict on a session whose deadline has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// It ends.

@@ -19,7 +19,7 @@ pub(crate) struct SetWatches {
     pub(crate) child: Vec<ZnodePath>,
     pub(crate) persistent: Vec<ZnodePath>,
     pub(crate) recursive: Vec<ZnodePath>,
-    /// How many of them have been set already, in earlier turns.
+    /// Number of watches that earlier turns have set already.
     pub(crate) done: usize,
 }
 
@@ -78,7 +78,7 @@ impl Core {
     /// transaction: they say how things stand now. At most `most` watches are set, and counted in `asked`; returns true
     /// if there are more, for another call.
     ///
-    /// What is told is no more than `exists` would tell: of a znode that the session may not read, nothing, and its
+    /// It tells no more than `exists` would: of a znode that the session may not read, nothing, and its
     /// watch is armed whatever the client has seen (invariant 12).
     pub(crate) fn set_some_watches(
         &mut self,

@@ -37,7 +37,7 @@ pub(super) struct Node {
     pub(super) version: i32,
     pub(super) aversion: i32,
     pub(super) parent: u32,
-    /// How many znodes there are below it, at any depth. The root does not count.
+    /// Number of its descendants. The root does not count.
     below: u32,
     pub(super) siblings: Links,
     /// Among the ephemeral nodes of the owner.
@@ -511,7 +511,7 @@ impl Tree {
         list.iter(&self.nodes, |node| &node.siblings)
     }
 
-    /// How many nodes there are below a node. O(1).
+    /// Returns the number of a node's descendants. O(1).
     pub(super) fn count_below(&self, index: u32) -> usize {
         match index {
             ROOT => self.nodes.len() - 1,

@@ -152,7 +152,7 @@ impl StoreOptions {
     /// for 384 bytes more: about the memory that it takes. A watch counts for its path and 256 bytes, a session for
     /// 512, an identity for 192 and three times its text; those of this process for nothing.
     ///
-    /// What would go beyond is [`Error::LimitReached`](crate::Error::LimitReached); what makes nothing larger always
+    /// A request that would go beyond it is [`Error::LimitReached`](crate::Error::LimitReached); what makes nothing larger always
     /// goes, and what a store in a folder has kept is always read back. Of the last quarter a session of another
     /// process gets an equal share, for its watches and ephemeral znodes: so that none takes what others need. Sessions
     /// and identities of other processes are let in up to a sixteenth each, however full the rest is.

@@ -25,7 +25,7 @@ use crate::wake::wake;
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     waker: AtomicWaker,
-    /// Whether the connection must say if nothing is left to read.
+    /// True while the connection is to say when it has nothing left to read.
     is_asked: AtomicBool,
     /// Of all clients together.
     unread: Arc<Unread>,

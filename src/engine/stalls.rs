@@ -13,7 +13,7 @@ use crate::clock::{BootInstant, Clock};
 /// Looked for as often. A stall that begins between two beats counts from the second.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// What timers and a busy machine are late by anyway.
+/// Lateness of timers that counts as no stall: a busy machine has as much.
 const SLACK: Duration = Duration::from_millis(50);
 
 /// The lateness of a beat that is due again and again, under the store's lock: a stopped process, a machine without a

@@ -17,7 +17,7 @@ use super::unfinished::Unfinished;
 use crate::engine::Store;
 use crate::wire::admin::{IMOK, NOT_SERVING, Whitelist, Word, isro};
 
-/// What answers the four-letter words of a server.
+/// Answers the four-letter words of a server.
 pub(super) struct Admin {
     words: Whitelist,
     texts: Arc<Texts>,

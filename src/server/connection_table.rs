@@ -43,9 +43,9 @@ pub(super) struct TableLimits {
     pub(super) connections: usize,
     /// From one address: of IPv6 from one network.
     pub(super) per_address: usize,
-    /// That are not let in yet: without a session, or without the proof that is required. When another comes, the
-    /// oldest of the network that has most is asked to go. Never more than half of all, so that connections that say nothing cannot keep all others
-    /// out.
+    /// Limit of half-open connections: without a session, or without the proof that is required. When another comes, the
+    /// oldest of the network that has most is asked to go. Never more than half of all, so that silent connections cannot
+    /// keep all others out.
     pub(super) half_open: usize,
 }
 
@@ -56,7 +56,7 @@ struct State {
     /// Those that are not let in yet and were not asked to go.
     half_open: HalfOpen,
     arrivals: u64,
-    /// What went over connections that are gone, since the last reset.
+    /// Traffic of connections that are gone, since the last reset.
     gone: Traffic,
     is_closed: bool,
 }
@@ -78,7 +78,7 @@ pub(super) enum Refusal {
 /// Declares what is counted.
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// What is counted beside the traffic, since the start or the last reset.
+        /// Counters beside the traffic, since the start or the last reset.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(super) enum Count {
             $($(#[$doc])* $name,)*
@@ -179,7 +179,7 @@ impl ConnectionTable {
         self.counts[what as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many of these there were since the start or the last reset.
+    /// Returns a counter's value since the start or the last reset.
     pub(super) fn counted(&self, what: Count) -> u64 {
         self.counts[what as usize].load(Ordering::Relaxed)
     }
@@ -205,7 +205,7 @@ impl ConnectionTable {
         state.seats.iter().map(|(_, seat)| seat.clone()).collect()
     }
 
-    /// What has gone over all connections since the start or the last reset, those that are gone included.
+    /// Returns the traffic of all connections since the start or the last reset, those that are gone included.
     pub(super) fn traffic(&self) -> Traffic {
         let state = self.state.lock();
         let mut sum = state.gone;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 
 use super::connection_table::Count;
 use super::gate::{Admission, Policy};
@@ -101,6 +102,22 @@ async fn a_client_that_has_seen_a_later_zxid_gets_no_session() {
 /// A client with a session.
 async fn greeted(server: &Server) -> TcpStream {
     let mut stream = TcpStream::connect(server.local_addr()).await.unwrap();
+    greet(&mut stream).await;
+    stream
+}
+
+/// Opens a session over a stream of so many bytes in this process. Returns its other end, and the task that serves it.
+async fn served(server: &Server, room: usize) -> (DuplexStream, JoinHandle<()>) {
+    let (mut client, stream) = tokio::io::duplex(room);
+    let seat = server.shared.table.enter(([127, 0, 0, 1], 1).into());
+    let until = tokio::time::Instant::now() + PATIENCE;
+    let serving = listener::serve(stream, seat.unwrap(), server.shared.clone(), until, None);
+    let serving = tokio::spawn(serving);
+    greet(&mut client).await;
+    (client, serving)
+}
+
+async fn greet(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
     let mut asked = Vec::new();
     put_frame(&mut asked, |to| {
         to.extend_from_slice(&[0; 12]);
@@ -108,8 +125,7 @@ async fn greeted(server: &Server) -> TcpStream {
         to.extend_from_slice(&[0; 12]);
     });
     stream.write_all(&asked).await.unwrap();
-    answer(&mut stream).await;
-    stream
+    answer(stream).await;
 }
 
 async fn answer(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
@@ -403,20 +419,8 @@ async fn requests_before_another_s(flood: impl Fn(&mut Vec<u8>), count: usize) -
     let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
     let server = Server::bind(&Store::memory(), options).await.unwrap();
     let mut other = greeted(&server).await;
-    let (mut flooding, stream) = tokio::io::duplex(ROOM);
-    let seat = server.shared.table.enter(([127, 0, 0, 1], 1).into());
-    let until = tokio::time::Instant::now() + PATIENCE;
-    let serving = listener::serve(stream, seat.unwrap(), server.shared.clone(), until, None);
-    tokio::spawn(serving);
+    let (mut flooding, _serving) = served(&server, ROOM).await;
     let mut asked = Vec::new();
-    put_frame(&mut asked, |to| {
-        to.extend_from_slice(&[0; 12]);
-        to.extend_from_slice(&10_000_i32.to_be_bytes());
-        to.extend_from_slice(&[0; 12]);
-    });
-    flooding.write_all(&asked).await.unwrap();
-    answer(&mut flooding).await;
-    asked.clear();
     (0..count).for_each(|_| flood(&mut asked));
     assert!(asked.len() <= ROOM, "all of it is there at once");
     let mut create = Vec::new();
@@ -483,25 +487,13 @@ async fn rule_14_what_a_client_has_sent_is_read_before_its_session_expires() {
 
 /// Serves a client that sends many creates, of which the server carries out some in a turn, and then is as `end` makes it.
 /// Returns how many of them were carried out when the server is done with the connection.
-async fn carried_out_of(count: usize, end: impl AsyncFnOnce(tokio::io::DuplexStream)) -> usize {
+async fn carried_out_of(count: usize, end: impl AsyncFnOnce(DuplexStream)) -> usize {
     const ROOM: usize = 1 << 20;
     let store = Store::memory();
     let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
     let server = Server::bind(&store, options).await.unwrap();
-    let (mut client, stream) = tokio::io::duplex(ROOM);
-    let seat = server.shared.table.enter(([127, 0, 0, 1], 1).into());
-    let until = tokio::time::Instant::now() + PATIENCE;
-    let serving = listener::serve(stream, seat.unwrap(), server.shared.clone(), until, None);
-    let serving = tokio::spawn(serving);
+    let (mut client, serving) = served(&server, ROOM).await;
     let mut asked = Vec::new();
-    put_frame(&mut asked, |to| {
-        to.extend_from_slice(&[0; 12]);
-        to.extend_from_slice(&10_000_i32.to_be_bytes());
-        to.extend_from_slice(&[0; 12]);
-    });
-    client.write_all(&asked).await.unwrap();
-    answer(&mut client).await;
-    asked.clear();
     (0..count).for_each(|_| put_create(&mut asked, "/x-", 2));
     client.write_all(&asked).await.unwrap();
     end(client).await;

@@ -91,7 +91,7 @@ pub(crate) struct Flags {
     /// Limit of connections from one IP address, of IPv6 from one /64 [default: three quarters of --max-connections]
     #[arg(long, value_name = "N", value_parser = values::count, help_heading = "Limits")]
     pub(crate) max_connections_per_address: Option<usize>,
-    /// How many of them half open: without a session yet, or without the proof that is required; when another comes, the oldest of the address that has most is closed
+    /// Limit of half-open connections: without a session yet, or without the proof that is required; when another comes, the oldest of the address that has most is closed
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1024", help_heading = "Limits")]
     pub(crate) max_half_open: usize,
     /// How long a connection has until it has a session, and has proved who it is where that is asked for

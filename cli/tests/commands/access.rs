@@ -113,7 +113,7 @@ fn the_super_user_passes_all_lists() {
     });
 }
 
-/// What a four-letter word is answered.
+/// Sends a four-letter word, and returns the answer.
 fn word(server: &Server, word: &str) -> String {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.write_all(word.as_bytes()).unwrap();

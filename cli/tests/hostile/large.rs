@@ -7,21 +7,12 @@ use super::wire::*;
 
 const LARGE: usize = 1_000_000;
 
-fn multi_read(path: &str, times: usize) -> Out {
-    let mut record = Out::new();
-    for _ in 0..times {
-        record = record.int(op::GET_DATA).bool(false).int(-1);
-        record = record.text(path).bool(false);
-    }
-    record.int(-1).bool(true).int(-1)
-}
-
 #[test]
 fn a_multi_read_of_thirty_gigabytes_is_refused() {
     let attack = |field: &Field| {
         let (mut conn, _) = Conn::new(field.address);
         conn.must(op::CREATE, &create("/large", &vec![b'x'; LARGE], EPHEMERAL));
-        let huge = multi_read("/large", 30_000);
+        let huge = multi_read(op::GET_DATA, "/large", 30_000);
         field.under_way();
         let mut count = 0;
         while count < 20 || !field.is_over() {
@@ -29,7 +20,7 @@ fn a_multi_read_of_thirty_gigabytes_is_refused() {
             assert_eq!((answer.err, answer.record.len()), (code::SYSTEM_ERROR, 0));
             count += 1;
         }
-        let small = conn.must(op::MULTI_READ, &multi_read("/large", 2));
+        let small = conn.must(op::MULTI_READ, &multi_read(op::GET_DATA, "/large", 2));
         assert!(small.record.len() > 2 * LARGE);
         format!("{count} requests for a znode of 1 MB, 30000 times each")
     };

@@ -81,15 +81,6 @@ fn access_lists_in_answers_count() {
     fight_for_memory(attack);
 }
 
-fn multi_read_of_children(path: &str, times: usize) -> Out {
-    let mut record = Out::new();
-    for _ in 0..times {
-        record = record.int(op::GET_CHILDREN).bool(false).int(-1);
-        record = record.text(path).bool(false);
-    }
-    record.int(-1).bool(true).int(-1)
-}
-
 #[test]
 fn an_answer_that_is_too_large_is_not_built() {
     let attack = |field: &Field| {
@@ -103,7 +94,7 @@ fn an_answer_that_is_too_large_is_not_built() {
         for _ in 0..1_000 {
             assert_eq!(conn.answer().unwrap().err, 0);
         }
-        let huge = multi_read_of_children("/many", 600);
+        let huge = multi_read(op::GET_CHILDREN, "/many", 600);
         field.under_way();
         let mut count = 0;
         while count == 0 || !field.is_over() {
@@ -111,7 +102,7 @@ fn an_answer_that_is_too_large_is_not_built() {
             assert_eq!((answer.err, answer.record.len()), (code::SYSTEM_ERROR, 0));
             count += 1;
         }
-        conn.must(op::MULTI_READ, &multi_read_of_children("/many", 1));
+        conn.must(op::MULTI_READ, &multi_read(op::GET_CHILDREN, "/many", 1));
         format!("{count} requests for 1 MB of names, 600 times each")
     };
     fight_for_memory(attack);
@@ -147,15 +138,6 @@ fn the_events_of_one_transaction_count() {
     fight_for_memory(attack);
 }
 
-fn multi_read_of_data(path: &str, times: usize) -> Out {
-    let mut record = Out::new();
-    for _ in 0..times {
-        record = record.int(op::GET_DATA).bool(false).int(-1);
-        record = record.text(path).bool(false);
-    }
-    record.int(-1).bool(true).int(-1)
-}
-
 #[test]
 fn slow_readers_count_together() {
     let attack = |field: &Field| {
@@ -164,7 +146,7 @@ fn slow_readers_count_together() {
             op::CREATE,
             &create("/large", &vec![b'x'; 1_000_000], EPHEMERAL),
         );
-        let large = request(1, op::MULTI_READ, &multi_read_of_data("/large", 5));
+        let large = request(1, op::MULTI_READ, &multi_read(op::GET_DATA, "/large", 5));
         let silent = |_| {
             let (mut conn, _) = Conn::new(field.address);
             // It may be closed before it has said all.
@@ -234,7 +216,7 @@ fn all_that_can_be_taken_at_once_is_within_the_promise() {
         };
         let watchers: Vec<_> = (0..50).map(watcher).collect();
         let halves: Vec<_> = (0..40).map(|_| unfinished(field)).collect();
-        let reads = request(1, op::MULTI_READ, &multi_read_of_data("/large", 5));
+        let reads = request(1, op::MULTI_READ, &multi_read(op::GET_DATA, "/large", 5));
         let silent = |_| {
             let (mut conn, _) = Conn::new(field.address);
             let _ = conn.stream.write_all(&reads.repeat(10));
@@ -242,7 +224,7 @@ fn all_that_can_be_taken_at_once_is_within_the_promise() {
         };
         let silent: Vec<_> = (0..60).map(silent).collect();
         owner.must(op::MULTI, &multi_set("/large", 20_000));
-        let lists = multi_read_of_children("/many", 6);
+        let lists = multi_read(op::GET_CHILDREN, "/many", 6);
         owner.must(op::MULTI_READ, &lists);
         field.under_way();
         while !field.is_over() {

@@ -304,3 +304,13 @@ fn int(bytes: &[u8]) -> i32 {
 fn long(bytes: &[u8]) -> i64 {
     i64::from_be_bytes(bytes[..8].try_into().unwrap())
 }
+
+/// A multiRead of one operation on one path, again and again.
+pub(crate) fn multi_read(operation: i32, path: &str, times: usize) -> Out {
+    let mut record = Out::new();
+    for _ in 0..times {
+        record = record.int(operation).bool(false).int(-1);
+        record = record.text(path).bool(false);
+    }
+    record.int(-1).bool(true).int(-1)
+}

@@ -9,6 +9,8 @@ use super::guard::MultiGuard;
 use super::keys::Keys;
 use super::together::Together;
 use crate::contest::in_time;
+#[cfg(doc)]
+use crate::error::LockError;
 use crate::error::Result;
 use crate::metadata::EntryData;
 use crate::options::LockOptions;
@@ -37,8 +39,8 @@ use crate::queue::Waiting;
 /// leaves all queues, at whatever moment it is dropped.
 ///
 /// # Errors
-/// [`LockError::EmptyKeys`](crate::LockError::EmptyKeys); [`LockError::DuplicateKey`](crate::LockError::DuplicateKey), since who names a lock twice would wait for
-/// himself; [`LockError::BatchTooLarge`](crate::LockError::BatchTooLarge), before anything is sent; and those of
+/// [`LockError::EmptyKeys`]; [`LockError::DuplicateKey`], since who names a lock twice would wait for
+/// himself; [`LockError::BatchTooLarge`], before anything is sent; and those of
 /// [`Mutex::lock`](crate::Mutex::lock). Whatever fails, at whichever lock: nothing is left in any queue.
 ///
 /// ```
@@ -67,7 +69,7 @@ where
 /// is one for each queue. Events tell of each lock by itself.
 ///
 /// # Errors
-/// [`LockError::Timeout`](crate::LockError::Timeout) with the first lock that was not granted, [`LockError::QueueFull`](crate::LockError::QueueFull), and
+/// [`LockError::Timeout`] with the first lock that was not granted, [`LockError::QueueFull`], and
 /// those of [`lock_all`].
 pub async fn lock_all_with<I>(
     client: &Client,

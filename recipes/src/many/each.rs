@@ -10,6 +10,8 @@ use lockkeeper_store::{BootInstant, Client, Error};
 use super::batch::{Batch, guard};
 use super::keys::Keys;
 use super::together::Together;
+#[cfg(doc)]
+use crate::error::LockError;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
@@ -34,7 +36,7 @@ type Granted = (LockPath, Guard);
 /// Each lock is granted by itself and its guard stands by itself; the tokens of all are the same one.
 ///
 /// # Errors
-/// [`LockError::EmptyKeys`](crate::LockError::EmptyKeys), [`LockError::DuplicateKey`](crate::LockError::DuplicateKey), [`LockError::BatchTooLarge`](crate::LockError::BatchTooLarge), and that of an
+/// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], [`LockError::BatchTooLarge`], and that of an
 /// invalid path, at once. In the stream those of [`Mutex::lock`](crate::Mutex::lock): the first error
 /// ends it, and all that has not been yielded is given up.
 ///
@@ -62,8 +64,8 @@ where
 /// [`lock_each`] on terms of one's own. The timeout counts from this call and is one for all locks.
 ///
 /// # Errors
-/// As [`lock_each`]; in the stream also [`LockError::Timeout`](crate::LockError::Timeout) with the first lock that was not
-/// granted, and [`LockError::QueueFull`](crate::LockError::QueueFull).
+/// As [`lock_each`]; in the stream also [`LockError::Timeout`] with the first lock that was not
+/// granted, and [`LockError::QueueFull`].
 pub fn lock_each_with<I>(client: &Client, keys: I, options: LockOptions) -> Result<LockEach>
 where
     I: IntoIterator,
