@@ -238,7 +238,7 @@ impl Both {
     }
 
     async fn expire(&mut self, client: usize) {
-        self.world.expire(&self.clients[client]).await.unwrap();
+        self.world.end_session(&self.clients[client]).await;
         let (gone, stays): (Vec<_>, Vec<_>) = self
             .model
             .held
