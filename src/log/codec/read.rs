@@ -3,10 +3,11 @@
 use bytes::Bytes;
 
 use super::write::NULL;
+use crate::acl::Acl;
 use crate::core::Kind;
 use crate::data;
 use crate::path::ZnodePath;
-use crate::types::{Acl, AclEntry};
+use crate::types::AclEntry;
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -1,9 +1,9 @@
 //! [`Put`]: the writing half of the codec.
 
+use crate::acl::Acl;
 use crate::core::Kind;
 use crate::data;
 use crate::path::ZnodePath;
-use crate::types::Acl;
 
 /// Null data: a length of 0, longer than it has to be. Who does not know it reads empty data.
 pub(super) const NULL: [u8; 2] = [0x80, 0];
