@@ -4,12 +4,12 @@
 
 use std::collections::HashSet;
 
-use super::quota::bytes_of_acl;
+use super::budget::bytes_of_acl;
+use super::journal::{Keep, TxnOp, set_acl_bytes};
 use super::sessions::{Session, SessionRef};
-use super::txn::{TxnOp, set_acl_bytes};
 use super::work::Work;
 use super::write::{check_version, next_version};
-use super::{Core, CoreReply, Effects, End, Keep, Now, Stamp};
+use super::{Core, CoreReply, Effects, End, Now, Stamp};
 use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::identity::{AUTH, DIGEST, Identities, Identity, is_anyone, is_valid, user_of};

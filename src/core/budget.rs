@@ -1,9 +1,128 @@
-//! [`Budget`]: one limit for all that clients make the store keep, with a part of it for each of them.
+//! [`Budget`]: one limit for all that clients make the store keep, with a part of it for each of them; what each thing
+//! counts for; and the limit of the events that one transaction has for clients.
 //!
 //! Invariant 10. Only what grows is ever refused: deletes, the ends of sessions, pings and reads ask nobody.
 
-use super::{Core, SessionRef};
+use super::sessions::{Session, Told};
+use super::tree::Node;
+use super::{Core, Effects, Limits, SessionRef};
+use crate::acl::Acl;
 use crate::error::{Error, Result};
+use crate::path::ZnodePath;
+use crate::types::AclEntry;
+
+/// What a znode counts for beyond its path, its data and its list: the znode itself, its places in
+/// the tables, what the allocator adds.
+pub(crate) const ZNODE_BYTES: usize = 384;
+
+/// What an entry of an access control list counts for beyond its texts.
+pub(crate) const ACL_ENTRY_BYTES: usize = 80;
+
+/// What a znode counts for.
+#[inline]
+pub(super) fn bytes_of(path: &ZnodePath, data_bytes: usize, acl: &Acl) -> usize {
+    ZNODE_BYTES + path.as_str().len() + data_bytes + bytes_of_acl(acl)
+}
+
+/// What a list counts for.
+#[inline]
+pub(crate) fn bytes_of_acl(acl: &Acl) -> usize {
+    acl.entries().map_or(0, bytes_of_list)
+}
+
+fn bytes_of_list(entries: &[AclEntry]) -> usize {
+    let texts = entries
+        .iter()
+        .map(|entry| ACL_ENTRY_BYTES + entry.scheme.len() + entry.id.len());
+    texts.sum()
+}
+
+impl Node {
+    /// What it counts for.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        bytes_of(&self.path, self.data.len(), &self.acl)
+    }
+}
+
+impl Core {
+    /// Checks that there is room for one more znode, which counts for `bytes`; `is_own` if it goes with the session.
+    #[inline]
+    pub(super) fn check_room(&self, session: SessionRef, bytes: usize, is_own: bool) -> Result<()> {
+        check_znodes(self.tree.nodes.len(), &self.options.limits)?;
+        let payer = || self.payer(session, is_own);
+        self.budget().check(bytes, payer)
+    }
+
+    /// Whether a part of a znode may come to count for `to` bytes, from `from`. What does not grow
+    /// always may, so that a store that is full can still be worked on.
+    #[inline]
+    pub(super) fn check_growth(
+        &self,
+        session: SessionRef,
+        node: u32,
+        from: usize,
+        to: usize,
+    ) -> Result<()> {
+        if to <= from {
+            return Ok(());
+        }
+        let is_own = self.tree.node(node).owner_slot == session.slot;
+        let payer = || self.payer(session, is_own);
+        self.budget().check(to - from, payer)
+    }
+}
+
+/// What the operations of a multi add. They are judged by their sum: one may take the room that
+/// another gives back, in whatever order they stand.
+#[derive(Default)]
+pub(super) struct Growth {
+    znodes: isize,
+    bytes: isize,
+    /// The last operation that adds anything.
+    last: usize,
+    /// True if any of what is added outlives the session.
+    is_lasting: bool,
+}
+
+impl Growth {
+    /// `is_own` if it goes with the session.
+    pub(super) fn add(&mut self, index: usize, znodes: isize, bytes: isize, is_own: bool) {
+        self.znodes += znodes;
+        self.bytes = self.bytes.saturating_add(bytes);
+        if znodes > 0 || bytes > 0 {
+            self.last = index;
+            self.is_lasting |= !is_own;
+        }
+    }
+
+    /// Whether there is room for it; if not, which operation is to blame.
+    pub(super) fn check(&self, core: &Core, session: SessionRef) -> Result<(), (usize, Error)> {
+        let (tree, limits) = (&core.tree, &core.options.limits);
+        let mut checked = Ok(());
+        if self.znodes > 0 {
+            let before = tree.nodes.len().saturating_add_signed(self.znodes - 1);
+            checked = check_znodes(before, limits);
+        }
+        if self.bytes > 0 && checked.is_ok() {
+            let payer = || core.payer(session, !self.is_lasting);
+            checked = core.budget().check(self.bytes.unsigned_abs(), payer);
+        }
+        checked.map_err(|error| (self.last, error))
+    }
+}
+
+/// Whether one more may be added to so many.
+#[inline]
+fn check_znodes(before: usize, limits: &Limits) -> Result<()> {
+    if before < limits.znodes {
+        return Ok(());
+    }
+    Err(Error::LimitReached {
+        what: "znodes",
+        limit: limits.znodes,
+    })
+}
 
 /// The bytes that a watch counts for beyond its path.
 pub(super) const WATCH_BYTES: usize = 256;
@@ -151,6 +270,57 @@ impl Core {
             let own = if session.is_local { 0 } else { own };
             assert_eq!(session.bytes, own, "{}", session.id);
         }
+    }
+}
+
+impl Core {
+    /// Limits the bytes of an answer to a session, and of the events that one transaction has for it.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn limit_answers(&mut self, of: SessionRef, limit: usize) {
+        self.sessions.get_mut(of.slot).answer_bytes = limit;
+    }
+
+    /// Limits the bytes of the events that one transaction has for all sessions of other processes.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn limit_events(&mut self, limit: usize) {
+        self.watches.event_bytes = limit;
+    }
+}
+
+impl Effects {
+    /// Counts an event for a session of another process. `all_bytes` is what may wait for all of them, so many.
+    /// Returns false if it is one too many: then the session has to go, and is told no more.
+    pub(super) fn count(
+        &mut self,
+        session: &mut Session,
+        slot: u32,
+        bytes: usize,
+        (all_bytes, sessions): (usize, usize),
+    ) -> bool {
+        if self.fired.is_empty() && self.overflowed.is_empty() {
+            self.round += 1;
+            self.told_bytes = 0;
+        }
+        let told = &mut session.told;
+        if told.round != self.round {
+            *told = Told {
+                round: self.round,
+                ..Told::default()
+            };
+        }
+        if told.is_over {
+            return false;
+        }
+        told.bytes += bytes;
+        self.told_bytes += bytes;
+        // Whoever is told little is not to blame.
+        let own = all_bytes / 2 / sessions.max(1);
+        told.is_over =
+            told.bytes > session.answer_bytes || self.told_bytes > all_bytes && told.bytes > own;
+        if told.is_over {
+            self.overflowed.push(slot);
+        }
+        !told.is_over
     }
 }
 

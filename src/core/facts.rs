@@ -8,8 +8,8 @@ use std::ops::{Bound, Range};
 use std::time::Duration;
 
 use super::Core;
-use super::quota::ZNODE_BYTES;
-use super::txn::Kind;
+use super::budget::ZNODE_BYTES;
+use super::journal::Kind;
 use super::watches::Watched;
 use crate::clock::BootInstant;
 use crate::path::ZnodePath;

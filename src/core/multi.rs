@@ -4,16 +4,16 @@
 use std::collections::BTreeMap;
 
 use super::acl::{check_right, resolved};
+use super::budget::{Growth, bytes_of};
 use super::intrusive_list::NIL;
-use super::quota::{Growth, bytes_of};
+use super::journal::{Keep, Kind, MULTI_BYTES, NewNode, TxnOp};
 use super::sessions::SessionRef;
 use super::tree::{Facts, Tree};
-use super::txn::{Kind, MULTI_BYTES, NewNode, TxnOp};
 use super::write::{
     LAST_OF_TEN_DIGITS, check_create, check_delete, check_no_quota, check_version, final_path,
     kind_of, next_version, parent_for, used_up,
 };
-use super::{Core, CoreOptions, CoreReply, Effects, Keep, Now, no_node};
+use super::{Core, CoreOptions, CoreReply, Effects, Now, no_node};
 use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::identity::Identities;

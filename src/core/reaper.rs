@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::intrusive_list::NIL;
+use super::journal::{Kind, TxnOp, delete_bytes};
 use super::tree::Tree;
-use super::txn::{Kind, TxnOp, delete_bytes};
 use super::{Core, Effects, Now};
 use crate::clock::BootInstant;
 use crate::types::{SessionId, Zxid};

@@ -8,12 +8,12 @@ use hashbrown::HashTable;
 use slab::Slab;
 
 use super::Stamp;
-use super::entries::Entries;
-pub(super) use super::entries::QueueKey;
-use super::image::NodeImage;
+use super::budget::{bytes_of, bytes_of_acl};
 use super::intrusive_list::{Links, List, NIL};
-use super::quota::{bytes_of, bytes_of_acl};
-use super::txn::{Kind, NewNode};
+use super::journal::{Kind, NewNode};
+use super::queue::Entries;
+pub(super) use super::queue::QueueKey;
+use super::replay::NodeImage;
 use super::work::Work;
 use crate::acl::Acl;
 use crate::path::ZnodePath;

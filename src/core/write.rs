@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::budget::bytes_of;
 use super::intrusive_list::NIL;
-use super::quota::bytes_of;
+use super::journal::{Keep, Kind, NewNode, TxnOp, delete_bytes, set_data_bytes};
 use super::sessions::SessionRef;
 use super::tree::{Facts, ROOT, is_system_path, push_number};
-use super::txn::{Kind, NewNode, TxnOp, delete_bytes, set_data_bytes};
 use super::watches::Change;
-use super::{Core, CoreOptions, CoreReply, Effects, Keep, Now, Stamp, no_node};
+use super::{Core, CoreOptions, CoreReply, Effects, Now, Stamp, no_node};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
 use crate::protocol::{Create, OpReply, Reply, sequence_of};

@@ -1,6 +1,6 @@
 //! How much the znodes count for, and what there is no room for.
 
-use super::super::quota::{ACL_ENTRY_BYTES, ZNODE_BYTES};
+use super::super::budget::{ACL_ENTRY_BYTES, ZNODE_BYTES};
 use super::*;
 use crate::types::AclEntry;
 

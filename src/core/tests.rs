@@ -12,15 +12,19 @@ mod unread;
 mod watching;
 mod work;
 
+use std::time::Duration;
+
 use bytes::Bytes;
 
+use super::effects::Ended;
 use super::*;
 use crate::acl::Acl;
+use crate::identity::Identity;
 use crate::protocol::{
     Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply, Skip,
 };
 use crate::types::CreateMode::*;
-use crate::types::{CreateMode, Stat};
+use crate::types::{CreateMode, SessionId, Stat};
 use crate::watch::EventKind;
 use crate::watch::EventKind::*;
 

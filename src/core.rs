@@ -1,0 +1,286 @@
+//! The store's heart, pure: no clock, no IO, no randomness. It is driven by calls, which say what
+//! time it is, and answers with replies and [`Effects`]. The same calls give the same answers.
+//!
+//! A write is checked and resolved first (`write`, `multi`, `queue`), then applied ([`Core::apply`]
+//! and what it is made of), and what was applied is a [`Txn`], which a log can keep.
+
+#![cfg_attr(
+    not(any(test, feature = "file")),
+    allow(dead_code, unused_imports, reason = "the ways in for a durable log")
+)]
+
+mod acl;
+mod budget;
+mod effects;
+#[cfg(any(test, feature = "server"))]
+mod facts;
+mod intrusive_list;
+mod journal;
+mod lifecycle;
+mod multi;
+mod options;
+mod queue;
+mod read;
+mod reaper;
+mod replay;
+mod sessions;
+#[cfg(any(test, feature = "server"))]
+mod set_watches;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod watches;
+mod work;
+mod write;
+
+pub(crate) use self::budget::bytes_of_acl;
+pub(crate) use self::effects::Effects;
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::facts::{Counts, Settings};
+pub(crate) use self::journal::{Journal, Kind, NewNode, Txn, TxnOp};
+pub(crate) use self::lifecycle::End;
+pub(crate) use self::options::{CoreOptions, Limits};
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::read::{ANSWER_BYTES, Found};
+pub(crate) use self::replay::{Damage, NodeImage, SessionImage};
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::sessions::ReattachError;
+pub(crate) use self::sessions::SessionRef;
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::set_watches::{SetWatches, WatchFilter};
+pub(crate) use self::watches::{Fired, WatchKey};
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::work::UNIT_BYTES;
+
+use self::budget::WATCH_BYTES;
+use self::journal::{Keep, Kept};
+use self::reaper::Reaper;
+use self::sessions::{Due, Sessions};
+use self::tree::Tree;
+use self::watches::{WatchKind, Watches};
+use crate::clock::BootInstant;
+use crate::error::{Error, Result};
+use crate::path::ZnodePath;
+use crate::protocol::{Reply, Request};
+use crate::types::Zxid;
+use crate::watch::{DeleteReason, WatchMode};
+
+/// Units of work after which a tick leaves the sessions that are still due to the next: others have the store in
+/// between. It goes beyond that by at most one session's znodes.
+const TICK_WORK: u64 = 16_384;
+
+/// What time it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Now {
+    /// For the times in a [`Stat`] and for a log; need not be right where nobody sees either.
+    pub(crate) unix_ms: i64,
+    /// For deadlines; need not be right where the session has none.
+    pub(crate) moment: BootInstant,
+}
+
+/// The number and date of a transaction, and whether a log keeps it.
+#[derive(Clone, Copy, Debug)]
+struct Stamp {
+    zxid: Zxid,
+    unix_ms: i64,
+    keep: Keep,
+}
+
+impl Stamp {
+    /// Of what is put where it was.
+    fn restored(zxid: Zxid) -> Self {
+        Self {
+            zxid,
+            unix_ms: 0,
+            keep: Keep::Not,
+        }
+    }
+}
+
+/// A reply in which keys stand for the watches that it arms.
+pub(crate) type CoreReply = Reply<WatchKey, WatchKey>;
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    options: CoreOptions,
+    tree: Tree,
+    watches: Watches,
+    sessions: Sessions,
+    reaper: Reaper,
+    /// The last that was given out.
+    zxid: i64,
+    /// Where a new path is put together.
+    path: String,
+    kept: Kept,
+}
+
+impl Core {
+    pub(crate) fn new(options: CoreOptions) -> Self {
+        Self {
+            tree: Tree::new(options.hash_seed),
+            watches: Watches::new(options.hash_seed),
+            sessions: Sessions::new(options.tick, options.hash_seed),
+            reaper: Reaper::default(),
+            zxid: options.last_zxid,
+            path: String::new(),
+            kept: Kept::NONE,
+            options,
+        }
+    }
+
+    /// Units of work that requests have taken since the store was opened ([`Work`](work::Work)).
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn work(&self) -> u64 {
+        self.tree.work.total()
+    }
+
+    /// The last zxid that was given out.
+    pub(crate) fn last_zxid(&self) -> Zxid {
+        Zxid(self.zxid)
+    }
+
+    /// Carries out a request.
+    #[inline(always)] // so that the request is not copied on its way
+    pub(crate) fn submit(
+        &mut self,
+        session: SessionRef,
+        request: Request,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<CoreReply> {
+        self.admit(session, now, effects)?;
+        match request {
+            Request::Create(create) => self.create(session, create, now, effects),
+            Request::Delete { path, version } => self.delete(
+                session,
+                &path,
+                version,
+                DeleteReason::Released,
+                now,
+                effects,
+            ),
+            Request::Withdraw { entry } => {
+                self.delete(session, &entry, None, DeleteReason::Unknown, now, effects)
+            }
+            Request::SetData {
+                path,
+                data,
+                version,
+            } => self.set_data(session, path, data, version, now, effects),
+            Request::Exists { path, watch } => self.exists(session, &path, watch),
+            Request::GetData { path, watch } => self.get_data(session, &path, watch),
+            Request::GetChildren { path, watch } => self.get_children(session, &path, watch),
+            Request::Multi(ops) => self.multi(session, ops, now, effects),
+            Request::MultiRead(ops) => self.multi_read(session, &ops),
+            Request::Sync { .. } => Ok(Reply::Done),
+            Request::GetEphemerals { prefix } => self.get_ephemerals(session, &prefix),
+            Request::GetAllChildrenNumber { path } => self.get_all_children_number(session, &path),
+            Request::AddWatch { path, mode } => self.add_watch(session, &path, mode),
+            Request::Enqueue(enqueue) => self.enqueue(session, enqueue, now, effects),
+            Request::GetPredecessor(look) => self.get_predecessor(session, &look),
+            Request::GetQueue { parent, limit } => self.get_queue(session, &parent, limit),
+            Request::GetAcl { path } => self.get_acl(session, &path),
+            Request::SetAcl { path, acl, version } => {
+                self.set_acl(session, path, acl, version, now)
+            }
+            Request::AddAuth { scheme, secret } => {
+                self.add_auth(session, &scheme, secret.as_bytes(), now, effects)
+            }
+            Request::Close => {
+                self.end_session(session.slot, End::Closed, now, effects);
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    /// Takes a watch back; it may have fired already.
+    pub(crate) fn unwatch(&mut self, watch: WatchKey) -> bool {
+        self.watches
+            .disarm(&mut self.tree, &mut self.sessions, watch)
+    }
+
+    /// Does what is due: ends sessions, reaps znodes.
+    pub(crate) fn tick(&mut self, now: Now, effects: &mut Effects) {
+        let before = self.tree.work.total();
+        while let Some(slot) = self.sessions.first_due(now.moment) {
+            if self.tree.work.total().wrapping_sub(before) >= TICK_WORK {
+                // The deadlines of the others are past: the next tick is due at once.
+                return;
+            }
+            match self.sessions.judge_due(slot, now.moment) {
+                Due::Over => self.expire(slot, now, effects),
+                Due::Later => {}
+                Due::Asked => effects.asked.push(slot),
+            }
+        }
+        self.reap(now, effects);
+    }
+
+    /// When [`tick`](Self::tick) is due next. `now` is asked for only when a timer starts.
+    pub(crate) fn next_deadline(
+        &mut self,
+        now: impl FnOnce() -> BootInstant,
+    ) -> Option<BootInstant> {
+        let sweep = self.reaper.next_sweep(self.options.reaper_interval, now);
+        match (self.sessions.next_deadline(), sweep) {
+            (Some(expiry), Some(sweep)) => Some(expiry.min(sweep)),
+            (expiry, sweep) => expiry.or(sweep),
+        }
+    }
+
+    fn add_watch(
+        &mut self,
+        session: SessionRef,
+        path: &ZnodePath,
+        mode: WatchMode,
+    ) -> Result<CoreReply> {
+        let kind = match mode {
+            WatchMode::Persistent => WatchKind::Persistent,
+            WatchMode::PersistentRecursive => WatchKind::Recursive,
+        };
+        let node = self.tree.find(path.as_str());
+        self.check_watch_limit(session, path)?;
+        Ok(Reply::Watching(self.arm(session, kind, path, node)))
+    }
+
+    /// Asked before anything is armed or changed.
+    fn check_watch_limit(&self, session: SessionRef, path: &ZnodePath) -> Result<()> {
+        self.check_watch_room(session, 1, path.as_str().len())
+    }
+
+    /// `path_bytes` are those of all paths to be watched.
+    fn check_watch_room(&self, session: SessionRef, count: usize, path_bytes: usize) -> Result<()> {
+        let limit = self.options.limits.watches_per_session;
+        if count <= limit.saturating_sub(self.sessions.get(session.slot).watch_count) {
+            let bytes = count * WATCH_BYTES + path_bytes;
+            return self.budget().check(bytes, || self.payer(session, true));
+        }
+        Err(Error::LimitReached {
+            what: "watches of a session",
+            limit,
+        })
+    }
+
+    fn arm(
+        &mut self,
+        session: SessionRef,
+        kind: WatchKind,
+        path: &ZnodePath,
+        node: Option<u32>,
+    ) -> WatchKey {
+        self.watches.arm(
+            &mut self.tree,
+            &mut self.sessions,
+            session.slot,
+            kind,
+            path,
+            node,
+        )
+    }
+}
+
+fn no_node(path: &str) -> Error {
+    Error::NoNode {
+        path: path.to_owned(),
+    }
+}
