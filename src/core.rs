@@ -53,9 +53,9 @@ pub(crate) use self::watches::{Fired, WatchKey};
 pub(crate) use self::work::UNIT_BYTES;
 
 use self::budget::WATCH_BYTES;
-use self::journal::{Keep, Kept};
+use self::journal::{JournalState, LogMode};
 use self::reaper::Reaper;
-use self::sessions::{Due, Sessions};
+use self::sessions::{DeadlineVerdict, Sessions};
 use self::tree::Tree;
 use self::watches::{WatchKind, Watches};
 use crate::clock::BootInstant;
@@ -83,7 +83,7 @@ pub(crate) struct Now {
 struct Stamp {
     zxid: Zxid,
     unix_ms: i64,
-    keep: Keep,
+    log_mode: LogMode,
 }
 
 impl Stamp {
@@ -92,7 +92,7 @@ impl Stamp {
         Self {
             zxid,
             unix_ms: 0,
-            keep: Keep::Not,
+            log_mode: LogMode::None,
         }
     }
 }
@@ -111,7 +111,7 @@ pub(crate) struct Core {
     zxid: i64,
     /// Where a new path is put together.
     path: String,
-    kept: Kept,
+    kept: JournalState,
 }
 
 impl Core {
@@ -123,7 +123,7 @@ impl Core {
             reaper: Reaper::default(),
             zxid: options.last_zxid,
             path: String::new(),
-            kept: Kept::NONE,
+            kept: JournalState::NONE,
             options,
         }
     }
@@ -207,10 +207,10 @@ impl Core {
                 // The deadlines of the others are past: the next tick is due at once.
                 return;
             }
-            match self.sessions.judge_due(slot, now.moment) {
-                Due::Over => self.expire(slot, now, effects),
-                Due::Later => {}
-                Due::Asked => effects.asked.push(slot),
+            match self.sessions.check_deadline(slot, now.moment) {
+                DeadlineVerdict::Expired => self.expire(slot, now, effects),
+                DeadlineVerdict::Postponed => {}
+                DeadlineVerdict::Probed => effects.asked.push(slot),
             }
         }
         self.reap(now, effects);

@@ -65,8 +65,8 @@ pub use future::BoxFuture;
 pub use identity::Secret;
 pub use path::ZnodePath;
 pub use protocol::{
-    Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request,
-    Response, SEMAPHORE_PARTS, SHARED_MARK, Skip, sequence_of,
+    Blockers, Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply,
+    Request, Response, SEMAPHORE_CHILDREN, SHARED_MARKER, sequence_of,
 };
 #[cfg(all(feature = "server", feature = "tls"))]
 pub use server::TlsOptions;

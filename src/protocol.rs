@@ -11,7 +11,7 @@ mod response;
 pub(crate) use self::reply::unexpected;
 pub use self::reply::{OpReply, Predecessor, ReadReply, Reply};
 pub use self::request::{
-    Create, Enqueue, GetPredecessor, Op, ReadOp, Request, SEMAPHORE_PARTS, SHARED_MARK, Skip,
-    sequence_of,
+    Blockers, Create, Enqueue, GetPredecessor, Op, ReadOp, Request, SEMAPHORE_CHILDREN,
+    SHARED_MARKER, sequence_of,
 };
 pub use self::response::Response;

@@ -41,7 +41,7 @@ pub struct WatchedEvent {
     /// In which transaction; `None` where the server does not say (ZooKeeper before 3.9).
     pub zxid: Option<Zxid>,
     /// Consequence for the waiter; only for a watcher of [`Predecessor::Blocked`](crate::Predecessor::Blocked).
-    pub departure: Option<PredecessorGone>,
+    pub predecessor_gone: Option<PredecessorGone>,
 }
 
 /// The departure of the entry of a queue that another waited for, as the store knew it at the end
@@ -53,13 +53,13 @@ pub struct PredecessorGone {
     /// look ahead again.
     pub clear: bool,
     /// How the one ahead left.
-    pub cause: DeleteReason,
+    pub reason: DeleteReason,
 }
 
 impl PredecessorGone {
     /// A departure.
-    pub fn new(clear: bool, cause: DeleteReason) -> Self {
-        Self { clear, cause }
+    pub fn new(clear: bool, reason: DeleteReason) -> Self {
+        Self { clear, reason }
     }
 }
 

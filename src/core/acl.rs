@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use super::budget::bytes_of_acl;
-use super::journal::{Keep, TxnOp, set_acl_bytes};
+use super::journal::{LogMode, TxnOp, set_acl_bytes};
 use super::sessions::{Session, SessionRef};
 use super::work::Work;
 use super::write::{check_version, next_version};
@@ -148,7 +148,7 @@ impl Core {
         self.check_growth(session, node, before, bytes_of_acl(&acl))?;
         self.check_txn(set_acl_bytes(&path, &acl))?;
         let aversion = next_version(current);
-        let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
+        let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
         self.log(session.id, at, || TxnOp::SetAcl {
             path,
             acl: acl.clone(),
@@ -166,7 +166,7 @@ impl Core {
         self.tree.set_acl(index, acl);
         let node = self.tree.node_mut(index);
         node.aversion = aversion;
-        if at.keep == Keep::Surely {
+        if at.log_mode == LogMode::Sync {
             node.kept = at.zxid.0;
         }
     }

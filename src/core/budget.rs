@@ -3,7 +3,7 @@
 //!
 //! Invariant 10. Only what grows is ever refused: deletes, the ends of sessions, pings and reads ask nobody.
 
-use super::sessions::{Session, Told};
+use super::sessions::{PendingEvents, Session};
 use super::tree::Node;
 use super::{Core, Effects, Limits, SessionRef};
 use crate::acl::Acl;
@@ -299,28 +299,28 @@ impl Effects {
     ) -> bool {
         if self.fired.is_empty() && self.overflowed.is_empty() {
             self.round += 1;
-            self.told_bytes = 0;
+            self.event_bytes = 0;
         }
-        let told = &mut session.told;
-        if told.round != self.round {
-            *told = Told {
+        let pending = &mut session.pending_events;
+        if pending.round != self.round {
+            *pending = PendingEvents {
                 round: self.round,
-                ..Told::default()
+                ..PendingEvents::default()
             };
         }
-        if told.is_over {
+        if pending.is_over {
             return false;
         }
-        told.bytes += bytes;
-        self.told_bytes += bytes;
+        pending.bytes += bytes;
+        self.event_bytes += bytes;
         // Whoever is told little is not to blame.
         let own = all_bytes / 2 / sessions.max(1);
-        told.is_over =
-            told.bytes > session.answer_bytes || self.told_bytes > all_bytes && told.bytes > own;
-        if told.is_over {
+        pending.is_over = pending.bytes > session.answer_bytes
+            || self.event_bytes > all_bytes && pending.bytes > own;
+        if pending.is_over {
             self.overflowed.push(slot);
         }
-        !told.is_over
+        !pending.is_over
     }
 }
 

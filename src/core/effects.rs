@@ -19,7 +19,7 @@ pub(crate) struct Effects {
     /// they are not told all of them.
     pub(crate) overflowed: Vec<u32>,
     /// The bytes of the events for sessions of other processes.
-    pub(super) told_bytes: usize,
+    pub(super) event_bytes: usize,
     /// Grows each time that the events were taken out.
     pub(super) round: u64,
 }

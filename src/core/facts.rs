@@ -112,13 +112,13 @@ impl Core {
     }
 
     /// The watches in these slots that ZooKeeper lists: all but those of children alone.
-    pub(crate) fn watches_in(&self, slots: Range<usize>, see: &mut dyn FnMut(Watching<'_>)) {
+    pub(crate) fn watches_in(&self, slots: Range<usize>, see: &mut dyn FnMut(WatchInfo<'_>)) {
         self.watches.each_listed(slots, &mut |slot, at| {
             let (path, node) = match at {
                 Watched::Node(node) => (&self.tree.node(node).path, Some(node)),
                 Watched::Absent(path) => (path, None),
             };
-            see(Watching {
+            see(WatchInfo {
                 session: self.sessions.get(slot).id,
                 session_slot: slot,
                 path,
@@ -130,7 +130,7 @@ impl Core {
 
 /// A watch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Watching<'a> {
+pub(crate) struct WatchInfo<'a> {
     pub(crate) session: SessionId,
     pub(crate) session_slot: u32,
     pub(crate) path: &'a ZnodePath,

@@ -98,33 +98,33 @@ pub(crate) enum Journal {
 
 /// The journal's state in a core.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct JournalState {
     journal: Journal,
     txns: Vec<Txn>,
     /// The last transaction that nothing may run ahead of.
     last: i64,
     /// How sessions and their ephemerals are kept, where they are.
-    sessions: Keep,
+    sessions: LogMode,
 }
 
-impl Kept {
+impl JournalState {
     pub(super) const NONE: Self = Self {
         journal: Journal::Off,
         txns: Vec::new(),
         last: 0,
-        sessions: Keep::Surely,
+        sessions: LogMode::Sync,
     };
 }
 
-/// How much it matters that a log has kept a transaction.
+/// The way in which a log keeps a transaction, in increasing order of care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Keep {
+pub(super) enum LogMode {
     /// The log never sees it.
-    Not,
+    None,
     /// It is kept soon, but nobody waits for that.
-    Lightly,
+    Async,
     /// Nothing that shows it may leave before it is kept.
-    Surely,
+    Sync,
 }
 
 impl Core {
@@ -144,18 +144,18 @@ impl Core {
     }
 
     /// How a change is kept that concerns a znode of this owner (`NIL`: of no session).
-    pub(super) fn keep(&self, owner: u32) -> Keep {
+    pub(super) fn log_mode_of(&self, owner: u32) -> LogMode {
         match self.kept.journal {
-            Journal::Off => Keep::Not,
-            Journal::Durable if owner != NIL && self.sessions.get(owner).is_local => Keep::Not,
+            Journal::Off => LogMode::None,
+            Journal::Durable if owner != NIL && self.sessions.get(owner).is_local => LogMode::None,
             Journal::Durable | Journal::All if owner != NIL => self.kept.sessions,
-            Journal::Durable | Journal::All => Keep::Surely,
+            Journal::Durable | Journal::All => LogMode::Sync,
         }
     }
 
     /// From now on nobody waits until sessions and their ephemerals are kept.
     pub(crate) fn keep_sessions_lightly(&mut self) {
-        self.kept.sessions = Keep::Lightly;
+        self.kept.sessions = LogMode::Async;
     }
 
     #[cfg(any(test, feature = "server"))]
@@ -194,7 +194,7 @@ impl Core {
                 sequence: node.place.map(|(sequence, _)| sequence),
                 creates,
             };
-            let at = self.stamp(now, self.keep(slot));
+            let at = self.stamp(now, self.log_mode_of(slot));
             self.log(id, at, || TxnOp::Create(new));
         }
     }
@@ -203,31 +203,31 @@ impl Core {
     /// lightly: if it is lost, so is everybody who knew of it. What is created in it is kept after it. Others
     /// outlive this process: their containers are kept as their ephemerals are, and so are all, once the log
     /// has to keep what others may see.
-    pub(super) fn keep_create(&self, session: u32, kind: Kind) -> Keep {
+    pub(super) fn log_mode_of_create(&self, session: u32, kind: Kind) -> LogMode {
         match (kind, self.kept.journal) {
-            (_, Journal::Off) => Keep::Not,
-            (Kind::Ephemeral, _) => self.keep(session),
-            (Kind::Container, _) => self.keep(session).max(Keep::Lightly),
-            _ => Keep::Surely,
+            (_, Journal::Off) => LogMode::None,
+            (Kind::Ephemeral, _) => self.log_mode_of(session),
+            (Kind::Container, _) => self.log_mode_of(session).max(LogMode::Async),
+            _ => LogMode::Sync,
         }
     }
 
     /// The number and date of the next transaction.
-    pub(super) fn stamp(&mut self, now: Now, keep: Keep) -> Stamp {
+    pub(super) fn stamp(&mut self, now: Now, log_mode: LogMode) -> Stamp {
         self.zxid += 1;
-        if keep == Keep::Surely {
+        if log_mode == LogMode::Sync {
             self.kept.last = self.zxid;
         }
         Stamp {
             zxid: Zxid(self.zxid),
             unix_ms: now.unix_ms,
-            keep,
+            log_mode,
         }
     }
 
     /// Hands a transaction to the log, if it is one that is kept.
     pub(super) fn log(&mut self, session: SessionId, at: Stamp, op: impl FnOnce() -> TxnOp) {
-        if at.keep != Keep::Not {
+        if at.log_mode != LogMode::None {
             self.kept.txns.push(Txn {
                 zxid: at.zxid,
                 unix_ms: at.unix_ms,
@@ -274,14 +274,14 @@ impl Core {
         if known.is_none_or(|known| known.id != session.id || known.is_unproven) {
             return false; // it is over, and the request will be refused; or its end is no transaction
         }
-        let kept = |keep: Keep| keep != Keep::Not;
+        let kept = |keep: LogMode| keep != LogMode::None;
         let at = |path: &ZnodePath| {
             let node = self.tree.find(path.as_str());
-            node.is_some_and(|node| kept(self.keep(self.tree.node(node).owner_slot)))
+            node.is_some_and(|node| kept(self.log_mode_of(self.tree.node(node).owner_slot)))
         };
         let created = |mode| {
             let kind = kind_of(mode, &self.options);
-            kind.is_ok_and(|kind| kept(self.keep_create(session.slot, kind)))
+            kind.is_ok_and(|kind| kept(self.log_mode_of_create(session.slot, kind)))
         };
         match request {
             Request::Create(create) => created(create.mode),
@@ -296,7 +296,7 @@ impl Core {
             }),
             // A wrong proof ends the session.
             Request::Enqueue(_) | Request::AddAuth { .. } | Request::Close => {
-                kept(self.keep(session.slot))
+                kept(self.log_mode_of(session.slot))
             }
             _ => false,
         }

@@ -102,7 +102,7 @@ impl Core {
         let session = self.sessions.get(slot);
         let (id, password, is_local) = (session.id, session.password, session.is_local);
         let timeout_ms = session.granted_ms;
-        let at = self.stamp(now, self.keep(slot));
+        let at = self.stamp(now, self.log_mode_of(slot));
         self.log(id, at, || TxnOp::OpenSession {
             timeout_ms,
             password,
@@ -331,7 +331,7 @@ impl Core {
         let at = match session.is_unproven {
             // No transaction has opened it, and none ends it.
             true => Stamp::restored(self.last_zxid()),
-            false => self.stamp(now, self.keep(slot)),
+            false => self.stamp(now, self.log_mode_of(slot)),
         };
         self.remove_session(slot, end, at, effects);
         self.resolve_waiters(effects);

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use super::acl::{check_right, resolved};
 use super::budget::{Growth, bytes_of};
 use super::intrusive_list::NIL;
-use super::journal::{Keep, Kind, MULTI_BYTES, NewNode, TxnOp};
+use super::journal::{Kind, LogMode, MULTI_BYTES, NewNode, TxnOp};
 use super::sessions::SessionRef;
-use super::tree::{Facts, Tree};
+use super::tree::{NodeView, Tree};
 use super::write::{
     LAST_OF_TEN_DIGITS, check_create, check_delete, check_no_quota, check_version, final_path,
     kind_of, next_version, parent_for, used_up,
@@ -33,7 +33,7 @@ impl Core {
         let mut resolved = Vec::with_capacity(ops.len());
         // The part that a log keeps.
         let mut kept = Vec::new();
-        let mut how = Keep::Not;
+        let mut how = LogMode::None;
         let mut bytes = MULTI_BYTES;
         let asking = self.sessions.get(session.slot);
         let mut overlay = Overlay {
@@ -56,11 +56,11 @@ impl Core {
             bytes += op.log_bytes();
             self.check_txn(bytes)?;
             let keep = match &op {
-                TxnOp::Check => Keep::Not,
-                TxnOp::Create(new) => self.keep_create(session.slot, new.kind),
-                _ => self.keep(owner),
+                TxnOp::Check => LogMode::None,
+                TxnOp::Create(new) => self.log_mode_of_create(session.slot, new.kind),
+                _ => self.log_mode_of(owner),
             };
-            if keep != Keep::Not {
+            if keep != LogMode::None {
                 kept.push(op.clone());
             }
             how = how.max(keep);
@@ -93,7 +93,7 @@ struct Overlay<'a> {
     tree: &'a Tree,
     options: &'a CoreOptions,
     /// `None` for a znode that will be gone.
-    changed: BTreeMap<String, Option<Facts>>,
+    changed: BTreeMap<String, Option<NodeView>>,
     /// The lists of the znodes that it makes.
     made: Vec<Acl>,
     /// The slot of who asks.
@@ -106,18 +106,15 @@ struct Overlay<'a> {
 }
 
 impl Overlay<'_> {
-    fn facts(&self, path: &str) -> Option<Facts> {
+    fn view(&self, path: &str) -> Option<NodeView> {
         match self.changed.get(path) {
             Some(changed) => *changed,
-            None => self
-                .tree
-                .find(path)
-                .map(|node| self.tree.node(node).facts()),
+            None => self.tree.find(path).map(|node| self.tree.node(node).view()),
         }
     }
 
-    fn set(&mut self, path: &str, facts: Option<Facts>) {
-        self.changed.insert(path.to_owned(), facts);
+    fn set(&mut self, path: &str, view: Option<NodeView>) {
+        self.changed.insert(path.to_owned(), view);
     }
 
     /// What it comes to, and the slot of the session that owns the znode, or `NIL`.
@@ -159,7 +156,7 @@ impl Overlay<'_> {
 
     /// Refuses who has none of these rights on the znode at `path`, by the list that the operations so
     /// far have left it. `asked` is what the error calls it.
-    fn allow(&self, path: &str, node: Facts, rights: u8, asked: &ZnodePath) -> Result<()> {
+    fn allow(&self, path: &str, node: NodeView, rights: u8, asked: &ZnodePath) -> Result<()> {
         let acl = match self.made.get(node.made as usize) {
             Some(made) => Some(made),
             None => self.tree.find(path).map(|node| &self.tree.node(node).acl),
@@ -170,8 +167,8 @@ impl Overlay<'_> {
         })
     }
 
-    fn expect(&self, path: &ZnodePath) -> Result<Facts> {
-        self.facts(path.as_str())
+    fn expect(&self, path: &ZnodePath) -> Result<NodeView> {
+        self.view(path.as_str())
             .ok_or_else(|| no_node(path.as_str()))
     }
 
@@ -180,15 +177,13 @@ impl Overlay<'_> {
         let kind = kind_of(create.mode, self.options)?;
         let acl = resolved(create.acl.clone(), self.identities, &create.path)?;
         let parent_path = parent_for(&create);
-        let mut parent = self
-            .facts(parent_path)
-            .ok_or_else(|| no_node(parent_path))?;
+        let mut parent = self.view(parent_path).ok_or_else(|| no_node(parent_path))?;
         self.allow(parent_path, parent, AclEntry::CREATE, &create.path)?;
         if create.mode.is_sequential() && parent.creates > LAST_OF_TEN_DIGITS && !self.is_local {
             return Err(used_up(parent_path));
         }
         let (path, sequence) = final_path(&create, parent.creates);
-        let exists = self.facts(path.as_str()).is_some();
+        let exists = self.view(path.as_str()).is_some();
         check_create(parent, exists, || create.path.to_string())?;
         let bytes = bytes_of(&path, create.data.len(), &acl);
         let is_own = kind == Kind::Ephemeral;
@@ -197,7 +192,7 @@ impl Overlay<'_> {
         parent.children += 1;
         self.set(parent_path, Some(parent));
         let is_ephemeral = kind == Kind::Ephemeral;
-        let facts = Facts {
+        let view = NodeView {
             is_ephemeral,
             owner_slot: if is_ephemeral { self.session } else { NIL },
             version: 0,
@@ -208,7 +203,7 @@ impl Overlay<'_> {
             made: self.made.len() as u32,
         };
         self.made.push(acl.clone());
-        self.set(path.as_str(), Some(facts));
+        self.set(path.as_str(), Some(view));
         Ok(TxnOp::Create(NewNode {
             path,
             data: create.data,
@@ -222,17 +217,17 @@ impl Overlay<'_> {
     fn delete(&mut self, path: ZnodePath, version: Option<i32>) -> Result<(TxnOp, u32)> {
         let parent = parent_of(path.as_str());
         if let Some(parent_path) = parent
-            && let Some(parent) = self.facts(parent_path)
+            && let Some(parent) = self.view(parent_path)
         {
             self.allow(parent_path, parent, AclEntry::DELETE, &path)?;
         }
-        let facts = self.facts(path.as_str());
-        check_delete(facts, &path, version)?;
-        let owner = facts.map_or(NIL, |facts| facts.owner_slot);
-        let bytes = facts.map_or(0, |facts| facts.bytes);
+        let view = self.view(path.as_str());
+        check_delete(view, &path, version)?;
+        let owner = view.map_or(NIL, |view| view.owner_slot);
+        let bytes = view.map_or(0, |view| view.bytes);
         self.growth.add(self.at, -1, -(bytes as isize), true);
         if let Some(parent_path) = parent
-            && let Some(mut parent) = self.facts(parent_path)
+            && let Some(mut parent) = self.view(parent_path)
         {
             parent.children -= 1;
             self.set(parent_path, Some(parent));

@@ -10,7 +10,7 @@ use super::watches::{WatchKey, WatchKind};
 use super::{Core, CoreReply, Effects, Now, no_node};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
-use crate::protocol::{Enqueue, GetPredecessor, Predecessor, Reply, SEMAPHORE_PARTS, Skip};
+use crate::protocol::{Blockers, Enqueue, GetPredecessor, Predecessor, Reply, SEMAPHORE_CHILDREN};
 use crate::types::AclEntry;
 
 /// Where a node stands among the entries of its parent's queue: its number, then the order of creation.
@@ -131,7 +131,7 @@ impl Core {
         let node = self.tree.node(entry);
         let (path, czxid) = (node.path.clone(), node.czxid);
         let ahead = match self.is_queue(parent) {
-            true => self.predecessor(session, entry, enqueue.skip, enqueue.count),
+            true => self.predecessor(session, entry, enqueue.blockers, enqueue.count),
             false => Predecessor::Unknown,
         };
         Ok(Reply::Enqueued { path, czxid, ahead })
@@ -170,9 +170,12 @@ impl Core {
             return Ok(Reply::Predecessor(Predecessor::Listed(self.names(parent))));
         }
         self.check_watch_limit(session, &look.entry)?;
-        Ok(Reply::Predecessor(
-            self.predecessor(session, entry, look.skip, look.count),
-        ))
+        Ok(Reply::Predecessor(self.predecessor(
+            session,
+            entry,
+            look.blockers,
+            look.count,
+        )))
     }
 
     /// Returns false where a child tells that the parent of an entry is another recipe's. A queue of
@@ -183,7 +186,7 @@ impl Core {
     }
 
     fn has_semaphore_part(&mut self, parent: u32) -> bool {
-        SEMAPHORE_PARTS.into_iter().any(|part| {
+        SEMAPHORE_CHILDREN.into_iter().any(|part| {
             self.path.clear();
             self.path.push_str(self.tree.node(parent).path.as_str());
             if parent != ROOT {
@@ -212,15 +215,15 @@ impl Core {
         &mut self,
         session: SessionRef,
         entry: u32,
-        skip: Skip,
+        blockers: Blockers,
         count: bool,
     ) -> Predecessor<WatchKey> {
-        let Some(blocker) = self.tree.ahead_of(entry, skip) else {
+        let Some(blocker) = self.tree.ahead_of(entry, blockers) else {
             return Predecessor::Clear;
         };
         let by = self.tree.node(blocker).path.clone();
         let count = count.then(|| self.tree.count_ahead_of(entry));
-        let turn = WatchKind::Turn(self.tree.waiter(entry, skip));
+        let turn = WatchKind::Turn(self.tree.waiter(entry, blockers));
         let watcher = self.arm(session, turn, &by, Some(blocker));
         Predecessor::Blocked { by, watcher, count }
     }

@@ -117,7 +117,7 @@ impl Core {
 
     fn reap_node(&mut self, index: u32, now: Now, effects: &mut Effects) {
         let path = self.tree.node(index).path.clone();
-        let at = self.stamp(now, self.keep(NIL));
+        let at = self.stamp(now, self.log_mode_of(NIL));
         self.apply_delete(index, DeleteReason::Removed, at, effects);
         self.resolve_waiters(effects);
         self.log(SessionId(0), at, || TxnOp::Delete { path });

@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::intrusive_list::NIL;
-use super::journal::{Keep, Kind, NewNode, Txn, TxnOp};
+use super::journal::{Kind, LogMode, NewNode, Txn, TxnOp};
 use super::sessions::Session;
 use super::tree::{Node, QueueKey, ROOT, is_system_path};
 use super::{Core, Effects, End, Journal, Now, Stamp};
@@ -36,7 +36,7 @@ impl Core {
         let at = Stamp {
             zxid: txn.zxid,
             unix_ms: txn.unix_ms,
-            keep: Keep::Not,
+            log_mode: LogMode::None,
         };
         self.replay_op(txn.session, txn.op, at)
     }

@@ -68,12 +68,12 @@ pub(super) struct Session {
     pub(super) bytes: usize,
     /// The most bytes of an answer.
     pub(super) answer_bytes: usize,
-    pub(super) told: Told,
+    pub(super) pending_events: PendingEvents,
 }
 
 /// The events that a session has since they were last taken out of [`Effects`](super::Effects).
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct PendingEvents {
     pub(super) round: u64,
     pub(super) bytes: usize,
     /// True if there were too many.
@@ -102,7 +102,7 @@ impl Session {
             watch_count: 0,
             bytes: if is_local { 0 } else { SESSION_BYTES },
             answer_bytes: usize::MAX,
-            told: Told::default(),
+            pending_events: PendingEvents::default(),
         }
     }
 
@@ -124,13 +124,13 @@ struct Reprieve {
 
 /// Verdict on a session whose deadline has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum DeadlineVerdict {
     /// It ends.
-    Over,
+    Expired,
     /// The store was late for as long: it has another deadline.
-    Later,
+    Postponed,
     /// It has another deadline, and ends before that if its connection has nothing to read.
-    Asked,
+    Probed,
 }
 
 #[derive(Debug)]
@@ -304,14 +304,14 @@ impl Sessions {
     /// Judges a session whose deadline has come. One of this process needs no signs that the store could be late to
     /// read. All others together get no more than their timeout and a tick beyond the deadline: a dead holder's lock is
     /// freed all the same.
-    pub(super) fn judge_due(&mut self, slot: u32, now: BootInstant) -> Due {
+    pub(super) fn check_deadline(&mut self, slot: u32, now: BootInstant) -> DeadlineVerdict {
         let (tick, stalled) = (self.tick, self.stalled);
         let session = self.get_mut(slot);
         let Some(deadline) = session
             .deadline
             .filter(|_| !session.is_local && !session.is_doomed)
         else {
-            return Due::Over;
+            return DeadlineVerdict::Expired;
         };
         let reprieve = &mut session.reprieve;
         let left = Duration::from_millis(session.timeout_ms).saturating_sub(reprieve.granted);
@@ -321,12 +321,12 @@ impl Sessions {
         let moved = deadline.after(stall);
         if moved > now {
             self.set_deadline(slot, moved);
-            return Due::Later;
+            return DeadlineVerdict::Postponed;
         }
         // After a stall that was too long for it, a client may be about to come back.
         let may_be_unread = session.is_attached || stall > Duration::ZERO;
         if reprieve.is_asked || !may_be_unread {
-            return Due::Over;
+            return DeadlineVerdict::Expired;
         }
         reprieve.is_asked = true;
         let rest = match session.is_attached {
@@ -336,7 +336,7 @@ impl Sessions {
         // Used up, also for stalls to come.
         reprieve.granted += rest;
         self.set_deadline(slot, now.after(rest.max(tick)));
-        Due::Asked
+        DeadlineVerdict::Probed
     }
 
     /// Returns true if the session was past its deadline, and has given no sign of life since.

@@ -104,8 +104,8 @@ impl Core {
             Was::Data,
             Was::Missing,
             Was::Child,
-            Was::Kept(WatchKind::Persistent),
-            Was::Kept(WatchKind::Recursive),
+            Was::JournalState(WatchKind::Persistent),
+            Was::JournalState(WatchKind::Recursive),
         ];
         let mut skipped = asked.done;
         let mut left = most;
@@ -155,7 +155,7 @@ impl Core {
                     kind,
                     path: path.clone(),
                     zxid: None,
-                    departure: None,
+                    predecessor_gone: None,
                 },
                 waiter: None,
                 is_last: true,
@@ -215,7 +215,7 @@ enum Was {
     Data,
     Missing,
     Child,
-    Kept(WatchKind),
+    JournalState(WatchKind),
 }
 
 impl Was {
@@ -223,7 +223,7 @@ impl Was {
         match self {
             Self::Data | Self::Missing => WatchKind::Data,
             Self::Child => WatchKind::Child,
-            Self::Kept(kind) => kind,
+            Self::JournalState(kind) => kind,
         }
     }
 }

@@ -21,7 +21,7 @@ use super::*;
 use crate::acl::Acl;
 use crate::identity::Identity;
 use crate::protocol::{
-    Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply, Skip,
+    Blockers, Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply,
 };
 use crate::types::CreateMode::*;
 use crate::types::{CreateMode, SessionId, Stat};
@@ -179,14 +179,14 @@ impl Harness {
         session: SessionRef,
         parent: &str,
         name: &str,
-        skip: Skip,
+        blockers: Blockers,
     ) -> (ZnodePath, Predecessor<WatchKey>) {
         let enqueue = Enqueue {
             parent: path(parent),
             name: name.into(),
             data: Bytes::new(),
             acl: Acl::open(),
-            skip,
+            blockers,
             count: true,
         };
         match self.submit(session, Request::Enqueue(enqueue)) {
@@ -199,11 +199,11 @@ impl Harness {
         &mut self,
         session: SessionRef,
         entry: &ZnodePath,
-        skip: Skip,
+        blockers: Blockers,
     ) -> Predecessor<WatchKey> {
         let look = GetPredecessor {
             entry: entry.clone(),
-            skip,
+            blockers,
             count: true,
         };
         match self.submit(session, Request::GetPredecessor(look)) {

@@ -17,7 +17,7 @@ use super::replay::NodeImage;
 use super::work::Work;
 use crate::acl::Acl;
 use crate::path::ZnodePath;
-use crate::protocol::{SHARED_MARK, Skip};
+use crate::protocol::{Blockers, SHARED_MARKER};
 use crate::types::{AclEntry, SessionId, Stat, Zxid};
 
 #[derive(Debug)]
@@ -96,12 +96,12 @@ pub(super) struct Waiter {
     entry: u32,
     /// Tells it from a later node in the same place.
     czxid: Zxid,
-    skip: Skip,
+    blockers: Blockers,
 }
 
 /// What the rules for writes ask of a node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Facts {
+pub(super) struct NodeView {
     pub(super) is_ephemeral: bool,
     /// The slot of the session that owns it, or `NIL`.
     pub(super) owner_slot: u32,
@@ -118,8 +118,8 @@ pub(super) struct Facts {
 
 impl Node {
     #[inline] // so that nothing is counted that nobody asks for
-    pub(super) fn facts(&self) -> Facts {
-        Facts {
+    pub(super) fn view(&self) -> NodeView {
+        NodeView {
             is_ephemeral: self.kind == Kind::Ephemeral,
             owner_slot: self.owner_slot,
             version: self.version,
@@ -522,30 +522,34 @@ impl Tree {
 
     /// The nearest entry of the same queue ahead of `index` that is not skipped. O(log n).
     #[inline]
-    pub(super) fn ahead_of(&self, index: u32, skip: Skip) -> Option<u32> {
+    pub(super) fn ahead_of(&self, index: u32, blockers: Blockers) -> Option<u32> {
         let (family, place) = self.queue_place(index)?;
         if family.exclusive.head() == Some(index) && family.shared.head().is_none() {
             return None;
         }
         let exclusive = family.exclusive.ahead_of(place);
-        let nearest = match skip {
-            Skip::Shared => exclusive,
-            Skip::None => exclusive.max(family.shared.ahead_of(place)),
+        let nearest = match blockers {
+            Blockers::Exclusive => exclusive,
+            Blockers::All => exclusive.max(family.shared.ahead_of(place)),
         };
         nearest.map(|(_, index)| index)
     }
 
     /// An entry as one that waits.
-    pub(super) fn waiter(&self, entry: u32, skip: Skip) -> Waiter {
+    pub(super) fn waiter(&self, entry: u32, blockers: Blockers) -> Waiter {
         let czxid = self.node(entry).czxid;
-        Waiter { entry, czxid, skip }
+        Waiter {
+            entry,
+            czxid,
+            blockers,
+        }
     }
 
     /// Whether who waits is there, and nobody blocks it. O(log n).
     pub(super) fn is_clear(&self, waiter: Waiter) -> bool {
         let node = self.nodes.get(waiter.entry as usize);
         node.is_some_and(|node| node.czxid == waiter.czxid)
-            && self.ahead_of(waiter.entry, waiter.skip).is_none()
+            && self.ahead_of(waiter.entry, waiter.blockers).is_none()
     }
 
     /// How many entries of the same queue are ahead of `index`. O(n).
@@ -602,9 +606,9 @@ impl Tree {
 /// Whether an entry is a shared one. Most names have none of the mark's letters, and to look for
 /// one byte, without a stop, costs far less than to search for a text.
 fn is_shared_entry(path: &ZnodePath) -> bool {
-    debug_assert!(SHARED_MARK.contains('R'));
+    debug_assert!(SHARED_MARKER.contains('R'));
     let bytes = path.as_str().bytes();
-    bytes.fold(false, |found, byte| found | (byte == b'R')) && path.name().contains(SHARED_MARK)
+    bytes.fold(false, |found, byte| found | (byte == b'R')) && path.name().contains(SHARED_MARKER)
 }
 
 /// Whether a name needs a closer look before it becomes a part of a path: it has more than printable

@@ -123,7 +123,7 @@ pub(super) struct Change {
     pub(super) kind: EventKind,
     pub(super) zxid: Zxid,
     /// Why, if it was deleted.
-    pub(super) cause: DeleteReason,
+    pub(super) reason: DeleteReason,
 }
 
 /// Where a watch is kept.
@@ -555,7 +555,7 @@ impl Watches {
                 path: tree.node(what.node).path.clone(),
                 zxid: Some(what.zxid),
                 // Whether the way is clear, the end of the transaction tells.
-                departure: waiter.map(|_| PredecessorGone::new(false, what.cause)),
+                predecessor_gone: waiter.map(|_| PredecessorGone::new(false, what.reason)),
             },
             waiter,
             is_last: kind.is_one_shot(),

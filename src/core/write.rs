@@ -6,9 +6,9 @@ use bytes::Bytes;
 
 use super::budget::bytes_of;
 use super::intrusive_list::NIL;
-use super::journal::{Keep, Kind, NewNode, TxnOp, delete_bytes, set_data_bytes};
+use super::journal::{Kind, LogMode, NewNode, TxnOp, delete_bytes, set_data_bytes};
 use super::sessions::SessionRef;
-use super::tree::{Facts, ROOT, is_system_path, push_number};
+use super::tree::{NodeView, ROOT, is_system_path, push_number};
 use super::watches::Change;
 use super::{Core, CoreOptions, CoreReply, Effects, Now, Stamp, no_node};
 use crate::error::{Error, Result};
@@ -77,7 +77,7 @@ impl Core {
         asked: impl FnOnce() -> String,
     ) -> Result<()> {
         let exists = self.tree.find_hashed(path.as_str(), hash).is_some();
-        check_create(self.tree.node(parent).facts(), exists, asked)?;
+        check_create(self.tree.node(parent).view(), exists, asked)?;
         self.check_room(session, bytes, is_own)
     }
 
@@ -102,7 +102,7 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> u32 {
-        let at = self.stamp(now, self.keep_create(session.slot, new.kind));
+        let at = self.stamp(now, self.log_mode_of_create(session.slot, new.kind));
         self.log(session.id, at, || TxnOp::Create(new.clone()));
         self.apply_create((session.id, session.slot), parent, new, hash, at, effects)
     }
@@ -118,12 +118,12 @@ impl Core {
     ) -> Result<CoreReply> {
         let node = self.tree.find_head(path);
         self.allow_delete(session, node, path)?;
-        check_delete(node.map(|node| self.tree.node(node).facts()), path, version)?;
+        check_delete(node.map(|node| self.tree.node(node).view()), path, version)?;
         let node = node.ok_or_else(|| no_node(path.as_str()))?;
         self.check_txn(delete_bytes(path))?;
-        let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
-        let cause = self.cause(node, session.id, of_its_own);
-        self.apply_delete(node, cause, at, effects);
+        let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
+        let reason = self.reason(node, session.id, of_its_own);
+        self.apply_delete(node, reason, at, effects);
         self.resolve_waiters(effects);
         self.log(session.id, at, || TxnOp::Delete { path: path.clone() });
         Ok(Reply::Done)
@@ -162,7 +162,7 @@ impl Core {
         self.check_growth(session, node, self.tree.node(node).data.len(), data.len())?;
         self.check_txn(set_data_bytes(&path, data.len()))?;
         let version = next_version(current);
-        let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
+        let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
         self.log(session.id, at, || TxnOp::SetData {
             path,
             data: data.clone(),
@@ -196,8 +196,8 @@ impl Core {
             }
             TxnOp::Delete { path } => {
                 let node = self.tree.find(path.as_str()).expect(known);
-                let cause = self.cause(node, session, DeleteReason::Released);
-                self.apply_delete(node, cause, at, effects);
+                let reason = self.reason(node, session, DeleteReason::Released);
+                self.apply_delete(node, reason, at, effects);
                 OpReply::Deleted
             }
             TxnOp::SetData {
@@ -246,7 +246,7 @@ impl Core {
             (SessionId(0), NIL)
         };
         let node = self.tree.insert(parent, new, hash, owner, at);
-        if at.keep == Keep::Surely {
+        if at.log_mode == LogMode::Sync {
             self.tree.node_mut(node).kept = at.zxid.0;
             self.tree.node_mut(parent).kept = at.zxid.0;
         }
@@ -267,7 +267,7 @@ impl Core {
     }
 
     /// What a session's delete of a znode is to those who wait for that.
-    fn cause(&self, node: u32, session: SessionId, of_its_own: DeleteReason) -> DeleteReason {
+    fn reason(&self, node: u32, session: SessionId, of_its_own: DeleteReason) -> DeleteReason {
         if self.tree.node(node).owner == session {
             of_its_own
         } else {
@@ -279,11 +279,11 @@ impl Core {
     pub(super) fn apply_delete(
         &mut self,
         node: u32,
-        cause: DeleteReason,
+        reason: DeleteReason,
         at: Stamp,
         effects: &mut Effects,
     ) {
-        self.tell(node, EventKind::NodeDeleted, cause, at, effects);
+        self.tell(node, EventKind::NodeDeleted, reason, at, effects);
         let slot = self.tree.node(node).owner_slot;
         if slot != NIL {
             let session = self.sessions.get_mut(slot);
@@ -298,7 +298,7 @@ impl Core {
         }
         let gone = self.tree.remove(node, at);
         self.watches.detach(gone.watches, &gone.path);
-        if at.keep == Keep::Surely {
+        if at.log_mode == LogMode::Sync {
             self.tree.node_mut(gone.parent).kept = at.zxid.0;
         }
         self.reaper.consider(&mut self.tree, gone.parent);
@@ -321,7 +321,7 @@ impl Core {
         node.version = version;
         node.mzxid = at.zxid;
         node.mtime = at.unix_ms;
-        if at.keep == Keep::Surely {
+        if at.log_mode == LogMode::Sync {
             node.kept = at.zxid.0;
         }
         self.fire(index, EventKind::NodeDataChanged, at, effects);
@@ -335,7 +335,7 @@ impl Core {
         &mut self,
         node: u32,
         kind: EventKind,
-        cause: DeleteReason,
+        reason: DeleteReason,
         at: Stamp,
         effects: &mut Effects,
     ) {
@@ -343,7 +343,7 @@ impl Core {
             node,
             kind,
             zxid: at.zxid,
-            cause,
+            reason,
         };
         self.watches
             .fire(&mut self.tree, &mut self.sessions, what, effects);
@@ -354,7 +354,7 @@ impl Core {
     pub(super) fn resolve_waiters(&self, effects: &mut Effects) {
         for fired in &mut effects.fired {
             if let (Some(waiter), Some(departure)) =
-                (fired.waiter.take(), &mut fired.event.departure)
+                (fired.waiter.take(), &mut fired.event.predecessor_gone)
             {
                 departure.clear = self.tree.is_clear(waiter);
             }
@@ -427,7 +427,7 @@ pub(super) fn check_no_quota(path: &ZnodePath) -> Result<()> {
 /// As over the wire, errors name the path that was asked for, without the number.
 #[inline]
 pub(super) fn check_create(
-    parent: Facts,
+    parent: NodeView,
     exists: bool,
     asked: impl FnOnce() -> String,
 ) -> Result<()> {
@@ -442,7 +442,7 @@ pub(super) fn check_create(
 
 #[inline]
 pub(super) fn check_delete(
-    node: Option<Facts>,
+    node: Option<NodeView>,
     path: &ZnodePath,
     version: Option<i32>,
 ) -> Result<()> {

@@ -31,7 +31,7 @@ use crate::acl::Acl;
 use crate::connect::Client;
 use crate::error::Error;
 use crate::path::ZnodePath;
-use crate::protocol::{Enqueue, Predecessor, Skip};
+use crate::protocol::{Blockers, Enqueue, Predecessor};
 use crate::session::Session;
 use crate::types::CreateMode;
 use crate::watch::{DeleteReason, EventKind, PredecessorGone};
@@ -200,7 +200,7 @@ fn a_blocked_entry_is_woken_by_the_one_ahead() {
             name: "lock-".into(),
             data: bytes::Bytes::new(),
             acl: Acl::open(),
-            skip: Skip::None,
+            blockers: Blockers::All,
             count: true,
         }))
         .unwrap()
@@ -222,7 +222,7 @@ fn a_blocked_entry_is_woken_by_the_one_ahead() {
         panic!()
     };
     let released = PredecessorGone::new(true, DeleteReason::Released);
-    assert_eq!(event.departure, Some(released));
+    assert_eq!(event.predecessor_gone, Some(released));
 }
 
 #[test]

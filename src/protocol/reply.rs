@@ -80,7 +80,7 @@ pub enum Predecessor<W = Watcher> {
         /// The blocking entry.
         by: ZnodePath,
         /// Fires when that entry goes, and tells the consequence for the waiter:
-        /// [`WatchedEvent::departure`](crate::WatchedEvent::departure).
+        /// [`WatchedEvent::predecessor_gone`](crate::WatchedEvent::predecessor_gone).
         watcher: W,
         /// Number of all entries ahead, blocking or not, if it was asked for.
         count: Option<usize>,
@@ -88,7 +88,7 @@ pub enum Predecessor<W = Watcher> {
     /// The entry itself does not exist, or is another session's.
     Gone,
     /// All children of the parent, for the caller to sort: the store has no index, or one of
-    /// [`SEMAPHORE_PARTS`](super::SEMAPHORE_PARTS) stands beside the entries.
+    /// [`SEMAPHORE_CHILDREN`](super::SEMAPHORE_CHILDREN) stands beside the entries.
     Listed(Vec<String>),
     /// Not known, although the entry was created: the connection broke, or only a list can tell. Ask again with
     /// [`GetPredecessor`](super::GetPredecessor).

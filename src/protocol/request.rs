@@ -209,7 +209,7 @@ pub struct Enqueue {
     /// Who may do what with it.
     pub acl: Acl,
     /// Who counts as ahead.
-    pub skip: Skip,
+    pub blockers: Blockers,
     /// Whether to say how many are ahead.
     pub count: bool,
 }
@@ -220,25 +220,25 @@ pub struct GetPredecessor {
     /// The entry.
     pub entry: ZnodePath,
     /// Who counts as ahead.
-    pub skip: Skip,
+    pub blockers: Blockers,
     /// Whether to say how many are ahead.
     pub count: bool,
 }
 
-/// Which entries ahead of mine do not block me.
+/// The entries ahead that block an entry of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Skip {
-    /// All block.
-    None,
-    /// Shared entries do not: those with [`SHARED_MARK`] in their names.
-    Shared,
+pub enum Blockers {
+    /// All of them.
+    All,
+    /// The exclusive ones: shared entries, with [`SHARED_MARKER`] in their names, do not block.
+    Exclusive,
 }
 
 /// What the name of a shared entry (a reader's) contains, as in Curator's read-write lock.
-pub const SHARED_MARK: &str = "__READ__";
+pub const SHARED_MARKER: &str = "__READ__";
 
 /// The children of a semaphore, as in Curator's: where one of them stands, the path is no queue's.
-pub const SEMAPHORE_PARTS: [&str; 2] = ["locks", "leases"];
+pub const SEMAPHORE_CHILDREN: [&str; 2] = ["locks", "leases"];
 
 /// The number at the end of a queue entry's name, if it is one.
 ///

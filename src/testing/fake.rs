@@ -277,7 +277,7 @@ impl Tree {
             kind,
             path: path.parse().expect("it was a path before"),
             zxid: Some(Zxid(self.zxid)),
-            departure: (kind == EventKind::NodeDeleted)
+            predecessor_gone: (kind == EventKind::NodeDeleted)
                 .then(|| PredecessorGone::new(true, DeleteReason::Released)),
         };
         let once = self.once.extract_if(.., |(_, watched, _)| watched == path);

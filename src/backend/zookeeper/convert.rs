@@ -191,7 +191,7 @@ pub(super) fn event(event: zk::WatchedEvent, session: SessionId) -> Result<Watch
         path: ZnodePath::new(event.path)?,
         // Servers before 3.9 do not say.
         zxid: (event.zxid != zk::WatchedEvent::NO_ZXID).then_some(Zxid(event.zxid)),
-        departure: None,
+        predecessor_gone: None,
     })
 }
 

@@ -83,7 +83,7 @@ fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
         name: "q-".into(),
         data: Bytes::new(),
         acl: Acl::open(),
-        skip: Skip::None,
+        blockers: Blockers::All,
         count: false,
     });
     let set = Op::SetData {
@@ -98,7 +98,7 @@ fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
     };
     let look = Request::GetPredecessor(GetPredecessor {
         entry: path("/p/q-0000000001"),
-        skip: Skip::None,
+        blockers: Blockers::All,
         count: false,
     });
     let queue = Request::GetQueue {
@@ -608,13 +608,13 @@ fn who_waits_in_a_queue_is_told_whatever_the_lists_say() {
             name: "n-".into(),
             data: Bytes::new(),
             acl: Acl::creator_all(),
-            skip: Skip::None,
+            blockers: Blockers::All,
             count: false,
         }),
     ) else {
         panic!()
     };
-    store.enqueue(two, "/q", "n-", Skip::None);
+    store.enqueue(two, "/q", "n-", Blockers::All);
     store.delete(one, head.as_str()).unwrap();
     assert_eq!(store.fired().len(), 1);
 }
@@ -732,7 +732,7 @@ fn only_sessions_of_this_process_get_numbers_of_more_than_ten_digits() {
         name: "n-".into(),
         data: Bytes::new(),
         acl: Acl::open(),
-        skip: Skip::None,
+        blockers: Blockers::All,
         count: false,
     });
     assert_eq!(store.submit(remote, enqueue).unwrap_err(), used_up);

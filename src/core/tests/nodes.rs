@@ -203,7 +203,7 @@ fn a_quota_is_refused() {
         }
     }
     // A store of before may have some: they were never enforced, can be seen and be taken away, and cannot be changed.
-    let at = store.core.stamp(store.now, Keep::Not);
+    let at = store.core.stamp(store.now, LogMode::None);
     for old in ["/zookeeper/quota/a", LIMITS] {
         let new = NewNode {
             path: path(old),

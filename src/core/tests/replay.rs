@@ -129,7 +129,7 @@ impl Random {
                 name: "q-".into(),
                 data: Bytes::new(),
                 acl: Acl::creator_all(),
-                skip: Skip::None,
+                blockers: Blockers::All,
                 count: false,
             }),
         }

@@ -110,7 +110,7 @@ fn what_there_is_no_room_for_is_refused_and_changes_nothing() {
         name: "n-".into(),
         data: Bytes::new(),
         acl: Acl::open(),
-        skip: Skip::None,
+        blockers: Blockers::All,
         count: false,
     };
     for request in [

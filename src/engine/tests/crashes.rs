@@ -250,7 +250,7 @@ fn enqueue(parent: &str) -> Request {
         name: "lock-".into(),
         data: Bytes::new(),
         acl: Acl::open(),
-        skip: Skip::None,
+        blockers: Blockers::All,
         count: true,
     })
 }

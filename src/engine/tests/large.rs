@@ -11,7 +11,7 @@ use super::*;
 use crate::core::{Core, Kind, NewNode, Txn, TxnOp};
 use crate::identity::{Identity, Secret};
 use crate::log::{Boot, Disk, SimDisk, backed_up};
-use crate::protocol::{Create, Enqueue, Op, Reply, Request, Skip};
+use crate::protocol::{Blockers, Create, Enqueue, Op, Reply, Request};
 use crate::testing::seeds;
 use crate::types::AclEntry;
 use crate::wire;
@@ -535,7 +535,7 @@ fn draw(run: &Run, random: &mut Random, number: u64) -> Request {
             name: format!("n-{}-", "e".repeat(near(random, limit / 2))),
             data: vec![3; near(random, limit / 2)].into(),
             acl,
-            skip: Skip::None,
+            blockers: Blockers::All,
             count: false,
         }),
         _ => Request::Create(create(at, 10, acl)),

@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::connect::Client;
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
-use crate::protocol::{Enqueue, Predecessor, Request, Skip};
+use crate::protocol::{Blockers, Enqueue, Predecessor, Request};
 use crate::session::{Call, Session};
 use crate::types::{CreateMode, SessionState, Stat};
 use crate::watch::{DeleteReason, EventKind, PredecessorGone, WatchMode};
