@@ -13,7 +13,7 @@ mod acl;
 mod budget;
 mod effects;
 #[cfg(any(test, feature = "server"))]
-mod facts;
+mod introspection;
 mod intrusive_list;
 mod journal;
 mod lifecycle;
@@ -36,8 +36,8 @@ mod write;
 pub(crate) use self::budget::bytes_of_acl;
 pub(crate) use self::effects::Effects;
 #[cfg(any(test, feature = "server"))]
-pub(crate) use self::facts::{Counts, Settings};
-pub(crate) use self::journal::{Journal, Kind, NewNode, Txn, TxnOp};
+pub(crate) use self::introspection::{Counts, Settings};
+pub(crate) use self::journal::{Journal, NewNode, NodeKind, Txn, TxnOp};
 pub(crate) use self::lifecycle::End;
 pub(crate) use self::options::{CoreOptions, Limits};
 #[cfg(any(test, feature = "server"))]

@@ -68,7 +68,7 @@ pub(crate) struct NewNode {
     pub(crate) path: ZnodePath,
     pub(crate) data: Bytes,
     pub(crate) acl: Acl,
-    pub(crate) kind: Kind,
+    pub(crate) kind: NodeKind,
     /// Its number, if its name makes it an entry of a queue.
     pub(crate) sequence: Option<i64>,
     /// The parent's count of child creates, this one included.
@@ -77,7 +77,7 @@ pub(crate) struct NewNode {
 
 /// How long a znode lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum NodeKind {
     Persistent,
     /// Belongs to the session that makes it.
     Ephemeral,
@@ -203,11 +203,11 @@ impl Core {
     /// lightly: if it is lost, so is everybody who knew of it. What is created in it is kept after it. Others
     /// outlive this process: their containers are kept as their ephemerals are, and so are all, once the log
     /// has to keep what others may see.
-    pub(super) fn log_mode_of_create(&self, session: u32, kind: Kind) -> LogMode {
+    pub(super) fn log_mode_of_create(&self, session: u32, kind: NodeKind) -> LogMode {
         match (kind, self.kept.journal) {
             (_, Journal::Off) => LogMode::None,
-            (Kind::Ephemeral, _) => self.log_mode_of(session),
-            (Kind::Container, _) => self.log_mode_of(session).max(LogMode::Async),
+            (NodeKind::Ephemeral, _) => self.log_mode_of(session),
+            (NodeKind::Container, _) => self.log_mode_of(session).max(LogMode::Async),
             _ => LogMode::Sync,
         }
     }

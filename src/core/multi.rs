@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::acl::{check_right, resolved};
 use super::budget::{Growth, bytes_of};
 use super::intrusive_list::NIL;
-use super::journal::{Kind, LogMode, MULTI_BYTES, NewNode, TxnOp};
+use super::journal::{LogMode, MULTI_BYTES, NewNode, NodeKind, TxnOp};
 use super::sessions::SessionRef;
 use super::tree::{NodeView, Tree};
 use super::write::{
@@ -186,12 +186,12 @@ impl Overlay<'_> {
         let exists = self.view(path.as_str()).is_some();
         check_create(parent, exists, || create.path.to_string())?;
         let bytes = bytes_of(&path, create.data.len(), &acl);
-        let is_own = kind == Kind::Ephemeral;
+        let is_own = kind == NodeKind::Ephemeral;
         self.growth.add(self.at, 1, bytes as isize, is_own);
         parent.creates += 1;
         parent.children += 1;
         self.set(parent_path, Some(parent));
-        let is_ephemeral = kind == Kind::Ephemeral;
+        let is_ephemeral = kind == NodeKind::Ephemeral;
         let view = NodeView {
             is_ephemeral,
             owner_slot: if is_ephemeral { self.session } else { NIL },

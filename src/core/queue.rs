@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::budget::bytes_of;
-use super::journal::{Kind, NewNode};
+use super::journal::{NewNode, NodeKind};
 use super::sessions::SessionRef;
 use super::tree::{ROOT, is_unusual, push_number};
 use super::watches::{WatchKey, WatchKind};
@@ -122,7 +122,7 @@ impl Core {
             path,
             data: enqueue.data,
             acl,
-            kind: Kind::Ephemeral,
+            kind: NodeKind::Ephemeral,
             sequence: Some(creates),
             creates: creates + 1,
         };

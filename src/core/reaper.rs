@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::intrusive_list::NIL;
-use super::journal::{Kind, TxnOp, delete_bytes};
+use super::journal::{NodeKind, TxnOp, delete_bytes};
 use super::tree::Tree;
 use super::{Core, Effects, Now};
 use crate::clock::BootInstant;
@@ -37,7 +37,7 @@ impl Reaper {
     /// Looks at a znode in the next sweep, if it is one that is reaped and has no child now.
     pub(super) fn consider(&mut self, tree: &mut Tree, index: u32) {
         let node = tree.node_mut(index);
-        let is_reaped = matches!(node.kind, Kind::Container | Kind::Ttl { .. });
+        let is_reaped = matches!(node.kind, NodeKind::Container | NodeKind::Ttl { .. });
         if is_reaped && !node.is_candidate && node.children() == 0 {
             node.is_candidate = true;
             self.candidates.push_back((index, node.czxid));
@@ -107,11 +107,11 @@ impl Core {
         let node = self.tree.node(index);
         let idle_ms = u64::try_from(now.unix_ms.saturating_sub(node.mtime)).unwrap_or(0);
         match node.kind {
-            Kind::Container => {
+            NodeKind::Container => {
                 node.creates() > 0 || idle_ms > self.options.unused_container.as_millis() as u64
             }
-            Kind::Ttl { ms } => idle_ms > ms,
-            Kind::Persistent | Kind::Ephemeral => false,
+            NodeKind::Ttl { ms } => idle_ms > ms,
+            NodeKind::Persistent | NodeKind::Ephemeral => false,
         }
     }
 

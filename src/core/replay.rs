@@ -4,7 +4,7 @@
 use bytes::Bytes;
 
 use super::intrusive_list::NIL;
-use super::journal::{Kind, LogMode, NewNode, Txn, TxnOp};
+use super::journal::{LogMode, NewNode, NodeKind, Txn, TxnOp};
 use super::sessions::Session;
 use super::tree::{Node, QueueKey, ROOT, is_system_path};
 use super::{Core, Effects, End, Journal, Now, Stamp};
@@ -112,7 +112,7 @@ impl Core {
         let hash = self.tree.hash(new.path.as_str());
         let parent = self.check_kept(session, &new, hash)?;
         let slot = match new.kind {
-            Kind::Ephemeral => self.sessions.find(session).unwrap_or(NIL),
+            NodeKind::Ephemeral => self.sessions.find(session).unwrap_or(NIL),
             _ => NIL,
         };
         self.apply_create((session, slot), parent, new, hash, at, effects);
@@ -126,7 +126,7 @@ impl Core {
         let Some(parent) = parent else {
             return Err(Damage(format!("{path}, whose parent is not there")));
         };
-        if self.tree.node(parent).kind == Kind::Ephemeral {
+        if self.tree.node(parent).kind == NodeKind::Ephemeral {
             return Err(Damage(format!("{path}, whose parent is ephemeral")));
         }
         if self.tree.find_hashed(path.as_str(), hash).is_some() {
@@ -139,7 +139,7 @@ impl Core {
                 new.creates
             )));
         }
-        if new.kind == Kind::Ephemeral && self.sessions.find(session).is_none() {
+        if new.kind == NodeKind::Ephemeral && self.sessions.find(session).is_none() {
             return Err(Damage(format!(
                 "{path} of session {session}, which is not there"
             )));
@@ -204,7 +204,7 @@ pub(crate) struct NodeImage {
     pub(crate) path: ZnodePath,
     pub(crate) data: Bytes,
     pub(crate) acl: Acl,
-    pub(crate) kind: Kind,
+    pub(crate) kind: NodeKind,
     /// The session of an ephemeral znode, else 0.
     pub(crate) owner: SessionId,
     pub(crate) czxid: Zxid,
@@ -279,7 +279,7 @@ impl Core {
         let hash = self.tree.hash(image.path.as_str());
         let parent = self.check_image(&image, hash)?;
         let owner = match image.kind {
-            Kind::Ephemeral => self.sessions.find(image.owner).ok_or_else(|| {
+            NodeKind::Ephemeral => self.sessions.find(image.owner).ok_or_else(|| {
                 Damage(format!(
                     "{} of session {}, which is not there",
                     image.path, image.owner
@@ -301,7 +301,7 @@ impl Core {
         let Some(parent) = parent else {
             return Err(Damage(format!("{path}, whose parent is not there")));
         };
-        if self.tree.node(parent).kind == Kind::Ephemeral {
+        if self.tree.node(parent).kind == NodeKind::Ephemeral {
             return Err(Damage(format!("{path}, whose parent is ephemeral")));
         }
         if self.tree.find_hashed(path.as_str(), hash).is_some() {

@@ -10,7 +10,7 @@ use slab::Slab;
 use super::Stamp;
 use super::budget::{bytes_of, bytes_of_acl};
 use super::intrusive_list::{Links, List, NIL};
-use super::journal::{Kind, NewNode};
+use super::journal::{NewNode, NodeKind};
 use super::queue::Entries;
 pub(super) use super::queue::QueueKey;
 use super::replay::NodeImage;
@@ -26,7 +26,7 @@ pub(super) struct Node {
     pub(super) hash: u64,
     pub(super) data: Bytes,
     pub(super) acl: Acl,
-    pub(super) kind: Kind,
+    pub(super) kind: NodeKind,
     /// The owning session of an ephemeral node, and its slot.
     pub(super) owner: SessionId,
     pub(super) owner_slot: u32,
@@ -120,7 +120,7 @@ impl Node {
     #[inline] // so that nothing is counted that nobody asks for
     pub(super) fn view(&self) -> NodeView {
         NodeView {
-            is_ephemeral: self.kind == Kind::Ephemeral,
+            is_ephemeral: self.kind == NodeKind::Ephemeral,
             owner_slot: self.owner_slot,
             version: self.version,
             children: self.children(),
@@ -215,7 +215,7 @@ impl Tree {
                 path: ZnodePath::trusted(path),
                 data: Bytes::new(),
                 acl: system_acl(path),
-                kind: Kind::Persistent,
+                kind: NodeKind::Persistent,
                 sequence: None,
                 // They count as children, but not as creates; so does ZooKeeper.
                 creates: 0,
@@ -280,7 +280,7 @@ impl Tree {
         // below this one, is no entry: it would block everybody for ever.
         let place = new
             .sequence
-            .filter(|_| new.kind == Kind::Ephemeral)
+            .filter(|_| new.kind == NodeKind::Ephemeral)
             .map(|sequence| (sequence, new.creates));
         let is_shared = place.is_some() && is_shared_entry(&new.path);
         self.bytes += bytes_of(&new.path, new.data.len(), &new.acl);

@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::budget::bytes_of;
 use super::intrusive_list::NIL;
-use super::journal::{Kind, LogMode, NewNode, TxnOp, delete_bytes, set_data_bytes};
+use super::journal::{LogMode, NewNode, NodeKind, TxnOp, delete_bytes, set_data_bytes};
 use super::sessions::SessionRef;
 use super::tree::{NodeView, ROOT, is_system_path, push_number};
 use super::watches::Change;
@@ -43,7 +43,7 @@ impl Core {
         let (path, sequence) = final_path(&create, creates);
         let hash = self.tree.hash(path.as_str());
         let bytes = bytes_of(&path, create.data.len(), &acl);
-        let is_own = kind == Kind::Ephemeral;
+        let is_own = kind == NodeKind::Ephemeral;
         self.check_new(session, parent, &path, hash, (bytes, is_own), || {
             create.path.to_string()
         })?;
@@ -239,7 +239,7 @@ impl Core {
         effects: &mut Effects,
     ) -> u32 {
         let kind = new.kind;
-        let is_ephemeral = kind == Kind::Ephemeral;
+        let is_ephemeral = kind == NodeKind::Ephemeral;
         let owner = if is_ephemeral {
             session
         } else {
@@ -257,7 +257,7 @@ impl Core {
             let bytes = self.tree.node(node).bytes();
             self.sessions.recharge(owner.1, 0, bytes);
         }
-        if matches!(kind, Kind::Container | Kind::Ttl { .. }) {
+        if matches!(kind, NodeKind::Container | NodeKind::Ttl { .. }) {
             self.reaper.consider(&mut self.tree, node);
         }
         self.watches.attach(&mut self.tree, node);
@@ -391,11 +391,11 @@ pub(super) fn final_path(create: &Create, creates: i64) -> (ZnodePath, Option<i6
 /// The greatest time to live that ZooKeeper can write down.
 const LONGEST_TTL: Duration = Duration::from_millis((1 << 40) - 1);
 
-pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<Kind> {
+pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<NodeKind> {
     Ok(match mode {
-        CreateMode::Persistent | CreateMode::PersistentSequential => Kind::Persistent,
-        CreateMode::Ephemeral | CreateMode::EphemeralSequential => Kind::Ephemeral,
-        CreateMode::Container => Kind::Container,
+        CreateMode::Persistent | CreateMode::PersistentSequential => NodeKind::Persistent,
+        CreateMode::Ephemeral | CreateMode::EphemeralSequential => NodeKind::Ephemeral,
+        CreateMode::Container => NodeKind::Container,
         CreateMode::PersistentTtl(ttl) | CreateMode::PersistentSequentialTtl(ttl) => {
             if !options.allow_ttl {
                 return Err(Error::Unimplemented {
@@ -408,7 +408,7 @@ pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<Kind> {
                     LONGEST_TTL.as_millis()
                 )));
             }
-            Kind::Ttl {
+            NodeKind::Ttl {
                 ms: ttl.as_millis() as u64,
             }
         }

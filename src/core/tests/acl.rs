@@ -702,7 +702,7 @@ fn only_sessions_of_this_process_get_numbers_of_more_than_ten_digits() {
         path: path("/r"),
         data: Bytes::new(),
         acl: Acl::open(),
-        kind: Kind::Persistent,
+        kind: NodeKind::Persistent,
         owner: SessionId(0),
         czxid: Zxid(1),
         mzxid: Zxid(1),

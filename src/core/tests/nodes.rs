@@ -209,7 +209,7 @@ fn a_quota_is_refused() {
             path: path(old),
             data: Bytes::new(),
             acl: Acl::open(),
-            kind: Kind::Persistent,
+            kind: NodeKind::Persistent,
             sequence: None,
             creates: 1,
         };

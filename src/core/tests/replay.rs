@@ -37,7 +37,7 @@ impl Core {
             .tree
             .nodes
             .iter()
-            .filter(|(_, node)| node.kind == Kind::Ephemeral);
+            .filter(|(_, node)| node.kind == NodeKind::Ephemeral);
         assert_eq!(self.counts().ephemerals, ephemerals.count());
         let texts = self
             .tree
@@ -267,18 +267,18 @@ fn a_transaction_that_cannot_be_is_damage() {
         })
         .map_err(|damage| damage.0)
     };
-    assert_eq!(replay(new("/a", Kind::Persistent, 1), 1), Ok(()));
+    assert_eq!(replay(new("/a", NodeKind::Persistent, 1), 1), Ok(()));
     for (op, by, says) in [
-        (new("/b", Kind::Persistent, 2), 0, "after"),
-        (new("/a", Kind::Persistent, 2), 1, "a second /a"),
+        (new("/b", NodeKind::Persistent, 2), 0, "after"),
+        (new("/a", NodeKind::Persistent, 2), 1, "a second /a"),
         (
-            new("/b", Kind::Persistent, 1),
+            new("/b", NodeKind::Persistent, 1),
             1,
             "as child 1 after child 1",
         ),
-        (new("/b", Kind::Ephemeral, 2), 1, "of session 0x1"),
+        (new("/b", NodeKind::Ephemeral, 2), 1, "of session 0x1"),
         (
-            new("/x/y", Kind::Persistent, 1),
+            new("/x/y", NodeKind::Persistent, 1),
             1,
             "whose parent is not there",
         ),
@@ -308,7 +308,7 @@ fn a_child_of_an_ephemeral_znode_is_damage() {
     let mut image = store.core.node_images().last().unwrap();
     copy.restore_node(image.clone()).unwrap();
     image.path = path("/e/child");
-    image.kind = Kind::Persistent;
+    image.kind = NodeKind::Persistent;
     let said = copy.restore_node(image).unwrap_err().0;
     assert!(said.contains("whose parent is ephemeral"), "{said}");
     let txn = Txn {
@@ -319,7 +319,7 @@ fn a_child_of_an_ephemeral_znode_is_damage() {
             path: path("/e/child"),
             data: Bytes::new(),
             acl: Acl::open(),
-            kind: Kind::Persistent,
+            kind: NodeKind::Persistent,
             sequence: None,
             creates: 1,
         }),

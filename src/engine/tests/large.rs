@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::world::{Random, World, scaled};
 use super::*;
-use crate::core::{Core, Kind, NewNode, Txn, TxnOp};
+use crate::core::{Core, NewNode, NodeKind, Txn, TxnOp};
 use crate::identity::{Identity, Secret};
 use crate::log::{Boot, Disk, SimDisk, backed_up};
 use crate::protocol::{Blockers, Create, Enqueue, Op, Reply, Request};
@@ -22,7 +22,7 @@ type Content = BTreeMap<String, (Bytes, Acl)>;
 fn content(core: &Core) -> Content {
     let images = core
         .node_images()
-        .filter(|node| node.kind != Kind::Ephemeral);
+        .filter(|node| node.kind != NodeKind::Ephemeral);
     images
         .map(|node| (node.path.to_string(), (node.data, node.acl)))
         .collect()
@@ -264,7 +264,7 @@ fn larger_frames_of_an_earlier_version_are_read() {
         path: path("/a"),
         data: vec![1; 5 << 20].into(),
         acl: Acl::open(),
-        kind: Kind::Persistent,
+        kind: NodeKind::Persistent,
         sequence: None,
         creates: 10,
     };

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::write::NULL;
 use crate::acl::Acl;
-use crate::core::Kind;
+use crate::core::NodeKind;
 use crate::data;
 use crate::path::ZnodePath;
 use crate::types::AclEntry;
@@ -150,12 +150,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    pub(crate) fn kind(&mut self) -> Result<Kind, Malformed> {
+    pub(crate) fn kind(&mut self) -> Result<NodeKind, Malformed> {
         Ok(match self.varint()? {
-            0 => Kind::Persistent,
-            1 => Kind::Ephemeral,
-            2 => Kind::Container,
-            3 => Kind::Ttl { ms: self.varint()? },
+            0 => NodeKind::Persistent,
+            1 => NodeKind::Ephemeral,
+            2 => NodeKind::Container,
+            3 => NodeKind::Ttl { ms: self.varint()? },
             _ => return Err(Malformed("there is no such kind of znode")),
         })
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::segments::{self, SegmentInfo};
 use super::{Inspection, Problem, SessionInfo, SnapshotInfo, subtrees};
 use crate::clock::Clock;
-use crate::core::{Core, Kind};
+use crate::core::{Core, NodeKind};
 use crate::error::{Error, Result};
 use crate::log::content::bare_core;
 use crate::log::disk::Disk;
@@ -266,7 +266,7 @@ fn sessions(core: &Core) -> Vec<SessionInfo> {
     let mut counts = std::collections::BTreeMap::new();
     for node in core
         .node_images()
-        .filter(|node| node.kind == Kind::Ephemeral)
+        .filter(|node| node.kind == NodeKind::Ephemeral)
     {
         *counts.entry(node.owner).or_insert(0) += 1;
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::Core;
 use super::budget::ZNODE_BYTES;
-use super::journal::Kind;
+use super::journal::NodeKind;
 use super::watches::Watched;
 use crate::clock::BootInstant;
 use crate::path::ZnodePath;
@@ -95,7 +95,7 @@ impl Core {
         see: &mut dyn FnMut(SessionId, &ZnodePath),
     ) {
         for node in slots.filter_map(|slot| self.tree.nodes.get(slot)) {
-            if node.kind == Kind::Ephemeral {
+            if node.kind == NodeKind::Ephemeral {
                 see(node.owner, &node.path);
             }
         }
