@@ -29,7 +29,7 @@ impl Acl {
         Self(None)
     }
 
-    /// All rights for whoever creates the znode (ZooKeeper's `CREATOR_ALL_ACL`).
+    /// All rights for the creator of the znode (ZooKeeper's `CREATOR_ALL_ACL`).
     pub fn creator_all() -> Self {
         Self::new([AclEntry {
             permissions: AclEntry::ALL,
@@ -38,7 +38,7 @@ impl Acl {
         }])
     }
 
-    /// A list of one's own.
+    /// Creates a list of these entries.
     pub fn new(entries: impl Into<Vec<AclEntry>>) -> Self {
         Self(Some(Arc::new(List {
             entries: entries.into().into(),
@@ -51,7 +51,7 @@ impl Acl {
         self.0.as_ref().map(|list| &*list.entries)
     }
 
-    /// Finds the rights of somebody with these identities; `None` for the open list, which asks for nothing.
+    /// Finds the rights of these identities; `None` for the open list, which asks for nothing.
     #[inline]
     pub(crate) fn granted(&self, identities: &Identities) -> Option<Granted> {
         let list = self.0.as_ref()?;
@@ -104,7 +104,7 @@ pub(crate) struct Granted {
 }
 
 impl Rights {
-    /// Finds the rights that `entries`, which must be the same at each call, give to somebody with these identities.
+    /// Finds the rights that `entries`, which must be the same at each call, give to these identities.
     pub(crate) fn granted(&self, entries: &[AclEntry], identities: &Identities) -> Granted {
         let stamp = identities.stamp();
         let verdict = self.verdict.load(Ordering::Relaxed);
@@ -155,7 +155,7 @@ impl Rights {
     }
 }
 
-/// The rights of somebody, by looking at every entry for every identity.
+/// Finds rights by looking at every entry for every identity.
 fn compared(entries: &[AclEntry], identities: &[Identity]) -> u8 {
     let is_meant = |entry: &&AclEntry| {
         is_anyone(entry)

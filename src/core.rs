@@ -1,8 +1,23 @@
-//! The store's heart, pure: no clock, no IO, no randomness. It is driven by calls, which say what
-//! time it is, and answers with replies and [`Effects`]. The same calls give the same answers.
+//! The store's state machine: znodes, sessions and watches. Pure: no clock, no IO, no randomness.
 //!
-//! A write is checked and resolved first (`write`, `multi`, `queue`), then applied ([`Core::apply`]
-//! and what it is made of), and what was applied is a [`Txn`], which a log can keep.
+//! It is driven by calls, each of which brings the time ([`Now`]), and it gives back a reply and [`Effects`]: events
+//! that fired, sessions that ended. The same calls give the same results, so tests and replays are exact.
+//!
+//! A request goes through three steps. It is *admitted*: its session must live (`lifecycle`) and have the right
+//! (`acl`). A write is then *resolved*: every rule is checked and every decision made, against the tree and the
+//! limits (`write`, `multi`, `queue`, `budget`), before anything is changed. At last it is *applied* (`apply_create`
+//! and its like in `write`), which cannot fail: tree and watches change, events go to the effects. An applied write
+//! is a [`Txn`]; the journal keeps it for a log, and [`Core::replay`] applies it again without deciding anything.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `tree`, `queue` | znodes by path; the index of a parent's queue entries, and the requests that it answers |
+//! | `watches`, `set_watches` | watches by znode, the events that they fire; watches that a client brings back |
+//! | `sessions`, `lifecycle` | the table of sessions with their deadlines; how sessions begin, move and end |
+//! | `write`, `multi`, `read`, `acl` | the requests |
+//! | `budget`, `work` | limits in bytes; the meter of work by which a turn ends |
+//! | `journal`, `replay` | transactions for a log; transactions and snapshots back into a core |
+//! | `reaper`, `introspection` | container and TTL znodes; counts and lists for operators |
 
 #![cfg_attr(
     not(any(test, feature = "file")),
@@ -65,20 +80,20 @@ use crate::protocol::{Reply, Request};
 use crate::types::Zxid;
 use crate::watch::{DeleteReason, WatchMode};
 
-/// Units of work after which a tick leaves the sessions that are still due to the next: others have the store in
-/// between. It goes beyond that by at most one session's znodes.
+/// Units of work after which a tick leaves the sessions that are still due to the next one, so that requests run in
+/// between. A tick goes beyond it by at most one session's znodes.
 const TICK_WORK: u64 = 16_384;
 
-/// What time it is.
+/// The time, as the caller read it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Now {
-    /// For the times in a [`Stat`] and for a log; need not be right where nobody sees either.
+    /// For the times in a [`Stat`](crate::Stat) and for a log; may be wrong where neither is seen.
     pub(crate) unix_ms: i64,
-    /// For deadlines; need not be right where the session has none.
+    /// For deadlines; may be wrong where the session has none.
     pub(crate) moment: BootInstant,
 }
 
-/// The number and date of a transaction, and whether a log keeps it.
+/// The number and date of a transaction, and the way in which a log keeps it.
 #[derive(Clone, Copy, Debug)]
 struct Stamp {
     zxid: Zxid,
@@ -87,7 +102,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// Of what is put where it was.
+    /// The stamp of content that is put back.
     fn restored(zxid: Zxid) -> Self {
         Self {
             zxid,
@@ -100,6 +115,7 @@ impl Stamp {
 /// A reply in which keys stand for the watches that it arms.
 pub(crate) type CoreReply = Reply<WatchKey, WatchKey>;
 
+/// The state machine of one store.
 #[derive(Debug)]
 pub(crate) struct Core {
     options: CoreOptions,
@@ -107,9 +123,9 @@ pub(crate) struct Core {
     watches: Watches,
     sessions: Sessions,
     reaper: Reaper,
-    /// The last that was given out.
+    /// The last zxid that was given out.
     zxid: i64,
-    /// Where a new path is put together.
+    /// Buffer in which a new path is put together.
     path: String,
     kept: JournalState,
 }
@@ -128,18 +144,22 @@ impl Core {
         }
     }
 
-    /// Units of work that requests have taken since the store was opened ([`Work`](work::Work)).
+    /// Returns the units of work that requests have taken since the store was opened ([`Work`](work::Work)).
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn work(&self) -> u64 {
         self.tree.work.total()
     }
 
-    /// The last zxid that was given out.
+    /// Returns the last zxid that was given out.
     pub(crate) fn last_zxid(&self) -> Zxid {
         Zxid(self.zxid)
     }
 
     /// Carries out a request.
+    ///
+    /// # Errors
+    /// A refusal, which has changed nothing; but a session past its deadline is ended by its own request, and so is one
+    /// that fails to prove an identity.
     #[inline(always)] // so that the request is not copied on its way
     pub(crate) fn submit(
         &mut self,
@@ -193,13 +213,13 @@ impl Core {
         }
     }
 
-    /// Takes a watch back; it may have fired already.
+    /// Disarms a watch. Returns false if it has fired already.
     pub(crate) fn unwatch(&mut self, watch: WatchKey) -> bool {
         self.watches
             .disarm(&mut self.tree, &mut self.sessions, watch)
     }
 
-    /// Does what is due: ends sessions, reaps znodes.
+    /// Ends the sessions and reaps the znodes that are due.
     pub(crate) fn tick(&mut self, now: Now, effects: &mut Effects) {
         let before = self.tree.work.total();
         while let Some(slot) = self.sessions.first_due(now.moment) {
@@ -216,7 +236,7 @@ impl Core {
         self.reap(now, effects);
     }
 
-    /// When [`tick`](Self::tick) is due next. `now` is asked for only when a timer starts.
+    /// Returns the time at which [`tick`](Self::tick) is due next. `now` is called only when a timer starts.
     pub(crate) fn next_deadline(
         &mut self,
         now: impl FnOnce() -> BootInstant,
@@ -243,12 +263,12 @@ impl Core {
         Ok(Reply::Watching(self.arm(session, kind, path, node)))
     }
 
-    /// Asked before anything is armed or changed.
+    /// Checks that the session may have one more watch. Called before anything is armed or changed.
     fn check_watch_limit(&self, session: SessionRef, path: &ZnodePath) -> Result<()> {
         self.check_watch_room(session, 1, path.as_str().len())
     }
 
-    /// `path_bytes` are those of all paths to be watched.
+    /// Checks that the session may have so many more watches; `path_bytes` are those of all their paths.
     fn check_watch_room(&self, session: SessionRef, count: usize, path_bytes: usize) -> Result<()> {
         let limit = self.options.limits.watches_per_session;
         if count <= limit.saturating_sub(self.sessions.get(session.slot).watch_count) {

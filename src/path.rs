@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 
-/// The absolute path of a znode, checked when it is made.
+/// The absolute path of a znode, checked when it is created.
 ///
 /// The rules are ZooKeeper's (`PathUtils.validatePath`): it starts with `/`, does not end with
 /// one (the root apart), has no empty part, no part `.` or `..`, and none of the characters that
@@ -55,7 +55,7 @@ impl ZnodePath {
         Self(path)
     }
 
-    /// `parent` with a `/` behind it, as only a create can have it whose name is its number alone.
+    /// Returns `parent` with a `/` behind it: the path of a sequential create whose name is its number alone.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn unnamed_below(parent: &Self) -> Self {
         match parent.is_root() {
@@ -64,7 +64,7 @@ impl ZnodePath {
         }
     }
 
-    /// Whether both are clones of one, so that they need not be compared.
+    /// Returns true if both are clones of one, so that they need not be compared.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -74,7 +74,7 @@ impl ZnodePath {
         &self.0
     }
 
-    /// Whether this is `/`.
+    /// Returns true for `/`.
     pub fn is_root(&self) -> bool {
         self.0.len() == 1
     }
@@ -118,7 +118,7 @@ pub(crate) fn parent_of(path: &str) -> Option<&str> {
     }
 }
 
-/// What is wrong with `path`, if anything.
+/// Returns the rule that `path` breaks, if it breaks one.
 fn fault(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         return Some("it is empty");

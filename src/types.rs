@@ -1,4 +1,4 @@
-//! The data that requests and replies are made of.
+//! Plain data of requests and replies: ids, [`Stat`], create modes, ACL entries, session states.
 
 use std::fmt;
 use std::time::Duration;
@@ -35,31 +35,31 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// What the store knows about a znode, besides its data: the fields of the ZooKeeper programmer's
-/// guide ("ZooKeeper Stat Structure"), under the same names.
+/// State of a znode besides its data: the fields of the ZooKeeper programmer's guide ("ZooKeeper Stat Structure"),
+/// under the same names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Stat {
-    /// The transaction that made the znode.
+    /// The transaction that created the znode.
     pub czxid: Zxid,
-    /// The last transaction that made it or set its data.
+    /// The last transaction that created it or set its data.
     pub mzxid: Zxid,
-    /// The last transaction that made or deleted one of its children, or made it.
+    /// The last transaction that created or deleted one of its children, or created it.
     pub pzxid: Zxid,
-    /// When it was made, in milliseconds since the epoch, by the server's clock.
+    /// Time of its creation, in milliseconds since the epoch, by the server's clock.
     pub ctime: i64,
-    /// When its data was last set, likewise.
+    /// Time of the last change of its data, likewise.
     pub mtime: i64,
-    /// How often its data was set. `i32::MAX` is followed by `i32::MIN`, and -2 by 0: -1 means any.
+    /// Number of changes of its data. `i32::MAX` is followed by `i32::MIN`, and -2 by 0: -1 means any.
     pub version: i32,
-    /// How often a child of it was made or deleted.
+    /// Number of times that a child was created or deleted.
     pub cversion: i32,
-    /// How often its access control list was set.
+    /// Number of changes of its access control list.
     pub aversion: i32,
     /// The owning session; 0 for a znode that is not ephemeral.
     pub ephemeral_owner: SessionId,
     /// The length of its data, in bytes.
     pub data_length: i32,
-    /// How many children it has.
+    /// Number of its children.
     pub num_children: i32,
 }
 
@@ -70,7 +70,7 @@ impl Stat {
     }
 }
 
-/// How a znode is made: how long it lives, and whether the store numbers it.
+/// Lifetime of a new znode, and whether the store numbers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CreateMode {
     /// Stays until it is deleted.
@@ -94,7 +94,7 @@ pub enum CreateMode {
 }
 
 impl CreateMode {
-    /// Whether the store ends the name with a number.
+    /// Returns true if the store ends the name with a number.
     pub fn is_sequential(self) -> bool {
         matches!(
             self,
@@ -104,20 +104,20 @@ impl CreateMode {
         )
     }
 
-    /// Whether the znode goes with its session.
+    /// Returns true if the znode goes with its session.
     pub fn is_ephemeral(self) -> bool {
         matches!(self, Self::Ephemeral | Self::EphemeralSequential)
     }
 }
 
-/// One entry of an access control list: these rights, for those who prove this identity.
+/// One entry of an access control list: these rights, for clients that prove this identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AclEntry {
     /// The rights: a sum of [`AclEntry::READ`] and its like.
     pub permissions: u8,
     /// `world`, `auth`, `digest`, `ip`, `x509` or a scheme of the server's own.
     pub scheme: String,
-    /// Who, in the scheme's own terms.
+    /// The identity, in the scheme's own form.
     pub id: String,
 }
 
@@ -136,7 +136,7 @@ impl AclEntry {
     pub const ALL: u8 = 31;
 }
 
-/// Where a session stands with its store.
+/// State of a session, as its client knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SessionState {
     /// Connected for the first time.
@@ -152,12 +152,12 @@ pub enum SessionState {
 }
 
 impl SessionState {
-    /// Whether no other state can follow.
+    /// Returns true if no other state can follow.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Expired | Self::Closed)
     }
 
-    /// Whether requests reach the store now.
+    /// Returns true if requests reach the store now.
     pub fn is_connected(self) -> bool {
         matches!(self, Self::Connected | Self::Reconnected)
     }

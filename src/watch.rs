@@ -18,52 +18,51 @@ use crate::path::ZnodePath;
 use crate::types::Zxid;
 use crate::wake::wake;
 
-/// What happened to a watched znode.
+/// Kind of a change to a watched znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
-    /// The znode was made.
+    /// The znode was created.
     NodeCreated,
     /// The znode was deleted.
     NodeDeleted,
     /// The znode's data was set.
     NodeDataChanged,
-    /// A child of the znode was made or deleted.
+    /// A child of the znode was created or deleted.
     NodeChildrenChanged,
 }
 
-/// A watch that fired.
+/// An event that a watch has fired.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WatchedEvent {
-    /// What happened.
+    /// The kind of the change.
     pub kind: EventKind,
-    /// To which znode.
+    /// The znode.
     pub path: ZnodePath,
-    /// In which transaction; `None` where the server does not say (ZooKeeper before 3.9).
+    /// The transaction; `None` where the server does not say (ZooKeeper before 3.9).
     pub zxid: Option<Zxid>,
     /// Consequence for the waiter; only for a watcher of [`Predecessor::Blocked`](crate::Predecessor::Blocked).
     pub predecessor_gone: Option<PredecessorGone>,
 }
 
-/// The departure of the entry of a queue that another waited for, as the store knew it at the end
-/// of that very transaction.
+/// The delete of an entry for which another waited, and its consequence at the end of that very transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct PredecessorGone {
-    /// Whether the entry that waits is there, and nobody ahead of it blocks it any more. If not,
-    /// look ahead again.
+    /// True if the waiting entry exists and nothing ahead of it blocks it any more. If false, ask for the predecessor
+    /// again.
     pub clear: bool,
-    /// How the one ahead left.
+    /// The way in which the predecessor left.
     pub reason: DeleteReason,
 }
 
 impl PredecessorGone {
-    /// A departure.
+    /// Creates the data of such an event.
     pub fn new(clear: bool, reason: DeleteReason) -> Self {
         Self { clear, reason }
     }
 }
 
-/// How an entry left its queue.
+/// The way in which an entry left its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeleteReason {
@@ -71,10 +70,10 @@ pub enum DeleteReason {
     Released,
     /// Its session ended.
     Died,
-    /// Somebody else deleted it.
+    /// Another session deleted it.
     Removed,
-    /// Its own session [withdrew](crate::Session::withdraw) it: it may never have known that its turn
-    /// had come. Or the store cannot say.
+    /// Its own session [withdrew](crate::Session::withdraw) it, perhaps without knowing that its turn had come; or the
+    /// store cannot say.
     Unknown,
 }
 
@@ -93,19 +92,19 @@ pub(crate) trait Unwatch: Send + Sync {
     fn unwatch(&self, watch: u64);
 }
 
-/// What a watcher and the store that fires it share.
+/// The state that a watcher shares with the store that fires it.
 ///
 /// The store puts the event in while it applies the transaction, so that the event is there before
 /// any later reply, and wakes the watcher after it has let its own lock go.
 pub(crate) struct WatchCell {
     events: Mutex<Events>,
-    /// Whether there is anything to take: who only looks needs no lock.
+    /// True if there is an event to take: a look alone needs no lock.
     has_news: AtomicBool,
     waker: AtomicWaker,
-    /// Who takes the watch back, and its number there.
+    /// Owner of the watch, which takes it back, and its number there.
     owner: Arc<dyn Unwatch>,
     watch: u64,
-    /// Whether there is something to take back: not once a one-shot watch has fired.
+    /// True while there is a watch to take back: not once a one-shot watch has fired.
     is_armed: AtomicBool,
 }
 
@@ -190,7 +189,7 @@ impl WatchCell {
     }
 }
 
-/// How many events a watcher may leave unread before the store drops some and says so.
+/// Number of events that a watcher may leave unread before the store drops some and says so.
 const LONGEST_BACKLOG: usize = 16_384;
 
 /// A one-shot watch: a future of the event that it was armed for.

@@ -8,7 +8,7 @@ use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::tls::ClientTls;
 
-/// How to connect. Secrets stand here, never in a URL, and are shown nowhere.
+/// Options of a connection. Secrets stand here, never in a URL, and are shown nowhere.
 #[derive(Clone)]
 pub struct ConnectOptions {
     pub(crate) session_timeout: Option<Duration>,
@@ -43,15 +43,15 @@ impl ConnectOptions {
         Self::default()
     }
 
-    /// How long the store waits for a sign of life before it ends the session. The store may
-    /// change it into its own bounds (ZooKeeper: 2 to 20 ticks).
+    /// Time that the store waits for a sign of life before it ends the session. The store may change it into its own
+    /// bounds (ZooKeeper: 2 to 20 ticks).
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = Some(timeout);
         self
     }
 
-    /// How long `connect` tries before it gives up.
+    /// Time that `connect` tries before it gives up.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;

@@ -1,6 +1,6 @@
-//! Access control: who may do what, as a ZooKeeper of 3.9 decides it.
+//! Access control: the right that each request needs, as ZooKeeper 3.9 decides it.
 //!
-//! The open list is no list at all, and asks nothing.
+//! The open list is a null pointer, and costs nothing.
 
 use std::collections::HashSet;
 
@@ -21,13 +21,13 @@ use crate::types::AclEntry;
 const MOST_ENTRIES: usize = 1_024;
 
 impl Core {
-    /// Whose digest makes a superuser.
+    /// Returns the digest that makes a superuser.
     #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a server asks"))]
     pub(crate) fn superuser(&self) -> Option<&Identity> {
         self.options.super_digest.as_ref()
     }
 
-    /// Who the session of this connection has proved to be.
+    /// Returns the identities that the session of this connection has proved.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn identities(&self, of: SessionRef) -> &[Identity] {
         let session = self.sessions.slots.get(of.slot as usize);
@@ -35,7 +35,7 @@ impl Core {
         session.map_or(&[], |session| &session.identities)
     }
 
-    /// Adds who the session of this connection is, once. Who proves the digest of the super user is that,
+    /// Adds an identity to the session of this connection, once. Who proves the digest of the super user is that,
     /// too.
     ///
     /// # Errors
@@ -65,8 +65,8 @@ impl Core {
         added
     }
 
-    /// What proves nothing ends the session: a server closes the connection then, and this one has no
-    /// other.
+    /// Proves an identity by a secret. A wrong one ends the session: a server closes the connection then, and a
+    /// session of this process has no other.
     pub(super) fn add_auth(
         &mut self,
         session: SessionRef,
@@ -104,7 +104,7 @@ impl Core {
         check_right(acl, rights, identities, &self.tree.work, asked)
     }
 
-    /// The list of a znode to be made, with the creator's ids for `auth`.
+    /// Returns the list of a new znode, with the creator's identities in place of `auth`.
     #[inline]
     pub(super) fn listed(&self, session: SessionRef, acl: Acl, path: &ZnodePath) -> Result<Acl> {
         match acl.entries() {
@@ -173,13 +173,13 @@ impl Core {
 }
 
 impl Session {
-    /// Whether this is the session of that connection, and still on it.
+    /// Returns true if this is the session of that connection, and still on it.
     pub(super) fn is_of(&self, of: SessionRef) -> bool {
         self.id == of.id && self.connection == of.connection
     }
 }
 
-/// Refuses somebody who has none of these rights.
+/// Refuses a client that has none of these rights.
 #[inline]
 pub(super) fn check_right(
     acl: &Acl,
@@ -194,7 +194,7 @@ pub(super) fn check_right(
     }
 }
 
-/// Returns true if a list gives somebody with these identities one of these rights.
+/// Returns true if a list gives these identities one of these rights.
 #[inline]
 pub(super) fn has_right(acl: &Acl, rights: u8, identities: &Identities, work: &Work) -> bool {
     acl.granted(identities).is_none_or(|granted| {
@@ -243,7 +243,7 @@ pub(super) fn resolved(acl: Acl, identities: &[Identity], path: &ZnodePath) -> R
     }
 }
 
-/// The list for those who may not set it: they might guess passwords by their hashes.
+/// Returns the list as it is shown without the right to set it: without hashes, by which passwords could be guessed.
 fn masked(acl: &Acl) -> Acl {
     let Some(entries) = acl.entries() else {
         return Acl::open();

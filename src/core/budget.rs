@@ -11,20 +11,20 @@ use crate::error::{Error, Result};
 use crate::path::ZnodePath;
 use crate::types::AclEntry;
 
-/// What a znode counts for beyond its path, its data and its list: the znode itself, its places in
-/// the tables, what the allocator adds.
+/// Bytes that a znode counts for beyond its path, its data and its list: the node itself, its places in the tables,
+/// and the allocator's overhead.
 pub(crate) const ZNODE_BYTES: usize = 384;
 
-/// What an entry of an access control list counts for beyond its texts.
+/// Bytes that an entry of an access control list counts for beyond its texts.
 pub(crate) const ACL_ENTRY_BYTES: usize = 80;
 
-/// What a znode counts for.
+/// Returns the bytes that a znode counts for.
 #[inline]
 pub(super) fn bytes_of(path: &ZnodePath, data_bytes: usize, acl: &Acl) -> usize {
     ZNODE_BYTES + path.as_str().len() + data_bytes + bytes_of_acl(acl)
 }
 
-/// What a list counts for.
+/// Returns the bytes that a list counts for.
 #[inline]
 pub(crate) fn bytes_of_acl(acl: &Acl) -> usize {
     acl.entries().map_or(0, bytes_of_list)
@@ -38,7 +38,7 @@ fn bytes_of_list(entries: &[AclEntry]) -> usize {
 }
 
 impl Node {
-    /// What it counts for.
+    /// Returns the bytes that it counts for.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
         bytes_of(&self.path, self.data.len(), &self.acl)
@@ -54,8 +54,8 @@ impl Core {
         self.budget().check(bytes, payer)
     }
 
-    /// Whether a part of a znode may come to count for `to` bytes, from `from`. What does not grow
-    /// always may, so that a store that is full can still be worked on.
+    /// Checks that a part of a znode may grow from `from` bytes to `to`. One that does not grow always may: a full
+    /// store can still be worked on.
     #[inline]
     pub(super) fn check_growth(
         &self,
@@ -73,8 +73,8 @@ impl Core {
     }
 }
 
-/// What the operations of a multi add. They are judged by their sum: one may take the room that
-/// another gives back, in whatever order they stand.
+/// Sum of what the operations of a multi add. Only the sum is judged: one operation may take the room that another
+/// gives back, in whatever order they stand.
 #[derive(Default)]
 pub(super) struct Growth {
     znodes: isize,
@@ -96,7 +96,7 @@ impl Growth {
         }
     }
 
-    /// Whether there is room for it; if not, which operation is to blame.
+    /// Checks that there is room for the sum; the error names the operation to blame.
     pub(super) fn check(&self, core: &Core, session: SessionRef) -> Result<(), (usize, Error)> {
         let (tree, limits) = (&core.tree, &core.options.limits);
         let mut checked = Ok(());
@@ -112,7 +112,7 @@ impl Growth {
     }
 }
 
-/// Whether one more may be added to so many.
+/// Checks that one more may be added to so many.
 #[inline]
 fn check_znodes(before: usize, limits: &Limits) -> Result<()> {
     if before < limits.znodes {
@@ -130,7 +130,8 @@ pub(super) const WATCH_BYTES: usize = 256;
 /// The bytes that a session of another process counts for, beside its watches and ephemeral znodes.
 pub(crate) const SESSION_BYTES: usize = 512;
 
-/// Sessions are let in up to this part of the limit, however full the store is: somebody must be able to delete.
+/// Sessions are let in up to this part of the limit, however full the store is: a client must be able to come and
+/// delete.
 const SESSIONS_PART: usize = 16;
 
 /// The same for the identities that they prove.
@@ -240,7 +241,7 @@ impl Core {
         budget.check(bytes, || Payer::Session { own })
     }
 
-    /// Checks every count against what is there.
+    /// Checks every count against a recount.
     #[cfg(test)]
     pub(crate) fn check_bytes(&self) {
         let sums = |of: fn(&super::sessions::Session) -> usize| -> usize {
@@ -313,7 +314,7 @@ impl Effects {
         }
         pending.bytes += bytes;
         self.event_bytes += bytes;
-        // Whoever is told little is not to blame.
+        // A session with few events is not to blame for the sum.
         let own = all_bytes / 2 / sessions.max(1);
         pending.is_over = pending.bytes > session.answer_bytes
             || self.event_bytes > all_bytes && pending.bytes > own;

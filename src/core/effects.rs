@@ -1,26 +1,26 @@
-//! [`Effects`]: what a call to the core did beside its reply.
+//! [`Effects`]: the effects of a call to the core beside its reply.
 
 use super::lifecycle::End;
 use super::watches::{Fired, WatchKey};
 use crate::types::SessionId;
 
-/// What a call did beside its answer, in order. The caller empties it.
+/// Effects of a call beside its reply, in order. The caller takes them out.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     /// Events for watchers; they precede the answer.
     pub(crate) fired: Vec<Fired>,
-    /// Sessions that are over.
+    /// Sessions that have ended.
     pub(crate) ended: Vec<Ended>,
-    /// Their watches.
+    /// The watches of these.
     pub(crate) dropped: Vec<(WatchKey, SessionId, End)>,
-    /// The slots of sessions past their deadlines, whose connections are to read what is there.
+    /// Slots of sessions past their deadlines: their connections are asked to read what has come.
     pub(crate) asked: Vec<u32>,
-    /// The slots of sessions of other processes for which there were more events than may wait for their clients:
-    /// they are not told all of them.
+    /// Slots of sessions of other processes that had more events than may wait for their clients. They have not got all
+    /// of them, so their connections must be closed.
     pub(crate) overflowed: Vec<u32>,
-    /// The bytes of the events for sessions of other processes.
+    /// Bytes of the events for sessions of other processes.
     pub(super) event_bytes: usize,
-    /// Grows each time that the events were taken out.
+    /// Number of times that the events were taken out.
     pub(super) round: u64,
 }
 
@@ -32,7 +32,7 @@ impl Effects {
     }
 }
 
-/// A session that is over.
+/// A session that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) id: SessionId,

@@ -1,5 +1,4 @@
-//! What whoever looks after the store wants to know: how much there is of everything, which sessions
-//! there are, what is theirs, and who watches what.
+//! The store's content for operators: counts, sessions with their deadlines, ephemeral znodes and watches.
 //!
 //! Counts are kept or cheap. Lists are walked in pieces, a range of slots each, so that nobody waits
 //! long for the store: what changes meanwhile may be in them or not.
@@ -15,7 +14,7 @@ use crate::clock::BootInstant;
 use crate::path::ZnodePath;
 use crate::types::{SessionId, Zxid};
 
-/// How much there is of everything.
+/// Number and size of everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// The root and the system's own included, as ZooKeeper counts.
@@ -37,7 +36,7 @@ pub(crate) struct Counts {
     pub(crate) last_zxid: Zxid,
 }
 
-/// How the store works, as far as others are told.
+/// The settings that operators are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) tick: Duration,
@@ -45,11 +44,11 @@ pub(crate) struct Settings {
     pub(crate) longest_timeout: Duration,
 }
 
-/// Where a walk over the sessions that expire has got.
+/// Position of a walk over the sessions that expire.
 type Expiry = (BootInstant, u32);
 
 impl Core {
-    /// How much there is of everything. O(1).
+    /// Counts everything. O(1).
     pub(crate) fn counts(&self) -> Counts {
         let (znodes, znode_bytes) = (self.tree.nodes.len(), self.tree.bytes);
         Counts {
@@ -106,7 +105,7 @@ impl Core {
         self.watches.slots()
     }
 
-    /// How many paths without a znode are watched.
+    /// Number of watched paths without a znode.
     pub(crate) fn watched_absences(&self) -> usize {
         self.watches.absences()
     }

@@ -1,8 +1,8 @@
-//! The journal: what a write came to, with every decision made ([`Txn`]), which of these a log keeps, and what may not be
-//! seen before it has kept them.
+//! The journal: writes with every decision made ([`Txn`]), the choice of those that a log keeps, and the transaction
+//! that a reply shows, before which it must not leave.
 //!
-//! [`Core::replay`](super::Core::replay) carries a transaction out again without deciding anything. Its size in a log is
-//! checked before anything of it is applied, so that whatever is acknowledged can be kept (invariant 2).
+//! [`Core::replay`](super::Core::replay) carries a transaction out again without deciding anything. Its size in a log
+//! is checked before anything of it is applied, so that whatever is acknowledged can be kept (invariant 2).
 
 use bytes::Bytes;
 
@@ -23,19 +23,19 @@ use crate::types::{SessionId, Zxid};
 pub(crate) struct Txn {
     pub(crate) zxid: Zxid,
     pub(crate) unix_ms: i64,
-    /// Who asked; 0 for the store itself.
+    /// The session that asked; 0 for the store itself.
     pub(crate) session: SessionId,
     pub(crate) op: TxnOp,
 }
 
-/// What a transaction does.
+/// The effect of a transaction, with every decision made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TxnOp {
     OpenSession {
         /// 0: the session never expires.
         timeout_ms: u64,
         password: [u8; 16],
-        /// Whether it dies with the store's process.
+        /// True if it dies with the store's process.
         is_local: bool,
     },
     /// The session and all its ephemeral znodes go.
@@ -61,7 +61,7 @@ pub(crate) enum TxnOp {
     Multi(Vec<TxnOp>),
 }
 
-/// A znode to be made.
+/// A znode to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NewNode {
     /// Its final path, number included.
@@ -75,7 +75,7 @@ pub(crate) struct NewNode {
     pub(crate) creates: i64,
 }
 
-/// How long a znode lives.
+/// Lifetime of a znode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeKind {
     Persistent,
@@ -87,7 +87,7 @@ pub(crate) enum NodeKind {
     },
 }
 
-/// Which transactions are kept for a log.
+/// The transactions that are kept for a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Journal {
     Off,
@@ -103,7 +103,7 @@ pub(super) struct JournalState {
     txns: Vec<Txn>,
     /// The last transaction that nothing may run ahead of.
     last: i64,
-    /// How sessions and their ephemerals are kept, where they are.
+    /// The mode of sessions and their ephemerals, where a log keeps these.
     sessions: LogMode,
 }
 
@@ -143,7 +143,7 @@ impl Core {
         Zxid(self.kept.last)
     }
 
-    /// How a change is kept that concerns a znode of this owner (`NIL`: of no session).
+    /// Returns the log mode of a change to a znode of this owner (`NIL`: of no session).
     pub(super) fn log_mode_of(&self, owner: u32) -> LogMode {
         match self.kept.journal {
             Journal::Off => LogMode::None,
@@ -158,8 +158,8 @@ impl Core {
         self.kept.sessions = LogMode::Async;
     }
 
-    #[cfg(any(test, feature = "server"))]
     /// Keeps everything from now on, and all that was left out so far.
+    #[cfg(any(test, feature = "server"))]
     pub(crate) fn keep_all(&mut self, now: Now) {
         let was = std::mem::replace(&mut self.kept.journal, Journal::All);
         let sessions = self.sessions.slots.iter();
@@ -172,9 +172,9 @@ impl Core {
         }
     }
 
-    #[cfg(any(test, feature = "server"))]
-    /// The log hears late of a session and its ephemerals. It takes each for one that is made just now:
+    /// Hands the log a session and its ephemerals late. The log takes each for one that is created just now:
     /// their parents count it once more, so that the numbers of children do not go back.
+    #[cfg(any(test, feature = "server"))]
     fn enter_session(&mut self, slot: u32, now: Now) {
         let session = self.sessions.get(slot);
         let id = session.id;
@@ -200,7 +200,7 @@ impl Core {
     }
 
     /// A container that is empty goes by itself, in its time; so one of a session of this process is kept
-    /// lightly: if it is lost, so is everybody who knew of it. What is created in it is kept after it. Others
+    /// asynchronously: if it is lost, so are all that knew of it. Its children are kept after it. Others
     /// outlive this process: their containers are kept as their ephemerals are, and so are all, once the log
     /// has to keep what others may see.
     pub(super) fn log_mode_of_create(&self, session: u32, kind: NodeKind) -> LogMode {
@@ -264,11 +264,11 @@ impl Core {
 
     fn shown_at(&self, path: &ZnodePath) -> i64 {
         let node = self.tree.find(path.as_str());
-        // Whether it was there, and when it went, nobody remembers.
+        // A missing znode has no record of when it went: any kept transaction may have deleted it.
         node.map_or(self.kept.last, |node| self.tree.node(node).kept)
     }
 
-    /// Whether carrying this request out may take room in the log.
+    /// Returns true if carrying this request out may take room in the log.
     pub(crate) fn needs_log(&self, session: SessionRef, request: &Request) -> bool {
         let known = self.sessions.slots.get(session.slot as usize);
         if known.is_none_or(|known| known.id != session.id || known.is_unproven) {

@@ -1,5 +1,5 @@
-//! Lifecycle of a session: opened, proved, taken over by another connection, detached from one, and ended by its client or
-//! by time.
+//! Lifecycle of a session: opened, proved, taken over by another connection, detached from one, and ended by its
+//! client or by time.
 //!
 //! A client that hears nothing must be able to rely on its session until its timeout has passed, and the store must not
 //! be held up by a session with a million watches: such a one is shed piece by piece, and refused from the first on.
@@ -18,10 +18,10 @@ use crate::identity::Identity;
 use crate::types::SessionId;
 use crate::watch::DeleteReason;
 
-/// The most watches of a connection that has gone that are dropped at once: about a millisecond.
+/// Number of a session's watches that are dropped at once, at most: about a millisecond.
 const MOST_DROPPED: usize = 1_024;
 
-/// How a session ended.
+/// The way in which a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Expired,
@@ -56,7 +56,7 @@ impl Core {
         Ok((session, timeout))
     }
 
-    /// Opens a session of another process that is no part of the store until somebody proves an identity for it
+    /// Opens a session of another process that is no part of the store until its client proves an identity
     /// ([`identify`](Self::identify)).
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn open_unproven(
@@ -204,7 +204,7 @@ impl Core {
         self.options.longest_timeout
     }
 
-    /// Where a session is kept.
+    /// Returns the slot of a session.
     #[cfg(test)]
     pub(crate) fn slot_of(&self, id: SessionId) -> Option<u32> {
         self.sessions.find(id)
@@ -223,8 +223,8 @@ impl Core {
         is_displaced
     }
 
-    /// A connection has gone: what it has proved and its watches go with it, at most [`MOST_DROPPED`] of these at once. Its
-    /// session does not, unless it is unproven. Returns true if there are more watches, for another call.
+    /// A connection has gone: what it has proved and its watches go with it, at most [`MOST_DROPPED`] of these at
+    /// once. Its session does not, unless it is unproven. Returns true if there are more watches, for another call.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn detach(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         if self.is_unproven(of) {
@@ -298,8 +298,8 @@ impl Core {
         self.sessions.count_stall(stall);
     }
 
-    /// Ends the session of this connection if it is past its deadline and was asked for signs of life: the connection has
-    /// read all that has come, and there is none.
+    /// Ends the session of this connection if it is past its deadline and was asked for signs of life: the connection
+    /// has read all that has come, and there is none.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn end_silent(&mut self, of: SessionRef, now: Now, effects: &mut Effects) {
         let known = self.sessions.slots.get(of.slot as usize);
@@ -338,8 +338,8 @@ impl Core {
         self.log(id, at, || TxnOp::CloseSession(end));
     }
 
-    /// Its own watches go first: it is told of its end, not of what its end does. But who closes a session
-    /// over a wire is still told, before the answer.
+    /// Removes a session with its ephemeral znodes. Its watches go first: its watchers are told of its end, not of
+    /// what its end does. But a client that closes its session over a wire is still told, before the reply.
     pub(super) fn remove_session(&mut self, slot: u32, end: End, at: Stamp, effects: &mut Effects) {
         let session = self.sessions.get(slot);
         let (id, mut touched) = (session.id, session.watch_count);
@@ -362,7 +362,7 @@ impl Core {
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
         self.watches
             .drop_some(tree, sessions, slot, usize::MAX, &mut |key| {
-                // Those of a connection have no watcher who would wait for more.
+                // The watches of a connection have no watchers that wait.
                 if is_local {
                     effects.dropped.push((key, id, end));
                 }

@@ -96,7 +96,7 @@ struct Overlay<'a> {
     changed: BTreeMap<String, Option<NodeView>>,
     /// The lists of the znodes that it makes.
     made: Vec<Acl>,
-    /// The slot of who asks.
+    /// The slot of the asking session.
     session: u32,
     /// The operation that is looked at.
     at: usize,
@@ -117,7 +117,7 @@ impl Overlay<'_> {
         self.changed.insert(path.to_owned(), view);
     }
 
-    /// What it comes to, and the slot of the session that owns the znode, or `NIL`.
+    /// Resolves an operation: the change that it comes to, and the slot of the session that owns the znode, or `NIL`.
     fn resolve(&mut self, op: Op) -> Result<(TxnOp, u32)> {
         match op {
             Op::Create(create) => self.create(create).map(|op| (op, NIL)),
@@ -154,7 +154,7 @@ impl Overlay<'_> {
         }
     }
 
-    /// Refuses who has none of these rights on the znode at `path`, by the list that the operations so
+    /// Refuses a client that has none of these rights on the znode at `path`, by the list that the operations so
     /// far have left it. `asked` is what the error calls it.
     fn allow(&self, path: &str, node: NodeView, rights: u8, asked: &ZnodePath) -> Result<()> {
         let acl = match self.made.get(node.made as usize) {

@@ -1,11 +1,11 @@
-//! [`CoreOptions`]: what a core is told once, when it is made.
+//! [`CoreOptions`]: the options of a core, and the defaults of a store.
 
 use std::time::Duration;
 
 use crate::identity::Identity;
 use crate::size::MAX_TXN_BYTES;
 
-/// What the core is told once.
+/// Options of a core, told once.
 #[derive(Clone, Debug)]
 pub(crate) struct CoreOptions {
     /// The first zxid is the one after this.
@@ -15,18 +15,18 @@ pub(crate) struct CoreOptions {
     pub(crate) shortest_timeout: Duration,
     pub(crate) longest_timeout: Duration,
     pub(crate) allow_ttl: bool,
-    /// How often container and TTL znodes are looked at.
+    /// Interval of the reaper's sweeps over container and TTL znodes.
     pub(crate) reaper_interval: Duration,
-    /// How long a container may go without a first child.
+    /// Time after which a container that never had a child is reaped.
     pub(crate) unused_container: Duration,
     pub(crate) limits: Limits,
-    /// Something that nobody outside knows, so that nobody can make paths collide.
+    /// A secret of the store, so that no client can choose paths that collide.
     pub(crate) hash_seed: u64,
-    /// Who proves this may do everything.
+    /// Digest of the superuser, who is asked for no right.
     pub(crate) super_digest: Option<Identity>,
 }
 
-/// How many of each there may be.
+/// Limits of the store's content.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) znodes: usize,

@@ -13,7 +13,7 @@ use crate::path::{ZnodePath, parent_of};
 use crate::protocol::{Blockers, Enqueue, GetPredecessor, Predecessor, Reply, SEMAPHORE_CHILDREN};
 use crate::types::AclEntry;
 
-/// Where a node stands among the entries of its parent's queue: its number, then the order of creation.
+/// Sort key of an entry in its queue: its number, then the order of creation.
 pub(super) type QueueKey = (i64, i64);
 
 /// The entries of a queue, by their places. The first is kept apart: a queue that nobody waits in
@@ -70,7 +70,7 @@ impl Entries {
     /// The nearest one ahead of a place. O(log n).
     pub(super) fn ahead_of(&self, place: QueueKey) -> Option<(QueueKey, u32)> {
         let first = self.first.filter(|(first, _)| *first < place)?;
-        // Who asks is mostly the last, or new: that is known without a search.
+        // The asking entry is mostly the last, or new: then no search is needed.
         let mut backwards = self.rest.iter().rev();
         let nearest = match backwards.next() {
             Some((last, _)) if *last == place => backwards.next(),
@@ -80,7 +80,7 @@ impl Entries {
         Some(nearest.map_or(first, |(place, index)| (*place, *index)))
     }
 
-    /// How many are ahead of a place. O(n).
+    /// Returns the number of entries ahead of a key. O(n).
     pub(super) fn count_ahead_of(&self, place: QueueKey) -> usize {
         self.iter().take_while(|(other, _)| *other < place).count()
     }
@@ -197,7 +197,7 @@ impl Core {
         })
     }
 
-    /// Who looks around in a queue must be allowed to.
+    /// Checks that the session may read the queue's parent, since the reply names another's entry.
     fn check_look(&self, session: SessionRef, entry: Option<u32>, path: &ZnodePath) -> Result<()> {
         let parent_path = parent_of(path.as_str()).unwrap_or("/");
         let parent = match entry {
@@ -209,7 +209,7 @@ impl Core {
         })
     }
 
-    /// Who blocks an entry; from now on watched.
+    /// Finds the nearest entry that blocks, and arms a watch on it.
     #[inline]
     fn predecessor(
         &mut self,
@@ -244,7 +244,7 @@ impl Core {
     }
 }
 
-/// What errors call an entry: its number is not known where it was asked for.
+/// The path by which errors name an entry: its number is not known when it is asked for.
 fn asked_for(parent: &ZnodePath, name: &str) -> String {
     match parent.is_root() {
         true => format!("/{name}"),

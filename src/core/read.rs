@@ -1,4 +1,4 @@
-//! Reads, and the watches that they arm.
+//! Reads, and the watches that they arm. A reply to another process has a limit in bytes, checked as it is built.
 
 use super::intrusive_list::NIL;
 use super::sessions::SessionRef;
@@ -134,8 +134,8 @@ impl Core {
         Ok(from)
     }
 
-    #[cfg(any(test, feature = "server"))]
     /// Begins a search for the session's ephemeral znodes, which may take several turns. A session has one at a time.
+    #[cfg(any(test, feature = "server"))]
     pub(crate) fn begin_search(&mut self, of: SessionRef) -> Found {
         match self.sessions.slots.get_mut(of.slot as usize) {
             Some(session) if session.is_of(of) => {
@@ -147,9 +147,9 @@ impl Core {
         }
     }
 
-    #[cfg(any(test, feature = "server"))]
     /// Goes on with a search: looks at no more than `most` znodes. Returns true if there are more, for another call.
     /// The result may name znodes that were deleted meanwhile.
+    #[cfg(any(test, feature = "server"))]
     pub(crate) fn search_some(
         &mut self,
         session: SessionRef,
@@ -181,7 +181,7 @@ impl Core {
             .ok_or_else(|| no_node(path.as_str()))
     }
 
-    /// A znode that is there, and that the session may read.
+    /// Returns a znode that exists and that the session may read.
     pub(super) fn readable(&self, session: SessionRef, path: &ZnodePath) -> Result<u32> {
         let index = self.existing(path)?;
         self.allow(session, index, AclEntry::READ, || path.to_string())?;

@@ -44,7 +44,7 @@ impl Reaper {
         }
     }
 
-    /// When the next sweep is due; the timer starts when there is something to look at.
+    /// Returns the time of the next sweep; the timer starts when there is something to look at.
     #[inline]
     pub(super) fn next_sweep(
         &mut self,

@@ -14,7 +14,7 @@ use crate::path::{ZnodePath, parent_of};
 use crate::types::{SessionId, Zxid};
 use crate::watch::DeleteReason;
 
-/// Why a transaction or a znode of a log or a snapshot cannot be.
+/// Reason why a transaction or a znode of a log or a snapshot cannot be.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Damage(pub(crate) String);
 
@@ -101,7 +101,7 @@ impl Core {
         Ok(())
     }
 
-    /// Each path is hashed once: a log of a million creates is read while somebody waits.
+    /// Each path is hashed once: a log of a million creates is read while the program waits to start.
     fn replay_create(
         &mut self,
         session: SessionId,
@@ -119,7 +119,7 @@ impl Core {
         Ok(())
     }
 
-    /// The parent of a znode that can be made.
+    /// Checks that a znode can be created as the log has it, and returns its parent.
     fn check_kept(&self, session: SessionId, new: &NewNode, hash: u64) -> Result<u32, Damage> {
         let path = &new.path;
         let parent = parent_of(path.as_str()).and_then(|parent| self.tree.find(parent));
@@ -214,9 +214,9 @@ pub(crate) struct NodeImage {
     pub(crate) mtime: i64,
     pub(crate) version: i32,
     pub(crate) aversion: i32,
-    /// How many children were ever made under it.
+    /// Number of children ever created under it.
     pub(crate) creates: i64,
-    /// Its number as an entry of a queue, and its parent's `creates` when it was made.
+    /// Its number as an entry of a queue, and its parent's `creates` when it was created.
     pub(crate) place: Option<QueueKey>,
 }
 
@@ -253,7 +253,7 @@ impl Core {
         })
     }
 
-    /// How many znodes there are.
+    /// Number of znodes.
     pub(crate) fn node_count(&self) -> usize {
         self.tree.nodes.len()
     }

@@ -1,4 +1,7 @@
 //! [`Sessions`]: the table of sessions, and the buckets in which they expire.
+//!
+//! A deadline is rounded up to a bucket and never moved back, so a client never believes in its session for longer than
+//! the store does.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +16,7 @@ use crate::clock::BootInstant;
 use crate::identity::Identities;
 use crate::types::SessionId;
 
-/// Why a session is not taken up again.
+/// Reason why a session is not taken over.
 #[cfg(any(test, feature = "server"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReattachError {
@@ -27,7 +30,7 @@ pub(crate) enum ReattachError {
 pub(crate) struct SessionRef {
     pub(crate) id: SessionId,
     pub(crate) slot: u32,
-    /// Which of the session's connections this is.
+    /// Number of this connection among those of the session.
     pub(crate) connection: u32,
 }
 
@@ -40,8 +43,8 @@ pub(super) struct Session {
     /// The timeout that it was opened with, and that a log has of it: no later connection is told a longer one, so
     /// that a restart waits for every timeout that was told.
     pub(super) granted_ms: u64,
-    /// Whether it dies with the store's process. If not, all its watches are one watcher's, as over a
-    /// wire: one event for all of them.
+    /// True if it dies with the store's process. If not, all its watches are one watcher's, as over a wire: one event
+    /// for all of them.
     pub(super) is_local: bool,
     /// The end of the bucket in which it expires, or later, where the store was late itself.
     deadline: Option<BootInstant>,
@@ -51,7 +54,7 @@ pub(super) struct Session {
     /// True while a connection of another process has it.
     pub(super) is_attached: bool,
     pub(super) connection: u32,
-    /// Who its connection has proved to be.
+    /// The identities that its connection has proved.
     pub(super) identities: Identities,
     /// True as long as no connection of the session has proved an identity where that is required. Such a session is
     /// no part of the store yet: no transaction opens or ends it, no snapshot has it, and it takes no place.
@@ -111,8 +114,8 @@ impl Session {
     }
 }
 
-/// The time by which a session's deadline has been moved since its last sign of life: a store that was late itself cannot
-/// tell a silent client from one whose signs it has not read.
+/// The time by which a session's deadline has been moved since its last sign of life: a store that was late itself
+/// cannot tell a silent client from one whose signs it has not read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reprieve {
     /// The stalls of the store up to the last sign of life, or up to the deadline that was moved last.
@@ -142,7 +145,7 @@ pub(super) struct Sessions {
     tick: Duration,
     /// All stalls of the store so far.
     stalled: Duration,
-    /// How many ephemeral znodes all of them have.
+    /// Number of the ephemeral znodes of all of them.
     pub(super) ephemerals: usize,
     /// Number of those that nobody has proved yet. They count for nothing else here.
     unproven: usize,
@@ -202,7 +205,7 @@ impl Sessions {
         }
     }
 
-    /// Somebody has proved an identity for the session: from now on it is part of the store.
+    /// Makes a session part of the store, after its client has proved an identity.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn set_proven(&mut self, slot: u32) {
         if std::mem::take(&mut self.slots[slot as usize].is_unproven) {
@@ -365,7 +368,7 @@ impl Sessions {
         self.expiry.range((from, std::ops::Bound::Unbounded))
     }
 
-    /// A session whose deadline has come.
+    /// Returns a session whose deadline has come.
     pub(super) fn first_due(&self, now: BootInstant) -> Option<u32> {
         let (deadline, slot) = self.expiry.first()?;
         (*deadline <= now).then_some(*slot)

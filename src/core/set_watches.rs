@@ -1,5 +1,5 @@
-//! What a client that comes back to its server wants of its watches; and watches that are looked for
-//! and taken back by their paths, as over a wire.
+//! `setWatches`: a client that comes back to its server brings its watches back; and the search for watches by path, as
+//! over a wire, to check or remove them.
 
 use super::sessions::SessionRef;
 use super::watches::{WatchKey, WatchKind};
@@ -37,7 +37,7 @@ impl SetWatches {
     }
 }
 
-/// Which of a session's watches on a path are meant.
+/// Filter of the watches that a session has on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchFilter {
     Child,
@@ -166,7 +166,7 @@ impl Core {
         }
     }
 
-    /// Whether a session has such a watch on a path.
+    /// Returns true if a session has such a watch on a path.
     pub(crate) fn has_watch(
         &mut self,
         session: SessionRef,
@@ -209,7 +209,7 @@ impl Core {
     }
 }
 
-/// What a watch was for when it was armed.
+/// Purpose of a watch when it was armed.
 #[derive(Clone, Copy)]
 enum Was {
     Data,

@@ -1,4 +1,4 @@
-//! What is not obvious: each test drives the core by itself and owns its time.
+//! Tests of what is not obvious: each drives the core by itself and owns its time.
 
 mod acl;
 mod budget;

@@ -47,19 +47,19 @@ pub(super) struct Node {
     pub(super) place: Option<QueueKey>,
     /// The last transaction that shows in it and that nothing may run ahead of.
     pub(super) kept: i64,
-    /// Whether it is a shared entry.
+    /// True for a shared entry of a queue.
     is_shared: bool,
-    /// Whether the reaper has an eye on it.
+    /// True while the reaper has it among its candidates.
     pub(super) is_candidate: bool,
     family: Option<Box<Family>>,
 }
 
-/// What only parents have.
+/// The part of a node that only parents have: most nodes are leaves.
 #[derive(Debug)]
 struct Family {
     children: List,
     count: u32,
-    /// How many children were ever created; the sequence counter.
+    /// Number of children ever created; the sequence counter.
     creates: i64,
     exclusive: Entries,
     shared: Entries,
@@ -83,7 +83,7 @@ impl Family {
     }
 }
 
-/// What is left of a node that was taken out.
+/// The rest of a node that was removed.
 pub(super) struct RemovedNode {
     pub(super) path: ZnodePath,
     pub(super) parent: u32,
@@ -99,7 +99,7 @@ pub(super) struct Waiter {
     blockers: Blockers,
 }
 
-/// What the rules for writes ask of a node.
+/// The properties of a node that the rules for writes ask for. A multi changes copies of them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NodeView {
     pub(super) is_ephemeral: bool,
@@ -108,11 +108,11 @@ pub(super) struct NodeView {
     pub(super) version: i32,
     pub(super) children: u32,
     pub(super) creates: i64,
-    /// What its data counts for.
+    /// Bytes that its data counts for.
     pub(super) data_bytes: usize,
-    /// What it counts for as a whole.
+    /// Bytes that it counts for as a whole.
     pub(super) bytes: usize,
-    /// Which of a multi's lists it has; `NIL`: its own.
+    /// Index of its list among those that a multi makes; `NIL`: its own.
     pub(super) made: u32,
 }
 
@@ -165,21 +165,21 @@ impl Node {
 pub(super) struct Tree {
     pub(super) nodes: Slab<Node>,
     by_path: HashTable<u32>,
-    /// What all of them count for.
+    /// Bytes that all nodes count for.
     pub(super) bytes: usize,
-    /// What their access control lists do, of that.
+    /// The part of these that is access control lists.
     pub(super) list_bytes: usize,
     hasher: FixedState,
-    /// The parent of the node made last: a guess at where the next look goes, so checked each time.
+    /// Parent of the last node that was created: a guess at where the next look-up goes, so checked each time.
     last_parent: u32,
-    /// Here, because all that touches many things has the tree at hand.
+    /// The meter stands here because whatever touches many things has the tree at hand.
     pub(super) work: Work,
 }
 
 /// The znodes that every ZooKeeper has from the start.
 const SYSTEM_PATHS: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
-/// Whether this znode can never be deleted.
+/// Returns true for a znode that can never be deleted.
 pub(super) fn is_system_path(path: &str) -> bool {
     SYSTEM_PATHS.contains(&path)
 }
@@ -353,8 +353,8 @@ impl Tree {
         parent.family = Some(family);
     }
 
+    /// Counts one more create of a child, and returns how many there were.
     #[cfg(any(test, feature = "server"))]
-    /// Counts one more child as made, and says how many that are.
     pub(super) fn count_create(&mut self, parent: u32) -> i64 {
         let mut family = self.take_family(parent);
         family.creates += 1;
@@ -369,7 +369,7 @@ impl Tree {
         family.unwrap_or_else(|| Box::new(Family::NEW))
     }
 
-    /// [`find`](Self::find) of a node that is likely the parent of the one made last.
+    /// [`find`](Self::find) of a node that is likely the parent of the one created last.
     #[inline]
     pub(super) fn find_parent(&self, path: &str) -> Option<u32> {
         match self.nodes.get(self.last_parent as usize) {
@@ -443,7 +443,7 @@ impl Tree {
         self.list_bytes += bytes_of_acl(&self.node(index).acl);
     }
 
-    /// Whether a place in the queue under `parent` is somebody's.
+    /// Returns true if an entry of the queue under `parent` has this key.
     pub(super) fn is_taken(&self, parent: u32, place: QueueKey) -> bool {
         let family = self.node(parent).family.as_ref();
         family
@@ -468,7 +468,7 @@ impl Tree {
         None
     }
 
-    /// Takes out a node that is there and has no children.
+    /// Removes a node, which must have no children.
     #[inline]
     pub(super) fn remove(&mut self, index: u32, at: Stamp) -> RemovedNode {
         let node = self.node(index);
@@ -545,14 +545,14 @@ impl Tree {
         }
     }
 
-    /// Whether who waits is there, and nobody blocks it. O(log n).
+    /// Returns true if the waiter exists and nothing blocks it. O(log n).
     pub(super) fn is_clear(&self, waiter: Waiter) -> bool {
         let node = self.nodes.get(waiter.entry as usize);
         node.is_some_and(|node| node.czxid == waiter.czxid)
             && self.ahead_of(waiter.entry, waiter.blockers).is_none()
     }
 
-    /// How many entries of the same queue are ahead of `index`. O(n).
+    /// Returns the number of entries of the same queue ahead of `index`. O(n).
     pub(super) fn count_ahead_of(&self, index: u32) -> usize {
         self.queue_place(index).map_or(0, |(family, place)| {
             family.exclusive.count_ahead_of(place) + family.shared.count_ahead_of(place)
@@ -603,17 +603,16 @@ impl Tree {
     }
 }
 
-/// Whether an entry is a shared one. Most names have none of the mark's letters, and to look for
-/// one byte, without a stop, costs far less than to search for a text.
+/// Returns true for the name of a shared entry. Most names have none of the marker's letters, and a search for one
+/// byte, without a branch to leave it early, costs far less than the search for a text.
 fn is_shared_entry(path: &ZnodePath) -> bool {
     debug_assert!(SHARED_MARKER.contains('R'));
     let bytes = path.as_str().bytes();
     bytes.fold(false, |found, byte| found | (byte == b'R')) && path.name().contains(SHARED_MARKER)
 }
 
-/// Whether a name needs a closer look before it becomes a part of a path: it has more than printable
-/// ASCII, or what parts paths. It is judged a block at a time, the last one overlapping, and without
-/// a stop.
+/// Returns true if a name needs a closer look before it becomes a part of a path: it has other than printable ASCII,
+/// or a separator. It is judged a block at a time, the last one overlapping, without a branch to leave early.
 pub(super) fn is_unusual(name: &str) -> bool {
     const BLOCK: usize = 16;
     let is_such = |byte: u8| u8::from((byte == b'/') | !(b' '..=b'~').contains(&byte));

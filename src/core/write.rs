@@ -1,4 +1,6 @@
-//! Writes: the rules that a create, delete or setData must keep, and what each then does.
+//! Writes: the rules for create, delete and setData, and their application.
+//!
+//! A write is resolved before anything is changed; `apply_…` cannot fail, and is all that replay uses.
 
 use std::time::Duration;
 
@@ -64,8 +66,8 @@ impl Core {
         })
     }
 
-    /// The rules for a new znode under a parent that is there. `bytes` is what it counts for, with true where it goes
-    /// with its session; `asked` what errors call it.
+    /// Checks the rules for a new znode under an existing parent. `bytes` is what it counts for, with true where it
+    /// goes with its session; `asked` is the path for errors.
     #[inline]
     pub(super) fn check_new(
         &self,
@@ -91,8 +93,8 @@ impl Core {
         Err(used_up(self.tree.node(parent).path.as_str()))
     }
 
-    /// Makes a znode that was checked, in a transaction of its own.
-    #[inline(always)] // so that what the znode is made of is not copied on its way
+    /// Creates a znode that was checked, in a transaction of its own.
+    #[inline(always)] // so that the new node is not copied on its way
     pub(super) fn add(
         &mut self,
         session: SessionRef,
@@ -129,7 +131,7 @@ impl Core {
         Ok(Reply::Done)
     }
 
-    /// A right on the parent, which is asked for before the znode itself.
+    /// Checks the right to delete, which the parent gives; as in ZooKeeper, before the znode itself is looked at.
     #[inline]
     fn allow_delete(&self, session: SessionRef, node: Option<u32>, path: &ZnodePath) -> Result<()> {
         let parent = match node {
@@ -172,7 +174,7 @@ impl Core {
         Ok(Reply::Stat(self.tree.node(node).stat()))
     }
 
-    /// Carries out what was resolved. Decides nothing.
+    /// Applies a resolved operation. Decides nothing, and cannot fail.
     pub(super) fn apply(
         &mut self,
         session: SessionId,
@@ -266,7 +268,7 @@ impl Core {
         node
     }
 
-    /// What a session's delete of a znode is to those who wait for that.
+    /// Returns the reason of a session's delete, for the waiters behind the znode.
     fn reason(&self, node: u32, session: SessionId, of_its_own: DeleteReason) -> DeleteReason {
         if self.tree.node(node).owner == session {
             of_its_own
@@ -349,8 +351,8 @@ impl Core {
             .fire(&mut self.tree, &mut self.sessions, what, effects);
     }
 
-    /// Tells those whose way the transaction may have cleared whether it has. Asked at its end: a
-    /// multi can take one entry away and put another in its place.
+    /// Completes the events of waiters: is the way clear? It must come at the end of the transaction, since a multi can
+    /// delete one entry and create another in its place.
     pub(super) fn resolve_waiters(&self, effects: &mut Effects) {
         for fired in &mut effects.fired {
             if let (Some(waiter), Some(departure)) =
@@ -424,7 +426,8 @@ pub(super) fn check_no_quota(path: &ZnodePath) -> Result<()> {
     }
 }
 
-/// As over the wire, errors name the path that was asked for, without the number.
+/// Checks the parent of a new znode, and that its path is free. As over the wire, errors name the path that was asked
+/// for, without the number.
 #[inline]
 pub(super) fn check_create(
     parent: NodeView,
@@ -461,7 +464,7 @@ pub(super) fn check_delete(
     Ok(())
 }
 
-/// −1 expects nothing, as over the wire.
+/// Checks an expected version; -1 expects nothing, as over the wire.
 pub(super) fn check_version(current: i32, path: &ZnodePath, expected: Option<i32>) -> Result<()> {
     match expected {
         Some(expected) if expected != -1 && expected != current => Err(Error::BadVersion {
@@ -472,7 +475,7 @@ pub(super) fn check_version(current: i32, path: &ZnodePath, expected: Option<i32
     }
 }
 
-/// −1 is skipped: as an expected version it means any.
+/// Returns the version after `version`. -1 is skipped: as an expected version it means any.
 pub(super) fn next_version(version: i32) -> i32 {
     match version.wrapping_add(1) {
         -1 => 0,

@@ -165,7 +165,7 @@ impl Store {
         &self.0.target
     }
 
-    /// The store as what sessions can be opened at, for [`Client::open`] and wrappers.
+    /// The store as what sessions can be opened at, for [`Client::open`](crate::Client::open) and wrappers.
     pub fn connector(&self) -> Arc<dyn Connector> {
         Arc::new(self.clone())
     }

@@ -96,7 +96,8 @@ pub enum Predecessor<W = Watcher> {
 }
 
 impl<K> Reply<K, K> {
-    /// Replaces the key of the watch that was armed, if there is one, by a watcher of the cell that `cell` makes for it.
+    /// Replaces the key of the watch that was armed, if there is one, by a watcher of the cell that `cell` makes for
+    /// it.
     #[inline]
     pub(crate) fn with_watchers(self, cell: impl FnOnce(K) -> Arc<WatchCell>) -> Reply {
         match self {
@@ -181,7 +182,7 @@ impl<W> Predecessor<W> {
 /// The reply to one operation of a multi.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OpReply {
-    /// A znode was made.
+    /// A znode was created.
     Created {
         /// Its path, number included.
         path: ZnodePath,
@@ -201,7 +202,7 @@ pub enum OpReply {
 pub enum ReadReply {
     /// The data.
     Data {
-        /// What the znode holds.
+        /// The znode's data.
         data: Bytes,
         /// Its state.
         stat: Stat,

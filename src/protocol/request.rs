@@ -1,4 +1,4 @@
-//! [`Request`]: what a session can ask of its store.
+//! [`Request`]: a request of a session to its store, and the names of queue entries that requests rely on.
 
 use bytes::Bytes;
 
@@ -11,122 +11,123 @@ use crate::watch::WatchMode;
 #[cfg(doc)]
 use super::Reply;
 
-/// What a session can ask of its store.
+/// A request of a session to its store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Request {
-    /// Make a znode. Answered by [`Reply::Created`].
+    /// Creates a znode. Answered by [`Reply::Created`].
     Create(Create),
-    /// Delete a znode, if it is at this version (`None`: at any). Answered by [`Reply::Done`].
+    /// Deletes a znode, if it is at this version (`None`: at any). Answered by [`Reply::Done`].
     Delete {
         /// The znode.
         path: ZnodePath,
         /// The version that it must have.
         version: Option<i32>,
     },
-    /// Delete an entry of a queue that was never held, or is not believed to be held any more: a
-    /// [`Delete`](Self::Delete) that those behind do not take for a release. Answered by [`Reply::Done`].
+    /// Deletes an entry of a queue that never held, or whose session does not believe any more that it holds: a
+    /// [`Delete`](Self::Delete) that the entries behind must not take for a release. Answered by [`Reply::Done`].
     Withdraw {
         /// The entry.
         entry: ZnodePath,
     },
-    /// Look whether a znode exists. Answered by [`Reply::Exists`].
+    /// Returns the state of a znode, if it exists. Answered by [`Reply::Exists`].
     Exists {
         /// The znode.
         path: ZnodePath,
-        /// Whether to watch it, or its coming.
+        /// True to watch it, or its creation.
         watch: bool,
     },
-    /// Read data. Answered by [`Reply::Data`].
+    /// Returns a znode's data. Answered by [`Reply::Data`].
     GetData {
         /// The znode.
         path: ZnodePath,
-        /// Whether to watch it.
+        /// True to watch it.
         watch: bool,
     },
-    /// Replace data, if the znode is at this version (`None`: at any). Answered by [`Reply::Stat`].
+    /// Replaces a znode's data, if the znode is at this version (`None`: at any). Answered by [`Reply::Stat`].
     SetData {
         /// The znode.
         path: ZnodePath,
-        /// What it shall hold.
+        /// Its new data.
         data: Bytes,
         /// The version that it must have.
         version: Option<i32>,
     },
-    /// List the names of the children, in no particular order. Answered by [`Reply::Children`].
+    /// Lists the names of a znode's children, in no particular order. Answered by [`Reply::Children`].
     GetChildren {
         /// The parent.
         path: ZnodePath,
-        /// Whether to watch the list.
+        /// True to watch the list.
         watch: bool,
     },
-    /// Carry out all of these under one zxid, each seeing those before it, or none. Answered by [`Reply::Multi`].
+    /// Carries out all of these under one zxid, each on the state that those before it leave, or none. Answered by
+    /// [`Reply::Multi`].
     Multi(Vec<Op>),
-    /// Read all of these at one zxid. Answered by [`Reply::MultiRead`].
+    /// Reads all of these at one zxid. Answered by [`Reply::MultiRead`].
     MultiRead(Vec<ReadOp>),
-    /// Wait until this session's server has caught up with what was committed before. Answered by [`Reply::Done`].
+    /// Waits until this session's server has caught up with what was committed before. Answered by [`Reply::Done`].
     Sync {
-        /// Where (ZooKeeper asks for a path and ignores it).
+        /// A path, which ZooKeeper asks for and ignores.
         path: ZnodePath,
     },
-    /// List this session's ephemeral znodes whose paths start with this text. Answered by [`Reply::Paths`].
+    /// Lists this session's ephemeral znodes whose paths start with this text. Answered by [`Reply::Paths`].
     GetEphemerals {
         /// The text.
         prefix: ZnodePath,
     },
-    /// Count all znodes below a path. Answered by [`Reply::Count`].
+    /// Counts all znodes below a path. Answered by [`Reply::Count`].
     GetAllChildrenNumber {
-        /// The top, itself not counted.
+        /// The top of the subtree, which is not counted itself.
         path: ZnodePath,
     },
-    /// Watch from now on, until the watcher is dropped. Answered by [`Reply::Watching`].
+    /// Watches a path from now on, until the watcher is dropped. Answered by [`Reply::Watching`].
     AddWatch {
         /// The znode, which need not exist.
         path: ZnodePath,
-        /// What to be told.
+        /// The events to be told.
         mode: WatchMode,
     },
-    /// Join the queue under a parent, and say who is ahead. Answered by [`Reply::Enqueued`].
+    /// Joins the queue under a parent, and looks for the nearest entry that blocks. Answered by [`Reply::Enqueued`].
     Enqueue(Enqueue),
-    /// Asks for the nearest entry that blocks this one. Answered by [`Reply::Predecessor`].
+    /// Looks for the nearest entry that blocks one in the queue, and watches it. Answered by [`Reply::Predecessor`].
     GetPredecessor(GetPredecessor),
-    /// Who is in the queue under a parent, head first? Answered by [`Reply::Queue`].
+    /// Lists the queue under a parent, head first. Answered by [`Reply::Queue`].
     ///
     /// An index holds all ephemeral children with a number, whatever else is in their names. A store without an
     /// index answers with every child, unsorted.
     GetQueue {
         /// The parent.
         parent: ZnodePath,
-        /// At most how many, where the store can count (0: all).
+        /// Number of names at most, where the store has an index (0: all).
         limit: usize,
     },
-    /// Read an access control list. Answered by [`Reply::Acl`].
+    /// Returns an access control list. Answered by [`Reply::Acl`].
     GetAcl {
         /// The znode.
         path: ZnodePath,
     },
-    /// Replace an access control list, if it is at this version (`None`: at any). Answered by [`Reply::Stat`].
+    /// Replaces an access control list, if it is at this version (`None`: at any). Answered by [`Reply::Stat`].
     SetAcl {
         /// The znode.
         path: ZnodePath,
-        /// Who may do what with it from now on.
+        /// The new list.
         acl: Acl,
-        /// The version that the list must have ([`Stat::aversion`]).
+        /// The version that the list must have ([`Stat::aversion`](crate::Stat::aversion)).
         version: Option<i32>,
     },
-    /// Prove who the session speaks for, from the next request on. Answered by [`Reply::Done`].
+    /// Proves an identity of the session's client, which counts from the next request on. Answered by [`Reply::Done`].
     AddAuth {
-        /// How it is proved.
+        /// The scheme, such as `digest`.
         scheme: String,
-        /// What proves it.
+        /// The proof, in the scheme's own form.
         secret: Secret,
     },
-    /// End the session: its ephemeral znodes go. Answered by [`Reply::Done`].
+    /// Ends the session, and deletes its ephemeral znodes. Answered by [`Reply::Done`].
     Close,
 }
 
 impl Request {
-    /// Whether this goes through the store's log, in an ensemble through its quorum.
+    /// Returns true for a request that goes through the store's log, in an ensemble through its quorum.
     pub fn is_write(&self) -> bool {
         matches!(
             self,
@@ -142,16 +143,16 @@ impl Request {
     }
 }
 
-/// The making of a znode.
+/// A znode to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Create {
     /// Its path; for a sequential mode without the number.
     pub path: ZnodePath,
-    /// What it shall hold.
+    /// Its data.
     pub data: Bytes,
-    /// How long it lives, and whether it is numbered.
+    /// Its lifetime, and whether it is numbered.
     pub mode: CreateMode,
-    /// Who may do what with it.
+    /// Its access control list.
     pub acl: Acl,
 }
 
@@ -171,12 +172,12 @@ pub enum Op {
     SetData {
         /// The znode.
         path: ZnodePath,
-        /// What it shall hold.
+        /// Its new data.
         data: Bytes,
         /// The version that it must have.
         version: Option<i32>,
     },
-    /// Fail unless the znode exists and is at this version (`None`: at any).
+    /// Fails unless the znode exists and is at this version (`None`: at any).
     Check {
         /// The znode.
         path: ZnodePath,
@@ -188,13 +189,13 @@ pub enum Op {
 /// One operation of a [`Request::MultiRead`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadOp {
-    /// Read a znode's data.
+    /// Returns a znode's data.
     GetData(ZnodePath),
-    /// List a znode's children.
+    /// Lists a znode's children.
     GetChildren(ZnodePath),
 }
 
-/// Joining a queue: the making of an ephemeral sequential znode, and the question who is ahead of it.
+/// A request to join a queue: it creates an ephemeral sequential znode, and asks for the predecessor of this.
 ///
 /// An entry of a queue is any child whose name ends with a number of ten digits or more, or a sign
 /// and nine or more (ZooKeeper's `%010d`); order is numeric.
@@ -204,24 +205,24 @@ pub struct Enqueue {
     pub parent: ZnodePath,
     /// The entry's name, without the number. One valid part of a path.
     pub name: String,
-    /// What the entry holds.
+    /// The entry's data.
     pub data: Bytes,
-    /// Who may do what with it.
+    /// The entry's access control list.
     pub acl: Acl,
-    /// Who counts as ahead.
+    /// The entries that block it.
     pub blockers: Blockers,
-    /// Whether to say how many are ahead.
+    /// True to count the entries ahead.
     pub count: bool,
 }
 
-/// The question who is ahead of an entry that is in its queue already.
+/// A request for the predecessor of an entry that is in its queue already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GetPredecessor {
     /// The entry.
     pub entry: ZnodePath,
-    /// Who counts as ahead.
+    /// The entries that block it.
     pub blockers: Blockers,
-    /// Whether to say how many are ahead.
+    /// True to count the entries ahead.
     pub count: bool,
 }
 
@@ -234,10 +235,10 @@ pub enum Blockers {
     Exclusive,
 }
 
-/// What the name of a shared entry (a reader's) contains, as in Curator's read-write lock.
+/// Part of the name of a shared entry (a reader's), as in Curator's read-write lock.
 pub const SHARED_MARKER: &str = "__READ__";
 
-/// The children of a semaphore, as in Curator's: where one of them stands, the path is no queue's.
+/// Names of a semaphore's own children, as in Curator's. A path with one of them is no queue.
 pub const SEMAPHORE_CHILDREN: [&str; 2] = ["locks", "leases"];
 
 /// The number at the end of a queue entry's name, if it is one.

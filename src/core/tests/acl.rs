@@ -1,4 +1,4 @@
-//! Who may do what.
+//! Access control lists: the rights that requests need.
 
 use super::*;
 use crate::identity::Secret;

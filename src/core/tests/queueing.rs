@@ -1,4 +1,4 @@
-//! Who is ahead of whom, and who is woken.
+//! Queues: predecessors, and the waiters that are woken.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What the transactions bring back.
+//! Replay: the content that kept transactions bring back.
 
 use super::*;
 
@@ -159,7 +159,7 @@ fn grown(seed: u64, journal: Journal) -> (Harness, usize) {
     (store, multis)
 }
 
-/// What a replay of the kept transactions comes to.
+/// The content after a replay of the kept transactions.
 fn replayed(store: &mut Harness) -> Core {
     let mut copy = Core::new(options());
     let txns = std::mem::take(store.core.kept());
@@ -203,7 +203,7 @@ fn the_images_of_a_store_give_the_same_store() {
     }
 }
 
-/// What is left when all sessions are gone is the same, and the counters never fall behind.
+/// The rest after all sessions are gone is the same, and the counters never fall behind.
 #[test]
 fn the_durable_journal_leaves_out_only_what_dies_with_the_process() {
     for seed in 0..200 {

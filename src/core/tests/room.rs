@@ -1,4 +1,4 @@
-//! How much the znodes count for, and what there is no room for.
+//! Room: the bytes that znodes count for, and the limits.
 
 use super::super::budget::{ACL_ENTRY_BYTES, ZNODE_BYTES};
 use super::*;
