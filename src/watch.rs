@@ -86,9 +86,9 @@ pub enum WatchMode {
     PersistentRecursive,
 }
 
-/// Takes a watch back when its watcher is dropped.
+/// Owner of watches, which disarms them when their watchers are dropped.
 pub(crate) trait Unwatch: Send + Sync {
-    /// The watcher with this number has gone.
+    /// Disarms the watch with this number.
     fn unwatch(&self, watch: u64);
 }
 
@@ -152,7 +152,7 @@ impl WatchCell {
         self.has_news.store(true, Ordering::Release);
     }
 
-    /// Says that no event will follow; the caller calls [`wake`](Self::wake) afterwards.
+    /// Ends the events with an error; the caller calls [`wake`](Self::wake) afterwards.
     pub(crate) fn end(&self, error: Error) {
         self.events.lock().end.get_or_insert(Box::new(error));
         self.has_news.store(true, Ordering::Release);

@@ -191,7 +191,7 @@ impl Core {
                 data: node.data.clone(),
                 acl: node.acl.clone(),
                 kind: node.kind,
-                sequence: node.place.map(|(sequence, _)| sequence),
+                sequence: node.queue_key.map(|(sequence, _)| sequence),
                 creates,
             };
             let at = self.stamp(now, self.log_mode_of(slot));

@@ -16,12 +16,12 @@ use crate::types::AclEntry;
 /// Sort key of an entry in its queue: its number, then the order of creation.
 pub(super) type QueueKey = (i64, i64);
 
-/// The entries of a queue, by their places. The first is kept apart: a queue that nobody waits in
+/// Entries of a queue, by their keys. The first is kept apart: a queue that nobody waits in
 /// comes and goes without an allocation.
 #[derive(Debug)]
 pub(super) struct Entries {
     first: Option<(QueueKey, u32)>,
-    /// All of them behind the first.
+    /// Those behind the first.
     rest: BTreeMap<QueueKey, u32>,
 }
 
@@ -31,29 +31,29 @@ impl Entries {
         rest: BTreeMap::new(),
     };
 
-    pub(super) fn insert(&mut self, place: QueueKey, index: u32) {
+    pub(super) fn insert(&mut self, key: QueueKey, index: u32) {
         match &mut self.first {
-            Some(first) if first.0 < place => {
-                self.rest.insert(place, index);
+            Some(first) if first.0 < key => {
+                self.rest.insert(key, index);
             }
             first => {
-                if let Some((behind, index)) = first.replace((place, index)) {
+                if let Some((behind, index)) = first.replace((key, index)) {
                     self.rest.insert(behind, index);
                 }
             }
         }
     }
 
-    pub(super) fn remove(&mut self, place: QueueKey) {
-        if self.first.is_some_and(|(first, _)| first == place) {
+    pub(super) fn remove(&mut self, key: QueueKey) {
+        if self.first.is_some_and(|(first, _)| first == key) {
             self.first = self.rest.pop_first();
         } else {
-            self.rest.remove(&place);
+            self.rest.remove(&key);
         }
     }
 
-    pub(super) fn contains(&self, place: QueueKey) -> bool {
-        self.first.is_some_and(|(first, _)| first == place) || self.rest.contains_key(&place)
+    pub(super) fn contains(&self, key: QueueKey) -> bool {
+        self.first.is_some_and(|(first, _)| first == key) || self.rest.contains_key(&key)
     }
 
     #[inline]
@@ -61,33 +61,33 @@ impl Entries {
         usize::from(self.first.is_some()) + self.rest.len()
     }
 
-    /// The first of all.
+    /// Returns the first entry.
     #[inline]
     pub(super) fn head(&self) -> Option<u32> {
         self.first.map(|(_, index)| index)
     }
 
-    /// The nearest one ahead of a place. O(log n).
-    pub(super) fn ahead_of(&self, place: QueueKey) -> Option<(QueueKey, u32)> {
-        let first = self.first.filter(|(first, _)| *first < place)?;
+    /// Returns the nearest entry ahead of a key. O(log n).
+    pub(super) fn ahead_of(&self, key: QueueKey) -> Option<(QueueKey, u32)> {
+        let first = self.first.filter(|(first, _)| *first < key)?;
         // The asking entry is mostly the last, or new: then no search is needed.
         let mut backwards = self.rest.iter().rev();
         let nearest = match backwards.next() {
-            Some((last, _)) if *last == place => backwards.next(),
-            Some((last, _)) if *last > place => self.rest.range(..place).next_back(),
+            Some((last, _)) if *last == key => backwards.next(),
+            Some((last, _)) if *last > key => self.rest.range(..key).next_back(),
             last => last,
         };
-        Some(nearest.map_or(first, |(place, index)| (*place, *index)))
+        Some(nearest.map_or(first, |(key, index)| (*key, *index)))
     }
 
     /// Returns the number of entries ahead of a key. O(n).
-    pub(super) fn count_ahead_of(&self, place: QueueKey) -> usize {
-        self.iter().take_while(|(other, _)| *other < place).count()
+    pub(super) fn count_ahead_of(&self, key: QueueKey) -> usize {
+        self.iter().take_while(|(other, _)| *other < key).count()
     }
 
     /// All, first to last.
     pub(super) fn iter(&self) -> impl Iterator<Item = (QueueKey, u32)> {
-        let rest = self.rest.iter().map(|(place, index)| (*place, *index));
+        let rest = self.rest.iter().map(|(key, index)| (*key, *index));
         self.first.into_iter().chain(rest)
     }
 }
@@ -279,7 +279,7 @@ mod tests {
         }
         assert_eq!(order(&entries), [-3i32 as u32, 2, 5, 7, 9]);
         assert_eq!(entries.ahead_of((7, 0)), Some(((5, 0), 5)));
-        assert_eq!(entries.ahead_of((2, 0)).map(|(place, _)| place.0), Some(-3));
+        assert_eq!(entries.ahead_of((2, 0)).map(|(key, _)| key.0), Some(-3));
         assert_eq!(entries.ahead_of((-3, 0)), None);
         assert_eq!(entries.count_ahead_of((9, 0)), 4);
         entries.remove((-3, 0));

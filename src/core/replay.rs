@@ -217,7 +217,7 @@ pub(crate) struct NodeImage {
     /// Number of children ever created under it.
     pub(crate) creates: i64,
     /// Its number as an entry of a queue, and its parent's `creates` when it was created.
-    pub(crate) place: Option<QueueKey>,
+    pub(crate) queue_key: Option<QueueKey>,
 }
 
 /// A session as a snapshot keeps it.
@@ -308,8 +308,8 @@ impl Core {
             return Err(Damage(format!("a second {path}")));
         }
         if image
-            .place
-            .is_some_and(|place| self.tree.is_taken(parent, place))
+            .queue_key
+            .is_some_and(|queue_key| self.tree.is_taken(parent, queue_key))
         {
             return Err(Damage(format!("{path} in the place of another")));
         }
@@ -360,6 +360,6 @@ fn image(node: &Node) -> NodeImage {
         version: node.version,
         aversion: node.aversion,
         creates: node.creates(),
-        place: node.place,
+        queue_key: node.queue_key,
     }
 }

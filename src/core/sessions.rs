@@ -34,11 +34,12 @@ pub(crate) struct SessionRef {
     pub(crate) connection: u32,
 }
 
+/// A session.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) password: [u8; 16],
-    /// As its connection was told.
+    /// The timeout that its connection was told.
     pub(super) timeout_ms: u64,
     /// The timeout that it was opened with, and that a log has of it: no later connection is told a longer one, so
     /// that a restart waits for every timeout that was told.
@@ -46,10 +47,11 @@ pub(super) struct Session {
     /// True if it dies with the store's process. If not, all its watches are one watcher's, as over a wire: one event
     /// for all of them.
     pub(super) is_local: bool,
-    /// The end of the bucket in which it expires, or later, where the store was late itself.
+    /// End of the bucket in which it expires, or later, where the store was late itself.
     deadline: Option<BootInstant>,
     reprieve: Reprieve,
-    /// True once its time has passed and some of its watches are gone: nothing saves it any more.
+    /// True once its time has passed and some of its watches are gone. It must not revive: its client would never
+    /// hear of what those watched.
     is_doomed: bool,
     /// True while a connection of another process has it.
     pub(super) is_attached: bool,
@@ -59,9 +61,9 @@ pub(super) struct Session {
     /// True as long as no connection of the session has proved an identity where that is required. Such a session is
     /// no part of the store yet: no transaction opens or ends it, no snapshot has it, and it takes no place.
     pub(super) is_unproven: bool,
-    /// The number of the last event that it was told.
+    /// Number of the last event that it was told: over a wire one event serves all its watches on a znode.
     pub(super) last_event: u64,
-    /// In order of creation.
+    /// Its ephemeral znodes, in order of creation.
     pub(super) ephemerals: List,
     /// The ephemeral znode at which a search among them goes on.
     pub(super) search: u32,
@@ -69,7 +71,7 @@ pub(super) struct Session {
     pub(super) watch_count: usize,
     /// The bytes that it makes the store keep, its identities left out; 0 for a session of this process.
     pub(super) bytes: usize,
-    /// The most bytes of an answer.
+    /// Limit of the bytes of a reply.
     pub(super) answer_bytes: usize,
     pub(super) pending_events: PendingEvents,
 }
@@ -136,6 +138,7 @@ pub(super) enum DeadlineVerdict {
     Probed,
 }
 
+/// The table of sessions.
 #[derive(Debug)]
 pub(super) struct Sessions {
     pub(super) slots: Slab<Session>,

@@ -15,7 +15,7 @@ pub(crate) struct SetWatches {
     /// The last zxid that the client has seen: what came later fires at once.
     pub(crate) since: Zxid,
     pub(crate) data: Vec<ZnodePath>,
-    /// On znodes that were not there.
+    /// On znodes that did not exist.
     pub(crate) exist: Vec<ZnodePath>,
     pub(crate) child: Vec<ZnodePath>,
     pub(crate) persistent: Vec<ZnodePath>,
@@ -75,8 +75,8 @@ impl Core {
         Ok(())
     }
 
-    /// Arms again what has nothing to tell, and fires the rest, list by list, in order. The events are of no
-    /// transaction: they say how things stand now. At most `most` watches are set, and counted in `asked`; returns true
+    /// Arms the watches without news again, and fires the others, list by list, in order. The events belong to no
+    /// transaction: they tell the present state. At most `most` watches are set, and counted in `asked`; returns true
     /// if there are more, for another call.
     ///
     /// It tells no more than `exists` would: of a znode that the session may not read, nothing, and its
@@ -92,8 +92,8 @@ impl Core {
         self.admit(session, now, effects)?;
         let lists = asked.lists();
         let count = lists.into_iter().map(<[_]>::len).sum::<usize>() - asked.done;
-        // All of them at first, so that a refusal leaves nothing behind. Others may have filled the store when the rest
-        // has its turn.
+        // The first turn checks all of them, so that a refusal leaves nothing behind. A later turn checks its own:
+        // others may have filled the store in between.
         let checked = if asked.done == 0 { usize::MAX } else { most };
         let paths = lists.into_iter().flatten().skip(asked.done).take(checked);
         let (number, path_bytes) = paths.fold((0, 0), |(number, bytes), path| {
@@ -104,8 +104,8 @@ impl Core {
             Was::Data,
             Was::Missing,
             Was::Child,
-            Was::JournalState(WatchKind::Persistent),
-            Was::JournalState(WatchKind::Recursive),
+            Was::Lasting(WatchKind::Persistent),
+            Was::Lasting(WatchKind::Recursive),
         ];
         let mut skipped = asked.done;
         let mut left = most;
@@ -179,7 +179,7 @@ impl Core {
         Ok(!self.watches_on(session, path, which).is_empty())
     }
 
-    /// Takes a session's watches on a path back; whether there were any.
+    /// Disarms a session's watches on a path. Returns true if there were any.
     pub(crate) fn remove_watches(
         &mut self,
         session: SessionRef,
@@ -215,7 +215,7 @@ enum Was {
     Data,
     Missing,
     Child,
-    JournalState(WatchKind),
+    Lasting(WatchKind),
 }
 
 impl Was {
@@ -223,7 +223,7 @@ impl Was {
         match self {
             Self::Data | Self::Missing => WatchKind::Data,
             Self::Child => WatchKind::Child,
-            Self::JournalState(kind) => kind,
+            Self::Lasting(kind) => kind,
         }
     }
 }

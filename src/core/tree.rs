@@ -20,6 +20,7 @@ use crate::path::ZnodePath;
 use crate::protocol::{Blockers, SHARED_MARKER};
 use crate::types::{AclEntry, SessionId, Stat, Zxid};
 
+/// A znode.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) path: ZnodePath,
@@ -44,8 +45,9 @@ pub(super) struct Node {
     /// Among the ephemeral nodes of the owner.
     pub(super) ephemerals: Links,
     pub(super) watches: List,
-    pub(super) place: Option<QueueKey>,
-    /// The last transaction that shows in it and that nothing may run ahead of.
+    pub(super) queue_key: Option<QueueKey>,
+    /// The last transaction that shows in it and that a log keeps synchronously: a reply that shows the znode waits for
+    /// this.
     pub(super) kept: i64,
     /// True for a shared entry of a queue.
     is_shared: bool,
@@ -161,6 +163,7 @@ impl Node {
     }
 }
 
+/// The znodes, by path and by index.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Slab<Node>,
@@ -266,7 +269,7 @@ impl Tree {
         &mut self.nodes[index as usize]
     }
 
-    /// Adds a node that is not there, under a parent that is (`NIL` for the root's).
+    /// Adds a new node under an existing parent (`NIL` for the root's).
     #[inline]
     pub(super) fn insert(
         &mut self,
@@ -278,11 +281,11 @@ impl Tree {
     ) -> u32 {
         // Contenders leave with their sessions. A numbered node that stays, such as the path of a lock
         // below this one, is no entry: it would block everybody for ever.
-        let place = new
+        let queue_key = new
             .sequence
             .filter(|_| new.kind == NodeKind::Ephemeral)
             .map(|sequence| (sequence, new.creates));
-        let is_shared = place.is_some() && is_shared_entry(&new.path);
+        let is_shared = queue_key.is_some() && is_shared_entry(&new.path);
         self.bytes += bytes_of(&new.path, new.data.len(), &new.acl);
         self.list_bytes += bytes_of_acl(&new.acl);
         let index = self.nodes.insert(Node {
@@ -305,7 +308,7 @@ impl Tree {
             siblings: Links::NONE,
             ephemerals: Links::NONE,
             watches: List::EMPTY,
-            place,
+            queue_key,
             kept: 0,
             is_shared,
             is_candidate: false,
@@ -345,8 +348,8 @@ impl Tree {
         family.count += 1;
         family.creates = creates;
         let node = self.node(index);
-        if let Some(place) = node.place {
-            family.queue_of(node.is_shared).insert(place, index);
+        if let Some(queue_key) = node.queue_key {
+            family.queue_of(node.is_shared).insert(queue_key, index);
         }
         let parent = self.node_mut(parent);
         parent.pzxid = at.zxid;
@@ -363,7 +366,7 @@ impl Tree {
         creates
     }
 
-    /// Taken out while it is worked on, so that the children can be reached, too.
+    /// Takes the family out while it is changed, so that the children's nodes can be changed as well.
     fn take_family(&mut self, parent: u32) -> Box<Family> {
         let family = self.node_mut(parent).family.take();
         family.unwrap_or_else(|| Box::new(Family::NEW))
@@ -390,14 +393,14 @@ impl Tree {
         }
     }
 
-    /// Gives a node other data.
+    /// Replaces a node's data.
     pub(super) fn set_data(&mut self, index: u32, data: Bytes) {
         let node = &mut self.nodes[index as usize];
         self.bytes = self.bytes - node.data.len() + data.len();
         node.data = data;
     }
 
-    /// Gives a node another list.
+    /// Replaces a node's access control list.
     pub(super) fn set_acl(&mut self, index: u32, acl: Acl) {
         let node = &mut self.nodes[index as usize];
         let (before, after) = (bytes_of_acl(&node.acl), bytes_of_acl(&acl));
@@ -406,7 +409,7 @@ impl Tree {
         node.acl = acl;
     }
 
-    /// Puts back a node as it was, under `parent` (`NIL`: it is one that every store has).
+    /// Restores a node from its image, under `parent` (`NIL`: it is one that every store has).
     pub(super) fn restore(&mut self, parent: u32, owner_slot: u32, image: NodeImage, hash: u64) {
         let index = match parent {
             NIL => self.find_hashed(image.path.as_str(), hash),
@@ -418,8 +421,8 @@ impl Tree {
                 data: Bytes::new(),
                 acl: Acl::open(),
                 kind: image.kind,
-                sequence: image.place.map(|(sequence, _)| sequence),
-                creates: image.place.map_or(0, |(_, creates)| creates),
+                sequence: image.queue_key.map(|(sequence, _)| sequence),
+                creates: image.queue_key.map_or(0, |(_, creates)| creates),
             };
             let creates = self.node(parent).creates();
             let at = Stamp::restored(self.node(parent).pzxid);
@@ -444,13 +447,14 @@ impl Tree {
     }
 
     /// Returns true if an entry of the queue under `parent` has this key.
-    pub(super) fn is_taken(&self, parent: u32, place: QueueKey) -> bool {
+    pub(super) fn is_taken(&self, parent: u32, queue_key: QueueKey) -> bool {
         let family = self.node(parent).family.as_ref();
-        family
-            .is_some_and(|family| family.exclusive.contains(place) || family.shared.contains(place))
+        family.is_some_and(|family| {
+            family.exclusive.contains(queue_key) || family.shared.contains(queue_key)
+        })
     }
 
-    /// The node that follows in a walk over all of them: parents before children, children in
+    /// Returns the node that follows in a walk over all of them: parents before children, children in
     /// order of creation.
     pub(super) fn after(&self, index: u32) -> Option<u32> {
         let family = self.node(index).family.as_ref();
@@ -487,12 +491,12 @@ impl Tree {
         let Node {
             path,
             watches,
-            place,
+            queue_key,
             is_shared,
             ..
         } = self.nodes.remove(index as usize);
-        if let Some(place) = place {
-            family.queue_of(is_shared).remove(place);
+        if let Some(queue_key) = queue_key {
+            family.queue_of(is_shared).remove(queue_key);
         }
         let above = self.node_mut(parent);
         above.pzxid = at.zxid;
@@ -505,7 +509,7 @@ impl Tree {
         }
     }
 
-    /// The children of a node, in order of creation.
+    /// Returns the children of a node, in order of creation.
     pub(super) fn children(&self, index: u32) -> impl Iterator<Item = (u32, &Node)> {
         let family = self.node(index).family.as_ref();
         let list = family.map_or(List::EMPTY, |family| family.children);
@@ -520,22 +524,22 @@ impl Tree {
         }
     }
 
-    /// The nearest entry of the same queue ahead of `index` that is not skipped. O(log n).
+    /// Returns the nearest entry of the same queue ahead of `index` that blocks. O(log n).
     #[inline]
     pub(super) fn ahead_of(&self, index: u32, blockers: Blockers) -> Option<u32> {
-        let (family, place) = self.queue_place(index)?;
+        let (family, queue_key) = self.queue_key_of(index)?;
         if family.exclusive.head() == Some(index) && family.shared.head().is_none() {
             return None;
         }
-        let exclusive = family.exclusive.ahead_of(place);
+        let exclusive = family.exclusive.ahead_of(queue_key);
         let nearest = match blockers {
             Blockers::Exclusive => exclusive,
-            Blockers::All => exclusive.max(family.shared.ahead_of(place)),
+            Blockers::All => exclusive.max(family.shared.ahead_of(queue_key)),
         };
         nearest.map(|(_, index)| index)
     }
 
-    /// An entry as one that waits.
+    /// Returns an entry as a waiter.
     pub(super) fn waiter(&self, entry: u32, blockers: Blockers) -> Waiter {
         let czxid = self.node(entry).czxid;
         Waiter {
@@ -554,15 +558,15 @@ impl Tree {
 
     /// Returns the number of entries of the same queue ahead of `index`. O(n).
     pub(super) fn count_ahead_of(&self, index: u32) -> usize {
-        self.queue_place(index).map_or(0, |(family, place)| {
-            family.exclusive.count_ahead_of(place) + family.shared.count_ahead_of(place)
+        self.queue_key_of(index).map_or(0, |(family, queue_key)| {
+            family.exclusive.count_ahead_of(queue_key) + family.shared.count_ahead_of(queue_key)
         })
     }
 
-    fn queue_place(&self, index: u32) -> Option<(&Family, QueueKey)> {
+    fn queue_key_of(&self, index: u32) -> Option<(&Family, QueueKey)> {
         let node = self.node(index);
         let family = self.nodes.get(node.parent as usize)?.family.as_deref()?;
-        Some((family, node.place?))
+        Some((family, node.queue_key?))
     }
 
     /// Returns true if a parent has children that are no entries of its queue.
@@ -576,10 +580,10 @@ impl Tree {
 
     /// Returns true if `index` is an entry of a queue: numbered, and of a session.
     pub(super) fn is_entry(&self, index: u32) -> bool {
-        self.node(index).place.is_some()
+        self.node(index).queue_key.is_some()
     }
 
-    /// The entries of the queue under `parent`, head first.
+    /// Returns the entries of the queue under `parent`, head first.
     pub(super) fn queue(&self, parent: u32) -> impl Iterator<Item = &Node> {
         let family = self.node(parent).family.as_deref();
         let mut exclusive = family

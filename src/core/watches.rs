@@ -98,6 +98,7 @@ impl WatchKind {
     }
 }
 
+/// An armed watch.
 #[derive(Debug)]
 struct Watch {
     slot: u32,

@@ -712,7 +712,7 @@ fn only_sessions_of_this_process_get_numbers_of_more_than_ten_digits() {
         version: 0,
         aversion: 0,
         creates: 9_999_999_999,
-        place: None,
+        queue_key: None,
     };
     store.core.restore_node(near).unwrap();
     let numbered = || create("/r/n-", PersistentSequential);

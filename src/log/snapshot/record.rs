@@ -109,8 +109,8 @@ pub(super) fn put_node(out: &mut Vec<u8>, node: &NodeImage, before: &mut Before)
     out.put_signed(node.version.into());
     out.put_signed(node.aversion.into());
     out.put_signed(node.creates);
-    out.put_flag(node.place.is_some());
-    if let Some((number, creates)) = node.place {
+    out.put_flag(node.queue_key.is_some());
+    if let Some((number, creates)) = node.queue_key {
         out.put_signed(number);
         out.put_signed(creates);
     }
@@ -207,7 +207,7 @@ fn read_node(reader: &mut Reader<'_>, before: &mut Before) -> Result<NodeImage, 
         version: reader.i32()?,
         aversion: reader.i32()?,
         creates: reader.signed()?,
-        place: match reader.flag()? {
+        queue_key: match reader.flag()? {
             true => Some((reader.signed()?, reader.signed()?)),
             false => None,
         },
