@@ -24,12 +24,12 @@ struct List {
 }
 
 impl Acl {
-    /// `world:anyone` with all rights (ZooKeeper's `OPEN_ACL_UNSAFE`).
+    /// Returns the open list: `world:anyone` with all rights (ZooKeeper's `OPEN_ACL_UNSAFE`).
     pub fn open() -> Self {
         Self(None)
     }
 
-    /// All rights for the creator of the znode (ZooKeeper's `CREATOR_ALL_ACL`).
+    /// Returns a list of all rights for the creator of the znode (ZooKeeper's `CREATOR_ALL_ACL`).
     pub fn creator_all() -> Self {
         Self::new([AclEntry {
             permissions: AclEntry::ALL,
@@ -46,7 +46,7 @@ impl Acl {
         })))
     }
 
-    /// The entries; `None` for the open list.
+    /// Returns the entries; `None` for the open list.
     pub fn entries(&self) -> Option<&[AclEntry]> {
         self.0.as_ref().map(|list| &*list.entries)
     }
@@ -209,7 +209,7 @@ impl Compiled {
         meant.fold(0, |rights, (_, permissions)| rights | permissions)
     }
 
-    /// An id may stand in several entries, with other permissions in each.
+    /// Finds the rights of an identity by name. An id may stand in several entries, with other permissions in each.
     fn of_name(&self, entries: &[AclEntry], identity: &Identity) -> u8 {
         let entry = |index: &u32| &entries[*index as usize];
         let sought = (identity.scheme, &*identity.id);

@@ -102,7 +102,7 @@ struct Stamp {
 }
 
 impl Stamp {
-    /// The stamp of content that is put back.
+    /// Returns the stamp of content that is put back.
     fn restored(zxid: Zxid) -> Self {
         Self {
             zxid,

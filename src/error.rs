@@ -292,7 +292,7 @@ impl Error {
     }
 }
 
-/// Advice for a server that is not there, where it is one that we know how to start.
+/// Returns advice for a server that does not answer, where it is one that we know how to start.
 pub(crate) fn start_a_server(url: &str, hosts: &str) -> String {
     match url.starts_with("lockkeeper:") {
         true => format!("; `lockkeeper serve --listen {hosts}` starts one"),

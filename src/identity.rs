@@ -65,8 +65,8 @@ impl Identity {
         }
     }
 
-    /// `user:base64(sha1(user:password))`. As on a ZooKeeper server, bytes that are no text are taken
-    /// for U+FFFD, and what has no colon is a user without a password.
+    /// Returns the identity `user:base64(sha1(user:password))`. As on a ZooKeeper server, bytes that are no text are
+    /// taken for U+FFFD, and what has no colon is a user without a password.
     pub(crate) fn digest(secret: &[u8]) -> Self {
         let secret = String::from_utf8_lossy(secret);
         let user = user_of(&secret);
@@ -77,7 +77,7 @@ impl Identity {
         }
     }
 
-    /// A digest as an operator writes it down; `None` if the text is none.
+    /// Returns a digest as an operator writes it down; `None` if the text is none.
     pub(crate) fn written_digest(text: &str) -> Option<Self> {
         let (user, hash) = text.split_once(':')?;
         let bytes = BASE64_STANDARD.decode(hash).ok()?;
@@ -88,7 +88,7 @@ impl Identity {
         })
     }
 
-    /// The identity of a connection's address.
+    /// Returns the identity of a connection's address.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn ip(address: IpAddr) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl Identity {
         }
     }
 
-    /// The identity in a certificate's subject.
+    /// Returns the identity in a certificate's subject.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn x509(name: &str) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Identity {
         }
     }
 
-    /// The identity that may do everything.
+    /// Returns the identity that may do everything.
     pub(crate) fn superuser() -> Self {
         Self {
             scheme: SUPER,
@@ -118,7 +118,7 @@ impl Identity {
         self.scheme.len() + self.id.len()
     }
 
-    /// The bytes that one of a session's identities counts for in the store's budget.
+    /// Returns the bytes that one of a session's identities counts for in the store's budget.
     pub(crate) fn kept_bytes(&self) -> usize {
         IDENTITY_BYTES + COPIES * self.id.len()
     }
@@ -231,7 +231,7 @@ impl Identities {
         Ok(all)
     }
 
-    /// The bytes that all of them count for in the store's budget.
+    /// Returns the bytes that all of them count for in the store's budget.
     pub(crate) fn bytes(&self) -> usize {
         self.all.iter().map(Identity::kept_bytes).sum()
     }
@@ -295,7 +295,7 @@ pub(crate) fn is_valid(entry: &AclEntry) -> bool {
     }
 }
 
-/// The part before the first colon.
+/// Returns the part before the first colon.
 pub(crate) fn user_of(digest: &str) -> &str {
     digest.split(':').next().unwrap_or_default()
 }

@@ -43,12 +43,12 @@ impl ZnodePath {
         }
     }
 
-    /// The root, `/`.
+    /// Returns the root, `/`.
     pub fn root() -> Self {
         Self("/".into())
     }
 
-    /// For text that was assembled from parts that are valid by themselves.
+    /// Wraps text that was assembled from parts that are valid by themselves.
     pub(crate) fn trusted(path: impl Into<Arc<str>>) -> Self {
         let path = path.into();
         debug_assert_eq!(fault(&path), None, "{path}");
@@ -69,7 +69,7 @@ impl ZnodePath {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The path as text.
+    /// Returns the path as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -79,17 +79,17 @@ impl ZnodePath {
         self.0.len() == 1
     }
 
-    /// The last part; empty for the root.
+    /// Returns the last part; empty for the root.
     pub fn name(&self) -> &str {
         &self.0[self.0.rfind('/').map_or(0, |slash| slash + 1)..]
     }
 
-    /// The path without its last part; `None` for the root.
+    /// Returns the path without its last part; `None` for the root.
     pub fn parent(&self) -> Option<ZnodePath> {
         parent_of(&self.0).map(|parent| Self(parent.into()))
     }
 
-    /// The path of a child.
+    /// Returns the path of a child.
     ///
     /// # Errors
     /// [`Error::InvalidPath`], when `name` is no single valid part.
@@ -109,7 +109,7 @@ impl ZnodePath {
     }
 }
 
-/// The text of the parent's path; `None` for the root.
+/// Returns the text of the parent's path; `None` for the root.
 pub(crate) fn parent_of(path: &str) -> Option<&str> {
     match path.rfind('/')? {
         0 if path.len() == 1 => None,

@@ -99,7 +99,7 @@ impl Scale {
         self.path(&create.path) + create.data.len() + acl_bytes(&create.acl)
     }
 
-    /// A create of a multi, of which only the lengths are known yet.
+    /// Returns the bytes of a create of a multi, of which only the lengths are known yet.
     pub(crate) fn create_op(self, path: usize, data: usize, acl: &Acl) -> usize {
         FRAMING_BYTES + self.prefix + path + data + acl_bytes(acl)
     }

@@ -228,7 +228,7 @@ impl Watcher {
         Self(Source::Cell(cell))
     }
 
-    /// A watcher that is any future of an event.
+    /// Wraps any future of an event.
     pub fn from_future(event: impl Future<Output = Result<WatchedEvent>> + Send + 'static) -> Self {
         Self(Source::Boxed(Box::pin(event)))
     }
@@ -256,12 +256,12 @@ impl PersistentWatcher {
         Self(Source::Cell(cell))
     }
 
-    /// A watcher that is any stream of events.
+    /// Wraps any stream of events.
     pub fn from_stream(events: impl Stream<Item = Result<WatchedEvent>> + Send + 'static) -> Self {
         Self(Source::Boxed(Box::pin(events)))
     }
 
-    /// The next event; `None` after the error of the session's end.
+    /// Waits for the next event; `None` after the error of the session's end.
     ///
     /// Cancel safe.
     pub async fn next(&mut self) -> Option<Result<WatchedEvent>> {

@@ -37,21 +37,21 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// The defaults: no session timeout in this process and 15 s elsewhere, 10 s to connect, no
-    /// credentials, open access control lists, no making of a missing chroot.
+    /// Returns the defaults: no session timeout in this process and 15 s elsewhere, 10 s to connect, no
+    /// credentials, open access control lists, and no creation of a missing chroot.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Time that the store waits for a sign of life before it ends the session. The store may change it into its own
-    /// bounds (ZooKeeper: 2 to 20 ticks).
+    /// Sets the time that the store waits for a sign of life before it ends the session. The store may change it into
+    /// its own bounds (ZooKeeper: 2 to 20 ticks).
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = Some(timeout);
         self
     }
 
-    /// Time that `connect` tries before it gives up.
+    /// Sets the time that `connect` tries before it gives up.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
@@ -66,14 +66,14 @@ impl ConnectOptions {
         self
     }
 
-    /// The access control list of the znodes that recipes and typed methods make.
+    /// Sets the access control list of the znodes that recipes and typed methods create.
     #[must_use]
     pub fn acl(mut self, acl: Acl) -> Self {
         self.acl = acl;
         self
     }
 
-    /// Makes the path that the URL ends with, if it is missing. Without this, that is an error.
+    /// Creates the path that the URL ends with, if it is missing. Without this, that is an error.
     #[must_use]
     pub fn create_chroot(mut self) -> Self {
         self.create_chroot = true;
@@ -90,7 +90,7 @@ impl ConnectOptions {
         self
     }
 
-    /// The tick (`tickTime`) of the ZooKeeper ensemble, 2 s unless told otherwise; means nothing to a single
+    /// Sets the tick (`tickTime`) of the ZooKeeper ensemble, 2 s unless set; it means nothing to a single
     /// server. Followers pass on to the leader which sessions are alive twice in a tick, so for so long, but
     /// not longer than a quarter of the session's timeout, nothing shows that the leader knows of a write
     /// ([`SessionStatus::held_until`]).

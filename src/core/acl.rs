@@ -158,7 +158,7 @@ impl Core {
         Ok(Reply::Stat(self.tree.node(node).stat()))
     }
 
-    /// Nobody is told, and no zxid of the znode moves.
+    /// Replaces a list. No watch fires, and no zxid of the znode moves.
     pub(super) fn apply_set_acl(&mut self, index: u32, acl: Acl, aversion: i32, at: Stamp) {
         let node = self.tree.node(index);
         let (before, after) = (bytes_of_acl(&node.acl), bytes_of_acl(&acl));
@@ -203,7 +203,7 @@ pub(super) fn has_right(acl: &Acl, rights: u8, identities: &Identities, work: &W
     })
 }
 
-/// The list as the znode will have it: without repetitions, and with the creator's ids for `auth`.
+/// Returns the list as the znode will have it: without repetitions, and with the creator's ids for `auth`.
 #[inline(never)]
 pub(super) fn resolved(acl: Acl, identities: &[Identity], path: &ZnodePath) -> Result<Acl> {
     let Some(entries) = acl.entries() else {

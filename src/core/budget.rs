@@ -86,7 +86,7 @@ pub(super) struct Growth {
 }
 
 impl Growth {
-    /// `is_own` if it goes with the session.
+    /// Adds the growth by one operation; `is_own` if it goes with the session.
     pub(super) fn add(&mut self, index: usize, znodes: isize, bytes: isize, is_own: bool) {
         self.znodes += znodes;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -199,7 +199,7 @@ impl Budget {
 }
 
 impl Core {
-    /// The bytes that everything counts for that the store keeps.
+    /// Returns the bytes that everything counts for that the store keeps.
     pub(crate) fn bytes(&self) -> usize {
         self.tree.bytes + self.watches.bytes + self.sessions.bytes + self.sessions.identity_bytes
     }
@@ -212,7 +212,7 @@ impl Core {
         }
     }
 
-    /// The account for what a session asks for; `is_own` if that goes with the session.
+    /// Returns the account for what a session asks for; `is_own` if that goes with the session.
     pub(super) fn payer(&self, session: SessionRef, is_own: bool) -> Payer {
         match self.sessions.get(session.slot) {
             session if session.is_local => Payer::Program,

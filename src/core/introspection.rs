@@ -73,7 +73,7 @@ impl Core {
         }
     }
 
-    /// The first `most` sessions that expire behind `after`, in the order of their deadlines.
+    /// Returns the first `most` sessions that expire behind `after`, in the order of their deadlines.
     pub(crate) fn expiring(&self, after: Option<Expiry>, most: usize) -> Vec<(Expiry, SessionId)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let expiring = self.sessions.expiring(from).take(most);
@@ -82,12 +82,12 @@ impl Core {
             .collect()
     }
 
-    /// A bound of the slots that znodes are in.
+    /// Returns a bound of the slots that znodes are in.
     pub(crate) fn znode_slots(&self) -> usize {
         self.tree.nodes.capacity()
     }
 
-    /// The ephemeral znodes in these slots, each with its owner.
+    /// Visits the ephemeral znodes in these slots, each with its owner.
     pub(crate) fn ephemerals_in(
         &self,
         slots: Range<usize>,
@@ -100,17 +100,17 @@ impl Core {
         }
     }
 
-    /// A bound of the slots that watches are in.
+    /// Returns a bound of the slots that watches are in.
     pub(crate) fn watch_slots(&self) -> usize {
         self.watches.slots()
     }
 
-    /// Number of watched paths without a znode.
+    /// Returns the number of watched paths without a znode.
     pub(crate) fn watched_absences(&self) -> usize {
         self.watches.absences()
     }
 
-    /// The watches in these slots that ZooKeeper lists: all but those of children alone.
+    /// Visits the watches in these slots that ZooKeeper lists: all but those of children alone.
     pub(crate) fn watches_in(&self, slots: Range<usize>, see: &mut dyn FnMut(WatchInfo<'_>)) {
         self.watches.each_listed(slots, &mut |slot, at| {
             let (path, node) = match at {

@@ -133,12 +133,12 @@ impl Core {
         self.kept.journal = journal;
     }
 
-    /// The transactions that the log is to keep, since the last call.
+    /// Returns the transactions that the log is to keep, since the last call.
     pub(crate) fn kept(&mut self) -> &mut Vec<Txn> {
         &mut self.kept.txns
     }
 
-    /// The last transaction that nothing that shows it may run ahead of.
+    /// Returns the last transaction that a log keeps synchronously: nothing that shows it may leave before it is kept.
     pub(crate) fn last_kept(&self) -> Zxid {
         Zxid(self.kept.last)
     }
@@ -153,7 +153,7 @@ impl Core {
         }
     }
 
-    /// From now on nobody waits until sessions and their ephemerals are kept.
+    /// Has sessions and their ephemerals kept asynchronously from now on.
     pub(crate) fn keep_sessions_lightly(&mut self) {
         self.kept.sessions = LogMode::Async;
     }
@@ -199,9 +199,9 @@ impl Core {
         }
     }
 
-    /// A container that is empty goes by itself, in its time; so one of a session of this process is kept
-    /// asynchronously: if it is lost, so are all that knew of it. Its children are kept after it. Others
-    /// outlive this process: their containers are kept as their ephemerals are, and so are all, once the log
+    /// Returns the log mode of a create. An empty container is reaped in its time; so one of a session of this
+    /// process is kept asynchronously: if it is lost, so are all that knew of it. Its children are kept after it.
+    /// Others outlive this process: their containers are kept as their ephemerals are, and so are all, once the log
     /// has to keep what others may see.
     pub(super) fn log_mode_of_create(&self, session: u32, kind: NodeKind) -> LogMode {
         match (kind, self.kept.journal) {
@@ -212,7 +212,7 @@ impl Core {
         }
     }
 
-    /// The number and date of the next transaction.
+    /// Begins the next transaction: draws its number.
     pub(super) fn stamp(&mut self, now: Now, log_mode: LogMode) -> Stamp {
         self.zxid += 1;
         if log_mode == LogMode::Sync {
@@ -237,7 +237,7 @@ impl Core {
         }
     }
 
-    /// The last transaction that the answer to a request may show: it must not leave before that is
+    /// Returns the last transaction that the answer to a request may show: it must not leave before that is
     /// kept. A request for a place in a queue shows only what dies with its session.
     pub(crate) fn shown_by(&self, request: &Request) -> Zxid {
         let shown = match request {
@@ -358,7 +358,7 @@ fn acl_bytes(acl: &Acl) -> usize {
 }
 
 impl NewNode {
-    /// See [`TxnOp::log_bytes`].
+    /// Returns the bytes that this takes in a log ([`TxnOp::log_bytes`]).
     #[inline]
     pub(super) fn log_bytes(&self) -> usize {
         let kind = 1 + NUMBER_BYTES;

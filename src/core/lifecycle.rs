@@ -198,7 +198,7 @@ impl Core {
         timeout.clamp(self.options.shortest_timeout, self.options.longest_timeout)
     }
 
-    /// The longest timeout that a session can be granted.
+    /// Returns the longest timeout that a session can be granted.
     #[cfg(all(feature = "file", any(test, feature = "server")))]
     pub(crate) fn longest_timeout(&self) -> Duration {
         self.options.longest_timeout
@@ -223,8 +223,9 @@ impl Core {
         is_displaced
     }
 
-    /// A connection has gone: what it has proved and its watches go with it, at most [`MOST_DROPPED`] of these at
-    /// once. Its session does not, unless it is unproven. Returns true if there are more watches, for another call.
+    /// Detaches a connection that has gone from its session: its identities and watches go with it, at most
+    /// [`MOST_DROPPED`] of these at once. Its session does not, unless it is unproven. Returns true if there are more
+    /// watches, for another call.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn detach(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         if self.is_unproven(of) {
@@ -265,7 +266,7 @@ impl Core {
         self.tree.work.add(count);
     }
 
-    /// A sign of life, and no more.
+    /// Counts a sign of life, and does no more.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn ping(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> Result<()> {
         self.admit(of, now, effects)

@@ -40,7 +40,7 @@ pub(crate) struct Limits {
 }
 
 impl Default for CoreOptions {
-    /// The defaults of a store: ticks of 2 s, sessions of 2 to 20 ticks, and a reaper that looks every minute.
+    /// Returns the defaults of a store: ticks of 2 s, sessions of 2 to 20 ticks, and a reaper that looks every minute.
     fn default() -> Self {
         let tick = Duration::from_secs(2);
         Self {

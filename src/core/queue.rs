@@ -85,7 +85,7 @@ impl Entries {
         self.iter().take_while(|(other, _)| *other < key).count()
     }
 
-    /// All, first to last.
+    /// Returns all entries, first to last.
     pub(super) fn iter(&self) -> impl Iterator<Item = (QueueKey, u32)> {
         let rest = self.rest.iter().map(|(key, index)| (*key, *index));
         self.first.into_iter().chain(rest)
@@ -244,7 +244,7 @@ impl Core {
     }
 }
 
-/// The path by which errors name an entry: its number is not known when it is asked for.
+/// Returns the path by which errors name an entry: its number is not known when it is asked for.
 fn asked_for(parent: &ZnodePath, name: &str) -> String {
     match parent.is_root() {
         true => format!("/{name}"),
@@ -252,7 +252,7 @@ fn asked_for(parent: &ZnodePath, name: &str) -> String {
     }
 }
 
-/// The name of an entry, without its number, must be fit for a path; and end without a digit, or
+/// Checks the name of an entry, without its number: it must be fit for a path, and end without a digit, or
 /// nobody could tell where the number starts.
 fn check_name(parent: &ZnodePath, name: &str) -> Result<()> {
     if name.as_bytes().last().is_some_and(u8::is_ascii_digit) {

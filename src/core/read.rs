@@ -12,7 +12,7 @@ use crate::protocol::{ReadOp, ReadReply, Reply};
 use crate::types::AclEntry;
 
 impl Core {
-    /// A missing znode can be watched, too.
+    /// Answers exists. A missing znode can be watched, too.
     pub(super) fn exists(
         &mut self,
         session: SessionRef,
@@ -93,7 +93,7 @@ impl Core {
         })
     }
 
-    /// As in ZooKeeper the prefix is one of text: `/a` is one of `/ab`, too.
+    /// Lists the session's ephemeral znodes. As in ZooKeeper the prefix is one of text: `/a` is one of `/ab`, too.
     pub(super) fn get_ephemerals(
         &self,
         session: SessionRef,
@@ -198,7 +198,7 @@ impl Core {
             .collect()
     }
 
-    /// As [`names`](Self::names), as long as there is room for them in an answer.
+    /// Returns the same as [`names`](Self::names), as long as there is room for them in an answer.
     fn names_within(&self, index: u32, room: &mut AnswerRoom) -> Result<Vec<String>> {
         let names = self.tree.children(index).map(|(_, child)| {
             let name = child.path.name();

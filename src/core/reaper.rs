@@ -97,7 +97,8 @@ impl Core {
         self.reaper.is_behind = reaped == MOST_PER_SWEEP;
     }
 
-    /// A path of a log with larger segments may be too long for this one: then its znode stays.
+    /// Returns true if a znode is due, and its delete fits into the log: a path from a log with larger segments may
+    /// not.
     fn may_reap(&self, index: u32, now: Now) -> bool {
         let is_kept = self.check_txn(delete_bytes(&self.tree.node(index).path));
         self.is_due(index, now) && is_kept.is_ok()

@@ -101,7 +101,8 @@ impl Core {
         Ok(())
     }
 
-    /// Each path is hashed once: a log of a million creates is read while the program waits to start.
+    /// Creates a znode of a log. Its path is hashed once: a log of a million creates is read while the program waits
+    /// to start.
     fn replay_create(
         &mut self,
         session: SessionId,
@@ -187,7 +188,7 @@ impl Core {
         ended.len()
     }
 
-    /// The longest timeout of a session of another process, in milliseconds; 0 if there is none.
+    /// Returns the longest timeout of a session of another process, in milliseconds; 0 if there is none.
     pub(crate) fn longest_remote_timeout_ms(&self) -> u64 {
         let sessions = self.sessions.slots.iter();
         let remote = sessions.filter(|(_, session)| !session.is_local);
@@ -231,7 +232,7 @@ pub(crate) struct SessionImage {
 }
 
 impl Core {
-    /// The sessions.
+    /// Returns the sessions.
     pub(crate) fn session_images(&self) -> impl Iterator<Item = SessionImage> {
         let sessions = self.sessions.slots.iter().map(|(_, session)| session);
         let kept = sessions.filter(|session| !session.is_unproven);
@@ -243,7 +244,7 @@ impl Core {
         })
     }
 
-    /// The znodes, parents before children, children in order of creation.
+    /// Returns the znodes, parents before children, children in order of creation.
     pub(crate) fn node_images(&self) -> impl Iterator<Item = NodeImage> {
         let mut next = Some(ROOT);
         std::iter::from_fn(move || {
@@ -253,7 +254,7 @@ impl Core {
         })
     }
 
-    /// Number of znodes.
+    /// Returns the number of znodes.
     pub(crate) fn node_count(&self) -> usize {
         self.tree.nodes.len()
     }
@@ -291,7 +292,7 @@ impl Core {
         Ok(())
     }
 
-    /// The parent; `NIL` for a znode that every store has.
+    /// Checks that an image can be restored, and returns its parent; `NIL` for a znode that every store has.
     fn check_image(&self, image: &NodeImage, hash: u64) -> Result<u32, Damage> {
         let path = &image.path;
         if is_system_path(path.as_str()) {
@@ -316,7 +317,7 @@ impl Core {
         Ok(parent)
     }
 
-    /// To be called when all is put back.
+    /// Ends a restore, after all images.
     pub(crate) fn finish_restore(&mut self, last_zxid: Zxid) {
         self.zxid = last_zxid.0;
         let mut owned = Vec::new();

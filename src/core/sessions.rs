@@ -176,7 +176,7 @@ impl Sessions {
         }
     }
 
-    /// Number of those that take a place: the proved ones.
+    /// Returns the number of the sessions that take a place: the proved ones.
     pub(super) fn counted(&self) -> usize {
         self.slots.len() - self.unproven
     }
@@ -362,7 +362,7 @@ impl Sessions {
         self.expiry.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Those that can expire, in the order of their deadlines.
+    /// Returns the sessions that can expire, in the order of their deadlines.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn expiring(
         &self,

@@ -62,7 +62,7 @@ impl Harness {
         Self::with(options())
     }
 
-    /// The connection of a session goes.
+    /// Detaches the connection of a session.
     fn detach(&mut self, of: SessionRef) {
         while self.core.detach(of, self.now, &mut self.effects) {}
     }
@@ -86,7 +86,7 @@ impl Harness {
         self.opened(timeout, true)
     }
 
-    /// A session of another process.
+    /// Opens a session of another process.
     fn remote(&mut self) -> SessionRef {
         self.opened(None, false)
     }

@@ -372,7 +372,7 @@ impl Tree {
         family.unwrap_or_else(|| Box::new(Family::NEW))
     }
 
-    /// [`find`](Self::find) of a node that is likely the parent of the one created last.
+    /// Finds a node as [`find`](Self::find), faster if it is the parent of the one created last.
     #[inline]
     pub(super) fn find_parent(&self, path: &str) -> Option<u32> {
         match self.nodes.get(self.last_parent as usize) {
@@ -381,7 +381,7 @@ impl Tree {
         }
     }
 
-    /// [`find`](Self::find) of a node that is likely at the head of the queue that was entered last,
+    /// Finds a node as [`find`](Self::find), faster if it is at the head of the queue that was entered last,
     /// by the very path that was handed out for it: then its text need not be looked at.
     #[inline]
     pub(super) fn find_head(&self, path: &ZnodePath) -> Option<u32> {

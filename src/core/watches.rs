@@ -164,15 +164,15 @@ const REMOTE_KINDS: [WatchKind; 4] = [
     WatchKind::Recursive,
 ];
 
-/// The hash under which a watch is in the index. It is the path's, so it stays when a znode comes or goes there.
+/// Returns the hash of a watch in the index. It is the path's, so it stays when a znode comes or goes there.
 fn index_hash(tree: &Tree, slot: u32, kind: WatchKind, path: &ZnodePath, node: Option<u32>) -> u64 {
     let of_path = node.map_or_else(|| tree.hash(path.as_str()), |node| tree.node(node).hash);
     let of_session = u64::from(slot) << 2 | kind.number();
     of_path ^ of_session.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The bytes that a watch on a path counts for. A znode that is watched may go, and its path stays: so that a delete
-/// makes nothing larger, the path counts from the beginning.
+/// Returns the bytes that a watch on a path counts for. A znode that is watched may go, and its path stays: so that a
+/// delete makes nothing larger, the path counts from the beginning.
 fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
     match is_local {
         true => 0,
@@ -275,8 +275,8 @@ impl Watches {
         self.key(index)
     }
 
-    /// The watches on a path, where `node` is if there is one, of a session of another process, of the kinds that are
-    /// wanted. O(1).
+    /// Returns the watches on a path, where `node` is if there is one, of a session of another process, of the kinds
+    /// that are wanted. O(1).
     #[cfg(any(test, feature = "server"))]
     pub(super) fn of_session_on(
         &self,
@@ -294,7 +294,7 @@ impl Watches {
         found.map(|index| self.key(index)).collect()
     }
 
-    /// The watch of a session of another process.
+    /// Returns the watch of a session of another process.
     fn find(
         &self,
         hash: u64,
@@ -566,25 +566,25 @@ impl Watches {
         true
     }
 
-    /// Number of watches.
+    /// Returns the number of watches.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// A bound of the slots that they are in.
+    /// Returns a bound of the slots that they are in.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn slots(&self) -> usize {
         self.slab.capacity()
     }
 
-    /// On how many paths without a znode.
+    /// Returns the number of watched paths without a znode.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn absences(&self) -> usize {
         self.absent.len()
     }
 
-    /// Those in these slots that are of more than children, by the slots of their sessions.
+    /// Visits the watches in these slots that are of more than children, with the slots of their sessions.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn each_listed(
         &self,
@@ -602,7 +602,7 @@ impl Watches {
         }
     }
 
-    /// The bytes that all of them count for, added up.
+    /// Returns the bytes that all of them count for, added up.
     #[cfg(test)]
     pub(super) fn sum(&self) -> usize {
         self.slab
@@ -611,7 +611,7 @@ impl Watches {
             .sum()
     }
 
-    /// The same of one session's.
+    /// Returns the same sum for one session.
     #[cfg(test)]
     pub(super) fn sum_of(&self, slot: u32) -> usize {
         let watches = self.slab.iter().filter(|(_, watch)| watch.slot == slot);

@@ -374,12 +374,12 @@ pub(super) fn used_up(parent: &str) -> Error {
     }
 }
 
-/// The parent's path. For a sequential create, `/` is a parent with an empty name under it.
+/// Returns the parent's path. For a sequential create, `/` is a parent with an empty name under it.
 pub(super) fn parent_for(create: &Create) -> &str {
     parent_of(create.path.as_str()).unwrap_or("/")
 }
 
-/// The path with its number, if it has one, and the number as an entry of a queue.
+/// Returns the path with its number, if it has one, and the number as an entry of a queue.
 pub(super) fn final_path(create: &Create, creates: i64) -> (ZnodePath, Option<i64>) {
     if !create.mode.is_sequential() {
         return (create.path.clone(), sequence_of(create.path.name()));

@@ -213,7 +213,7 @@ pub enum ReadReply {
     Failed(Error),
 }
 
-/// The error of a typed method whose request was answered with another request's reply.
+/// Returns the error of a typed method whose request was answered with another request's reply.
 ///
 /// # Errors
 /// Always [`Error::Protocol`].

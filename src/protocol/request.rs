@@ -241,7 +241,7 @@ pub const SHARED_MARKER: &str = "__READ__";
 /// Names of a semaphore's own children, as in Curator's. A path with one of them is no queue.
 pub const SEMAPHORE_CHILDREN: [&str; 2] = ["locks", "leases"];
 
-/// The number at the end of a queue entry's name, if it is one.
+/// Returns the number at the end of a queue entry's name, if it is one.
 ///
 /// ZooKeeper writes its signed 32-bit counter as `%010d`: ten digits, or a minus sign and nine or
 /// more once it has wrapped. A longer run of digits is a 64-bit store's. The digits are read
