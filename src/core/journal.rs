@@ -212,7 +212,8 @@ impl Core {
         }
     }
 
-    /// Begins the next transaction: draws its number.
+    /// Begins the next transaction: draws its number. Called when nothing can fail any more, so that a refused write
+    /// takes no zxid.
     pub(super) fn stamp(&mut self, now: Now, log_mode: LogMode) -> Stamp {
         self.zxid += 1;
         if log_mode == LogMode::Sync {

@@ -70,6 +70,7 @@ impl Core {
         growth
             .check(self, session)
             .map_err(|(index, source)| failed(index, source))?;
+        // So far nothing has changed, and no refusal had anything to undo. From here on nothing can fail.
         let at = self.stamp(now, how);
         self.log(session.id, at, || TxnOp::Multi(kept));
         let replies = resolved

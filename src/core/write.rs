@@ -126,6 +126,7 @@ impl Core {
         let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
         let reason = self.reason(node, session.id, of_its_own);
         self.apply_delete(node, reason, at, effects);
+        // Only now: the waiter's predecessor is out of the index.
         self.resolve_waiters(effects);
         self.log(session.id, at, || TxnOp::Delete { path: path.clone() });
         Ok(Reply::Done)
@@ -285,10 +286,12 @@ impl Core {
         at: Stamp,
         effects: &mut Effects,
     ) {
+        // Before the node goes, which carries the list of its watches.
         self.tell(node, EventKind::NodeDeleted, reason, at, effects);
         let slot = self.tree.node(node).owner_slot;
         if slot != NIL {
             let session = self.sessions.get_mut(slot);
+            // A search goes on in a later turn, and must not start at a node that is gone.
             if session.search == node {
                 session.search = self.tree.node(node).ephemerals.next;
             }
