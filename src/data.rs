@@ -7,17 +7,17 @@ use bytes::Bytes;
 
 static PLACE: [u8; 2] = [0; 2];
 
-/// What stands for null.
+/// Returns the slice that stands for null.
 pub(crate) fn null() -> &'static [u8] {
     &PLACE[1..1]
 }
 
-/// Whether these are null.
+/// Returns true if these data are null.
 pub(crate) fn is_null(data: &[u8]) -> bool {
     data.is_empty() && std::ptr::eq(data.as_ptr(), null().as_ptr())
 }
 
-/// A copy; of null there is none.
+/// Copies data; null stays null.
 pub(crate) fn copy(data: &[u8]) -> Bytes {
     if is_null(data) {
         Bytes::from_static(null())

@@ -1,4 +1,4 @@
-//! What can go wrong with a request.
+//! Errors of requests and of URLs.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::types::SessionId;
 /// The result of a request.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a request failed.
+/// The reason why a request failed.
 ///
 /// [`Error::is_answer`] tells an answer of the store (the request was refused and changed nothing)
 /// from the loss of an answer (it may have been carried out, [`Error::is_ambiguous`]).
@@ -21,7 +21,7 @@ pub enum Error {
     InvalidPath {
         /// The path as it was given.
         path: String,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         reason: &'static str,
     },
     /// An argument cannot be meant; nothing was sent.
@@ -30,10 +30,10 @@ pub enum Error {
     /// There is no such znode.
     #[error("no znode {path}")]
     NoNode {
-        /// The znode that was asked for, or the missing parent of the one to be made.
+        /// The znode that was asked for, or the missing parent of the one to be created.
         path: String,
     },
-    /// A znode of that name is there already.
+    /// A znode of that path exists already.
     #[error("znode {path} exists already")]
     NodeExists {
         /// The znode; of one that was to be numbered, without the number.
@@ -56,7 +56,7 @@ pub enum Error {
     /// Ephemeral znodes have no children.
     #[error("the parent of {path} is ephemeral and can have no children")]
     NoChildrenForEphemerals {
-        /// The znode that was to be made; of one that was to be numbered, without the number.
+        /// The znode that was to be created; of a sequential one without the number.
         path: String,
     },
     /// The znode's access control list does not allow this.
@@ -77,11 +77,11 @@ pub enum Error {
     /// The request, or what comes of it, is larger than it may be. It changed nothing.
     #[error("{what} of {actual} bytes is over the limit of {limit} bytes")]
     TooLarge {
-        /// What is too large.
+        /// The thing that is too large.
         what: &'static str,
-        /// How large it is.
+        /// Its size in bytes.
         actual: usize,
-        /// How large it may be.
+        /// The limit in bytes.
         limit: usize,
     },
     /// A stated limit is reached.
@@ -89,7 +89,7 @@ pub enum Error {
     LimitReached {
         /// Of what there are too many.
         what: &'static str,
-        /// How many there may be.
+        /// The limit.
         limit: usize,
     },
     /// The parent's counter of children is at its end, so it can number no more of them.
@@ -101,9 +101,9 @@ pub enum Error {
     /// An operation of a multi failed, so none of them was carried out.
     #[error("operation {index} of the multi failed: {source}")]
     MultiFailed {
-        /// Which operation, counted from 0.
+        /// Index of the operation, counted from 0.
         index: usize,
-        /// Why.
+        /// The reason.
         source: Box<Error>,
     },
     /// The connection broke before the answer came: the request may or may not have been carried out.
@@ -137,9 +137,9 @@ pub enum Error {
         url: String,
         /// The addresses that were tried, as `host:port`.
         hosts: String,
-        /// How long they were tried.
+        /// The connect timeout, for which they were tried.
         timeout: Duration,
-        /// What the last try met.
+        /// The failure of the last try.
         reason: String,
     },
     /// The path in the URL does not exist on the server.
@@ -165,15 +165,15 @@ pub enum Error {
          the resources remember of tokens, and connect again"
     )]
     StoreChanged {
-        /// Where.
+        /// The URL.
         target: String,
         /// The id of the store that the client knows.
         expected: String,
         /// The id that it found.
         found: String,
     },
-    /// What the store wrote is not what it reads. It is not opened: what comes after the damage
-    /// cannot be trusted, and what was acknowledged would be lost silently.
+    /// The store's files are not as the store wrote them. It is not opened: data after the damage cannot be trusted,
+    /// and acknowledged writes would be lost silently.
     #[error(
         "the store is damaged: {} at byte {offset}: {reason}. Nothing was changed. Keep a copy of the folder, \
          look at it with `lockkeeper inspect DIR`, and restore a backup with `lockkeeper restore FILE DIR`",
@@ -182,9 +182,9 @@ pub enum Error {
     StoreDamaged {
         /// The file.
         file: PathBuf,
-        /// Where in it, in bytes from its beginning.
+        /// Byte offset of the damage in it.
         offset: u64,
-        /// What was expected and what was met.
+        /// The expectation, and the finding that breaks it.
         reason: String,
     },
     /// A newer version of Lockkeeper has written this.
@@ -206,7 +206,7 @@ pub enum Error {
     StoreFailed {
         /// The file or the folder.
         path: PathBuf,
-        /// What failed.
+        /// The failure.
         reason: String,
     },
     /// There is no room on the disk. Nothing was changed: reads, locks and deletes go on, and writes do
@@ -221,7 +221,7 @@ pub enum Error {
     NotAStore {
         /// The folder.
         path: PathBuf,
-        /// What was expected and what was met.
+        /// The expectation, and the finding that breaks it.
         reason: String,
     },
     /// Another process has the store open.
@@ -238,7 +238,7 @@ pub enum Error {
     /// The store does not know this kind of request.
     #[error("the store does not implement {what}")]
     Unimplemented {
-        /// What was asked.
+        /// The missing feature.
         what: &'static str,
     },
     /// This process was forked, without exec, from one that used the store.
@@ -253,9 +253,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the store itself refused the request, so that it changed nothing.
+    /// Returns true if the store itself refused the request, so that it changed nothing.
     ///
-    /// `false` for a lost connection (unknown), an ended session, and whatever was refused on this side.
+    /// False for a lost connection (unknown), an ended session, and requests that were refused on the client's side.
     pub fn is_answer(&self) -> bool {
         matches!(
             self,
@@ -292,7 +292,7 @@ impl Error {
     }
 }
 
-/// Advice for a server that is not there, where it is one that we know how to start.
+/// Returns advice for a server that does not answer, where it is one that we know how to start.
 pub(crate) fn start_a_server(url: &str, hosts: &str) -> String {
     match url.starts_with("lockkeeper:") {
         true => format!("; `lockkeeper serve --listen {hosts}` starts one"),
@@ -307,7 +307,7 @@ impl From<std::convert::Infallible> for Error {
     }
 }
 
-/// What is wrong with a URL.
+/// The reason why a URL cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
@@ -352,7 +352,7 @@ pub enum TargetError {
         url: String,
         /// The host as written.
         host: String,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         reason: &'static str,
     },
     /// The path after the hosts is no znode path.
@@ -362,7 +362,7 @@ pub enum TargetError {
         url: String,
         /// The path as written.
         path: String,
-        /// What is wrong with it.
+        /// The rule that it breaks.
         reason: &'static str,
     },
     /// The folder cannot be meant.
@@ -370,7 +370,7 @@ pub enum TargetError {
     BadFile {
         /// The URL as it was given.
         url: String,
-        /// What is wrong with the path.
+        /// The rule that the path breaks.
         reason: &'static str,
     },
     /// A name after `memory:` is malformed.

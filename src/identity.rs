@@ -1,5 +1,5 @@
-//! [`Identity`]: who somebody has proved to be, and whom the entry of an access control list means.
-//! [`Identities`]: all that one client has proved, within limits.
+//! [`Identity`]: a proved identity, and its match with an entry of an access control list. [`Identities`]: all that one
+//! client has proved, within limits, since a list may stand for all of them.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,14 +17,14 @@ use crate::types::AclEntry;
 pub(crate) const AUTH: &str = "auth";
 /// Proved by a user's name and password.
 pub(crate) const DIGEST: &str = "digest";
-/// Where a connection comes from.
+/// Proved by a connection's address.
 pub(crate) const IP: &str = "ip";
 /// Proved by a certificate.
 const X509: &str = "x509";
 /// May do everything. No list names it.
 const SUPER: &str = "super";
 
-/// What proves who somebody is, as `user:password`. It is shown nowhere.
+/// Proof of an identity, as `user:password`. Never shown: its `Debug` hides it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(Bytes);
 
@@ -45,7 +45,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who somebody has proved to be.
+/// An identity that a client has proved.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) scheme: &'static str,
@@ -54,7 +54,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// What a secret proves under a scheme.
+    /// Returns the identity that a secret proves under a scheme.
     ///
     /// # Errors
     /// [`Error::AuthFailed`]: nothing can be proved so.
@@ -65,8 +65,8 @@ impl Identity {
         }
     }
 
-    /// `user:base64(sha1(user:password))`. As on a ZooKeeper server, bytes that are no text are taken
-    /// for U+FFFD, and what has no colon is a user without a password.
+    /// Returns the identity `user:base64(sha1(user:password))`. As on a ZooKeeper server, bytes that are no text are
+    /// taken for U+FFFD, and what has no colon is a user without a password.
     pub(crate) fn digest(secret: &[u8]) -> Self {
         let secret = String::from_utf8_lossy(secret);
         let user = user_of(&secret);
@@ -77,7 +77,7 @@ impl Identity {
         }
     }
 
-    /// A digest as an operator writes it down; `None` if the text is none.
+    /// Returns a digest as an operator writes it down; `None` if the text is none.
     pub(crate) fn written_digest(text: &str) -> Option<Self> {
         let (user, hash) = text.split_once(':')?;
         let bytes = BASE64_STANDARD.decode(hash).ok()?;
@@ -88,7 +88,7 @@ impl Identity {
         })
     }
 
-    /// Where a connection comes from.
+    /// Returns the identity of a connection's address.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn ip(address: IpAddr) -> Self {
         Self {
@@ -97,7 +97,7 @@ impl Identity {
         }
     }
 
-    /// Who a certificate was made out to.
+    /// Returns the identity in a certificate's subject.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn x509(name: &str) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Identity {
         }
     }
 
-    /// Who may do everything.
+    /// Returns the identity that may do everything.
     pub(crate) fn superuser() -> Self {
         Self {
             scheme: SUPER,
@@ -118,7 +118,7 @@ impl Identity {
         self.scheme.len() + self.id.len()
     }
 
-    /// The bytes that one of a session's identities counts for in the store's budget.
+    /// Returns the bytes that one of a session's identities counts for in the store's budget.
     pub(crate) fn kept_bytes(&self) -> usize {
         IDENTITY_BYTES + COPIES * self.id.len()
     }
@@ -150,12 +150,12 @@ impl Identity {
         self.scheme == SUPER
     }
 
-    /// Whether it was proved, so that it is one of those that the scheme `auth` stands for.
+    /// Returns true if it was proved, so that it is one of those that the scheme `auth` stands for.
     pub(crate) fn is_proof(&self) -> bool {
         matches!(self.scheme, DIGEST | X509)
     }
 
-    /// Whether an entry of a list means it.
+    /// Returns true if an entry of a list means it.
     pub(crate) fn is_meant_by(&self, entry: &AclEntry) -> bool {
         self.scheme == entry.scheme
             && match self.scheme {
@@ -201,7 +201,7 @@ pub(crate) struct Identities {
     stamp: u64,
 }
 
-/// The stamp of those who have proved nothing.
+/// The stamp of the empty set.
 const NO_IDENTITIES: u64 = 1;
 
 impl Default for Identities {
@@ -231,7 +231,7 @@ impl Identities {
         Ok(all)
     }
 
-    /// The bytes that all of them count for in the store's budget.
+    /// Returns the bytes that all of them count for in the store's budget.
     pub(crate) fn bytes(&self) -> usize {
         self.all.iter().map(Identity::kept_bytes).sum()
     }
@@ -279,12 +279,12 @@ impl std::ops::Deref for Identities {
     }
 }
 
-/// Whether an entry of a list means everybody.
+/// Returns true if an entry of a list means everybody.
 pub(crate) fn is_anyone(entry: &AclEntry) -> bool {
     entry.scheme == "world" && entry.id == "anyone"
 }
 
-/// Whether an entry's id can be one of its scheme. `auth` is no scheme of ids: it is expanded before.
+/// Returns true if an entry's id can be one of its scheme. `auth` is no scheme of ids: it is expanded before.
 pub(crate) fn is_valid(entry: &AclEntry) -> bool {
     match entry.scheme.as_str() {
         // As Java splits, which drops empty parts at the end.
@@ -295,12 +295,12 @@ pub(crate) fn is_valid(entry: &AclEntry) -> bool {
     }
 }
 
-/// The part before the first colon.
+/// Returns the part before the first colon.
 pub(crate) fn user_of(digest: &str) -> &str {
     digest.split(':').next().unwrap_or_default()
 }
 
-/// Whether a text has the form of a distinguished name (RFC 2253): attributes with values, at least one.
+/// Returns true for the form of a distinguished name (RFC 2253): attributes with values, at least one.
 fn is_distinguished_name(name: &str) -> bool {
     let mut parts = Vec::new();
     let (mut start, mut is_escaped, mut is_quoted) = (0, false, false);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 
-/// The absolute path of a znode, checked when it is made.
+/// The absolute path of a znode, checked when it is created.
 ///
 /// The rules are ZooKeeper's (`PathUtils.validatePath`): it starts with `/`, does not end with
 /// one (the root apart), has no empty part, no part `.` or `..`, and none of the characters that
@@ -43,19 +43,19 @@ impl ZnodePath {
         }
     }
 
-    /// The root, `/`.
+    /// Returns the root, `/`.
     pub fn root() -> Self {
         Self("/".into())
     }
 
-    /// For text that was assembled from parts that are valid by themselves.
+    /// Wraps text that was assembled from parts that are valid by themselves.
     pub(crate) fn trusted(path: impl Into<Arc<str>>) -> Self {
         let path = path.into();
         debug_assert_eq!(fault(&path), None, "{path}");
         Self(path)
     }
 
-    /// `parent` with a `/` behind it, as only a create can have it whose name is its number alone.
+    /// Returns `parent` with a `/` behind it: the path of a sequential create whose name is its number alone.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn unnamed_below(parent: &Self) -> Self {
         match parent.is_root() {
@@ -64,32 +64,32 @@ impl ZnodePath {
         }
     }
 
-    /// Whether both are clones of one, so that they need not be compared.
+    /// Returns true if both are clones of one, so that they need not be compared.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// The path as text.
+    /// Returns the path as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// Whether this is `/`.
+    /// Returns true for `/`.
     pub fn is_root(&self) -> bool {
         self.0.len() == 1
     }
 
-    /// The last part; empty for the root.
+    /// Returns the last part; empty for the root.
     pub fn name(&self) -> &str {
         &self.0[self.0.rfind('/').map_or(0, |slash| slash + 1)..]
     }
 
-    /// The path without its last part; `None` for the root.
+    /// Returns the path without its last part; `None` for the root.
     pub fn parent(&self) -> Option<ZnodePath> {
         parent_of(&self.0).map(|parent| Self(parent.into()))
     }
 
-    /// The path of a child.
+    /// Returns the path of a child.
     ///
     /// # Errors
     /// [`Error::InvalidPath`], when `name` is no single valid part.
@@ -109,7 +109,7 @@ impl ZnodePath {
     }
 }
 
-/// The text of the parent's path; `None` for the root.
+/// Returns the text of the parent's path; `None` for the root.
 pub(crate) fn parent_of(path: &str) -> Option<&str> {
     match path.rfind('/')? {
         0 if path.len() == 1 => None,
@@ -118,7 +118,7 @@ pub(crate) fn parent_of(path: &str) -> Option<&str> {
     }
 }
 
-/// What is wrong with `path`, if anything.
+/// Returns the rule that `path` breaks, if it breaks one.
 fn fault(path: &str) -> Option<&'static str> {
     if path.is_empty() {
         return Some("it is empty");

@@ -5,11 +5,11 @@
 //! applied. What a log, a snapshot and a backup can hold follows from the last: whatever is
 //! acknowledged can be read again.
 
-use crate::backend::{Create, Op, ReadOp, Request};
+use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::identity::AUTH;
 use crate::path::ZnodePath;
-use crate::types::Acl;
+use crate::protocol::{Create, Op, ReadOp, Request};
 
 /// The most that a request may hold, in bytes: ZooKeeper's `jute.maxbuffer`, less room for its framing.
 pub const LARGEST_REQUEST_BYTES: usize = 1_048_575 - 1_024;
@@ -26,13 +26,13 @@ pub(crate) const MAX_TXN_BYTES: usize = MAX_FRAME_BYTES + (1 << 10);
 /// Generous: what an operation of a multi takes beside its path, data and list of its own.
 const FRAMING_BYTES: usize = 64;
 
-/// What a read of a multi takes beside its path.
+/// Bytes that a read of a multi takes beside its path.
 const READ_FRAMING_BYTES: usize = 18;
 
 /// Counts the bytes of one session's requests.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
-    /// What the backend writes before every path.
+    /// Bytes that the backend writes before every path.
     pub(crate) prefix: usize,
 }
 
@@ -51,7 +51,7 @@ impl Scale {
         Ok(())
     }
 
-    /// How many bytes a request takes.
+    /// Returns the bytes that a request takes.
     #[inline]
     pub(crate) fn request(self, request: &Request) -> usize {
         match request {
@@ -99,7 +99,7 @@ impl Scale {
         self.path(&create.path) + create.data.len() + acl_bytes(&create.acl)
     }
 
-    /// A create of a multi, of which only the lengths are known yet.
+    /// Returns the bytes of a create of a multi, of which only the lengths are known yet.
     pub(crate) fn create_op(self, path: usize, data: usize, acl: &Acl) -> usize {
         FRAMING_BYTES + self.prefix + path + data + acl_bytes(acl)
     }
@@ -109,7 +109,7 @@ impl Scale {
     }
 }
 
-/// Bytes of a list of one's own; the open one is in the framing.
+/// Bytes of a list; those of the open one are in the framing.
 fn acl_bytes(acl: &Acl) -> usize {
     let entries = acl.entries().unwrap_or_default().iter();
     entries

@@ -1,4 +1,4 @@
-//! Watchers: what a session is given when it asks to be told.
+//! Watches of a session: the events that fire, and the watchers that receive them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,30 +12,99 @@ use atomic_waker::AtomicWaker;
 use futures_core::Stream;
 use parking_lot::Mutex;
 
-use crate::backend::BoxFuture;
 use crate::error::{Error, Result};
-use crate::types::WatchedEvent;
+use crate::future::BoxFuture;
+use crate::path::ZnodePath;
+use crate::types::Zxid;
 use crate::wake::wake;
 
-/// Takes a watch back when its watcher is dropped.
+/// Kind of a change to a watched znode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventKind {
+    /// The znode was created.
+    NodeCreated,
+    /// The znode was deleted.
+    NodeDeleted,
+    /// The znode's data was set.
+    NodeDataChanged,
+    /// A child of the znode was created or deleted.
+    NodeChildrenChanged,
+}
+
+/// An event that a watch has fired.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WatchedEvent {
+    /// The kind of the change.
+    pub kind: EventKind,
+    /// The znode.
+    pub path: ZnodePath,
+    /// The transaction; `None` where the server does not say (ZooKeeper before 3.9).
+    pub zxid: Option<Zxid>,
+    /// Consequence for the waiter; only for a watcher of [`Predecessor::Blocked`](crate::Predecessor::Blocked).
+    pub predecessor_gone: Option<PredecessorGone>,
+}
+
+/// The delete of an entry for which another waited, and its consequence at the end of that very transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct PredecessorGone {
+    /// True if the waiting entry exists and nothing ahead of it blocks it any more. If false, ask for the predecessor
+    /// again.
+    pub clear: bool,
+    /// The way in which the predecessor left.
+    pub reason: DeleteReason,
+}
+
+impl PredecessorGone {
+    /// Creates the data of such an event.
+    pub fn new(clear: bool, reason: DeleteReason) -> Self {
+        Self { clear, reason }
+    }
+}
+
+/// The way in which an entry left its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeleteReason {
+    /// Its own session deleted it.
+    Released,
+    /// Its session ended.
+    Died,
+    /// Another session deleted it.
+    Removed,
+    /// Its own session [withdrew](crate::Session::withdraw) it, perhaps without knowing that its turn had come; or the
+    /// store cannot say.
+    Unknown,
+}
+
+/// The modes of a watch that survives firing (ZOOKEEPER-1416: servers since 3.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WatchMode {
+    /// Everything that happens to one znode, its children included.
+    Persistent,
+    /// Creation, deletion and data of a znode and all below it; never `NodeChildrenChanged`.
+    PersistentRecursive,
+}
+
+/// Owner of watches, which disarms them when their watchers are dropped.
 pub(crate) trait Unwatch: Send + Sync {
-    /// The watcher with this number has gone.
+    /// Disarms the watch with this number.
     fn unwatch(&self, watch: u64);
 }
 
-/// What a watcher and the store that fires it share.
+/// The state that a watcher shares with the store that fires it.
 ///
 /// The store puts the event in while it applies the transaction, so that the event is there before
 /// any later reply, and wakes the watcher after it has let its own lock go.
 pub(crate) struct WatchCell {
     events: Mutex<Events>,
-    /// Whether there is anything to take: who only looks needs no lock.
+    /// True if there is an event to take: a look alone needs no lock.
     has_news: AtomicBool,
     waker: AtomicWaker,
-    /// Who takes the watch back, and its number there.
+    /// Owner of the watch, which takes it back, and its number there.
     owner: Arc<dyn Unwatch>,
     watch: u64,
-    /// Whether there is something to take back: not once a one-shot watch has fired.
+    /// True while there is a watch to take back: not once a one-shot watch has fired.
     is_armed: AtomicBool,
 }
 
@@ -83,7 +152,7 @@ impl WatchCell {
         self.has_news.store(true, Ordering::Release);
     }
 
-    /// Says that no event will follow; the caller calls [`wake`](Self::wake) afterwards.
+    /// Ends the events with an error; the caller calls [`wake`](Self::wake) afterwards.
     pub(crate) fn end(&self, error: Error) {
         self.events.lock().end.get_or_insert(Box::new(error));
         self.has_news.store(true, Ordering::Release);
@@ -120,7 +189,7 @@ impl WatchCell {
     }
 }
 
-/// How many events a watcher may leave unread before the store drops some and says so.
+/// Number of events that a watcher may leave unread before the store drops some and says so.
 const LONGEST_BACKLOG: usize = 16_384;
 
 /// A one-shot watch: a future of the event that it was armed for.
@@ -159,7 +228,7 @@ impl Watcher {
         Self(Source::Cell(cell))
     }
 
-    /// A watcher that is any future of an event.
+    /// Wraps any future of an event.
     pub fn from_future(event: impl Future<Output = Result<WatchedEvent>> + Send + 'static) -> Self {
         Self(Source::Boxed(Box::pin(event)))
     }
@@ -187,12 +256,12 @@ impl PersistentWatcher {
         Self(Source::Cell(cell))
     }
 
-    /// A watcher that is any stream of events.
+    /// Wraps any stream of events.
     pub fn from_stream(events: impl Stream<Item = Result<WatchedEvent>> + Send + 'static) -> Self {
         Self(Source::Boxed(Box::pin(events)))
     }
 
-    /// The next event; `None` after the error of the session's end.
+    /// Waits for the next event; `None` after the error of the session's end.
     ///
     /// Cancel safe.
     pub async fn next(&mut self) -> Option<Result<WatchedEvent>> {

@@ -1,6 +1,6 @@
 //! Who holds a lock, by the names of those in its queue.
 
-use lockkeeper_store::{Error, SHARED_MARK, Session, ZnodePath};
+use lockkeeper_store::{Error, SHARED_MARKER, Session, ZnodePath};
 
 use crate::observe::QueueEntry;
 use crate::queue::contenders;
@@ -36,7 +36,7 @@ fn count<'a>(names: impl IntoIterator<Item = &'a str>) -> usize {
 
 /// Whether one of this name holds beside others: a reader (kazoo's, too) or a semaphore's permit.
 pub(crate) fn is_shared(name: &str) -> bool {
-    [SHARED_MARK, "__rlock__", "-lease-"]
+    [SHARED_MARKER, "__rlock__", "-lease-"]
         .iter()
         .any(|mark| name.contains(mark))
 }

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use lockkeeper_store::{SEMAPHORE_PARTS, Session, Skip, sequence_of};
+use lockkeeper_store::{Blockers, SEMAPHORE_CHILDREN, Session, sequence_of};
 
 /// The kinds of entry, by what their names contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,10 +60,10 @@ impl Kind {
     }
 
     /// Which entries ahead do not block one of this kind.
-    pub(crate) fn skip(self) -> Skip {
+    pub(crate) fn skip(self) -> Blockers {
         match self {
-            Self::Read => Skip::Shared,
-            _ => Skip::None,
+            Self::Read => Blockers::Exclusive,
+            _ => Blockers::All,
         }
     }
 
@@ -85,7 +85,7 @@ impl Kind {
             return None;
         }
         let owner = match child {
-            part if SEMAPHORE_PARTS.contains(&part) => SEMAPHORE,
+            part if SEMAPHORE_CHILDREN.contains(&part) => SEMAPHORE,
             _ => form_of(entry_stem(child)?.1)?.recipe?,
         };
         (owner != self.recipe()).then_some(owner.0)

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use lockkeeper_store::{Error, SEMAPHORE_PARTS, ZnodePath};
+use lockkeeper_store::{Error, SEMAPHORE_CHILDREN, ZnodePath};
 
 /// The znode under which a lock's queue stands.
 ///
@@ -67,7 +67,7 @@ fn encode(text: &str) -> String {
         encoded.push('%');
     }
     // Only now: the digits of an encoded character may lengthen the number.
-    if (ends_as_an_entry(&encoded) || SEMAPHORE_PARTS.contains(&encoded.as_str()))
+    if (ends_as_an_entry(&encoded) || SEMAPHORE_CHILDREN.contains(&encoded.as_str()))
         && let Some(last) = encoded.pop()
     {
         write!(encoded, "%{:02X}", u32::from(last)).expect("a string takes all");
@@ -225,7 +225,7 @@ mod tests {
                 "{text:?} as {name:?}"
             );
             assert!(!ends_as_an_entry(name), "{text:?} as {name:?}");
-            assert!(!SEMAPHORE_PARTS.contains(&name), "{text:?} as {name:?}");
+            assert!(!SEMAPHORE_CHILDREN.contains(&name), "{text:?} as {name:?}");
             assert_eq!(decode(name), text, "as {name:?}");
         }
         // What could not be mistaken stays as it is.

@@ -1,31 +1,33 @@
-//! Access control: who may do what, as a ZooKeeper of 3.9 decides it.
+//! Access control: the right that each request needs, as ZooKeeper 3.9 decides it.
 //!
-//! The open list is no list at all, and asks nothing.
+//! The open list is a null pointer, and costs nothing.
 
 use std::collections::HashSet;
 
-use super::quota::bytes_of_acl;
+use super::budget::bytes_of_acl;
+use super::journal::{LogMode, TxnOp, set_acl_bytes};
 use super::sessions::{Session, SessionRef};
-use super::txn::{TxnOp, set_acl_bytes};
 use super::work::Work;
 use super::write::{check_version, next_version};
-use super::{Answer, Core, Effects, End, Keep, Now, Stamp};
+use super::{Core, CoreReply, Effects, End, Now, Stamp};
+use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::identity::{AUTH, DIGEST, Identities, Identity, is_anyone, is_valid, user_of};
 use crate::path::ZnodePath;
-use crate::types::{Acl, AclEntry};
+use crate::protocol::Reply;
+use crate::types::AclEntry;
 
 /// The most entries of a list: each identity of a session is looked for in all of them.
 const MOST_ENTRIES: usize = 1_024;
 
 impl Core {
-    /// Whose digest makes a superuser.
+    /// Returns the digest that makes a superuser.
     #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "a server asks"))]
     pub(crate) fn superuser(&self) -> Option<&Identity> {
         self.options.super_digest.as_ref()
     }
 
-    /// Who the session of this connection has proved to be.
+    /// Returns the identities that the session of this connection has proved.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn identities(&self, of: SessionRef) -> &[Identity] {
         let session = self.sessions.slots.get(of.slot as usize);
@@ -33,7 +35,7 @@ impl Core {
         session.map_or(&[], |session| &session.identities)
     }
 
-    /// Adds who the session of this connection is, once. Who proves the digest of the super user is that,
+    /// Adds an identity to the session of this connection, once. Who proves the digest of the super user is that,
     /// too.
     ///
     /// # Errors
@@ -63,8 +65,8 @@ impl Core {
         added
     }
 
-    /// What proves nothing ends the session: a server closes the connection then, and this one has no
-    /// other.
+    /// Proves an identity by a secret. A wrong one ends the session: a server closes the connection then, and a
+    /// session of this process has no other.
     pub(super) fn add_auth(
         &mut self,
         session: SessionRef,
@@ -72,11 +74,11 @@ impl Core {
         secret: &[u8],
         now: Now,
         effects: &mut Effects,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         match Identity::proved(scheme, secret) {
             Ok(identity) => {
                 self.add_identity(session, identity)?;
-                Ok(Answer::Done)
+                Ok(Reply::Done)
             }
             Err(refused) => {
                 self.end_session(session.slot, End::Expired, now, effects);
@@ -102,7 +104,7 @@ impl Core {
         check_right(acl, rights, identities, &self.tree.work, asked)
     }
 
-    /// The list of a znode to be made, with the creator's ids for `auth`.
+    /// Returns the list of a new znode, with the creator's identities in place of `auth`.
     #[inline]
     pub(super) fn listed(&self, session: SessionRef, acl: Acl, path: &ZnodePath) -> Result<Acl> {
         match acl.entries() {
@@ -111,7 +113,7 @@ impl Core {
         }
     }
 
-    pub(super) fn get_acl(&self, session: SessionRef, path: &ZnodePath) -> Result<Answer> {
+    pub(super) fn get_acl(&self, session: SessionRef, path: &ZnodePath) -> Result<CoreReply> {
         let index = self.existing(path)?;
         let asked = || path.to_string();
         self.allow(session, index, AclEntry::READ | AclEntry::ADMIN, asked)?;
@@ -126,7 +128,7 @@ impl Core {
             }
         };
         let stat = node.stat();
-        Ok(Answer::Acl { acl, stat })
+        Ok(Reply::Acl { acl, stat })
     }
 
     pub(super) fn set_acl(
@@ -136,7 +138,7 @@ impl Core {
         acl: Acl,
         expected: Option<i32>,
         now: Now,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         let acl = self.listed(session, acl, &path)?;
         let node = self.existing(&path)?;
         self.allow(session, node, AclEntry::ADMIN, || path.to_string())?;
@@ -146,17 +148,17 @@ impl Core {
         self.check_growth(session, node, before, bytes_of_acl(&acl))?;
         self.check_txn(set_acl_bytes(&path, &acl))?;
         let aversion = next_version(current);
-        let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
+        let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
         self.log(session.id, at, || TxnOp::SetAcl {
             path,
             acl: acl.clone(),
             aversion,
         });
         self.apply_set_acl(node, acl, aversion, at);
-        Ok(Answer::Stat(self.tree.node(node).stat()))
+        Ok(Reply::Stat(self.tree.node(node).stat()))
     }
 
-    /// Nobody is told, and no zxid of the znode moves.
+    /// Replaces a list. No watch fires, and no zxid of the znode moves.
     pub(super) fn apply_set_acl(&mut self, index: u32, acl: Acl, aversion: i32, at: Stamp) {
         let node = self.tree.node(index);
         let (before, after) = (bytes_of_acl(&node.acl), bytes_of_acl(&acl));
@@ -164,20 +166,20 @@ impl Core {
         self.tree.set_acl(index, acl);
         let node = self.tree.node_mut(index);
         node.aversion = aversion;
-        if at.keep == Keep::Surely {
+        if at.log_mode == LogMode::Sync {
             node.kept = at.zxid.0;
         }
     }
 }
 
 impl Session {
-    /// Whether this is the session of that connection, and still on it.
+    /// Returns true if this is the session of that connection, and still on it.
     pub(super) fn is_of(&self, of: SessionRef) -> bool {
         self.id == of.id && self.connection == of.connection
     }
 }
 
-/// Refuses somebody who has none of these rights.
+/// Refuses a client that has none of these rights.
 #[inline]
 pub(super) fn check_right(
     acl: &Acl,
@@ -192,7 +194,7 @@ pub(super) fn check_right(
     }
 }
 
-/// Returns true if a list gives somebody with these identities one of these rights.
+/// Returns true if a list gives these identities one of these rights.
 #[inline]
 pub(super) fn has_right(acl: &Acl, rights: u8, identities: &Identities, work: &Work) -> bool {
     acl.granted(identities).is_none_or(|granted| {
@@ -201,7 +203,7 @@ pub(super) fn has_right(acl: &Acl, rights: u8, identities: &Identities, work: &W
     })
 }
 
-/// The list as the znode will have it: without repetitions, and with the creator's ids for `auth`.
+/// Returns the list as the znode will have it: without repetitions, and with the creator's ids for `auth`.
 #[inline(never)]
 pub(super) fn resolved(acl: Acl, identities: &[Identity], path: &ZnodePath) -> Result<Acl> {
     let Some(entries) = acl.entries() else {
@@ -241,7 +243,7 @@ pub(super) fn resolved(acl: Acl, identities: &[Identity], path: &ZnodePath) -> R
     }
 }
 
-/// The list for those who may not set it: they might guess passwords by their hashes.
+/// Returns the list as it is shown without the right to set it: without hashes, by which passwords could be guessed.
 fn masked(acl: &Acl) -> Acl {
     let Some(entries) = acl.entries() else {
         return Acl::open();

@@ -1,9 +1,128 @@
-//! [`Budget`]: one limit for all that clients make the store keep, with a part of it for each of them.
+//! [`Budget`]: one limit for all that clients make the store keep, with a part of it for each of them; what each thing
+//! counts for; and the limit of the events that one transaction has for clients.
 //!
 //! Invariant 10. Only what grows is ever refused: deletes, the ends of sessions, pings and reads ask nobody.
 
-use super::{Core, SessionRef};
+use super::sessions::{PendingEvents, Session};
+use super::tree::Node;
+use super::{Core, Effects, Limits, SessionRef};
+use crate::acl::Acl;
 use crate::error::{Error, Result};
+use crate::path::ZnodePath;
+use crate::types::AclEntry;
+
+/// Bytes that a znode counts for beyond its path, its data and its list: the node itself, its places in the tables,
+/// and the allocator's overhead.
+pub(crate) const ZNODE_BYTES: usize = 384;
+
+/// Bytes that an entry of an access control list counts for beyond its texts.
+pub(crate) const ACL_ENTRY_BYTES: usize = 80;
+
+/// Returns the bytes that a znode counts for.
+#[inline]
+pub(super) fn bytes_of(path: &ZnodePath, data_bytes: usize, acl: &Acl) -> usize {
+    ZNODE_BYTES + path.as_str().len() + data_bytes + bytes_of_acl(acl)
+}
+
+/// Returns the bytes that a list counts for.
+#[inline]
+pub(crate) fn bytes_of_acl(acl: &Acl) -> usize {
+    acl.entries().map_or(0, bytes_of_list)
+}
+
+fn bytes_of_list(entries: &[AclEntry]) -> usize {
+    let texts = entries
+        .iter()
+        .map(|entry| ACL_ENTRY_BYTES + entry.scheme.len() + entry.id.len());
+    texts.sum()
+}
+
+impl Node {
+    /// Returns the bytes that it counts for.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        bytes_of(&self.path, self.data.len(), &self.acl)
+    }
+}
+
+impl Core {
+    /// Checks that there is room for one more znode, which counts for `bytes`; `is_own` if it goes with the session.
+    #[inline]
+    pub(super) fn check_room(&self, session: SessionRef, bytes: usize, is_own: bool) -> Result<()> {
+        check_znodes(self.tree.nodes.len(), &self.options.limits)?;
+        let payer = || self.payer(session, is_own);
+        self.budget().check(bytes, payer)
+    }
+
+    /// Checks that a part of a znode may grow from `from` bytes to `to`. One that does not grow always may: a full
+    /// store can still be worked on.
+    #[inline]
+    pub(super) fn check_growth(
+        &self,
+        session: SessionRef,
+        node: u32,
+        from: usize,
+        to: usize,
+    ) -> Result<()> {
+        if to <= from {
+            return Ok(());
+        }
+        let is_own = self.tree.node(node).owner_slot == session.slot;
+        let payer = || self.payer(session, is_own);
+        self.budget().check(to - from, payer)
+    }
+}
+
+/// Sum of what the operations of a multi add. Only the sum is judged: one operation may take the room that another
+/// gives back, in whatever order they stand.
+#[derive(Default)]
+pub(super) struct Growth {
+    znodes: isize,
+    bytes: isize,
+    /// The last operation that adds anything.
+    last: usize,
+    /// True if any of what is added outlives the session.
+    is_lasting: bool,
+}
+
+impl Growth {
+    /// Adds the growth by one operation; `is_own` if it goes with the session.
+    pub(super) fn add(&mut self, index: usize, znodes: isize, bytes: isize, is_own: bool) {
+        self.znodes += znodes;
+        self.bytes = self.bytes.saturating_add(bytes);
+        if znodes > 0 || bytes > 0 {
+            self.last = index;
+            self.is_lasting |= !is_own;
+        }
+    }
+
+    /// Checks that there is room for the sum; the error names the operation to blame.
+    pub(super) fn check(&self, core: &Core, session: SessionRef) -> Result<(), (usize, Error)> {
+        let (tree, limits) = (&core.tree, &core.options.limits);
+        let mut checked = Ok(());
+        if self.znodes > 0 {
+            let before = tree.nodes.len().saturating_add_signed(self.znodes - 1);
+            checked = check_znodes(before, limits);
+        }
+        if self.bytes > 0 && checked.is_ok() {
+            let payer = || core.payer(session, !self.is_lasting);
+            checked = core.budget().check(self.bytes.unsigned_abs(), payer);
+        }
+        checked.map_err(|error| (self.last, error))
+    }
+}
+
+/// Checks that one more may be added to so many.
+#[inline]
+fn check_znodes(before: usize, limits: &Limits) -> Result<()> {
+    if before < limits.znodes {
+        return Ok(());
+    }
+    Err(Error::LimitReached {
+        what: "znodes",
+        limit: limits.znodes,
+    })
+}
 
 /// The bytes that a watch counts for beyond its path.
 pub(super) const WATCH_BYTES: usize = 256;
@@ -11,7 +130,8 @@ pub(super) const WATCH_BYTES: usize = 256;
 /// The bytes that a session of another process counts for, beside its watches and ephemeral znodes.
 pub(crate) const SESSION_BYTES: usize = 512;
 
-/// Sessions are let in up to this part of the limit, however full the store is: somebody must be able to delete.
+/// Sessions are let in up to this part of the limit, however full the store is: a client must be able to come and
+/// delete.
 const SESSIONS_PART: usize = 16;
 
 /// The same for the identities that they prove.
@@ -79,7 +199,7 @@ impl Budget {
 }
 
 impl Core {
-    /// The bytes that everything counts for that the store keeps.
+    /// Returns the bytes that everything counts for that the store keeps.
     pub(crate) fn bytes(&self) -> usize {
         self.tree.bytes + self.watches.bytes + self.sessions.bytes + self.sessions.identity_bytes
     }
@@ -92,7 +212,7 @@ impl Core {
         }
     }
 
-    /// The account for what a session asks for; `is_own` if that goes with the session.
+    /// Returns the account for what a session asks for; `is_own` if that goes with the session.
     pub(super) fn payer(&self, session: SessionRef, is_own: bool) -> Payer {
         match self.sessions.get(session.slot) {
             session if session.is_local => Payer::Program,
@@ -121,7 +241,7 @@ impl Core {
         budget.check(bytes, || Payer::Session { own })
     }
 
-    /// Checks every count against what is there.
+    /// Checks every count against a recount.
     #[cfg(test)]
     pub(crate) fn check_bytes(&self) {
         let sums = |of: fn(&super::sessions::Session) -> usize| -> usize {
@@ -151,6 +271,57 @@ impl Core {
             let own = if session.is_local { 0 } else { own };
             assert_eq!(session.bytes, own, "{}", session.id);
         }
+    }
+}
+
+impl Core {
+    /// Limits the bytes of an answer to a session, and of the events that one transaction has for it.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn limit_answers(&mut self, of: SessionRef, limit: usize) {
+        self.sessions.get_mut(of.slot).answer_bytes = limit;
+    }
+
+    /// Limits the bytes of the events that one transaction has for all sessions of other processes.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn limit_events(&mut self, limit: usize) {
+        self.watches.event_bytes = limit;
+    }
+}
+
+impl Effects {
+    /// Counts an event for a session of another process. `all_bytes` is what may wait for all of them, so many.
+    /// Returns false if it is one too many: then the session has to go, and is told no more.
+    pub(super) fn count(
+        &mut self,
+        session: &mut Session,
+        slot: u32,
+        bytes: usize,
+        (all_bytes, sessions): (usize, usize),
+    ) -> bool {
+        if self.fired.is_empty() && self.overflowed.is_empty() {
+            self.round += 1;
+            self.event_bytes = 0;
+        }
+        let pending = &mut session.pending_events;
+        if pending.round != self.round {
+            *pending = PendingEvents {
+                round: self.round,
+                ..PendingEvents::default()
+            };
+        }
+        if pending.is_over {
+            return false;
+        }
+        pending.bytes += bytes;
+        self.event_bytes += bytes;
+        // A session with few events is not to blame for the sum.
+        let own = all_bytes / 2 / sessions.max(1);
+        pending.is_over = pending.bytes > session.answer_bytes
+            || self.event_bytes > all_bytes && pending.bytes > own;
+        if pending.is_over {
+            self.overflowed.push(slot);
+        }
+        !pending.is_over
     }
 }
 

@@ -93,7 +93,7 @@ impl List {
         }
     }
 
-    /// The entries, first to last.
+    /// Returns the entries, first to last.
     pub(super) fn iter<'a, T>(
         self,
         entries: &'a Slab<T>,

@@ -1,15 +1,93 @@
-//! What a log is given to keep, and what may not be seen before it has kept it.
+//! The journal: writes with every decision made ([`Txn`]), the choice of those that a log keeps, and the transaction
+//! that a reply shows, before which it must not leave.
+//!
+//! [`Core::replay`](super::Core::replay) carries a transaction out again without deciding anything. Its size in a log
+//! is checked before anything of it is applied, so that whatever is acknowledged can be kept (invariant 2).
+
+use bytes::Bytes;
 
 use super::intrusive_list::NIL;
+use super::lifecycle::End;
 use super::sessions::SessionRef;
-use super::txn::{Kind, Txn, TxnOp};
 use super::write::kind_of;
 use super::{Core, Now, Stamp};
-use crate::backend::{Op, ReadOp, Request};
+use crate::acl::Acl;
+use crate::error::{Error, Result};
 use crate::path::ZnodePath;
+use crate::protocol::{Op, ReadOp, Request};
+use crate::size::{Scale, acl_entry_bytes, auth_entries};
 use crate::types::{SessionId, Zxid};
 
-/// Which transactions are kept for a log.
+/// One transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Txn {
+    pub(crate) zxid: Zxid,
+    pub(crate) unix_ms: i64,
+    /// The session that asked; 0 for the store itself.
+    pub(crate) session: SessionId,
+    pub(crate) op: TxnOp,
+}
+
+/// The effect of a transaction, with every decision made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TxnOp {
+    OpenSession {
+        /// 0: the session never expires.
+        timeout_ms: u64,
+        password: [u8; 16],
+        /// True if it dies with the store's process.
+        is_local: bool,
+    },
+    /// The session and all its ephemeral znodes go.
+    CloseSession(End),
+    Create(NewNode),
+    Delete {
+        path: ZnodePath,
+    },
+    SetData {
+        path: ZnodePath,
+        data: Bytes,
+        /// The version that the znode gets.
+        version: i32,
+    },
+    SetAcl {
+        path: ZnodePath,
+        acl: Acl,
+        /// The version that the list gets.
+        aversion: i32,
+    },
+    /// A part of a multi that changes nothing.
+    Check,
+    Multi(Vec<TxnOp>),
+}
+
+/// A znode to be created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NewNode {
+    /// Its final path, number included.
+    pub(crate) path: ZnodePath,
+    pub(crate) data: Bytes,
+    pub(crate) acl: Acl,
+    pub(crate) kind: NodeKind,
+    /// Its number, if its name makes it an entry of a queue.
+    pub(crate) sequence: Option<i64>,
+    /// The parent's count of child creates, this one included.
+    pub(crate) creates: i64,
+}
+
+/// Lifetime of a znode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeKind {
+    Persistent,
+    /// Belongs to the session that makes it.
+    Ephemeral,
+    Container,
+    Ttl {
+        ms: u64,
+    },
+}
+
+/// The transactions that are kept for a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Journal {
     Off,
@@ -20,33 +98,33 @@ pub(crate) enum Journal {
 
 /// The journal's state in a core.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct JournalState {
     journal: Journal,
     txns: Vec<Txn>,
     /// The last transaction that nothing may run ahead of.
     last: i64,
-    /// How sessions and their ephemerals are kept, where they are.
-    sessions: Keep,
+    /// The mode of sessions and their ephemerals, where a log keeps these.
+    sessions: LogMode,
 }
 
-impl Kept {
+impl JournalState {
     pub(super) const NONE: Self = Self {
         journal: Journal::Off,
         txns: Vec::new(),
         last: 0,
-        sessions: Keep::Surely,
+        sessions: LogMode::Sync,
     };
 }
 
-/// How much it matters that a log has kept a transaction.
+/// The way in which a log keeps a transaction, in increasing order of care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Keep {
+pub(super) enum LogMode {
     /// The log never sees it.
-    Not,
+    None,
     /// It is kept soon, but nobody waits for that.
-    Lightly,
+    Async,
     /// Nothing that shows it may leave before it is kept.
-    Surely,
+    Sync,
 }
 
 impl Core {
@@ -55,33 +133,33 @@ impl Core {
         self.kept.journal = journal;
     }
 
-    /// The transactions that the log is to keep, since the last call.
+    /// Returns the transactions that the log is to keep, since the last call.
     pub(crate) fn kept(&mut self) -> &mut Vec<Txn> {
         &mut self.kept.txns
     }
 
-    /// The last transaction that nothing that shows it may run ahead of.
+    /// Returns the last transaction that a log keeps synchronously: nothing that shows it may leave before it is kept.
     pub(crate) fn last_kept(&self) -> Zxid {
         Zxid(self.kept.last)
     }
 
-    /// How a change is kept that concerns a znode of this owner (`NIL`: of no session).
-    pub(super) fn keep(&self, owner: u32) -> Keep {
+    /// Returns the log mode of a change to a znode of this owner (`NIL`: of no session).
+    pub(super) fn log_mode_of(&self, owner: u32) -> LogMode {
         match self.kept.journal {
-            Journal::Off => Keep::Not,
-            Journal::Durable if owner != NIL && self.sessions.get(owner).is_local => Keep::Not,
+            Journal::Off => LogMode::None,
+            Journal::Durable if owner != NIL && self.sessions.get(owner).is_local => LogMode::None,
             Journal::Durable | Journal::All if owner != NIL => self.kept.sessions,
-            Journal::Durable | Journal::All => Keep::Surely,
+            Journal::Durable | Journal::All => LogMode::Sync,
         }
     }
 
-    /// From now on nobody waits until sessions and their ephemerals are kept.
+    /// Has sessions and their ephemerals kept asynchronously from now on.
     pub(crate) fn keep_sessions_lightly(&mut self) {
-        self.kept.sessions = Keep::Lightly;
+        self.kept.sessions = LogMode::Async;
     }
 
-    #[cfg(any(test, feature = "server"))]
     /// Keeps everything from now on, and all that was left out so far.
+    #[cfg(any(test, feature = "server"))]
     pub(crate) fn keep_all(&mut self, now: Now) {
         let was = std::mem::replace(&mut self.kept.journal, Journal::All);
         let sessions = self.sessions.slots.iter();
@@ -94,9 +172,9 @@ impl Core {
         }
     }
 
-    #[cfg(any(test, feature = "server"))]
-    /// The log hears late of a session and its ephemerals. It takes each for one that is made just now:
+    /// Hands the log a session and its ephemerals late. The log takes each for one that is created just now:
     /// their parents count it once more, so that the numbers of children do not go back.
+    #[cfg(any(test, feature = "server"))]
     fn enter_session(&mut self, slot: u32, now: Now) {
         let session = self.sessions.get(slot);
         let id = session.id;
@@ -108,48 +186,49 @@ impl Core {
         for index in owned {
             let creates = self.tree.count_create(self.tree.node(index).parent);
             let node = self.tree.node(index);
-            let new = super::txn::NewNode {
+            let new = NewNode {
                 path: node.path.clone(),
                 data: node.data.clone(),
                 acl: node.acl.clone(),
                 kind: node.kind,
-                sequence: node.place.map(|(sequence, _)| sequence),
+                sequence: node.queue_key.map(|(sequence, _)| sequence),
                 creates,
             };
-            let at = self.stamp(now, self.keep(slot));
+            let at = self.stamp(now, self.log_mode_of(slot));
             self.log(id, at, || TxnOp::Create(new));
         }
     }
 
-    /// A container that is empty goes by itself, in its time; so one of a session of this process is kept
-    /// lightly: if it is lost, so is everybody who knew of it. What is created in it is kept after it. Others
-    /// outlive this process: their containers are kept as their ephemerals are, and so are all, once the log
+    /// Returns the log mode of a create. An empty container is reaped in its time; so one of a session of this
+    /// process is kept asynchronously: if it is lost, so are all that knew of it. Its children are kept after it.
+    /// Others outlive this process: their containers are kept as their ephemerals are, and so are all, once the log
     /// has to keep what others may see.
-    pub(super) fn keep_create(&self, session: u32, kind: Kind) -> Keep {
+    pub(super) fn log_mode_of_create(&self, session: u32, kind: NodeKind) -> LogMode {
         match (kind, self.kept.journal) {
-            (_, Journal::Off) => Keep::Not,
-            (Kind::Ephemeral, _) => self.keep(session),
-            (Kind::Container, _) => self.keep(session).max(Keep::Lightly),
-            _ => Keep::Surely,
+            (_, Journal::Off) => LogMode::None,
+            (NodeKind::Ephemeral, _) => self.log_mode_of(session),
+            (NodeKind::Container, _) => self.log_mode_of(session).max(LogMode::Async),
+            _ => LogMode::Sync,
         }
     }
 
-    /// The number and date of the next transaction.
-    pub(super) fn stamp(&mut self, now: Now, keep: Keep) -> Stamp {
+    /// Begins the next transaction: draws its number. Called when nothing can fail any more, so that a refused write
+    /// takes no zxid.
+    pub(super) fn stamp(&mut self, now: Now, log_mode: LogMode) -> Stamp {
         self.zxid += 1;
-        if keep == Keep::Surely {
+        if log_mode == LogMode::Sync {
             self.kept.last = self.zxid;
         }
         Stamp {
             zxid: Zxid(self.zxid),
             unix_ms: now.unix_ms,
-            keep,
+            log_mode,
         }
     }
 
     /// Hands a transaction to the log, if it is one that is kept.
     pub(super) fn log(&mut self, session: SessionId, at: Stamp, op: impl FnOnce() -> TxnOp) {
-        if at.keep != Keep::Not {
+        if at.log_mode != LogMode::None {
             self.kept.txns.push(Txn {
                 zxid: at.zxid,
                 unix_ms: at.unix_ms,
@@ -159,7 +238,7 @@ impl Core {
         }
     }
 
-    /// The last transaction that the answer to a request may show: it must not leave before that is
+    /// Returns the last transaction that the answer to a request may show: it must not leave before that is
     /// kept. A request for a place in a queue shows only what dies with its session.
     pub(crate) fn shown_by(&self, request: &Request) -> Zxid {
         let shown = match request {
@@ -186,24 +265,24 @@ impl Core {
 
     fn shown_at(&self, path: &ZnodePath) -> i64 {
         let node = self.tree.find(path.as_str());
-        // Whether it was there, and when it went, nobody remembers.
+        // A missing znode has no record of when it went: any kept transaction may have deleted it.
         node.map_or(self.kept.last, |node| self.tree.node(node).kept)
     }
 
-    /// Whether carrying this request out may take room in the log.
+    /// Returns true if carrying this request out may take room in the log.
     pub(crate) fn needs_log(&self, session: SessionRef, request: &Request) -> bool {
         let known = self.sessions.slots.get(session.slot as usize);
         if known.is_none_or(|known| known.id != session.id || known.is_unproven) {
             return false; // it is over, and the request will be refused; or its end is no transaction
         }
-        let kept = |keep: Keep| keep != Keep::Not;
+        let kept = |keep: LogMode| keep != LogMode::None;
         let at = |path: &ZnodePath| {
             let node = self.tree.find(path.as_str());
-            node.is_some_and(|node| kept(self.keep(self.tree.node(node).owner_slot)))
+            node.is_some_and(|node| kept(self.log_mode_of(self.tree.node(node).owner_slot)))
         };
         let created = |mode| {
             let kind = kind_of(mode, &self.options);
-            kind.is_ok_and(|kind| kept(self.keep_create(session.slot, kind)))
+            kind.is_ok_and(|kind| kept(self.log_mode_of_create(session.slot, kind)))
         };
         match request {
             Request::Create(create) => created(create.mode),
@@ -218,9 +297,111 @@ impl Core {
             }),
             // A wrong proof ends the session.
             Request::Enqueue(_) | Request::AddAuth { .. } | Request::Close => {
-                kept(self.keep(session.slot))
+                kept(self.log_mode_of(session.slot))
             }
             _ => false,
         }
+    }
+}
+
+/// Bytes of a transaction in a log beside its operation, rounded up: its kind, zxid, date and session.
+const HEAD_BYTES: usize = 1 + NUMBER_BYTES + NUMBER_BYTES + 8;
+
+/// Bytes of a number of 64 bits, rounded up.
+const NUMBER_BYTES: usize = 10;
+
+/// Bytes of a length or a number of 32 bits, rounded up.
+const LENGTH_BYTES: usize = 5;
+
+#[cfg(test)]
+impl Txn {
+    /// Bytes that this takes in a log, rounded up.
+    pub(crate) fn log_bytes(&self) -> usize {
+        HEAD_BYTES + self.op.log_bytes()
+    }
+}
+
+impl TxnOp {
+    /// Bytes that this takes in a log, rounded up, as the operation of a transaction or a part of one.
+    pub(crate) fn log_bytes(&self) -> usize {
+        match self {
+            Self::OpenSession { password, .. } => 2 + NUMBER_BYTES + password.len(),
+            Self::CloseSession(_) => 2,
+            Self::Create(new) => new.log_bytes(),
+            Self::Delete { path } => delete_bytes(path),
+            Self::SetData { path, data, .. } => set_data_bytes(path, data.len()),
+            Self::SetAcl { path, acl, .. } => set_acl_bytes(path, acl),
+            Self::Check => 1,
+            Self::Multi(ops) => MULTI_BYTES + ops.iter().map(Self::log_bytes).sum::<usize>(),
+        }
+    }
+}
+
+/// Bytes of a multi beside its operations.
+pub(super) const MULTI_BYTES: usize = 1 + LENGTH_BYTES;
+
+pub(super) fn delete_bytes(path: &ZnodePath) -> usize {
+    1 + LENGTH_BYTES + path.as_str().len()
+}
+
+pub(super) fn set_data_bytes(path: &ZnodePath, data: usize) -> usize {
+    delete_bytes(path) + LENGTH_BYTES + data + LENGTH_BYTES
+}
+
+pub(super) fn set_acl_bytes(path: &ZnodePath, acl: &Acl) -> usize {
+    delete_bytes(path) + acl_bytes(acl) + LENGTH_BYTES
+}
+
+fn acl_bytes(acl: &Acl) -> usize {
+    let entries = acl.entries().unwrap_or_default().iter();
+    let entries = entries.map(|entry| 2 + 2 * LENGTH_BYTES + entry.scheme.len() + entry.id.len());
+    LENGTH_BYTES + entries.sum::<usize>()
+}
+
+impl NewNode {
+    /// Returns the bytes that this takes in a log ([`TxnOp::log_bytes`]).
+    #[inline]
+    pub(super) fn log_bytes(&self) -> usize {
+        let kind = 1 + NUMBER_BYTES;
+        let sequence = 1 + NUMBER_BYTES;
+        let data = LENGTH_BYTES + self.data.len();
+        delete_bytes(&self.path) + data + acl_bytes(&self.acl) + kind + sequence + NUMBER_BYTES
+    }
+}
+
+impl Core {
+    /// Refuses an operation of so many bytes in a log, before anything of it is applied: whatever is
+    /// acknowledged must fit into the log, and be read again.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`].
+    #[inline]
+    pub(super) fn check_txn(&self, op_bytes: usize) -> Result<()> {
+        let (actual, limit) = (HEAD_BYTES + op_bytes, self.options.limits.txn_bytes);
+        if actual <= limit {
+            return Ok(());
+        }
+        Err(too_large(actual, limit))
+    }
+
+    /// Bytes in a log of what may come of a request, rounded up, before its lists are resolved.
+    pub(crate) fn txn_bytes(&self, session: SessionRef, request: &Request) -> usize {
+        let known = self.sessions.slots.get(session.slot as usize);
+        let identities = known.map_or(&[][..], |known| &known.identities);
+        let proofs = identities.iter().filter(|identity| identity.is_proof());
+        let proofs = proofs.map(|identity| acl_entry_bytes(identity.scheme, &identity.id));
+        let expanded = auth_entries(request) * proofs.sum::<usize>();
+        // A number behind the name, and what only creates have, are beyond what a request has itself.
+        let beside = HEAD_BYTES + 6 * NUMBER_BYTES + 2 * LENGTH_BYTES;
+        Scale { prefix: 0 }.request(request) + expanded + beside
+    }
+}
+
+#[cold]
+fn too_large(actual: usize, limit: usize) -> Error {
+    Error::TooLarge {
+        what: "a transaction, with all its access control lists,",
+        actual,
+        limit,
     }
 }

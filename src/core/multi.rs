@@ -4,21 +4,22 @@
 use std::collections::BTreeMap;
 
 use super::acl::{check_right, resolved};
+use super::budget::{Growth, bytes_of};
 use super::intrusive_list::NIL;
-use super::quota::{Growth, bytes_of};
+use super::journal::{LogMode, MULTI_BYTES, NewNode, NodeKind, TxnOp};
 use super::sessions::SessionRef;
-use super::tree::{Facts, Tree};
-use super::txn::{Kind, MULTI_BYTES, NewNode, TxnOp};
+use super::tree::{NodeView, Tree};
 use super::write::{
     LAST_OF_TEN_DIGITS, check_create, check_delete, check_no_quota, check_version, final_path,
     kind_of, next_version, parent_for, used_up,
 };
-use super::{Answer, Core, CoreOptions, Effects, Keep, Now, no_node};
-use crate::backend::{Create, Op};
+use super::{Core, CoreOptions, CoreReply, Effects, Now, no_node};
+use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::identity::Identities;
 use crate::path::{ZnodePath, parent_of};
-use crate::types::{Acl, AclEntry};
+use crate::protocol::{Create, Op, Reply};
+use crate::types::AclEntry;
 
 impl Core {
     pub(super) fn multi(
@@ -27,12 +28,12 @@ impl Core {
         ops: Vec<Op>,
         now: Now,
         effects: &mut Effects,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         self.tree.work.add(ops.len());
         let mut resolved = Vec::with_capacity(ops.len());
         // The part that a log keeps.
         let mut kept = Vec::new();
-        let mut how = Keep::Not;
+        let mut how = LogMode::None;
         let mut bytes = MULTI_BYTES;
         let asking = self.sessions.get(session.slot);
         let mut overlay = Overlay {
@@ -55,11 +56,11 @@ impl Core {
             bytes += op.log_bytes();
             self.check_txn(bytes)?;
             let keep = match &op {
-                TxnOp::Check => Keep::Not,
-                TxnOp::Create(new) => self.keep_create(session.slot, new.kind),
-                _ => self.keep(owner),
+                TxnOp::Check => LogMode::None,
+                TxnOp::Create(new) => self.log_mode_of_create(session.slot, new.kind),
+                _ => self.log_mode_of(owner),
             };
-            if keep != Keep::Not {
+            if keep != LogMode::None {
                 kept.push(op.clone());
             }
             how = how.max(keep);
@@ -69,6 +70,7 @@ impl Core {
         growth
             .check(self, session)
             .map_err(|(index, source)| failed(index, source))?;
+        // So far nothing has changed, and no refusal had anything to undo. From here on nothing can fail.
         let at = self.stamp(now, how);
         self.log(session.id, at, || TxnOp::Multi(kept));
         let replies = resolved
@@ -76,7 +78,7 @@ impl Core {
             .map(|op| self.apply(session.id, op, at, effects))
             .collect();
         self.resolve_waiters(effects);
-        Ok(Answer::Multi(replies))
+        Ok(Reply::Multi(replies))
     }
 }
 
@@ -92,10 +94,10 @@ struct Overlay<'a> {
     tree: &'a Tree,
     options: &'a CoreOptions,
     /// `None` for a znode that will be gone.
-    changed: BTreeMap<String, Option<Facts>>,
+    changed: BTreeMap<String, Option<NodeView>>,
     /// The lists of the znodes that it makes.
     made: Vec<Acl>,
-    /// The slot of who asks.
+    /// The slot of the asking session.
     session: u32,
     /// The operation that is looked at.
     at: usize,
@@ -105,21 +107,18 @@ struct Overlay<'a> {
 }
 
 impl Overlay<'_> {
-    fn facts(&self, path: &str) -> Option<Facts> {
+    fn view(&self, path: &str) -> Option<NodeView> {
         match self.changed.get(path) {
             Some(changed) => *changed,
-            None => self
-                .tree
-                .find(path)
-                .map(|node| self.tree.node(node).facts()),
+            None => self.tree.find(path).map(|node| self.tree.node(node).view()),
         }
     }
 
-    fn set(&mut self, path: &str, facts: Option<Facts>) {
-        self.changed.insert(path.to_owned(), facts);
+    fn set(&mut self, path: &str, view: Option<NodeView>) {
+        self.changed.insert(path.to_owned(), view);
     }
 
-    /// What it comes to, and the slot of the session that owns the znode, or `NIL`.
+    /// Resolves an operation: the change that it comes to, and the slot of the session that owns the znode, or `NIL`.
     fn resolve(&mut self, op: Op) -> Result<(TxnOp, u32)> {
         match op {
             Op::Create(create) => self.create(create).map(|op| (op, NIL)),
@@ -156,9 +155,9 @@ impl Overlay<'_> {
         }
     }
 
-    /// Refuses who has none of these rights on the znode at `path`, by the list that the operations so
+    /// Refuses a client that has none of these rights on the znode at `path`, by the list that the operations so
     /// far have left it. `asked` is what the error calls it.
-    fn allow(&self, path: &str, node: Facts, rights: u8, asked: &ZnodePath) -> Result<()> {
+    fn allow(&self, path: &str, node: NodeView, rights: u8, asked: &ZnodePath) -> Result<()> {
         let acl = match self.made.get(node.made as usize) {
             Some(made) => Some(made),
             None => self.tree.find(path).map(|node| &self.tree.node(node).acl),
@@ -169,8 +168,8 @@ impl Overlay<'_> {
         })
     }
 
-    fn expect(&self, path: &ZnodePath) -> Result<Facts> {
-        self.facts(path.as_str())
+    fn expect(&self, path: &ZnodePath) -> Result<NodeView> {
+        self.view(path.as_str())
             .ok_or_else(|| no_node(path.as_str()))
     }
 
@@ -179,24 +178,22 @@ impl Overlay<'_> {
         let kind = kind_of(create.mode, self.options)?;
         let acl = resolved(create.acl.clone(), self.identities, &create.path)?;
         let parent_path = parent_for(&create);
-        let mut parent = self
-            .facts(parent_path)
-            .ok_or_else(|| no_node(parent_path))?;
+        let mut parent = self.view(parent_path).ok_or_else(|| no_node(parent_path))?;
         self.allow(parent_path, parent, AclEntry::CREATE, &create.path)?;
         if create.mode.is_sequential() && parent.creates > LAST_OF_TEN_DIGITS && !self.is_local {
             return Err(used_up(parent_path));
         }
         let (path, sequence) = final_path(&create, parent.creates);
-        let exists = self.facts(path.as_str()).is_some();
+        let exists = self.view(path.as_str()).is_some();
         check_create(parent, exists, || create.path.to_string())?;
         let bytes = bytes_of(&path, create.data.len(), &acl);
-        let is_own = kind == Kind::Ephemeral;
+        let is_own = kind == NodeKind::Ephemeral;
         self.growth.add(self.at, 1, bytes as isize, is_own);
         parent.creates += 1;
         parent.children += 1;
         self.set(parent_path, Some(parent));
-        let is_ephemeral = kind == Kind::Ephemeral;
-        let facts = Facts {
+        let is_ephemeral = kind == NodeKind::Ephemeral;
+        let view = NodeView {
             is_ephemeral,
             owner_slot: if is_ephemeral { self.session } else { NIL },
             version: 0,
@@ -207,7 +204,7 @@ impl Overlay<'_> {
             made: self.made.len() as u32,
         };
         self.made.push(acl.clone());
-        self.set(path.as_str(), Some(facts));
+        self.set(path.as_str(), Some(view));
         Ok(TxnOp::Create(NewNode {
             path,
             data: create.data,
@@ -221,17 +218,17 @@ impl Overlay<'_> {
     fn delete(&mut self, path: ZnodePath, version: Option<i32>) -> Result<(TxnOp, u32)> {
         let parent = parent_of(path.as_str());
         if let Some(parent_path) = parent
-            && let Some(parent) = self.facts(parent_path)
+            && let Some(parent) = self.view(parent_path)
         {
             self.allow(parent_path, parent, AclEntry::DELETE, &path)?;
         }
-        let facts = self.facts(path.as_str());
-        check_delete(facts, &path, version)?;
-        let owner = facts.map_or(NIL, |facts| facts.owner_slot);
-        let bytes = facts.map_or(0, |facts| facts.bytes);
+        let view = self.view(path.as_str());
+        check_delete(view, &path, version)?;
+        let owner = view.map_or(NIL, |view| view.owner_slot);
+        let bytes = view.map_or(0, |view| view.bytes);
         self.growth.add(self.at, -1, -(bytes as isize), true);
         if let Some(parent_path) = parent
-            && let Some(mut parent) = self.facts(parent_path)
+            && let Some(mut parent) = self.view(parent_path)
         {
             parent.children -= 1;
             self.set(parent_path, Some(parent));

@@ -1,15 +1,96 @@
-//! Queues: joining one, looking ahead in it, listing it.
+//! Queues: the index of a parent's numbered ephemerals ([`Entries`]), and the requests that it answers.
 
-use super::quota::bytes_of;
+use std::collections::BTreeMap;
+
+use super::budget::bytes_of;
+use super::journal::{NewNode, NodeKind};
 use super::sessions::SessionRef;
 use super::tree::{ROOT, is_unusual, push_number};
-use super::txn::{Kind, NewNode};
-use super::watches::WatchKind;
-use super::{Answer, Core, Effects, Now, Standing, no_node};
-use crate::backend::{Enqueue, GetPredecessor, SEMAPHORE_PARTS, Skip};
+use super::watches::{WatchKey, WatchKind};
+use super::{Core, CoreReply, Effects, Now, no_node};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
+use crate::protocol::{Blockers, Enqueue, GetPredecessor, Predecessor, Reply, SEMAPHORE_CHILDREN};
 use crate::types::AclEntry;
+
+/// Sort key of an entry in its queue: its number, then the order of creation.
+pub(super) type QueueKey = (i64, i64);
+
+/// Entries of a queue, by their keys. The first is kept apart: a queue that nobody waits in
+/// comes and goes without an allocation.
+#[derive(Debug)]
+pub(super) struct Entries {
+    first: Option<(QueueKey, u32)>,
+    /// Those behind the first.
+    rest: BTreeMap<QueueKey, u32>,
+}
+
+impl Entries {
+    pub(super) const NONE: Self = Self {
+        first: None,
+        rest: BTreeMap::new(),
+    };
+
+    pub(super) fn insert(&mut self, key: QueueKey, index: u32) {
+        match &mut self.first {
+            Some(first) if first.0 < key => {
+                self.rest.insert(key, index);
+            }
+            first => {
+                if let Some((behind, index)) = first.replace((key, index)) {
+                    self.rest.insert(behind, index);
+                }
+            }
+        }
+    }
+
+    pub(super) fn remove(&mut self, key: QueueKey) {
+        if self.first.is_some_and(|(first, _)| first == key) {
+            self.first = self.rest.pop_first();
+        } else {
+            self.rest.remove(&key);
+        }
+    }
+
+    pub(super) fn contains(&self, key: QueueKey) -> bool {
+        self.first.is_some_and(|(first, _)| first == key) || self.rest.contains_key(&key)
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        usize::from(self.first.is_some()) + self.rest.len()
+    }
+
+    /// Returns the first entry.
+    #[inline]
+    pub(super) fn head(&self) -> Option<u32> {
+        self.first.map(|(_, index)| index)
+    }
+
+    /// Returns the nearest entry ahead of a key. O(log n).
+    pub(super) fn ahead_of(&self, key: QueueKey) -> Option<(QueueKey, u32)> {
+        let first = self.first.filter(|(first, _)| *first < key)?;
+        // The asking entry is mostly the last, or new: then no search is needed.
+        let mut backwards = self.rest.iter().rev();
+        let nearest = match backwards.next() {
+            Some((last, _)) if *last == key => backwards.next(),
+            Some((last, _)) if *last > key => self.rest.range(..key).next_back(),
+            last => last,
+        };
+        Some(nearest.map_or(first, |(key, index)| (*key, *index)))
+    }
+
+    /// Returns the number of entries ahead of a key. O(n).
+    pub(super) fn count_ahead_of(&self, key: QueueKey) -> usize {
+        self.iter().take_while(|(other, _)| *other < key).count()
+    }
+
+    /// Returns all entries, first to last.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (QueueKey, u32)> {
+        let rest = self.rest.iter().map(|(key, index)| (*key, *index));
+        self.first.into_iter().chain(rest)
+    }
+}
 
 impl Core {
     pub(super) fn enqueue(
@@ -18,7 +99,7 @@ impl Core {
         enqueue: Enqueue,
         now: Now,
         effects: &mut Effects,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         check_name(&enqueue.parent, &enqueue.name)?;
         let acl = self.listed(session, enqueue.acl, &enqueue.parent)?;
         self.check_watch_limit(session, &enqueue.parent)?;
@@ -41,7 +122,7 @@ impl Core {
             path,
             data: enqueue.data,
             acl,
-            kind: Kind::Ephemeral,
+            kind: NodeKind::Ephemeral,
             sequence: Some(creates),
             creates: creates + 1,
         };
@@ -49,15 +130,11 @@ impl Core {
         let entry = self.add(session, parent, new, hash, now, effects);
         let node = self.tree.node(entry);
         let (path, czxid) = (node.path.clone(), node.czxid);
-        let standing = match self.is_queue(parent) {
-            true => self.standing(session, entry, enqueue.skip, enqueue.count),
-            false => Standing::Unknown,
+        let ahead = match self.is_queue(parent) {
+            true => self.predecessor(session, entry, enqueue.blockers, enqueue.count),
+            false => Predecessor::Unknown,
         };
-        Ok(Answer::Enqueued {
-            path,
-            czxid,
-            standing,
-        })
+        Ok(Reply::Enqueued { path, czxid, ahead })
     }
 
     fn entry_path(&mut self, parent: &ZnodePath, name: &str, creates: i64) -> ZnodePath {
@@ -75,12 +152,12 @@ impl Core {
         &mut self,
         session: SessionRef,
         look: &GetPredecessor,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         let entry = self.tree.find(look.entry.as_str());
         self.check_look(session, entry, &look.entry)?;
         let mine = entry.filter(|entry| self.tree.node(*entry).owner == session.id);
         let Some(entry) = mine else {
-            return Ok(Answer::Standing(Standing::Gone));
+            return Ok(Reply::Predecessor(Predecessor::Gone));
         };
         if !self.tree.is_entry(entry) {
             return Err(Error::BadArguments(format!(
@@ -90,12 +167,15 @@ impl Core {
         }
         let parent = self.tree.node(entry).parent;
         if !self.is_queue(parent) {
-            return Ok(Answer::Standing(Standing::Listed(self.names(parent))));
+            return Ok(Reply::Predecessor(Predecessor::Listed(self.names(parent))));
         }
         self.check_watch_limit(session, &look.entry)?;
-        Ok(Answer::Standing(
-            self.standing(session, entry, look.skip, look.count),
-        ))
+        Ok(Reply::Predecessor(self.predecessor(
+            session,
+            entry,
+            look.blockers,
+            look.count,
+        )))
     }
 
     /// Returns false where a child tells that the parent of an entry is another recipe's. A queue of
@@ -106,7 +186,7 @@ impl Core {
     }
 
     fn has_semaphore_part(&mut self, parent: u32) -> bool {
-        SEMAPHORE_PARTS.into_iter().any(|part| {
+        SEMAPHORE_CHILDREN.into_iter().any(|part| {
             self.path.clear();
             self.path.push_str(self.tree.node(parent).path.as_str());
             if parent != ROOT {
@@ -117,7 +197,7 @@ impl Core {
         })
     }
 
-    /// Who looks around in a queue must be allowed to.
+    /// Checks that the session may read the queue's parent, since the reply names another's entry.
     fn check_look(&self, session: SessionRef, entry: Option<u32>, path: &ZnodePath) -> Result<()> {
         let parent_path = parent_of(path.as_str()).unwrap_or("/");
         let parent = match entry {
@@ -129,17 +209,23 @@ impl Core {
         })
     }
 
-    /// Who blocks an entry; from now on watched.
+    /// Finds the nearest entry that blocks, and arms a watch on it.
     #[inline]
-    fn standing(&mut self, session: SessionRef, entry: u32, skip: Skip, count: bool) -> Standing {
-        let Some(blocker) = self.tree.ahead_of(entry, skip) else {
-            return Standing::Clear;
+    fn predecessor(
+        &mut self,
+        session: SessionRef,
+        entry: u32,
+        blockers: Blockers,
+        count: bool,
+    ) -> Predecessor<WatchKey> {
+        let Some(blocker) = self.tree.ahead_of(entry, blockers) else {
+            return Predecessor::Clear;
         };
         let by = self.tree.node(blocker).path.clone();
         let count = count.then(|| self.tree.count_ahead_of(entry));
-        let turn = WatchKind::Turn(self.tree.waiter(entry, skip));
-        let watch = self.arm(session, turn, &by, Some(blocker));
-        Standing::Blocked { by, watch, count }
+        let turn = WatchKind::Turn(self.tree.waiter(entry, blockers));
+        let watcher = self.arm(session, turn, &by, Some(blocker));
+        Predecessor::Blocked { by, watcher, count }
     }
 
     pub(super) fn get_queue(
@@ -147,19 +233,18 @@ impl Core {
         session: SessionRef,
         parent: &ZnodePath,
         limit: usize,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         let limit = if limit == 0 { usize::MAX } else { limit };
         let queue = self.tree.queue(self.readable(session, parent)?);
-        Ok(Answer::Queue(
-            queue
-                .take(limit)
-                .map(|node| node.path.name().to_owned())
-                .collect(),
-        ))
+        let names = queue.take(limit).map(|node| node.path.name().to_owned());
+        Ok(Reply::Queue {
+            names: names.collect(),
+            sorted: true,
+        })
     }
 }
 
-/// What errors call an entry: its number is not known where it was asked for.
+/// Returns the path by which errors name an entry: its number is not known when it is asked for.
 fn asked_for(parent: &ZnodePath, name: &str) -> String {
     match parent.is_root() {
         true => format!("/{name}"),
@@ -167,7 +252,7 @@ fn asked_for(parent: &ZnodePath, name: &str) -> String {
     }
 }
 
-/// The name of an entry, without its number, must be fit for a path; and end without a digit, or
+/// Checks the name of an entry, without its number: it must be fit for a path, and end without a digit, or
 /// nobody could tell where the number starts.
 fn check_name(parent: &ZnodePath, name: &str) -> Result<()> {
     if name.as_bytes().last().is_some_and(u8::is_ascii_digit) {
@@ -179,4 +264,31 @@ fn check_name(parent: &ZnodePath, name: &str) -> Result<()> {
         parent.join(&format!("{name}0"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_is_that_of_the_places_whatever_comes_and_goes() {
+        let mut entries = Entries::NONE;
+        let order = |entries: &Entries| entries.iter().map(|(_, index)| index).collect::<Vec<_>>();
+        for number in [5, 9, 2, 7, -3] {
+            entries.insert((number, 0), number as u32);
+        }
+        assert_eq!(order(&entries), [-3i32 as u32, 2, 5, 7, 9]);
+        assert_eq!(entries.ahead_of((7, 0)), Some(((5, 0), 5)));
+        assert_eq!(entries.ahead_of((2, 0)).map(|(key, _)| key.0), Some(-3));
+        assert_eq!(entries.ahead_of((-3, 0)), None);
+        assert_eq!(entries.count_ahead_of((9, 0)), 4);
+        entries.remove((-3, 0));
+        entries.remove((5, 0));
+        assert_eq!(order(&entries), [2, 7, 9]);
+        assert_eq!(entries.ahead_of((7, 0)), Some(((2, 0), 2)));
+        for number in [2, 9, 7] {
+            entries.remove((number, 0));
+        }
+        assert_eq!(order(&entries), []);
+    }
 }

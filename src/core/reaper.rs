@@ -5,11 +5,12 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::intrusive_list::NIL;
+use super::journal::{NodeKind, TxnOp, delete_bytes};
 use super::tree::Tree;
-use super::txn::{Kind, TxnOp, delete_bytes};
 use super::{Core, Effects, Now};
 use crate::clock::BootInstant;
-use crate::types::{DeleteReason, SessionId, Zxid};
+use crate::types::{SessionId, Zxid};
+use crate::watch::DeleteReason;
 
 /// At most this many znodes are reaped in one sweep; when there are more, the next one comes
 /// after a tenth of the interval, so that the store serves others in between.
@@ -36,14 +37,14 @@ impl Reaper {
     /// Looks at a znode in the next sweep, if it is one that is reaped and has no child now.
     pub(super) fn consider(&mut self, tree: &mut Tree, index: u32) {
         let node = tree.node_mut(index);
-        let is_reaped = matches!(node.kind, Kind::Container | Kind::Ttl { .. });
+        let is_reaped = matches!(node.kind, NodeKind::Container | NodeKind::Ttl { .. });
         if is_reaped && !node.is_candidate && node.children() == 0 {
             node.is_candidate = true;
             self.candidates.push_back((index, node.czxid));
         }
     }
 
-    /// When the next sweep is due; the timer starts when there is something to look at.
+    /// Returns the time of the next sweep; the timer starts when there is something to look at.
     #[inline]
     pub(super) fn next_sweep(
         &mut self,
@@ -96,7 +97,8 @@ impl Core {
         self.reaper.is_behind = reaped == MOST_PER_SWEEP;
     }
 
-    /// A path of a log with larger segments may be too long for this one: then its znode stays.
+    /// Returns true if a znode is due, and its delete fits into the log: a path from a log with larger segments may
+    /// not.
     fn may_reap(&self, index: u32, now: Now) -> bool {
         let is_kept = self.check_txn(delete_bytes(&self.tree.node(index).path));
         self.is_due(index, now) && is_kept.is_ok()
@@ -106,17 +108,17 @@ impl Core {
         let node = self.tree.node(index);
         let idle_ms = u64::try_from(now.unix_ms.saturating_sub(node.mtime)).unwrap_or(0);
         match node.kind {
-            Kind::Container => {
+            NodeKind::Container => {
                 node.creates() > 0 || idle_ms > self.options.unused_container.as_millis() as u64
             }
-            Kind::Ttl { ms } => idle_ms > ms,
-            Kind::Persistent | Kind::Ephemeral => false,
+            NodeKind::Ttl { ms } => idle_ms > ms,
+            NodeKind::Persistent | NodeKind::Ephemeral => false,
         }
     }
 
     fn reap_node(&mut self, index: u32, now: Now, effects: &mut Effects) {
         let path = self.tree.node(index).path.clone();
-        let at = self.stamp(now, self.keep(NIL));
+        let at = self.stamp(now, self.log_mode_of(NIL));
         self.apply_delete(index, DeleteReason::Removed, at, effects);
         self.resolve_waiters(effects);
         self.log(SessionId(0), at, || TxnOp::Delete { path });

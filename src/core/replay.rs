@@ -1,15 +1,20 @@
-//! Carrying kept transactions out again. It decides nothing, and what cannot be is [`Damage`].
+//! The way back: transactions that a log has kept, and images of sessions and znodes for a snapshot. Neither decides
+//! anything, and what cannot be is [`Damage`].
+
+use bytes::Bytes;
 
 use super::intrusive_list::NIL;
+use super::journal::{LogMode, NewNode, NodeKind, Txn, TxnOp};
 use super::sessions::Session;
-use super::tree::is_system_path;
-use super::txn::{Kind, NewNode, Txn, TxnOp};
-use super::{Core, Effects, End, Journal, Keep, Now, Stamp};
+use super::tree::{Node, QueueKey, ROOT, is_system_path};
+use super::{Core, Effects, End, Journal, Now, Stamp};
+use crate::acl::Acl;
 use crate::clock::BootInstant;
 use crate::path::{ZnodePath, parent_of};
-use crate::types::{DeleteReason, SessionId, Zxid};
+use crate::types::{SessionId, Zxid};
+use crate::watch::DeleteReason;
 
-/// Why a transaction or a znode of a log or a snapshot cannot be.
+/// Reason why a transaction or a znode of a log or a snapshot cannot be.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Damage(pub(crate) String);
 
@@ -31,7 +36,7 @@ impl Core {
         let at = Stamp {
             zxid: txn.zxid,
             unix_ms: txn.unix_ms,
-            keep: Keep::Not,
+            log_mode: LogMode::None,
         };
         self.replay_op(txn.session, txn.op, at)
     }
@@ -96,7 +101,8 @@ impl Core {
         Ok(())
     }
 
-    /// Each path is hashed once: a log of a million creates is read while somebody waits.
+    /// Creates a znode of a log. Its path is hashed once: a log of a million creates is read while the program waits
+    /// to start.
     fn replay_create(
         &mut self,
         session: SessionId,
@@ -107,21 +113,21 @@ impl Core {
         let hash = self.tree.hash(new.path.as_str());
         let parent = self.check_kept(session, &new, hash)?;
         let slot = match new.kind {
-            Kind::Ephemeral => self.sessions.find(session).unwrap_or(NIL),
+            NodeKind::Ephemeral => self.sessions.find(session).unwrap_or(NIL),
             _ => NIL,
         };
         self.apply_create((session, slot), parent, new, hash, at, effects);
         Ok(())
     }
 
-    /// The parent of a znode that can be made.
+    /// Checks that a znode can be created as the log has it, and returns its parent.
     fn check_kept(&self, session: SessionId, new: &NewNode, hash: u64) -> Result<u32, Damage> {
         let path = &new.path;
         let parent = parent_of(path.as_str()).and_then(|parent| self.tree.find(parent));
         let Some(parent) = parent else {
             return Err(Damage(format!("{path}, whose parent is not there")));
         };
-        if self.tree.node(parent).kind == Kind::Ephemeral {
+        if self.tree.node(parent).kind == NodeKind::Ephemeral {
             return Err(Damage(format!("{path}, whose parent is ephemeral")));
         }
         if self.tree.find_hashed(path.as_str(), hash).is_some() {
@@ -134,7 +140,7 @@ impl Core {
                 new.creates
             )));
         }
-        if new.kind == Kind::Ephemeral && self.sessions.find(session).is_none() {
+        if new.kind == NodeKind::Ephemeral && self.sessions.find(session).is_none() {
             return Err(Damage(format!(
                 "{path} of session {session}, which is not there"
             )));
@@ -182,7 +188,7 @@ impl Core {
         ended.len()
     }
 
-    /// The longest timeout of a session of another process, in milliseconds; 0 if there is none.
+    /// Returns the longest timeout of a session of another process, in milliseconds; 0 if there is none.
     pub(crate) fn longest_remote_timeout_ms(&self) -> u64 {
         let sessions = self.sessions.slots.iter();
         let remote = sessions.filter(|(_, session)| !session.is_local);
@@ -190,5 +196,171 @@ impl Core {
             .map(|(_, session)| session.granted_ms)
             .max()
             .unwrap_or(0)
+    }
+}
+
+/// A znode as a snapshot keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeImage {
+    pub(crate) path: ZnodePath,
+    pub(crate) data: Bytes,
+    pub(crate) acl: Acl,
+    pub(crate) kind: NodeKind,
+    /// The session of an ephemeral znode, else 0.
+    pub(crate) owner: SessionId,
+    pub(crate) czxid: Zxid,
+    pub(crate) mzxid: Zxid,
+    pub(crate) pzxid: Zxid,
+    pub(crate) ctime: i64,
+    pub(crate) mtime: i64,
+    pub(crate) version: i32,
+    pub(crate) aversion: i32,
+    /// Number of children ever created under it.
+    pub(crate) creates: i64,
+    /// Its number as an entry of a queue, and its parent's `creates` when it was created.
+    pub(crate) queue_key: Option<QueueKey>,
+}
+
+/// A session as a snapshot keeps it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SessionImage {
+    pub(crate) id: SessionId,
+    pub(crate) password: [u8; 16],
+    /// The timeout that it was opened with; 0 for a session that never expires.
+    pub(crate) timeout_ms: u64,
+    pub(crate) is_local: bool,
+}
+
+impl Core {
+    /// Returns the sessions.
+    pub(crate) fn session_images(&self) -> impl Iterator<Item = SessionImage> {
+        let sessions = self.sessions.slots.iter().map(|(_, session)| session);
+        let kept = sessions.filter(|session| !session.is_unproven);
+        kept.map(|session| SessionImage {
+            id: session.id,
+            password: session.password,
+            timeout_ms: session.granted_ms,
+            is_local: session.is_local,
+        })
+    }
+
+    /// Returns the znodes, parents before children, children in order of creation.
+    pub(crate) fn node_images(&self) -> impl Iterator<Item = NodeImage> {
+        let mut next = Some(ROOT);
+        std::iter::from_fn(move || {
+            let index = next?;
+            next = self.tree.after(index);
+            Some(image(self.tree.node(index)))
+        })
+    }
+
+    /// Returns the number of znodes.
+    pub(crate) fn node_count(&self) -> usize {
+        self.tree.nodes.len()
+    }
+
+    /// Makes room for so many znodes at once: growing step by step would move them again and again.
+    pub(crate) fn reserve(&mut self, znodes: usize) {
+        self.tree.reserve(znodes.min(self.options.limits.znodes));
+    }
+
+    /// Puts back a session; all of them come before the znodes.
+    pub(crate) fn restore_session(&mut self, session: SessionImage) -> Result<(), Damage> {
+        let SessionImage {
+            id,
+            password,
+            timeout_ms,
+            is_local,
+        } = session;
+        self.replay_session(Session::new(id, password, timeout_ms, is_local))
+    }
+
+    /// Puts back a znode; in the order of [`node_images`](Self::node_images).
+    pub(crate) fn restore_node(&mut self, image: NodeImage) -> Result<(), Damage> {
+        let hash = self.tree.hash(image.path.as_str());
+        let parent = self.check_image(&image, hash)?;
+        let owner = match image.kind {
+            NodeKind::Ephemeral => self.sessions.find(image.owner).ok_or_else(|| {
+                Damage(format!(
+                    "{} of session {}, which is not there",
+                    image.path, image.owner
+                ))
+            })?,
+            _ => NIL,
+        };
+        self.tree.restore(parent, owner, image, hash);
+        Ok(())
+    }
+
+    /// Checks that an image can be restored, and returns its parent; `NIL` for a znode that every store has.
+    fn check_image(&self, image: &NodeImage, hash: u64) -> Result<u32, Damage> {
+        let path = &image.path;
+        if is_system_path(path.as_str()) {
+            return Ok(NIL);
+        }
+        let parent = parent_of(path.as_str()).and_then(|parent| self.tree.find_parent(parent));
+        let Some(parent) = parent else {
+            return Err(Damage(format!("{path}, whose parent is not there")));
+        };
+        if self.tree.node(parent).kind == NodeKind::Ephemeral {
+            return Err(Damage(format!("{path}, whose parent is ephemeral")));
+        }
+        if self.tree.find_hashed(path.as_str(), hash).is_some() {
+            return Err(Damage(format!("a second {path}")));
+        }
+        if image
+            .queue_key
+            .is_some_and(|queue_key| self.tree.is_taken(parent, queue_key))
+        {
+            return Err(Damage(format!("{path} in the place of another")));
+        }
+        Ok(parent)
+    }
+
+    /// Ends a restore, after all images.
+    pub(crate) fn finish_restore(&mut self, last_zxid: Zxid) {
+        self.zxid = last_zxid.0;
+        let mut owned = Vec::new();
+        let indices: Vec<u32> = self
+            .tree
+            .nodes
+            .iter()
+            .map(|(index, _)| index as u32)
+            .collect();
+        for index in indices {
+            let node = self.tree.node(index);
+            if node.owner_slot != NIL {
+                owned.push((node.czxid, index));
+            }
+            self.reaper.consider(&mut self.tree, index);
+        }
+        owned.sort_unstable();
+        self.sessions.ephemerals = owned.len();
+        for (_, index) in owned {
+            let slot = self.tree.node(index).owner_slot;
+            let list = &mut self.sessions.get_mut(slot).ephemerals;
+            list.push_back(&mut self.tree.nodes, |node| &mut node.ephemerals, index);
+            let bytes = self.tree.node(index).bytes();
+            self.sessions.recharge(slot, 0, bytes);
+        }
+    }
+}
+
+fn image(node: &Node) -> NodeImage {
+    NodeImage {
+        path: node.path.clone(),
+        data: node.data.clone(),
+        acl: node.acl.clone(),
+        kind: node.kind,
+        owner: node.owner,
+        czxid: node.czxid,
+        mzxid: node.mzxid,
+        pzxid: node.pzxid,
+        ctime: node.ctime,
+        mtime: node.mtime,
+        version: node.version,
+        aversion: node.aversion,
+        creates: node.creates(),
+        queue_key: node.queue_key,
     }
 }

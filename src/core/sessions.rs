@@ -1,4 +1,7 @@
 //! [`Sessions`]: the table of sessions, and the buckets in which they expire.
+//!
+//! A deadline is rounded up to a bucket and never moved back, so a client never believes in its session for longer than
+//! the store does.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,7 +16,7 @@ use crate::clock::BootInstant;
 use crate::identity::Identities;
 use crate::types::SessionId;
 
-/// Why a session is not taken up again.
+/// Reason why a session is not taken over.
 #[cfg(any(test, feature = "server"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReattachError {
@@ -27,38 +30,40 @@ pub(crate) enum ReattachError {
 pub(crate) struct SessionRef {
     pub(crate) id: SessionId,
     pub(crate) slot: u32,
-    /// Which of the session's connections this is.
+    /// Number of this connection among those of the session.
     pub(crate) connection: u32,
 }
 
+/// A session.
 #[derive(Debug)]
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) password: [u8; 16],
-    /// As its connection was told.
+    /// The timeout that its connection was told.
     pub(super) timeout_ms: u64,
     /// The timeout that it was opened with, and that a log has of it: no later connection is told a longer one, so
     /// that a restart waits for every timeout that was told.
     pub(super) granted_ms: u64,
-    /// Whether it dies with the store's process. If not, all its watches are one watcher's, as over a
-    /// wire: one event for all of them.
+    /// True if it dies with the store's process. If not, all its watches are one watcher's, as over a wire: one event
+    /// for all of them.
     pub(super) is_local: bool,
-    /// The end of the bucket in which it expires, or later, where the store was late itself.
+    /// End of the bucket in which it expires, or later, where the store was late itself.
     deadline: Option<BootInstant>,
     reprieve: Reprieve,
-    /// True once its time has passed and some of its watches are gone: nothing saves it any more.
+    /// True once its time has passed and some of its watches are gone. It must not revive: its client would never
+    /// hear of what those watched.
     is_doomed: bool,
     /// True while a connection of another process has it.
     pub(super) is_attached: bool,
     pub(super) connection: u32,
-    /// Who its connection has proved to be.
+    /// The identities that its connection has proved.
     pub(super) identities: Identities,
     /// True as long as no connection of the session has proved an identity where that is required. Such a session is
     /// no part of the store yet: no transaction opens or ends it, no snapshot has it, and it takes no place.
     pub(super) is_unproven: bool,
-    /// The number of the last event that it was told.
+    /// Number of the last event that it was told: over a wire one event serves all its watches on a znode.
     pub(super) last_event: u64,
-    /// In order of creation.
+    /// Its ephemeral znodes, in order of creation.
     pub(super) ephemerals: List,
     /// The ephemeral znode at which a search among them goes on.
     pub(super) search: u32,
@@ -66,14 +71,14 @@ pub(super) struct Session {
     pub(super) watch_count: usize,
     /// The bytes that it makes the store keep, its identities left out; 0 for a session of this process.
     pub(super) bytes: usize,
-    /// The most bytes of an answer.
+    /// Limit of the bytes of a reply.
     pub(super) answer_bytes: usize,
-    pub(super) told: Told,
+    pub(super) pending_events: PendingEvents,
 }
 
 /// The events that a session has since they were last taken out of [`Effects`](super::Effects).
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct PendingEvents {
     pub(super) round: u64,
     pub(super) bytes: usize,
     /// True if there were too many.
@@ -102,7 +107,7 @@ impl Session {
             watch_count: 0,
             bytes: if is_local { 0 } else { SESSION_BYTES },
             answer_bytes: usize::MAX,
-            told: Told::default(),
+            pending_events: PendingEvents::default(),
         }
     }
 
@@ -111,8 +116,8 @@ impl Session {
     }
 }
 
-/// The time by which a session's deadline has been moved since its last sign of life: a store that was late itself cannot
-/// tell a silent client from one whose signs it has not read.
+/// The time by which a session's deadline has been moved since its last sign of life: a store that was late itself
+/// cannot tell a silent client from one whose signs it has not read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reprieve {
     /// The stalls of the store up to the last sign of life, or up to the deadline that was moved last.
@@ -124,15 +129,16 @@ struct Reprieve {
 
 /// Verdict on a session whose deadline has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Due {
+pub(super) enum DeadlineVerdict {
     /// It ends.
-    Over,
+    Expired,
     /// The store was late for as long: it has another deadline.
-    Later,
+    Postponed,
     /// It has another deadline, and ends before that if its connection has nothing to read.
-    Asked,
+    Probed,
 }
 
+/// The table of sessions.
 #[derive(Debug)]
 pub(super) struct Sessions {
     pub(super) slots: Slab<Session>,
@@ -142,7 +148,7 @@ pub(super) struct Sessions {
     tick: Duration,
     /// All stalls of the store so far.
     stalled: Duration,
-    /// How many ephemeral znodes all of them have.
+    /// Number of the ephemeral znodes of all of them.
     pub(super) ephemerals: usize,
     /// Number of those that nobody has proved yet. They count for nothing else here.
     unproven: usize,
@@ -170,7 +176,7 @@ impl Sessions {
         }
     }
 
-    /// Number of those that take a place: the proved ones.
+    /// Returns the number of the sessions that take a place: the proved ones.
     pub(super) fn counted(&self) -> usize {
         self.slots.len() - self.unproven
     }
@@ -202,7 +208,7 @@ impl Sessions {
         }
     }
 
-    /// Somebody has proved an identity for the session: from now on it is part of the store.
+    /// Makes a session part of the store, after its client has proved an identity.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn set_proven(&mut self, slot: u32) {
         if std::mem::take(&mut self.slots[slot as usize].is_unproven) {
@@ -304,14 +310,14 @@ impl Sessions {
     /// Judges a session whose deadline has come. One of this process needs no signs that the store could be late to
     /// read. All others together get no more than their timeout and a tick beyond the deadline: a dead holder's lock is
     /// freed all the same.
-    pub(super) fn judge_due(&mut self, slot: u32, now: BootInstant) -> Due {
+    pub(super) fn check_deadline(&mut self, slot: u32, now: BootInstant) -> DeadlineVerdict {
         let (tick, stalled) = (self.tick, self.stalled);
         let session = self.get_mut(slot);
         let Some(deadline) = session
             .deadline
             .filter(|_| !session.is_local && !session.is_doomed)
         else {
-            return Due::Over;
+            return DeadlineVerdict::Expired;
         };
         let reprieve = &mut session.reprieve;
         let left = Duration::from_millis(session.timeout_ms).saturating_sub(reprieve.granted);
@@ -321,12 +327,12 @@ impl Sessions {
         let moved = deadline.after(stall);
         if moved > now {
             self.set_deadline(slot, moved);
-            return Due::Later;
+            return DeadlineVerdict::Postponed;
         }
         // After a stall that was too long for it, a client may be about to come back.
         let may_be_unread = session.is_attached || stall > Duration::ZERO;
         if reprieve.is_asked || !may_be_unread {
-            return Due::Over;
+            return DeadlineVerdict::Expired;
         }
         reprieve.is_asked = true;
         let rest = match session.is_attached {
@@ -336,7 +342,7 @@ impl Sessions {
         // Used up, also for stalls to come.
         reprieve.granted += rest;
         self.set_deadline(slot, now.after(rest.max(tick)));
-        Due::Asked
+        DeadlineVerdict::Probed
     }
 
     /// Returns true if the session was past its deadline, and has given no sign of life since.
@@ -356,7 +362,7 @@ impl Sessions {
         self.expiry.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Those that can expire, in the order of their deadlines.
+    /// Returns the sessions that can expire, in the order of their deadlines.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn expiring(
         &self,
@@ -365,7 +371,7 @@ impl Sessions {
         self.expiry.range((from, std::ops::Bound::Unbounded))
     }
 
-    /// A session whose deadline has come.
+    /// Returns a session whose deadline has come.
     pub(super) fn first_due(&self, now: BootInstant) -> Option<u32> {
         let (deadline, slot) = self.expiry.first()?;
         (*deadline <= now).then_some(*slot)

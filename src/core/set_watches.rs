@@ -1,12 +1,13 @@
-//! What a client that comes back to its server wants of its watches; and watches that are looked for
-//! and taken back by their paths, as over a wire.
+//! `setWatches`: a client that comes back to its server brings its watches back; and the search for watches by path, as
+//! over a wire, to check or remove them.
 
 use super::sessions::SessionRef;
 use super::watches::{WatchKey, WatchKind};
 use super::{Core, Effects, Fired, Now};
 use crate::error::Result;
 use crate::path::ZnodePath;
-use crate::types::{AclEntry, EventKind, WatchMode, WatchedEvent, Zxid};
+use crate::types::{AclEntry, Zxid};
+use crate::watch::{EventKind, WatchMode, WatchedEvent};
 
 /// The watches that a client had on its former connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub(crate) struct SetWatches {
     /// The last zxid that the client has seen: what came later fires at once.
     pub(crate) since: Zxid,
     pub(crate) data: Vec<ZnodePath>,
-    /// On znodes that were not there.
+    /// On znodes that did not exist.
     pub(crate) exist: Vec<ZnodePath>,
     pub(crate) child: Vec<ZnodePath>,
     pub(crate) persistent: Vec<ZnodePath>,
@@ -36,7 +37,7 @@ impl SetWatches {
     }
 }
 
-/// Which of a session's watches on a path are meant.
+/// Filter of the watches that a session has on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchFilter {
     Child,
@@ -74,8 +75,8 @@ impl Core {
         Ok(())
     }
 
-    /// Arms again what has nothing to tell, and fires the rest, list by list, in order. The events are of no
-    /// transaction: they say how things stand now. At most `most` watches are set, and counted in `asked`; returns true
+    /// Arms the watches without news again, and fires the others, list by list, in order. The events belong to no
+    /// transaction: they tell the present state. At most `most` watches are set, and counted in `asked`; returns true
     /// if there are more, for another call.
     ///
     /// It tells no more than `exists` would: of a znode that the session may not read, nothing, and its
@@ -91,8 +92,8 @@ impl Core {
         self.admit(session, now, effects)?;
         let lists = asked.lists();
         let count = lists.into_iter().map(<[_]>::len).sum::<usize>() - asked.done;
-        // All of them at first, so that a refusal leaves nothing behind. Others may have filled the store when the rest
-        // has its turn.
+        // The first turn checks all of them, so that a refusal leaves nothing behind. A later turn checks its own:
+        // others may have filled the store in between.
         let checked = if asked.done == 0 { usize::MAX } else { most };
         let paths = lists.into_iter().flatten().skip(asked.done).take(checked);
         let (number, path_bytes) = paths.fold((0, 0), |(number, bytes), path| {
@@ -103,8 +104,8 @@ impl Core {
             Was::Data,
             Was::Missing,
             Was::Child,
-            Was::Kept(WatchKind::Persistent),
-            Was::Kept(WatchKind::Recursive),
+            Was::Lasting(WatchKind::Persistent),
+            Was::Lasting(WatchKind::Recursive),
         ];
         let mut skipped = asked.done;
         let mut left = most;
@@ -154,7 +155,7 @@ impl Core {
                     kind,
                     path: path.clone(),
                     zxid: None,
-                    departure: None,
+                    predecessor_gone: None,
                 },
                 waiter: None,
                 is_last: true,
@@ -165,7 +166,7 @@ impl Core {
         }
     }
 
-    /// Whether a session has such a watch on a path.
+    /// Returns true if a session has such a watch on a path.
     pub(crate) fn has_watch(
         &mut self,
         session: SessionRef,
@@ -178,7 +179,7 @@ impl Core {
         Ok(!self.watches_on(session, path, which).is_empty())
     }
 
-    /// Takes a session's watches on a path back; whether there were any.
+    /// Disarms a session's watches on a path. Returns true if there were any.
     pub(crate) fn remove_watches(
         &mut self,
         session: SessionRef,
@@ -208,13 +209,13 @@ impl Core {
     }
 }
 
-/// What a watch was for when it was armed.
+/// Purpose of a watch when it was armed.
 #[derive(Clone, Copy)]
 enum Was {
     Data,
     Missing,
     Child,
-    Kept(WatchKind),
+    Lasting(WatchKind),
 }
 
 impl Was {
@@ -222,7 +223,7 @@ impl Was {
         match self {
             Self::Data | Self::Missing => WatchKind::Data,
             Self::Child => WatchKind::Child,
-            Self::Kept(kind) => kind,
+            Self::Lasting(kind) => kind,
         }
     }
 }

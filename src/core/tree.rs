@@ -8,24 +8,26 @@ use hashbrown::HashTable;
 use slab::Slab;
 
 use super::Stamp;
-use super::entries::Entries;
-pub(super) use super::entries::QueueKey;
-use super::image::NodeImage;
+use super::budget::{bytes_of, bytes_of_acl};
 use super::intrusive_list::{Links, List, NIL};
-use super::quota::{bytes_of, bytes_of_acl};
-use super::txn::{Kind, NewNode};
+use super::journal::{NewNode, NodeKind};
+use super::queue::Entries;
+pub(super) use super::queue::QueueKey;
+use super::replay::NodeImage;
 use super::work::Work;
-use crate::backend::{SHARED_MARK, Skip};
+use crate::acl::Acl;
 use crate::path::ZnodePath;
-use crate::types::{Acl, AclEntry, SessionId, Stat, Zxid};
+use crate::protocol::{Blockers, SHARED_MARKER};
+use crate::types::{AclEntry, SessionId, Stat, Zxid};
 
+/// A znode.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) path: ZnodePath,
     pub(super) hash: u64,
     pub(super) data: Bytes,
     pub(super) acl: Acl,
-    pub(super) kind: Kind,
+    pub(super) kind: NodeKind,
     /// The owning session of an ephemeral node, and its slot.
     pub(super) owner: SessionId,
     pub(super) owner_slot: u32,
@@ -43,22 +45,23 @@ pub(super) struct Node {
     /// Among the ephemeral nodes of the owner.
     pub(super) ephemerals: Links,
     pub(super) watches: List,
-    pub(super) place: Option<QueueKey>,
-    /// The last transaction that shows in it and that nothing may run ahead of.
+    pub(super) queue_key: Option<QueueKey>,
+    /// The last transaction that shows in it and that a log keeps synchronously: a reply that shows the znode waits for
+    /// this.
     pub(super) kept: i64,
-    /// Whether it is a shared entry.
+    /// True for a shared entry of a queue.
     is_shared: bool,
-    /// Whether the reaper has an eye on it.
+    /// True while the reaper has it among its candidates.
     pub(super) is_candidate: bool,
     family: Option<Box<Family>>,
 }
 
-/// What only parents have.
+/// The part of a node that only parents have: most nodes are leaves.
 #[derive(Debug)]
 struct Family {
     children: List,
     count: u32,
-    /// How many children were ever created; the sequence counter.
+    /// Number of children ever created; the sequence counter.
     creates: i64,
     exclusive: Entries,
     shared: Entries,
@@ -82,7 +85,7 @@ impl Family {
     }
 }
 
-/// What is left of a node that was taken out.
+/// The rest of a node that was removed.
 pub(super) struct RemovedNode {
     pub(super) path: ZnodePath,
     pub(super) parent: u32,
@@ -95,31 +98,31 @@ pub(super) struct Waiter {
     entry: u32,
     /// Tells it from a later node in the same place.
     czxid: Zxid,
-    skip: Skip,
+    blockers: Blockers,
 }
 
-/// What the rules for writes ask of a node.
+/// The properties of a node that the rules for writes ask for. A multi changes copies of them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Facts {
+pub(super) struct NodeView {
     pub(super) is_ephemeral: bool,
     /// The slot of the session that owns it, or `NIL`.
     pub(super) owner_slot: u32,
     pub(super) version: i32,
     pub(super) children: u32,
     pub(super) creates: i64,
-    /// What its data counts for.
+    /// Bytes that its data counts for.
     pub(super) data_bytes: usize,
-    /// What it counts for as a whole.
+    /// Bytes that it counts for as a whole.
     pub(super) bytes: usize,
-    /// Which of a multi's lists it has; `NIL`: its own.
+    /// Index of its list among those that a multi makes; `NIL`: its own.
     pub(super) made: u32,
 }
 
 impl Node {
     #[inline] // so that nothing is counted that nobody asks for
-    pub(super) fn facts(&self) -> Facts {
-        Facts {
-            is_ephemeral: self.kind == Kind::Ephemeral,
+    pub(super) fn view(&self) -> NodeView {
+        NodeView {
+            is_ephemeral: self.kind == NodeKind::Ephemeral,
             owner_slot: self.owner_slot,
             version: self.version,
             children: self.children(),
@@ -160,25 +163,26 @@ impl Node {
     }
 }
 
+/// The znodes, by path and by index.
 #[derive(Debug)]
 pub(super) struct Tree {
     pub(super) nodes: Slab<Node>,
     by_path: HashTable<u32>,
-    /// What all of them count for.
+    /// Bytes that all nodes count for.
     pub(super) bytes: usize,
-    /// What their access control lists do, of that.
+    /// The part of these that is access control lists.
     pub(super) list_bytes: usize,
     hasher: FixedState,
-    /// The parent of the node made last: a guess at where the next look goes, so checked each time.
+    /// Parent of the last node that was created: a guess at where the next look-up goes, so checked each time.
     last_parent: u32,
-    /// Here, because all that touches many things has the tree at hand.
+    /// The meter stands here because whatever touches many things has the tree at hand.
     pub(super) work: Work,
 }
 
 /// The znodes that every ZooKeeper has from the start.
 const SYSTEM_PATHS: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
 
-/// Whether this znode can never be deleted.
+/// Returns true for a znode that can never be deleted.
 pub(super) fn is_system_path(path: &str) -> bool {
     SYSTEM_PATHS.contains(&path)
 }
@@ -214,7 +218,7 @@ impl Tree {
                 path: ZnodePath::trusted(path),
                 data: Bytes::new(),
                 acl: system_acl(path),
-                kind: Kind::Persistent,
+                kind: NodeKind::Persistent,
                 sequence: None,
                 // They count as children, but not as creates; so does ZooKeeper.
                 creates: 0,
@@ -265,7 +269,7 @@ impl Tree {
         &mut self.nodes[index as usize]
     }
 
-    /// Adds a node that is not there, under a parent that is (`NIL` for the root's).
+    /// Adds a new node under an existing parent (`NIL` for the root's).
     #[inline]
     pub(super) fn insert(
         &mut self,
@@ -277,11 +281,11 @@ impl Tree {
     ) -> u32 {
         // Contenders leave with their sessions. A numbered node that stays, such as the path of a lock
         // below this one, is no entry: it would block everybody for ever.
-        let place = new
+        let queue_key = new
             .sequence
-            .filter(|_| new.kind == Kind::Ephemeral)
+            .filter(|_| new.kind == NodeKind::Ephemeral)
             .map(|sequence| (sequence, new.creates));
-        let is_shared = place.is_some() && is_shared_entry(&new.path);
+        let is_shared = queue_key.is_some() && is_shared_entry(&new.path);
         self.bytes += bytes_of(&new.path, new.data.len(), &new.acl);
         self.list_bytes += bytes_of_acl(&new.acl);
         let index = self.nodes.insert(Node {
@@ -304,7 +308,7 @@ impl Tree {
             siblings: Links::NONE,
             ephemerals: Links::NONE,
             watches: List::EMPTY,
-            place,
+            queue_key,
             kept: 0,
             is_shared,
             is_candidate: false,
@@ -344,16 +348,16 @@ impl Tree {
         family.count += 1;
         family.creates = creates;
         let node = self.node(index);
-        if let Some(place) = node.place {
-            family.queue_of(node.is_shared).insert(place, index);
+        if let Some(queue_key) = node.queue_key {
+            family.queue_of(node.is_shared).insert(queue_key, index);
         }
         let parent = self.node_mut(parent);
         parent.pzxid = at.zxid;
         parent.family = Some(family);
     }
 
+    /// Counts one more create of a child, and returns how many there were.
     #[cfg(any(test, feature = "server"))]
-    /// Counts one more child as made, and says how many that are.
     pub(super) fn count_create(&mut self, parent: u32) -> i64 {
         let mut family = self.take_family(parent);
         family.creates += 1;
@@ -362,13 +366,13 @@ impl Tree {
         creates
     }
 
-    /// Taken out while it is worked on, so that the children can be reached, too.
+    /// Takes the family out while it is changed, so that the children's nodes can be changed as well.
     fn take_family(&mut self, parent: u32) -> Box<Family> {
         let family = self.node_mut(parent).family.take();
         family.unwrap_or_else(|| Box::new(Family::NEW))
     }
 
-    /// [`find`](Self::find) of a node that is likely the parent of the one made last.
+    /// Finds a node as [`find`](Self::find), faster if it is the parent of the one created last.
     #[inline]
     pub(super) fn find_parent(&self, path: &str) -> Option<u32> {
         match self.nodes.get(self.last_parent as usize) {
@@ -377,7 +381,7 @@ impl Tree {
         }
     }
 
-    /// [`find`](Self::find) of a node that is likely at the head of the queue that was entered last,
+    /// Finds a node as [`find`](Self::find), faster if it is at the head of the queue that was entered last,
     /// by the very path that was handed out for it: then its text need not be looked at.
     #[inline]
     pub(super) fn find_head(&self, path: &ZnodePath) -> Option<u32> {
@@ -389,14 +393,14 @@ impl Tree {
         }
     }
 
-    /// Gives a node other data.
+    /// Replaces a node's data.
     pub(super) fn set_data(&mut self, index: u32, data: Bytes) {
         let node = &mut self.nodes[index as usize];
         self.bytes = self.bytes - node.data.len() + data.len();
         node.data = data;
     }
 
-    /// Gives a node another list.
+    /// Replaces a node's access control list.
     pub(super) fn set_acl(&mut self, index: u32, acl: Acl) {
         let node = &mut self.nodes[index as usize];
         let (before, after) = (bytes_of_acl(&node.acl), bytes_of_acl(&acl));
@@ -405,7 +409,7 @@ impl Tree {
         node.acl = acl;
     }
 
-    /// Puts back a node as it was, under `parent` (`NIL`: it is one that every store has).
+    /// Restores a node from its image, under `parent` (`NIL`: it is one that every store has).
     pub(super) fn restore(&mut self, parent: u32, owner_slot: u32, image: NodeImage, hash: u64) {
         let index = match parent {
             NIL => self.find_hashed(image.path.as_str(), hash),
@@ -417,8 +421,8 @@ impl Tree {
                 data: Bytes::new(),
                 acl: Acl::open(),
                 kind: image.kind,
-                sequence: image.place.map(|(sequence, _)| sequence),
-                creates: image.place.map_or(0, |(_, creates)| creates),
+                sequence: image.queue_key.map(|(sequence, _)| sequence),
+                creates: image.queue_key.map_or(0, |(_, creates)| creates),
             };
             let creates = self.node(parent).creates();
             let at = Stamp::restored(self.node(parent).pzxid);
@@ -442,14 +446,15 @@ impl Tree {
         self.list_bytes += bytes_of_acl(&self.node(index).acl);
     }
 
-    /// Whether a place in the queue under `parent` is somebody's.
-    pub(super) fn is_taken(&self, parent: u32, place: QueueKey) -> bool {
+    /// Returns true if an entry of the queue under `parent` has this key.
+    pub(super) fn is_taken(&self, parent: u32, queue_key: QueueKey) -> bool {
         let family = self.node(parent).family.as_ref();
-        family
-            .is_some_and(|family| family.exclusive.contains(place) || family.shared.contains(place))
+        family.is_some_and(|family| {
+            family.exclusive.contains(queue_key) || family.shared.contains(queue_key)
+        })
     }
 
-    /// The node that follows in a walk over all of them: parents before children, children in
+    /// Returns the node that follows in a walk over all of them: parents before children, children in
     /// order of creation.
     pub(super) fn after(&self, index: u32) -> Option<u32> {
         let family = self.node(index).family.as_ref();
@@ -467,7 +472,7 @@ impl Tree {
         None
     }
 
-    /// Takes out a node that is there and has no children.
+    /// Removes a node, which must have no children.
     #[inline]
     pub(super) fn remove(&mut self, index: u32, at: Stamp) -> RemovedNode {
         let node = self.node(index);
@@ -486,12 +491,12 @@ impl Tree {
         let Node {
             path,
             watches,
-            place,
+            queue_key,
             is_shared,
             ..
         } = self.nodes.remove(index as usize);
-        if let Some(place) = place {
-            family.queue_of(is_shared).remove(place);
+        if let Some(queue_key) = queue_key {
+            family.queue_of(is_shared).remove(queue_key);
         }
         let above = self.node_mut(parent);
         above.pzxid = at.zxid;
@@ -504,7 +509,7 @@ impl Tree {
         }
     }
 
-    /// The children of a node, in order of creation.
+    /// Returns the children of a node, in order of creation.
     pub(super) fn children(&self, index: u32) -> impl Iterator<Item = (u32, &Node)> {
         let family = self.node(index).family.as_ref();
         let list = family.map_or(List::EMPTY, |family| family.children);
@@ -519,45 +524,49 @@ impl Tree {
         }
     }
 
-    /// The nearest entry of the same queue ahead of `index` that is not skipped. O(log n).
+    /// Returns the nearest entry of the same queue ahead of `index` that blocks. O(log n).
     #[inline]
-    pub(super) fn ahead_of(&self, index: u32, skip: Skip) -> Option<u32> {
-        let (family, place) = self.queue_place(index)?;
+    pub(super) fn ahead_of(&self, index: u32, blockers: Blockers) -> Option<u32> {
+        let (family, queue_key) = self.queue_key_of(index)?;
         if family.exclusive.head() == Some(index) && family.shared.head().is_none() {
             return None;
         }
-        let exclusive = family.exclusive.ahead_of(place);
-        let nearest = match skip {
-            Skip::Shared => exclusive,
-            Skip::None => exclusive.max(family.shared.ahead_of(place)),
+        let exclusive = family.exclusive.ahead_of(queue_key);
+        let nearest = match blockers {
+            Blockers::Exclusive => exclusive,
+            Blockers::All => exclusive.max(family.shared.ahead_of(queue_key)),
         };
         nearest.map(|(_, index)| index)
     }
 
-    /// An entry as one that waits.
-    pub(super) fn waiter(&self, entry: u32, skip: Skip) -> Waiter {
+    /// Returns an entry as a waiter.
+    pub(super) fn waiter(&self, entry: u32, blockers: Blockers) -> Waiter {
         let czxid = self.node(entry).czxid;
-        Waiter { entry, czxid, skip }
+        Waiter {
+            entry,
+            czxid,
+            blockers,
+        }
     }
 
-    /// Whether who waits is there, and nobody blocks it. O(log n).
+    /// Returns true if the waiter exists and nothing blocks it. O(log n).
     pub(super) fn is_clear(&self, waiter: Waiter) -> bool {
         let node = self.nodes.get(waiter.entry as usize);
         node.is_some_and(|node| node.czxid == waiter.czxid)
-            && self.ahead_of(waiter.entry, waiter.skip).is_none()
+            && self.ahead_of(waiter.entry, waiter.blockers).is_none()
     }
 
-    /// How many entries of the same queue are ahead of `index`. O(n).
+    /// Returns the number of entries of the same queue ahead of `index`. O(n).
     pub(super) fn count_ahead_of(&self, index: u32) -> usize {
-        self.queue_place(index).map_or(0, |(family, place)| {
-            family.exclusive.count_ahead_of(place) + family.shared.count_ahead_of(place)
+        self.queue_key_of(index).map_or(0, |(family, queue_key)| {
+            family.exclusive.count_ahead_of(queue_key) + family.shared.count_ahead_of(queue_key)
         })
     }
 
-    fn queue_place(&self, index: u32) -> Option<(&Family, QueueKey)> {
+    fn queue_key_of(&self, index: u32) -> Option<(&Family, QueueKey)> {
         let node = self.node(index);
         let family = self.nodes.get(node.parent as usize)?.family.as_deref()?;
-        Some((family, node.place?))
+        Some((family, node.queue_key?))
     }
 
     /// Returns true if a parent has children that are no entries of its queue.
@@ -571,10 +580,10 @@ impl Tree {
 
     /// Returns true if `index` is an entry of a queue: numbered, and of a session.
     pub(super) fn is_entry(&self, index: u32) -> bool {
-        self.node(index).place.is_some()
+        self.node(index).queue_key.is_some()
     }
 
-    /// The entries of the queue under `parent`, head first.
+    /// Returns the entries of the queue under `parent`, head first.
     pub(super) fn queue(&self, parent: u32) -> impl Iterator<Item = &Node> {
         let family = self.node(parent).family.as_deref();
         let mut exclusive = family
@@ -598,17 +607,16 @@ impl Tree {
     }
 }
 
-/// Whether an entry is a shared one. Most names have none of the mark's letters, and to look for
-/// one byte, without a stop, costs far less than to search for a text.
+/// Returns true for the name of a shared entry. Most names have none of the marker's letters, and a search for one
+/// byte, without a branch to leave it early, costs far less than the search for a text.
 fn is_shared_entry(path: &ZnodePath) -> bool {
-    debug_assert!(SHARED_MARK.contains('R'));
+    debug_assert!(SHARED_MARKER.contains('R'));
     let bytes = path.as_str().bytes();
-    bytes.fold(false, |found, byte| found | (byte == b'R')) && path.name().contains(SHARED_MARK)
+    bytes.fold(false, |found, byte| found | (byte == b'R')) && path.name().contains(SHARED_MARKER)
 }
 
-/// Whether a name needs a closer look before it becomes a part of a path: it has more than printable
-/// ASCII, or what parts paths. It is judged a block at a time, the last one overlapping, and without
-/// a stop.
+/// Returns true if a name needs a closer look before it becomes a part of a path: it has other than printable ASCII,
+/// or a separator. It is judged a block at a time, the last one overlapping, without a branch to leave early.
 pub(super) fn is_unusual(name: &str) -> bool {
     const BLOCK: usize = 16;
     let is_such = |byte: u8| u8::from((byte == b'/') | !(b' '..=b'~').contains(&byte));

@@ -1,7 +1,8 @@
-//! [`Watches`]: who wants to be told of what.
+//! [`Watches`]: the watch table, and the events that a transaction fires.
 //!
-//! A znode that exists carries the list of its watches, so that firing takes no look-up; those on
-//! paths where no znode is are kept aside, and join it when it is made.
+//! A znode carries the list of its watches, so that firing takes no look-up. Watches on a path without a znode are kept
+//! aside, and move to the znode when it is created. An event reaches [`Effects`] in the order in which it happened,
+//! and so precedes every later reply.
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
@@ -14,19 +15,20 @@ use super::intrusive_list::{Links, List, NIL};
 use super::sessions::Sessions;
 use super::tree::{Tree, Waiter};
 use crate::path::ZnodePath;
-use crate::types::{AclEntry, DeleteReason, EventKind, PredecessorGone, WatchedEvent, Zxid};
+use crate::types::{AclEntry, Zxid};
+use crate::watch::{DeleteReason, EventKind, PredecessorGone, WatchedEvent};
 
-/// Names one armed watch, and no later one.
+/// Key of one armed watch, and of no later one: the stamp tells it from the next in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WatchKey {
-    /// Small numbers, used again: fit for an index.
+    /// A small number, reused: fit for an index into a vector.
     pub(crate) index: u32,
     stamp: u32,
 }
 
 impl WatchKey {
+    /// The key of no watch.
     #[cfg(any(test, feature = "server"))]
-    /// Of what was never armed.
     pub(super) const NONE: Self = Self {
         index: u32::MAX,
         stamp: 0,
@@ -44,26 +46,26 @@ impl WatchKey {
     }
 }
 
-/// An event for a watcher.
+/// An event that a watch has fired, for its watcher.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Fired {
     pub(crate) watch: WatchKey,
     /// The slot of the watcher's session.
     pub(crate) slot: u32,
     pub(crate) event: WatchedEvent,
-    /// Whose departure it is to be judged, when the transaction is done.
+    /// The waiter whose way this may clear; resolved when the transaction is done.
     pub(super) waiter: Option<Waiter>,
-    /// Whether the watch is used up.
+    /// True if this was the watch's only event.
     pub(crate) is_last: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WatchKind {
-    /// Of getData and exists.
+    /// One-shot, by getData and exists.
     Data,
-    /// Of getChildren.
+    /// One-shot, by getChildren.
     Child,
-    /// Of an entry of a queue, on the one ahead of it.
+    /// One-shot, of an entry of a queue on its predecessor: fires on the delete alone.
     Turn(Waiter),
     Persistent,
     Recursive,
@@ -74,7 +76,7 @@ impl WatchKind {
         matches!(self, Self::Data | Self::Child | Self::Turn(_))
     }
 
-    /// Tells the kinds apart that a session of another process can have.
+    /// Returns a number for the index, which tells the kinds apart that a session of another process can have.
     fn number(self) -> u64 {
         match self {
             Self::Data | Self::Turn(_) => 0,
@@ -84,7 +86,7 @@ impl WatchKind {
         }
     }
 
-    /// Whether an event of its own znode is its business.
+    /// Returns true if an event of its own znode concerns it.
     fn wants(self, event: EventKind) -> bool {
         match event {
             EventKind::NodeDeleted => true,
@@ -96,15 +98,16 @@ impl WatchKind {
     }
 }
 
+/// An armed watch.
 #[derive(Debug)]
 struct Watch {
     slot: u32,
     stamp: u32,
     kind: WatchKind,
-    /// Under which it is in the index, if its session is of another process.
+    /// Its hash in the index, if its session is of another process.
     hash: u64,
-    /// It is used up, by an event that its session might not see. It stays, and tells nothing until it is armed again:
-    /// else its absence would tell of the event.
+    /// True once it was used up by an event that its session had no right to see. It stays, silent, until it is armed
+    /// again: its absence would give the event away.
     is_muted: bool,
     spot: WatchLocation,
     /// The bytes that it counts for: 0 if it is of a session of this process.
@@ -115,17 +118,17 @@ struct Watch {
     of_session: Links,
 }
 
-/// What happened to a znode.
+/// A change of a znode, as its watches are told.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     pub(super) node: u32,
     pub(super) kind: EventKind,
     pub(super) zxid: Zxid,
-    /// Why, if it was deleted.
-    pub(super) cause: DeleteReason,
+    /// Reason of a delete.
+    pub(super) reason: DeleteReason,
 }
 
-/// Where a watch is kept.
+/// Place at which a watch is kept.
 #[derive(Clone, Debug)]
 enum WatchLocation {
     Node(u32),
@@ -135,7 +138,7 @@ enum WatchLocation {
 }
 
 impl WatchLocation {
-    /// Whether it is this path, where `node` is if there is one.
+    /// Returns true if it is this path, where `node` is if there is one.
     fn is(&self, path: &ZnodePath, node: Option<u32>) -> bool {
         match self {
             Self::Node(here) => node == Some(*here),
@@ -145,7 +148,7 @@ impl WatchLocation {
     }
 }
 
-/// What is watched, as others are told.
+/// The watched place, as operators are told.
 #[cfg(any(test, feature = "server"))]
 pub(super) enum Watched<'a> {
     Node(u32),
@@ -161,15 +164,15 @@ const REMOTE_KINDS: [WatchKind; 4] = [
     WatchKind::Recursive,
 ];
 
-/// The hash under which a watch is in the index. It is the path's, so it stays when a znode comes or goes there.
+/// Returns the hash of a watch in the index. It is the path's, so it stays when a znode comes or goes there.
 fn index_hash(tree: &Tree, slot: u32, kind: WatchKind, path: &ZnodePath, node: Option<u32>) -> u64 {
     let of_path = node.map_or_else(|| tree.hash(path.as_str()), |node| tree.node(node).hash);
     let of_session = u64::from(slot) << 2 | kind.number();
     of_path ^ of_session.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// The bytes that a watch on a path counts for. A znode that is watched may go, and its path stays: so that a delete
-/// makes nothing larger, the path counts from the beginning.
+/// Returns the bytes that a watch on a path counts for. A znode that is watched may go, and its path stays: so that a
+/// delete makes nothing larger, the path counts from the beginning.
 fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
     match is_local {
         true => 0,
@@ -187,7 +190,7 @@ pub(super) struct Watches {
     pub(super) bytes: usize,
     /// The most bytes of the events that one transaction has for all sessions of other processes.
     pub(super) event_bytes: usize,
-    /// How many are recursive: with none, no ancestor need be looked at.
+    /// Number of recursive ones: with none, no ancestor need be looked at.
     recursive: usize,
     last_stamp: u32,
     last_event: u64,
@@ -272,9 +275,9 @@ impl Watches {
         self.key(index)
     }
 
+    /// Returns the watches on a path, where `node` is if there is one, of a session of another process, of the kinds
+    /// that are wanted. O(1).
     #[cfg(any(test, feature = "server"))]
-    /// The watches on a path, where `node` is if there is one, of a session of another process, of the kinds that are
-    /// wanted. O(1).
     pub(super) fn of_session_on(
         &self,
         tree: &Tree,
@@ -291,7 +294,7 @@ impl Watches {
         found.map(|index| self.key(index)).collect()
     }
 
-    /// The watch of a session of another process.
+    /// Returns the watch of a session of another process.
     fn find(
         &self,
         hash: u64,
@@ -388,7 +391,7 @@ impl Watches {
         }
     }
 
-    /// A znode was made: what watched its path before watches it now.
+    /// Moves the watches on a path to the znode that was created there.
     #[inline]
     pub(super) fn attach(&mut self, tree: &mut Tree, node: u32) {
         if self.absent.is_empty() {
@@ -400,7 +403,7 @@ impl Watches {
         }
     }
 
-    /// A znode was deleted: what still watches it watches its path from now on.
+    /// Moves the remaining watches of a deleted znode to its path.
     #[inline]
     pub(super) fn detach(&mut self, list: List, path: &ZnodePath) {
         if !list.is_empty() {
@@ -418,7 +421,7 @@ impl Watches {
         }
     }
 
-    /// Tells all who want to know what happened, each watcher once.
+    /// Fires the watches that a change concerns, each watcher once.
     #[inline]
     pub(super) fn fire(
         &mut self,
@@ -508,8 +511,9 @@ impl Watches {
         }
     }
 
-    /// As in 3.9 only who may read the znode is told; then, and only then, `false`: the watcher must still hear of its
-    /// session's end, and its session must not learn of the event by the watch's absence.
+    /// Adds an event for one watch. Returns false only if its session has no right to read the znode (as in ZooKeeper
+    /// 3.9): such a watcher must still hear of its session's end, and its session must not learn of the event by the
+    /// watch's absence.
     fn tell(
         &self,
         tree: &Tree,
@@ -554,7 +558,7 @@ impl Watches {
                 path: tree.node(what.node).path.clone(),
                 zxid: Some(what.zxid),
                 // Whether the way is clear, the end of the transaction tells.
-                departure: waiter.map(|_| PredecessorGone::new(false, what.cause)),
+                predecessor_gone: waiter.map(|_| PredecessorGone::new(false, what.reason)),
             },
             waiter,
             is_last: kind.is_one_shot(),
@@ -562,25 +566,25 @@ impl Watches {
         true
     }
 
-    /// How many there are.
+    /// Returns the number of watches.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// A bound of the slots that they are in.
+    /// Returns a bound of the slots that they are in.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn slots(&self) -> usize {
         self.slab.capacity()
     }
 
-    /// On how many paths without a znode.
+    /// Returns the number of watched paths without a znode.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn absences(&self) -> usize {
         self.absent.len()
     }
 
-    /// Those in these slots that are of more than children, by the slots of their sessions.
+    /// Visits the watches in these slots that are of more than children, with the slots of their sessions.
     #[cfg(any(test, feature = "server"))]
     pub(super) fn each_listed(
         &self,
@@ -598,7 +602,7 @@ impl Watches {
         }
     }
 
-    /// The bytes that all of them count for, added up.
+    /// Returns the bytes that all of them count for, added up.
     #[cfg(test)]
     pub(super) fn sum(&self) -> usize {
         self.slab
@@ -607,14 +611,14 @@ impl Watches {
             .sum()
     }
 
-    /// The same of one session's.
+    /// Returns the same sum for one session.
     #[cfg(test)]
     pub(super) fn sum_of(&self, slot: u32) -> usize {
         let watches = self.slab.iter().filter(|(_, watch)| watch.slot == slot);
         watches.map(|(_, watch)| watch.bytes as usize).sum()
     }
 
-    /// How many watches there are, and on how many paths without a znode.
+    /// Returns the number of watches, and of the watched paths without a znode.
     #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.slab.len(), self.absent.len())

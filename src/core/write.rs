@@ -1,20 +1,23 @@
-//! Writes: the rules that a create, delete or setData must keep, and what each then does.
+//! Writes: the rules for create, delete and setData, and their application.
+//!
+//! A write is resolved before anything is changed; `apply_…` cannot fail, and is all that replay uses.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::budget::bytes_of;
 use super::intrusive_list::NIL;
-use super::quota::bytes_of;
+use super::journal::{LogMode, NewNode, NodeKind, TxnOp, delete_bytes, set_data_bytes};
 use super::sessions::SessionRef;
-use super::tree::{Facts, ROOT, is_system_path, push_number};
-use super::txn::{Kind, NewNode, TxnOp, delete_bytes, set_data_bytes};
+use super::tree::{NodeView, ROOT, is_system_path, push_number};
 use super::watches::Change;
-use super::{Answer, Core, CoreOptions, Effects, Keep, Now, Stamp, no_node};
-use crate::backend::{Create, OpReply, sequence_of};
+use super::{Core, CoreOptions, CoreReply, Effects, Now, Stamp, no_node};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
-use crate::types::{AclEntry, CreateMode, DeleteReason, EventKind, SessionId};
+use crate::protocol::{Create, OpReply, Reply, sequence_of};
+use crate::types::{AclEntry, CreateMode, SessionId};
+use crate::watch::{DeleteReason, EventKind};
 
 impl Core {
     pub(super) fn create(
@@ -23,7 +26,7 @@ impl Core {
         mut create: Create,
         now: Now,
         effects: &mut Effects,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         check_no_quota(&create.path)?;
         let kind = kind_of(create.mode, &self.options)?;
         let acl = std::mem::take(&mut create.acl);
@@ -42,7 +45,7 @@ impl Core {
         let (path, sequence) = final_path(&create, creates);
         let hash = self.tree.hash(path.as_str());
         let bytes = bytes_of(&path, create.data.len(), &acl);
-        let is_own = kind == Kind::Ephemeral;
+        let is_own = kind == NodeKind::Ephemeral;
         self.check_new(session, parent, &path, hash, (bytes, is_own), || {
             create.path.to_string()
         })?;
@@ -57,14 +60,14 @@ impl Core {
         self.check_txn(new.log_bytes())?;
         let node = self.add(session, parent, new, hash, now, effects);
         let node = self.tree.node(node);
-        Ok(Answer::Created {
+        Ok(Reply::Created {
             path: node.path.clone(),
             stat: node.stat(),
         })
     }
 
-    /// The rules for a new znode under a parent that is there. `bytes` is what it counts for, with true where it goes
-    /// with its session; `asked` what errors call it.
+    /// Checks the rules for a new znode under an existing parent. `bytes` is what it counts for, with true where it
+    /// goes with its session; `asked` is the path for errors.
     #[inline]
     pub(super) fn check_new(
         &self,
@@ -76,7 +79,7 @@ impl Core {
         asked: impl FnOnce() -> String,
     ) -> Result<()> {
         let exists = self.tree.find_hashed(path.as_str(), hash).is_some();
-        check_create(self.tree.node(parent).facts(), exists, asked)?;
+        check_create(self.tree.node(parent).view(), exists, asked)?;
         self.check_room(session, bytes, is_own)
     }
 
@@ -90,8 +93,8 @@ impl Core {
         Err(used_up(self.tree.node(parent).path.as_str()))
     }
 
-    /// Makes a znode that was checked, in a transaction of its own.
-    #[inline(always)] // so that what the znode is made of is not copied on its way
+    /// Creates a znode that was checked, in a transaction of its own.
+    #[inline(always)] // so that the new node is not copied on its way
     pub(super) fn add(
         &mut self,
         session: SessionRef,
@@ -101,7 +104,7 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> u32 {
-        let at = self.stamp(now, self.keep_create(session.slot, new.kind));
+        let at = self.stamp(now, self.log_mode_of_create(session.slot, new.kind));
         self.log(session.id, at, || TxnOp::Create(new.clone()));
         self.apply_create((session.id, session.slot), parent, new, hash, at, effects)
     }
@@ -114,21 +117,22 @@ impl Core {
         of_its_own: DeleteReason,
         now: Now,
         effects: &mut Effects,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         let node = self.tree.find_head(path);
         self.allow_delete(session, node, path)?;
-        check_delete(node.map(|node| self.tree.node(node).facts()), path, version)?;
+        check_delete(node.map(|node| self.tree.node(node).view()), path, version)?;
         let node = node.ok_or_else(|| no_node(path.as_str()))?;
         self.check_txn(delete_bytes(path))?;
-        let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
-        let cause = self.cause(node, session.id, of_its_own);
-        self.apply_delete(node, cause, at, effects);
+        let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
+        let reason = self.reason(node, session.id, of_its_own);
+        self.apply_delete(node, reason, at, effects);
+        // Only now: the waiter's predecessor is out of the index.
         self.resolve_waiters(effects);
         self.log(session.id, at, || TxnOp::Delete { path: path.clone() });
-        Ok(Answer::Done)
+        Ok(Reply::Done)
     }
 
-    /// A right on the parent, which is asked for before the znode itself.
+    /// Checks the right to delete, which the parent gives; as in ZooKeeper, before the znode itself is looked at.
     #[inline]
     fn allow_delete(&self, session: SessionRef, node: Option<u32>, path: &ZnodePath) -> Result<()> {
         let parent = match node {
@@ -149,7 +153,7 @@ impl Core {
         version: Option<i32>,
         now: Now,
         effects: &mut Effects,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         check_no_quota(&path)?;
         let node = self
             .tree
@@ -161,17 +165,17 @@ impl Core {
         self.check_growth(session, node, self.tree.node(node).data.len(), data.len())?;
         self.check_txn(set_data_bytes(&path, data.len()))?;
         let version = next_version(current);
-        let at = self.stamp(now, self.keep(self.tree.node(node).owner_slot));
+        let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
         self.log(session.id, at, || TxnOp::SetData {
             path,
             data: data.clone(),
             version,
         });
         self.apply_set(node, data, version, at, effects);
-        Ok(Answer::Stat(self.tree.node(node).stat()))
+        Ok(Reply::Stat(self.tree.node(node).stat()))
     }
 
-    /// Carries out what was resolved. Decides nothing.
+    /// Applies a resolved operation. Decides nothing, and cannot fail.
     pub(super) fn apply(
         &mut self,
         session: SessionId,
@@ -195,8 +199,8 @@ impl Core {
             }
             TxnOp::Delete { path } => {
                 let node = self.tree.find(path.as_str()).expect(known);
-                let cause = self.cause(node, session, DeleteReason::Released);
-                self.apply_delete(node, cause, at, effects);
+                let reason = self.reason(node, session, DeleteReason::Released);
+                self.apply_delete(node, reason, at, effects);
                 OpReply::Deleted
             }
             TxnOp::SetData {
@@ -238,14 +242,14 @@ impl Core {
         effects: &mut Effects,
     ) -> u32 {
         let kind = new.kind;
-        let is_ephemeral = kind == Kind::Ephemeral;
+        let is_ephemeral = kind == NodeKind::Ephemeral;
         let owner = if is_ephemeral {
             session
         } else {
             (SessionId(0), NIL)
         };
         let node = self.tree.insert(parent, new, hash, owner, at);
-        if at.keep == Keep::Surely {
+        if at.log_mode == LogMode::Sync {
             self.tree.node_mut(node).kept = at.zxid.0;
             self.tree.node_mut(parent).kept = at.zxid.0;
         }
@@ -256,7 +260,7 @@ impl Core {
             let bytes = self.tree.node(node).bytes();
             self.sessions.recharge(owner.1, 0, bytes);
         }
-        if matches!(kind, Kind::Container | Kind::Ttl { .. }) {
+        if matches!(kind, NodeKind::Container | NodeKind::Ttl { .. }) {
             self.reaper.consider(&mut self.tree, node);
         }
         self.watches.attach(&mut self.tree, node);
@@ -265,8 +269,8 @@ impl Core {
         node
     }
 
-    /// What a session's delete of a znode is to those who wait for that.
-    fn cause(&self, node: u32, session: SessionId, of_its_own: DeleteReason) -> DeleteReason {
+    /// Returns the reason of a session's delete, for the waiters behind the znode.
+    fn reason(&self, node: u32, session: SessionId, of_its_own: DeleteReason) -> DeleteReason {
         if self.tree.node(node).owner == session {
             of_its_own
         } else {
@@ -278,14 +282,16 @@ impl Core {
     pub(super) fn apply_delete(
         &mut self,
         node: u32,
-        cause: DeleteReason,
+        reason: DeleteReason,
         at: Stamp,
         effects: &mut Effects,
     ) {
-        self.tell(node, EventKind::NodeDeleted, cause, at, effects);
+        // Before the node goes, which carries the list of its watches.
+        self.tell(node, EventKind::NodeDeleted, reason, at, effects);
         let slot = self.tree.node(node).owner_slot;
         if slot != NIL {
             let session = self.sessions.get_mut(slot);
+            // A search goes on in a later turn, and must not start at a node that is gone.
             if session.search == node {
                 session.search = self.tree.node(node).ephemerals.next;
             }
@@ -297,7 +303,7 @@ impl Core {
         }
         let gone = self.tree.remove(node, at);
         self.watches.detach(gone.watches, &gone.path);
-        if at.keep == Keep::Surely {
+        if at.log_mode == LogMode::Sync {
             self.tree.node_mut(gone.parent).kept = at.zxid.0;
         }
         self.reaper.consider(&mut self.tree, gone.parent);
@@ -320,7 +326,7 @@ impl Core {
         node.version = version;
         node.mzxid = at.zxid;
         node.mtime = at.unix_ms;
-        if at.keep == Keep::Surely {
+        if at.log_mode == LogMode::Sync {
             node.kept = at.zxid.0;
         }
         self.fire(index, EventKind::NodeDataChanged, at, effects);
@@ -334,7 +340,7 @@ impl Core {
         &mut self,
         node: u32,
         kind: EventKind,
-        cause: DeleteReason,
+        reason: DeleteReason,
         at: Stamp,
         effects: &mut Effects,
     ) {
@@ -342,18 +348,18 @@ impl Core {
             node,
             kind,
             zxid: at.zxid,
-            cause,
+            reason,
         };
         self.watches
             .fire(&mut self.tree, &mut self.sessions, what, effects);
     }
 
-    /// Tells those whose way the transaction may have cleared whether it has. Asked at its end: a
-    /// multi can take one entry away and put another in its place.
+    /// Completes the events of waiters: is the way clear? It must come at the end of the transaction, since a multi can
+    /// delete one entry and create another in its place.
     pub(super) fn resolve_waiters(&self, effects: &mut Effects) {
         for fired in &mut effects.fired {
             if let (Some(waiter), Some(departure)) =
-                (fired.waiter.take(), &mut fired.event.departure)
+                (fired.waiter.take(), &mut fired.event.predecessor_gone)
             {
                 departure.clear = self.tree.is_clear(waiter);
             }
@@ -371,12 +377,12 @@ pub(super) fn used_up(parent: &str) -> Error {
     }
 }
 
-/// The parent's path. For a sequential create, `/` is a parent with an empty name under it.
+/// Returns the parent's path. For a sequential create, `/` is a parent with an empty name under it.
 pub(super) fn parent_for(create: &Create) -> &str {
     parent_of(create.path.as_str()).unwrap_or("/")
 }
 
-/// The path with its number, if it has one, and the number as an entry of a queue.
+/// Returns the path with its number, if it has one, and the number as an entry of a queue.
 pub(super) fn final_path(create: &Create, creates: i64) -> (ZnodePath, Option<i64>) {
     if !create.mode.is_sequential() {
         return (create.path.clone(), sequence_of(create.path.name()));
@@ -390,11 +396,11 @@ pub(super) fn final_path(create: &Create, creates: i64) -> (ZnodePath, Option<i6
 /// The greatest time to live that ZooKeeper can write down.
 const LONGEST_TTL: Duration = Duration::from_millis((1 << 40) - 1);
 
-pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<Kind> {
+pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<NodeKind> {
     Ok(match mode {
-        CreateMode::Persistent | CreateMode::PersistentSequential => Kind::Persistent,
-        CreateMode::Ephemeral | CreateMode::EphemeralSequential => Kind::Ephemeral,
-        CreateMode::Container => Kind::Container,
+        CreateMode::Persistent | CreateMode::PersistentSequential => NodeKind::Persistent,
+        CreateMode::Ephemeral | CreateMode::EphemeralSequential => NodeKind::Ephemeral,
+        CreateMode::Container => NodeKind::Container,
         CreateMode::PersistentTtl(ttl) | CreateMode::PersistentSequentialTtl(ttl) => {
             if !options.allow_ttl {
                 return Err(Error::Unimplemented {
@@ -407,7 +413,7 @@ pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<Kind> {
                     LONGEST_TTL.as_millis()
                 )));
             }
-            Kind::Ttl {
+            NodeKind::Ttl {
                 ms: ttl.as_millis() as u64,
             }
         }
@@ -423,10 +429,11 @@ pub(super) fn check_no_quota(path: &ZnodePath) -> Result<()> {
     }
 }
 
-/// As over the wire, errors name the path that was asked for, without the number.
+/// Checks the parent of a new znode, and that its path is free. As over the wire, errors name the path that was asked
+/// for, without the number.
 #[inline]
 pub(super) fn check_create(
-    parent: Facts,
+    parent: NodeView,
     exists: bool,
     asked: impl FnOnce() -> String,
 ) -> Result<()> {
@@ -441,7 +448,7 @@ pub(super) fn check_create(
 
 #[inline]
 pub(super) fn check_delete(
-    node: Option<Facts>,
+    node: Option<NodeView>,
     path: &ZnodePath,
     version: Option<i32>,
 ) -> Result<()> {
@@ -460,7 +467,7 @@ pub(super) fn check_delete(
     Ok(())
 }
 
-/// −1 expects nothing, as over the wire.
+/// Checks an expected version; -1 expects nothing, as over the wire.
 pub(super) fn check_version(current: i32, path: &ZnodePath, expected: Option<i32>) -> Result<()> {
     match expected {
         Some(expected) if expected != -1 && expected != current => Err(Error::BadVersion {
@@ -471,7 +478,7 @@ pub(super) fn check_version(current: i32, path: &ZnodePath, expected: Option<i32
     }
 }
 
-/// −1 is skipped: as an expected version it means any.
+/// Returns the version after `version`. -1 is skipped: as an expected version it means any.
 pub(super) fn next_version(version: i32) -> i32 {
     match version.wrapping_add(1) {
         -1 => 0,

@@ -27,11 +27,14 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use super::*;
-use crate::backend::{Enqueue, Predecessor, Skip};
+use crate::acl::Acl;
+use crate::connect::Client;
 use crate::error::Error;
 use crate::path::ZnodePath;
+use crate::protocol::{Blockers, Enqueue, Predecessor};
 use crate::session::Session;
-use crate::types::{Acl, CreateMode, DeleteReason, EventKind, PredecessorGone};
+use crate::types::CreateMode;
+use crate::watch::{DeleteReason, EventKind, PredecessorGone};
 
 fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
@@ -197,7 +200,7 @@ fn a_blocked_entry_is_woken_by_the_one_ahead() {
             name: "lock-".into(),
             data: bytes::Bytes::new(),
             acl: Acl::open(),
-            skip: Skip::None,
+            blockers: Blockers::All,
             count: true,
         }))
         .unwrap()
@@ -219,7 +222,7 @@ fn a_blocked_entry_is_woken_by_the_one_ahead() {
         panic!()
     };
     let released = PredecessorGone::new(true, DeleteReason::Released);
-    assert_eq!(event.departure, Some(released));
+    assert_eq!(event.predecessor_gone, Some(released));
 }
 
 #[test]

@@ -18,8 +18,9 @@ use super::trouble::{failed, no_room};
 use super::view::View;
 use super::{epoch, identity};
 use crate::core::Core;
-use crate::engine::{bare_core, hex, random};
 use crate::error::{Error, Result};
+use crate::log::content::bare_core;
+use crate::random::{hex, random};
 use crate::types::Zxid;
 
 /// What a backup holds.

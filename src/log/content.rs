@@ -6,8 +6,17 @@ use super::disk::Disk;
 use super::recovery::{self, Recovered, Source, Start};
 use super::snapshot::{self, Form, Loaded};
 use super::trouble::failed;
-use crate::core::Core;
+use crate::core::{Core, CoreOptions};
 use crate::error::{Error, Result};
+use crate::random::random;
+
+/// A core for what was read from a disk, of which nobody is a client.
+pub(crate) fn bare_core() -> Core {
+    Core::new(CoreOptions {
+        hash_seed: u64::from_ne_bytes(random()),
+        ..CoreOptions::default()
+    })
+}
 
 /// A store as its data directory has it.
 pub(crate) struct Content {

@@ -17,8 +17,8 @@ use super::{
     EPOCH_BITS, LogParts, LogPosition, Options, Record, Sizes, Start, epoch, identity, snapshot,
 };
 use crate::core::Core;
-use crate::engine::random;
 use crate::error::{Error, Result};
+use crate::random::random;
 use crate::types::Zxid;
 
 /// A store that was opened.

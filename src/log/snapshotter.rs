@@ -22,8 +22,8 @@ use super::snapshot::{self, Form, Head, Loaded, UNFINISHED, snapshot_name};
 use super::trouble::{failed, no_room};
 use crate::clock::Clock;
 use crate::core::{Core, Damage};
-use crate::engine::bare_core;
 use crate::error::Result;
+use crate::log::content::bare_core;
 
 /// A snapshot that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::future::Future;
 use std::pin::pin;
 
 use lockkeeper_store::{
-    Acl, Create, CreateMode, Enqueue, Error, EventKind, Op, PersistentWatcher, Result, Session,
-    Skip, Stat, Store, WatchedEvent, Watcher, ZnodePath,
+    Acl, Blockers, Create, CreateMode, Enqueue, Error, EventKind, Op, PersistentWatcher, Result,
+    Session, Stat, Store, WatchedEvent, Watcher, ZnodePath,
 };
 
 use crate::program;
@@ -90,7 +90,7 @@ pub(crate) fn entry(parent: &str, name: &str) -> Enqueue {
         name: name.into(),
         data: "".into(),
         acl: Acl::open(),
-        skip: Skip::None,
+        blockers: Blockers::All,
         count: false,
     }
 }

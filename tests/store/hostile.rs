@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper_store::{
-    Acl, AclEntry, Backend, BoxFuture, Client, Clock, ConnectOptions, Connector, Create,
-    CreateMode, Enqueue, Error, LARGEST_REQUEST_BYTES, Op, Request, Result, Skip, Store,
-    TargetError, WatchMode, ZnodePath, connect, connect_with,
+    Acl, AclEntry, Backend, Blockers, BoxFuture, Client, Clock, ConnectOptions, Connector, Create,
+    CreateMode, Enqueue, Error, LARGEST_REQUEST_BYTES, Op, Request, Result, Store, TargetError,
+    WatchMode, ZnodePath, connect, connect_with,
 };
 use parking_lot::Mutex;
 
@@ -63,7 +63,7 @@ on_every_backend! {
             name: "n-".into(),
             data: huge.clone().into(),
             acl: Acl::open(),
-            skip: Skip::None,
+            blockers: Blockers::All,
             count: false,
         };
         let set = |data: Vec<u8>| Request::SetData { path: path("/a"), data: data.into(), version: None };
@@ -118,7 +118,7 @@ on_every_backend! {
             name: "n-".into(),
             data: vec![b'x'; bytes].into(),
             acl: acl.clone(),
-            skip: Skip::None,
+            blockers: Blockers::All,
             count: false,
         };
         let bytes = LARGEST_REQUEST_BYTES - 100;

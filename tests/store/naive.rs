@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_store::{
-    Create, CreateMode, DeleteReason, Error, EventKind, Op, OpReply, PredecessorGone, ReadOp,
-    ReadReply, Request, Result, SHARED_MARK, SessionId, Skip, Stat, WatchMode, WatchedEvent,
+    Blockers, Create, CreateMode, DeleteReason, Error, EventKind, Op, OpReply, PredecessorGone,
+    ReadOp, ReadReply, Request, Result, SHARED_MARKER, SessionId, Stat, WatchMode, WatchedEvent,
     ZnodePath, Zxid,
 };
 
@@ -56,7 +56,7 @@ enum Over {
 enum Waits {
     Data,
     /// That the one ahead goes: the age of the entry that waits, and whom it does not mind.
-    Turn(usize, Skip),
+    Turn(usize, Blockers),
     Child,
     Persistent,
     Recursive,
@@ -279,16 +279,16 @@ impl Naive {
                 kind,
                 path: path.parse().unwrap(),
                 zxid: Some(Zxid(self.tree.zxid)),
-                departure: None,
+                predecessor_gone: None,
             };
             let (fired, tree) = (&mut self.fired, &self.tree);
             self.watches.retain(|number, watch| {
                 let told = watch.is_told(kind, &path);
                 if told {
                     let mut event = event.clone();
-                    if let Waits::Turn(age, skip) = watch.waits {
-                        let clear = tree.is_clear(age, skip);
-                        event.departure = Some(PredecessorGone::new(clear, cause.unwrap()));
+                    if let Waits::Turn(age, blockers) = watch.waits {
+                        let clear = tree.is_clear(age, blockers);
+                        event.predecessor_gone = Some(PredecessorGone::new(clear, cause.unwrap()));
                     }
                     fired.entry(*number).or_default().push(Ok(event));
                 }
@@ -363,13 +363,13 @@ impl Naive {
                     acl: enqueue.acl,
                 };
                 let (path, stat) = self.write(|tree| tree.create(id, &create))?;
-                let place = self.place(index, &path, enqueue.skip, enqueue.count);
+                let place = self.place(index, &path, enqueue.blockers, enqueue.count);
                 Ok(Outcome::Enqueued(path, stat.czxid, place))
             }
             Request::GetPredecessor(look) => {
                 let place = match self.tree.node(look.entry.as_str()) {
                     Ok(node) if node.owner == id => {
-                        self.place(index, &look.entry, look.skip, look.count)
+                        self.place(index, &look.entry, look.blockers, look.count)
                     }
                     _ => Place::Gone,
                 };
@@ -445,18 +445,18 @@ impl Naive {
         result
     }
 
-    fn place(&mut self, index: usize, entry: &ZnodePath, skip: Skip, count: bool) -> Place {
+    fn place(&mut self, index: usize, entry: &ZnodePath, blockers: Blockers, count: bool) -> Place {
         let parent = entry.parent().unwrap();
         let queue = self.tree.queue(&parent);
         let Some(mine) = queue.iter().position(|name| name == entry.name()) else {
             return Place::Gone;
         };
-        match nearest(&queue[..mine], skip) {
+        match nearest(&queue[..mine], blockers) {
             None => Place::Clear,
             Some(name) => {
                 let by = parent.join(name).unwrap();
                 let age = self.tree.nodes[entry.as_str()].age;
-                self.arm(index, &by, Waits::Turn(age, skip));
+                self.arm(index, &by, Waits::Turn(age, blockers));
                 Place::Blocked(by, count.then_some(mine))
             }
         }
@@ -464,8 +464,8 @@ impl Naive {
 }
 
 /// The nearest of those ahead that blocks.
-fn nearest(ahead: &[String], skip: Skip) -> Option<&String> {
-    let blocks = |name: &&String| skip == Skip::None || !name.contains(SHARED_MARK);
+fn nearest(ahead: &[String], blockers: Blockers) -> Option<&String> {
+    let blocks = |name: &&String| blockers == Blockers::All || !name.contains(SHARED_MARKER);
     ahead.iter().rev().find(blocks)
 }
 
@@ -554,14 +554,14 @@ impl Tree {
     }
 
     /// Whether the entry of that age is there, and nobody ahead of it blocks it.
-    fn is_clear(&self, age: usize, skip: Skip) -> bool {
+    fn is_clear(&self, age: usize, blockers: Blockers) -> bool {
         let Some((path, _)) = self.nodes.iter().find(|(_, node)| node.age == age) else {
             return false;
         };
         let path: ZnodePath = path.parse().unwrap();
         let queue = self.queue(&path.parent().unwrap());
         let mine = queue.iter().position(|name| name == path.name()).unwrap();
-        nearest(&queue[..mine], skip).is_none()
+        nearest(&queue[..mine], blockers).is_none()
     }
 
     /// What a session's delete is to those who wait for it.

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockkeeper_store::{
-    Acl, AclEntry, Backend, Create, CreateMode, Enqueue, Error, GetPredecessor, Op, OpReply,
-    PersistentWatcher, Predecessor, ReadOp, ReadReply, Reply, Request, Result, SHARED_MARK, Secret,
-    SessionId, Skip, Stat, WatchMode, WatchedEvent, Watcher, ZnodePath, Zxid,
+    Acl, AclEntry, Backend, Blockers, Create, CreateMode, Enqueue, Error, GetPredecessor, Op,
+    OpReply, PersistentWatcher, Predecessor, ReadOp, ReadReply, Reply, Request, Result,
+    SHARED_MARKER, Secret, SessionId, Stat, WatchMode, WatchedEvent, Watcher, ZnodePath, Zxid,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -582,22 +582,22 @@ fn guarded_request() -> impl Strategy<Value = Request> {
 /// Requests that only a store with an index of its queues answers by itself.
 fn queue_request() -> impl Strategy<Value = Request> {
     let parent = select(&["/t/a", "/t/b"][..]).prop_map(|path| path.parse::<ZnodePath>().unwrap());
-    let skip = select(&[Skip::None, Skip::Shared][..]);
+    let blockers = select(&[Blockers::All, Blockers::Exclusive][..]);
     let name = select(vec![
         "w-".to_owned(),
-        format!("r{SHARED_MARK}"),
+        format!("r{SHARED_MARKER}"),
         "s-".to_owned(),
     ]);
     prop_oneof![
-        4 => (parent.clone(), name, data(), skip.clone(), any::<bool>()).prop_map(
-            |(parent, name, data, skip, count)| {
-                Request::Enqueue(Enqueue { parent, name, data, acl: Acl::open(), skip, count })
+        4 => (parent.clone(), name, data(), blockers.clone(), any::<bool>()).prop_map(
+            |(parent, name, data, blockers, count)| {
+                Request::Enqueue(Enqueue { parent, name, data, acl: Acl::open(), blockers, count })
             },
         ),
-        2 => (parent.clone(), select(vec!["w-", "r__READ__", "s-"]), 0..6u8, skip, any::<bool>())
-            .prop_map(|(parent, name, number, skip, count)| {
+        2 => (parent.clone(), select(vec!["w-", "r__READ__", "s-"]), 0..6u8, blockers, any::<bool>())
+            .prop_map(|(parent, name, number, blockers, count)| {
                 let entry = parent.join(&format!("{name}{number:010}")).unwrap();
-                Request::GetPredecessor(GetPredecessor { entry, skip, count })
+                Request::GetPredecessor(GetPredecessor { entry, blockers, count })
             }),
         1 => (parent, 0..4usize).prop_map(|(parent, limit)| Request::GetQueue { parent, limit }),
     ]

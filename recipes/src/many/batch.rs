@@ -208,7 +208,7 @@ async fn get_predecessor(
     let looks = nodes.iter().map(|node| {
         session.get_predecessor(GetPredecessor {
             entry: node.clone(),
-            skip: KIND.skip(),
+            blockers: KIND.skip(),
             count,
         })
     });

@@ -282,7 +282,7 @@ pub(crate) fn ask(
         name: kind.name(id),
         data: form.data.to_bytes(),
         acl: session.acl().clone(),
-        skip: kind.skip(),
+        blockers: kind.skip(),
         count: form.count,
     })
 }

@@ -90,9 +90,9 @@ impl Future for EitherWatcher {
 fn wake(event: Result<WatchedEvent, Error>) -> Result<Wake> {
     match event {
         Ok(WatchedEvent {
-            departure: Some(departure),
+            predecessor_gone: Some(gone),
             ..
-        }) if departure.clear => Ok(Wake::Clear(departure.cause)),
+        }) if gone.clear => Ok(Wake::Clear(gone.reason)),
         Ok(event) if event.kind == EventKind::NodeDeleted => Ok(Wake::Gone),
         Ok(_) => Ok(Wake::Changed),
         Err(Error::ConnectionLoss | Error::LimitReached { .. }) => Ok(Wake::Look),

@@ -1,6 +1,6 @@
 //! [`Snapshot`]: those ahead of an entry, as a list of all children showed them.
 
-use lockkeeper_store::{SHARED_MARK, Skip, sequence_of};
+use lockkeeper_store::{Blockers, SHARED_MARKER, sequence_of};
 
 use crate::names::{converted, is_writer};
 
@@ -20,7 +20,7 @@ impl Snapshot {
     pub(crate) fn of(
         children: Vec<String>,
         me: &str,
-        skip: Skip,
+        skip: Blockers,
         number: impl Fn(&str) -> Option<i64>,
     ) -> Option<Self> {
         let mine = sequence_of(me)?;
@@ -85,7 +85,7 @@ impl Snapshot {
     }
 
     /// Takes in under which name each of the nearest few stands there now.
-    pub(crate) fn update(&mut self, standing: Vec<Option<String>>, skip: Skip) -> Nearest {
+    pub(crate) fn update(&mut self, standing: Vec<Option<String>>, skip: Blockers) -> Nearest {
         for now in standing {
             let Some((sequence, name)) = self.blocking.pop() else {
                 break;
@@ -123,15 +123,15 @@ pub(crate) enum Nearest {
 }
 
 /// Whether a contender ahead blocks one that skips these.
-pub(crate) fn blocks(name: &str, skip: Skip) -> bool {
-    skip == Skip::None || !name.contains(SHARED_MARK)
+pub(crate) fn blocks(name: &str, skip: Blockers) -> bool {
+    skip == Blockers::All || !name.contains(SHARED_MARKER)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn of(children: &[&str], me: &str, skip: Skip) -> Option<Snapshot> {
+    fn of(children: &[&str], me: &str, skip: Blockers) -> Option<Snapshot> {
         Snapshot::of(
             children.iter().map(|name| name.to_string()).collect(),
             me,
@@ -149,7 +149,7 @@ mod tests {
             "lock--000000003",
             "m-0000000011",
         ];
-        let snapshot = of(&children, "m-0000000011", Skip::None).unwrap();
+        let snapshot = of(&children, "m-0000000011", Blockers::All).unwrap();
         assert_eq!(snapshot.nearest(), Some("x-lock-0000000010"));
         assert_eq!(snapshot.ahead, 3);
         let names: Vec<_> = snapshot
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_entry_that_is_not_listed_has_no_place() {
-        assert_eq!(of(&["a-0000000001"], "m-0000000002", Skip::None), None);
+        assert_eq!(of(&["a-0000000001"], "m-0000000002", Blockers::All), None);
     }
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
             "b__READ__0000000002",
             "m__READ__0000000003",
         ];
-        let snapshot = of(&children, "m__READ__0000000003", Skip::Shared).unwrap();
+        let snapshot = of(&children, "m__READ__0000000003", Blockers::Exclusive).unwrap();
         assert_eq!(snapshot.nearest(), Some("a__WRIT__0000000001"));
         assert_eq!(snapshot.ahead, 2);
     }
@@ -188,7 +188,7 @@ mod tests {
             "c-0000000003",
             "m-0000000004",
         ];
-        let mut snapshot = of(&children, "m-0000000004", Skip::None).unwrap();
+        let mut snapshot = of(&children, "m-0000000004", Blockers::All).unwrap();
         snapshot.shorten(Some(1));
         assert_eq!(snapshot.nearest(), Some("b-0000000002"));
         snapshot.shorten(None);
@@ -202,16 +202,16 @@ mod tests {
             "b__WRIT__0000000002",
             "m__WRIT__0000000003",
         ];
-        let mut snapshot = of(&children, "m__WRIT__0000000003", Skip::None).unwrap();
+        let mut snapshot = of(&children, "m__WRIT__0000000003", Blockers::All).unwrap();
         snapshot.shorten(None);
         assert_eq!(snapshot.nearest(), Some("b__WRIT__0000000002"));
         assert_eq!(
-            snapshot.update(vec![Some("b__READ__0000000002".to_owned())], Skip::None),
+            snapshot.update(vec![Some("b__READ__0000000002".to_owned())], Blockers::All),
             Nearest::Known
         );
         assert_eq!(snapshot.nearest(), Some("b__READ__0000000002"));
         assert_eq!(
-            snapshot.update(vec![None, None], Skip::None),
+            snapshot.update(vec![None, None], Blockers::All),
             Nearest::Known
         );
         assert_eq!(snapshot.nearest(), None);
@@ -220,10 +220,13 @@ mod tests {
     #[test]
     fn a_downgraded_writer_does_not_block_a_reader() {
         let children = ["b__WRIT__0000000002", "m__READ__0000000003"];
-        let mut snapshot = of(&children, "m__READ__0000000003", Skip::Shared).unwrap();
+        let mut snapshot = of(&children, "m__READ__0000000003", Blockers::Exclusive).unwrap();
         snapshot.shorten(None);
         assert_eq!(
-            snapshot.update(vec![Some("b__READ__0000000002".to_owned())], Skip::Shared),
+            snapshot.update(
+                vec![Some("b__READ__0000000002".to_owned())],
+                Blockers::Exclusive
+            ),
             Nearest::Known
         );
         assert_eq!(snapshot.nearest(), None);
@@ -236,9 +239,9 @@ mod tests {
             "b__WRIT__0000000002",
             "m__WRIT__0000000003",
         ];
-        let mut snapshot = of(&children, "m__WRIT__0000000003", Skip::None).unwrap();
+        let mut snapshot = of(&children, "m__WRIT__0000000003", Blockers::All).unwrap();
         snapshot.shorten(None);
-        let nearest = snapshot.update(vec![None, None], Skip::None);
+        let nearest = snapshot.update(vec![None, None], Blockers::All);
         assert_eq!(nearest, Nearest::Unknown);
     }
 
@@ -250,11 +253,11 @@ mod tests {
             "c__READ__0000000003",
             "m__WRIT__0000000004",
         ];
-        let mut snapshot = of(&children, "m__WRIT__0000000004", Skip::None).unwrap();
+        let mut snapshot = of(&children, "m__WRIT__0000000004", Blockers::All).unwrap();
         snapshot.shorten(None);
-        let nearest = snapshot.update(vec![None, None], Skip::None);
+        let nearest = snapshot.update(vec![None, None], Blockers::All);
         assert_eq!(nearest, Nearest::Further);
-        let nearest = snapshot.update(vec![None], Skip::None);
+        let nearest = snapshot.update(vec![None], Blockers::All);
         assert_eq!(nearest, Nearest::Unknown);
     }
 
@@ -262,15 +265,21 @@ mod tests {
     fn when_all_who_were_asked_about_have_gone_the_next_are_to_be_asked_about() {
         let children: Vec<_> = (0..20).map(|n| format!("a-{n:010}")).collect();
         let me = "a-0000000019";
-        let mut snapshot = Snapshot::of(children, me, Skip::None, sequence_of).unwrap();
+        let mut snapshot = Snapshot::of(children, me, Blockers::All, sequence_of).unwrap();
         snapshot.shorten(None);
         assert_eq!(snapshot.nearest_few(8).count(), 8);
-        assert_ne!(snapshot.update(vec![None; 8], Skip::None), Nearest::Known);
+        assert_ne!(
+            snapshot.update(vec![None; 8], Blockers::All),
+            Nearest::Known
+        );
         assert_eq!(
             (snapshot.len(), snapshot.nearest()),
             (10, Some("a-0000000009"))
         );
         assert_eq!(snapshot.nearest_few(32).count(), 10);
-        assert_eq!(snapshot.update(vec![None; 10], Skip::None), Nearest::Known);
+        assert_eq!(
+            snapshot.update(vec![None; 10], Blockers::All),
+            Nearest::Known
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Waiting for one's turn: watch the nearest entry that blocks, and confirm after every wake.
 
 use lockkeeper_store::{
-    BootInstant, Error, GetPredecessor, Predecessor, Skip, ZnodePath, Zxid, sequence_of,
+    Blockers, BootInstant, Error, GetPredecessor, Predecessor, ZnodePath, Zxid, sequence_of,
 };
 
 use super::contenders::check_name;
@@ -97,7 +97,7 @@ impl<'a> Waiting<'a> {
         Ok(token.map(|token| self.hold(token)))
     }
 
-    pub(super) fn skip(&self) -> Skip {
+    pub(super) fn skip(&self) -> Blockers {
         self.entry.kind.skip()
     }
 
@@ -161,7 +161,7 @@ impl<'a> Waiting<'a> {
         loop {
             let look = GetPredecessor {
                 entry: self.entry.path().clone(),
-                skip: self.skip(),
+                blockers: self.skip(),
                 count: terms.form.count,
             };
             let ahead = match self.entry.session.get_predecessor(look).now_or_never() {

@@ -1,7 +1,6 @@
-//! Who may do what.
+//! Access control lists: the rights that requests need.
 
 use super::*;
-use crate::backend::OpReply;
 use crate::identity::Secret;
 use crate::types::AclEntry;
 
@@ -68,7 +67,7 @@ impl Harness {
 
     fn acl(&mut self, session: SessionRef, at: &str) -> Result<(Acl, Stat)> {
         match self.submit(session, Request::GetAcl { path: path(at) })? {
-            Answer::Acl { acl, stat } => Ok((acl, stat)),
+            Reply::Acl { acl, stat } => Ok((acl, stat)),
             other => panic!("{other:?}"),
         }
     }
@@ -84,7 +83,7 @@ fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
         name: "q-".into(),
         data: Bytes::new(),
         acl: Acl::open(),
-        skip: Skip::None,
+        blockers: Blockers::All,
         count: false,
     });
     let set = Op::SetData {
@@ -99,7 +98,7 @@ fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
     };
     let look = Request::GetPredecessor(GetPredecessor {
         entry: path("/p/q-0000000001"),
-        skip: Skip::None,
+        blockers: Blockers::All,
         count: false,
     });
     let queue = Request::GetQueue {
@@ -166,7 +165,7 @@ fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
 }
 
 /// Makes `/p/n`, and gives `of` these rights; another session asks.
-fn ask_with(rights: u8, of: &str, request: Request) -> Result<Answer> {
+fn ask_with(rights: u8, of: &str, request: Request) -> Result<CoreReply> {
     let mut store = Harness::new();
     let (owner, other) = (store.session(), store.session());
     store.create(owner, "/p", Persistent).unwrap();
@@ -500,7 +499,7 @@ fn a_multi_goes_by_the_lists_that_its_own_operations_leave() {
         version: None,
     };
     let mut run = |ops: Vec<Op>| match store.submit(me, Request::Multi(ops)) {
-        Ok(Answer::Multi(replies)) => Ok(replies.len()),
+        Ok(Reply::Multi(replies)) => Ok(replies.len()),
         Err(Error::MultiFailed { index, source }) => Err((index, *source)),
         other => panic!("{other:?}"),
     };
@@ -535,7 +534,7 @@ fn a_multi_read_is_refused_part_by_part() {
     store.make(me, "/a", everybody(ALL - READ));
     store.create(me, "/b", Persistent).unwrap();
     let ops = ["/a", "/b", "/a"].map(path).map(ReadOp::GetData);
-    let Ok(Answer::MultiRead(replies)) = store.submit(me, Request::MultiRead(ops.into())) else {
+    let Ok(Reply::MultiRead(replies)) = store.submit(me, Request::MultiRead(ops.into())) else {
         panic!()
     };
     let refused = ReadReply::Failed(denied("/a"));
@@ -602,20 +601,20 @@ fn who_waits_in_a_queue_is_told_whatever_the_lists_say() {
     let (one, two) = (store.session(), store.session());
     store.create(one, "/q", Persistent).unwrap();
     store.prove(one, "one:secret");
-    let Ok(Answer::Enqueued { path: head, .. }) = store.submit(
+    let Ok(Reply::Enqueued { path: head, .. }) = store.submit(
         one,
         Request::Enqueue(Enqueue {
             parent: path("/q"),
             name: "n-".into(),
             data: Bytes::new(),
             acl: Acl::creator_all(),
-            skip: Skip::None,
+            blockers: Blockers::All,
             count: false,
         }),
     ) else {
         panic!()
     };
-    store.enqueue(two, "/q", "n-", Skip::None);
+    store.enqueue(two, "/q", "n-", Blockers::All);
     store.delete(one, head.as_str()).unwrap();
     assert_eq!(store.fired().len(), 1);
 }
@@ -661,13 +660,13 @@ fn a_name_may_be_a_number_alone() {
         path: ZnodePath::unnamed_below(&path("/q")),
         ..create("/q", EphemeralSequential)
     };
-    let Ok(Answer::Created { path: first, .. }) = store.submit(me, Request::Create(numbered()))
+    let Ok(Reply::Created { path: first, .. }) = store.submit(me, Request::Create(numbered()))
     else {
         panic!()
     };
     assert_eq!(first.as_str(), "/q/0000000000");
     let ops = vec![Op::Create(numbered()), Op::Create(numbered())];
-    let Ok(Answer::Multi(replies)) = store.submit(me, Request::Multi(ops)) else {
+    let Ok(Reply::Multi(replies)) = store.submit(me, Request::Multi(ops)) else {
         panic!()
     };
     let made: Vec<_> = replies.iter().map(made).collect();
@@ -676,7 +675,7 @@ fn a_name_may_be_a_number_alone() {
         parent: path("/q"),
         limit: 0,
     };
-    let Ok(Answer::Queue(names)) = store.submit(me, queue) else {
+    let Ok(Reply::Queue { names, .. }) = store.submit(me, queue) else {
         panic!()
     };
     assert_eq!(names, ["0000000000", "0000000001", "0000000002"]);
@@ -703,7 +702,7 @@ fn only_sessions_of_this_process_get_numbers_of_more_than_ten_digits() {
         path: path("/r"),
         data: Bytes::new(),
         acl: Acl::open(),
-        kind: Kind::Persistent,
+        kind: NodeKind::Persistent,
         owner: SessionId(0),
         czxid: Zxid(1),
         mzxid: Zxid(1),
@@ -713,7 +712,7 @@ fn only_sessions_of_this_process_get_numbers_of_more_than_ten_digits() {
         version: 0,
         aversion: 0,
         creates: 9_999_999_999,
-        place: None,
+        queue_key: None,
     };
     store.core.restore_node(near).unwrap();
     let numbered = || create("/r/n-", PersistentSequential);
@@ -733,7 +732,7 @@ fn only_sessions_of_this_process_get_numbers_of_more_than_ten_digits() {
         name: "n-".into(),
         data: Bytes::new(),
         acl: Acl::open(),
-        skip: Skip::None,
+        blockers: Blockers::All,
         count: false,
     });
     assert_eq!(store.submit(remote, enqueue).unwrap_err(), used_up);

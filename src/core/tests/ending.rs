@@ -1,4 +1,4 @@
-//! How sessions end and move, and what goes with them.
+//! Ends and moves of sessions, and the watches and znodes that go with them.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Who is ahead of whom, and who is woken.
+//! Queues: predecessors, and the waiters that are woken.
 
 use super::*;
 
@@ -8,26 +8,26 @@ fn the_nearest_blocker_is_found_by_number() {
     let me = store.session();
     store.create(me, "/q", Persistent).unwrap();
     store.create(me, "/q/config", Persistent).unwrap();
-    let (first, standing) = store.enqueue(me, "/q", "w-", Skip::None);
-    assert!(matches!(standing, Standing::Clear));
-    let (reader, standing) = store.enqueue(me, "/q", "__READ__", Skip::Shared);
+    let (first, standing) = store.enqueue(me, "/q", "w-", Blockers::All);
+    assert!(matches!(standing, Predecessor::Clear));
+    let (reader, standing) = store.enqueue(me, "/q", "__READ__", Blockers::Exclusive);
     assert_eq!(by(&standing), Some((first.as_str(), 1)));
-    let (second_reader, standing) = store.enqueue(me, "/q", "__READ__", Skip::Shared);
+    let (second_reader, standing) = store.enqueue(me, "/q", "__READ__", Blockers::Exclusive);
     assert_eq!(by(&standing), Some((first.as_str(), 2)));
-    let (writer, standing) = store.enqueue(me, "/q", "w-", Skip::None);
+    let (writer, standing) = store.enqueue(me, "/q", "w-", Blockers::All);
     assert_eq!(by(&standing), Some((second_reader.as_str(), 3)));
     store.delete(me, second_reader.as_str()).unwrap();
     assert_eq!(
-        by(&store.look(me, &writer, Skip::None)),
+        by(&store.look(me, &writer, Blockers::All)),
         Some((reader.as_str(), 2))
     );
     // A stranger's entry counts by its number, not by its age.
     store.create(me, "/q/x-0000000003", Ephemeral).unwrap();
     assert_eq!(
-        by(&store.look(me, &writer, Skip::None)),
+        by(&store.look(me, &writer, Blockers::All)),
         Some(("/q/x-0000000003", 3))
     );
-    assert_eq!(by(&store.look(me, &first, Skip::None)), None);
+    assert_eq!(by(&store.look(me, &first, Blockers::All)), None);
     let queue = store.submit(
         me,
         Request::GetQueue {
@@ -35,7 +35,7 @@ fn the_nearest_blocker_is_found_by_number() {
             limit: 3,
         },
     );
-    let Ok(Answer::Queue(names)) = queue else {
+    let Ok(Reply::Queue { names, .. }) = queue else {
         panic!("{queue:?}")
     };
     assert_eq!(
@@ -52,9 +52,9 @@ fn what_stays_is_no_entry_whatever_its_name() {
     store.create(me, "/q/0000000000", Persistent).unwrap();
     store.create(me, "/q/w-", PersistentSequential).unwrap();
     store.create(me, "/q/c-0000000000", Container).unwrap();
-    let (first, standing) = store.enqueue(me, "/q", "w-", Skip::None);
-    assert!(matches!(standing, Standing::Clear));
-    let (_, standing) = store.enqueue(me, "/q", "w-", Skip::None);
+    let (first, standing) = store.enqueue(me, "/q", "w-", Blockers::All);
+    assert!(matches!(standing, Predecessor::Clear));
+    let (_, standing) = store.enqueue(me, "/q", "w-", Blockers::All);
     assert_eq!(by(&standing), Some((first.as_str(), 1)));
 }
 
@@ -63,13 +63,16 @@ fn an_entry_that_is_gone_or_not_mine_is_gone() {
     let mut store = Harness::new();
     let (me, other) = (store.session(), store.session());
     store.create(me, "/q", Persistent).unwrap();
-    let (entry, _) = store.enqueue(me, "/q", "w-", Skip::None);
+    let (entry, _) = store.enqueue(me, "/q", "w-", Blockers::All);
     assert!(matches!(
-        store.look(other, &entry, Skip::None),
-        Standing::Gone
+        store.look(other, &entry, Blockers::All),
+        Predecessor::Gone
     ));
     store.delete(me, entry.as_str()).unwrap();
-    assert!(matches!(store.look(me, &entry, Skip::None), Standing::Gone));
+    assert!(matches!(
+        store.look(me, &entry, Blockers::All),
+        Predecessor::Gone
+    ));
 }
 
 #[test]
@@ -83,7 +86,7 @@ fn a_bad_entry_name_is_refused() {
             name: name.into(),
             data: Bytes::new(),
             acl: Acl::open(),
-            skip: Skip::None,
+            blockers: Blockers::All,
             count: false,
         };
         let refused = store.submit(me, Request::Enqueue(enqueue)).unwrap_err();
@@ -100,10 +103,10 @@ fn a_departure_wakes_its_watcher_and_nobody_else() {
     let me = store.session();
     store.create(me, "/q", Persistent).unwrap();
     let entries: Vec<_> = (0..10)
-        .map(|_| store.enqueue(me, "/q", "w-", Skip::None))
+        .map(|_| store.enqueue(me, "/q", "w-", Blockers::All))
         .collect();
     store.delete(me, entries[4].0.as_str()).unwrap();
-    let Standing::Blocked { watch, .. } = entries[5].1 else {
+    let Predecessor::Blocked { watcher: watch, .. } = entries[5].1 else {
         panic!()
     };
     assert_eq!(
@@ -112,27 +115,27 @@ fn a_departure_wakes_its_watcher_and_nobody_else() {
     );
 }
 
-/// The departures since the last call: whose watch, whether it is clear, and the cause.
+/// The departures since the last call: whose watch, whether it is clear, and the reason.
 fn departures(store: &mut Harness) -> Vec<(WatchKey, bool, DeleteReason)> {
     let fired = store.effects.fired.drain(..);
     fired
         .filter_map(|fired| {
-            let departure = fired.event.departure?;
-            Some((fired.watch, departure.clear, departure.cause))
+            let departure = fired.event.predecessor_gone?;
+            Some((fired.watch, departure.clear, departure.reason))
         })
         .collect()
 }
 
-fn watch_of(standing: &Standing) -> WatchKey {
+fn watch_of(standing: &Predecessor<WatchKey>) -> WatchKey {
     match standing {
-        Standing::Blocked { watch, .. } => *watch,
+        Predecessor::Blocked { watcher, .. } => *watcher,
         other => panic!("{other:?}"),
     }
 }
 
 impl Harness {
     /// Makes of an entry one of another name, in one step, as a read-write lock's holder does.
-    fn convert(&mut self, session: SessionRef, from: &str, to: &str) -> Result<Answer> {
+    fn convert(&mut self, session: SessionRef, from: &str, to: &str) -> Result<CoreReply> {
         let delete = Op::Delete {
             path: path(from),
             version: None,
@@ -144,7 +147,7 @@ impl Harness {
     fn queue(&mut self, session: SessionRef, parent: &str) -> Vec<String> {
         let parent = path(parent);
         match self.submit(session, Request::GetQueue { parent, limit: 0 }) {
-            Ok(Answer::Queue(names)) => names,
+            Ok(Reply::Queue { names, .. }) => names,
             other => panic!("{other:?}"),
         }
     }
@@ -155,10 +158,10 @@ fn a_departure_says_how_the_one_ahead_left_and_whether_the_way_is_clear() {
     let mut store = Harness::new();
     let [admin, one, two, three, four] = [(); 5].map(|()| store.session());
     store.create(admin, "/q", Persistent).unwrap();
-    let (first, _) = store.enqueue(one, "/q", "w-", Skip::None);
-    let (second, behind_first) = store.enqueue(two, "/q", "w-", Skip::None);
-    store.enqueue(three, "/q", "w-", Skip::None);
-    let (fourth_entry, behind_third) = store.enqueue(four, "/q", "w-", Skip::None);
+    let (first, _) = store.enqueue(one, "/q", "w-", Blockers::All);
+    let (second, behind_first) = store.enqueue(two, "/q", "w-", Blockers::All);
+    store.enqueue(three, "/q", "w-", Blockers::All);
+    let (fourth_entry, behind_third) = store.enqueue(four, "/q", "w-", Blockers::All);
 
     store.submit(three, Request::Close).unwrap();
     let fourth = watch_of(&behind_third);
@@ -173,7 +176,7 @@ fn a_departure_says_how_the_one_ahead_left_and_whether_the_way_is_clear() {
         [(of_second, true, DeleteReason::Released)]
     );
 
-    let standing = store.look(four, &fourth_entry, Skip::None);
+    let standing = store.look(four, &fourth_entry, Blockers::All);
     store.delete(admin, second.as_str()).unwrap();
     let fourth = watch_of(&standing);
     assert_eq!(
@@ -187,9 +190,9 @@ fn a_withdrawal_is_no_release() {
     let mut store = Harness::new();
     let [one, two, three] = [(); 3].map(|()| store.session());
     store.create(one, "/q", Persistent).unwrap();
-    store.enqueue(one, "/q", "w-", Skip::None);
-    let (entry, behind_one) = store.enqueue(two, "/q", "w-", Skip::None);
-    let (_, behind_two) = store.enqueue(three, "/q", "w-", Skip::None);
+    store.enqueue(one, "/q", "w-", Blockers::All);
+    let (entry, behind_one) = store.enqueue(two, "/q", "w-", Blockers::All);
+    let (_, behind_two) = store.enqueue(three, "/q", "w-", Blockers::All);
     store.submit(one, Request::Close).unwrap();
     let died = (watch_of(&behind_one), true, DeleteReason::Died);
     assert_eq!(departures(&mut store), [died]);
@@ -204,13 +207,13 @@ fn who_waits_sees_no_change_of_data_and_is_not_clear_once_its_own_node_is_gone()
     let mut store = Harness::new();
     let (one, two) = (store.session(), store.session());
     store.create(one, "/q", Persistent).unwrap();
-    let (first, _) = store.enqueue(one, "/q", "w-", Skip::None);
-    let (second, standing) = store.enqueue(two, "/q", "w-", Skip::None);
+    let (first, _) = store.enqueue(one, "/q", "w-", Blockers::All);
+    let (second, standing) = store.enqueue(two, "/q", "w-", Blockers::All);
     store.set(one, first.as_str(), None).unwrap();
     assert_eq!(store.fired(), []);
     store.delete(one, second.as_str()).unwrap();
     // In the place that it had at the store another node stands now.
-    store.enqueue(two, "/q", "w-", Skip::None);
+    store.enqueue(two, "/q", "w-", Blockers::All);
     store.delete(one, first.as_str()).unwrap();
     let gone = (watch_of(&standing), false, DeleteReason::Released);
     assert_eq!(departures(&mut store)[0], gone);
@@ -221,9 +224,9 @@ fn a_place_that_is_taken_over_in_the_same_transaction_is_not_clear() {
     let mut store = Harness::new();
     let (one, two) = (store.session(), store.session());
     store.create(one, "/q", Persistent).unwrap();
-    let (first, _) = store.enqueue(one, "/q", "__WRIT__", Skip::None);
-    let (writer, behind) = store.enqueue(two, "/q", "__WRIT__", Skip::None);
-    let (_, reader) = store.enqueue(two, "/q", "__READ__", Skip::Shared);
+    let (first, _) = store.enqueue(one, "/q", "__WRIT__", Blockers::All);
+    let (writer, behind) = store.enqueue(two, "/q", "__WRIT__", Blockers::All);
+    let (_, reader) = store.enqueue(two, "/q", "__READ__", Blockers::Exclusive);
     let convert = Request::Multi(vec![
         Op::Delete {
             path: first,
@@ -236,7 +239,7 @@ fn a_place_that_is_taken_over_in_the_same_transaction_is_not_clear() {
     assert_eq!(departures(&mut store), [blocked]);
     assert_eq!(by(&reader), Some((writer.as_str(), 2)));
     assert_eq!(
-        by(&store.look(two, &writer, Skip::None)),
+        by(&store.look(two, &writer, Blockers::All)),
         Some(("/q/__READ__0000000000", 1))
     );
 }
@@ -246,13 +249,13 @@ fn an_entry_that_is_converted_keeps_its_place_on_the_other_side() {
     let mut store = Harness::new();
     let me = store.session();
     store.create(me, "/q", Persistent).unwrap();
-    let (writer, _) = store.enqueue(me, "/q", "a__WRIT__", Skip::None);
-    let (reader, standing) = store.enqueue(me, "/q", "b__READ__", Skip::Shared);
-    let Standing::Blocked { watch, .. } = standing else {
+    let (writer, _) = store.enqueue(me, "/q", "a__WRIT__", Blockers::All);
+    let (reader, standing) = store.enqueue(me, "/q", "b__READ__", Blockers::Exclusive);
+    let Predecessor::Blocked { watcher: watch, .. } = standing else {
         panic!("{standing:?}")
     };
-    let (next, _) = store.enqueue(me, "/q", "c__WRIT__", Skip::None);
-    let (last, _) = store.enqueue(me, "/q", "d__READ__", Skip::Shared);
+    let (next, _) = store.enqueue(me, "/q", "c__WRIT__", Blockers::All);
+    let (last, _) = store.enqueue(me, "/q", "d__READ__", Blockers::Exclusive);
     let downgraded = "/q/a__READ__0000000000";
 
     store.convert(me, writer.as_str(), downgraded).unwrap();
@@ -264,14 +267,14 @@ fn an_entry_that_is_converted_keeps_its_place_on_the_other_side() {
         last.name(),
     ];
     assert_eq!(store.queue(me, "/q"), order);
-    assert_eq!(by(&store.look(me, &reader, Skip::Shared)), None);
+    assert_eq!(by(&store.look(me, &reader, Blockers::Exclusive)), None);
     assert_eq!(
-        by(&store.look(me, &last, Skip::Shared)),
+        by(&store.look(me, &last, Blockers::Exclusive)),
         Some((next.as_str(), 3))
     );
     store.delete(me, reader.as_str()).unwrap();
     assert_eq!(
-        by(&store.look(me, &next, Skip::None)),
+        by(&store.look(me, &next, Blockers::All)),
         Some((downgraded, 1))
     );
 
@@ -279,10 +282,10 @@ fn an_entry_that_is_converted_keeps_its_place_on_the_other_side() {
     store.convert(me, downgraded, writer.as_str()).unwrap();
     store.delete(me, next.as_str()).unwrap();
     assert_eq!(
-        by(&store.look(me, &last, Skip::Shared)),
+        by(&store.look(me, &last, Blockers::Exclusive)),
         Some((writer.as_str(), 1))
     );
-    let (new, standing) = store.enqueue(me, "/q", "e__WRIT__", Skip::None);
+    let (new, standing) = store.enqueue(me, "/q", "e__WRIT__", Blockers::All);
     assert_eq!(by(&standing), Some((last.as_str(), 2)));
     assert_eq!(
         store.queue(me, "/q"),
@@ -295,7 +298,7 @@ fn a_conversion_that_is_refused_changes_nothing() {
     let mut store = Harness::new();
     let me = store.session();
     store.create(me, "/q", Persistent).unwrap();
-    let (writer, _) = store.enqueue(me, "/q", "a__WRIT__", Skip::None);
+    let (writer, _) = store.enqueue(me, "/q", "a__WRIT__", Blockers::All);
     let reader = "/q/a__READ__0000000000";
     store.create(me, reader, Ephemeral).unwrap();
     let refused = store.convert(me, writer.as_str(), reader).unwrap_err();

@@ -1,4 +1,4 @@
-//! What the transactions bring back.
+//! Replay: the content that kept transactions bring back.
 
 use super::*;
 
@@ -37,7 +37,7 @@ impl Core {
             .tree
             .nodes
             .iter()
-            .filter(|(_, node)| node.kind == Kind::Ephemeral);
+            .filter(|(_, node)| node.kind == NodeKind::Ephemeral);
         assert_eq!(self.counts().ephemerals, ephemerals.count());
         let texts = self
             .tree
@@ -129,7 +129,7 @@ impl Random {
                 name: "q-".into(),
                 data: Bytes::new(),
                 acl: Acl::creator_all(),
-                skip: Skip::None,
+                blockers: Blockers::All,
                 count: false,
             }),
         }
@@ -151,7 +151,7 @@ fn grown(seed: u64, journal: Journal) -> (Harness, usize) {
             2 => store.advance(Duration::from_millis(random.below(20_000))),
             _ => {
                 let answer = store.submit(session, random.request());
-                multis += usize::from(matches!(answer, Ok(Answer::Multi(_))));
+                multis += usize::from(matches!(answer, Ok(Reply::Multi(_))));
             }
         }
         store.next_deadline();
@@ -159,7 +159,7 @@ fn grown(seed: u64, journal: Journal) -> (Harness, usize) {
     (store, multis)
 }
 
-/// What a replay of the kept transactions comes to.
+/// The content after a replay of the kept transactions.
 fn replayed(store: &mut Harness) -> Core {
     let mut copy = Core::new(options());
     let txns = std::mem::take(store.core.kept());
@@ -203,7 +203,7 @@ fn the_images_of_a_store_give_the_same_store() {
     }
 }
 
-/// What is left when all sessions are gone is the same, and the counters never fall behind.
+/// The rest after all sessions are gone is the same, and the counters never fall behind.
 #[test]
 fn the_durable_journal_leaves_out_only_what_dies_with_the_process() {
     for seed in 0..200 {
@@ -267,18 +267,18 @@ fn a_transaction_that_cannot_be_is_damage() {
         })
         .map_err(|damage| damage.0)
     };
-    assert_eq!(replay(new("/a", Kind::Persistent, 1), 1), Ok(()));
+    assert_eq!(replay(new("/a", NodeKind::Persistent, 1), 1), Ok(()));
     for (op, by, says) in [
-        (new("/b", Kind::Persistent, 2), 0, "after"),
-        (new("/a", Kind::Persistent, 2), 1, "a second /a"),
+        (new("/b", NodeKind::Persistent, 2), 0, "after"),
+        (new("/a", NodeKind::Persistent, 2), 1, "a second /a"),
         (
-            new("/b", Kind::Persistent, 1),
+            new("/b", NodeKind::Persistent, 1),
             1,
             "as child 1 after child 1",
         ),
-        (new("/b", Kind::Ephemeral, 2), 1, "of session 0x1"),
+        (new("/b", NodeKind::Ephemeral, 2), 1, "of session 0x1"),
         (
-            new("/x/y", Kind::Persistent, 1),
+            new("/x/y", NodeKind::Persistent, 1),
             1,
             "whose parent is not there",
         ),
@@ -308,7 +308,7 @@ fn a_child_of_an_ephemeral_znode_is_damage() {
     let mut image = store.core.node_images().last().unwrap();
     copy.restore_node(image.clone()).unwrap();
     image.path = path("/e/child");
-    image.kind = Kind::Persistent;
+    image.kind = NodeKind::Persistent;
     let said = copy.restore_node(image).unwrap_err().0;
     assert!(said.contains("whose parent is ephemeral"), "{said}");
     let txn = Txn {
@@ -319,7 +319,7 @@ fn a_child_of_an_ephemeral_znode_is_damage() {
             path: path("/e/child"),
             data: Bytes::new(),
             acl: Acl::open(),
-            kind: Kind::Persistent,
+            kind: NodeKind::Persistent,
             sequence: None,
             creates: 1,
         }),

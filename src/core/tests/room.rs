@@ -1,6 +1,6 @@
-//! How much the znodes count for, and what there is no room for.
+//! Room: the bytes that znodes count for, and the limits.
 
-use super::super::quota::{ACL_ENTRY_BYTES, ZNODE_BYTES};
+use super::super::budget::{ACL_ENTRY_BYTES, ZNODE_BYTES};
 use super::*;
 use crate::types::AclEntry;
 
@@ -110,7 +110,7 @@ fn what_there_is_no_room_for_is_refused_and_changes_nothing() {
         name: "n-".into(),
         data: Bytes::new(),
         acl: Acl::open(),
-        skip: Skip::None,
+        blockers: Blockers::All,
         count: false,
     };
     for request in [

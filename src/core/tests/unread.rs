@@ -181,8 +181,8 @@ fn watches_brought_back_tell_those_who_may_read_what_they_have_missed() {
     assert_eq!(world.events(), told(NodeDeleted));
 }
 
-/// Two stores, of which one changes what may not be read, and the other something else, look the same whatever is asked,
-/// in however many steps.
+/// Two stores, of which one changes what may not be read, and the other something else, look the same whatever is
+/// asked, in however many steps.
 #[test]
 fn no_search_in_several_steps_tells_that_a_znode_has_changed() {
     const STEPS: usize = 20;

@@ -1,4 +1,4 @@
-//! Which watch hears of what, and how often.
+//! Watches: which events they fire on, and how often.
 
 use super::*;
 

@@ -80,7 +80,7 @@ fn an_event_costs_a_watcher_of_a_listed_znode_no_walk_of_the_list() {
     let at = store.core.existing(&path("/listed")).unwrap();
     let before = store.core.work();
     for _ in 0..1_000 {
-        let stamp = store.core.stamp(store.now, Keep::Not);
+        let stamp = store.core.stamp(store.now, LogMode::None);
         store
             .core
             .apply_set(at, Bytes::new(), 1, stamp, &mut store.effects);
@@ -205,7 +205,7 @@ fn each_znode_is_counted_below_all_that_are_above_it_as_long_as_it_is_there() {
     let check = |store: &mut Harness| {
         for at in ["/a", "/a/b", "/a/b/c", "/a/b/d", "/a/e"] {
             let request = Request::GetAllChildrenNumber { path: path(at) };
-            let Ok(Answer::Count(count)) = store.submit(me, request) else {
+            let Ok(Reply::Count(count)) = store.submit(me, request) else {
                 continue;
             };
             assert_eq!(count, walked(store, at), "{at}");
@@ -219,7 +219,7 @@ fn each_znode_is_counted_below_all_that_are_above_it_as_long_as_it_is_there() {
         store.create(other, at, Ephemeral).unwrap();
         check(&mut store);
     }
-    store.enqueue(me, "/a/b/c", "q-", Skip::None);
+    store.enqueue(me, "/a/b/c", "q-", Blockers::All);
     store.create(me, "/a/e", Container).unwrap();
     check(&mut store);
     let op = |at: &str| Op::Create(create(at, Persistent));

@@ -8,10 +8,10 @@ use bytes::Bytes;
 
 use super::world::{Random, World, scaled};
 use super::*;
-use crate::backend::{Create, Enqueue, Op, Reply, Request, Skip};
-use crate::core::{Core, Kind, NewNode, Txn, TxnOp};
+use crate::core::{Core, NewNode, NodeKind, Txn, TxnOp};
 use crate::identity::{Identity, Secret};
 use crate::log::{Boot, Disk, SimDisk, backed_up};
+use crate::protocol::{Blockers, Create, Enqueue, Op, Reply, Request};
 use crate::testing::seeds;
 use crate::types::AclEntry;
 use crate::wire;
@@ -22,7 +22,7 @@ type Content = BTreeMap<String, (Bytes, Acl)>;
 fn content(core: &Core) -> Content {
     let images = core
         .node_images()
-        .filter(|node| node.kind != Kind::Ephemeral);
+        .filter(|node| node.kind != NodeKind::Ephemeral);
     images
         .map(|node| (node.path.to_string(), (node.data, node.acl)))
         .collect()
@@ -264,7 +264,7 @@ fn larger_frames_of_an_earlier_version_are_read() {
         path: path("/a"),
         data: vec![1; 5 << 20].into(),
         acl: Acl::open(),
-        kind: Kind::Persistent,
+        kind: NodeKind::Persistent,
         sequence: None,
         creates: 10,
     };
@@ -535,7 +535,7 @@ fn draw(run: &Run, random: &mut Random, number: u64) -> Request {
             name: format!("n-{}-", "e".repeat(near(random, limit / 2))),
             data: vec![3; near(random, limit / 2)].into(),
             acl,
-            skip: Skip::None,
+            blockers: Blockers::All,
             count: false,
         }),
         _ => Request::Create(create(at, 10, acl)),

@@ -8,10 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::*;
-use crate::backend::{Reply, Request, Response};
-use crate::core::Kind;
+use crate::core::NodeKind;
 use crate::engine::file;
 use crate::log::{Boot, Disk, Hand};
+use crate::protocol::{Reply, Request, Response};
 use crate::types::Zxid;
 use crate::watch::Watcher;
 
@@ -36,7 +36,7 @@ impl Random {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Kept {
     data: Bytes,
-    kind: Kind,
+    kind: NodeKind,
     czxid: Zxid,
     mzxid: Zxid,
     times: (i64, i64),
@@ -153,7 +153,7 @@ impl World {
         let state = self.store.0.state.lock();
         let nodes = state.core.node_images();
         nodes
-            .filter(|node| node.kind != Kind::Ephemeral)
+            .filter(|node| node.kind != NodeKind::Ephemeral)
             .map(|node| {
                 let kept = Kept {
                     data: node.data,
@@ -232,7 +232,7 @@ impl Past {
         }
         let is_new_container = |path: &String| {
             let kind = image.get(path).map(|kept| kept.kind);
-            kind == Some(Kind::Container) && !before.contains_key(path)
+            kind == Some(NodeKind::Container) && !before.contains_key(path)
         };
         for path in changed.iter().filter(|path| !is_new_container(path)) {
             self.surely.insert(zxid);

@@ -3,10 +3,11 @@
 use bytes::Bytes;
 
 use super::write::NULL;
-use crate::core::Kind;
+use crate::acl::Acl;
+use crate::core::NodeKind;
 use crate::data;
 use crate::path::ZnodePath;
-use crate::types::{Acl, AclEntry};
+use crate::types::AclEntry;
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -149,12 +150,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    pub(crate) fn kind(&mut self) -> Result<Kind, Malformed> {
+    pub(crate) fn kind(&mut self) -> Result<NodeKind, Malformed> {
         Ok(match self.varint()? {
-            0 => Kind::Persistent,
-            1 => Kind::Ephemeral,
-            2 => Kind::Container,
-            3 => Kind::Ttl { ms: self.varint()? },
+            0 => NodeKind::Persistent,
+            1 => NodeKind::Ephemeral,
+            2 => NodeKind::Container,
+            3 => NodeKind::Ttl { ms: self.varint()? },
             _ => return Err(Malformed("there is no such kind of znode")),
         })
     }

@@ -1,9 +1,9 @@
 //! [`Put`]: the writing half of the codec.
 
-use crate::core::Kind;
+use crate::acl::Acl;
+use crate::core::NodeKind;
 use crate::data;
 use crate::path::ZnodePath;
-use crate::types::Acl;
 
 /// Null data: a length of 0, longer than it has to be. Who does not know it reads empty data.
 pub(super) const NULL: [u8; 2] = [0x80, 0];
@@ -43,12 +43,12 @@ pub(crate) trait Put {
         }
     }
 
-    fn put_kind(&mut self, kind: Kind) {
+    fn put_kind(&mut self, kind: NodeKind) {
         match kind {
-            Kind::Persistent => self.put_varint(0),
-            Kind::Ephemeral => self.put_varint(1),
-            Kind::Container => self.put_varint(2),
-            Kind::Ttl { ms } => {
+            NodeKind::Persistent => self.put_varint(0),
+            NodeKind::Ephemeral => self.put_varint(1),
+            NodeKind::Container => self.put_varint(2),
+            NodeKind::Ttl { ms } => {
                 self.put_varint(3);
                 self.put_varint(ms);
             }

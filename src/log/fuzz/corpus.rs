@@ -1,12 +1,13 @@
 //! What a fuzzer starts from: frames and logs of every shape, made by the encoder itself.
 
 use super::{MAKE_RIGHT, STORE};
-use crate::core::{End, Kind, NewNode, Txn, TxnOp};
+use crate::acl::Acl;
+use crate::core::{End, NewNode, NodeKind, Txn, TxnOp};
 use crate::log::codec::Record;
 use crate::log::frame::{Batch, Link, mark};
 use crate::log::segment::{HEADER_BYTES, Header};
 use crate::path::ZnodePath;
-use crate::types::{Acl, AclEntry, SessionId, Zxid};
+use crate::types::{AclEntry, SessionId, Zxid};
 
 /// The bytes of a segment.
 const SIZE: u64 = 576;
@@ -157,19 +158,34 @@ fn history() -> Vec<Record> {
     let ops = vec![
         (1, session(true, 0)),
         (2, session(false, 30_000)),
-        (0, create("/a", Kind::Persistent, None, 1, Acl::open())),
+        (0, create("/a", NodeKind::Persistent, None, 1, Acl::open())),
         (
             0,
-            create("/q", Kind::Container, None, 2, Acl::creator_all()),
+            create("/q", NodeKind::Container, None, 2, Acl::creator_all()),
         ),
-        (0, create("/t", Kind::Ttl { ms: 5_000 }, None, 3, read_only)),
+        (
+            0,
+            create("/t", NodeKind::Ttl { ms: 5_000 }, None, 3, read_only),
+        ),
         (
             1,
-            create("/q/n-0000000000", Kind::Ephemeral, Some(0), 1, Acl::open()),
+            create(
+                "/q/n-0000000000",
+                NodeKind::Ephemeral,
+                Some(0),
+                1,
+                Acl::open(),
+            ),
         ),
         (
             2,
-            create("/q/n-0000000001", Kind::Ephemeral, Some(1), 2, Acl::open()),
+            create(
+                "/q/n-0000000001",
+                NodeKind::Ephemeral,
+                Some(1),
+                2,
+                Acl::open(),
+            ),
         ),
         (1, set("/a", "other data", 1)),
         (1, set_acl),
@@ -178,7 +194,7 @@ fn history() -> Vec<Record> {
             2,
             TxnOp::Multi(vec![
                 TxnOp::Check,
-                create("/a/b", Kind::Persistent, None, 1, Acl::open()),
+                create("/a/b", NodeKind::Persistent, None, 1, Acl::open()),
                 set("/a/b", "", 1),
                 delete("/a/b"),
             ]),
@@ -197,7 +213,7 @@ fn history() -> Vec<Record> {
     ops.into_iter().enumerate().map(txn).collect()
 }
 
-fn create(at: &str, kind: Kind, sequence: Option<i64>, creates: i64, acl: Acl) -> TxnOp {
+fn create(at: &str, kind: NodeKind, sequence: Option<i64>, creates: i64, acl: Acl) -> TxnOp {
     TxnOp::Create(NewNode {
         path: path(at),
         data: "some data".into(),

@@ -6,9 +6,9 @@ use std::time::Duration;
 use super::segments::{self, SegmentInfo};
 use super::{Inspection, Problem, SessionInfo, SnapshotInfo, subtrees};
 use crate::clock::Clock;
-use crate::core::{Core, Kind};
-use crate::engine::{bare_core, hex};
+use crate::core::{Core, NodeKind};
 use crate::error::{Error, Result};
+use crate::log::content::bare_core;
 use crate::log::disk::Disk;
 use crate::log::lock::{self, Holder};
 use crate::log::recovery::{self, Facts, Source};
@@ -16,6 +16,7 @@ use crate::log::segment::{self, Header, log_name, log_number, spare_number};
 use crate::log::snapshot::{self, Form, Head, Unreadable, snapshot_zxid};
 use crate::log::view::View;
 use crate::log::{content, epoch, identity};
+use crate::random::hex;
 
 /// The files that are neither segments nor snapshots.
 const SINGLE_FILES: [&str; 5] = [
@@ -265,7 +266,7 @@ fn sessions(core: &Core) -> Vec<SessionInfo> {
     let mut counts = std::collections::BTreeMap::new();
     for node in core
         .node_images()
-        .filter(|node| node.kind == Kind::Ephemeral)
+        .filter(|node| node.kind == NodeKind::Ephemeral)
     {
         *counts.entry(node.owner).or_insert(0) += 1;
     }

@@ -5,7 +5,7 @@
 
 use super::super::codec::{Malformed, Put, Reader};
 use super::super::recovery::Custody;
-use crate::core::{Kind, NodeImage, SessionImage};
+use crate::core::{NodeImage, NodeKind, SessionImage};
 use crate::path::ZnodePath;
 use crate::types::{SessionId, Zxid};
 
@@ -97,7 +97,7 @@ pub(super) fn put_node(out: &mut Vec<u8>, node: &NodeImage, before: &mut Before)
     out.push(NODE);
     put_path(out, node.path.as_str(), before);
     out.put_kind(node.kind);
-    if node.kind == Kind::Ephemeral {
+    if node.kind == NodeKind::Ephemeral {
         out.extend_from_slice(&node.owner.0.to_le_bytes());
     }
     let czxid = node.czxid.0;
@@ -109,8 +109,8 @@ pub(super) fn put_node(out: &mut Vec<u8>, node: &NodeImage, before: &mut Before)
     out.put_signed(node.version.into());
     out.put_signed(node.aversion.into());
     out.put_signed(node.creates);
-    out.put_flag(node.place.is_some());
-    if let Some((number, creates)) = node.place {
+    out.put_flag(node.queue_key.is_some());
+    if let Some((number, creates)) = node.queue_key {
         out.put_signed(number);
         out.put_signed(creates);
     }
@@ -188,7 +188,7 @@ fn read_node(reader: &mut Reader<'_>, before: &mut Before) -> Result<NodeImage, 
     let path = read_path(reader, before)?;
     let kind = reader.kind()?;
     let owner = match kind {
-        Kind::Ephemeral => reader.i64()?,
+        NodeKind::Ephemeral => reader.i64()?,
         _ => 0,
     };
     let czxid = reader.signed()?.wrapping_add(before.czxid);
@@ -207,7 +207,7 @@ fn read_node(reader: &mut Reader<'_>, before: &mut Before) -> Result<NodeImage, 
         version: reader.i32()?,
         aversion: reader.i32()?,
         creates: reader.signed()?,
-        place: match reader.flag()? {
+        queue_key: match reader.flag()? {
             true => Some((reader.signed()?, reader.signed()?)),
             false => None,
         },

@@ -9,7 +9,7 @@ use crate::log::{DurabilityBarrier, Record, Sizes, WriteQueue};
 use crate::types::Zxid;
 
 use super::{create, txn};
-use crate::core::Kind;
+use crate::core::NodeKind;
 
 /// Far longer than anything has to wait, on a busy machine, too.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -35,7 +35,7 @@ fn line() -> (Arc<WriteQueue>, Receiver<Zxid>) {
 }
 
 fn append(line: &WriteQueue, zxid: i64, is_urgent: bool) {
-    let create = create("/a", Kind::Container);
+    let create = create("/a", NodeKind::Container);
     line.append(&mut vec![txn(zxid, create)], is_urgent);
 }
 

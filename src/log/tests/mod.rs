@@ -12,9 +12,10 @@ mod writing;
 use bytes::Bytes;
 
 use super::codec::Record;
-use crate::core::{End, Kind, NewNode, Txn, TxnOp};
+use crate::acl::Acl;
+use crate::core::{End, NewNode, NodeKind, Txn, TxnOp};
 use crate::path::ZnodePath;
-use crate::types::{Acl, AclEntry, SessionId, Zxid};
+use crate::types::{AclEntry, SessionId, Zxid};
 
 fn path(text: &str) -> ZnodePath {
     ZnodePath::new(text).unwrap()
@@ -29,7 +30,7 @@ fn txn(zxid: i64, op: TxnOp) -> Txn {
     }
 }
 
-fn create(at: &str, kind: Kind) -> TxnOp {
+fn create(at: &str, kind: NodeKind) -> TxnOp {
     TxnOp::Create(NewNode {
         path: path(at),
         data: Bytes::from_static(b"some data"),
@@ -60,15 +61,15 @@ fn ops() -> Vec<TxnOp> {
         },
         TxnOp::CloseSession(End::Expired),
         TxnOp::CloseSession(End::Closed),
-        create("/a", Kind::Persistent),
-        create("/a/b", Kind::Ephemeral),
-        create("/é", Kind::Container),
-        create("/ttl", Kind::Ttl { ms: 1 << 39 }),
+        create("/a", NodeKind::Persistent),
+        create("/a/b", NodeKind::Ephemeral),
+        create("/é", NodeKind::Container),
+        create("/ttl", NodeKind::Ttl { ms: 1 << 39 }),
         TxnOp::Create(NewNode {
             path: path("/q/n-0000000003"),
             data: Bytes::new(),
             acl: Acl::new([entry.clone(), entry]),
-            kind: Kind::Persistent,
+            kind: NodeKind::Persistent,
             sequence: Some(i64::MIN),
             creates: i64::MAX,
         }),
@@ -76,7 +77,7 @@ fn ops() -> Vec<TxnOp> {
             path: path("/none"),
             data: vec![0xff; 300].into(),
             acl: Acl::new([]),
-            kind: Kind::Persistent,
+            kind: NodeKind::Persistent,
             sequence: Some(3),
             creates: 0,
         }),

@@ -12,7 +12,7 @@ fn the_watch_on_who_is_ahead_passes_through_too() {
             name: "lock-".into(),
             data: "".into(),
             acl: session.acl().clone(),
-            skip: Skip::None,
+            blockers: Blockers::All,
             count: false,
         };
         now(session.enqueue(queue)).unwrap().unwrap()
@@ -35,7 +35,7 @@ fn the_watch_on_who_is_ahead_passes_through_too() {
     let event = peek(&mut watcher).unwrap().unwrap();
     let released = PredecessorGone::new(true, DeleteReason::Released);
     assert_eq!(
-        (event.kind, event.departure),
+        (event.kind, event.predecessor_gone),
         (EventKind::NodeDeleted, Some(released))
     );
 }

@@ -6,8 +6,8 @@ use std::io::Write;
 use std::path::Path;
 
 use lockkeeper_store::{
-    Acl, Client, CreateMode, Enqueue, Error, GetPredecessor, OpReply, Predecessor, Reply, Response,
-    Result, Session, Skip, Store, StoreOptions, ZnodePath, sequence_of,
+    Acl, Blockers, Client, CreateMode, Enqueue, Error, GetPredecessor, OpReply, Predecessor, Reply,
+    Response, Result, Session, Store, StoreOptions, ZnodePath, sequence_of,
 };
 
 use super::program::{WINDOW, WRITERS, Work, home, queue};
@@ -233,16 +233,20 @@ async fn hold(session: &Session, lock: usize) -> Result<()> {
         name: "e-".into(),
         data: "".into(),
         acl: Acl::open(),
-        skip: Skip::None,
+        blockers: Blockers::All,
         count: false,
     };
     let (entry, token, mut ahead) = session.enqueue(enqueue).await?;
     while let Predecessor::Blocked { watcher, .. } = ahead {
         let _departure = watcher.await?;
-        let (skip, count) = (Skip::None, false);
+        let (blockers, count) = (Blockers::All, false);
         let entry = entry.clone();
         ahead = session
-            .get_predecessor(GetPredecessor { entry, skip, count })
+            .get_predecessor(GetPredecessor {
+                entry,
+                blockers,
+                count,
+            })
             .await?;
     }
     assert!(matches!(ahead, Predecessor::Clear), "{ahead:?}");

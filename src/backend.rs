@@ -1,37 +1,30 @@
-//! The one door through which a session reaches a store.
+//! [`Backend`]: the interface through which a session reaches its store, embedded or remote; and a session's status.
 
 mod cleanup;
 mod lease;
-mod request;
-mod response;
+mod options;
 mod states;
 mod status;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use cleanup::Cleanup;
 pub(crate) use lease::{Beat, Sent};
-pub(crate) use request::unexpected;
-pub use request::{
-    Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request,
-    SEMAPHORE_PARTS, SHARED_MARK, Skip, sequence_of,
-};
-pub use response::Response;
+pub use options::ConnectOptions;
 pub use states::StateStream;
-pub(crate) use status::DEFAULT_TICK;
+use status::DEFAULT_TICK;
 pub use status::SessionStatus;
 
 use crate::clock::Clock;
-use crate::connect::ConnectOptions;
 #[cfg(feature = "test-util")]
 use crate::error::Error;
 use crate::error::Result;
+use crate::future::BoxFuture;
+use crate::protocol::{Request, Response};
 
 /// One session at a store.
 ///
@@ -47,14 +40,14 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
     /// Sends a request.
     fn submit(&self, request: Request) -> Response;
 
-    /// Where the session stands.
+    /// Returns the session's status.
     fn status(&self) -> &Arc<SessionStatus>;
 
-    /// The id of the store; `None` where there is none and none may be made.
+    /// Returns the id of the store; `None` where it has none and none may be created.
     fn store_id(&self) -> Option<&str>;
 
-    /// How many bytes stand before each path on the wire: a chroot's. They count when the size of a
-    /// request is checked, so who wraps another backend passes its answer on.
+    /// Returns the number of bytes before each path on the wire: a chroot's. They count when the size of a request is
+    /// checked, so a wrapper around another backend passes its answer on.
     fn prefix_bytes(&self) -> usize {
         0
     }
@@ -88,21 +81,18 @@ pub(crate) const FLUSH_LIMIT: Duration = Duration::from_millis(5);
 /// [`FLUSH_LIMIT`] for each of the two that is a tenth of a second.
 pub(crate) const LAST_DROP_LIMIT: Duration = Duration::from_millis(45);
 
-/// A boxed future, for object-safe traits.
-pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
-
-/// A store that sessions can be opened at.
+/// A store at which sessions can be opened.
 pub trait Connector: Send + Sync + fmt::Debug + 'static {
     /// Opens a session.
     fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>>;
 
-    /// The clock that the store's sessions live by.
+    /// Returns the clock of the store's sessions.
     fn clock(&self) -> &Clock;
 
     /// Ends a session as the store would when its timeout has passed.
     #[cfg(feature = "test-util")]
     fn expire(&self, backend: &Arc<dyn Backend>) -> BoxFuture<Result<()>> {
-        // A default, so that the feature asks nothing new of those who implement this.
+        // A default, so that the feature demands nothing new of other implementations.
         let _ = backend;
         let what = "ending a session for a test";
         Box::pin(std::future::ready(Err(Error::Unimplemented { what })))

@@ -1,5 +1,4 @@
-//! What whoever looks after the store wants to know: how much there is of everything, which sessions
-//! there are, what is theirs, and who watches what.
+//! The store's content for operators: counts, sessions with their deadlines, ephemeral znodes and watches.
 //!
 //! Counts are kept or cheap. Lists are walked in pieces, a range of slots each, so that nobody waits
 //! long for the store: what changes meanwhile may be in them or not.
@@ -8,14 +7,14 @@ use std::ops::{Bound, Range};
 use std::time::Duration;
 
 use super::Core;
-use super::quota::ZNODE_BYTES;
-use super::txn::Kind;
+use super::budget::ZNODE_BYTES;
+use super::journal::NodeKind;
 use super::watches::Watched;
 use crate::clock::BootInstant;
 use crate::path::ZnodePath;
 use crate::types::{SessionId, Zxid};
 
-/// How much there is of everything.
+/// Number and size of everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
     /// The root and the system's own included, as ZooKeeper counts.
@@ -37,7 +36,7 @@ pub(crate) struct Counts {
     pub(crate) last_zxid: Zxid,
 }
 
-/// How the store works, as far as others are told.
+/// The settings that operators are told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) tick: Duration,
@@ -45,11 +44,11 @@ pub(crate) struct Settings {
     pub(crate) longest_timeout: Duration,
 }
 
-/// Where a walk over the sessions that expire has got.
+/// Position of a walk over the sessions that expire.
 type Expiry = (BootInstant, u32);
 
 impl Core {
-    /// How much there is of everything. O(1).
+    /// Counts everything. O(1).
     pub(crate) fn counts(&self) -> Counts {
         let (znodes, znode_bytes) = (self.tree.nodes.len(), self.tree.bytes);
         Counts {
@@ -74,7 +73,7 @@ impl Core {
         }
     }
 
-    /// The first `most` sessions that expire behind `after`, in the order of their deadlines.
+    /// Returns the first `most` sessions that expire behind `after`, in the order of their deadlines.
     pub(crate) fn expiring(&self, after: Option<Expiry>, most: usize) -> Vec<(Expiry, SessionId)> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let expiring = self.sessions.expiring(from).take(most);
@@ -83,42 +82,42 @@ impl Core {
             .collect()
     }
 
-    /// A bound of the slots that znodes are in.
+    /// Returns a bound of the slots that znodes are in.
     pub(crate) fn znode_slots(&self) -> usize {
         self.tree.nodes.capacity()
     }
 
-    /// The ephemeral znodes in these slots, each with its owner.
+    /// Visits the ephemeral znodes in these slots, each with its owner.
     pub(crate) fn ephemerals_in(
         &self,
         slots: Range<usize>,
         see: &mut dyn FnMut(SessionId, &ZnodePath),
     ) {
         for node in slots.filter_map(|slot| self.tree.nodes.get(slot)) {
-            if node.kind == Kind::Ephemeral {
+            if node.kind == NodeKind::Ephemeral {
                 see(node.owner, &node.path);
             }
         }
     }
 
-    /// A bound of the slots that watches are in.
+    /// Returns a bound of the slots that watches are in.
     pub(crate) fn watch_slots(&self) -> usize {
         self.watches.slots()
     }
 
-    /// How many paths without a znode are watched.
+    /// Returns the number of watched paths without a znode.
     pub(crate) fn watched_absences(&self) -> usize {
         self.watches.absences()
     }
 
-    /// The watches in these slots that ZooKeeper lists: all but those of children alone.
-    pub(crate) fn watches_in(&self, slots: Range<usize>, see: &mut dyn FnMut(Watching<'_>)) {
+    /// Visits the watches in these slots that ZooKeeper lists: all but those of children alone.
+    pub(crate) fn watches_in(&self, slots: Range<usize>, see: &mut dyn FnMut(WatchInfo<'_>)) {
         self.watches.each_listed(slots, &mut |slot, at| {
             let (path, node) = match at {
                 Watched::Node(node) => (&self.tree.node(node).path, Some(node)),
                 Watched::Absent(path) => (path, None),
             };
-            see(Watching {
+            see(WatchInfo {
                 session: self.sessions.get(slot).id,
                 session_slot: slot,
                 path,
@@ -130,7 +129,7 @@ impl Core {
 
 /// A watch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Watching<'a> {
+pub(crate) struct WatchInfo<'a> {
     pub(crate) session: SessionId,
     pub(crate) session_slot: u32,
     pub(crate) path: &'a ZnodePath,

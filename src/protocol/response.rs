@@ -1,14 +1,15 @@
-//! [`Response`]: the future of a reply, without a box where the reply is there at once.
+//! [`Response`]: the future of a reply, without a box where the reply is ready at once.
 
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::{BoxFuture, Reply};
+use super::Reply;
 use crate::error::Result;
+use crate::future::BoxFuture;
 
-/// The reply to a request, now or later. Dropping it does not take the request back.
+/// The future of a reply. Dropping it does not cancel the request, which was sent when it was submitted.
 #[must_use = "the request is under way; await its reply or drop it on purpose"]
 pub struct Response(Inner);
 
@@ -19,18 +20,18 @@ enum Inner {
 }
 
 impl Response {
-    /// A reply that is there already.
+    /// Wraps a reply that is ready.
     #[inline]
     pub fn ready(reply: Result<Reply>) -> Self {
         Self(Inner::Ready(reply))
     }
 
-    /// A reply that comes with a future. The request must have been sent.
+    /// Wraps a future of a reply. The request must have been sent.
     pub fn pending(reply: impl Future<Output = Result<Reply>> + Send + 'static) -> Self {
         Self(Inner::Pending(Box::pin(reply)))
     }
 
-    /// Polls `reply` once, so that what it does before its first await is done now.
+    /// Polls `reply` once, so that its part before the first await, the sending, is done now.
     pub fn eager(reply: impl Future<Output = Result<Reply>> + Send + 'static) -> Self {
         let mut reply: BoxFuture<_> = Box::pin(reply);
         match reply
@@ -42,7 +43,7 @@ impl Response {
         }
     }
 
-    /// The reply if it is there, else the response again.
+    /// Returns the reply if it is ready, else the response again.
     #[expect(
         clippy::result_large_err,
         reason = "the hot path returns `Ok`, and a box would cost it an allocation"
@@ -85,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_response_is_no_larger_than_what_is_moved_without_a_call() {
+    fn a_response_is_small_enough_to_be_moved_without_a_call() {
         assert!(size_of::<Response>() <= 128, "{}", size_of::<Response>());
     }
 }

@@ -1,0 +1,307 @@
+//! The store's state machine: znodes, sessions and watches. Pure: no clock, no IO, no randomness.
+//!
+//! It is driven by calls, each of which brings the time ([`Now`]), and it gives back a reply and [`Effects`]: events
+//! that fired, sessions that ended. The same calls give the same results, so tests and replays are exact.
+//!
+//! A request goes through three steps. It is *admitted*: its session must live (`lifecycle`) and have the right
+//! (`acl`). A write is then *resolved*: every rule is checked and every decision made, against the tree and the
+//! limits (`write`, `multi`, `queue`, `budget`), before anything is changed. At last it is *applied* (`apply_create`
+//! and its like in `write`), which cannot fail: tree and watches change, events go to the effects. An applied write
+//! is a [`Txn`]; the journal keeps it for a log, and [`Core::replay`] applies it again without deciding anything.
+//!
+//! | module | subject |
+//! |---|---|
+//! | `tree`, `queue` | znodes by path; the index of a parent's queue entries, and the requests that it answers |
+//! | `watches`, `set_watches` | watches by znode, the events that they fire; watches that a client brings back |
+//! | `sessions`, `lifecycle` | the table of sessions with their deadlines; how sessions begin, move and end |
+//! | `write`, `multi`, `read`, `acl` | the requests |
+//! | `budget`, `work` | limits in bytes; the meter of work by which a turn ends |
+//! | `journal`, `replay` | transactions for a log; transactions and snapshots back into a core |
+//! | `reaper`, `introspection` | container and TTL znodes; counts and lists for operators |
+
+#![cfg_attr(
+    not(any(test, feature = "file")),
+    allow(dead_code, unused_imports, reason = "the ways in for a durable log")
+)]
+
+mod acl;
+mod budget;
+mod effects;
+#[cfg(any(test, feature = "server"))]
+mod introspection;
+mod intrusive_list;
+mod journal;
+mod lifecycle;
+mod multi;
+mod options;
+mod queue;
+mod read;
+mod reaper;
+mod replay;
+mod sessions;
+#[cfg(any(test, feature = "server"))]
+mod set_watches;
+#[cfg(test)]
+mod tests;
+mod tree;
+mod watches;
+mod work;
+mod write;
+
+pub(crate) use self::budget::bytes_of_acl;
+pub(crate) use self::effects::Effects;
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::introspection::{Counts, Settings};
+pub(crate) use self::journal::{Journal, NewNode, NodeKind, Txn, TxnOp};
+pub(crate) use self::lifecycle::End;
+pub(crate) use self::options::{CoreOptions, Limits};
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::read::{ANSWER_BYTES, Found};
+pub(crate) use self::replay::{Damage, NodeImage, SessionImage};
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::sessions::ReattachError;
+pub(crate) use self::sessions::SessionRef;
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::set_watches::{SetWatches, WatchFilter};
+pub(crate) use self::watches::{Fired, WatchKey};
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::work::UNIT_BYTES;
+
+use self::budget::WATCH_BYTES;
+use self::journal::{JournalState, LogMode};
+use self::reaper::Reaper;
+use self::sessions::{DeadlineVerdict, Sessions};
+use self::tree::Tree;
+use self::watches::{WatchKind, Watches};
+use crate::clock::BootInstant;
+use crate::error::{Error, Result};
+use crate::path::ZnodePath;
+use crate::protocol::{Reply, Request};
+use crate::types::Zxid;
+use crate::watch::{DeleteReason, WatchMode};
+
+/// Units of work after which a tick leaves the sessions that are still due to the next one, so that requests run in
+/// between. A tick goes beyond it by at most one session's znodes.
+const TICK_WORK: u64 = 16_384;
+
+/// The time, as the caller read it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Now {
+    /// For the times in a [`Stat`](crate::Stat) and for a log; may be wrong where neither is seen.
+    pub(crate) unix_ms: i64,
+    /// For deadlines; may be wrong where the session has none.
+    pub(crate) moment: BootInstant,
+}
+
+/// The number and date of a transaction, and the way in which a log keeps it.
+#[derive(Clone, Copy, Debug)]
+struct Stamp {
+    zxid: Zxid,
+    unix_ms: i64,
+    log_mode: LogMode,
+}
+
+impl Stamp {
+    /// Returns the stamp of content that is put back.
+    fn restored(zxid: Zxid) -> Self {
+        Self {
+            zxid,
+            unix_ms: 0,
+            log_mode: LogMode::None,
+        }
+    }
+}
+
+/// A reply in which keys stand for the watches that it arms.
+pub(crate) type CoreReply = Reply<WatchKey, WatchKey>;
+
+/// The state machine of one store.
+#[derive(Debug)]
+pub(crate) struct Core {
+    options: CoreOptions,
+    tree: Tree,
+    watches: Watches,
+    sessions: Sessions,
+    reaper: Reaper,
+    /// The last zxid that was given out.
+    zxid: i64,
+    /// Buffer in which a new path is put together.
+    path: String,
+    kept: JournalState,
+}
+
+impl Core {
+    pub(crate) fn new(options: CoreOptions) -> Self {
+        Self {
+            tree: Tree::new(options.hash_seed),
+            watches: Watches::new(options.hash_seed),
+            sessions: Sessions::new(options.tick, options.hash_seed),
+            reaper: Reaper::default(),
+            zxid: options.last_zxid,
+            path: String::new(),
+            kept: JournalState::NONE,
+            options,
+        }
+    }
+
+    /// Returns the units of work that requests have taken since the store was opened ([`Work`](work::Work)).
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn work(&self) -> u64 {
+        self.tree.work.total()
+    }
+
+    /// Returns the last zxid that was given out.
+    pub(crate) fn last_zxid(&self) -> Zxid {
+        Zxid(self.zxid)
+    }
+
+    /// Carries out a request.
+    ///
+    /// # Errors
+    /// A refusal, which has changed nothing; but a session past its deadline is ended by its own request, and so is one
+    /// that fails to prove an identity.
+    #[inline(always)] // so that the request is not copied on its way
+    pub(crate) fn submit(
+        &mut self,
+        session: SessionRef,
+        request: Request,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<CoreReply> {
+        // First, and whatever becomes of the request: it is a sign of life.
+        self.admit(session, now, effects)?;
+        match request {
+            Request::Create(create) => self.create(session, create, now, effects),
+            Request::Delete { path, version } => self.delete(
+                session,
+                &path,
+                version,
+                DeleteReason::Released,
+                now,
+                effects,
+            ),
+            Request::Withdraw { entry } => {
+                self.delete(session, &entry, None, DeleteReason::Unknown, now, effects)
+            }
+            Request::SetData {
+                path,
+                data,
+                version,
+            } => self.set_data(session, path, data, version, now, effects),
+            Request::Exists { path, watch } => self.exists(session, &path, watch),
+            Request::GetData { path, watch } => self.get_data(session, &path, watch),
+            Request::GetChildren { path, watch } => self.get_children(session, &path, watch),
+            Request::Multi(ops) => self.multi(session, ops, now, effects),
+            Request::MultiRead(ops) => self.multi_read(session, &ops),
+            Request::Sync { .. } => Ok(Reply::Done),
+            Request::GetEphemerals { prefix } => self.get_ephemerals(session, &prefix),
+            Request::GetAllChildrenNumber { path } => self.get_all_children_number(session, &path),
+            Request::AddWatch { path, mode } => self.add_watch(session, &path, mode),
+            Request::Enqueue(enqueue) => self.enqueue(session, enqueue, now, effects),
+            Request::GetPredecessor(look) => self.get_predecessor(session, &look),
+            Request::GetQueue { parent, limit } => self.get_queue(session, &parent, limit),
+            Request::GetAcl { path } => self.get_acl(session, &path),
+            Request::SetAcl { path, acl, version } => {
+                self.set_acl(session, path, acl, version, now)
+            }
+            Request::AddAuth { scheme, secret } => {
+                self.add_auth(session, &scheme, secret.as_bytes(), now, effects)
+            }
+            Request::Close => {
+                self.end_session(session.slot, End::Closed, now, effects);
+                Ok(Reply::Done)
+            }
+        }
+    }
+
+    /// Disarms a watch. Returns false if it has fired already.
+    pub(crate) fn unwatch(&mut self, watch: WatchKey) -> bool {
+        self.watches
+            .disarm(&mut self.tree, &mut self.sessions, watch)
+    }
+
+    /// Ends the sessions and reaps the znodes that are due.
+    pub(crate) fn tick(&mut self, now: Now, effects: &mut Effects) {
+        let before = self.tree.work.total();
+        while let Some(slot) = self.sessions.first_due(now.moment) {
+            if self.tree.work.total().wrapping_sub(before) >= TICK_WORK {
+                // The deadlines of the others are past: the next tick is due at once.
+                return;
+            }
+            match self.sessions.check_deadline(slot, now.moment) {
+                DeadlineVerdict::Expired => self.expire(slot, now, effects),
+                DeadlineVerdict::Postponed => {}
+                DeadlineVerdict::Probed => effects.asked.push(slot),
+            }
+        }
+        self.reap(now, effects);
+    }
+
+    /// Returns the time at which [`tick`](Self::tick) is due next. `now` is called only when a timer starts.
+    pub(crate) fn next_deadline(
+        &mut self,
+        now: impl FnOnce() -> BootInstant,
+    ) -> Option<BootInstant> {
+        let sweep = self.reaper.next_sweep(self.options.reaper_interval, now);
+        match (self.sessions.next_deadline(), sweep) {
+            (Some(expiry), Some(sweep)) => Some(expiry.min(sweep)),
+            (expiry, sweep) => expiry.or(sweep),
+        }
+    }
+
+    fn add_watch(
+        &mut self,
+        session: SessionRef,
+        path: &ZnodePath,
+        mode: WatchMode,
+    ) -> Result<CoreReply> {
+        let kind = match mode {
+            WatchMode::Persistent => WatchKind::Persistent,
+            WatchMode::PersistentRecursive => WatchKind::Recursive,
+        };
+        let node = self.tree.find(path.as_str());
+        self.check_watch_limit(session, path)?;
+        Ok(Reply::Watching(self.arm(session, kind, path, node)))
+    }
+
+    /// Checks that the session may have one more watch. Called before anything is armed or changed.
+    fn check_watch_limit(&self, session: SessionRef, path: &ZnodePath) -> Result<()> {
+        self.check_watch_room(session, 1, path.as_str().len())
+    }
+
+    /// Checks that the session may have so many more watches; `path_bytes` are those of all their paths.
+    fn check_watch_room(&self, session: SessionRef, count: usize, path_bytes: usize) -> Result<()> {
+        let limit = self.options.limits.watches_per_session;
+        if count <= limit.saturating_sub(self.sessions.get(session.slot).watch_count) {
+            let bytes = count * WATCH_BYTES + path_bytes;
+            return self.budget().check(bytes, || self.payer(session, true));
+        }
+        Err(Error::LimitReached {
+            what: "watches of a session",
+            limit,
+        })
+    }
+
+    fn arm(
+        &mut self,
+        session: SessionRef,
+        kind: WatchKind,
+        path: &ZnodePath,
+        node: Option<u32>,
+    ) -> WatchKey {
+        self.watches.arm(
+            &mut self.tree,
+            &mut self.sessions,
+            session.slot,
+            kind,
+            path,
+            node,
+        )
+    }
+}
+
+fn no_node(path: &str) -> Error {
+    Error::NoNode {
+        path: path.to_owned(),
+    }
+}

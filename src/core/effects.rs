@@ -1,0 +1,41 @@
+//! [`Effects`]: the effects of a call to the core beside its reply.
+
+use super::lifecycle::End;
+use super::watches::{Fired, WatchKey};
+use crate::types::SessionId;
+
+/// Effects of a call beside its reply, in order. The caller takes them out.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    /// Events for watchers; they precede the answer.
+    pub(crate) fired: Vec<Fired>,
+    /// Sessions that have ended.
+    pub(crate) ended: Vec<Ended>,
+    /// The watches of these.
+    pub(crate) dropped: Vec<(WatchKey, SessionId, End)>,
+    /// Slots of sessions past their deadlines: their connections are asked to read what has come.
+    pub(crate) asked: Vec<u32>,
+    /// Slots of sessions of other processes that had more events than may wait for their clients. They have not got all
+    /// of them, so their connections must be closed.
+    pub(crate) overflowed: Vec<u32>,
+    /// Bytes of the events for sessions of other processes.
+    pub(super) event_bytes: usize,
+    /// Number of times that the events were taken out.
+    pub(super) round: u64,
+}
+
+impl Effects {
+    pub(crate) fn is_empty(&self) -> bool {
+        let has_told = !self.fired.is_empty() || !self.overflowed.is_empty();
+        let has_ended = !self.ended.is_empty() || !self.dropped.is_empty();
+        !has_told && !has_ended && self.asked.is_empty()
+    }
+}
+
+/// A session that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) id: SessionId,
+    pub(crate) slot: u32,
+    pub(crate) end: End,
+}

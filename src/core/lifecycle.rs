@@ -1,0 +1,372 @@
+//! Lifecycle of a session: opened, proved, taken over by another connection, detached from one, and ended by its
+//! client or by time.
+//!
+//! A client that hears nothing must be able to rely on its session until its timeout has passed, and the store must not
+//! be held up by a session with a million watches: such a one is shed piece by piece, and refused from the first on.
+
+use std::time::Duration;
+
+use super::effects::{Effects, Ended};
+use super::journal::TxnOp;
+#[cfg(any(test, feature = "server"))]
+use super::sessions::ReattachError;
+use super::sessions::{Session, SessionRef};
+use super::{Core, Now, Stamp};
+use crate::error::{Error, Result};
+#[cfg(any(test, feature = "server"))]
+use crate::identity::Identity;
+use crate::types::SessionId;
+use crate::watch::DeleteReason;
+
+/// Number of a session's watches that are dropped at once, at most: about a millisecond.
+const MOST_DROPPED: usize = 1_024;
+
+/// The way in which a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Expired,
+    Closed,
+}
+
+impl End {
+    pub(crate) fn error(self, session: SessionId) -> Error {
+        match self {
+            Self::Expired => Error::SessionExpired { session },
+            Self::Closed => Error::SessionClosed { session },
+        }
+    }
+}
+
+impl Core {
+    /// Opens a session under an id that no other has. `timeout` is brought within the store's
+    /// bounds; without one the session never expires. A local one dies with the process.
+    pub(crate) fn open_session(
+        &mut self,
+        id: SessionId,
+        password: [u8; 16],
+        timeout: Option<Duration>,
+        is_local: bool,
+        now: Now,
+    ) -> Result<(SessionRef, Option<Duration>)> {
+        let timeout = timeout.map(|timeout| self.within_bounds(timeout));
+        let timeout_ms = timeout.map_or(0, |timeout| timeout.as_millis() as u64);
+        let session = Session::new(id, password, timeout_ms, is_local);
+        let session = self.insert_session(session, now)?;
+        self.log_session(session.slot, now);
+        Ok((session, timeout))
+    }
+
+    /// Opens a session of another process that is no part of the store until its client proves an identity
+    /// ([`identify`](Self::identify)).
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn open_unproven(
+        &mut self,
+        id: SessionId,
+        password: [u8; 16],
+        timeout: Duration,
+        now: Now,
+    ) -> Result<(SessionRef, Duration)> {
+        let timeout = self.within_bounds(timeout);
+        let mut session = Session::new(id, password, timeout.as_millis() as u64, false);
+        session.is_unproven = true;
+        Ok((self.insert_session(session, now)?, timeout))
+    }
+
+    fn insert_session(&mut self, mut session: Session, now: Now) -> Result<SessionRef> {
+        self.check_session_limit(session.is_local)?;
+        let id = session.id;
+        session.is_attached = !session.is_local;
+        let slot = self.sessions.insert(session);
+        self.sessions.touch(slot, now.moment);
+        Ok(SessionRef {
+            id,
+            slot,
+            connection: 0,
+        })
+    }
+
+    fn check_session_limit(&self, is_local: bool) -> Result<()> {
+        let limit = self.options.limits.sessions;
+        if self.sessions.counted() >= limit {
+            let what = "sessions";
+            return Err(Error::LimitReached { what, limit });
+        }
+        match is_local {
+            true => Ok(()),
+            false => self.check_session_room(),
+        }
+    }
+
+    /// Hands the log the opening of a session.
+    pub(super) fn log_session(&mut self, slot: u32, now: Now) {
+        let session = self.sessions.get(slot);
+        let (id, password, is_local) = (session.id, session.password, session.is_local);
+        let timeout_ms = session.granted_ms;
+        let at = self.stamp(now, self.log_mode_of(slot));
+        self.log(id, at, || TxnOp::OpenSession {
+            timeout_ms,
+            password,
+            is_local,
+        });
+    }
+
+    /// Adds an identity that the client has proved. The first one makes an unproven session a part of the store: then
+    /// its opening is logged, if `room` says that the log has room for it, and the timeout that it was opened with is
+    /// returned.
+    ///
+    /// # Errors
+    /// As [`add_identity`](Self::add_identity), of `room`, and by the limit of sessions. A session that cannot become a
+    /// part of the store ends: its client is let in by now, and what it would do could not be logged.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn identify(
+        &mut self,
+        of: SessionRef,
+        identity: Identity,
+        room: Result<()>,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<Option<Duration>> {
+        let is_first = identity.is_proof() && self.is_unproven(of);
+        let added = self.add_identity(of, identity);
+        if !is_first {
+            return added.map(|()| None);
+        }
+        let admitted = added
+            .and(room)
+            .and_then(|()| self.check_session_limit(false));
+        if let Err(error) = admitted {
+            self.end_session(of.slot, End::Expired, now, effects);
+            return Err(error);
+        }
+        self.sessions.set_proven(of.slot);
+        self.log_session(of.slot, now);
+        let granted_ms = self.sessions.get(of.slot).granted_ms;
+        Ok(Some(Duration::from_millis(granted_ms)))
+    }
+
+    #[cfg(any(test, feature = "server"))]
+    fn is_unproven(&self, of: SessionRef) -> bool {
+        let known = self.sessions.slots.get(of.slot as usize);
+        known.is_some_and(|known| known.is_of(of) && known.is_unproven)
+    }
+
+    /// Takes a session over to another connection, with a timeout that is agreed anew, but never longer than the one
+    /// it was opened with: the former connection is refused from now on, and its watches are gone.
+    ///
+    /// # Errors
+    /// Why there is none to take over. To the client both reasons must look the same.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn reattach(
+        &mut self,
+        id: SessionId,
+        password: &[u8; 16],
+        timeout: Duration,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<(SessionRef, Duration), ReattachError> {
+        let slot = self.sessions.find(id).ok_or(ReattachError::Over)?;
+        if self.sessions.get(slot).password != *password {
+            return Err(ReattachError::WrongPassword);
+        }
+        if self.sessions.is_overdue(slot, now.moment) {
+            self.expire(slot, now, effects);
+            return Err(ReattachError::Over);
+        }
+        self.drop_silently(slot, usize::MAX);
+        let mut timeout = self.within_bounds(timeout);
+        let session = self.sessions.get_mut(slot);
+        if session.granted_ms > 0 {
+            timeout = timeout.min(Duration::from_millis(session.granted_ms));
+        }
+        session.connection += 1;
+        session.is_attached = true;
+        session.timeout_ms = timeout.as_millis() as u64;
+        let connection = session.connection;
+        self.sessions.forget_identities(slot);
+        self.sessions.touch(slot, now.moment);
+        Ok((
+            SessionRef {
+                id,
+                slot,
+                connection,
+            },
+            timeout,
+        ))
+    }
+
+    fn within_bounds(&self, timeout: Duration) -> Duration {
+        timeout.clamp(self.options.shortest_timeout, self.options.longest_timeout)
+    }
+
+    /// Returns the longest timeout that a session can be granted.
+    #[cfg(all(feature = "file", any(test, feature = "server")))]
+    pub(crate) fn longest_timeout(&self) -> Duration {
+        self.options.longest_timeout
+    }
+
+    /// Returns the slot of a session.
+    #[cfg(test)]
+    pub(crate) fn slot_of(&self, id: SessionId) -> Option<u32> {
+        self.sessions.find(id)
+    }
+
+    /// Prepares a session with many watches to be taken over by another connection, for as many calls as return true:
+    /// its former connection is refused from now on, and its watches go, so many at once. Then
+    /// [`reattach`](Self::reattach) finds few.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn displace(&mut self, id: SessionId, password: &[u8; 16]) -> bool {
+        let Some(slot) = self.sessions.find(id) else {
+            return false;
+        };
+        let is_displaced = self.sessions.get(slot).password == *password && self.shed(slot);
+        self.sessions.get_mut(slot).connection += u32::from(is_displaced);
+        is_displaced
+    }
+
+    /// Detaches a connection that has gone from its session: its identities and watches go with it, at most
+    /// [`MOST_DROPPED`] of these at once. Its session does not, unless it is unproven. Returns true if there are more
+    /// watches, for another call.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn detach(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
+        if self.is_unproven(of) {
+            self.end_session(of.slot, End::Closed, now, effects);
+        }
+        let known = self.sessions.slots.get(of.slot as usize);
+        known.is_some_and(|known| known.is_of(of)) && {
+            self.sessions.get_mut(of.slot).is_attached = false;
+            self.sessions.forget_identities(of.slot);
+            self.drop_silently(of.slot, MOST_DROPPED);
+            self.sessions.get(of.slot).watch_count > 0
+        }
+    }
+
+    /// Prepares a session with many watches to be closed by its connection, for as many calls as return true.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn shed_before_close(&mut self, of: SessionRef) -> bool {
+        let known = self.sessions.slots.get(of.slot as usize);
+        known.is_some_and(|known| known.is_of(of)) && self.shed(of.slot)
+    }
+
+    /// Drops some watches of a session of another process that has many; false if there are few.
+    fn shed(&mut self, slot: u32) -> bool {
+        let session = self.sessions.get(slot);
+        let has_many = !session.is_local && session.watch_count > MOST_DROPPED;
+        if has_many {
+            self.drop_silently(slot, MOST_DROPPED);
+        }
+        has_many
+    }
+
+    /// Drops watches of a session of another process, which has no watchers that would wait for more.
+    fn drop_silently(&mut self, slot: u32, most: usize) {
+        let count = most.min(self.sessions.get(slot).watch_count);
+        let (tree, sessions) = (&mut self.tree, &mut self.sessions);
+        self.watches
+            .drop_some(tree, sessions, slot, count, &mut |_| {});
+        self.tree.work.add(count);
+    }
+
+    /// Counts a sign of life, and does no more.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn ping(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> Result<()> {
+        self.admit(of, now, effects)
+    }
+
+    /// Lets a request in if its session lives and has not moved on, and counts it as a sign of life.
+    pub(super) fn admit(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> Result<()> {
+        let known = self.sessions.slots.get(of.slot as usize);
+        let Some(session) = known.filter(|session| session.id == of.id) else {
+            return Err(Error::SessionExpired { session: of.id });
+        };
+        if session.connection != of.connection {
+            return Err(Error::SessionMoved { session: of.id });
+        }
+        if session.timeout_ms == 0 {
+            return Ok(());
+        }
+        if self.sessions.is_overdue(of.slot, now.moment) {
+            self.expire(of.slot, now, effects);
+            return Err(Error::SessionExpired { session: of.id });
+        }
+        self.sessions.touch(of.slot, now.moment);
+        Ok(())
+    }
+
+    /// Counts a stall: a time in which the store did not do what was due. Deadlines of sessions of other processes that
+    /// were touched before come later by as much, within limits.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn count_stall(&mut self, stall: Duration) {
+        self.sessions.count_stall(stall);
+    }
+
+    /// Ends the session of this connection if it is past its deadline and was asked for signs of life: the connection
+    /// has read all that has come, and there is none.
+    #[cfg(any(test, feature = "server"))]
+    pub(crate) fn end_silent(&mut self, of: SessionRef, now: Now, effects: &mut Effects) {
+        let known = self.sessions.slots.get(of.slot as usize);
+        if known.is_some_and(|known| known.is_of(of)) && self.sessions.is_asked(of.slot) {
+            self.expire(of.slot, now, effects);
+        }
+    }
+
+    /// Ends a session whose time has passed. One with many watches loses some of them, and ends by a later tick: until
+    /// then it is refused, since its client would never hear of what it watched.
+    pub(super) fn expire(&mut self, slot: u32, now: Now, effects: &mut Effects) {
+        match self.shed(slot) {
+            true => self.sessions.doom(slot, now.moment),
+            false => self.end_session(slot, End::Expired, now, effects),
+        }
+    }
+
+    /// Ends a session from the store's side, if it is not over yet.
+    #[cfg(feature = "test-util")]
+    pub(crate) fn expire_session(&mut self, id: SessionId, now: Now, effects: &mut Effects) {
+        if let Some(slot) = self.sessions.find(id) {
+            self.end_session(slot, End::Expired, now, effects);
+        }
+    }
+
+    pub(super) fn end_session(&mut self, slot: u32, end: End, now: Now, effects: &mut Effects) {
+        let session = self.sessions.get(slot);
+        let id = session.id;
+        let at = match session.is_unproven {
+            // No transaction has opened it, and none ends it.
+            true => Stamp::restored(self.last_zxid()),
+            false => self.stamp(now, self.log_mode_of(slot)),
+        };
+        self.remove_session(slot, end, at, effects);
+        self.resolve_waiters(effects);
+        self.log(id, at, || TxnOp::CloseSession(end));
+    }
+
+    /// Removes a session with its ephemeral znodes. Its watches go first: its watchers are told of its end, not of
+    /// what its end does. But a client that closes its session over a wire is still told, before the reply.
+    pub(super) fn remove_session(&mut self, slot: u32, end: End, at: Stamp, effects: &mut Effects) {
+        let session = self.sessions.get(slot);
+        let (id, mut touched) = (session.id, session.watch_count);
+        if session.is_local || end == End::Expired {
+            self.drop_watches(slot, end, effects);
+        }
+        while let Some(node) = self.sessions.get(slot).first_ephemeral() {
+            self.apply_delete(node, DeleteReason::Died, at, effects);
+            touched += 1;
+        }
+        self.tree.work.add(touched);
+        self.drop_watches(slot, end, effects);
+        self.sessions.remove(slot);
+        effects.ended.push(Ended { id, slot, end });
+    }
+
+    fn drop_watches(&mut self, slot: u32, end: End, effects: &mut Effects) {
+        let session = self.sessions.get(slot);
+        let (id, is_local) = (session.id, session.is_local);
+        let (tree, sessions) = (&mut self.tree, &mut self.sessions);
+        self.watches
+            .drop_some(tree, sessions, slot, usize::MAX, &mut |key| {
+                // The watches of a connection have no watchers that wait.
+                if is_local {
+                    effects.dropped.push((key, id, end));
+                }
+            });
+    }
+}

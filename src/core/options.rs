@@ -1,0 +1,71 @@
+//! [`CoreOptions`]: the options of a core, and the defaults of a store.
+
+use std::time::Duration;
+
+use crate::identity::Identity;
+use crate::size::MAX_TXN_BYTES;
+
+/// Options of a core, told once.
+#[derive(Clone, Debug)]
+pub(crate) struct CoreOptions {
+    /// The first zxid is the one after this.
+    pub(crate) last_zxid: i64,
+    /// The width of an expiry bucket.
+    pub(crate) tick: Duration,
+    pub(crate) shortest_timeout: Duration,
+    pub(crate) longest_timeout: Duration,
+    pub(crate) allow_ttl: bool,
+    /// Interval of the reaper's sweeps over container and TTL znodes.
+    pub(crate) reaper_interval: Duration,
+    /// Time after which a container that never had a child is reaped.
+    pub(crate) unused_container: Duration,
+    pub(crate) limits: Limits,
+    /// A secret of the store, so that no client can choose paths that collide.
+    pub(crate) hash_seed: u64,
+    /// Digest of the superuser, who is asked for no right.
+    pub(crate) super_digest: Option<Identity>,
+}
+
+/// Limits of the store's content.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) znodes: usize,
+    /// Of all that clients make the store keep (`budget`).
+    pub(crate) bytes: usize,
+    pub(crate) sessions: usize,
+    pub(crate) watches_per_session: usize,
+    /// The most that one transaction may take in a log. It holds where there is no log, too: so
+    /// whatever a store has can be kept from any moment on.
+    pub(crate) txn_bytes: usize,
+}
+
+impl Default for CoreOptions {
+    /// Returns the defaults of a store: ticks of 2 s, sessions of 2 to 20 ticks, and a reaper that looks every minute.
+    fn default() -> Self {
+        let tick = Duration::from_secs(2);
+        Self {
+            last_zxid: 0,
+            tick,
+            shortest_timeout: 2 * tick,
+            longest_timeout: 20 * tick,
+            allow_ttl: true,
+            reaper_interval: Duration::from_secs(60),
+            unused_container: Duration::from_secs(5 * 60),
+            limits: Limits::default(),
+            hash_seed: 0,
+            super_digest: None,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            znodes: 1 << 28,
+            bytes: usize::try_from(64_u64 << 30).unwrap_or(usize::MAX),
+            sessions: 1 << 20,
+            watches_per_session: 1 << 20,
+            txn_bytes: MAX_TXN_BYTES,
+        }
+    }
+}
