@@ -10,12 +10,11 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::time::{ClockId, clock_gettime};
 
-use crate::fork;
 use crate::wake::wake;
+use crate::{fork, platform};
 
-/// A moment on a [`Clock`]: nanoseconds since the machine's start, suspended time included.
+/// A moment on a [`Clock`]: nanoseconds since the clock's zero, suspended time included.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BootInstant(u64);
 
@@ -54,7 +53,7 @@ impl fmt::Debug for BootInstant {
 
 /// The clock that a store and its sessions live by.
 ///
-/// The system's clock is `CLOCK_BOOTTIME`, which counts suspended time: a laptop that slept past
+/// The system's clock counts suspended time (`CLOCK_BOOTTIME` of Linux): a laptop that slept past
 /// its session's timeout knows so when it wakes. A virtual clock, for tests, stands still until it
 /// is told to move. Timers are kept here, on a thread of the clock's own, so that sleeping works on
 /// any executor and cannot be starved by one. A clone is the same clock.
@@ -106,22 +105,16 @@ impl Clock {
     /// The current moment.
     pub fn now(&self) -> BootInstant {
         match &self.0.virtual_now {
-            None => {
-                let now = clock_gettime(ClockId::Boottime);
-                BootInstant(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
-            }
+            None => BootInstant(platform::boot_nanos()),
             Some(now) => BootInstant(now.load(Ordering::Acquire)),
         }
     }
 
-    /// The current moment on a clock that stands still while the machine is suspended (`CLOCK_MONOTONIC`). Its zero is not
-    /// that of [`now`](Self::now): the two cannot be compared.
+    /// The current moment on a clock that stands still while the machine is suspended (`CLOCK_MONOTONIC` of Linux). Its zero is
+    /// not that of [`now`](Self::now): the two cannot be compared.
     pub fn awake(&self) -> BootInstant {
         match &self.0.virtual_now {
-            None => {
-                let now = clock_gettime(ClockId::Monotonic);
-                BootInstant(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
-            }
+            None => BootInstant(platform::awake_nanos()),
             Some(now) => {
                 let suspended = self.0.virtual_suspended.load(Ordering::Acquire);
                 BootInstant(now.load(Ordering::Acquire).saturating_sub(suspended))
@@ -132,10 +125,7 @@ impl Clock {
     /// The date, in milliseconds since the epoch, as coarse as the system's tick (a few ms).
     pub fn unix_ms(&self) -> i64 {
         match &self.0.virtual_now {
-            None => {
-                let now = clock_gettime(ClockId::RealtimeCoarse);
-                now.tv_sec * 1_000 + now.tv_nsec / 1_000_000
-            }
+            None => platform::unix_ms(),
             // Any fixed date will do, as long as it moves with the clock.
             Some(_) => 1_700_000_000_000 + self.now().as_millis() as i64,
         }

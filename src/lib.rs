@@ -31,6 +31,7 @@ mod identity;
 #[cfg(feature = "file")]
 mod log;
 mod path;
+mod platform;
 mod rights;
 mod select;
 #[cfg(feature = "server")]

@@ -24,6 +24,7 @@ use crate::clock::Clock;
 use crate::core::{Core, Damage};
 use crate::engine::bare_core;
 use crate::error::Result;
+use crate::platform;
 
 /// A snapshot that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,8 +147,7 @@ impl Order<'_> {
 
 /// Lets every other thread of the machine go first: nobody waits for a snapshot.
 fn yield_to_others() {
-    let thread = rustix::thread::gettid();
-    if let Err(error) = rustix::process::setpriority_process(Some(thread), 19) {
+    if let Err(error) = platform::yield_to_others() {
         tracing::debug!(%error, "snapshots are made at the priority of everything else");
     }
 }
