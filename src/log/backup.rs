@@ -4,18 +4,14 @@
 #[cfg(test)]
 mod tests;
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fs, io};
 
-use super::content::{self, Content};
-use super::disk::{Disk, Folder, make_folder};
+use super::disk::{Disk, Folder, View, failed, make_folder, no_room};
 use super::lock::{self, Lock};
-use super::recovery::{Custody, Facts, Start};
+use super::recovery::{self, Content, Custody, Facts, Start};
 use super::snapshot::{self, Form, Head, UNFINISHED, snapshot_name};
-use super::trouble::{failed, no_room};
-use super::view::View;
 use super::{epoch, identity};
 use crate::core::Core;
 use crate::engine::{bare_core, hex, random};
@@ -172,9 +168,9 @@ pub(super) fn store_in(view: &View) -> Result<[u8; 16]> {
 fn read_in_use(view: &View, store: [u8; 16]) -> Result<Content> {
     let mut attempts = 1;
     loop {
-        let before = content::snapshot_names(view)?;
-        match content::read(view, store, &bare_core) {
-            Err(_) if attempts < MOST_ATTEMPTS && content::snapshot_names(view)? != before => {
+        let before = recovery::snapshot_names(view)?;
+        match recovery::read(view, store, &bare_core) {
+            Err(_) if attempts < MOST_ATTEMPTS && recovery::snapshot_names(view)? != before => {
                 attempts += 1;
             }
             read => return read,

@@ -7,6 +7,9 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, Per
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use super::segment::{BadHeader, FORMAT_VERSION};
+use crate::error::Error;
+
 /// A flat folder of files. Names are single parts.
 ///
 /// Creating, renaming and removing may be undone by a power loss until
@@ -198,5 +201,106 @@ impl DiskFile for RealFile {
             inode: metadata.ino(),
             born_ns: since_1970.map_or(0, |since| since.as_nanos() as u64),
         })
+    }
+}
+
+/// A folder of the file system, of which nothing is changed.
+#[derive(Clone, Debug)]
+pub(crate) struct View(Folder);
+
+impl View {
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
+        Self(Folder::new(path))
+    }
+}
+
+fn refused<T>() -> io::Result<T> {
+    Err(io::ErrorKind::ReadOnlyFilesystem.into())
+}
+
+impl Disk for View {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(RealFile(File::open(self.0.path(name))?)))
+    }
+
+    fn create(&self, _: &str) -> io::Result<Box<dyn DiskFile>> {
+        refused()
+    }
+
+    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+        refused()
+    }
+
+    fn remove(&self, _: &str) -> io::Result<()> {
+        refused()
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        refused()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path(name)
+    }
+}
+
+pub(crate) fn damaged(disk: &dyn Disk, name: &str, offset: u64, reason: impl ToString) -> Error {
+    Error::StoreDamaged {
+        file: disk.path(name),
+        offset,
+        reason: reason.to_string(),
+    }
+}
+
+pub(crate) fn failed(path: PathBuf, what: &str, error: &io::Error) -> Error {
+    Error::StoreFailed {
+        path,
+        reason: format!("{what}: {error}"),
+    }
+}
+
+pub(crate) fn bad_header(disk: &dyn Disk, name: &str, bad: BadHeader) -> Error {
+    match bad {
+        BadHeader::TooNew(version) => Error::StoreTooNew {
+            file: disk.path(name),
+            version,
+            known: FORMAT_VERSION,
+        },
+        bad => damaged(disk, name, 0, bad),
+    }
+}
+
+/// No room could be made on the disk, or it failed.
+pub(crate) fn no_room(disk: &dyn Disk, error: &io::Error) -> Error {
+    let path = disk.path("");
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::DiskFull { path },
+        _ => failed(path, "cannot be written", error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::testing::TempFolder;
+
+    #[test]
+    fn nothing_can_be_changed_through_a_view() {
+        let folder = TempFolder::new();
+        std::fs::write(folder.path().join("it"), "as it was").unwrap();
+        let view = View::new(folder.path());
+        assert_eq!(view.list().unwrap(), ["it"]);
+        let file = view.open("it").unwrap();
+        let mut text = [0; 9];
+        assert_eq!(file.read_at(0, &mut text).unwrap(), 9);
+        assert!(file.write_at(0, b"another").is_err());
+        assert!(view.create("other").is_err());
+        assert!(view.rename("it", "other").is_err());
+        assert!(view.remove("it").is_err());
+        assert_eq!(std::fs::read(folder.path().join("it")).unwrap(), text);
     }
 }

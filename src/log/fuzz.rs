@@ -6,18 +6,18 @@ mod snapshots;
 
 use std::time::Duration;
 
+pub(crate) use corpus::{frames, logs};
+pub(crate) use snapshots::{snapshot, snapshots};
+
 use super::codec::{Malformed, Record};
-use super::content::{self, Content};
 use super::disk::Disk;
 use super::frame::{Batch, HEAD_BYTES, Head, Link};
+use super::recovery::{self, Content};
 use super::segment::{HEADER_BYTES, header_crc, log_name};
 use super::sim::SimDisk;
 use crate::core::{Core, CoreOptions, Limits};
 use crate::error::{Error, Result};
 use crate::types::Zxid;
-
-pub(crate) use corpus::{frames, logs};
-pub(crate) use snapshots::{snapshot, snapshots};
 
 /// The id of the store that a log must be of.
 const STORE: [u8; 16] = *b"a store's own id";
@@ -110,7 +110,7 @@ pub(crate) fn recovery(bytes: &[u8]) -> bool {
 }
 
 fn read(disk: &SimDisk) -> Result<Content> {
-    content::read(disk, STORE, &|| Core::new(options()))
+    recovery::read(disk, STORE, &|| Core::new(options()))
 }
 
 fn assert_same(one: &Content, other: &Content) {

@@ -4,18 +4,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::content::{self, Content};
-use super::disk::{Disk, DiskFile};
+use super::disk::{Disk, DiskFile, failed, no_room};
 use super::frame::Batch;
-use super::identity::Identity;
-use super::lock;
-use super::recovery::{Custody, Facts, Recovered, Tail};
+use super::identity::{self, Identity};
+use super::recovery::{self, Content, Custody, Facts, Recovered, Tail};
 use super::segment::{self, Header, log_name};
 use super::segment_allocator::Segment;
-use super::trouble::{failed, no_room};
-use super::{
-    EPOCH_BITS, LogParts, LogPosition, Options, Record, Sizes, Start, epoch, identity, snapshot,
-};
+use super::writer::{LogParts, LogPosition, Start};
+use super::{EPOCH_BITS, Options, Record, Sizes, epoch, lock, snapshot};
 use crate::core::Core;
 use crate::engine::random;
 use crate::error::{Error, Result};
@@ -98,7 +94,7 @@ pub(crate) fn open(
         mut core,
         snapshot,
         recovered,
-    } = content::read(&**disk, identity.store, new)?;
+    } = recovery::read(&**disk, identity.store, new)?;
     recovered.mend(&**disk)?;
     let mut facts = recovered.facts;
     let is_new = snapshot.is_none() && recovered.tail.is_none();

@@ -12,14 +12,12 @@ mod tests;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::content;
-use super::disk::Disk;
+use super::disk::{Disk, failed, no_room};
 use super::epoch;
+use super::frame::Scanner;
 use super::recovery::{self, Facts, Source, Start};
-use super::scan::Scanner;
 use super::segment::log_number;
 use super::snapshot::{self, Form, Head, Loaded, UNFINISHED, snapshot_name};
-use super::trouble::{failed, no_room};
 use crate::clock::Clock;
 use crate::core::{Core, Damage};
 use crate::engine::bare_core;
@@ -57,7 +55,7 @@ pub(crate) fn make(order: &Order<'_>) -> Result<Made> {
     yield_to_others();
     let Order { disk, store, .. } = *order;
     let pause = &mut || order.pause();
-    let (mut core, base) = content::newest(disk, store, &bare_core, pause)?;
+    let (mut core, base) = recovery::newest(disk, store, &bare_core, pause)?;
     let start = base.map_or_else(Start::default, |base| base.head.start);
     let facts = order.replay(start, &mut core)?;
     let head = Head {

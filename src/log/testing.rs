@@ -267,7 +267,7 @@ impl Hand {
 /// The content of a disk by way of a backup.
 pub(crate) fn backed_up(disk: &dyn Disk) -> Result<Core> {
     let store = identity::read(disk)?.expect("a store is there").store;
-    let content = super::content::read(disk, store, &bare_core)?;
+    let content = super::recovery::read(disk, store, &bare_core)?;
     let head = Head {
         store,
         start: Start {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -11,10 +11,8 @@ use tokio::sync::Notify;
 use super::codec::Record;
 use super::durability_barrier::DurabilityBarrier;
 use super::frame::{Batch, HEAD_BYTES};
-use super::segment::Header;
-use super::segment_room::SegmentRoom;
-use super::sizes::Sizes;
-use super::stats::Stats;
+use super::segment::{Header, Sizes};
+use super::segment_allocator::SegmentRoom;
 use crate::core::Txn;
 use crate::error::{Error, Result};
 use crate::types::Zxid;
@@ -110,7 +108,7 @@ impl WriteQueue {
 
     /// What the log has done since it was opened.
     #[cfg(any(test, feature = "server"))]
-    pub(crate) fn done(&self) -> super::stats::Done {
+    pub(crate) fn done(&self) -> super::write_queue::Done {
         self.stats.done(self.gate.waits())
     }
 
@@ -386,6 +384,64 @@ impl Queue {
             self.due = None;
         }
         Some(batch)
+    }
+}
+
+/// Counted by the writer alone, read by anybody.
+#[derive(Debug, Default)]
+pub(crate) struct Stats {
+    syncs: AtomicU64,
+    sync_ns: AtomicU64,
+    longest_sync_ns: AtomicU64,
+    batches: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// What a log has done since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "server"),
+    allow(dead_code, reason = "what a server tells")
+)]
+pub(crate) struct Done {
+    pub(crate) syncs: u64,
+    /// How long all of them took.
+    pub(crate) sync_time: Duration,
+    pub(crate) longest_sync: Duration,
+    pub(crate) batches: u64,
+    /// Of the batches, as they were written.
+    pub(crate) bytes: u64,
+    /// Replies that could not leave at once.
+    pub(crate) waits: u64,
+}
+
+impl Stats {
+    pub(super) fn count_sync(&self, took: Duration) {
+        let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.sync_ns.fetch_add(took_ns, Ordering::Relaxed);
+        self.longest_sync_ns.fetch_max(took_ns, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_batch(&self, bytes: usize) {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    #[cfg_attr(
+        not(any(test, feature = "server")),
+        allow(dead_code, reason = "what a server tells")
+    )]
+    pub(super) fn done(&self, waits: u64) -> Done {
+        let read = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+        Done {
+            syncs: read(&self.syncs),
+            sync_time: Duration::from_nanos(read(&self.sync_ns)),
+            longest_sync: Duration::from_nanos(read(&self.longest_sync_ns)),
+            batches: read(&self.batches),
+            bytes: read(&self.bytes),
+            waits,
+        }
     }
 }
 

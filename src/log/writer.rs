@@ -1,16 +1,170 @@
 //! The writer: the one thread that writes batches to the log, one frame and one sync each.
 
+use std::any::Any;
+use std::collections::VecDeque;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
-use super::disk::DiskFile;
+use super::disk::{Disk, DiskFile, failed, no_room};
+use super::durability_barrier::DurabilityBarrier;
 use super::frame::{Batch, HEAD_BYTES, Link, mark};
-use super::segment::Header;
-use super::segment_allocator::SegmentAllocator;
+use super::segment::{Header, Sizes};
+use super::segment_allocator::{Segment, SegmentAllocator, SegmentRoom};
 use super::write_queue::WriteQueue;
+use crate::error::{Error, Result};
 use crate::types::Zxid;
+
+/// What only one store may have, such as the lock of a folder. It goes when nothing is written any
+/// more: with the last of the log's threads, and of whoever else has it.
+pub(crate) type Held = Arc<dyn Any + Send + Sync>;
+
+/// A log that is being written. Dropping it writes what is left.
+pub(crate) struct Log {
+    line: Arc<WriteQueue>,
+    upkeep: Arc<SegmentAllocator>,
+    /// The writer's is the first.
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// What a log begins with.
+pub(super) struct Start {
+    pub(super) disk: Arc<dyn Disk>,
+    /// Where it goes on, and in which segments after that.
+    pub(super) place: LogPosition,
+    pub(super) prepared: VecDeque<Segment>,
+    /// The first batch; it is durable when the log has started.
+    pub(super) first: Batch,
+    /// The last zxid that was used or given away before.
+    pub(super) last: Zxid,
+    pub(super) sizes: Sizes,
+    pub(super) syncs: bool,
+    /// How many bytes of segments there are since the last snapshot, and how many that has.
+    pub(super) sealed_bytes: u64,
+    pub(super) snapshot_bytes: u64,
+}
+
+/// What writes a log, before it has threads of its own.
+pub(crate) struct LogParts {
+    pub(crate) line: Arc<WriteQueue>,
+    pub(super) upkeep: Arc<SegmentAllocator>,
+    pub(super) writer: Writer,
+}
+
+impl LogParts {
+    /// Writes the first batch.
+    pub(super) fn new(mut start: Start) -> Result<Self> {
+        let disk = start.disk.clone();
+        let gate = Arc::new(DurabilityBarrier::new(start.last));
+        let room = SegmentRoom::found(
+            &start.sizes,
+            start.place.position(),
+            start.prepared.iter().map(|(header, _)| header),
+            start.first.frame_bytes() as u64,
+        );
+        let line = WriteQueue::new(gate, !start.syncs, start.sizes, room, start.last);
+        let line = Arc::new(line);
+        let upkeep = Arc::new(SegmentAllocator::new(&mut start, line.clone()));
+        let mut writer = Writer {
+            line: line.clone(),
+            upkeep: upkeep.clone(),
+            place: start.place,
+            syncs: start.syncs,
+        };
+        if !writer.has_room_for(&start.first) {
+            let made = upkeep.make_room();
+            made.map_err(|error| no_room(&*disk, &error))?;
+        }
+        let written = writer
+            .write(&mut start.first)
+            .and_then(|()| writer.settle());
+        written.map_err(|error| failed(disk.path(""), "cannot be written", &error))?;
+        // Else the first requests would be refused until there is more. Without it the store opens, too.
+        while line.is_short() && upkeep.make_room().is_ok() {}
+        if line.is_low(writer.place.header.size) {
+            upkeep.ask_for_room();
+        }
+        Ok(Self {
+            line,
+            upkeep,
+            writer,
+        })
+    }
+
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// [`Error::StoreFailed`] when the system refuses one: then none is left.
+    pub(crate) fn start(self, held: &Held) -> Result<Log> {
+        let Self {
+            line,
+            upkeep,
+            writer,
+        } = self;
+        let mut log = Log {
+            line,
+            upkeep,
+            threads: Vec::new(),
+        };
+        log.spawn("lockkeeper-log", held, move |_| writer.run_to_the_end())?;
+        log.spawn("lockkeeper-room", held, |upkeep| upkeep.prepare_segments())?;
+        log.spawn("lockkeeper-snap", held, |upkeep| upkeep.make_snapshots())?;
+        Ok(log)
+    }
+}
+
+impl Log {
+    fn spawn(
+        &mut self,
+        name: &str,
+        held: &Held,
+        run: impl FnOnce(&SegmentAllocator) + Send + 'static,
+    ) -> Result<()> {
+        let (upkeep, held) = (self.upkeep.clone(), held.clone());
+        self.threads.push(spawn(name, move || {
+            run(&upkeep);
+            drop(held);
+        })?);
+        Ok(())
+    }
+
+    /// Writes what is left, says that the store was closed in order, and ends the threads.
+    pub(crate) fn close(self) {
+        if self.line.gate.failure().is_none() {
+            self.line.append_clean();
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.line.end();
+        self.upkeep.hurry();
+        let here = std::thread::current().id();
+        // The last handle to a store may go in one of these threads, in which whoever waited for the log
+        // is woken. They end by themselves, then.
+        if self
+            .threads
+            .iter()
+            .all(|thread| thread.thread().id() != here)
+        {
+            for thread in self.threads.drain(..) {
+                // It has said what it had to say.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let spawned = std::thread::Builder::new().name(name.into()).spawn(run);
+    spawned.map_err(|error| Error::StoreFailed {
+        path: name.into(),
+        reason: format!("the system refuses a thread: {error}"),
+    })
+}
 
 /// Where the log goes on.
 pub(crate) struct LogPosition {

@@ -135,7 +135,10 @@ fn put_path(out: &mut Vec<u8>, path: &str, before: &mut Before) {
 }
 
 /// Takes a record.
-pub(super) fn read(reader: &mut Reader<'_>, before: &mut Before) -> Result<Record, Malformed> {
+pub(super) fn read_record(
+    reader: &mut Reader<'_>,
+    before: &mut Before,
+) -> Result<Record, Malformed> {
     Ok(match reader.u8()? {
         NODE => Record::Node(read_node(reader, before)?),
         SESSION => Record::Session(SessionImage {

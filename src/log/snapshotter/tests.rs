@@ -30,8 +30,8 @@ fn remove(disk: &SimDisk, made: &Made) {
     disk.sync_folder().unwrap();
 }
 
-fn read(disk: &SimDisk) -> content::Content {
-    content::read(disk, STORE, &bare_core).unwrap()
+fn read(disk: &SimDisk) -> recovery::Content {
+    recovery::read(disk, STORE, &bare_core).unwrap()
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use crate::log::segment_room::SegmentRoom;
+use crate::log::segment_allocator::SegmentRoom;
 use crate::log::{DurabilityBarrier, Record, Sizes, WriteQueue};
 use crate::types::Zxid;
 
