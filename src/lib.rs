@@ -15,6 +15,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod acl;
 mod backend;
 mod clock;
 mod connect;
@@ -27,13 +28,14 @@ pub mod disk;
 mod engine;
 mod error;
 mod fork;
+mod future;
 mod identity;
 #[cfg(feature = "file")]
 mod log;
 mod path;
 mod platform;
-mod rights;
-mod select;
+mod protocol;
+mod random;
 #[cfg(feature = "server")]
 mod server;
 mod session;
@@ -49,20 +51,24 @@ mod watch;
 #[allow(dead_code, unused_imports, reason = "the server takes it up")]
 mod wire;
 
+pub use acl::Acl;
 pub use backend::{
-    Backend, BoxFuture, Cleanup, Connector, Create, Enqueue, Flushed, GetPredecessor, Op, OpReply,
-    Predecessor, ReadOp, ReadReply, Reply, Request, Response, SEMAPHORE_PARTS, SHARED_MARK,
-    SessionStatus, Skip, StateStream, sequence_of,
+    Backend, Cleanup, ConnectOptions, Connector, Flushed, SessionStatus, StateStream,
 };
 pub use clock::{BootInstant, Clock, Deadline, Sleep};
-pub use connect::{Client, ConnectOptions, connect, connect_with};
+pub use connect::{Client, connect, connect_with};
 pub use detached::spawn_detached;
 #[cfg(feature = "file")]
 pub use engine::Durability;
 pub use engine::{Store, StoreOptions};
 pub use error::{Error, Result, TargetError};
+pub use future::BoxFuture;
 pub use identity::Secret;
 pub use path::ZnodePath;
+pub use protocol::{
+    Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request,
+    Response, SEMAPHORE_PARTS, SHARED_MARK, Skip, sequence_of,
+};
 #[cfg(all(feature = "server", feature = "tls"))]
 pub use server::TlsOptions;
 #[cfg(feature = "server")]
@@ -71,12 +77,11 @@ pub use session::{Call, Heartbeat, Session};
 pub use size::LARGEST_REQUEST_BYTES;
 pub use target::Target;
 pub use tls::{ClientTls, TlsError};
-pub use types::{
-    Acl, AclEntry, CreateMode, DeleteReason, EventKind, PredecessorGone, SessionId, SessionState,
-    Stat, WatchMode, WatchedEvent, Zxid,
-};
+pub use types::{AclEntry, CreateMode, SessionId, SessionState, Stat, Zxid};
 pub use wake::{wake, wake_all};
-pub use watch::{PersistentWatcher, Watcher};
+pub use watch::{
+    DeleteReason, EventKind, PersistentWatcher, PredecessorGone, WatchMode, WatchedEvent, Watcher,
+};
 
 #[cfg(doctest)]
 #[doc = include_str!("README.md")]

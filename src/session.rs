@@ -11,20 +11,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
+use crate::acl::Acl;
 use crate::backend::{
-    Backend, Cleanup, Create, Enqueue, FLUSH_LIMIT, Flushed, GetPredecessor, Op, OpReply,
-    Predecessor, ReadOp, ReadReply, Reply, Request, Response, Sent, SessionStatus, StateStream,
-    unexpected,
+    Backend, Cleanup, ConnectOptions, FLUSH_LIMIT, Flushed, Sent, SessionStatus, StateStream,
 };
 use crate::clock::{Clock, Deadline};
-use crate::connect::ConnectOptions;
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::identity::Secret;
 use crate::path::ZnodePath;
+use crate::protocol::{
+    Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request,
+    Response, unexpected,
+};
 use crate::size::Scale;
-use crate::types::{Acl, CreateMode, SessionId, SessionState, Stat, WatchMode, Zxid};
-use crate::watch::{PersistentWatcher, Watcher};
+use crate::types::{CreateMode, SessionId, SessionState, Stat, Zxid};
+use crate::watch::{PersistentWatcher, WatchMode, Watcher};
 
 use heartbeat::Heart;
 pub use heartbeat::Heartbeat;

@@ -5,11 +5,11 @@
 //! applied. What a log, a snapshot and a backup can hold follows from the last: whatever is
 //! acknowledged can be read again.
 
-use crate::backend::{Create, Op, ReadOp, Request};
+use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::identity::AUTH;
 use crate::path::ZnodePath;
-use crate::types::Acl;
+use crate::protocol::{Create, Op, ReadOp, Request};
 
 /// The most that a request may hold, in bytes: ZooKeeper's `jute.maxbuffer`, less room for its framing.
 pub const LARGEST_REQUEST_BYTES: usize = 1_048_575 - 1_024;

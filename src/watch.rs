@@ -1,4 +1,4 @@
-//! Watchers: what a session is given when it asks to be told.
+//! Watches of a session: the events that fire, and the watchers that receive them.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,10 +12,80 @@ use atomic_waker::AtomicWaker;
 use futures_core::Stream;
 use parking_lot::Mutex;
 
-use crate::backend::BoxFuture;
 use crate::error::{Error, Result};
-use crate::types::WatchedEvent;
+use crate::future::BoxFuture;
+use crate::path::ZnodePath;
+use crate::types::Zxid;
 use crate::wake::wake;
+
+/// What happened to a watched znode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventKind {
+    /// The znode was made.
+    NodeCreated,
+    /// The znode was deleted.
+    NodeDeleted,
+    /// The znode's data was set.
+    NodeDataChanged,
+    /// A child of the znode was made or deleted.
+    NodeChildrenChanged,
+}
+
+/// A watch that fired.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WatchedEvent {
+    /// What happened.
+    pub kind: EventKind,
+    /// To which znode.
+    pub path: ZnodePath,
+    /// In which transaction; `None` where the server does not say (ZooKeeper before 3.9).
+    pub zxid: Option<Zxid>,
+    /// Consequence for the waiter; only for a watcher of [`Predecessor::Blocked`](crate::Predecessor::Blocked).
+    pub departure: Option<PredecessorGone>,
+}
+
+/// The departure of the entry of a queue that another waited for, as the store knew it at the end
+/// of that very transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct PredecessorGone {
+    /// Whether the entry that waits is there, and nobody ahead of it blocks it any more. If not,
+    /// look ahead again.
+    pub clear: bool,
+    /// How the one ahead left.
+    pub cause: DeleteReason,
+}
+
+impl PredecessorGone {
+    /// A departure.
+    pub fn new(clear: bool, cause: DeleteReason) -> Self {
+        Self { clear, cause }
+    }
+}
+
+/// How an entry left its queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DeleteReason {
+    /// Its own session deleted it.
+    Released,
+    /// Its session ended.
+    Died,
+    /// Somebody else deleted it.
+    Removed,
+    /// Its own session [withdrew](crate::Session::withdraw) it: it may never have known that its turn
+    /// had come. Or the store cannot say.
+    Unknown,
+}
+
+/// The modes of a watch that survives firing (ZOOKEEPER-1416: servers since 3.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WatchMode {
+    /// Everything that happens to one znode, its children included.
+    Persistent,
+    /// Creation, deletion and data of a znode and all below it; never `NodeChildrenChanged`.
+    PersistentRecursive,
+}
 
 /// Takes a watch back when its watcher is dropped.
 pub(crate) trait Unwatch: Send + Sync {

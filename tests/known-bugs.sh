@@ -20,7 +20,7 @@ is_there() {
         words=("${words[@]:1}")
     elif [[ ${words[0]} =~ ^(hostile|commands)$ ]]; then
         at=cli/tests
-    elif [[ ${words[0]} =~ ^(backend|core|engine|log|rights|server|tls|wire)$ ]]; then
+    elif [[ ${words[0]} =~ ^(acl|backend|core|engine|log|server|tls|wire)$ ]]; then
         at=src
     fi
     last=${words[-1]}

@@ -2,36 +2,29 @@
 
 mod cleanup;
 mod lease;
-mod request;
-mod response;
+mod options;
 mod states;
 mod status;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use cleanup::Cleanup;
 pub(crate) use lease::{Beat, Sent};
-pub(crate) use request::unexpected;
-pub use request::{
-    Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request,
-    SEMAPHORE_PARTS, SHARED_MARK, Skip, sequence_of,
-};
-pub use response::Response;
+pub use options::ConnectOptions;
 pub use states::StateStream;
-pub(crate) use status::DEFAULT_TICK;
+use status::DEFAULT_TICK;
 pub use status::SessionStatus;
 
 use crate::clock::Clock;
-use crate::connect::ConnectOptions;
 #[cfg(feature = "test-util")]
 use crate::error::Error;
 use crate::error::Result;
+use crate::future::BoxFuture;
+use crate::protocol::{Request, Response};
 
 /// One session at a store.
 ///
@@ -87,9 +80,6 @@ pub(crate) const FLUSH_LIMIT: Duration = Duration::from_millis(5);
 /// Longest wait for clean-ups as the last client is dropped, and again for the end of its session. With a
 /// [`FLUSH_LIMIT`] for each of the two that is a tenth of a second.
 pub(crate) const LAST_DROP_LIMIT: Duration = Duration::from_millis(45);
-
-/// A boxed future, for object-safe traits.
-pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
 /// A store that sessions can be opened at.
 pub trait Connector: Send + Sync + fmt::Debug + 'static {

@@ -245,7 +245,7 @@ impl SessionStatus {
             if self.is_fresh() {
                 return Ok(());
             }
-            crate::select::select(renewed, states.next()).await;
+            crate::future::select(renewed, states.next()).await;
         }
     }
 

@@ -9,11 +9,13 @@ use super::sessions::{Session, SessionRef};
 use super::txn::{TxnOp, set_acl_bytes};
 use super::work::Work;
 use super::write::{check_version, next_version};
-use super::{Answer, Core, Effects, End, Keep, Now, Stamp};
+use super::{Core, CoreReply, Effects, End, Keep, Now, Stamp};
+use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::identity::{AUTH, DIGEST, Identities, Identity, is_anyone, is_valid, user_of};
 use crate::path::ZnodePath;
-use crate::types::{Acl, AclEntry};
+use crate::protocol::Reply;
+use crate::types::AclEntry;
 
 /// The most entries of a list: each identity of a session is looked for in all of them.
 const MOST_ENTRIES: usize = 1_024;
@@ -72,11 +74,11 @@ impl Core {
         secret: &[u8],
         now: Now,
         effects: &mut Effects,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         match Identity::proved(scheme, secret) {
             Ok(identity) => {
                 self.add_identity(session, identity)?;
-                Ok(Answer::Done)
+                Ok(Reply::Done)
             }
             Err(refused) => {
                 self.end_session(session.slot, End::Expired, now, effects);
@@ -111,7 +113,7 @@ impl Core {
         }
     }
 
-    pub(super) fn get_acl(&self, session: SessionRef, path: &ZnodePath) -> Result<Answer> {
+    pub(super) fn get_acl(&self, session: SessionRef, path: &ZnodePath) -> Result<CoreReply> {
         let index = self.existing(path)?;
         let asked = || path.to_string();
         self.allow(session, index, AclEntry::READ | AclEntry::ADMIN, asked)?;
@@ -126,7 +128,7 @@ impl Core {
             }
         };
         let stat = node.stat();
-        Ok(Answer::Acl { acl, stat })
+        Ok(Reply::Acl { acl, stat })
     }
 
     pub(super) fn set_acl(
@@ -136,7 +138,7 @@ impl Core {
         acl: Acl,
         expected: Option<i32>,
         now: Now,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         let acl = self.listed(session, acl, &path)?;
         let node = self.existing(&path)?;
         self.allow(session, node, AclEntry::ADMIN, || path.to_string())?;
@@ -153,7 +155,7 @@ impl Core {
             aversion,
         });
         self.apply_set_acl(node, acl, aversion, at);
-        Ok(Answer::Stat(self.tree.node(node).stat()))
+        Ok(Reply::Stat(self.tree.node(node).stat()))
     }
 
     /// Nobody is told, and no zxid of the znode moves.

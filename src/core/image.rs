@@ -8,8 +8,9 @@ use super::sessions::Session;
 use super::tree::{Node, ROOT, is_system_path};
 use super::txn::Kind;
 use super::{Core, tree::QueueKey};
+use crate::acl::Acl;
 use crate::path::{ZnodePath, parent_of};
-use crate::types::{Acl, SessionId, Zxid};
+use crate::types::{SessionId, Zxid};
 
 /// A znode as a snapshot keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,8 +5,8 @@ use super::sessions::SessionRef;
 use super::txn::{Kind, Txn, TxnOp};
 use super::write::kind_of;
 use super::{Core, Now, Stamp};
-use crate::backend::{Op, ReadOp, Request};
 use crate::path::ZnodePath;
+use crate::protocol::{Op, ReadOp, Request};
 use crate::types::{SessionId, Zxid};
 
 /// Which transactions are kept for a log.

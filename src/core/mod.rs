@@ -36,8 +36,6 @@ mod write;
 
 use std::time::Duration;
 
-use bytes::Bytes;
-
 #[cfg(any(test, feature = "server"))]
 pub(crate) use self::facts::{Counts, Settings};
 pub(crate) use self::image::{NodeImage, SessionImage};
@@ -62,12 +60,14 @@ use self::reaper::Reaper;
 use self::sessions::{Due, Session, Sessions, Told};
 use self::tree::Tree;
 use self::watches::{WatchKind, Watches};
-use crate::backend::{OpReply, ReadReply, Request};
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::identity::Identity;
 use crate::path::ZnodePath;
-use crate::types::{Acl, DeleteReason, SessionId, Stat, WatchMode, Zxid};
+use crate::protocol::{Reply, Request};
+use crate::size::MAX_TXN_BYTES;
+use crate::types::{SessionId, Zxid};
+use crate::watch::{DeleteReason, WatchMode};
 
 /// Units of work after which a tick leaves the sessions that are still due to the next: others have the store in
 /// between. It goes beyond that by at most one session's znodes.
@@ -108,6 +108,37 @@ pub(crate) struct Limits {
     /// The most that one transaction may take in a log. It holds where there is no log, too: so
     /// whatever a store has can be kept from any moment on.
     pub(crate) txn_bytes: usize,
+}
+
+impl Default for CoreOptions {
+    /// The defaults of a store: ticks of 2 s, sessions of 2 to 20 ticks, and a reaper that looks every minute.
+    fn default() -> Self {
+        let tick = Duration::from_secs(2);
+        Self {
+            last_zxid: 0,
+            tick,
+            shortest_timeout: 2 * tick,
+            longest_timeout: 20 * tick,
+            allow_ttl: true,
+            reaper_interval: Duration::from_secs(60),
+            unused_container: Duration::from_secs(5 * 60),
+            limits: Limits::default(),
+            hash_seed: 0,
+            super_digest: None,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            znodes: 1 << 28,
+            bytes: usize::try_from(64_u64 << 30).unwrap_or(usize::MAX),
+            sessions: 1 << 20,
+            watches_per_session: 1 << 20,
+            txn_bytes: MAX_TXN_BYTES,
+        }
+    }
 }
 
 /// What time it is.
@@ -225,62 +256,8 @@ impl End {
     }
 }
 
-/// A reply, with keys where the session's side puts watchers.
-#[derive(Debug)]
-pub(crate) enum Answer {
-    Created {
-        path: ZnodePath,
-        stat: Stat,
-    },
-    Done,
-    Exists {
-        stat: Option<Stat>,
-        watch: Option<WatchKey>,
-    },
-    Data {
-        data: Bytes,
-        stat: Stat,
-        watch: Option<WatchKey>,
-    },
-    Stat(Stat),
-    Acl {
-        acl: Acl,
-        stat: Stat,
-    },
-    Children {
-        names: Vec<String>,
-        stat: Stat,
-        watch: Option<WatchKey>,
-    },
-    Multi(Vec<OpReply>),
-    MultiRead(Vec<ReadReply>),
-    Paths(Vec<ZnodePath>),
-    Count(usize),
-    Watching(WatchKey),
-    Enqueued {
-        path: ZnodePath,
-        czxid: Zxid,
-        standing: Standing,
-    },
-    Standing(Standing),
-    Queue(Vec<String>),
-}
-
-/// Where an entry stands in its queue.
-#[derive(Debug)]
-pub(crate) enum Standing {
-    Clear,
-    Blocked {
-        by: ZnodePath,
-        watch: WatchKey,
-        count: Option<usize>,
-    },
-    Gone,
-    /// Beside the entries stands what no queue has: a list of all children tells whose the path is.
-    Listed(Vec<String>),
-    /// The same, to one who has not asked to read.
-    Unknown,
-}
+/// A reply in which keys stand for the watches that it arms.
+pub(crate) type CoreReply = Reply<WatchKey, WatchKey>;
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -608,7 +585,7 @@ impl Core {
         request: Request,
         now: Now,
         effects: &mut Effects,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         self.admit(session, now, effects)?;
         match request {
             Request::Create(create) => self.create(session, create, now, effects),
@@ -633,7 +610,7 @@ impl Core {
             Request::GetChildren { path, watch } => self.get_children(session, &path, watch),
             Request::Multi(ops) => self.multi(session, ops, now, effects),
             Request::MultiRead(ops) => self.multi_read(session, &ops),
-            Request::Sync { .. } => Ok(Answer::Done),
+            Request::Sync { .. } => Ok(Reply::Done),
             Request::GetEphemerals { prefix } => self.get_ephemerals(session, &prefix),
             Request::GetAllChildrenNumber { path } => self.get_all_children_number(session, &path),
             Request::AddWatch { path, mode } => self.add_watch(session, &path, mode),
@@ -649,7 +626,7 @@ impl Core {
             }
             Request::Close => {
                 self.end_session(session.slot, End::Closed, now, effects);
-                Ok(Answer::Done)
+                Ok(Reply::Done)
             }
         }
     }
@@ -758,14 +735,14 @@ impl Core {
         session: SessionRef,
         path: &ZnodePath,
         mode: WatchMode,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         let kind = match mode {
             WatchMode::Persistent => WatchKind::Persistent,
             WatchMode::PersistentRecursive => WatchKind::Recursive,
         };
         let node = self.tree.find(path.as_str());
         self.check_watch_limit(session, path)?;
-        Ok(Answer::Watching(self.arm(session, kind, path, node)))
+        Ok(Reply::Watching(self.arm(session, kind, path, node)))
     }
 
     /// Asked before anything is armed or changed.

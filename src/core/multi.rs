@@ -13,12 +13,13 @@ use super::write::{
     LAST_OF_TEN_DIGITS, check_create, check_delete, check_no_quota, check_version, final_path,
     kind_of, next_version, parent_for, used_up,
 };
-use super::{Answer, Core, CoreOptions, Effects, Keep, Now, no_node};
-use crate::backend::{Create, Op};
+use super::{Core, CoreOptions, CoreReply, Effects, Keep, Now, no_node};
+use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::identity::Identities;
 use crate::path::{ZnodePath, parent_of};
-use crate::types::{Acl, AclEntry};
+use crate::protocol::{Create, Op, Reply};
+use crate::types::AclEntry;
 
 impl Core {
     pub(super) fn multi(
@@ -27,7 +28,7 @@ impl Core {
         ops: Vec<Op>,
         now: Now,
         effects: &mut Effects,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         self.tree.work.add(ops.len());
         let mut resolved = Vec::with_capacity(ops.len());
         // The part that a log keeps.
@@ -76,7 +77,7 @@ impl Core {
             .map(|op| self.apply(session.id, op, at, effects))
             .collect();
         self.resolve_waiters(effects);
-        Ok(Answer::Multi(replies))
+        Ok(Reply::Multi(replies))
     }
 }
 

@@ -4,11 +4,11 @@ use super::quota::bytes_of;
 use super::sessions::SessionRef;
 use super::tree::{ROOT, is_unusual, push_number};
 use super::txn::{Kind, NewNode};
-use super::watches::WatchKind;
-use super::{Answer, Core, Effects, Now, Standing, no_node};
-use crate::backend::{Enqueue, GetPredecessor, SEMAPHORE_PARTS, Skip};
+use super::watches::{WatchKey, WatchKind};
+use super::{Core, CoreReply, Effects, Now, no_node};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
+use crate::protocol::{Enqueue, GetPredecessor, Predecessor, Reply, SEMAPHORE_PARTS, Skip};
 use crate::types::AclEntry;
 
 impl Core {
@@ -18,7 +18,7 @@ impl Core {
         enqueue: Enqueue,
         now: Now,
         effects: &mut Effects,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         check_name(&enqueue.parent, &enqueue.name)?;
         let acl = self.listed(session, enqueue.acl, &enqueue.parent)?;
         self.check_watch_limit(session, &enqueue.parent)?;
@@ -49,15 +49,11 @@ impl Core {
         let entry = self.add(session, parent, new, hash, now, effects);
         let node = self.tree.node(entry);
         let (path, czxid) = (node.path.clone(), node.czxid);
-        let standing = match self.is_queue(parent) {
-            true => self.standing(session, entry, enqueue.skip, enqueue.count),
-            false => Standing::Unknown,
+        let ahead = match self.is_queue(parent) {
+            true => self.predecessor(session, entry, enqueue.skip, enqueue.count),
+            false => Predecessor::Unknown,
         };
-        Ok(Answer::Enqueued {
-            path,
-            czxid,
-            standing,
-        })
+        Ok(Reply::Enqueued { path, czxid, ahead })
     }
 
     fn entry_path(&mut self, parent: &ZnodePath, name: &str, creates: i64) -> ZnodePath {
@@ -75,12 +71,12 @@ impl Core {
         &mut self,
         session: SessionRef,
         look: &GetPredecessor,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         let entry = self.tree.find(look.entry.as_str());
         self.check_look(session, entry, &look.entry)?;
         let mine = entry.filter(|entry| self.tree.node(*entry).owner == session.id);
         let Some(entry) = mine else {
-            return Ok(Answer::Standing(Standing::Gone));
+            return Ok(Reply::Predecessor(Predecessor::Gone));
         };
         if !self.tree.is_entry(entry) {
             return Err(Error::BadArguments(format!(
@@ -90,11 +86,11 @@ impl Core {
         }
         let parent = self.tree.node(entry).parent;
         if !self.is_queue(parent) {
-            return Ok(Answer::Standing(Standing::Listed(self.names(parent))));
+            return Ok(Reply::Predecessor(Predecessor::Listed(self.names(parent))));
         }
         self.check_watch_limit(session, &look.entry)?;
-        Ok(Answer::Standing(
-            self.standing(session, entry, look.skip, look.count),
+        Ok(Reply::Predecessor(
+            self.predecessor(session, entry, look.skip, look.count),
         ))
     }
 
@@ -131,15 +127,21 @@ impl Core {
 
     /// Who blocks an entry; from now on watched.
     #[inline]
-    fn standing(&mut self, session: SessionRef, entry: u32, skip: Skip, count: bool) -> Standing {
+    fn predecessor(
+        &mut self,
+        session: SessionRef,
+        entry: u32,
+        skip: Skip,
+        count: bool,
+    ) -> Predecessor<WatchKey> {
         let Some(blocker) = self.tree.ahead_of(entry, skip) else {
-            return Standing::Clear;
+            return Predecessor::Clear;
         };
         let by = self.tree.node(blocker).path.clone();
         let count = count.then(|| self.tree.count_ahead_of(entry));
         let turn = WatchKind::Turn(self.tree.waiter(entry, skip));
-        let watch = self.arm(session, turn, &by, Some(blocker));
-        Standing::Blocked { by, watch, count }
+        let watcher = self.arm(session, turn, &by, Some(blocker));
+        Predecessor::Blocked { by, watcher, count }
     }
 
     pub(super) fn get_queue(
@@ -147,15 +149,14 @@ impl Core {
         session: SessionRef,
         parent: &ZnodePath,
         limit: usize,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         let limit = if limit == 0 { usize::MAX } else { limit };
         let queue = self.tree.queue(self.readable(session, parent)?);
-        Ok(Answer::Queue(
-            queue
-                .take(limit)
-                .map(|node| node.path.name().to_owned())
-                .collect(),
-        ))
+        let names = queue.take(limit).map(|node| node.path.name().to_owned());
+        Ok(Reply::Queue {
+            names: names.collect(),
+            sorted: true,
+        })
     }
 }
 

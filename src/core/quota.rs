@@ -2,9 +2,10 @@
 
 use super::tree::Node;
 use super::{Core, Limits, SessionRef};
+use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
-use crate::types::{Acl, AclEntry};
+use crate::types::AclEntry;
 
 /// What a znode counts for beyond its path, its data and its list: the znode itself, its places in
 /// the tables, what the allocator adds.

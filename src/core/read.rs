@@ -3,12 +3,12 @@
 use super::intrusive_list::NIL;
 use super::sessions::SessionRef;
 use super::watches::{WatchKey, WatchKind};
-use super::{Answer, Core, no_node};
+use super::{Core, CoreReply, no_node};
 #[cfg(any(test, feature = "server"))]
 use super::{Effects, Now};
-use crate::backend::{ReadOp, ReadReply};
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
+use crate::protocol::{ReadOp, ReadReply, Reply};
 use crate::types::AclEntry;
 
 impl Core {
@@ -18,14 +18,17 @@ impl Core {
         session: SessionRef,
         path: &ZnodePath,
         watch: bool,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         let node = self.tree.find(path.as_str());
         if let Some(node) = node {
             self.allow(session, node, AclEntry::READ, || path.to_string())?;
         }
         let watch = self.watch_if(watch, session, WatchKind::Data, path, node)?;
         let stat = node.map(|node| self.tree.node(node).stat());
-        Ok(Answer::Exists { stat, watch })
+        Ok(Reply::Exists {
+            stat,
+            watcher: watch,
+        })
     }
 
     pub(super) fn get_data(
@@ -33,14 +36,14 @@ impl Core {
         session: SessionRef,
         path: &ZnodePath,
         watch: bool,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         let index = self.readable(session, path)?;
         let watch = self.watch_if(watch, session, WatchKind::Data, path, Some(index))?;
         let node = self.tree.node(index);
-        Ok(Answer::Data {
+        Ok(Reply::Data {
             data: node.data.clone(),
             stat: node.stat(),
-            watch,
+            watcher: watch,
         })
     }
 
@@ -49,20 +52,24 @@ impl Core {
         session: SessionRef,
         path: &ZnodePath,
         watch: bool,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         let index = self.readable(session, path)?;
         // Before it is watched: what is refused leaves nothing behind.
         let names = self.names_within(index, &mut self.answer_room(session))?;
         let watch = self.watch_if(watch, session, WatchKind::Child, path, Some(index))?;
         let stat = self.tree.node(index).stat();
-        Ok(Answer::Children { names, stat, watch })
+        Ok(Reply::Children {
+            names,
+            stat,
+            watcher: watch,
+        })
     }
 
-    pub(super) fn multi_read(&self, session: SessionRef, ops: &[ReadOp]) -> Result<Answer> {
+    pub(super) fn multi_read(&self, session: SessionRef, ops: &[ReadOp]) -> Result<CoreReply> {
         self.tree.work.add(ops.len());
         let mut room = self.answer_room(session);
         let parts = ops.iter().map(|op| self.read(session, op, &mut room));
-        parts.collect::<Result<_>>().map(Answer::MultiRead)
+        parts.collect::<Result<_>>().map(Reply::MultiRead)
     }
 
     /// # Errors
@@ -87,11 +94,15 @@ impl Core {
     }
 
     /// As in ZooKeeper the prefix is one of text: `/a` is one of `/ab`, too.
-    pub(super) fn get_ephemerals(&self, session: SessionRef, prefix: &ZnodePath) -> Result<Answer> {
+    pub(super) fn get_ephemerals(
+        &self,
+        session: SessionRef,
+        prefix: &ZnodePath,
+    ) -> Result<CoreReply> {
         let owned = self.sessions.get(session.slot).ephemerals;
         let mut found = self.new_search(session);
         self.search(owned.first, prefix, usize::MAX, &mut found)?;
-        Ok(Answer::Paths(found.paths))
+        Ok(Reply::Paths(found.paths))
     }
 
     fn new_search(&self, session: SessionRef) -> Found {
@@ -159,9 +170,9 @@ impl Core {
         &self,
         session: SessionRef,
         path: &ZnodePath,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         let top = self.readable(session, path)?;
-        Ok(Answer::Count(self.tree.count_below(top)))
+        Ok(Reply::Count(self.tree.count_below(top)))
     }
 
     pub(super) fn existing(&self, path: &ZnodePath) -> Result<u32> {

@@ -9,7 +9,8 @@ use super::tree::Tree;
 use super::txn::{Kind, TxnOp, delete_bytes};
 use super::{Core, Effects, Now};
 use crate::clock::BootInstant;
-use crate::types::{DeleteReason, SessionId, Zxid};
+use crate::types::{SessionId, Zxid};
+use crate::watch::DeleteReason;
 
 /// At most this many znodes are reaped in one sweep; when there are more, the next one comes
 /// after a tenth of the interval, so that the store serves others in between.

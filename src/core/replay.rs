@@ -7,7 +7,8 @@ use super::txn::{Kind, NewNode, Txn, TxnOp};
 use super::{Core, Effects, End, Journal, Keep, Now, Stamp};
 use crate::clock::BootInstant;
 use crate::path::{ZnodePath, parent_of};
-use crate::types::{DeleteReason, SessionId, Zxid};
+use crate::types::{SessionId, Zxid};
+use crate::watch::DeleteReason;
 
 /// Why a transaction or a znode of a log or a snapshot cannot be.
 #[derive(Debug, PartialEq, Eq)]

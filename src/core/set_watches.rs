@@ -6,7 +6,8 @@ use super::watches::{WatchKey, WatchKind};
 use super::{Core, Effects, Fired, Now};
 use crate::error::Result;
 use crate::path::ZnodePath;
-use crate::types::{AclEntry, EventKind, WatchMode, WatchedEvent, Zxid};
+use crate::types::{AclEntry, Zxid};
+use crate::watch::{EventKind, WatchMode, WatchedEvent};
 
 /// The watches that a client had on its former connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,9 +15,10 @@ use super::intrusive_list::{Links, List, NIL};
 use super::quota::{bytes_of, bytes_of_acl};
 use super::txn::{Kind, NewNode};
 use super::work::Work;
-use crate::backend::{SHARED_MARK, Skip};
+use crate::acl::Acl;
 use crate::path::ZnodePath;
-use crate::types::{Acl, AclEntry, SessionId, Stat, Zxid};
+use crate::protocol::{SHARED_MARK, Skip};
+use crate::types::{AclEntry, SessionId, Stat, Zxid};
 
 #[derive(Debug)]
 pub(super) struct Node {

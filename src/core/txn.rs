@@ -5,11 +5,12 @@ use bytes::Bytes;
 
 use super::sessions::SessionRef;
 use super::{Core, End};
-use crate::backend::Request;
+use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
+use crate::protocol::Request;
 use crate::size::{Scale, acl_entry_bytes, auth_entries};
-use crate::types::{Acl, SessionId, Zxid};
+use crate::types::{SessionId, Zxid};
 
 /// One transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]

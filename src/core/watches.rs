@@ -14,7 +14,8 @@ use super::intrusive_list::{Links, List, NIL};
 use super::sessions::Sessions;
 use super::tree::{Tree, Waiter};
 use crate::path::ZnodePath;
-use crate::types::{AclEntry, DeleteReason, EventKind, PredecessorGone, WatchedEvent, Zxid};
+use crate::types::{AclEntry, Zxid};
+use crate::watch::{DeleteReason, EventKind, PredecessorGone, WatchedEvent};
 
 /// Names one armed watch, and no later one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

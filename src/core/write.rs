@@ -10,11 +10,12 @@ use super::sessions::SessionRef;
 use super::tree::{Facts, ROOT, is_system_path, push_number};
 use super::txn::{Kind, NewNode, TxnOp, delete_bytes, set_data_bytes};
 use super::watches::Change;
-use super::{Answer, Core, CoreOptions, Effects, Keep, Now, Stamp, no_node};
-use crate::backend::{Create, OpReply, sequence_of};
+use super::{Core, CoreOptions, CoreReply, Effects, Keep, Now, Stamp, no_node};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
-use crate::types::{AclEntry, CreateMode, DeleteReason, EventKind, SessionId};
+use crate::protocol::{Create, OpReply, Reply, sequence_of};
+use crate::types::{AclEntry, CreateMode, SessionId};
+use crate::watch::{DeleteReason, EventKind};
 
 impl Core {
     pub(super) fn create(
@@ -23,7 +24,7 @@ impl Core {
         mut create: Create,
         now: Now,
         effects: &mut Effects,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         check_no_quota(&create.path)?;
         let kind = kind_of(create.mode, &self.options)?;
         let acl = std::mem::take(&mut create.acl);
@@ -57,7 +58,7 @@ impl Core {
         self.check_txn(new.log_bytes())?;
         let node = self.add(session, parent, new, hash, now, effects);
         let node = self.tree.node(node);
-        Ok(Answer::Created {
+        Ok(Reply::Created {
             path: node.path.clone(),
             stat: node.stat(),
         })
@@ -114,7 +115,7 @@ impl Core {
         of_its_own: DeleteReason,
         now: Now,
         effects: &mut Effects,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         let node = self.tree.find_head(path);
         self.allow_delete(session, node, path)?;
         check_delete(node.map(|node| self.tree.node(node).facts()), path, version)?;
@@ -125,7 +126,7 @@ impl Core {
         self.apply_delete(node, cause, at, effects);
         self.resolve_waiters(effects);
         self.log(session.id, at, || TxnOp::Delete { path: path.clone() });
-        Ok(Answer::Done)
+        Ok(Reply::Done)
     }
 
     /// A right on the parent, which is asked for before the znode itself.
@@ -149,7 +150,7 @@ impl Core {
         version: Option<i32>,
         now: Now,
         effects: &mut Effects,
-    ) -> Result<Answer> {
+    ) -> Result<CoreReply> {
         check_no_quota(&path)?;
         let node = self
             .tree
@@ -168,7 +169,7 @@ impl Core {
             version,
         });
         self.apply_set(node, data, version, at, effects);
-        Ok(Answer::Stat(self.tree.node(node).stat()))
+        Ok(Reply::Stat(self.tree.node(node).stat()))
     }
 
     /// Carries out what was resolved. Decides nothing.

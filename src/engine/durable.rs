@@ -7,17 +7,17 @@ use parking_lot::MutexGuard;
 use super::embedded::Embedded;
 use super::outbox::Ending;
 use super::{Engine, State, put_default};
-#[cfg(any(test, feature = "server"))]
-use crate::backend::BoxFuture;
-use crate::backend::{Request, Response};
 use crate::clock::BootInstant;
 use crate::core::SessionRef;
 use crate::error::{Error, Result};
 #[cfg(any(test, feature = "server"))]
+use crate::future::BoxFuture;
+#[cfg(any(test, feature = "server"))]
 pub(super) use crate::log::DurabilityBarrier;
 use crate::log::{EPOCH_BITS, Passage, Record, WriteQueue};
-use crate::types::{SessionState, WatchedEvent, Zxid};
-use crate::watch::WatchCell;
+use crate::protocol::{Request, Response};
+use crate::types::{SessionState, Zxid};
+use crate::watch::{WatchCell, WatchedEvent};
 
 /// What a store keeps of its log.
 pub(super) struct Durable {

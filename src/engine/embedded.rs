@@ -5,11 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::{Engine, State, UnwatchHandle};
-use crate::backend::{Backend, Predecessor, Reply, Request, Response, SessionStatus};
-use crate::core::{Answer, SessionRef, Standing, WatchKey};
+use crate::backend::{Backend, SessionStatus};
+use crate::core::{SessionRef, WatchKey};
 use crate::error::Error;
 use crate::fork;
-use crate::watch::{PersistentWatcher, Unwatch, WatchCell, Watcher};
+use crate::protocol::{Request, Response};
+use crate::watch::{Unwatch, WatchCell};
 
 pub(super) struct Embedded {
     pub(super) engine: Arc<Engine>,
@@ -63,18 +64,7 @@ impl Embedded {
         // First what it fired: its own watch may have got the index of one that is used up.
         let wakeups = state.gather(&self.engine.clock);
         let response = Response::ready(match answer {
-            // What a free lock is answered, field by field: the rest is copied as a whole.
-            Ok(Answer::Enqueued {
-                path,
-                czxid,
-                standing: Standing::Clear,
-            }) => Ok(Reply::Enqueued {
-                path,
-                czxid,
-                ahead: Predecessor::Clear,
-            }),
-            Ok(Answer::Done) => Ok(Reply::Done),
-            Ok(answer) => Ok(self.reply(answer, state)),
+            Ok(reply) => Ok(reply.with_watchers(|watch| self.cell(watch, state))),
             Err(error) => Err(self.explain(error)),
         });
         #[cfg(feature = "file")]
@@ -96,72 +86,6 @@ impl Embedded {
             Error::SessionExpired { .. } => self.status.end().unwrap_or(error),
             error => error,
         }
-    }
-
-    fn reply(&self, answer: Answer, state: &mut State) -> Reply {
-        match answer {
-            Answer::Created { path, stat } => Reply::Created { path, stat },
-            Answer::Done => Reply::Done,
-            Answer::Exists { stat, watch } => {
-                let watcher = watch.map(|watch| self.watcher(watch, state));
-                Reply::Exists { stat, watcher }
-            }
-            Answer::Data { data, stat, watch } => {
-                let watcher = watch.map(|watch| self.watcher(watch, state));
-                Reply::Data {
-                    data,
-                    stat,
-                    watcher,
-                }
-            }
-            Answer::Stat(stat) => Reply::Stat(stat),
-            Answer::Acl { acl, stat } => Reply::Acl { acl, stat },
-            Answer::Children { names, stat, watch } => {
-                let watcher = watch.map(|watch| self.watcher(watch, state));
-                Reply::Children {
-                    names,
-                    stat,
-                    watcher,
-                }
-            }
-            Answer::Multi(replies) => Reply::Multi(replies),
-            Answer::MultiRead(replies) => Reply::MultiRead(replies),
-            Answer::Paths(paths) => Reply::Paths(paths),
-            Answer::Count(count) => Reply::Count(count),
-            Answer::Watching(watch) => {
-                Reply::Watching(PersistentWatcher::of_cell(self.cell(watch, state)))
-            }
-            Answer::Enqueued {
-                path,
-                czxid,
-                standing,
-            } => {
-                let ahead = self.ahead(standing, state);
-                Reply::Enqueued { path, czxid, ahead }
-            }
-            Answer::Standing(standing) => Reply::Predecessor(self.ahead(standing, state)),
-            Answer::Queue(names) => Reply::Queue {
-                names,
-                sorted: true,
-            },
-        }
-    }
-
-    fn ahead(&self, standing: Standing, state: &mut State) -> Predecessor {
-        match standing {
-            Standing::Clear => Predecessor::Clear,
-            Standing::Gone => Predecessor::Gone,
-            Standing::Listed(names) => Predecessor::Listed(names),
-            Standing::Unknown => Predecessor::Unknown,
-            Standing::Blocked { by, watch, count } => {
-                let watcher = self.watcher(watch, state);
-                Predecessor::Blocked { by, watcher, count }
-            }
-        }
-    }
-
-    fn watcher(&self, watch: WatchKey, state: &mut State) -> Watcher {
-        Watcher::of_cell(self.cell(watch, state))
     }
 
     fn cell(&self, watch: WatchKey, state: &mut State) -> Arc<WatchCell> {

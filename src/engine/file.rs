@@ -8,11 +8,12 @@ use parking_lot::{Condvar, Mutex};
 
 use super::durable::{Durable, Timeouts};
 use super::pause::pause_until;
-use super::{Durability, Engine, State, Store, StoreOptions, hex, random};
+use super::{Durability, Engine, State, Store, StoreOptions};
 use crate::core::{Core, Journal};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::log::{self, Disk, Folder, Held, Log, LogParts};
+use crate::random::{hex, random};
 
 /// What a store has on disk, and keeps others out of until all is written.
 pub(super) struct Files {

@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use super::durable::DurabilityBarrier;
 use super::{Engine, State};
-use crate::backend::{BoxFuture, Request};
 use crate::core::SessionRef;
 use crate::error::{Error, Result};
+use crate::future::BoxFuture;
 use crate::log::Passage;
+use crate::protocol::Request;
 use crate::types::Zxid;
 
 impl Engine {

@@ -34,8 +34,6 @@ use parking_lot::{Mutex, MutexGuard};
 #[cfg(feature = "file")]
 pub use self::options::Durability;
 pub use self::options::StoreOptions;
-#[cfg(feature = "file")]
-pub(crate) use self::options::bare_core;
 
 #[cfg(feature = "server")]
 pub(crate) use self::facts::{Listed, Room};
@@ -48,13 +46,14 @@ use self::embedded::Embedded;
 #[cfg(not(feature = "server"))]
 use self::outbox::{Ending, Outbox};
 use self::unread::Unread;
-use crate::backend::{Backend, BoxFuture, Connector, SessionStatus};
+use crate::backend::{Backend, ConnectOptions, Connector, SessionStatus};
 use crate::clock::{BootInstant, Clock};
-use crate::connect::{Client, ConnectOptions};
 use crate::core::{Core, Effects, End, Fired, Now, SessionRef, WatchKey};
 use crate::error::Result;
 use crate::fork;
+use crate::future::BoxFuture;
 use crate::identity::{Identities, Identity};
+use crate::random::{hex, random};
 #[cfg(any(test, feature = "server"))]
 use crate::types::Zxid;
 use crate::types::{SessionId, SessionState};
@@ -161,21 +160,9 @@ impl Store {
         }))
     }
 
-    /// Opens a client with the default options.
-    ///
-    /// # Errors
-    /// [`Error::LimitReached`](crate::Error::LimitReached) when there are too many sessions.
-    pub async fn connect(&self) -> Result<Client> {
-        self.connect_with(ConnectOptions::new()).await
-    }
-
-    /// Opens a client.
-    ///
-    /// # Errors
-    /// As [`connect`](Self::connect), and
-    /// [`Error::BadArguments`](crate::Error::BadArguments) for options that cannot be meant.
-    pub async fn connect_with(&self, options: ConnectOptions) -> Result<Client> {
-        Client::open(self.connector(), self.0.target.clone(), options).await
+    /// The store's URL.
+    pub(crate) fn target(&self) -> &str {
+        &self.0.target
     }
 
     /// The store as what sessions can be opened at, for [`Client::open`] and wrappers.
@@ -616,15 +603,4 @@ fn put_default<T: Default + Clone>(slots: &mut Vec<T>, index: u32) -> &mut T {
         slots.resize(index + 1, T::default());
     }
     &mut slots[index]
-}
-
-pub(crate) fn hex(bytes: [u8; 16]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-/// Bytes from the system's source of randomness.
-pub(crate) fn random<const N: usize>() -> [u8; N] {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).expect("the system has a source of randomness");
-    bytes
 }

@@ -3,14 +3,11 @@
 use std::time::Duration;
 
 use crate::clock::Clock;
-#[cfg(feature = "file")]
-use crate::core::Core;
 use crate::core::{CoreOptions, Limits};
 use crate::error::{Error, Result};
 use crate::identity::Identity;
 #[cfg(feature = "file")]
 use crate::log::Sizes;
-use crate::size::MAX_TXN_BYTES;
 
 /// How a store works.
 #[derive(Clone, Debug)]
@@ -73,13 +70,7 @@ impl Default for StoreOptions {
             session_timeouts: None,
             allow_ttl: true,
             reaper_interval: Duration::from_secs(60),
-            limits: Limits {
-                znodes: 1 << 28,
-                bytes: usize::try_from(MOST_BYTES).unwrap_or(usize::MAX),
-                sessions: 1 << 20,
-                watches_per_session: 1 << 20,
-                txn_bytes: MAX_TXN_BYTES,
-            },
+            limits: Limits::default(),
             super_digest: None,
             #[cfg(feature = "file")]
             durability: Durability::default(),
@@ -243,23 +234,10 @@ impl StoreOptions {
             longest_timeout,
             allow_ttl: self.allow_ttl,
             reaper_interval: self.reaper_interval,
-            unused_container: UNUSED_CONTAINER,
             limits: self.limits,
             hash_seed,
             super_digest: self.super_digest.clone(),
+            ..CoreOptions::default()
         }
     }
-}
-
-/// What all znodes may count for unless set.
-const MOST_BYTES: u64 = 64 << 30;
-
-/// How long a container may go without a first child.
-const UNUSED_CONTAINER: Duration = Duration::from_secs(5 * 60);
-
-/// A core for what was read from a disk, of which nobody is a client.
-#[cfg(feature = "file")]
-pub(crate) fn bare_core() -> Core {
-    let hash_seed = u64::from_ne_bytes(super::random());
-    Core::new(StoreOptions::new().core(0, hash_seed))
 }

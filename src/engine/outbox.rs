@@ -14,11 +14,12 @@ use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
 use super::unread::{Account, Unread};
-use crate::backend::{OpReply, Predecessor, ReadReply, Reply};
-use crate::core::bytes_of_acl;
+use crate::core::{CoreReply, bytes_of_acl};
 use crate::error::Error;
-use crate::types::{WatchedEvent, Zxid};
+use crate::protocol::{OpReply, Predecessor, ReadReply, Reply};
+use crate::types::Zxid;
 use crate::wake::wake;
+use crate::watch::WatchedEvent;
 
 /// What a served session is told next: events and answers, put in under the store's lock, so that
 /// each stands where it happened. Its connection takes them out, writes them down and sends them.
@@ -61,7 +62,7 @@ pub(crate) enum Message {
     /// The answer to the oldest request that has none yet; the zxid is the last one applied.
     Answer {
         zxid: Zxid,
-        answer: Result<Reply, Error>,
+        answer: Result<CoreReply, Error>,
     },
 }
 
@@ -132,7 +133,7 @@ impl Outbox {
         &self,
         bound: Zxid,
         zxid: Zxid,
-        answer: Result<Reply, Error>,
+        answer: Result<CoreReply, Error>,
     ) -> usize {
         let item = Item::new(bound, Message::Answer { zxid, answer });
         let mut inner = self.inner.lock();
@@ -301,7 +302,7 @@ impl Item {
 const ALLOCATION_BYTES: usize = 16;
 
 /// About what a reply takes beside itself. Each variant is named, so that none counts for nothing by oversight.
-fn bytes_of(reply: &Reply) -> usize {
+fn bytes_of<W, P>(reply: &Reply<W, P>) -> usize {
     match reply {
         Reply::Done
         | Reply::Exists { .. }
@@ -336,7 +337,7 @@ fn bytes_of(reply: &Reply) -> usize {
     }
 }
 
-fn bytes_of_ahead(ahead: &Predecessor) -> usize {
+fn bytes_of_ahead<W>(ahead: &Predecessor<W>) -> usize {
     match ahead {
         Predecessor::Clear | Predecessor::Gone | Predecessor::Unknown => 0,
         Predecessor::Blocked { by, .. } => by.as_str().len(),

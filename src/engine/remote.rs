@@ -13,15 +13,17 @@ use super::durable::DurabilityBarrier;
 use super::outbox::{Ending, Outbox};
 #[cfg(not(feature = "file"))]
 use super::unkept::DurabilityBarrier;
-use super::{Engine, State, Store, Wakeups, put_at, random};
-use crate::backend::{BoxFuture, Reply, Request};
+use super::{Engine, State, Store, Wakeups, put_at};
 use crate::core::{
-    Answer, Found, Now, ReattachError, SessionRef, SetWatches, UNIT_BYTES, WatchFilter,
+    CoreReply, Found, Now, ReattachError, SessionRef, SetWatches, UNIT_BYTES, WatchFilter,
 };
 use crate::error::{Error, Result};
 use crate::fork;
+use crate::future::BoxFuture;
 use crate::identity::Identity;
 use crate::path::ZnodePath;
+use crate::protocol::{Reply, Request};
+use crate::random::random;
 use crate::size::Scale;
 use crate::types::{SessionId, Zxid};
 
@@ -465,7 +467,7 @@ impl Connection {
                 state.keep(before);
                 return Step::Cut(Ask::Request(Request::Close));
             }
-            Ask::Request(request) => core.submit(session, request, now, effects).map(reply),
+            Ask::Request(request) => core.submit(session, request, now, effects),
             Ask::Ping => core.ping(session, now, effects).map(|()| Reply::Done),
             Ask::Identify(identity) => core
                 .ping(session, now, effects)
@@ -568,7 +570,7 @@ impl Drop for Connection {
 /// A step of the core's with one thing that was asked.
 enum Step {
     /// The answer, and the last transaction that it shows.
-    Done(Result<Reply>, Zxid),
+    Done(Result<CoreReply>, Zxid),
     /// A piece is done, and this is the rest.
     Cut(Ask),
 }
@@ -581,33 +583,4 @@ enum Outcome {
     Cut(Ask),
     /// The session is another connection's, or over.
     Over,
-}
-
-/// An answer as it goes over a wire, without watchers: events go the same way.
-fn reply(answer: Answer) -> Reply {
-    let watcher = None;
-    match answer {
-        Answer::Created { path, stat } => Reply::Created { path, stat },
-        Answer::Done | Answer::Watching(_) => Reply::Done,
-        Answer::Exists { stat, .. } => Reply::Exists { stat, watcher },
-        Answer::Data { data, stat, .. } => Reply::Data {
-            data,
-            stat,
-            watcher,
-        },
-        Answer::Stat(stat) => Reply::Stat(stat),
-        Answer::Acl { acl, stat } => Reply::Acl { acl, stat },
-        Answer::Children { names, stat, .. } => Reply::Children {
-            names,
-            stat,
-            watcher,
-        },
-        Answer::Multi(replies) => Reply::Multi(replies),
-        Answer::MultiRead(replies) => Reply::MultiRead(replies),
-        Answer::Paths(paths) => Reply::Paths(paths),
-        Answer::Count(count) => Reply::Count(count),
-        Answer::Enqueued { .. } | Answer::Standing(_) | Answer::Queue(_) => {
-            unreachable!("queues are asked for by sessions of this process only")
-        }
-    }
 }

@@ -27,11 +27,14 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use super::*;
-use crate::backend::{Enqueue, Predecessor, Skip};
+use crate::acl::Acl;
+use crate::connect::Client;
 use crate::error::Error;
 use crate::path::ZnodePath;
+use crate::protocol::{Enqueue, Predecessor, Skip};
 use crate::session::Session;
-use crate::types::{Acl, CreateMode, DeleteReason, EventKind, PredecessorGone};
+use crate::types::CreateMode;
+use crate::watch::{DeleteReason, EventKind, PredecessorGone};
 
 fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))

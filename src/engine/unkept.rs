@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::State;
-use crate::backend::{BoxFuture, Request};
 use crate::core::SessionRef;
 use crate::error::Result;
+use crate::future::BoxFuture;
+use crate::protocol::Request;
 use crate::types::Zxid;
 
 /// There is none.

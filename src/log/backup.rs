@@ -10,12 +10,12 @@ use std::{fs, io};
 
 use super::disk::{Disk, Folder, View, failed, make_folder, no_room};
 use super::lock::{self, Lock};
-use super::recovery::{self, Content, Custody, Facts, Start};
+use super::recovery::{self, Content, Custody, Facts, Start, bare_core};
 use super::snapshot::{self, Form, Head, UNFINISHED, snapshot_name};
 use super::{epoch, identity};
 use crate::core::Core;
-use crate::engine::{bare_core, hex, random};
 use crate::error::{Error, Result};
+use crate::random::{hex, random};
 use crate::types::Zxid;
 
 /// What a backup holds.

@@ -8,10 +8,11 @@
 
 use bytes::Bytes;
 
+use crate::acl::Acl;
 use crate::core::{End, Kind, NewNode, Txn, TxnOp};
 use crate::data;
 use crate::path::ZnodePath;
-use crate::types::{Acl, AclEntry, SessionId, Zxid};
+use crate::types::{AclEntry, SessionId, Zxid};
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

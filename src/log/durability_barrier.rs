@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::error::{Error, Result};
-use crate::types::{WatchedEvent, Zxid};
+use crate::types::Zxid;
 use crate::wake::wake_all;
-use crate::watch::WatchCell;
+use crate::watch::{WatchCell, WatchedEvent};
 
 /// How far the log has got, and what waits for it to get further: events, in one order, and replies.
 pub(crate) struct DurabilityBarrier {

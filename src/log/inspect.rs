@@ -11,14 +11,14 @@ pub use self::show::Subtree;
 use super::disk::{Disk, View};
 use super::frame::Scanner;
 use super::lock::{self, Holder};
-use super::recovery::{self, Facts, Source};
+use super::recovery::{self, Facts, Source, bare_core};
 use super::segment::{self, Header, log_name, log_number, spare_number};
 use super::snapshot::{self, Form, Head, Unreadable, snapshot_zxid};
 use super::{epoch, identity};
 use crate::clock::Clock;
 use crate::core::{Core, Kind};
-use crate::engine::{bare_core, hex};
 use crate::error::{Error, Result};
+use crate::random::hex;
 use crate::types::{SessionId, Zxid};
 
 /// What stands in a data directory. Its text (`to_string()`) is for people.

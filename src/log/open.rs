@@ -13,8 +13,8 @@ use super::segment_allocator::Segment;
 use super::writer::{LogParts, LogPosition, Start};
 use super::{EPOCH_BITS, Options, Record, Sizes, epoch, lock, snapshot};
 use crate::core::Core;
-use crate::engine::random;
 use crate::error::{Error, Result};
+use crate::random::random;
 use crate::types::Zxid;
 
 /// A store that was opened.

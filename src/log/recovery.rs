@@ -13,8 +13,9 @@ use super::disk::{Disk, damaged, failed};
 use super::frame::{HEAD_BYTES, Head, Scanner};
 use super::segment::{Header, log_name, log_number, write_zeros};
 use super::snapshot::{self, Form, Loaded};
-use crate::core::{Core, Damage, Txn};
+use crate::core::{Core, CoreOptions, Damage, Txn};
 use crate::error::{Error, Result};
+use crate::random::random;
 use crate::types::Zxid;
 
 /// What is known at one point of a log.
@@ -508,4 +509,12 @@ pub(crate) fn snapshot_names(disk: &dyn Disk) -> Result<Vec<String>> {
     names.retain(|name| snapshot::snapshot_zxid(name).is_some());
     names.sort_unstable_by(|one, other| other.cmp(one));
     Ok(names)
+}
+
+/// A core for what was read from a disk, of which nobody is a client.
+pub(crate) fn bare_core() -> Core {
+    Core::new(CoreOptions {
+        hash_seed: u64::from_ne_bytes(random()),
+        ..CoreOptions::default()
+    })
 }

@@ -13,8 +13,8 @@ use super::segment::{self, HEADER_BYTES, Header, Sizes};
 use super::snapshotter;
 use super::write_queue::WriteQueue;
 use super::writer::Start;
-use crate::engine::random;
 use crate::error::Error;
+use crate::random::random;
 
 /// How long to wait before what failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);

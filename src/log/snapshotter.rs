@@ -15,12 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::disk::{Disk, failed, no_room};
 use super::epoch;
 use super::frame::Scanner;
-use super::recovery::{self, Facts, Source, Start};
+use super::recovery::{self, Facts, Source, Start, bare_core};
 use super::segment::log_number;
 use super::snapshot::{self, Form, Head, Loaded, UNFINISHED, snapshot_name};
 use crate::clock::Clock;
 use crate::core::{Core, Damage};
-use crate::engine::bare_core;
 use crate::error::Result;
 use crate::platform;
 

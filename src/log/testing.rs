@@ -11,12 +11,13 @@ use super::segment::{HEADER_BYTES, Header, make};
 use super::sim::SimDisk;
 use super::snapshot::{self, Form, Head};
 use super::{LogParts, Record, identity, snapshotter};
-use crate::backend::{Create, Request};
+use crate::acl::Acl;
 use crate::core::{Core, Effects, Journal, NodeImage, Now, SessionImage, SessionRef};
-use crate::engine::bare_core;
 use crate::error::Result;
+use crate::log::recovery::bare_core;
 use crate::path::ZnodePath;
-use crate::types::{Acl, CreateMode, SessionId, Zxid};
+use crate::protocol::{Create, Request};
+use crate::types::{CreateMode, SessionId, Zxid};
 
 /// A folder of one test's own, which goes with it.
 pub(crate) struct TempFolder(PathBuf);

@@ -12,9 +12,10 @@ mod writing;
 use bytes::Bytes;
 
 use super::codec::Record;
+use crate::acl::Acl;
 use crate::core::{End, Kind, NewNode, Txn, TxnOp};
 use crate::path::ZnodePath;
-use crate::types::{Acl, AclEntry, SessionId, Zxid};
+use crate::types::{AclEntry, SessionId, Zxid};
 
 fn path(text: &str) -> ZnodePath {
     ZnodePath::new(text).unwrap()

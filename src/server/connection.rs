@@ -16,9 +16,9 @@ use super::listener::Shared;
 use super::protocol::{ProtocolState, ProtocolViolation, Turn};
 use super::transport::Transport;
 use super::unfinished::Share;
-use crate::backend::BoxFuture;
 use crate::engine::{Connection, Ending, Message, Taken};
 use crate::error::Result;
+use crate::future::BoxFuture;
 use crate::types::Zxid;
 
 /// So much is read at once. It stands on the stack while it is: idle connections have no buffer.

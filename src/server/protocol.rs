@@ -10,13 +10,14 @@ use std::sync::Arc;
 use super::connection_entry::{Answered, Batch};
 use super::gate::{Admission, Proof};
 use super::options::Limits;
-use crate::backend::Reply;
 use crate::clock::BootInstant;
-use crate::core::{ANSWER_BYTES, SetWatches, WatchFilter};
+use crate::core::{ANSWER_BYTES, CoreReply, SetWatches, WatchFilter};
 use crate::engine::{Ask, Message};
 use crate::error::Error;
 use crate::path::ZnodePath;
-use crate::types::{WatchMode, WatchedEvent, Zxid};
+use crate::protocol::Reply;
+use crate::types::Zxid;
+use crate::watch::{WatchMode, WatchedEvent};
 use crate::wire::{
     self, ClientInfo, Code, Frames, Incoming, LENGTH_BYTES, Op, Path, Refused, ReplyHeader,
     Response, Shape, UNKNOWN_ZXID, put_event, put_frame, to_store,
@@ -271,7 +272,7 @@ impl ProtocolState {
         });
     }
 
-    fn answer(&mut self, zxid: Zxid, answer: &Result<Reply, Error>, now: BootInstant) {
+    fn answer(&mut self, zxid: Zxid, answer: &Result<CoreReply, Error>, now: BootInstant) {
         let Some(due) = self.due.pop_front() else {
             return; // the store answers nothing that was not asked
         };
@@ -505,7 +506,7 @@ fn watches(
     }
 }
 
-fn code_of(answer: &Result<Reply, Error>) -> Code {
+fn code_of(answer: &Result<CoreReply, Error>) -> Code {
     answer.as_ref().err().map_or(Code::Ok, Code::from)
 }
 

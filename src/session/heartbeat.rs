@@ -10,11 +10,12 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::{Inner, Session, is_commit, proves};
-use crate::backend::{Beat, Op, Request, SessionStatus};
+use crate::backend::{Beat, SessionStatus};
 use crate::clock::BootInstant;
 use crate::fork;
+use crate::future::select;
 use crate::path::ZnodePath;
-use crate::select::select;
+use crate::protocol::{Op, Request};
 
 /// The use of a session by a lock, or by a wait for one, until it is dropped. See
 /// [`Session::heartbeat`].

@@ -6,17 +6,16 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::backend::{
-    Backend, BoxFuture, Connector, Enqueue, Predecessor, Reply, Request, Response, SessionStatus,
-};
+use crate::backend::{Backend, ConnectOptions, Connector, SessionStatus};
 use crate::clock::Clock;
-use crate::connect::ConnectOptions;
 use crate::error::{Error, Result};
+use crate::future::BoxFuture;
 use crate::path::ZnodePath;
-use crate::types::{
-    DeleteReason, EventKind, PredecessorGone, SessionId, SessionState, Stat, WatchedEvent, Zxid,
+use crate::protocol::{Enqueue, Predecessor, Reply, Request, Response};
+use crate::types::{SessionId, SessionState, Stat, Zxid};
+use crate::watch::{
+    DeleteReason, EventKind, PersistentWatcher, PredecessorGone, WatchedEvent, Watcher,
 };
-use crate::watch::{PersistentWatcher, Watcher};
 
 type Mail = mpsc::UnboundedSender<Result<WatchedEvent>>;
 

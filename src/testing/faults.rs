@@ -10,10 +10,11 @@ use parking_lot::Mutex;
 use super::line::{Command, SessionLink};
 use super::plan::{Loss, Plan};
 use super::{On, Traffic};
-use crate::backend::{Backend, BoxFuture, Connector};
+use crate::backend::{Backend, ConnectOptions, Connector};
 use crate::clock::{BootInstant, Clock};
-use crate::connect::{Client, ConnectOptions};
+use crate::connect::Client;
 use crate::error::{Error, Result};
+use crate::future::BoxFuture;
 use crate::session::Session;
 use crate::types::SessionId;
 

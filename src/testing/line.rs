@@ -19,9 +19,11 @@ use super::faults::Shared;
 use super::plan::Loss;
 use super::pump::Pump;
 use super::{On, Traffic};
-use crate::backend::{Backend, BoxFuture, Flushed, Reply, Request, Response, SessionStatus};
+use crate::backend::{Backend, Flushed, SessionStatus};
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
+use crate::future::BoxFuture;
+use crate::protocol::{Reply, Request, Response};
 
 /// What everybody knows of a wrapped session.
 pub(super) struct SessionLink {

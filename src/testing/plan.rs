@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use super::On;
-use crate::backend::Request;
 use crate::error::Error;
+use crate::protocol::Request;
 
 /// Which faults a [`Faults`](super::Faults) wrapper makes by itself, how often, and from which seed.
 ///

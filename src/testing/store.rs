@@ -9,9 +9,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::{Faults, Plan, Traffic};
-use crate::backend::Connector;
+use crate::backend::{ConnectOptions, Connector};
 use crate::clock::{BootInstant, Clock};
-use crate::connect::{Client, ConnectOptions, connector};
+use crate::connect::{Client, connector};
 use crate::engine::{Store, StoreOptions};
 use crate::error::{Error, Result, TargetError};
 use crate::target::Target;

@@ -2,9 +2,9 @@
 
 use std::ops::{AddAssign, Sub};
 
-use crate::backend::{Create, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request};
 use crate::error::Result;
-use crate::types::WatchedEvent;
+use crate::protocol::{Create, Op, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request};
+use crate::watch::WatchedEvent;
 
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

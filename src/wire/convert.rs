@@ -9,10 +9,11 @@ use super::request::{Create, CreateTtl, Request};
 use super::response::WatcherEvent;
 use super::shape::{self, Shape};
 use super::stat::{AclRecord, acl};
-use crate::backend as store;
 use crate::data;
 use crate::path::ZnodePath;
-use crate::types::{CreateMode, EventKind, WatchMode, WatchedEvent};
+use crate::protocol as store;
+use crate::types::CreateMode;
+use crate::watch::{EventKind, WatchMode, WatchedEvent};
 
 /// `state` of every event: connected.
 const CONNECTED: i32 = 3;

@@ -8,10 +8,10 @@ use super::op::Op;
 use super::request::Request;
 use super::response::Response;
 use super::stat::acl_records;
-use crate::backend::{self as store, OpReply, ReadReply, Reply};
 use crate::data;
 use crate::error::Error;
 use crate::path::ZnodePath;
+use crate::protocol::{self as store, OpReply, ReadReply, Reply};
 
 /// What the answer to a request must look like.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,9 +62,9 @@ impl Shape {
     ///
     /// # Errors
     /// The code of an answer that is a header alone.
-    pub(crate) fn answer<'a>(
+    pub(crate) fn answer<'a, W, P>(
         &'a self,
-        answer: &'a Result<Reply, Error>,
+        answer: &'a Result<Reply<W, P>, Error>,
     ) -> Result<Response<'a>, Code> {
         match answer {
             Ok(reply) => self.reply(reply),
@@ -78,7 +78,7 @@ impl Shape {
         }
     }
 
-    fn reply<'a>(&'a self, reply: &'a Reply) -> Result<Response<'a>, Code> {
+    fn reply<'a, W, P>(&'a self, reply: &'a Reply<W, P>) -> Result<Response<'a>, Code> {
         Ok(match reply {
             Reply::Created { path, .. } if self.op == Op::Create => {
                 Response::Path(path.as_str().into())

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use super::code::Code;
 use super::jute::{Jute, Malformed, Path, Reader, Text};
-use crate::types::{Acl, AclEntry, SessionId, Stat, Zxid};
+use crate::acl::Acl;
+use crate::types::{AclEntry, SessionId, Stat, Zxid};
 
 /// The bytes of a [`Stat`].
 pub(crate) const STAT_BYTES: usize = 68;

@@ -5,13 +5,13 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use zookeeper_client as zk;
 
-use crate::backend::{Create, Op, OpReply, ReadOp, ReadReply};
+use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::identity::is_anyone;
 use crate::path::{ZnodePath, parent_of};
-use crate::types::{
-    Acl, AclEntry, CreateMode, EventKind, SessionId, Stat, WatchMode, WatchedEvent, Zxid,
-};
+use crate::protocol::{Create, Op, OpReply, ReadOp, ReadReply};
+use crate::types::{AclEntry, CreateMode, SessionId, Stat, Zxid};
+use crate::watch::{EventKind, WatchMode, WatchedEvent};
 
 /// What a request was about: what its error needs to say so.
 #[derive(Clone, Copy)]

@@ -12,10 +12,11 @@ use std::time::Duration;
 use async_executor::Executor;
 use tokio::sync::oneshot;
 
-use crate::backend::{BoxFuture, Flushed};
+use crate::backend::Flushed;
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, Result};
 use crate::fork;
+use crate::future::BoxFuture;
 
 thread_local! {
     /// True on the thread of the connections.

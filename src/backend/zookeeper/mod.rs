@@ -34,13 +34,14 @@ use self::io::{blocking, spawn, until};
 use self::numbers::Numbers;
 use self::session::{Chroot, ZooKeeperSession};
 use self::tls::Tls;
-use super::{Backend, BoxFuture, Connector, SessionStatus};
+use super::{Backend, ConnectOptions, Connector, SessionStatus};
+use crate::acl::Acl;
 use crate::clock::{BootInstant, Clock};
-use crate::connect::ConnectOptions;
 use crate::error::{Error, Result, start_a_server};
+use crate::future::BoxFuture;
 use crate::path::ZnodePath;
 use crate::tls::TlsError;
-use crate::types::{Acl, AclEntry, CreateMode, SessionId};
+use crate::types::{AclEntry, CreateMode, SessionId};
 
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 

@@ -1,8 +1,8 @@
 //! [`Numbers`]: how far a server counts the children of a znode.
 
-use crate::backend::{Op, OpReply};
 use crate::error::Error;
 use crate::path::ZnodePath;
+use crate::protocol::{Op, OpReply};
 
 /// Which sequence numbers are taken from a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +68,9 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::backend::Create;
-    use crate::types::{Acl, CreateMode};
+    use crate::acl::Acl;
+    use crate::protocol::Create;
+    use crate::types::CreateMode;
 
     const NUMBERS: Numbers = Numbers::ZOOKEEPER;
     const LAST: i64 = NUMBERS.last + 1;

@@ -20,14 +20,15 @@ use super::convert::{self, About, Acls, CREATE};
 use super::io::{self, Task, spawn, until};
 use super::nodelay::send_at_once;
 use super::numbers::{Numbers, made_by, used_up};
-use crate::backend::{
-    Backend, BoxFuture, Cleanup, Create, Enqueue, FLUSH_LIMIT, Flushed, LAST_DROP_LIMIT, Op,
-    Predecessor, ReadOp, ReadReply, Reply, Request, Response, SessionStatus,
-};
+use crate::backend::{Backend, Cleanup, FLUSH_LIMIT, Flushed, LAST_DROP_LIMIT, SessionStatus};
 use crate::error::{Error, Result};
+use crate::future::BoxFuture;
 use crate::path::ZnodePath;
-use crate::types::{CreateMode, SessionId, SessionState, WatchMode, WatchedEvent};
-use crate::watch::{PersistentWatcher, Watcher};
+use crate::protocol::{
+    Create, Enqueue, Op, Predecessor, ReadOp, ReadReply, Reply, Request, Response,
+};
+use crate::types::{CreateMode, SessionId, SessionState};
+use crate::watch::{PersistentWatcher, WatchMode, WatchedEvent, Watcher};
 
 /// How many requests of one session may be under way at once.
 const MOST_UNDER_WAY: usize = 100_000;

@@ -1,7 +1,6 @@
 //! Who may do what.
 
 use super::*;
-use crate::backend::OpReply;
 use crate::identity::Secret;
 use crate::types::AclEntry;
 
@@ -68,7 +67,7 @@ impl Harness {
 
     fn acl(&mut self, session: SessionRef, at: &str) -> Result<(Acl, Stat)> {
         match self.submit(session, Request::GetAcl { path: path(at) })? {
-            Answer::Acl { acl, stat } => Ok((acl, stat)),
+            Reply::Acl { acl, stat } => Ok((acl, stat)),
             other => panic!("{other:?}"),
         }
     }
@@ -166,7 +165,7 @@ fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
 }
 
 /// Makes `/p/n`, and gives `of` these rights; another session asks.
-fn ask_with(rights: u8, of: &str, request: Request) -> Result<Answer> {
+fn ask_with(rights: u8, of: &str, request: Request) -> Result<CoreReply> {
     let mut store = Harness::new();
     let (owner, other) = (store.session(), store.session());
     store.create(owner, "/p", Persistent).unwrap();
@@ -500,7 +499,7 @@ fn a_multi_goes_by_the_lists_that_its_own_operations_leave() {
         version: None,
     };
     let mut run = |ops: Vec<Op>| match store.submit(me, Request::Multi(ops)) {
-        Ok(Answer::Multi(replies)) => Ok(replies.len()),
+        Ok(Reply::Multi(replies)) => Ok(replies.len()),
         Err(Error::MultiFailed { index, source }) => Err((index, *source)),
         other => panic!("{other:?}"),
     };
@@ -535,7 +534,7 @@ fn a_multi_read_is_refused_part_by_part() {
     store.make(me, "/a", everybody(ALL - READ));
     store.create(me, "/b", Persistent).unwrap();
     let ops = ["/a", "/b", "/a"].map(path).map(ReadOp::GetData);
-    let Ok(Answer::MultiRead(replies)) = store.submit(me, Request::MultiRead(ops.into())) else {
+    let Ok(Reply::MultiRead(replies)) = store.submit(me, Request::MultiRead(ops.into())) else {
         panic!()
     };
     let refused = ReadReply::Failed(denied("/a"));
@@ -602,7 +601,7 @@ fn who_waits_in_a_queue_is_told_whatever_the_lists_say() {
     let (one, two) = (store.session(), store.session());
     store.create(one, "/q", Persistent).unwrap();
     store.prove(one, "one:secret");
-    let Ok(Answer::Enqueued { path: head, .. }) = store.submit(
+    let Ok(Reply::Enqueued { path: head, .. }) = store.submit(
         one,
         Request::Enqueue(Enqueue {
             parent: path("/q"),
@@ -661,13 +660,13 @@ fn a_name_may_be_a_number_alone() {
         path: ZnodePath::unnamed_below(&path("/q")),
         ..create("/q", EphemeralSequential)
     };
-    let Ok(Answer::Created { path: first, .. }) = store.submit(me, Request::Create(numbered()))
+    let Ok(Reply::Created { path: first, .. }) = store.submit(me, Request::Create(numbered()))
     else {
         panic!()
     };
     assert_eq!(first.as_str(), "/q/0000000000");
     let ops = vec![Op::Create(numbered()), Op::Create(numbered())];
-    let Ok(Answer::Multi(replies)) = store.submit(me, Request::Multi(ops)) else {
+    let Ok(Reply::Multi(replies)) = store.submit(me, Request::Multi(ops)) else {
         panic!()
     };
     let made: Vec<_> = replies.iter().map(made).collect();
@@ -676,7 +675,7 @@ fn a_name_may_be_a_number_alone() {
         parent: path("/q"),
         limit: 0,
     };
-    let Ok(Answer::Queue(names)) = store.submit(me, queue) else {
+    let Ok(Reply::Queue { names, .. }) = store.submit(me, queue) else {
         panic!()
     };
     assert_eq!(names, ["0000000000", "0000000001", "0000000002"]);

@@ -253,7 +253,7 @@ fn a_store_that_holds_more_than_it_may_is_read_and_cleared() {
 }
 
 fn delete_below(store: &mut Harness, me: SessionRef, at: &str) {
-    let Ok(Answer::Children { names, .. }) = store.submit(me, get_children(at)) else {
+    let Ok(Reply::Children { names, .. }) = store.submit(me, get_children(at)) else {
         panic!("{at} is not there");
     };
     for name in names.iter().filter(|name| *name != "zookeeper") {

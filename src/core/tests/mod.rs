@@ -12,11 +12,17 @@ mod unread;
 mod watching;
 mod work;
 
+use bytes::Bytes;
+
 use super::*;
-use crate::backend::{Create, Enqueue, GetPredecessor, Op, ReadOp, Skip};
+use crate::acl::Acl;
+use crate::protocol::{
+    Create, Enqueue, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply, Skip,
+};
 use crate::types::CreateMode::*;
-use crate::types::EventKind::*;
-use crate::types::{Acl, CreateMode, EventKind};
+use crate::types::{CreateMode, Stat};
+use crate::watch::EventKind;
+use crate::watch::EventKind::*;
 
 /// A core, a date that stands still, and what was fired.
 struct Harness {
@@ -90,7 +96,7 @@ impl Harness {
             .0
     }
 
-    fn submit(&mut self, session: SessionRef, request: Request) -> Result<Answer> {
+    fn submit(&mut self, session: SessionRef, request: Request) -> Result<CoreReply> {
         self.core
             .submit(session, request, self.now, &mut self.effects)
     }
@@ -102,7 +108,7 @@ impl Harness {
         mode: CreateMode,
     ) -> Result<(ZnodePath, Stat)> {
         match self.submit(session, Request::Create(create(at, mode)))? {
-            Answer::Created { path, stat } => Ok((path, stat)),
+            Reply::Created { path, stat } => Ok((path, stat)),
             other => panic!("{other:?}"),
         }
     }
@@ -125,7 +131,7 @@ impl Harness {
             version,
         };
         match self.submit(session, request)? {
-            Answer::Stat(stat) => Ok(stat),
+            Reply::Stat(stat) => Ok(stat),
             other => panic!("{other:?}"),
         }
     }
@@ -138,7 +144,7 @@ impl Harness {
                 watch: false,
             },
         ) {
-            Ok(Answer::Exists { stat, .. }) => stat,
+            Ok(Reply::Exists { stat, .. }) => stat,
             other => panic!("{other:?}"),
         }
     }
@@ -146,16 +152,19 @@ impl Harness {
     fn watch(&mut self, session: SessionRef, request: Request) -> WatchKey {
         match self.submit(session, request) {
             Ok(
-                Answer::Exists {
-                    watch: Some(watch), ..
+                Reply::Exists {
+                    watcher: Some(watch),
+                    ..
                 }
-                | Answer::Data {
-                    watch: Some(watch), ..
+                | Reply::Data {
+                    watcher: Some(watch),
+                    ..
                 }
-                | Answer::Children {
-                    watch: Some(watch), ..
+                | Reply::Children {
+                    watcher: Some(watch),
+                    ..
                 }
-                | Answer::Watching(watch),
+                | Reply::Watching(watch),
             ) => watch,
             other => panic!("{other:?}"),
         }
@@ -167,7 +176,7 @@ impl Harness {
         parent: &str,
         name: &str,
         skip: Skip,
-    ) -> (ZnodePath, Standing) {
+    ) -> (ZnodePath, Predecessor<WatchKey>) {
         let enqueue = Enqueue {
             parent: path(parent),
             name: name.into(),
@@ -177,19 +186,24 @@ impl Harness {
             count: true,
         };
         match self.submit(session, Request::Enqueue(enqueue)) {
-            Ok(Answer::Enqueued { path, standing, .. }) => (path, standing),
+            Ok(Reply::Enqueued { path, ahead, .. }) => (path, ahead),
             other => panic!("{other:?}"),
         }
     }
 
-    fn look(&mut self, session: SessionRef, entry: &ZnodePath, skip: Skip) -> Standing {
+    fn look(
+        &mut self,
+        session: SessionRef,
+        entry: &ZnodePath,
+        skip: Skip,
+    ) -> Predecessor<WatchKey> {
         let look = GetPredecessor {
             entry: entry.clone(),
             skip,
             count: true,
         };
         match self.submit(session, Request::GetPredecessor(look)) {
-            Ok(Answer::Standing(standing)) => standing,
+            Ok(Reply::Predecessor(standing)) => standing,
             other => panic!("{other:?}"),
         }
     }
@@ -249,9 +263,9 @@ fn get_children(at: &str) -> Request {
     }
 }
 
-fn by(standing: &Standing) -> Option<(&str, usize)> {
+fn by(standing: &Predecessor<WatchKey>) -> Option<(&str, usize)> {
     match standing {
-        Standing::Blocked { by, count, .. } => Some((by.as_str(), count.unwrap())),
+        Predecessor::Blocked { by, count, .. } => Some((by.as_str(), count.unwrap())),
         _ => None,
     }
 }

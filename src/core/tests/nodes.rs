@@ -17,7 +17,7 @@ fn a_fresh_tree_is_zookeepers() {
             path: ZnodePath::root(),
         },
     );
-    assert!(matches!(count, Ok(Answer::Count(3))));
+    assert!(matches!(count, Ok(Reply::Count(3))));
     for special in ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"] {
         assert!(matches!(
             store.delete(me, special),
@@ -143,7 +143,7 @@ fn a_multi_sees_its_own_operations_or_does_nothing() {
         version: Some(1),
     });
     ops.push(Op::Create(create("/a/n-", PersistentSequential)));
-    let Ok(Answer::Multi(replies)) = store.submit(me, Request::Multi(ops)) else {
+    let Ok(Reply::Multi(replies)) = store.submit(me, Request::Multi(ops)) else {
         panic!()
     };
     let OpReply::Created {
@@ -166,7 +166,7 @@ fn a_multi_read_fails_one_by_one() {
     let me = store.session();
     store.create(me, "/a", Persistent).unwrap();
     let ops = vec![ReadOp::GetData(path("/b")), ReadOp::GetChildren(path("/"))];
-    let Ok(Answer::MultiRead(replies)) = store.submit(me, Request::MultiRead(ops)) else {
+    let Ok(Reply::MultiRead(replies)) = store.submit(me, Request::MultiRead(ops)) else {
         panic!()
     };
     assert_eq!(
@@ -186,7 +186,7 @@ fn a_quota_is_refused() {
     const LIMITS: &str = "/zookeeper/quota/a/zookeeper_limits";
     let mut store = Harness::new();
     let me = store.remote();
-    let is_refused = |refused: Result<Answer>| match refused {
+    let is_refused = |refused: Result<CoreReply>| match refused {
         Err(Error::Unimplemented { what }) => what.contains("quota"),
         Err(Error::MultiFailed { source, .. }) => {
             matches!(*source, Error::Unimplemented { what } if what.contains("quota"))

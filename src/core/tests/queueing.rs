@@ -9,7 +9,7 @@ fn the_nearest_blocker_is_found_by_number() {
     store.create(me, "/q", Persistent).unwrap();
     store.create(me, "/q/config", Persistent).unwrap();
     let (first, standing) = store.enqueue(me, "/q", "w-", Skip::None);
-    assert!(matches!(standing, Standing::Clear));
+    assert!(matches!(standing, Predecessor::Clear));
     let (reader, standing) = store.enqueue(me, "/q", "__READ__", Skip::Shared);
     assert_eq!(by(&standing), Some((first.as_str(), 1)));
     let (second_reader, standing) = store.enqueue(me, "/q", "__READ__", Skip::Shared);
@@ -35,7 +35,7 @@ fn the_nearest_blocker_is_found_by_number() {
             limit: 3,
         },
     );
-    let Ok(Answer::Queue(names)) = queue else {
+    let Ok(Reply::Queue { names, .. }) = queue else {
         panic!("{queue:?}")
     };
     assert_eq!(
@@ -53,7 +53,7 @@ fn what_stays_is_no_entry_whatever_its_name() {
     store.create(me, "/q/w-", PersistentSequential).unwrap();
     store.create(me, "/q/c-0000000000", Container).unwrap();
     let (first, standing) = store.enqueue(me, "/q", "w-", Skip::None);
-    assert!(matches!(standing, Standing::Clear));
+    assert!(matches!(standing, Predecessor::Clear));
     let (_, standing) = store.enqueue(me, "/q", "w-", Skip::None);
     assert_eq!(by(&standing), Some((first.as_str(), 1)));
 }
@@ -66,10 +66,13 @@ fn an_entry_that_is_gone_or_not_mine_is_gone() {
     let (entry, _) = store.enqueue(me, "/q", "w-", Skip::None);
     assert!(matches!(
         store.look(other, &entry, Skip::None),
-        Standing::Gone
+        Predecessor::Gone
     ));
     store.delete(me, entry.as_str()).unwrap();
-    assert!(matches!(store.look(me, &entry, Skip::None), Standing::Gone));
+    assert!(matches!(
+        store.look(me, &entry, Skip::None),
+        Predecessor::Gone
+    ));
 }
 
 #[test]
@@ -103,7 +106,7 @@ fn a_departure_wakes_its_watcher_and_nobody_else() {
         .map(|_| store.enqueue(me, "/q", "w-", Skip::None))
         .collect();
     store.delete(me, entries[4].0.as_str()).unwrap();
-    let Standing::Blocked { watch, .. } = entries[5].1 else {
+    let Predecessor::Blocked { watcher: watch, .. } = entries[5].1 else {
         panic!()
     };
     assert_eq!(
@@ -123,16 +126,16 @@ fn departures(store: &mut Harness) -> Vec<(WatchKey, bool, DeleteReason)> {
         .collect()
 }
 
-fn watch_of(standing: &Standing) -> WatchKey {
+fn watch_of(standing: &Predecessor<WatchKey>) -> WatchKey {
     match standing {
-        Standing::Blocked { watch, .. } => *watch,
+        Predecessor::Blocked { watcher, .. } => *watcher,
         other => panic!("{other:?}"),
     }
 }
 
 impl Harness {
     /// Makes of an entry one of another name, in one step, as a read-write lock's holder does.
-    fn convert(&mut self, session: SessionRef, from: &str, to: &str) -> Result<Answer> {
+    fn convert(&mut self, session: SessionRef, from: &str, to: &str) -> Result<CoreReply> {
         let delete = Op::Delete {
             path: path(from),
             version: None,
@@ -144,7 +147,7 @@ impl Harness {
     fn queue(&mut self, session: SessionRef, parent: &str) -> Vec<String> {
         let parent = path(parent);
         match self.submit(session, Request::GetQueue { parent, limit: 0 }) {
-            Ok(Answer::Queue(names)) => names,
+            Ok(Reply::Queue { names, .. }) => names,
             other => panic!("{other:?}"),
         }
     }
@@ -248,7 +251,7 @@ fn an_entry_that_is_converted_keeps_its_place_on_the_other_side() {
     store.create(me, "/q", Persistent).unwrap();
     let (writer, _) = store.enqueue(me, "/q", "a__WRIT__", Skip::None);
     let (reader, standing) = store.enqueue(me, "/q", "b__READ__", Skip::Shared);
-    let Standing::Blocked { watch, .. } = standing else {
+    let Predecessor::Blocked { watcher: watch, .. } = standing else {
         panic!("{standing:?}")
     };
     let (next, _) = store.enqueue(me, "/q", "c__WRIT__", Skip::None);

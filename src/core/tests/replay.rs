@@ -151,7 +151,7 @@ fn grown(seed: u64, journal: Journal) -> (Harness, usize) {
             2 => store.advance(Duration::from_millis(random.below(20_000))),
             _ => {
                 let answer = store.submit(session, random.request());
-                multis += usize::from(matches!(answer, Ok(Answer::Multi(_))));
+                multis += usize::from(matches!(answer, Ok(Reply::Multi(_))));
             }
         }
         store.next_deadline();

@@ -205,7 +205,7 @@ fn each_znode_is_counted_below_all_that_are_above_it_as_long_as_it_is_there() {
     let check = |store: &mut Harness| {
         for at in ["/a", "/a/b", "/a/b/c", "/a/b/d", "/a/e"] {
             let request = Request::GetAllChildrenNumber { path: path(at) };
-            let Ok(Answer::Count(count)) = store.submit(me, request) else {
+            let Ok(Reply::Count(count)) = store.submit(me, request) else {
                 continue;
             };
             assert_eq!(count, walked(store, at), "{at}");

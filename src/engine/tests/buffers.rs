@@ -3,10 +3,13 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::backend::{Create, Op, ReadOp, Reply, Request};
+use crate::acl::Acl;
+use crate::core::CoreReply;
 use crate::engine::outbox::{Ending, Message};
 use crate::engine::remote::{Ask, Connection, Remote};
-use crate::types::{Acl, AclEntry, CreateMode, WatchMode};
+use crate::protocol::{Create, Op, ReadOp, Request};
+use crate::types::{AclEntry, CreateMode};
+use crate::watch::WatchMode;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const LIMIT: usize = 1 << 20;
@@ -68,7 +71,7 @@ fn the_texts_of_errors_count_in_answers() {
 }
 
 /// Asks and takes the answer, as a client does that reads what it asks for.
-fn asked(connection: &Connection, request: Request) -> Result<Reply> {
+fn asked(connection: &Connection, request: Request) -> Result<CoreReply> {
     assert_eq!(connection.submit(&mut [Ask::Request(request)].into()), 1);
     let mut said = VecDeque::new();
     connection.outbox().take(usize::MAX, |_| true, &mut said);

@@ -4,8 +4,8 @@ use bytes::Bytes;
 
 use super::world::*;
 use super::*;
-use crate::backend::{Create, Op, Request};
 use crate::log::{Boot, Faults, Hand, SimDisk};
+use crate::protocol::{Create, Op, Request};
 use crate::testing::seeds;
 
 /// A run that fails prints its seed, and `LOCKKEEPER_SEED=n` replays it to the letter.

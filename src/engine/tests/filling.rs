@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 
 use super::world::{Random, World, options, scaled, wait};
 use super::*;
-use crate::backend::{Create, Reply, Request};
+use crate::core::CoreReply;
 use crate::engine::outbox::{Message, Taken};
 use crate::engine::remote::{Ask, Connection};
 use crate::log::{Boot, Faults, SimDisk};
+use crate::protocol::{Create, Request};
 use crate::testing::seeds;
 
 const DURABILITIES: [Durability; 3] = [
@@ -339,7 +340,7 @@ fn a_client_whose_writes_die_with_its_session_cannot_outrun_the_disk() {
 }
 
 /// Asks for something, and waits for the answer as a connection does.
-async fn answer(client: &Connection, request: Request) -> Result<Reply> {
+async fn answer(client: &Connection, request: Request) -> Result<CoreReply> {
     let submitted = client.submit(&mut [Ask::Request(request)].into());
     assert_eq!(submitted, 1, "it has outrun the disk");
     let mut said = std::collections::VecDeque::new();
@@ -410,7 +411,7 @@ struct Burst {
     world: World,
     client: Connection,
     asks: VecDeque<Ask>,
-    answers: Vec<Result<Reply>>,
+    answers: Vec<Result<CoreReply>>,
 }
 
 impl Burst {

@@ -8,10 +8,10 @@ use bytes::Bytes;
 
 use super::world::{Random, World, scaled};
 use super::*;
-use crate::backend::{Create, Enqueue, Op, Reply, Request, Skip};
 use crate::core::{Core, Kind, NewNode, Txn, TxnOp};
 use crate::identity::{Identity, Secret};
 use crate::log::{Boot, Disk, SimDisk, backed_up};
+use crate::protocol::{Create, Enqueue, Op, Reply, Request, Skip};
 use crate::testing::seeds;
 use crate::types::AclEntry;
 use crate::wire;

@@ -4,9 +4,9 @@ use std::sync::mpsc;
 
 use super::world::*;
 use super::*;
-use crate::backend::{Create, Request};
 use crate::engine::file;
 use crate::log::{Boot, Faults, SimDisk};
+use crate::protocol::{Create, Request};
 
 fn create(at: &str, size: usize) -> Request {
     Request::Create(Create {

@@ -2,10 +2,11 @@
 
 use super::world::*;
 use super::*;
-use crate::backend::{Create, Reply, Request};
+use crate::core::CoreReply;
 use crate::engine::outbox::{Ending, Message, Taken};
 use crate::engine::remote::{Ask, Connection, Remote};
 use crate::log::{Boot, Hand, SimDisk};
+use crate::protocol::{Create, Reply, Request};
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const LIMIT: usize = 1 << 20;
@@ -27,7 +28,7 @@ fn told(connection: &Connection) -> (Vec<Message>, Taken) {
     }
 }
 
-pub(super) fn answer(connection: &Connection) -> Option<Result<Reply>> {
+pub(super) fn answer(connection: &Connection) -> Option<Result<CoreReply>> {
     match told(connection).0.pop()? {
         Message::Answer { answer, .. } => Some(answer),
         Message::Event(event) => panic!("{event:?}"),
@@ -279,7 +280,7 @@ fn who_does_not_read_is_cut_off_at_the_limit() {
     let remote = store.attach().unwrap();
     let me = now(remote.open(TIMEOUT, 10_000)).unwrap();
     let other = now(remote.open(TIMEOUT, LIMIT)).unwrap();
-    let mode = crate::types::WatchMode::PersistentRecursive;
+    let mode = crate::watch::WatchMode::PersistentRecursive;
     ask(
         &me,
         Request::AddWatch {
@@ -322,7 +323,7 @@ fn a_connection_that_takes_nothing_out_hears_of_its_end() {
     let other = now(remote.open(TIMEOUT, LIMIT)).unwrap();
     let watching = || {
         let me = now(remote.open(TIMEOUT, 10_000)).unwrap();
-        let mode = crate::types::WatchMode::PersistentRecursive;
+        let mode = crate::watch::WatchMode::PersistentRecursive;
         let path = path("/");
         ask(&me, Request::AddWatch { path, mode });
         assert!(answer(&me).unwrap().is_ok());
@@ -449,7 +450,7 @@ fn the_watches_of_a_connection_go_with_it_and_come_back_with_what_was_missed() {
     };
     assert!(has(crate::core::WatchFilter::Data) && has(crate::core::WatchFilter::Child));
     assert!(has(crate::core::WatchFilter::Mode(
-        crate::types::WatchMode::Persistent
+        crate::watch::WatchMode::Persistent
     )));
     let which = crate::core::WatchFilter::Any;
     me.submit(&mut [Ask::RemoveWatches(path("/same"), which)].into());

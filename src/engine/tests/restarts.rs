@@ -4,9 +4,9 @@
 use super::remote::*;
 use super::world::*;
 use super::*;
-use crate::backend::Request;
 use crate::engine::remote::{Connection, Remote};
 use crate::log::{self, Boot, TempFolder};
+use crate::protocol::Request;
 use crate::types::Zxid;
 
 const ALL: [Durability; 3] = [

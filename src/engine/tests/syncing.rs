@@ -7,10 +7,10 @@ use parking_lot::{Condvar, Mutex};
 
 use super::world::{World, wait};
 use super::*;
-use crate::backend::{Create, Request};
 use crate::engine::file;
 use crate::log::disk::{Disk, DiskFile, FileIdentity};
 use crate::log::{Boot, SimDisk};
+use crate::protocol::{Create, Request};
 
 /// A disk whose syncs of files wait while they are held back.
 #[derive(Clone, Default)]

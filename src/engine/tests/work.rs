@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 
 use super::*;
-use crate::backend::{Reply, Request};
 use crate::core::SetWatches;
 use crate::engine::outbox::Message;
 use crate::engine::remote::{Ask, Connection};
+use crate::protocol::{Reply, Request};
 use crate::types::Zxid;
 
 fn served(store: &Store) -> Connection {

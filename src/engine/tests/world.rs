@@ -8,10 +8,10 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::*;
-use crate::backend::{Reply, Request, Response};
 use crate::core::Kind;
 use crate::engine::file;
 use crate::log::{Boot, Disk, Hand};
+use crate::protocol::{Reply, Request, Response};
 use crate::types::Zxid;
 use crate::watch::Watcher;
 

@@ -1,12 +1,13 @@
 //! What a fuzzer starts from: frames and logs of every shape, made by the encoder itself.
 
 use super::{MAKE_RIGHT, STORE};
+use crate::acl::Acl;
 use crate::core::{End, Kind, NewNode, Txn, TxnOp};
 use crate::log::codec::Record;
 use crate::log::frame::{Batch, Link, mark};
 use crate::log::segment::{HEADER_BYTES, Header};
 use crate::path::ZnodePath;
-use crate::types::{Acl, AclEntry, SessionId, Zxid};
+use crate::types::{AclEntry, SessionId, Zxid};
 
 /// The bytes of a segment.
 const SIZE: u64 = 576;

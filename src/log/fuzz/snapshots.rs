@@ -1,7 +1,7 @@
 //! Any bytes are loaded as a snapshot.
 
 use super::{STORE, options};
-use crate::backend::{Create, Request};
+use crate::acl::Acl;
 use crate::core::{Core, Effects, Now};
 use crate::log::disk::Disk;
 use crate::log::recovery::{Facts, Start};
@@ -9,7 +9,8 @@ use crate::log::segment::{HEADER_BYTES, header_crc};
 use crate::log::sim::SimDisk;
 use crate::log::snapshot::{self, Form, Head};
 use crate::path::ZnodePath;
-use crate::types::{Acl, AclEntry, CreateMode, SessionId};
+use crate::protocol::{Create, Request};
+use crate::types::{AclEntry, CreateMode, SessionId};
 
 /// Loads bytes as a snapshot whose checksums are right; whether it is one. What it holds is written
 /// and loaded again, and then it must go, to the last session and znode.

@@ -4,9 +4,10 @@ use super::super::disk::{Disk, Folder};
 use super::super::lock::Lock;
 use super::super::testing::{TempFolder, TestLog};
 use super::*;
-use crate::engine::{bare_core, hex};
 use crate::error::Error;
+use crate::log::recovery::bare_core;
 use crate::path::ZnodePath;
+use crate::random::hex;
 
 fn written() -> (TempFolder, TestLog<Folder>) {
     let folder = TempFolder::new();
@@ -132,9 +133,10 @@ fn what_is_no_store_is_an_error() {
 
 #[test]
 fn the_largest_subtrees_come_first_and_no_mere_shell_of_one() {
-    use crate::backend::{Create, Request};
+    use crate::acl::Acl;
     use crate::core::{Effects, Now};
-    use crate::types::{Acl, CreateMode};
+    use crate::protocol::{Create, Request};
+    use crate::types::CreateMode;
     let mut core = bare_core();
     let me = core.open_session(SessionId(1), [0; 16], None, true, Now::default());
     let me = me.unwrap().0;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::*;
-use crate::backend::{Create, Op, Request};
+use crate::acl::Acl;
 use crate::core::{Core, CoreOptions, Effects, Limits, Now, SessionRef};
 use crate::identity::Identity;
 use crate::log::disk::Disk;
@@ -11,7 +11,8 @@ use crate::log::recovery::Custody;
 use crate::log::sim::SimDisk;
 use crate::log::testing::content;
 use crate::path::ZnodePath;
-use crate::types::{Acl, AclEntry, CreateMode, SessionId};
+use crate::protocol::{Create, Op, Request};
+use crate::types::{AclEntry, CreateMode, SessionId};
 
 fn core() -> Core {
     Core::new(CoreOptions {

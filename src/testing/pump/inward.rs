@@ -10,13 +10,13 @@ use tokio::sync::mpsc;
 
 use super::Pump;
 use super::outward::InFlight;
-use crate::backend::{Predecessor, Reply};
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
+use crate::protocol::{Predecessor, Reply};
 use crate::testing::Traffic;
 use crate::testing::line::{Answer, SessionLink};
-use crate::types::{SessionState, WatchedEvent};
-use crate::watch::{PersistentWatcher, Watcher};
+use crate::types::SessionState;
+use crate::watch::{PersistentWatcher, WatchedEvent, Watcher};
 
 /// What comes in, and when.
 pub(super) struct Incoming {

@@ -15,9 +15,10 @@ use self::inward::{Incoming, Mail, Watch, What};
 use self::outward::InFlight;
 use super::line::{Command, SessionLink};
 use super::plan::{Ordered, Random};
-use crate::backend::{BoxFuture, StateStream};
+use crate::backend::StateStream;
 use crate::clock::{BootInstant, Sleep};
 use crate::error::Result;
+use crate::future::BoxFuture;
 use crate::types::SessionState;
 
 /// The connection, as the wrapper pretends it to be.

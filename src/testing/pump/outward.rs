@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::Pump;
-use crate::backend::{Request, Response};
 use crate::error::Error;
+use crate::protocol::{Request, Response};
 use crate::testing::Traffic;
 use crate::testing::line::{Answer, Waiting};
 use crate::testing::plan::{Fate, Loss, Ordered};

@@ -14,15 +14,15 @@ use std::time::Duration;
 
 use super::fake::Fake;
 use super::{On, Plan, TestStore, Whose};
-use crate::backend::{Enqueue, Predecessor, Request, Skip};
+use crate::backend::ConnectOptions;
 use crate::clock::Clock;
-use crate::connect::{Client, ConnectOptions};
+use crate::connect::Client;
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
+use crate::protocol::{Enqueue, Predecessor, Request, Skip};
 use crate::session::{Call, Session};
-use crate::types::{
-    CreateMode, DeleteReason, EventKind, PredecessorGone, SessionState, Stat, WatchMode,
-};
+use crate::types::{CreateMode, SessionState, Stat};
+use crate::watch::{DeleteReason, EventKind, PredecessorGone, WatchMode};
 
 const MS: Duration = Duration::from_millis(1);
 

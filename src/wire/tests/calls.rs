@@ -4,8 +4,9 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::transcript::{RECORDED, Talk, body, talks};
+use crate::acl::Acl;
 use crate::engine::Store;
-use crate::types::{Acl, SessionId, Stat, Zxid};
+use crate::types::{SessionId, Stat, Zxid};
 use crate::wire::*;
 
 /// A request and what was answered to it: its code, and its record where there is one.

@@ -5,8 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::{BoxFuture, Reply};
+use super::Reply;
 use crate::error::Result;
+use crate::future::BoxFuture;
 
 /// The reply to a request, now or later. Dropping it does not take the request back.
 #[must_use = "the request is under way; await its reply or drop it on purpose"]

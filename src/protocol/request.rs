@@ -1,15 +1,15 @@
-//! Requests and replies, as data.
-//!
-//! Because they are data, one wrapper around any backend can drop, delay, repeat or hold back each
-//! of them; see [`testing`](crate::testing).
+//! [`Request`]: what a session can ask of its store.
 
 use bytes::Bytes;
 
-use crate::error::{Error, Result};
+use crate::acl::Acl;
 use crate::identity::Secret;
 use crate::path::ZnodePath;
-use crate::types::{Acl, CreateMode, Stat, WatchMode, Zxid};
-use crate::watch::{PersistentWatcher, Watcher};
+use crate::types::CreateMode;
+use crate::watch::WatchMode;
+
+#[cfg(doc)]
+use super::Reply;
 
 /// What a session can ask of its store.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,24 +185,6 @@ pub enum Op {
     },
 }
 
-/// What an operation of a multi did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum OpReply {
-    /// A znode was made.
-    Created {
-        /// Its path, number included.
-        path: ZnodePath,
-        /// Its state; `None` where the server does not say (in a multi, ZooKeeper before 3.9).
-        stat: Option<Stat>,
-    },
-    /// A znode was deleted.
-    Deleted,
-    /// Data was set.
-    Set(Stat),
-    /// The check held.
-    Checked,
-}
-
 /// One operation of a [`Request::MultiRead`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadOp {
@@ -210,22 +192,6 @@ pub enum ReadOp {
     GetData(ZnodePath),
     /// List a znode's children.
     GetChildren(ZnodePath),
-}
-
-/// What an operation of a multi-read found.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReadReply {
-    /// The data.
-    Data {
-        /// What the znode holds.
-        data: Bytes,
-        /// Its state.
-        stat: Stat,
-    },
-    /// The names of the children.
-    Children(Vec<String>),
-    /// This operation failed; the others need not have.
-    Failed(Error),
 }
 
 /// Joining a queue: the making of an ephemeral sequential znode, and the question who is ahead of it.
@@ -274,86 +240,6 @@ pub const SHARED_MARK: &str = "__READ__";
 /// The children of a semaphore, as in Curator's: where one of them stands, the path is no queue's.
 pub const SEMAPHORE_PARTS: [&str; 2] = ["locks", "leases"];
 
-/// Who is ahead of an entry.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum Predecessor {
-    /// Nobody who blocks.
-    Clear,
-    /// The nearest entry that blocks; its deletion, and nothing else of it, is watched already.
-    Blocked {
-        /// That entry.
-        by: ZnodePath,
-        /// Fires when that entry goes, and says what that means: [`WatchedEvent::departure`](crate::WatchedEvent::departure).
-        watcher: Watcher,
-        /// How many are ahead in all, blocking or not, if that was asked.
-        count: Option<usize>,
-    },
-    /// My entry is not there.
-    Gone,
-    /// The store has no index, or one of [`SEMAPHORE_PARTS`] stands beside the entries: these are all
-    /// the children, to be sorted by the asker.
-    Listed(Vec<String>),
-    /// My entry was made, but the rest is not known: ask again. The connection broke, or only a list
-    /// can tell.
-    Unknown,
-}
-
-/// What a store answers.
-#[derive(Debug)]
-#[non_exhaustive]
-#[allow(
-    missing_docs,
-    reason = "each variant says which request it answers, and holds what that asks"
-)]
-pub enum Reply {
-    /// To a create.
-    Created { path: ZnodePath, stat: Stat },
-    /// To what has no more to say than that it was done.
-    Done,
-    /// To exists.
-    Exists {
-        stat: Option<Stat>,
-        watcher: Option<Watcher>,
-    },
-    /// To getData.
-    Data {
-        data: Bytes,
-        stat: Stat,
-        watcher: Option<Watcher>,
-    },
-    /// To setData and setACL.
-    Stat(Stat),
-    /// To getACL.
-    Acl { acl: Acl, stat: Stat },
-    /// To getChildren.
-    Children {
-        names: Vec<String>,
-        stat: Stat,
-        watcher: Option<Watcher>,
-    },
-    /// To a multi.
-    Multi(Vec<OpReply>),
-    /// To a multi-read.
-    MultiRead(Vec<ReadReply>),
-    /// To getEphemerals.
-    Paths(Vec<ZnodePath>),
-    /// To getAllChildrenNumber.
-    Count(usize),
-    /// To addWatch.
-    Watching(PersistentWatcher),
-    /// To enqueue.
-    Enqueued {
-        path: ZnodePath,
-        czxid: Zxid,
-        ahead: Predecessor,
-    },
-    /// To look-ahead.
-    Predecessor(Predecessor),
-    /// To getQueue: names, and whether they are sorted contenders or just all children.
-    Queue { names: Vec<String>, sorted: bool },
-}
-
 /// The number at the end of a queue entry's name, if it is one.
 ///
 /// ZooKeeper writes its signed 32-bit counter as `%010d`: ten digits, or a minus sign and nine or
@@ -391,11 +277,4 @@ pub fn sequence_of(name: &str) -> Option<i64> {
         _ => return None,
     };
     number.parse().ok()
-}
-
-/// Takes the one reply that a typed method expects.
-pub(crate) fn unexpected<T>(request: &'static str, reply: Reply) -> Result<T> {
-    Err(Error::Protocol(format!(
-        "{request} was answered with {reply:?}"
-    )))
 }

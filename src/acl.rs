@@ -1,14 +1,83 @@
-//! [`Rights`]: the rights that an access control list gives to a set of identities, found without a walk of both.
+//! [`Acl`]: an access control list, and the rights that it gives to a set of identities.
 //!
 //! Each request asks for a right, and a list may have a thousand entries, a session 64 identities. So a long list is
-//! compiled when it is first asked, and a list remembers its last verdict (invariant 10).
+//! compiled when it is first asked, and a list remembers its last verdict (invariant 10). The core asks only the list;
+//! `core/acl.rs` says which right a request needs.
 
+use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::identity::{IP, Identities, Identity, Network, is_anyone};
 use crate::types::AclEntry;
+
+/// An access control list. The default, [`Acl::open`], lets everybody do everything.
+#[derive(Clone, Default)]
+pub struct Acl(Option<Arc<List>>);
+
+/// The entries of a list that is not the open one, and what the store knows of the rights that they give.
+struct List {
+    entries: Box<[AclEntry]>,
+    rights: Rights,
+}
+
+impl Acl {
+    /// `world:anyone` with all rights (ZooKeeper's `OPEN_ACL_UNSAFE`).
+    pub fn open() -> Self {
+        Self(None)
+    }
+
+    /// All rights for whoever creates the znode (ZooKeeper's `CREATOR_ALL_ACL`).
+    pub fn creator_all() -> Self {
+        Self::new([AclEntry {
+            permissions: AclEntry::ALL,
+            scheme: "auth".into(),
+            id: String::new(),
+        }])
+    }
+
+    /// A list of one's own.
+    pub fn new(entries: impl Into<Vec<AclEntry>>) -> Self {
+        Self(Some(Arc::new(List {
+            entries: entries.into().into(),
+            rights: Rights::default(),
+        })))
+    }
+
+    /// The entries; `None` for the open list.
+    pub fn entries(&self) -> Option<&[AclEntry]> {
+        self.0.as_ref().map(|list| &*list.entries)
+    }
+
+    /// Finds the rights of somebody with these identities; `None` for the open list, which asks for nothing.
+    #[inline]
+    pub(crate) fn granted(&self, identities: &Identities) -> Option<Granted> {
+        let list = self.0.as_ref()?;
+        Some(list.rights.granted(&list.entries, identities))
+    }
+}
+
+impl fmt::Debug for Acl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Acl").field(&self.entries()).finish()
+    }
+}
+
+impl PartialEq for Acl {
+    fn eq(&self, other: &Self) -> bool {
+        self.entries() == other.entries()
+    }
+}
+
+impl Eq for Acl {}
+
+impl Hash for Acl {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.entries().hash(state);
+    }
+}
 
 /// Up to so many pairs of an entry and an identity are simply compared.
 const FEW_PAIRS: usize = 32;

@@ -1,8 +1,11 @@
-//! [`select`]: waits for the first of two futures.
+//! Small additions to futures: [`BoxFuture`] and [`select`].
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
+
+/// A boxed future, for object-safe traits.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
 
 /// Runs two futures until one is done, and drops both.
 pub(crate) async fn select(left: impl Future, right: impl Future) {

@@ -1,0 +1,17 @@
+//! Requests and replies, as data: the language of the core, the engine, the backends and the wire.
+//!
+//! Because they are data, one wrapper around any backend can drop, delay, repeat or hold back each of them; see
+//! [`testing`](crate::testing). The same types go from a session's method to the core and back: nothing is translated
+//! on the way, but for the keys of watches ([`Reply`]).
+
+mod reply;
+mod request;
+mod response;
+
+pub(crate) use self::reply::unexpected;
+pub use self::reply::{OpReply, Predecessor, ReadReply, Reply};
+pub use self::request::{
+    Create, Enqueue, GetPredecessor, Op, ReadOp, Request, SEMAPHORE_PARTS, SHARED_MARK, Skip,
+    sequence_of,
+};
+pub use self::response::Response;

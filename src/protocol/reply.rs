@@ -1,0 +1,223 @@
+//! [`Reply`]: what a store answers to a [`Request`](super::Request).
+//!
+//! A reply is generic over what stands for the watches that it arms: keys in the core, which knows no tasks, and
+//! watchers for users. So there is one type from the core to the user, and one place that puts watchers for keys
+//! ([`Reply::with_watchers`]).
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::acl::Acl;
+use crate::error::{Error, Result};
+use crate::path::ZnodePath;
+use crate::types::{Stat, Zxid};
+use crate::watch::{PersistentWatcher, WatchCell, Watcher};
+
+/// A store's answer to a request. `W` stands for a watch that fires once, `P` for one that stays.
+#[derive(Debug)]
+#[non_exhaustive]
+#[allow(
+    missing_docs,
+    reason = "each variant says which request it answers, and holds what that asks"
+)]
+pub enum Reply<W = Watcher, P = PersistentWatcher> {
+    /// To a create.
+    Created { path: ZnodePath, stat: Stat },
+    /// To a request whose success says all: delete, withdraw, sync, addAuth, close.
+    Done,
+    /// To exists.
+    Exists {
+        stat: Option<Stat>,
+        watcher: Option<W>,
+    },
+    /// To getData.
+    Data {
+        data: Bytes,
+        stat: Stat,
+        watcher: Option<W>,
+    },
+    /// To setData and setACL.
+    Stat(Stat),
+    /// To getACL.
+    Acl { acl: Acl, stat: Stat },
+    /// To getChildren.
+    Children {
+        names: Vec<String>,
+        stat: Stat,
+        watcher: Option<W>,
+    },
+    /// To a multi.
+    Multi(Vec<OpReply>),
+    /// To a multi-read.
+    MultiRead(Vec<ReadReply>),
+    /// To getEphemerals.
+    Paths(Vec<ZnodePath>),
+    /// To getAllChildrenNumber.
+    Count(usize),
+    /// To addWatch.
+    Watching(P),
+    /// To enqueue.
+    Enqueued {
+        path: ZnodePath,
+        czxid: Zxid,
+        ahead: Predecessor<W>,
+    },
+    /// To getPredecessor.
+    Predecessor(Predecessor<W>),
+    /// To getQueue: names, and whether they are sorted contenders or just all children.
+    Queue { names: Vec<String>, sorted: bool },
+}
+
+/// The nearest entry ahead that blocks an entry of a queue.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Predecessor<W = Watcher> {
+    /// None: the entry holds.
+    Clear,
+    /// The nearest entry that blocks. Its deletion, and nothing else of it, is watched already.
+    Blocked {
+        /// The blocking entry.
+        by: ZnodePath,
+        /// Fires when that entry goes, and tells the consequence for the waiter:
+        /// [`WatchedEvent::departure`](crate::WatchedEvent::departure).
+        watcher: W,
+        /// Number of all entries ahead, blocking or not, if it was asked for.
+        count: Option<usize>,
+    },
+    /// The entry itself does not exist, or is another session's.
+    Gone,
+    /// All children of the parent, for the caller to sort: the store has no index, or one of
+    /// [`SEMAPHORE_PARTS`](super::SEMAPHORE_PARTS) stands beside the entries.
+    Listed(Vec<String>),
+    /// Not known, although the entry was created: the connection broke, or only a list can tell. Ask again with
+    /// [`GetPredecessor`](super::GetPredecessor).
+    Unknown,
+}
+
+impl<K> Reply<K, K> {
+    /// Replaces the key of the watch that was armed, if there is one, by a watcher of the cell that `cell` makes for it.
+    #[inline]
+    pub(crate) fn with_watchers(self, cell: impl FnOnce(K) -> Arc<WatchCell>) -> Reply {
+        match self {
+            // The replies to a free lock and to its release, field by field: the others are copied as a whole.
+            Self::Enqueued {
+                path,
+                czxid,
+                ahead: Predecessor::Clear,
+            } => Reply::Enqueued {
+                path,
+                czxid,
+                ahead: Predecessor::Clear,
+            },
+            Self::Done => Reply::Done,
+            other => other.map_watchers(cell),
+        }
+    }
+
+    #[inline(never)]
+    fn map_watchers(self, cell: impl FnOnce(K) -> Arc<WatchCell>) -> Reply {
+        match self {
+            Self::Created { path, stat } => Reply::Created { path, stat },
+            Self::Done => Reply::Done,
+            Self::Exists { stat, watcher } => Reply::Exists {
+                stat,
+                watcher: watcher.map(cell).map(Watcher::of_cell),
+            },
+            Self::Data {
+                data,
+                stat,
+                watcher,
+            } => Reply::Data {
+                data,
+                stat,
+                watcher: watcher.map(cell).map(Watcher::of_cell),
+            },
+            Self::Stat(stat) => Reply::Stat(stat),
+            Self::Acl { acl, stat } => Reply::Acl { acl, stat },
+            Self::Children {
+                names,
+                stat,
+                watcher,
+            } => Reply::Children {
+                names,
+                stat,
+                watcher: watcher.map(cell).map(Watcher::of_cell),
+            },
+            Self::Multi(replies) => Reply::Multi(replies),
+            Self::MultiRead(replies) => Reply::MultiRead(replies),
+            Self::Paths(paths) => Reply::Paths(paths),
+            Self::Count(count) => Reply::Count(count),
+            Self::Watching(watch) => Reply::Watching(PersistentWatcher::of_cell(cell(watch))),
+            Self::Enqueued { path, czxid, ahead } => Reply::Enqueued {
+                path,
+                czxid,
+                ahead: ahead.map(|watch| Watcher::of_cell(cell(watch))),
+            },
+            Self::Predecessor(predecessor) => {
+                Reply::Predecessor(predecessor.map(|watch| Watcher::of_cell(cell(watch))))
+            }
+            Self::Queue { names, sorted } => Reply::Queue { names, sorted },
+        }
+    }
+}
+
+impl<W> Predecessor<W> {
+    fn map<X>(self, watcher_of: impl FnOnce(W) -> X) -> Predecessor<X> {
+        match self {
+            Self::Clear => Predecessor::Clear,
+            Self::Blocked { by, watcher, count } => Predecessor::Blocked {
+                by,
+                watcher: watcher_of(watcher),
+                count,
+            },
+            Self::Gone => Predecessor::Gone,
+            Self::Listed(names) => Predecessor::Listed(names),
+            Self::Unknown => Predecessor::Unknown,
+        }
+    }
+}
+
+/// The reply to one operation of a multi.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpReply {
+    /// A znode was made.
+    Created {
+        /// Its path, number included.
+        path: ZnodePath,
+        /// Its state; `None` where the server does not say (in a multi, ZooKeeper before 3.9).
+        stat: Option<Stat>,
+    },
+    /// A znode was deleted.
+    Deleted,
+    /// Data was set.
+    Set(Stat),
+    /// The check held.
+    Checked,
+}
+
+/// The reply to one operation of a multi-read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ReadReply {
+    /// The data.
+    Data {
+        /// What the znode holds.
+        data: Bytes,
+        /// Its state.
+        stat: Stat,
+    },
+    /// The names of the children.
+    Children(Vec<String>),
+    /// This operation failed; the others need not have.
+    Failed(Error),
+}
+
+/// The error of a typed method whose request was answered with another request's reply.
+///
+/// # Errors
+/// Always [`Error::Protocol`].
+pub(crate) fn unexpected<T>(request: &'static str, reply: Reply) -> Result<T> {
+    Err(Error::Protocol(format!(
+        "{request} was answered with {reply:?}"
+    )))
+}

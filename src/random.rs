@@ -1,0 +1,13 @@
+//! Random bytes for ids and passwords, and their text.
+
+/// Bytes from the system's source of randomness.
+pub(crate) fn random<const N: usize>() -> [u8; N] {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).expect("the system has a source of randomness");
+    bytes
+}
+
+/// Writes bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: [u8; 16]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Checks that no module imports one of a layer above it, tests aside."""
+
+import pathlib
+import re
+import sys
+
+# The modules of each package from below to above: each may import those before it. Modules joined by `+` import each
+# other, and are one layer.
+LAYERS = {
+    "src": """
+        data detached future platform random tls types wake
+        error fork path target identity acl clock watch
+        protocol size core
+        log backend engine session connect
+        disk wire server testing
+    """,
+    "recipes/src": """
+        error names path select token progress events
+        queue+metadata+revocation+holders+observe
+        options guard contest
+        mutex rwlock reentrant semaphore many election warden
+        blocking
+    """,
+}
+
+
+def without_tests(text):
+    """Cuts off the module of tests at the end of a file, and comments."""
+    text = re.split(r"#\[cfg\((?:all\()?test\b[^\n]*\]\n(?:pub(?:\(\w+\))? )?mod tests \{", text)[0]
+    return re.sub(r"//[^\n]*", "", text)
+
+
+def exported(root):
+    """The names that the package's root exports, with the modules that they come from."""
+    names = {}
+    for module, items in re.findall(r"pub use (\w+)::(\{[^}]*\}|\w+);", without_tests((root / "lib.rs").read_text())):
+        names.update((item, module) for item in re.findall(r"\w+", items))
+    return names
+
+
+def imported(text):
+    """The first part of each path that begins with `crate::`."""
+    for group in re.findall(r"\bcrate::(\w+|\{[^;]*\})", text):
+        # Of a group what stands at its own level.
+        while re.search(r"(?<!^)\{[^{}]*\}", group):
+            group = re.sub(r"(?<!^)\{[^{}]*\}", "", group)
+        yield from re.findall(r"(?:^|[{,])\s*(\w+)", group)
+
+
+def main():
+    wrong = []
+    for folder, layers in LAYERS.items():
+        root = pathlib.Path(folder)
+        rank = {module: at for at, layer in enumerate(layers.split()) for module in layer.split("+")}
+        modules = set(re.findall(r"^(?:pub(?:\(crate\))? )?mod (\w+);", (root / "lib.rs").read_text(), re.MULTILINE))
+        wrong += [f"{root}/lib.rs: {module} is there or in LAYERS, and not in both" for module in modules ^ rank.keys()]
+        names = exported(root)
+        for file in sorted(root.rglob("*.rs")):
+            own = file.relative_to(root).with_suffix("").parts
+            if own == ("lib",) or "tests" in own:
+                continue
+            for name in imported(without_tests(file.read_text())):
+                other = name if name in rank else names.get(name, name)
+                if rank.get(other, -1) > rank.get(own[0], -1):
+                    wrong.append(f"{file}: {own[0]} must not import {other}, which is above it")
+    print("\n".join(sorted(set(wrong))) or "no module imports one of a layer above it", file=sys.stderr if wrong else None)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
