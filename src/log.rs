@@ -32,9 +32,7 @@ mod writer;
 
 pub(crate) use self::codec::Record;
 pub(crate) use self::disk::{Disk, Folder, make_folder};
-#[cfg(any(test, feature = "server"))]
-pub(crate) use self::durability_barrier::DurabilityBarrier;
-pub(crate) use self::durability_barrier::Passage;
+pub(crate) use self::durability_barrier::{DurabilityBarrier, Passage};
 pub(crate) use self::lock::Lock;
 pub(crate) use self::open::{RemoteSessions, check_folder, open};
 pub(crate) use self::segment::Sizes;

@@ -455,7 +455,7 @@ impl Core {
     }
 
     /// The longest timeout that a session can be granted.
-    #[cfg(all(feature = "file", any(test, feature = "server")))]
+    #[cfg(any(test, feature = "server"))]
     pub(crate) fn longest_timeout(&self) -> Duration {
         self.options.longest_timeout
     }

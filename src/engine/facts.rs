@@ -70,7 +70,7 @@ impl Store {
 
     /// The bytes that wait for all clients of other processes to read them.
     pub(crate) fn unread_bytes(&self) -> usize {
-        self.0.state.lock().unread.bytes()
+        self.0.state.lock().sessions.unread().bytes()
     }
 
     /// How it works.
@@ -92,7 +92,7 @@ impl Store {
     /// What its log has done since it was opened; `None` without a log.
     #[cfg(feature = "file")]
     pub(crate) fn log_done(&self) -> Option<crate::log::Done> {
-        self.0.line().map(|line| line.done())
+        self.0.log_queue().map(|queue| queue.done())
     }
 
     /// The sessions that can expire, in the order of their deadlines.

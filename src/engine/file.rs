@@ -3,16 +3,18 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::durable::{Durable, Timeouts};
-use super::pause::pause_until;
-use super::{Durability, Engine, State, Store, StoreOptions};
+use super::state::State;
+use super::{Durability, Engine, Store, StoreOptions};
+use crate::clock::BootInstant;
 use crate::core::{Core, Journal};
 use crate::error::{Error, Result};
 use crate::fork;
-use crate::log::{self, Disk, Folder, Held, Log, LogParts};
+use crate::log::{self, Disk, Folder, Held, Log, LogParts, RemoteSessions};
 use crate::random::{hex, random};
 
 /// What a store has on disk, and keeps others out of until all is written.
@@ -112,8 +114,8 @@ impl Store {
     /// acknowledges nothing any more: who serves it can only end, and start again. The future of a store
     /// in memory never ends. It can be dropped at any moment.
     pub async fn failed(&self) -> Error {
-        match self.0.line() {
-            Some(line) => line.gate.failed().await,
+        match self.0.log_queue() {
+            Some(queue) => queue.barrier.failed().await,
             None => std::future::pending().await,
         }
     }
@@ -165,15 +167,15 @@ pub(super) fn read(
         core.keep_sessions_lightly();
     }
     let mut state = State::new(core);
-    let line = opened.parts.line.clone();
-    let mut durable = Durable::new(line, state.core.last_zxid());
-    durable.timeouts = Timeouts {
+    let timeouts = Timeouts {
         longest_ms: opened.remote.longest_timeout_ms,
         allowed_ms: opened.remote.allowed_ms,
         are_sessions_kept: options.log().keeps_sessions,
         pause_until,
         ..Timeouts::default()
     };
+    let queue = opened.parts.queue.clone();
+    let durable = Durable::new(queue, state.core.last_zxid(), timeouts);
     state.durable = Some(durable);
     let engine = Engine {
         target,
@@ -185,15 +187,49 @@ pub(super) fn read(
     Ok((engine, opened.parts))
 }
 
+/// Waits for clocks that are slower than the store's by one part in so many.
+const DRIFT: u32 = 100;
+
+/// Returns the end of the pause that is owed for sessions that do not live on, and says in the log why it is made.
+fn pause_until(now: BootInstant, remote: &RemoteSessions) -> Option<BootInstant> {
+    if !remote.owe_pause() {
+        return None;
+    }
+    let timeout = Duration::from_millis(remote.longest_timeout_ms);
+    let pause = timeout + timeout / DRIFT;
+    tracing::warn!(
+        seconds = pause.as_secs_f64(),
+        sessions = remote.ended,
+        "a pause: the log may lack what was acknowledged last, so the sessions of other processes are ended, and none is \
+         admitted until no client can believe in one of them"
+    );
+    Some(now.after(pause))
+}
+
+impl Engine {
+    /// Ends the pause when its time has come, though nobody asks to be admitted: a stop in order is clean then.
+    fn time_pause(self: &Arc<Self>) {
+        if let Some(pause) = self.pause() {
+            let engine = Arc::downgrade(self);
+            crate::spawn_detached(async move {
+                pause.await;
+                if let Some(engine) = engine.upgrade() {
+                    drop(engine.pause());
+                }
+            });
+        }
+    }
+}
+
 /// Lets others use the store.
 pub(super) fn serve(mut engine: Engine, files: Option<Files>) -> Arc<Engine> {
     engine.files = files;
-    let line = engine.line();
+    let queue = engine.log_queue();
     let engine = Arc::new(engine);
     engine.time_pause();
     let weak = Arc::downgrade(&engine);
-    if let Some(line) = line {
-        line.gate.on_failure(move |failure| {
+    if let Some(queue) = queue {
+        queue.barrier.on_failure(move |failure| {
             if let Some(engine) = weak.upgrade() {
                 engine.stop(failure);
             }

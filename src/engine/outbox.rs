@@ -1,18 +1,13 @@
 //! [`Outbox`]: what goes out over one connection, in one order.
 
-#![cfg_attr(
-    not(feature = "server"),
-    allow(dead_code, reason = "what only served sessions need")
-)]
-
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
 use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
+use super::stalls::LivenessQuestion;
 use super::unread::{Account, Unread};
 use crate::core::{CoreReply, bytes_of_acl};
 use crate::error::Error;
@@ -26,8 +21,7 @@ use crate::watch::WatchedEvent;
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     waker: AtomicWaker,
-    /// True while the connection is to say when it has nothing left to read.
-    is_asked: AtomicBool,
+    question: LivenessQuestion,
     /// Of all clients together.
     unread: Arc<Unread>,
 }
@@ -93,24 +87,19 @@ impl Outbox {
                 is_told: false,
             }),
             waker: AtomicWaker::new(),
-            is_asked: AtomicBool::new(false),
+            question: LivenessQuestion::default(),
             unread,
         }
     }
 
-    /// Has the connection read what its client has sent, before the session is taken for dead. It must be woken.
-    pub(super) fn ask_for_signs(&self) {
-        self.is_asked.store(true, Ordering::Release);
+    /// The question for signs of life that the connection is asked before its session expires.
+    pub(super) fn question(&self) -> &LivenessQuestion {
+        &self.question
     }
 
     /// Returns true if the session ends as soon as the connection has nothing to read.
     pub(crate) fn is_asked_for_signs(&self) -> bool {
-        self.is_asked.load(Ordering::Acquire)
-    }
-
-    /// Returns the same, for the last time.
-    pub(super) fn take_question(&self) -> bool {
-        self.is_asked.swap(false, Ordering::AcqRel)
+        self.question.is_asked()
     }
 
     /// Adds an event; whether the connection must be woken.

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-#[cfg(feature = "file")]
-use super::durable::DurabilityBarrier;
+use super::durable::{DurabilityBarrier, Durable, Passage};
 use super::outbox::{Ending, Outbox};
-#[cfg(not(feature = "file"))]
-use super::unkept::DurabilityBarrier;
-use super::{Engine, State, Store, Wakeups, put_at};
+use super::sessions::Peer;
+use super::state::{State, Wakeups};
+use super::{Engine, Store};
 use crate::core::{
-    CoreReply, Found, Now, ReattachError, SessionRef, SetWatches, UNIT_BYTES, WatchFilter,
+    Core, CoreReply, Effects, Found, Now, ReattachError, SessionRef, SetWatches, UNIT_BYTES,
+    WatchFilter,
 };
 use crate::error::{Error, Result};
 use crate::fork;
@@ -38,12 +38,12 @@ pub(crate) struct Remote {
 /// for its watches: it may be taken up again, until its timeout has passed. Where proof is required, a session
 /// for which nobody has ever proved an identity ends with it.
 pub(crate) struct Connection {
-    engine: Arc<Engine>,
-    session: SessionRef,
+    pub(super) engine: Arc<Engine>,
+    pub(super) session: SessionRef,
     timeout: Duration,
     password: [u8; 16],
     outbox: Arc<Outbox>,
-    gate: Option<Arc<DurabilityBarrier>>,
+    barrier: Option<Arc<DurabilityBarrier>>,
     /// Nothing goes out before the log has this transaction, in any class of durability: with it, the log has the
     /// timeout of a session that was proved over this connection.
     proved_at: AtomicI64,
@@ -111,12 +111,67 @@ impl Store {
     /// [`Error::StoreFailed`], [`Error::DiskFull`], [`Error::Forked`].
     pub(crate) fn attach(&self) -> Result<Remote> {
         fork::check()?;
-        self.0.keep_all()?;
+        self.0.log_everything()?;
         self.0.measure_stalls();
         Ok(Remote {
             engine: self.0.clone(),
             requires_proof: false,
         })
+    }
+}
+
+impl Engine {
+    /// Has everything logged from now on, and the longest timeout that sessions of other processes may be granted.
+    fn log_everything(&self) -> Result<()> {
+        let now = self.now(true, true);
+        let mut state = self.state.lock();
+        if state.durable.is_some() {
+            state.check_session()?;
+            state.apply(|core, _| core.keep_all(now));
+            let allowed = state.core.longest_timeout().as_millis() as u64;
+            if let Some(durable) = &mut state.durable {
+                durable.allow(allowed);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The part for sessions of other processes.
+impl State {
+    /// Checks that the log takes another session.
+    fn check_session(&self) -> Result<()> {
+        self.durable.as_ref().map_or(Ok(()), Durable::check_session)
+    }
+
+    /// Waits while the log is busy and has no room for another session; `None` if it is not.
+    fn session_room(&self) -> Option<BoxFuture<()>> {
+        self.durable.as_ref()?.session_room()
+    }
+
+    /// Has the core do what may make a session a part of the store: that session and its timeout.
+    ///
+    /// The log gets the longest timeout before the session itself: a start that finds the session finds the timeout, too,
+    /// for which it may have to pause.
+    fn open_session(
+        &mut self,
+        open: impl FnOnce(&mut Core, &mut Effects) -> Result<Option<(SessionRef, Duration)>>,
+    ) -> Result<Option<(SessionRef, Duration)>> {
+        self.apply_logged(|core, effects, durable| {
+            let opened = open(core, effects);
+            if let Ok(Some((_, timeout))) = &opened
+                && let Some(durable) = durable
+            {
+                durable.note_timeout(timeout.as_millis() as u64, core.last_zxid());
+            }
+            opened
+        })
+    }
+
+    /// Holds what a session that was opened just now is told from now on. Returns what its client has to wait for.
+    fn hold_session(&mut self, slot: u32) -> Option<Passage> {
+        let durable = self.durable.as_ref()?;
+        Some(durable.hold_session(self.sessions.bound(slot)))
     }
 }
 
@@ -133,7 +188,7 @@ impl Remote {
     /// Limits the bytes that may wait for all clients together to read them. Beyond it slow readers go.
     pub(crate) fn limiting_unread(self, limit: usize) -> Self {
         let mut state = self.engine.state.lock();
-        state.unread.set_limit(limit);
+        state.sessions.unread().set_limit(limit);
         // They are there twice while they are handed out.
         state.core.limit_events(limit / 2);
         drop(state);
@@ -143,7 +198,7 @@ impl Remote {
     /// The bytes that wait for all clients together to read them.
     #[cfg(test)]
     pub(crate) fn unread_bytes(&self) -> usize {
-        self.engine.state.lock().unread.bytes()
+        self.engine.state.lock().sessions.unread().bytes()
     }
 
     /// Opens a session, of whose outbox at most `limit` bytes may be filled. Waits until the store accepts
@@ -180,21 +235,24 @@ impl Remote {
         let (now, password) = (engine.now(true, true), random());
         let mut state = engine.state.lock();
         state.check_session()?;
-        let before = state.core.last_kept();
         if self.requires_proof {
             let (session, timeout) = state.core.open_unproven(id, password, timeout, now)?;
             let connection = self.connection(&mut state, session, timeout, password, limit);
-            state.seat_unproven(session.slot);
+            // The log does not hear of it yet, so it waits for nothing.
+            state.sessions.seat(session.slot, connection.peer());
             engine.settle(state);
             return Ok((connection, Box::pin(std::future::ready(Ok(())))));
         }
-        let opened = state
-            .core
-            .open_session(id, password, Some(timeout), false, now);
-        let (session, granted) = opened?;
-        let timeout = granted.unwrap_or(timeout);
+        let opened = state.open_session(|core, _| {
+            let (session, granted) = core.open_session(id, password, Some(timeout), false, now)?;
+            Ok(Some((session, granted.unwrap_or(timeout))))
+        });
+        let Some((session, timeout)) = opened? else {
+            unreachable!("a session that is proved from the start is a part of the store");
+        };
         let connection = self.connection(&mut state, session, timeout, password, limit);
-        let passage = state.seat_remote(session.slot, timeout, before);
+        state.sessions.seat(session.slot, connection.peer());
+        let passage = state.hold_session(session.slot);
         engine.settle(state);
         if let Some(passage) = passage {
             return Ok((connection, Box::pin(passage)));
@@ -239,17 +297,15 @@ impl Remote {
             MutexGuard::bump(&mut state);
         }
         let state_now = &mut *state;
-        let before = state_now.core.last_kept();
-        let effects = &mut state_now.effects;
-        let found = state_now.core.reattach(id, password, timeout, now, effects);
-        state_now.keep(before);
-        // Only now: ids are no secret, and the owner's connection is closed by the password alone.
-        let former = found
-            .as_ref()
-            .ok()
-            .and_then(|(session, _)| state_now.outboxes.get_mut(session.slot as usize)?.take());
+        let found =
+            state_now.apply(|core, effects| core.reattach(id, password, timeout, now, effects));
         let connection = found.map(|(session, timeout)| {
             self.connection(state_now, session, timeout, *password, limit)
+        });
+        // Only now: ids are no secret, and the owner's connection is closed by the password alone.
+        let former = connection.as_ref().ok().and_then(|connection| {
+            let (slot, outbox) = (connection.session.slot, connection.outbox.clone());
+            state_now.sessions.attach(slot, outbox)
         });
         engine.settle(state);
         if let Some(former) = former
@@ -268,16 +324,15 @@ impl Remote {
         password: [u8; 16],
         limit: usize,
     ) -> Connection {
-        let outbox = Arc::new(Outbox::new(limit, state.unread.clone()));
+        let outbox = Arc::new(Outbox::new(limit, state.sessions.unread().clone()));
         state.core.limit_answers(session, limit);
-        put_at(&mut state.outboxes, session.slot, outbox.clone());
         Connection {
             engine: self.engine.clone(),
             session,
             timeout,
             password,
             outbox,
-            gate: state.gate(),
+            barrier: state.durable.as_ref().map(|durable| durable.barrier()),
             proved_at: AtomicI64::new(0),
             room: Mutex::default(),
         }
@@ -295,6 +350,10 @@ impl Remote {
 }
 
 impl Connection {
+    fn peer(&self) -> Peer {
+        Peer::Remote(self.outbox.clone())
+    }
+
     pub(crate) fn id(&self) -> SessionId {
         self.session.id
     }
@@ -320,17 +379,19 @@ impl Connection {
 
     /// Adds an identity, and hands the session to the log if that makes it a part of the store.
     fn identify_in(&self, identity: Identity, now: Now, state: &mut State) -> Result<()> {
-        let room = state.check_session();
-        let before = state.core.last_kept();
-        let effects = &mut state.effects;
-        let identified = state
-            .core
-            .identify(self.session, identity, room, now, effects);
-        if let Ok(Some(timeout)) = identified {
-            let proved_at = state.keep_proved(self.session.slot, timeout, before);
+        let (session, room) = (self.session, state.check_session());
+        let opened = state.open_session(|core, effects| {
+            let proved = core.identify(session, identity, room, now, effects)?;
+            Ok(proved.map(|timeout| (session, timeout)))
+        });
+        if let Ok(Some(_)) = opened {
+            // It is bound now; nothing waits here, since the proof is answered in its turn.
+            drop(state.hold_session(session.slot));
+            let durable = state.durable.as_ref();
+            let proved_at = durable.map_or(Zxid(0), |durable| durable.timeout_recorded_at());
             self.proved_at.store(proved_at.0, Ordering::Release);
         }
-        identified.map(|_| ())
+        opened.map(|_| ())
     }
 
     pub(crate) fn outbox(&self) -> &Outbox {
@@ -398,7 +459,10 @@ impl Connection {
     /// Waits while the log is too busy for this; `None` if it is not.
     fn room_for(&self, ask: &Ask, state: &State) -> Option<BoxFuture<()>> {
         match ask {
-            Ask::Request(request) => state.request_room(self.session, request),
+            Ask::Request(request) => {
+                let durable = state.durable.as_ref()?;
+                durable.request_room(&state.core, self.session, request)
+            }
             Ask::Identify(_) => state.session_room(),
             _ => None,
         }
@@ -439,57 +503,56 @@ impl Connection {
         let bound = state.bind(self.session.slot, shown);
         state.collect(wakeups);
         let waiting = self.outbox.put_answer(bound, zxid, answer);
-        if state.unread.is_over() {
-            state.cut_slow_readers(wakeups);
-        }
+        state.cut_slow_readers(wakeups);
         Outcome::Answered(waiting)
     }
 
     /// Has the core do one thing, or a piece of it.
     fn ask_core(&self, ask: Ask, mut shown: Zxid, now: Now, state: &mut State) -> Step {
-        let (core, effects, session) = (&mut state.core, &mut state.effects, self.session);
-        let before = core.last_kept();
+        let session = self.session;
         let answer = match ask {
             Ask::Request(Request::GetEphemerals { prefix }) => {
-                let found = core.begin_search(session);
+                let found = state.core.begin_search(session);
                 return self.ask_core(Ask::Search { prefix, found }, shown, now, state);
             }
             Ask::Search { prefix, mut found } => {
-                match core.search_some(session, &prefix, PIECE, &mut found, now, effects) {
-                    Ok(true) => {
-                        state.keep(before);
-                        return Step::Cut(Ask::Search { prefix, found });
-                    }
+                match state.apply(|core, effects| {
+                    core.search_some(session, &prefix, PIECE, &mut found, now, effects)
+                }) {
+                    Ok(true) => return Step::Cut(Ask::Search { prefix, found }),
                     searched => searched.map(|_| Reply::Paths(found.paths)),
                 }
             }
-            Ask::Request(Request::Close) if core.shed_before_close(session) => {
-                state.keep(before);
+            Ask::Request(Request::Close)
+                if state.apply(|core, _| core.shed_before_close(session)) =>
+            {
                 return Step::Cut(Ask::Request(Request::Close));
             }
-            Ask::Request(request) => core.submit(session, request, now, effects),
-            Ask::Ping => core.ping(session, now, effects).map(|()| Reply::Done),
-            Ask::Identify(identity) => core
-                .ping(session, now, effects)
+            Ask::Request(request) => {
+                state.apply(|core, effects| core.submit(session, request, now, effects))
+            }
+            Ask::Ping => state
+                .apply(|core, effects| core.ping(session, now, effects))
+                .map(|()| Reply::Done),
+            Ask::Identify(identity) => state
+                .apply(|core, effects| core.ping(session, now, effects))
                 .and_then(|()| self.identify_in(identity, now, state))
                 .map(|()| Reply::Done),
             Ask::SetWatches(mut asked) => {
-                match core.set_some_watches(session, &mut asked, PIECE, now, effects) {
-                    Ok(true) => {
-                        state.keep(before);
-                        return Step::Cut(Ask::SetWatches(asked));
-                    }
+                match state.apply(|core, effects| {
+                    core.set_some_watches(session, &mut asked, PIECE, now, effects)
+                }) {
+                    Ok(true) => return Step::Cut(Ask::SetWatches(asked)),
                     set => set.map(|_| Reply::Done),
                 }
             }
-            Ask::CheckWatches(path, which) => core
-                .has_watch(session, &path, which, now, effects)
+            Ask::CheckWatches(path, which) => state
+                .apply(|core, effects| core.has_watch(session, &path, which, now, effects))
                 .map(|has| Reply::Count(has.into())),
-            Ask::RemoveWatches(path, which) => core
-                .remove_watches(session, &path, which, now, effects)
+            Ask::RemoveWatches(path, which) => state
+                .apply(|core, effects| core.remove_watches(session, &path, which, now, effects))
                 .map(|had| Reply::Count(had.into())),
         };
-        state.keep(before);
         if answer.is_err() {
             // It says what is not, or what is otherwise: whatever made it so.
             shown = state.core.last_kept();
@@ -500,8 +563,8 @@ impl Connection {
     /// Whether what shows this transaction may leave.
     pub(crate) fn may_leave(&self, bound: Zxid) -> bool {
         let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
-        let gate = self.gate.as_ref();
-        gate.is_none_or(|gate| gate.is_open_to(bound) && gate.has_written(proved_at))
+        let barrier = self.barrier.as_ref();
+        barrier.is_none_or(|barrier| barrier.is_open_to(bound) && barrier.has_written(proved_at))
     }
 
     /// Waits until what shows this transaction may leave.
@@ -510,32 +573,11 @@ impl Connection {
     /// [`Error::StoreFailed`]: it never will.
     pub(crate) fn passage(&self, bound: Zxid) -> BoxFuture<Result<()>> {
         let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
-        match &self.gate {
-            Some(gate) if gate.has_written(proved_at) => Box::pin(gate.passage(bound)),
-            Some(gate) => Box::pin(gate.written(proved_at)),
+        match &self.barrier {
+            Some(barrier) if barrier.has_written(proved_at) => Box::pin(barrier.passage(bound)),
+            Some(barrier) => Box::pin(barrier.written(proved_at)),
             None => Box::pin(std::future::ready(Ok(()))),
         }
-    }
-}
-
-impl Connection {
-    /// Says that all is read that the client has sent. If it was asked for signs of life, and there was none among it,
-    /// that ends the session. What the log does not take now ends by a tick.
-    pub(crate) fn end_silent(&self) {
-        if !self.outbox.take_question() {
-            return;
-        }
-        let now = self.engine.now(true, true);
-        let mut state = self.engine.state.lock();
-        let state_now = &mut *state;
-        if !state_now.may_tick() {
-            return;
-        }
-        let before = state_now.core.last_kept();
-        let effects = &mut state_now.effects;
-        state_now.core.end_silent(self.session, now, effects);
-        state_now.keep(before);
-        self.engine.settle(state);
     }
 }
 
@@ -544,25 +586,13 @@ impl Drop for Connection {
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
         loop {
-            let state_now = &mut *state;
-            let has_more = state_now
-                .core
-                .detach(self.session, now, &mut state_now.effects);
-            if !has_more {
+            if !state.apply(|core, effects| core.detach(self.session, now, effects)) {
                 break;
             }
             // There may be a million watches: others have the lock in between.
             MutexGuard::bump(&mut state);
         }
-        let state_now = &mut *state;
-        let outbox = state_now.outboxes.get_mut(self.session.slot as usize);
-        if let Some(outbox) = outbox
-            && outbox
-                .as_ref()
-                .is_some_and(|outbox| Arc::ptr_eq(outbox, &self.outbox))
-        {
-            *outbox = None;
-        }
+        state.sessions.detach(self.session.slot, &self.outbox);
         self.engine.settle(state);
     }
 }

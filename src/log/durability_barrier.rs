@@ -96,7 +96,7 @@ impl DurabilityBarrier {
         self.lets_ahead.store(let_ahead, Ordering::Release);
     }
 
-    /// Holds an event back until the gate is open to `zxid`, and to all that is held already; answers
+    /// Holds an event back until the barrier is open to `zxid`, and to all that is held already; answers
     /// until when that is, or `None` when it is not held: then it is in its cell, or the cell's end.
     pub(crate) fn hold(
         &self,
@@ -184,10 +184,10 @@ impl DurabilityBarrier {
         self.inner.lock().failure.clone()
     }
 
-    /// Waits until the gate is open to `zxid`.
+    /// Waits until the barrier is open to `zxid`.
     pub(crate) fn passage(self: &Arc<Self>, zxid: Zxid) -> Passage {
         Passage {
-            gate: self.clone(),
+            barrier: self.clone(),
             zxid,
             runs_ahead: true,
             place: None,
@@ -195,7 +195,6 @@ impl DurabilityBarrier {
     }
 
     /// Waits until the log has all up to `zxid`, also where others may run ahead of it.
-    #[cfg(any(test, feature = "server"))]
     pub(crate) fn written(self: &Arc<Self>, zxid: Zxid) -> Passage {
         let mut passage = self.passage(zxid);
         passage.runs_ahead = false;
@@ -210,7 +209,7 @@ impl DurabilityBarrier {
 
 /// The future of [`DurabilityBarrier::passage`] and [`DurabilityBarrier::written`].
 pub(crate) struct Passage {
-    gate: Arc<DurabilityBarrier>,
+    barrier: Arc<DurabilityBarrier>,
     zxid: Zxid,
     /// True if it may leave ahead of the log, where that lets others.
     runs_ahead: bool,
@@ -221,8 +220,8 @@ pub(crate) struct Passage {
 impl Passage {
     fn may_leave(&self) -> bool {
         match self.runs_ahead {
-            true => self.gate.is_open_to(self.zxid),
-            false => self.gate.has_written(self.zxid),
+            true => self.barrier.is_open_to(self.zxid),
+            false => self.barrier.has_written(self.zxid),
         }
     }
 }
@@ -233,14 +232,14 @@ impl Future for Passage {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
         if this.may_leave() {
-            // Whoever opened the gate takes it out with all others: one lock less for each reply.
+            // Whoever opened the barrier takes it out with all others: one lock less for each reply.
             this.place = None;
             return Poll::Ready(Ok(()));
         }
         // Neither made nor dropped under the lock: a waker may be all that is left of a task, with replies
         // of its own.
         let waker = context.waker().clone();
-        let mut inner = this.gate.inner.lock();
+        let mut inner = this.barrier.inner.lock();
         if let Some(failure) = &inner.failure {
             return Poll::Ready(Err(failure.clone()));
         }
@@ -269,7 +268,7 @@ impl Future for Passage {
 impl Drop for Passage {
     fn drop(&mut self) {
         if let Some(place) = self.place {
-            let mut inner = self.gate.inner.lock();
+            let mut inner = self.barrier.inner.lock();
             let found = inner.find((self.zxid, place));
             let removed = found.map(|at| inner.replies.remove(at));
             drop(inner);

@@ -151,8 +151,8 @@ pub(crate) fn open(
     if !remote.live_on {
         remote.ended = core.end_remote_sessions(now_ms);
     }
-    parts.line.set_pausing(remote.owe_pause());
-    parts.line.append(core.kept(), true);
+    parts.queue.set_pausing(remote.owe_pause());
+    parts.queue.append(core.kept(), true);
     Ok(Opened {
         parts,
         core,

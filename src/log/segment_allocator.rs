@@ -22,10 +22,10 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// How many segments wait to be used again, at most; any other that is superfluous is removed.
 const MOST_SPARES: usize = 2;
 
-/// What the writer and the threads of upkeep share.
+/// What the writer and the threads of allocator share.
 pub(super) struct SegmentAllocator {
     disk: Arc<dyn Disk>,
-    line: Arc<WriteQueue>,
+    queue: Arc<WriteQueue>,
     store: [u8; 16],
     state: Mutex<State>,
     changed: Condvar,
@@ -53,7 +53,7 @@ struct State {
 }
 
 impl SegmentAllocator {
-    pub(super) fn new(start: &mut Start, line: Arc<WriteQueue>) -> Self {
+    pub(super) fn new(start: &mut Start, queue: Arc<WriteQueue>) -> Self {
         let prepared = std::mem::take(&mut start.prepared);
         let header = &start.place.header;
         let current = (header.number, header.size);
@@ -71,7 +71,7 @@ impl SegmentAllocator {
                 snapshot_bytes: start.snapshot_bytes,
                 is_ending: false,
             }),
-            line,
+            queue,
             changed: Condvar::new(),
             spares: Mutex::new(()),
             ends: AtomicBool::new(false),
@@ -84,7 +84,7 @@ impl SegmentAllocator {
     pub(super) fn check_room(&self, position: (&Header, u64)) {
         let state = self.state.lock();
         let prepared = state.prepared.iter().map(|(header, _)| header);
-        self.line.check_room_is(position, prepared);
+        self.queue.check_room_is(position, prepared);
     }
 
     /// Whether there is a segment to go on in.
@@ -128,9 +128,9 @@ impl SegmentAllocator {
     /// Waits until room is no longer short, or no more can be made.
     pub(super) fn await_room(&self) {
         let mut state = self.state.lock();
-        while self.line.is_short()
+        while self.queue.is_short()
             && !state.is_ending
-            && !self.line.is_full()
+            && !self.queue.is_full()
             && !self.ends.load(Ordering::Acquire)
         {
             // Again each time: what was made meanwhile may be taken already.
@@ -185,14 +185,14 @@ impl SegmentAllocator {
     pub(super) fn make_room(&self) -> io::Result<()> {
         let header = self.header_after(self.state.lock().newest);
         let made = self.prepare(header);
-        let segment = made.inspect_err(|error| self.line.refuse(no_room(&*self.disk, error)))?;
+        let segment = made.inspect_err(|error| self.queue.refuse(no_room(&*self.disk, error)))?;
         let mut state = self.state.lock();
         // Under the lock: the writer cannot be in the segment before there is room for it.
-        self.line.note_prepared(&segment.0);
+        self.queue.note_prepared(&segment.0);
         state.newest = (segment.0.number, segment.0.size);
         state.prepared.push_back(segment);
         // One may not be enough: of a small one, most is what a batch may leave unused at its end.
-        state.is_low = self.line.is_low(state.current.1);
+        state.is_low = self.queue.is_low(state.current.1);
         self.changed.notify_all();
         Ok(())
     }
@@ -201,7 +201,7 @@ impl SegmentAllocator {
         Header {
             salt: u64::from_ne_bytes(random()),
             number: number + 1,
-            size: self.line.sizes.after(size),
+            size: self.queue.sizes.after(size),
             store: self.store,
         }
     }
@@ -211,7 +211,7 @@ impl SegmentAllocator {
         for name in spares(&*self.disk)? {
             let size = self.disk.open(&name)?.len()?;
             // A larger one would do as well, if others are no larger.
-            if size >= header.size && size <= self.line.sizes.largest_segment {
+            if size >= header.size && size <= self.queue.sizes.largest_segment {
                 header.size = size;
                 if let Some(file) = segment::reuse(&*self.disk, &name, &header)? {
                     return Ok((header, file));
@@ -225,7 +225,7 @@ impl SegmentAllocator {
     pub(super) fn make_snapshots(&self) {
         let mut state = self.state.lock();
         while !self.ends.load(Ordering::Acquire) {
-            let enough = state.snapshot_bytes.max(self.line.sizes.first_segment);
+            let enough = state.snapshot_bytes.max(self.queue.sizes.first_segment);
             if state.sealed_bytes < enough {
                 self.changed.wait(&mut state);
                 continue;

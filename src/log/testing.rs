@@ -200,14 +200,14 @@ impl Hand {
             return false;
         }
         let LogParts {
-            line,
-            upkeep,
+            queue,
+            allocator,
             writer,
         } = &mut self.parts;
-        let Some(batch) = self.batch.take().or_else(|| line.try_next()) else {
+        let Some(batch) = self.batch.take().or_else(|| queue.try_next()) else {
             return false;
         };
-        if !writer.has_room_for(&batch) && !upkeep.is_ready() {
+        if !writer.has_room_for(&batch) && !allocator.is_ready() {
             self.batch = Some(batch);
             return false;
         }
@@ -220,18 +220,18 @@ impl Hand {
     /// Prepares a segment, if room is low; false when it is not, or cannot be made.
     pub(crate) fn make_room(&self) -> bool {
         let LogParts {
-            line,
-            upkeep,
+            queue,
+            allocator,
             writer,
         } = &self.parts;
-        let is_low = line.is_low(writer.place.header.size);
-        let is_wanted = is_low || (self.batch.is_some() && !upkeep.is_ready());
-        !self.has_failed && is_wanted && upkeep.make_room().is_ok()
+        let is_low = queue.is_low(writer.place.header.size);
+        let is_wanted = is_low || (self.batch.is_some() && !allocator.is_ready());
+        !self.has_failed && is_wanted && allocator.make_room().is_ok()
     }
 
     /// Writes all that is left, while there is room, and says that the store was closed in order.
     pub(crate) fn close(mut self) {
-        self.parts.line.append_clean();
+        self.parts.queue.append_clean();
         while self.write() || self.make_room() {}
         if !self.has_failed {
             let settled = self.parts.writer.settle();
@@ -241,9 +241,11 @@ impl Hand {
 
     /// Goes on in the next segment, and makes a snapshot of all before it.
     pub(crate) fn snapshot(&mut self, disk: &dyn Disk) -> Result<()> {
-        let LogParts { upkeep, writer, .. } = &mut self.parts;
-        if !upkeep.is_ready() {
-            upkeep.make_room().expect("the disk has room");
+        let LogParts {
+            allocator, writer, ..
+        } = &mut self.parts;
+        if !allocator.is_ready() {
+            allocator.make_room().expect("the disk has room");
         }
         writer.go_on().expect("the disk does not fail");
         let header = &writer.place.header;
@@ -257,10 +259,12 @@ impl Hand {
     }
 
     fn note(&mut self, written: io::Result<()>) {
-        let LogParts { line, upkeep, .. } = &self.parts;
+        let LogParts {
+            queue, allocator, ..
+        } = &self.parts;
         if let Err(error) = written {
             self.has_failed = true;
-            line.fail(upkeep.failed(&error));
+            queue.fail(allocator.failed(&error));
         }
     }
 }

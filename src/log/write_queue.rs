@@ -29,7 +29,7 @@ pub(crate) struct WriteQueue {
     room: AtomicI64,
     /// Wakes the tasks in [`until_room`](Self::until_room).
     room_changed: Notify,
-    pub(crate) gate: Arc<DurabilityBarrier>,
+    pub(crate) barrier: Arc<DurabilityBarrier>,
     /// Whether nobody need wait for the log, as long as there is room in it.
     is_lax: bool,
     /// True while the store admits no session, because earlier ones may still be believed.
@@ -73,15 +73,15 @@ const MOST_USED: usize = 4;
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 impl WriteQueue {
-    /// A line of a log with this room, in which `last` is the last zxid that is in use.
+    /// A queue of a log with this room, in which `last` is the last zxid that is in use.
     pub(super) fn new(
-        gate: Arc<DurabilityBarrier>,
+        barrier: Arc<DurabilityBarrier>,
         is_lax: bool,
         sizes: Sizes,
         room: SegmentRoom,
         last: Zxid,
     ) -> Self {
-        let line = Self {
+        let queue = Self {
             queue: Mutex::new(Queue {
                 batches: VecDeque::new(),
                 used: Vec::new(),
@@ -96,20 +96,20 @@ impl WriteQueue {
             work: Condvar::new(),
             room: AtomicI64::new(0),
             room_changed: Notify::new(),
-            gate,
+            barrier,
             is_lax,
             is_pausing: AtomicBool::new(false),
             sizes,
             stats: Stats::default(),
         };
-        line.publish(&line.queue.lock());
-        line
+        queue.publish(&queue.queue.lock());
+        queue
     }
 
     /// What the log has done since it was opened.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn done(&self) -> super::write_queue::Done {
-        self.stats.done(self.gate.waits())
+        self.stats.done(self.barrier.waits())
     }
 
     /// Returns true if there is room for any transaction: the core refuses all above the largest.
@@ -136,7 +136,6 @@ impl WriteQueue {
     }
 
     /// Waits as long as [`check_room`](Self::check_room) says that room is on its way. Cancel safe.
-    #[cfg(any(test, feature = "server"))]
     pub(crate) async fn until_room(self: Arc<Self>, bytes: usize, frees: bool) {
         loop {
             let changed = self.room_changed.notified();
@@ -144,7 +143,8 @@ impl WriteQueue {
             // From here on no change is missed.
             changed.as_mut().enable();
             let checked = self.check_room(bytes, frees);
-            if !matches!(checked, Err(Error::LimitReached { .. })) || self.gate.failure().is_some()
+            if !matches!(checked, Err(Error::LimitReached { .. }))
+                || self.barrier.failure().is_some()
             {
                 return;
             }
@@ -154,7 +154,7 @@ impl WriteQueue {
 
     /// The log has failed: nothing waits for it any more.
     pub(super) fn fail(&self, error: Error) {
-        self.gate.fail(error);
+        self.barrier.fail(error);
         self.room_changed.notify_waiters();
     }
 
@@ -262,7 +262,7 @@ impl WriteQueue {
     fn publish(&self, queue: &Queue) {
         self.room.store(queue.room.left(), Ordering::Release);
         if self.is_lax {
-            self.gate.let_ahead(!self.is_short());
+            self.barrier.let_ahead(!self.is_short());
         }
     }
 
@@ -462,23 +462,23 @@ mod tests {
     #[test]
     fn who_runs_ahead_of_the_log_waits_when_room_is_short() {
         let sizes = Sizes::new(1 << 16, 1 << 16);
-        let gate = Arc::new(DurabilityBarrier::new(Zxid(0)));
-        let line = WriteQueue::new(gate, true, sizes, SegmentRoom::default(), Zxid(0));
-        assert!(!line.gate.is_open_to(Zxid(1)), "there is no room yet");
-        line.note_prepared(&header(0));
-        assert!(line.gate.is_open_to(Zxid(1_000_000)));
-        while !line.is_short() {
-            assert!(line.gate.is_open_to(Zxid(1_000_000)));
-            line.append_record(&Record::Clean);
+        let barrier = Arc::new(DurabilityBarrier::new(Zxid(0)));
+        let queue = WriteQueue::new(barrier, true, sizes, SegmentRoom::default(), Zxid(0));
+        assert!(!queue.barrier.is_open_to(Zxid(1)), "there is no room yet");
+        queue.note_prepared(&header(0));
+        assert!(queue.barrier.is_open_to(Zxid(1_000_000)));
+        while !queue.is_short() {
+            assert!(queue.barrier.is_open_to(Zxid(1_000_000)));
+            queue.append_record(&Record::Clean);
         }
-        assert!(line.check_room(sizes.reserve / 2, false).is_ok());
-        assert!(!line.gate.is_open_to(Zxid(1)));
-        line.gate.open(Zxid(1));
-        assert!(line.gate.is_open_to(Zxid(1)), "it was written");
-        line.note_prepared(&header(1));
-        assert!(line.gate.is_open_to(Zxid(1_000_000)));
-        line.gate.fail(Error::BadArguments("it failed".into()));
-        line.note_prepared(&header(1));
-        assert!(!line.gate.is_open_to(Zxid(0)));
+        assert!(queue.check_room(sizes.reserve / 2, false).is_ok());
+        assert!(!queue.barrier.is_open_to(Zxid(1)));
+        queue.barrier.open(Zxid(1));
+        assert!(queue.barrier.is_open_to(Zxid(1)), "it was written");
+        queue.note_prepared(&header(1));
+        assert!(queue.barrier.is_open_to(Zxid(1_000_000)));
+        queue.barrier.fail(Error::BadArguments("it failed".into()));
+        queue.note_prepared(&header(1));
+        assert!(!queue.barrier.is_open_to(Zxid(0)));
     }
 }

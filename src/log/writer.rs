@@ -23,8 +23,8 @@ pub(crate) type Held = Arc<dyn Any + Send + Sync>;
 
 /// A log that is being written. Dropping it writes what is left.
 pub(crate) struct Log {
-    line: Arc<WriteQueue>,
-    upkeep: Arc<SegmentAllocator>,
+    queue: Arc<WriteQueue>,
+    allocator: Arc<SegmentAllocator>,
     /// The writer's is the first.
     threads: Vec<JoinHandle<()>>,
 }
@@ -48,8 +48,8 @@ pub(super) struct Start {
 
 /// What writes a log, before it has threads of its own.
 pub(crate) struct LogParts {
-    pub(crate) line: Arc<WriteQueue>,
-    pub(super) upkeep: Arc<SegmentAllocator>,
+    pub(crate) queue: Arc<WriteQueue>,
+    pub(super) allocator: Arc<SegmentAllocator>,
     pub(super) writer: Writer,
 }
 
@@ -57,24 +57,24 @@ impl LogParts {
     /// Writes the first batch.
     pub(super) fn new(mut start: Start) -> Result<Self> {
         let disk = start.disk.clone();
-        let gate = Arc::new(DurabilityBarrier::new(start.last));
+        let barrier = Arc::new(DurabilityBarrier::new(start.last));
         let room = SegmentRoom::found(
             &start.sizes,
             start.place.position(),
             start.prepared.iter().map(|(header, _)| header),
             start.first.frame_bytes() as u64,
         );
-        let line = WriteQueue::new(gate, !start.syncs, start.sizes, room, start.last);
-        let line = Arc::new(line);
-        let upkeep = Arc::new(SegmentAllocator::new(&mut start, line.clone()));
+        let queue = WriteQueue::new(barrier, !start.syncs, start.sizes, room, start.last);
+        let queue = Arc::new(queue);
+        let allocator = Arc::new(SegmentAllocator::new(&mut start, queue.clone()));
         let mut writer = Writer {
-            line: line.clone(),
-            upkeep: upkeep.clone(),
+            queue: queue.clone(),
+            allocator: allocator.clone(),
             place: start.place,
             syncs: start.syncs,
         };
         if !writer.has_room_for(&start.first) {
-            let made = upkeep.make_room();
+            let made = allocator.make_room();
             made.map_err(|error| no_room(&*disk, &error))?;
         }
         let written = writer
@@ -82,13 +82,13 @@ impl LogParts {
             .and_then(|()| writer.settle());
         written.map_err(|error| failed(disk.path(""), "cannot be written", &error))?;
         // Else the first requests would be refused until there is more. Without it the store opens, too.
-        while line.is_short() && upkeep.make_room().is_ok() {}
-        if line.is_low(writer.place.header.size) {
-            upkeep.ask_for_room();
+        while queue.is_short() && allocator.make_room().is_ok() {}
+        if queue.is_low(writer.place.header.size) {
+            allocator.ask_for_room();
         }
         Ok(Self {
-            line,
-            upkeep,
+            queue,
+            allocator,
             writer,
         })
     }
@@ -99,18 +99,22 @@ impl LogParts {
     /// [`Error::StoreFailed`] when the system refuses one: then none is left.
     pub(crate) fn start(self, held: &Held) -> Result<Log> {
         let Self {
-            line,
-            upkeep,
+            queue,
+            allocator,
             writer,
         } = self;
         let mut log = Log {
-            line,
-            upkeep,
+            queue,
+            allocator,
             threads: Vec::new(),
         };
         log.spawn("lockkeeper-log", held, move |_| writer.run_to_the_end())?;
-        log.spawn("lockkeeper-room", held, |upkeep| upkeep.prepare_segments())?;
-        log.spawn("lockkeeper-snap", held, |upkeep| upkeep.make_snapshots())?;
+        log.spawn("lockkeeper-room", held, |allocator| {
+            allocator.prepare_segments()
+        })?;
+        log.spawn("lockkeeper-snap", held, |allocator| {
+            allocator.make_snapshots()
+        })?;
         Ok(log)
     }
 }
@@ -122,9 +126,9 @@ impl Log {
         held: &Held,
         run: impl FnOnce(&SegmentAllocator) + Send + 'static,
     ) -> Result<()> {
-        let (upkeep, held) = (self.upkeep.clone(), held.clone());
+        let (allocator, held) = (self.allocator.clone(), held.clone());
         self.threads.push(spawn(name, move || {
-            run(&upkeep);
+            run(&allocator);
             drop(held);
         })?);
         Ok(())
@@ -132,16 +136,16 @@ impl Log {
 
     /// Writes what is left, says that the store was closed in order, and ends the threads.
     pub(crate) fn close(self) {
-        if self.line.gate.failure().is_none() {
-            self.line.append_clean();
+        if self.queue.barrier.failure().is_none() {
+            self.queue.append_clean();
         }
     }
 }
 
 impl Drop for Log {
     fn drop(&mut self) {
-        self.line.end();
-        self.upkeep.hurry();
+        self.queue.end();
+        self.allocator.hurry();
         let here = std::thread::current().id();
         // The last handle to a store may go in one of these threads, in which whoever waited for the log
         // is woken. They end by themselves, then.
@@ -180,24 +184,24 @@ pub(crate) struct LogPosition {
 }
 
 pub(super) struct Writer {
-    pub(super) line: Arc<WriteQueue>,
-    pub(super) upkeep: Arc<SegmentAllocator>,
+    pub(super) queue: Arc<WriteQueue>,
+    pub(super) allocator: Arc<SegmentAllocator>,
     pub(super) place: LogPosition,
     /// Whether each batch is synced, or none.
     pub(super) syncs: bool,
 }
 
 impl Writer {
-    /// Writes until nothing will follow, or the disk fails; says so, and ends the upkeep.
+    /// Writes until nothing will follow, or the disk fails; says so, and ends the allocator.
     pub(super) fn run_to_the_end(self) {
-        let (line, upkeep) = (self.line.clone(), self.upkeep.clone());
+        let (queue, allocator) = (self.queue.clone(), self.allocator.clone());
         // Whoever waited for the log is woken in this thread: their faults are not to be waited for.
         let run = std::panic::catch_unwind(AssertUnwindSafe(|| self.run()));
         let written = run.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
         if let Err(error) = written {
-            line.fail(upkeep.failed(&error));
+            queue.fail(allocator.failed(&error));
         }
-        upkeep.end();
+        allocator.end();
     }
 
     /// Writes until nothing will follow.
@@ -206,25 +210,25 @@ impl Writer {
     /// The first one is the last: nobody knows what is on the disk then.
     fn run(mut self) -> io::Result<()> {
         let mut used = None;
-        while let Some(batch) = self.line.next(used.take()) {
-            if self.line.is_short() {
+        while let Some(batch) = self.queue.next(used.take()) {
+            if self.queue.is_short() {
                 // Who waits for an answer asks for nothing more until there is room: a disk that is
                 // slow, not full, refuses nobody who waits for it.
-                self.upkeep.await_room();
+                self.allocator.await_room();
             }
             used = Some(self.take(batch)?);
         }
         self.settle()
     }
 
-    /// Writes a batch of the line; it can be used again.
+    /// Writes a batch of the queue; it can be used again.
     pub(super) fn take(&mut self, mut batch: Batch) -> io::Result<Batch> {
-        if self.line.is_low(self.place.header.size) {
-            self.upkeep.ask_for_room();
+        if self.queue.is_low(self.place.header.size) {
+            self.allocator.ask_for_room();
         }
         self.write(&mut batch)?;
         #[cfg(debug_assertions)]
-        self.upkeep.check_room(self.place.position());
+        self.allocator.check_room(self.place.position());
         Ok(batch)
     }
 
@@ -238,7 +242,7 @@ impl Writer {
     fn sync(&mut self) -> io::Result<()> {
         let begun = Instant::now();
         self.place.file.sync()?;
-        self.line.stats.count_sync(begun.elapsed());
+        self.queue.stats.count_sync(begun.elapsed());
         self.place.synced = self.place.chain - 1;
         Ok(())
     }
@@ -261,17 +265,17 @@ impl Writer {
         let frame = batch.seal(place.link());
         place.file.write_at(place.offset, frame)?;
         place.offset += frame.len() as u64;
-        self.line.stats.count_batch(frame.len());
+        self.queue.stats.count_batch(frame.len());
         place.chain += 1;
         place.last = batch.last();
         if self.syncs {
             self.sync()?;
         }
         // Before the answers leave: a client that has its answer finds the room for its next write.
-        self.line
+        self.queue
             .note_written(batch.frame_bytes(), self.place.position());
-        self.line.gate.open(self.place.last);
-        if self.syncs && self.line.is_idle() {
+        self.queue.barrier.open(self.place.last);
+        if self.syncs && self.queue.is_idle() {
             self.mark()?;
         }
         Ok(())
@@ -289,7 +293,7 @@ impl Writer {
             // What is sealed is read for a snapshot, and then it is no more.
             self.sync()?;
         }
-        let Some((header, file)) = self.upkeep.next_segment() else {
+        let Some((header, file)) = self.allocator.next_segment() else {
             return Err(io::Error::new(
                 io::ErrorKind::StorageFull,
                 "it was closed before there was room for all that was written",
@@ -298,10 +302,10 @@ impl Writer {
         self.place.file = file;
         self.place.header = header;
         self.place.offset = super::segment::HEADER_BYTES;
-        self.line.note_entered(&self.place.header);
+        self.queue.note_entered(&self.place.header);
         // Says to whom reads the sealed segments where these end.
         self.mark()?;
-        self.upkeep.seal(&self.place.header);
+        self.allocator.seal(&self.place.header);
         Ok(())
     }
 }

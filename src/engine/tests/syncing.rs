@@ -198,14 +198,14 @@ fn a_write_that_nobody_waits_for_is_durable_on_an_idle_store() {
             .store;
         let backend = wait(store.connector().open(&ConnectOptions::new())).unwrap();
         wait(backend.submit(create("/p", CreateMode::Persistent))).unwrap();
-        let line = store.0.line().unwrap();
-        while !line.writer_sleeps() {
+        let queue = store.0.log_queue().unwrap();
+        while !queue.writer_sleeps() {
             std::thread::yield_now();
         }
         now(backend.submit(create("/c", CreateMode::Container))).unwrap();
         let zxid = store.0.state.lock().core.last_zxid();
         let (sender, synced) = std::sync::mpsc::channel();
-        std::thread::spawn(move || sender.send(wait(line.gate.passage(zxid))));
+        std::thread::spawn(move || sender.send(wait(queue.barrier.passage(zxid))));
         let synced = synced.recv_timeout(PATIENCE);
         disk.crash_keeping(|| false);
         assert_eq!(synced, Ok(Ok(())));

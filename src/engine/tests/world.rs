@@ -173,7 +173,7 @@ impl World {
     }
 
     pub(super) fn failure(&self) -> Option<Error> {
-        self.store.0.line()?.gate.failure()
+        self.store.0.log_queue()?.barrier.failure()
     }
 }
 
