@@ -78,7 +78,7 @@ use crate::random::{hex, random};
 #[derive(Clone)]
 pub struct Store(Arc<Engine>);
 
-/// What is behind a [`Store`].
+/// State that the handles of a [`Store`] share.
 struct Engine {
     /// Its URL.
     target: String,
@@ -89,17 +89,17 @@ struct Engine {
 }
 
 impl Store {
-    /// A fresh store, which nobody else can reach.
+    /// Creates a fresh store, which nobody else can reach.
     pub fn memory() -> Self {
         Self::memory_with(StoreOptions::new())
     }
 
-    /// A fresh store with options of its own.
+    /// Creates a fresh store with the given options.
     pub fn memory_with(options: StoreOptions) -> Self {
         Self::in_memory("", &options, 0)
     }
 
-    /// This process's store of that name, the same for all as long as anybody has a handle to it.
+    /// Returns this process's store of that name, the same one as long as any handle to it exists.
     /// The empty name is the default store, `memory:`.
     pub fn named(name: &str) -> Self {
         static STORES: LazyLock<Mutex<HashMap<String, Weak<Engine>>>> =
@@ -128,17 +128,17 @@ impl Store {
         }))
     }
 
-    /// The store's URL.
+    /// Returns the store's URL.
     pub(crate) fn target(&self) -> &str {
         &self.0.target
     }
 
-    /// The store as what sessions can be opened at, for [`Client::open`] and wrappers.
+    /// Returns the store as a connector, for [`Client::open`] and wrappers.
     pub fn connector(&self) -> Arc<dyn Connector> {
         Arc::new(self.clone())
     }
 
-    /// The clock that the store lives by.
+    /// Returns the clock that the store lives by.
     pub fn clock(&self) -> &Clock {
         &self.0.clock
     }
@@ -183,7 +183,7 @@ impl Engine {
         outcome
     }
 
-    /// What time it is. The exact clock is read only for those who have deadlines, the date only
+    /// Reads the clock: the exact one only for sessions with deadlines, the date only
     /// for what will show it.
     fn now(&self, has_deadline: bool, is_dated: bool) -> Now {
         let mut now = Now::default();

@@ -1,4 +1,11 @@
-//! The durable log: its formats, how a store comes back from them, and the threads that write it.
+//! The durable log of a store in a folder.
+//!
+//! A write goes [`WriteQueue`] → [`writer`] → [`DurabilityBarrier`]: transactions wait in batches, one thread writes each
+//! batch as one frame with one sync, and the barrier lets out what shows them. Beside the writer one thread prepares
+//! segments ([`segment_allocator`]) and one makes snapshots ([`snapshotter`]). A store comes back by [`open()`], which reads
+//! the newest snapshot and the segments after it ([`recovery`]).
+//!
+//! `docs/durability.md` has the formats and the argument why nothing that was acknowledged is lost.
 
 pub(crate) mod backup;
 mod codec;
@@ -39,19 +46,19 @@ pub(crate) use self::segment::Sizes;
 #[cfg(test)]
 pub(crate) use self::sim::{Boot, Faults, SimDisk};
 #[cfg(test)]
-pub(crate) use self::testing::{Hand, TempFolder, backed_up};
+pub(crate) use self::testing::{StepWriter, TempFolder, backed_up};
 #[cfg(any(test, feature = "server"))]
-pub(crate) use self::write_queue::Done;
+pub(crate) use self::write_queue::LogStats;
 pub(crate) use self::write_queue::WriteQueue;
-pub(crate) use self::writer::{Held, Log, LogParts, spawn};
+pub(crate) use self::writer::{Exclusive, Log, LogParts, spawn};
 
-/// How many bits of a zxid count within an epoch.
+/// Bits of a zxid that count within an epoch.
 pub(crate) const EPOCH_BITS: u32 = 32;
 
-/// How a log is kept.
+/// Options of a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Options {
-    /// Whether each batch is synced, or none.
+    /// True if each batch is synced, false if none is.
     pub(crate) syncs: bool,
     /// True if nothing that is acknowledged to a session of another process leaves before the log has it.
     pub(crate) keeps_sessions: bool,

@@ -23,7 +23,7 @@ use crate::watch::{WatchCell, WatchedEvent};
 /// The store's end of its log.
 pub(super) struct Durable {
     queue: Arc<WriteQueue>,
-    /// What is being handed out shows this: the last transaction of the last call, as far as somebody waits for it.
+    /// The last transaction of the last call, as far as somebody waits for it: what is being handed out shows this.
     shown: Zxid,
     /// When the core has used this zxid, another epoch is reserved.
     reserve_at: Zxid,
@@ -52,7 +52,7 @@ const SESSION_BYTES: usize = 128;
 const HALF_AN_EPOCH: i64 = 1 << (EPOCH_BITS - 1);
 
 impl Durable {
-    /// The end of a log whose epoch has just begun.
+    /// Creates the store's end of a log whose epoch has just begun.
     pub(super) fn new(queue: Arc<WriteQueue>, last_zxid: Zxid, timeouts: Timeouts) -> Self {
         Self {
             queue,
@@ -132,7 +132,7 @@ impl Durable {
         *bound
     }
 
-    /// What an answer of this bound waits for, if it has to wait.
+    /// Returns the future that an answer of this bound waits for, if it has to wait.
     pub(super) fn passage(&self, bound: Zxid) -> Option<Passage> {
         let barrier = &self.queue.barrier;
         (!barrier.is_open_to(bound)).then(|| barrier.passage(bound))
@@ -236,7 +236,7 @@ impl Durable {
         }
     }
 
-    /// The transaction with which the log has the longest timeout.
+    /// Returns the transaction with which the log has the longest timeout.
     pub(super) fn timeout_recorded_at(&self) -> Zxid {
         self.timeouts.recorded_at
     }
@@ -249,7 +249,7 @@ impl Durable {
         }
     }
 
-    /// The barrier behind which everything waits for the log.
+    /// Returns the barrier behind which everything waits for the log.
     pub(super) fn barrier(&self) -> Arc<DurabilityBarrier> {
         self.queue.barrier.clone()
     }
@@ -269,7 +269,7 @@ pub(super) fn epoch_of(zxid: Zxid) -> u32 {
 }
 
 impl Engine {
-    /// The queue of the log, if the store keeps one.
+    /// Returns the queue of the log, if the store keeps one.
     pub(super) fn log_queue(&self) -> Option<Arc<WriteQueue>> {
         let state = self.state.lock();
         Some(state.durable.as_ref()?.queue.clone())

@@ -1,5 +1,5 @@
-//! [`Embedded`]: a session in the store's own process. Its requests are carried out in the thread
-//! that submits them.
+//! [`Embedded`]: a session in the store's own process, and how one is opened. Its requests are carried out in the thread that
+//! submits them.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -72,8 +72,8 @@ impl Engine {
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
         let mut state = self.state.lock();
         state.check_log()?;
-        // Not by `apply`: nobody waits for the log to have a session of this process, so it is handed over with the first
-        // change that somebody waits for.
+        // Not by `apply`: no client waits for the log to have a session of this process, so it is handed over with the next
+        // change.
         let (session, timeout) =
             state
                 .core
@@ -112,7 +112,7 @@ pub(super) struct Embedded {
     pub(super) session: SessionRef,
     status: Arc<SessionStatus>,
     has_timeout: bool,
-    /// Whether the session ends when this goes; else it is a connection of one that stays.
+    /// True if the session ends with this value; false for a connection of a session that stays.
     is_local: bool,
     unwatch_handle: Arc<dyn Unwatch>,
 }
@@ -145,10 +145,10 @@ impl Embedded {
         let session = self.session;
         let answer = state.apply(|core, effects| core.submit(session, request, now, effects));
         if answer.is_err() {
-            // It says what is not, or what is otherwise: whatever made it so.
+            // An error shows the state that refused the request: the transaction that made it so must be in the log before.
             shown = state.core.last_kept();
         }
-        // First what it fired: its own watch may have got the index of one that is used up.
+        // Before the reply is made: the request's own watch may have got the index of one that it used up.
         let wakeups = state.gather(&self.engine.clock);
         let response = Response::ready(match answer {
             Ok(reply) => Ok(reply.with_watchers(|watch| self.cell(watch, state))),
@@ -165,7 +165,8 @@ impl Embedded {
         }
     }
 
-    /// Answers what was not carried out; after the answers before it.
+    /// Answers a request that was not carried out, after the answers before it: a client must not hear of a refusal before
+    /// it hears of what it asked before.
     #[cold]
     fn refuse(&self, error: Error, mut guard: MutexGuard<'_, State>) -> Response {
         let refused = Response::ready(Err(error));
@@ -175,7 +176,7 @@ impl Embedded {
         }
     }
 
-    /// The core has forgotten how a session ended that is gone.
+    /// Returns the error by which the session ended, which the core has forgotten.
     fn explain(&self, error: Error) -> Error {
         match error {
             Error::SessionExpired { .. } => self.status.end().unwrap_or(error),
@@ -198,7 +199,7 @@ fn held(response: Response, passage: Passage) -> Response {
     })
 }
 
-/// The watchers' way back to their store, which they do not keep alive.
+/// Handle of the watchers to their store, which they do not keep alive.
 struct UnwatchHandle(Weak<Engine>);
 
 impl Unwatch for UnwatchHandle {
@@ -214,7 +215,7 @@ impl Unwatch for UnwatchHandle {
     }
 }
 
-/// Whether what a request does shows its date, in a [`Stat`](crate::Stat).
+/// Returns true if the effect of a request shows its date, in a [`Stat`](crate::Stat).
 fn is_dated(request: &Request) -> bool {
     let only_deletes = matches!(
         request,

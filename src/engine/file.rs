@@ -14,22 +14,22 @@ use crate::clock::BootInstant;
 use crate::core::{Core, Journal};
 use crate::error::{Error, Result};
 use crate::fork;
-use crate::log::{self, Disk, Folder, Held, Log, LogParts, RemoteSessions};
+use crate::log::{self, Disk, Exclusive, Folder, Log, LogParts, RemoteSessions};
 use crate::random::{hex, random};
 
-/// What a store has on disk, and keeps others out of until all is written.
+/// Files of an open store, which others are kept out of until all is written.
 pub(super) struct Files {
     log: Log,
-    held: Held,
+    held: Exclusive,
 }
 
-/// While this lives, nobody else opens the folder.
+/// Lock of a folder: while it lives, no other process opens the store.
 struct FolderLock {
     lock: Option<log::Lock>,
     door: Arc<Door>,
 }
 
-/// Whether a store that nobody has a handle to any more is closed already.
+/// State of the closing of a store to which no handle is left.
 #[derive(Default)]
 struct Door {
     is_closed: Mutex<bool>,
@@ -42,7 +42,7 @@ type Stores = HashMap<PathBuf, (Weak<Engine>, Arc<Door>)>;
 static STORES: LazyLock<Mutex<Stores>> = LazyLock::new(Mutex::default);
 
 impl Store {
-    /// This process's store in a folder, which is made if it is missing: the same for all as long as
+    /// Opens this process's store in a folder, which is created if it is missing: the same one as long as
     /// anybody has a handle to it. Opening one reads it, in the calling thread. What is made is for the owner
     /// alone (files 0600, folders 0700), whatever the umask; a folder that is there keeps its mode.
     ///
@@ -65,7 +65,7 @@ impl Store {
         Self::file_with(path, StoreOptions::new())
     }
 
-    /// As [`file`](Self::file), in a thread of its own.
+    /// Opens a store as [`file`](Self::file) does, in another thread.
     pub(crate) async fn file_aside(path: PathBuf) -> Result<Self> {
         let (tell, told) = tokio::sync::oneshot::channel();
         log::spawn("lockkeeper-open", {
@@ -81,7 +81,7 @@ impl Store {
         })
     }
 
-    /// As [`file`](Self::file), with options of its own. They are of no consequence when this process
+    /// Opens a store as [`file`](Self::file) does, with the given options. They have no effect when this process
     /// has the store open already.
     ///
     /// # Errors
@@ -110,8 +110,8 @@ impl Store {
         }
     }
 
-    /// Waits until the store has failed, as when its disk refuses a write; why. A store that has failed
-    /// acknowledges nothing any more: who serves it can only end, and start again. The future of a store
+    /// Waits until the store has failed, as when its disk refuses a write, and returns the reason. A store that has failed
+    /// acknowledges nothing any more: its server can only end, and start again. The future of a store
     /// in memory never ends. It can be dropped at any moment.
     pub async fn failed(&self) -> Error {
         match self.0.log_queue() {
@@ -121,7 +121,7 @@ impl Store {
     }
 }
 
-/// The canonical path of a folder, which is made if it is missing.
+/// Returns the canonical path of a folder, which is created if it is missing.
 fn made(path: &Path) -> Result<PathBuf> {
     let made = log::make_folder(path).and_then(|()| path.canonicalize());
     made.map_err(|error| Error::StoreFailed {
@@ -133,7 +133,7 @@ fn made(path: &Path) -> Result<PathBuf> {
 fn open(path: &Path, options: &StoreOptions, door: Arc<Door>) -> Result<Arc<Engine>> {
     log::check_folder(&Folder::new(path))?;
     let lock = Some(log::Lock::take(path)?);
-    let held: Held = Arc::new(FolderLock { lock, door });
+    let held: Exclusive = Arc::new(FolderLock { lock, door });
     let disk: Arc<dyn Disk> = Arc::new(Folder::new(path));
     open_disk(&disk, format!("file:{}", path.display()), options, held)
 }
@@ -143,7 +143,7 @@ pub(super) fn open_disk(
     disk: &Arc<dyn Disk>,
     target: String,
     options: &StoreOptions,
-    held: Held,
+    held: Exclusive,
 ) -> Result<Arc<Engine>> {
     let (engine, parts) = read(disk, target, options)?;
     let log = parts.start(&held)?;

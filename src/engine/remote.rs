@@ -27,7 +27,7 @@ use crate::random::random;
 use crate::size::Scale;
 use crate::types::{SessionId, Zxid};
 
-/// The way in for sessions of other processes.
+/// Entrance for sessions of other processes.
 #[derive(Clone)]
 pub(crate) struct Remote {
     engine: Arc<Engine>,
@@ -36,7 +36,7 @@ pub(crate) struct Remote {
 
 /// A session of another process, over one of its connections. Dropping it leaves the session alone, but
 /// for its watches: it may be taken up again, until its timeout has passed. Where proof is required, a session
-/// for which nobody has ever proved an identity ends with it.
+/// without any proved identity ends with it.
 pub(crate) struct Connection {
     pub(super) engine: Arc<Engine>,
     pub(super) session: SessionRef,
@@ -51,7 +51,7 @@ pub(crate) struct Connection {
     room: Mutex<Option<BoxFuture<()>>>,
 }
 
-/// What a connection asks of its session.
+/// A request of a connection to its session.
 #[derive(Debug)]
 pub(crate) enum Ask {
     Request(Request),
@@ -72,7 +72,7 @@ pub(crate) enum Ask {
     RemoveWatches(ZnodePath, WatchFilter),
 }
 
-/// How many bytes of answers wait before no more requests are carried out: they are taken up again when
+/// Bytes of waiting answers beyond which no more requests are carried out: they are taken up again when
 /// the client has read.
 const ENOUGH_BYTES: usize = 256 << 10;
 
@@ -195,7 +195,7 @@ impl Remote {
         self
     }
 
-    /// The bytes that wait for all clients together to read them.
+    /// Returns the bytes that wait for all clients together to read them.
     #[cfg(test)]
     pub(crate) fn unread_bytes(&self) -> usize {
         self.engine.state.lock().sessions.unread().bytes()
@@ -211,7 +211,7 @@ impl Remote {
         while let Some(pause) = self.engine.pause() {
             pause.await;
         }
-        // A log that is busy, not full, lets nobody in vain.
+        // A log that is busy, not full, refuses no session: there will be room.
         while let Some(room) = self.room() {
             room.await;
         }
@@ -224,7 +224,7 @@ impl Remote {
         self.engine.state.lock().session_room()
     }
 
-    /// A new session, and when its client may be told of it.
+    /// Opens a session. Returns it with the future of the moment at which its client may be told of it.
     fn enter(
         &self,
         timeout: Duration,
@@ -338,12 +338,12 @@ impl Remote {
         }
     }
 
-    /// Whose digest makes a superuser.
+    /// Returns the identity that may do everything, if one is configured.
     pub(crate) fn superuser(&self) -> Option<Identity> {
         self.engine.state.lock().core.superuser().cloned()
     }
 
-    /// The last zxid that was given out: a client that has seen a later one was at another store.
+    /// Returns the last zxid that was given out: a client that has seen a later one was at another store.
     pub(crate) fn last_zxid(&self) -> Zxid {
         self.engine.state.lock().core.last_zxid()
     }
@@ -358,17 +358,17 @@ impl Connection {
         self.session.id
     }
 
-    /// As it was agreed on.
+    /// Returns the timeout that was agreed on.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// What the client proves with that the session is its own.
+    /// Returns the password by which the client proves that the session is its own.
     pub(crate) fn password(&self) -> [u8; 16] {
         self.password
     }
 
-    /// The client has this identity, whoever it is: by where it comes from, or by its certificate.
+    /// Adds an identity that the client has by where it comes from, or by its certificate.
     pub(crate) fn identify(&self, identity: Identity) {
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
@@ -415,7 +415,7 @@ impl Connection {
 
     /// Carries out what is asked, in order, as far as there is room for the answers, which go to the outbox in the same
     /// order, and in the log ([`poll_room`](Self::poll_room) tells when there will be), and until the work of a turn is
-    /// done. Answers how many were: a piece of a request is one, too.
+    /// done. Returns the number carried out: a piece of a request is one, too.
     pub(crate) fn submit(&self, asks: &mut VecDeque<Ask>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
         if waiting > ENOUGH_BYTES {
@@ -468,11 +468,11 @@ impl Connection {
         }
     }
 
-    /// Does one thing, or a piece of it.
+    /// Carries out one request, or a piece of it.
     fn carry_out(&self, ask: Ask, now: Now, state: &mut State, wakeups: &mut Wakeups) -> Outcome {
         let admitted = match &ask {
             Ask::Request(request) => state.admit(self.session, request),
-            // What they tell shows how things stand, whatever made them so.
+            // They show the current state, so the transactions that made it must be in the log before.
             Ask::SetWatches(_) | Ask::Search { .. } => Ok(state.core.last_kept()),
             _ => Ok(Zxid(0)),
         };
@@ -507,7 +507,7 @@ impl Connection {
         Outcome::Answered(waiting)
     }
 
-    /// Has the core do one thing, or a piece of it.
+    /// Hands one request, or a piece of it, to the core.
     fn ask_core(&self, ask: Ask, mut shown: Zxid, now: Now, state: &mut State) -> Step {
         let session = self.session;
         let answer = match ask {
@@ -554,13 +554,13 @@ impl Connection {
                 .map(|had| Reply::Count(had.into())),
         };
         if answer.is_err() {
-            // It says what is not, or what is otherwise: whatever made it so.
+            // An error shows the state that refused the request: the transaction that made it so must be in the log before.
             shown = state.core.last_kept();
         }
         Step::Done(answer, shown)
     }
 
-    /// Whether what shows this transaction may leave.
+    /// Returns true if what shows this transaction may leave.
     pub(crate) fn may_leave(&self, bound: Zxid) -> bool {
         let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
         let barrier = self.barrier.as_ref();
@@ -597,7 +597,7 @@ impl Drop for Connection {
     }
 }
 
-/// A step of the core's with one thing that was asked.
+/// Outcome of one request, or a piece of it, in the core.
 enum Step {
     /// The answer, and the last transaction that it shows.
     Done(Result<CoreReply>, Zxid),
@@ -605,7 +605,7 @@ enum Step {
     Cut(Ask),
 }
 
-/// The fate of one thing that was asked.
+/// Outcome of one request, or a piece of it, for the connection.
 enum Outcome {
     /// It is answered; about so many bytes wait to go out now.
     Answered(usize),

@@ -71,7 +71,7 @@ impl SessionTable {
         slot.map_or(Peer::Absent, |slot| std::mem::take(&mut slot.peer))
     }
 
-    /// The outbox of a session of another process, while it has a connection.
+    /// Returns the outbox of a session of another process, while it has a connection.
     #[inline]
     pub(super) fn outbox(&self, slot: u32) -> Option<&Arc<Outbox>> {
         match &self.slots.get(slot as usize)?.peer {
@@ -80,13 +80,13 @@ impl SessionTable {
         }
     }
 
-    /// The transaction that the log must have before the session is told anything more.
+    /// Returns the transaction that the log must have before the session is told anything more.
     #[inline]
     pub(super) fn bound(&mut self, slot: u32) -> &mut Zxid {
         &mut self.slot(slot).bound
     }
 
-    /// All receivers.
+    /// Returns all receivers.
     #[cfg_attr(not(feature = "file"), allow(dead_code))]
     pub(super) fn peers(&self) -> impl Iterator<Item = &Peer> {
         self.slots.iter().map(|slot| &slot.peer)
@@ -101,7 +101,7 @@ impl SessionTable {
         &mut self.slots[index]
     }
 
-    /// The bytes that wait for all clients of other processes.
+    /// Returns the count of the bytes that wait for all clients of other processes.
     pub(super) fn unread(&self) -> &Arc<Unread> {
         &self.unread
     }

@@ -134,5 +134,5 @@ async fn beat(engine: Weak<Engine>, clock: Clock) {
     }
 }
 
-/// Shorter stalls concern nobody.
+/// Shorter stalls are not worth a warning.
 const WORTH_TELLING: Duration = Duration::from_secs(1);

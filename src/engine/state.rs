@@ -15,10 +15,10 @@ use crate::protocol::Request;
 use crate::types::{SessionState, Zxid};
 use crate::watch::WatchCell;
 
-/// A store's content, and who is to be told of its changes.
+/// A store's content, and the receivers of its changes.
 pub(super) struct State {
     pub(super) core: Core,
-    /// What the last call to the core has done, until [`collect`](Self::collect) hands it out.
+    /// Effects of the last call to the core, until [`collect`](Self::collect) hands them out.
     effects: Effects,
     /// The watchers' cells, by the index of their watch.
     pub(super) cells: Vec<Option<Arc<WatchCell>>>,
@@ -31,7 +31,7 @@ pub(super) struct State {
     pub(super) durable: Option<Durable>,
 }
 
-/// What is left to do after a call to the core, without the lock: a woken task may ask the store at once.
+/// Work left after a call to the core, to be done without the lock: a woken task may ask the store at once.
 #[derive(Default)]
 pub(super) struct Wakeups {
     /// Most calls wake one watcher at most: no allocation for that.
@@ -67,7 +67,8 @@ impl State {
         self.apply_logged(|core, effects, _| act(core, effects))
     }
 
-    /// As [`apply`](Self::apply), for a call of which the log must know more than its transactions, and before them.
+    /// Works as [`apply`](Self::apply), for a call of which the log must know more than its transactions, and before
+    /// them.
     #[inline]
     pub(super) fn apply_logged<T>(
         &mut self,
@@ -113,7 +114,8 @@ impl State {
         }
     }
 
-    /// What an answer that shows this transaction waits for, if it has to wait. It leaves after the answers before it.
+    /// Returns the future that an answer waits for which shows this transaction, if it has to wait: for the log, and
+    /// for the answers before it.
     #[inline]
     pub(super) fn passage(&mut self, slot: u32, shown: Zxid) -> Option<Passage> {
         let durable = self.durable.as_ref()?;
@@ -228,7 +230,7 @@ impl State {
         wakeups.wake(cell);
     }
 
-    /// The alarm to be set, if something is due before the one that is.
+    /// Returns the alarm to be set, if something is due before the one that is.
     pub(super) fn next_alarm(&mut self, clock: &Clock) -> Option<BootInstant> {
         let due = self.core.next_deadline(|| clock.now())?;
         if self.alarm.is_some_and(|alarm| alarm <= due) {

@@ -1,4 +1,4 @@
-//! What stands for the log of a store in builds without the feature `file`: no value of [`Durable`] exists, so that
+//! Stands for `durable.rs` in builds without the feature `file`. No value of [`Durable`] exists there, so that
 //! whatever is done with one is left out by the compiler.
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How transactions and what else a log holds become bytes, and bytes become them again.
+//! Codec of transactions and of the other records of a log.
 //!
 //! Integers are little-endian. A *varint* is LEB128, at most ten bytes; signed ones are zigzag
 //! varints. Text and data: their length as a varint, then their bytes.
@@ -34,7 +34,7 @@ impl<'a> Reader<'a> {
         self.rest.is_empty()
     }
 
-    /// How many bytes are left.
+    /// Returns the number of bytes left.
     pub(crate) fn left(&self) -> usize {
         self.rest.len()
     }
@@ -93,12 +93,12 @@ impl<'a> Reader<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// A signed number that must fit 32 bits.
+    /// Takes a signed number that must fit 32 bits.
     pub(crate) fn i32(&mut self) -> Result<i32, Malformed> {
         i32::try_from(self.signed()?).map_err(|_| Malformed("a number has more than 32 bits"))
     }
 
-    /// A number of things that take at least one byte each: no more than bytes are left.
+    /// Takes a number of things that take at least one byte each: no more than bytes are left.
     pub(crate) fn count(&mut self) -> Result<usize, Malformed> {
         let count = self.varint()?;
         usize::try_from(count)
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
             .ok_or(Malformed("it ends within a list"))
     }
 
-    /// So many bytes.
+    /// Takes so many bytes.
     pub(crate) fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
         let (head, rest) = self
             .rest
@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
         self.take(count)
     }
 
-    /// A copy: a slice would keep the whole buffer alive.
+    /// Takes the data of a znode, as a copy: a slice would keep the whole buffer alive.
     pub(crate) fn data(&mut self) -> Result<Bytes, Malformed> {
         let is_null = self.rest.starts_with(&NULL);
         let read = self.bytes()?;
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Null data: a length of 0, longer than it has to be. Who does not know it reads empty data.
+/// Null data: a length of 0, longer than it has to be. A reader that does not know it reads empty data.
 const NULL: [u8; 2] = [0x80, 0];
 
 /// Appends values to a buffer.
@@ -174,15 +174,15 @@ pub(crate) trait Put {
     fn put_varint(&mut self, value: u64);
     fn put_bytes(&mut self, bytes: &[u8]);
 
-    /// The data of a znode. Null has a length of 0 as well, in two bytes.
+    /// Appends the data of a znode. Null has a length of 0 as well, in two bytes.
     fn put_data(&mut self, data: &[u8]);
 
-    /// One byte, 0 or 1.
+    /// Appends one byte, 0 or 1.
     fn put_flag(&mut self, flag: bool) {
         self.put_varint(flag.into());
     }
 
-    /// As a zigzag varint: small numbers of either sign are short.
+    /// Appends a zigzag varint: small numbers of either sign are short.
     fn put_signed(&mut self, value: i64) {
         self.put_varint(((value << 1) ^ (value >> 63)) as u64);
     }
@@ -191,7 +191,7 @@ pub(crate) trait Put {
         self.put_bytes(path.as_str().as_bytes());
     }
 
-    /// 0 for the open list, else the number of entries + 1, and the entries.
+    /// Appends 0 for the open list, else the number of entries + 1, and the entries.
     fn put_acl(&mut self, acl: &Acl) {
         let Some(entries) = acl.entries() else {
             return self.put_varint(0);
@@ -240,7 +240,7 @@ impl Put for Vec<u8> {
     }
 }
 
-/// What a frame holds, one after another.
+/// A record of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Record {
     Txn(Txn),
@@ -301,7 +301,7 @@ pub(crate) fn put_record(out: &mut Vec<u8>, record: &Record, first: Zxid) {
     }
 }
 
-/// [`put_record`] of a transaction that nobody needs to own for it.
+/// Appends the record of a transaction, as [`put_record`] does, without owning it.
 pub(crate) fn put_txn(out: &mut Vec<u8>, txn: &Txn, first: Zxid) {
     out.push(TXN);
     out.put_varint(txn.zxid.0.wrapping_sub(first.0) as u64);
@@ -420,7 +420,7 @@ fn read_multi(reader: &mut Reader<'_>) -> Result<TxnOp, Malformed> {
     Ok(TxnOp::Multi(ops.collect::<Result<_, _>>()?))
 }
 
-/// All but a multi: there is none within another.
+/// Takes an operation other than a multi: none stands within another.
 fn read_op(kind: u8, reader: &mut Reader<'_>) -> Result<TxnOp, Malformed> {
     Ok(match kind {
         OPEN_SESSION => TxnOp::OpenSession {

@@ -1,8 +1,9 @@
-//! Frames: the batches of a segment, each written by one write and made durable by one sync.
+//! Frames: the batches of a segment, each written by one write and made durable by one sync, and the [`Scanner`] that reads
+//! them.
 //!
-//! A frame says how far the log was synced when it was written. So if it is whole and one before it
-//! is not, recovery can tell: one that was synced has been damaged since; one that was not is lost
-//! with what follows it, and nobody was told of either.
+//! A frame says how far the log was synced when it was written. So if it is whole and one before it is not, recovery can
+//! tell: a frame that was synced has been damaged since; one that was not is lost with what follows it, and nobody was told
+//! of either.
 
 use crc32fast::hash;
 
@@ -16,7 +17,7 @@ use crate::types::Zxid;
 /// The bytes before the payload.
 pub(crate) const HEAD_BYTES: usize = 48;
 
-/// What a frame says of itself.
+/// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     crc: u32,
@@ -34,7 +35,7 @@ pub(crate) struct Head {
 
 impl Head {
     /// Looks whether a frame of a segment of this salt may begin here. Only
-    /// [`is_whole`](Self::is_whole) says that it does. Its length is believed by nobody until it is
+    /// [`is_whole`](Self::is_whole) says that it does. Its length is not believed until it is
     /// known to end within the segment.
     pub(crate) fn parse(bytes: &[u8; HEAD_BYTES], salt: u64) -> Option<Self> {
         let mut reader = Reader::new(bytes);
@@ -52,7 +53,7 @@ impl Head {
         (found == salt).then_some(head)
     }
 
-    /// Whether the checksum is right over the whole frame, head included.
+    /// Returns true if the checksum is right over the whole frame, head included.
     pub(crate) fn is_whole(&self, frame: &[u8]) -> bool {
         frame.len() == self.frame_bytes() && hash(&frame[4..]) == self.crc
     }
@@ -94,7 +95,7 @@ impl Head {
     }
 }
 
-/// Where a frame goes.
+/// Place of a frame in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     /// The segment's.
@@ -139,12 +140,12 @@ impl Batch {
         }
     }
 
-    /// How many bytes the frame takes so far.
+    /// Returns the bytes that the frame takes so far.
     pub(crate) fn frame_bytes(&self) -> usize {
         self.bytes.len().max(HEAD_BYTES)
     }
 
-    /// The last zxid in it or, without transactions, before it.
+    /// Returns the last zxid in it or, without transactions, before it.
     pub(crate) fn last(&self) -> Zxid {
         self.last
     }
@@ -160,7 +161,7 @@ impl Batch {
     }
 }
 
-/// A mark: says, where the next frame will be, that all up to `link.synced` is synced.
+/// Encodes a mark: it says, where the next frame will be, that all up to `link.synced` is synced.
 pub(crate) fn mark(link: Link, last: Zxid) -> [u8; HEAD_BYTES] {
     let mut bytes = [0; HEAD_BYTES];
     seal(&mut bytes, link, last, last);
@@ -179,7 +180,7 @@ fn seal(frame: &mut [u8], link: Link, first: Zxid, last: Zxid) {
     frame[..4].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// How much is read at a time, in bytes, unless a frame is larger.
+/// Bytes that are read at a time, unless a frame is larger.
 const WINDOW_BYTES: usize = 1 << 20;
 
 /// A segment that is read.
@@ -236,12 +237,12 @@ impl<'a> Scanner<'a> {
         &self.name
     }
 
-    /// An error of this file.
+    /// Returns the error of damage in this file.
     pub(crate) fn damaged(&self, offset: u64, reason: impl ToString) -> Error {
         damaged(self.disk, &self.name, offset, reason)
     }
 
-    /// The frame that begins at a place, if it is whole.
+    /// Returns the frame that begins at a place, if it is whole.
     pub(crate) fn frame_at(&mut self, at: u64) -> Result<Option<(Head, &[u8])>> {
         let Some(head) = self.head_at(at)? else {
             return Ok(None);
@@ -263,7 +264,7 @@ impl<'a> Scanner<'a> {
         Ok(head.filter(|head| at + head.frame_bytes() as u64 <= size))
     }
 
-    /// Whether nothing was ever written at a place, or only a mark, which the next frame overwrites.
+    /// Returns true if nothing was ever written at a place, or only a mark, which the next frame overwrites.
     pub(crate) fn is_free(&mut self, at: u64) -> Result<bool> {
         if let Some((head, _)) = self.frame_at(at)? {
             return Ok(head.is_mark());
@@ -299,7 +300,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// The bytes from `at` on: at least `count`, unless the segment ends before.
+    /// Returns the bytes from `at` on: at least `count`, unless the segment ends before.
     fn bytes(&mut self, at: u64, count: usize) -> Result<&[u8]> {
         let end = (at + count as u64).min(self.header.size);
         if at < self.from || end > self.from + self.window.len() as u64 {
@@ -320,6 +321,6 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    /// Where the first frame stands.
+    /// The offset of the first frame.
     pub(crate) const FIRST: u64 = HEADER_BYTES;
 }

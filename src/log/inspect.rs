@@ -1,4 +1,4 @@
-//! A look at a data directory: all that can be read, and the first place that cannot.
+//! Inspection of a data directory from outside: all that can be read, and each first place that cannot.
 
 mod show;
 #[cfg(test)]
@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::random::hex;
 use crate::types::{SessionId, Zxid};
 
-/// What stands in a data directory. Its text (`to_string()`) is for people.
+/// Content of a data directory. Its text (`to_string()`) is for people.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Inspection {
@@ -29,23 +29,23 @@ pub struct Inspection {
     pub dir: PathBuf,
     /// The id of the store, if any file tells it.
     pub store_id: Option<String>,
-    /// Whether the directory is a copy that was not opened yet: opening it bumps the epoch.
+    /// True if the directory is a copy that was not opened yet: opening it bumps the epoch.
     pub is_copied: bool,
-    /// Whether a process has the store open.
+    /// True if a process has the store open.
     pub in_use: bool,
-    /// That process, where it is known.
+    /// The id of that process, where it is known.
     pub pid: Option<u32>,
     /// The last transaction that was read.
     pub zxid: Zxid,
     /// No transaction had a zxid beyond the end of this epoch (`zxid >> 32`).
     pub epoch: u32,
-    /// Whether the store was closed in order.
+    /// True if the store was closed in order.
     pub was_clean: bool,
     /// The longest session timeout that a remote client was ever given.
     pub longest_timeout: Duration,
-    /// How many znodes there are, the four that every store has included.
+    /// Number of znodes, the four that every store has included.
     pub znodes: u64,
-    /// How many bytes their data has.
+    /// Bytes of their data.
     pub data_bytes: u64,
     /// The sessions that are kept, by id.
     pub sessions: Vec<SessionInfo>,
@@ -55,13 +55,13 @@ pub struct Inspection {
     pub snapshots: Vec<SnapshotInfo>,
     /// The segments of the log, in order.
     pub segments: Vec<SegmentInfo>,
-    /// How many segments wait to be used again.
+    /// Number of segments that wait to be used again.
     pub spare_segments: usize,
     /// The size of all files together, in bytes.
     pub bytes: u64,
     /// Files that are none of a store's.
     pub unknown_files: Vec<String>,
-    /// What cannot be read. The store opens only if this is empty, or if all of it concerns snapshots
+    /// Places that cannot be read. The store opens only if there are none, or if all of them concern snapshots
     /// of which another is whole.
     pub problems: Vec<Problem>,
 }
@@ -72,9 +72,9 @@ pub struct Inspection {
 pub struct Problem {
     /// The file.
     pub file: PathBuf,
-    /// Where in it, in bytes from its beginning.
+    /// The offset in it, in bytes.
     pub offset: u64,
-    /// What was expected and what was met.
+    /// The expectation, and what was found.
     pub reason: String,
 }
 
@@ -86,9 +86,9 @@ pub struct SessionInfo {
     pub id: SessionId,
     /// Its timeout; `None` if it never expires.
     pub timeout: Option<Duration>,
-    /// Whether it ends when the process ends that has the store open.
+    /// True if it ends with the process that has the store open.
     pub is_local: bool,
-    /// How many ephemeral znodes it owns.
+    /// Number of ephemeral znodes that it owns.
     pub ephemerals: u64,
 }
 
@@ -100,13 +100,13 @@ pub struct SnapshotInfo {
     pub name: String,
     /// All transactions up to this one are in it.
     pub zxid: Zxid,
-    /// How long ago it was made, to four seconds; `None` where it does not tell.
+    /// Its age, to four seconds; `None` where it does not tell.
     pub age: Option<Duration>,
     /// The first segment that is needed beside it; `None` where it does not tell.
     pub first_segment: Option<u64>,
     /// Its size.
     pub bytes: u64,
-    /// Whether all of it can be read.
+    /// True if all of it can be read.
     pub is_whole: bool,
 }
 
@@ -132,7 +132,7 @@ pub fn inspect(dir: impl AsRef<Path>) -> Result<Inspection> {
     inspect_top(dir, 10)
 }
 
-/// As [`inspect`], with as many of the largest subtrees as `top` says.
+/// Inspects a directory as [`inspect`] does, with as many of the largest subtrees as `top` says.
 ///
 /// # Errors
 /// As [`inspect`].
@@ -145,15 +145,15 @@ pub fn inspect_top(dir: impl AsRef<Path>, top: usize) -> Result<Inspection> {
         let seen = Examination::new(dir, &view)?.inspect(top);
         let is_moving = recovery::snapshot_names(&view).unwrap_or_default() != before;
         // Files that a store in use removes while they are read are no problem of its.
-        if seen.problems.is_empty() || !is_moving || attempts == MOST_ATTEMPTS {
+        if seen.problems.is_empty() || !is_moving || attempts == MAX_ATTEMPTS {
             return Ok(seen);
         }
         attempts += 1;
     }
 }
 
-/// How often a directory in use is read anew when its files go while they are read.
-const MOST_ATTEMPTS: usize = 5;
+/// Attempts to read a directory in use whose files go while they are read.
+const MAX_ATTEMPTS: usize = 5;
 
 /// The files that are neither segments nor snapshots.
 const SINGLE_FILES: [&str; 5] = [
@@ -261,7 +261,7 @@ impl<'a> Examination<'a> {
         });
     }
 
-    /// Once for each place.
+    /// Adds a problem, once for each place.
     fn report(&mut self, error: Error) {
         let (file, offset, reason) = match error {
             Error::StoreDamaged {
@@ -304,7 +304,7 @@ impl<'a> Examination<'a> {
         look_at_segments(self.view, &self.names, store, is_damaged)
     }
 
-    /// Where `STORE` does not tell whose the directory is, another file may.
+    /// Finds the store's id in another file, where `STORE` does not tell it.
     fn any_store(&self) -> Option<[u8; 16]> {
         self.names.iter().find_map(|name| {
             let file = self.view.open(name).ok()?;
@@ -316,7 +316,7 @@ impl<'a> Examination<'a> {
         })
     }
 
-    /// Newest first; each is read whole.
+    /// Reads each snapshot whole, newest first.
     fn snapshots(&mut self) -> Vec<SnapshotInfo> {
         let names = recovery::snapshot_names(self.view).unwrap_or_default();
         names.into_iter().map(|name| self.snapshot(name)).collect()
@@ -344,7 +344,7 @@ impl<'a> Examination<'a> {
         }
     }
 
-    /// The content, as far as it can be read.
+    /// Reads the content, as far as it can be read.
     fn content(&mut self, store: [u8; 16]) -> (Core, Facts) {
         let newest = recovery::newest(self.view, store, &bare_core, &mut || Ok(()));
         let (mut core, start) = match newest {
@@ -375,7 +375,7 @@ impl<'a> Examination<'a> {
         (core, facts)
     }
 
-    /// Where no snapshot is whole, what can be read of the newest one that tells anything.
+    /// Reads as much as can be read of the newest snapshot that tells anything, where none is whole.
     fn part_of_a_snapshot(&self) -> Core {
         for name in recovery::snapshot_names(self.view).unwrap_or_default() {
             let mut core = bare_core();
@@ -426,17 +426,17 @@ pub struct SegmentInfo {
     pub number: u64,
     /// The size of the file.
     pub bytes: u64,
-    /// How many of these bytes are used.
+    /// Bytes of it that are used.
     pub used_bytes: u64,
-    /// How many frames there are, up to the first place where none is.
+    /// Number of frames, up to the first place where none is.
     pub frames: u64,
     /// The first zxid and the last; `None` where there is no frame.
     pub zxids: Option<(Zxid, Zxid)>,
-    /// Where it stands in the log.
+    /// Its state.
     pub state: SegmentState,
 }
 
-/// Where a segment stands in the log.
+/// State of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SegmentState {

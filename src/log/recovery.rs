@@ -1,4 +1,4 @@
-//! Recovery: what a log holds, and where its writer goes on.
+//! Recovery: reads the newest snapshot and the log after it, and finds the position at which the writer goes on.
 //!
 //! Frames are read while they are whole and in order. Where they end, either the power failed while
 //! the next was written, or the medium has damaged what was there. The frames themselves tell: each
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::random::random;
 use crate::types::Zxid;
 
-/// What is known at one point of a log.
+/// Facts known at one point of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// The number of the last frame; they count from 1.
@@ -29,7 +29,7 @@ pub(crate) struct Facts {
     pub(crate) epoch: u32,
     /// The longest session timeout that any remote client was ever given, in milliseconds.
     pub(crate) longest_timeout_ms: u64,
-    /// Whether the store was closed in order right there.
+    /// True if the store was closed in order right there.
     pub(crate) is_clean: bool,
     pub(crate) custody: Custody,
     /// The longest timeout that clients were allowed, in milliseconds: 0 if the store was never served; `None` if
@@ -52,34 +52,34 @@ pub(crate) enum Custody {
     Restored,
 }
 
-/// Where reading starts: after a snapshot, or (the default) at the beginning of everything.
+/// Start of reading: after a snapshot, or (the default) at the beginning of everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Start {
     /// The first segment to read.
     pub(crate) segment: u64,
-    /// What is known before its first frame.
+    /// Facts known before its first frame.
     pub(crate) facts: Facts,
 }
 
-/// Where the next frame goes.
+/// End of a log, where the next frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tail {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
 }
 
-/// What was read.
+/// A log that was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovered {
-    /// What is known at the end.
+    /// Facts known at the end.
     pub(crate) facts: Facts,
-    /// Where the writer goes on; `None` where there is no segment yet. A frame that does not fit
+    /// The position at which the writer goes on; `None` where no segment exists yet. A frame that does not fit
     /// there goes into the next segment.
     pub(crate) tail: Option<Tail>,
     /// The headers of the segments from the first that was read to the last, in order. Those after
     /// the tail's are prepared: they hold no frame.
     pub(crate) segments: Vec<Header>,
-    /// What is left of frames that were never synced, and must go before the next is written.
+    /// Remains of frames that were never synced, which must go before the next is written.
     pub(crate) scraps: Vec<Scrap>,
     /// The last frame of which a later one says that it was synced.
     pub(crate) synced: u64,
@@ -177,13 +177,13 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Whether the frame after `chain` is the first of this segment.
+/// Returns true if the frame after `chain` is the first of this segment.
 fn segment_goes_on(segment: &mut Scanner<'_>, chain: u64) -> Result<bool> {
     let first = segment.frame_at(Scanner::FIRST)?;
     Ok(first.is_some_and(|(head, _)| head.chain == chain + 1 && !head.is_mark()))
 }
 
-/// The numbers of the segments in use, from `first` on.
+/// Returns the numbers of the segments in use, from `first` on.
 fn segments_from(disk: &dyn Disk, first: u64) -> Result<Vec<u64>> {
     let names = disk
         .list()
@@ -302,7 +302,7 @@ impl From<Malformed> for Damage {
 pub(crate) struct Scrap {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
-    /// Whether it is a whole frame: one that was written before it was clear that those ahead of it
+    /// True for a whole frame: one that was written before it was clear that those ahead of it
     /// are on the disk.
     pub(crate) is_whole: bool,
 }
@@ -356,7 +356,7 @@ fn scraps(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<Scrap>> {
     Ok(scraps)
 }
 
-/// Whether a frame that was missing has come to its place since. A log that is being written goes on
+/// Returns true if a frame that was missing has come to its place since. A log that is being written goes on
 /// while it is read; one that nobody writes stays as it is. What was written before the witness is
 /// read after it, so nothing damaged passes.
 fn is_there_now(source: &Source<'_>, tail: Tail, missing: u64) -> Result<bool> {
@@ -435,7 +435,7 @@ impl Recovered {
 /// A store as its data directory has it.
 pub(crate) struct Content {
     pub(crate) core: Core,
-    /// What it was put together from.
+    /// The snapshot that it was put together from.
     pub(crate) snapshot: Option<Loaded>,
     pub(crate) recovered: Recovered,
 }
@@ -456,7 +456,7 @@ pub(crate) fn read(disk: &dyn Disk, store: [u8; 16], new: &dyn Fn() -> Core) -> 
     })
 }
 
-/// The newest snapshot that can be read. When there are some and none can, that is the error.
+/// Loads the newest snapshot that can be read. Where some exist and none can, that is the error.
 /// `pause` is called in between; an error of it ends the loading.
 pub(crate) fn newest(
     disk: &dyn Disk,
@@ -497,12 +497,12 @@ pub(crate) fn newest(
     }
 }
 
-/// Where the log goes on after a snapshot.
+/// Returns the position at which the log goes on after a snapshot.
 pub(crate) fn after(snapshot: &Loaded) -> Start {
     snapshot.head.start
 }
 
-/// Newest first.
+/// Lists the snapshots, newest first.
 pub(crate) fn snapshot_names(disk: &dyn Disk) -> Result<Vec<String>> {
     let listed = disk.list();
     let mut names = listed.map_err(|error| failed(disk.path(""), "cannot be listed", &error))?;
@@ -511,7 +511,7 @@ pub(crate) fn snapshot_names(disk: &dyn Disk) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// A core for what was read from a disk, of which nobody is a client.
+/// Creates a core for what was read from a disk, of which nobody is a client.
 pub(crate) fn bare_core() -> Core {
     Core::new(CoreOptions {
         hash_seed: u64::from_ne_bytes(random()),

@@ -22,7 +22,7 @@ const MAGIC: [u8; 8] = *b"LKLOG\0\0\x01";
 /// The file that becomes a segment when it is written full.
 pub(crate) const UNFINISHED: &str = "segment.new";
 
-/// What a segment says of itself.
+/// Header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Random, for each use of the file: tells its frames from those of its former use.
@@ -62,7 +62,7 @@ impl Header {
         bytes
     }
 
-    /// Magic, version and checksum stand in the same place in every version to come, so that
+    /// Decodes a header. Magic, version and checksum stand in the same place in every version to come, so that
     /// a newer one is told from a damaged one.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BadHeader> {
         let short = |_| BadHeader::Short;
@@ -97,7 +97,7 @@ impl Header {
     }
 }
 
-/// Of a header of 64 bytes whose checksum is its fourth word: segments' and snapshots'.
+/// Returns the checksum of a header of 64 bytes in which it is the fourth word: segments' and snapshots'.
 pub(crate) fn header_crc(bytes: &[u8; HEADER_BYTES as usize]) -> u32 {
     let mut hasher = Hasher::new();
     hasher.update(&bytes[..12]);
@@ -105,27 +105,27 @@ pub(crate) fn header_crc(bytes: &[u8; HEADER_BYTES as usize]) -> u32 {
     hasher.finalize()
 }
 
-/// The name of a segment in use.
+/// Returns the name of a segment in use.
 pub(crate) fn log_name(number: u64) -> String {
     format!("log-{number:016x}")
 }
 
-/// The name of a segment that waits to be used again.
+/// Returns the name of a segment that waits to be used again.
 pub(crate) fn spare_name(number: u64) -> String {
     format!("spare-{number:016x}")
 }
 
-/// The number in a [`log_name`].
+/// Returns the number in a [`log_name`].
 pub(crate) fn log_number(name: &str) -> Option<u64> {
     hex(name.strip_prefix("log-")?)
 }
 
-/// The number in a [`spare_name`].
+/// Returns the number in a [`spare_name`].
 pub(crate) fn spare_number(name: &str) -> Option<u64> {
     hex(name.strip_prefix("spare-")?)
 }
 
-/// Sixteen digits, lower case, as the names have them; nothing else is one of our files.
+/// Parses sixteen digits, lower case, as the names have them; nothing else is one of our files.
 pub(crate) fn hex(digits: &str) -> Option<u64> {
     let is_ours = digits.len() == 16
         && digits
@@ -156,7 +156,7 @@ pub(crate) fn reuse(
     put_to_use(disk, file, spare, header).map(Some)
 }
 
-/// The header is synced before the file gets its name: a segment by name has a header.
+/// Puts a file to use as a segment. The header is synced before the file gets its name: a segment by name has a header.
 fn put_to_use(
     disk: &dyn Disk,
     file: Box<dyn DiskFile>,
@@ -218,14 +218,14 @@ impl Sizes {
         }
     }
 
-    /// What is in a segment of that many bytes for batches, from `offset` on: the rest may be too
+    /// Returns the bytes of a segment that batches can use, from `offset` on: the rest may be too
     /// short for the next batch.
     pub(crate) fn usable(&self, size: u64, offset: u64) -> u64 {
         let unusable = self.largest_batch + self.largest_txn + 2 * HEAD_BYTES;
         size.saturating_sub(offset).saturating_sub(unusable as u64)
     }
 
-    /// How large the segment after one of `size` bytes is.
+    /// Returns the size of the segment after one of `size` bytes.
     pub(crate) fn after(&self, size: u64) -> u64 {
         (2 * size).clamp(self.first_segment, self.largest_segment)
     }

@@ -1,4 +1,5 @@
-//! [`SegmentAllocator`]: segments are prepared, and snapshots made, aside from the writer.
+//! [`SegmentAllocator`]: prepares segments, and makes snapshots that free old ones, aside from the writer.
+//! [`SegmentRoom`] is the room that the segments give.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,17 +13,17 @@ use super::disk::{Disk, DiskFile, failed, no_room};
 use super::segment::{self, HEADER_BYTES, Header, Sizes};
 use super::snapshotter;
 use super::write_queue::WriteQueue;
-use super::writer::Start;
+use super::writer::LogStart;
 use crate::error::Error;
 use crate::random::random;
 
-/// How long to wait before what failed is tried again.
+/// Pause before what failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How many segments wait to be used again, at most; any other that is superfluous is removed.
-const MOST_SPARES: usize = 2;
+/// The most segments that wait to be used again; any other that is superfluous is removed.
+const MAX_SPARES: usize = 2;
 
-/// What the writer and the threads of allocator share.
+/// Allocator of segments, shared by the writer and the threads that prepare segments and make snapshots.
 pub(super) struct SegmentAllocator {
     disk: Arc<dyn Disk>,
     queue: Arc<WriteQueue>,
@@ -44,18 +45,18 @@ struct State {
     current: (u64, u64),
     /// Those of the last that was prepared.
     newest: (u64, u64),
-    /// Whether another one is needed soon.
+    /// True if another one is needed soon.
     is_low: bool,
-    /// How many bytes were sealed since the last snapshot, and how many that has.
+    /// Bytes sealed since the last snapshot, and bytes of that.
     sealed_bytes: u64,
     snapshot_bytes: u64,
     is_ending: bool,
 }
 
 impl SegmentAllocator {
-    pub(super) fn new(start: &mut Start, queue: Arc<WriteQueue>) -> Self {
+    pub(super) fn new(start: &mut LogStart, queue: Arc<WriteQueue>) -> Self {
         let prepared = std::mem::take(&mut start.prepared);
-        let header = &start.place.header;
+        let header = &start.position.header;
         let current = (header.number, header.size);
         Self {
             disk: start.disk.clone(),
@@ -87,18 +88,18 @@ impl SegmentAllocator {
         self.queue.check_room_is(position, prepared);
     }
 
-    /// Whether there is a segment to go on in.
+    /// Returns true if a segment to go on in is prepared.
     #[cfg(test)]
     pub(super) fn is_ready(&self) -> bool {
         !self.state.lock().prepared.is_empty()
     }
 
-    /// The error of a log that cannot be written.
+    /// Returns the error of a log that cannot be written.
     pub(super) fn failed(&self, error: &io::Error) -> Error {
         failed(self.disk.path(""), "the log cannot be written", error)
     }
 
-    /// The segment after the current one; waits until there is one, and answers `None` when there will
+    /// Takes the segment after the current one. Waits until it is prepared, and returns `None` when there will
     /// be none.
     pub(super) fn next_segment(&self) -> Option<Segment> {
         let mut state = self.state.lock();
@@ -116,7 +117,7 @@ impl SegmentAllocator {
         }
     }
 
-    /// Room runs low: has segments prepared until it does not.
+    /// Has segments prepared until room is no longer low.
     pub(super) fn ask_for_room(&self) {
         let mut state = self.state.lock();
         if !state.is_low {
@@ -140,7 +141,7 @@ impl SegmentAllocator {
         }
     }
 
-    /// The writer has gone on to `next`, and a frame or a mark stands there: the segment before it is
+    /// Notes that the writer has gone on to `next`, and a frame or a mark stands there: the segment before it is
     /// sealed.
     pub(super) fn seal(&self, next: &Header) {
         let mut state = self.state.lock();
@@ -149,7 +150,7 @@ impl SegmentAllocator {
         self.changed.notify_all();
     }
 
-    /// The log is to end: who still needs a segment gets one at once or never.
+    /// Prepares for the end of the log: a writer that still needs a segment gets one at once or never.
     pub(super) fn hurry(&self) {
         self.state.lock().is_ending = true;
         self.changed.notify_all();
@@ -233,7 +234,7 @@ impl SegmentAllocator {
             let sealed = std::mem::take(&mut state.sealed_bytes);
             let current = state.current.0;
             drop(state);
-            let made = snapshotter::make(&snapshotter::Order {
+            let made = snapshotter::make(&snapshotter::SnapshotJob {
                 disk: &*self.disk,
                 store: self.store,
                 current,
@@ -264,7 +265,7 @@ impl SegmentAllocator {
         let mut count = spares(&*self.disk)?.len();
         for number in segments {
             let name = segment::log_name(*number);
-            if count < MOST_SPARES {
+            if count < MAX_SPARES {
                 self.disk.rename(&name, &segment::spare_name(*number))?;
                 count += 1;
             } else {
@@ -299,7 +300,7 @@ pub(super) struct SegmentRoom {
 }
 
 impl SegmentRoom {
-    /// The room of a log whose writer is at this position, with these segments prepared, and so many bytes of
+    /// Computes the room of a log whose writer is at this position, with these segments prepared, and so many bytes of
     /// batches that are not written yet.
     pub(super) fn found<'a>(
         sizes: &Sizes,
@@ -316,28 +317,28 @@ impl SegmentRoom {
         room
     }
 
-    /// The bytes that are left. Below zero, the store itself has queued more than there is room for.
+    /// Returns the bytes that are left. Below zero, the store itself has queued more than there is room for.
     pub(super) fn left(&self) -> i64 {
         (self.current + self.prepared) as i64 - self.queued as i64
     }
 
-    /// A batch that waits has grown.
+    /// Takes the room by which a waiting batch has grown.
     pub(super) fn queue(&mut self, bytes: usize) {
         self.queued += bytes as u64;
     }
 
-    /// The writer has written a batch, and stands behind it.
+    /// Notes that the writer has written a batch, and stands behind it.
     pub(super) fn write(&mut self, sizes: &Sizes, bytes: usize, position: (&Header, u64)) {
         self.queued -= bytes as u64;
         self.stand_at(sizes, position);
     }
 
-    /// A segment was prepared.
+    /// Adds the room of a prepared segment.
     pub(super) fn add(&mut self, sizes: &Sizes, header: &Header) {
         self.prepared += sizes.usable(header.size, HEADER_BYTES);
     }
 
-    /// The writer goes on in a segment that was prepared.
+    /// Notes that the writer goes on in a segment that was prepared.
     pub(super) fn enter(&mut self, sizes: &Sizes, header: &Header) {
         self.stand_at(sizes, (header, HEADER_BYTES));
         self.prepared -= self.current;

@@ -38,7 +38,7 @@ pub(crate) const UNFINISHED: &str = "snapshot.new";
 /// Far beyond what a store ever counts to.
 const HIGHEST: i64 = 1 << 62;
 
-/// What a file of this format is for.
+/// Purpose of a file of this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A file of a data directory.
@@ -63,12 +63,12 @@ impl Form {
     }
 }
 
-/// What a snapshot says of itself.
+/// Header of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     /// The store that it is of.
     pub(crate) store: [u8; 16],
-    /// Where the log goes on that is not in it, and what is known there.
+    /// The position at which the log goes on, and the facts known there.
     pub(crate) start: Start,
     /// When it was made, in units of 4.096 s since 1970: the epoch of the clock.
     pub(crate) made: u32,
@@ -91,7 +91,7 @@ impl Head {
         bytes
     }
 
-    /// Magic, version and checksum stand in the same place in every version to come.
+    /// Decodes a header. Magic, version and checksum stand in the same place in every version to come.
     pub(crate) fn decode(bytes: &[u8], form: Form) -> Result<Self, Unreadable> {
         let damaged = |offset, reason: &str| Unreadable::damaged(offset, reason);
         let bytes: &[u8; HEADER_BYTES] = bytes
@@ -141,7 +141,7 @@ impl Head {
 #[derive(Debug)]
 pub(crate) enum Unreadable {
     Io(io::Error),
-    /// Whoever asked for it wants it no more.
+    /// The caller gave up.
     Ended(io::Error),
     /// It was written by a later version.
     TooNew {
@@ -161,7 +161,7 @@ impl Unreadable {
         }
     }
 
-    /// The same, said of a file.
+    /// Returns the same as the error of a file.
     pub(crate) fn of(self, file: PathBuf) -> Error {
         match self {
             Self::Io(error) | Self::Ended(error) => Error::StoreFailed {
@@ -188,7 +188,7 @@ impl From<io::Error> for Unreadable {
     }
 }
 
-/// Whoever reads a chunk adds where it is.
+/// The reader of the chunk adds the offset.
 impl From<Malformed> for Unreadable {
     fn from(malformed: Malformed) -> Self {
         Self::damaged(0, malformed.0)
@@ -201,12 +201,12 @@ impl From<Damage> for Unreadable {
     }
 }
 
-/// The name of a snapshot.
+/// Returns the name of a snapshot.
 pub(crate) fn snapshot_name(zxid: Zxid) -> String {
     format!("snapshot-{:016x}", zxid.0)
 }
 
-/// The zxid in a [`snapshot_name`].
+/// Returns the zxid in a [`snapshot_name`].
 pub(crate) fn snapshot_zxid(name: &str) -> Option<Zxid> {
     let zxid = hex(name.strip_prefix("snapshot-")?)?;
     i64::try_from(zxid).ok().map(Zxid)
@@ -216,7 +216,7 @@ pub(crate) fn snapshot_zxid(name: &str) -> Option<Zxid> {
 const FULL_CHUNK_BYTES: usize = 128 << 10;
 
 /// Synced whenever so many bytes more are written: one sync of the whole at the end would keep the
-/// disk busy for long, and whoever else waits for it.
+/// disk busy for long, and let the log's own syncs wait.
 const SYNC_EVERY_BYTES: u64 = 256 << 10;
 
 /// The bytes before a chunk's payload.
@@ -460,7 +460,7 @@ struct ChunkReader<'a> {
 }
 
 impl ChunkReader<'_> {
-    /// The payload of the next chunk; `None` at the end of the file.
+    /// Reads the payload of the next chunk; `None` at the end of the file.
     fn next(&mut self) -> Result<Option<&[u8]>, Unreadable> {
         let at = self.at;
         let damaged = |reason: &str| Unreadable::damaged(at, reason);

@@ -1,4 +1,4 @@
-//! What the tests of the files share.
+//! Helpers of the log's tests.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::path::ZnodePath;
 use crate::protocol::{Create, Request};
 use crate::types::{CreateMode, SessionId, Zxid};
 
-/// A folder of one test's own, which goes with it.
+/// Temporary folder of one test, removed with it.
 pub(crate) struct TempFolder(PathBuf);
 
 impl TempFolder {
@@ -177,15 +177,15 @@ fn header(number: u64) -> Header {
         store: STORE,
     }
 }
-/// What writes a log, in the thread of a test and when that says so: the same turns give the same log.
-pub(crate) struct Hand {
+/// Log writer in the thread of a test, step by step: the same turns give the same log.
+pub(crate) struct StepWriter {
     parts: LogParts,
     /// The next batch, when it waits for room.
     batch: Option<Batch>,
     has_failed: bool,
 }
 
-impl Hand {
+impl StepWriter {
     pub(crate) fn new(parts: LogParts) -> Self {
         Self {
             parts,
@@ -224,7 +224,7 @@ impl Hand {
             allocator,
             writer,
         } = &self.parts;
-        let is_low = queue.is_low(writer.place.header.size);
+        let is_low = queue.is_low(writer.position.header.size);
         let is_wanted = is_low || (self.batch.is_some() && !allocator.is_ready());
         !self.has_failed && is_wanted && allocator.make_room().is_ok()
     }
@@ -248,8 +248,8 @@ impl Hand {
             allocator.make_room().expect("the disk has room");
         }
         writer.go_on().expect("the disk does not fail");
-        let header = &writer.place.header;
-        let made = snapshotter::make(&snapshotter::Order {
+        let header = &writer.position.header;
+        let made = snapshotter::make(&snapshotter::SnapshotJob {
             disk,
             store: header.store,
             current: header.number,

@@ -1,4 +1,5 @@
-//! The writer: the one thread that writes batches to the log, one frame and one sync each.
+//! [`Writer`]: the one thread that writes batches to the log, one frame and one sync each. [`Log`] is the writer with the
+//! threads beside it.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -17,9 +18,9 @@ use super::write_queue::WriteQueue;
 use crate::error::{Error, Result};
 use crate::types::Zxid;
 
-/// What only one store may have, such as the lock of a folder. It goes when nothing is written any
-/// more: with the last of the log's threads, and of whoever else has it.
-pub(crate) type Held = Arc<dyn Any + Send + Sync>;
+/// Resource that only one store may have, such as the lock of a folder. It is released when nothing is written any
+/// more: with the last of the log's threads and other holders.
+pub(crate) type Exclusive = Arc<dyn Any + Send + Sync>;
 
 /// A log that is being written. Dropping it writes what is left.
 pub(crate) struct Log {
@@ -29,11 +30,11 @@ pub(crate) struct Log {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What a log begins with.
-pub(super) struct Start {
+/// Initial state of a log.
+pub(super) struct LogStart {
     pub(super) disk: Arc<dyn Disk>,
-    /// Where it goes on, and in which segments after that.
-    pub(super) place: LogPosition,
+    /// The position at which it goes on, and the segments after that.
+    pub(super) position: LogPosition,
     pub(super) prepared: VecDeque<Segment>,
     /// The first batch; it is durable when the log has started.
     pub(super) first: Batch,
@@ -41,12 +42,12 @@ pub(super) struct Start {
     pub(super) last: Zxid,
     pub(super) sizes: Sizes,
     pub(super) syncs: bool,
-    /// How many bytes of segments there are since the last snapshot, and how many that has.
+    /// Bytes of segments since the last snapshot, and bytes of that.
     pub(super) sealed_bytes: u64,
     pub(super) snapshot_bytes: u64,
 }
 
-/// What writes a log, before it has threads of its own.
+/// Parts of a log before its threads are started.
 pub(crate) struct LogParts {
     pub(crate) queue: Arc<WriteQueue>,
     pub(super) allocator: Arc<SegmentAllocator>,
@@ -55,12 +56,12 @@ pub(crate) struct LogParts {
 
 impl LogParts {
     /// Writes the first batch.
-    pub(super) fn new(mut start: Start) -> Result<Self> {
+    pub(super) fn new(mut start: LogStart) -> Result<Self> {
         let disk = start.disk.clone();
         let barrier = Arc::new(DurabilityBarrier::new(start.last));
         let room = SegmentRoom::found(
             &start.sizes,
-            start.place.position(),
+            start.position.segment_and_offset(),
             start.prepared.iter().map(|(header, _)| header),
             start.first.frame_bytes() as u64,
         );
@@ -70,7 +71,7 @@ impl LogParts {
         let mut writer = Writer {
             queue: queue.clone(),
             allocator: allocator.clone(),
-            place: start.place,
+            position: start.position,
             syncs: start.syncs,
         };
         if !writer.has_room_for(&start.first) {
@@ -83,7 +84,7 @@ impl LogParts {
         written.map_err(|error| failed(disk.path(""), "cannot be written", &error))?;
         // Else the first requests would be refused until there is more. Without it the store opens, too.
         while queue.is_short() && allocator.make_room().is_ok() {}
-        if queue.is_low(writer.place.header.size) {
+        if queue.is_low(writer.position.header.size) {
             allocator.ask_for_room();
         }
         Ok(Self {
@@ -97,7 +98,7 @@ impl LogParts {
     ///
     /// # Errors
     /// [`Error::StoreFailed`] when the system refuses one: then none is left.
-    pub(crate) fn start(self, held: &Held) -> Result<Log> {
+    pub(crate) fn start(self, held: &Exclusive) -> Result<Log> {
         let Self {
             queue,
             allocator,
@@ -123,7 +124,7 @@ impl Log {
     fn spawn(
         &mut self,
         name: &str,
-        held: &Held,
+        held: &Exclusive,
         run: impl FnOnce(&SegmentAllocator) + Send + 'static,
     ) -> Result<()> {
         let (allocator, held) = (self.allocator.clone(), held.clone());
@@ -147,8 +148,8 @@ impl Drop for Log {
         self.queue.end();
         self.allocator.hurry();
         let here = std::thread::current().id();
-        // The last handle to a store may go in one of these threads, in which whoever waited for the log
-        // is woken. They end by themselves, then.
+        // The last handle to a store may go in one of these threads, in which the tasks that
+        // waited for the log are woken. They end by themselves, then.
         if self
             .threads
             .iter()
@@ -170,7 +171,7 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<J
     })
 }
 
-/// Where the log goes on.
+/// Position of the writer in the log.
 pub(crate) struct LogPosition {
     pub(crate) file: Box<dyn DiskFile>,
     pub(crate) header: Header,
@@ -183,11 +184,12 @@ pub(crate) struct LogPosition {
     pub(crate) last: Zxid,
 }
 
+/// Writer of the log. It alone writes frames, so that their order is that of the zxids.
 pub(super) struct Writer {
     pub(super) queue: Arc<WriteQueue>,
     pub(super) allocator: Arc<SegmentAllocator>,
-    pub(super) place: LogPosition,
-    /// Whether each batch is synced, or none.
+    pub(super) position: LogPosition,
+    /// True if each batch is synced, false if none is.
     pub(super) syncs: bool,
 }
 
@@ -195,7 +197,8 @@ impl Writer {
     /// Writes until nothing will follow, or the disk fails; says so, and ends the allocator.
     pub(super) fn run_to_the_end(self) {
         let (queue, allocator) = (self.queue.clone(), self.allocator.clone());
-        // Whoever waited for the log is woken in this thread: their faults are not to be waited for.
+        // Wakers run in this thread, and are the users' code: a panic of one must end the log with an error, not leave
+        // clients waiting for ever.
         let run = std::panic::catch_unwind(AssertUnwindSafe(|| self.run()));
         let written = run.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
         if let Err(error) = written {
@@ -212,8 +215,8 @@ impl Writer {
         let mut used = None;
         while let Some(batch) = self.queue.next(used.take()) {
             if self.queue.is_short() {
-                // Who waits for an answer asks for nothing more until there is room: a disk that is
-                // slow, not full, refuses nobody who waits for it.
+                // Answers wait here until room is made, and with them the requests that would follow: so a disk that is
+                // slow, not full, refuses no client that waits for its answers.
                 self.allocator.await_room();
             }
             used = Some(self.take(batch)?);
@@ -223,12 +226,13 @@ impl Writer {
 
     /// Writes a batch of the queue; it can be used again.
     pub(super) fn take(&mut self, mut batch: Batch) -> io::Result<Batch> {
-        if self.queue.is_low(self.place.header.size) {
+        if self.queue.is_low(self.position.header.size) {
             self.allocator.ask_for_room();
         }
         self.write(&mut batch)?;
         #[cfg(debug_assertions)]
-        self.allocator.check_room(self.place.position());
+        self.allocator
+            .check_room(self.position.segment_and_offset());
         Ok(batch)
     }
 
@@ -236,21 +240,21 @@ impl Writer {
     pub(super) fn settle(&mut self) -> io::Result<()> {
         self.sync()?;
         self.mark()?;
-        self.place.file.sync()
+        self.position.file.sync()
     }
 
     fn sync(&mut self) -> io::Result<()> {
         let begun = Instant::now();
-        self.place.file.sync()?;
+        self.position.file.sync()?;
         self.queue.stats.count_sync(begun.elapsed());
-        self.place.synced = self.place.chain - 1;
+        self.position.synced = self.position.chain - 1;
         Ok(())
     }
 
-    /// Whether a batch fits the segment. Behind each there is room for a mark.
+    /// Returns true if a batch fits the segment. Behind each there is room for a mark.
     pub(super) fn has_room_for(&self, batch: &Batch) -> bool {
-        let end = self.place.offset + (batch.frame_bytes() + HEAD_BYTES) as u64;
-        end <= self.place.header.size
+        let end = self.position.offset + (batch.frame_bytes() + HEAD_BYTES) as u64;
+        end <= self.position.header.size
     }
 
     /// Writes one batch.
@@ -261,36 +265,38 @@ impl Writer {
         if !self.has_room_for(batch) {
             return Err(io::Error::other("a batch is larger than a segment"));
         }
-        let place = &mut self.place;
-        let frame = batch.seal(place.link());
-        place.file.write_at(place.offset, frame)?;
-        place.offset += frame.len() as u64;
+        let position = &mut self.position;
+        let frame = batch.seal(position.link());
+        position.file.write_at(position.offset, frame)?;
+        position.offset += frame.len() as u64;
         self.queue.stats.count_batch(frame.len());
-        place.chain += 1;
-        place.last = batch.last();
+        position.chain += 1;
+        position.last = batch.last();
+        // Before the barrier opens: what is acknowledged must survive a power loss.
         if self.syncs {
             self.sync()?;
         }
         // Before the answers leave: a client that has its answer finds the room for its next write.
         self.queue
-            .note_written(batch.frame_bytes(), self.place.position());
-        self.queue.barrier.open(self.place.last);
+            .note_written(batch.frame_bytes(), self.position.segment_and_offset());
+        self.queue.barrier.open(self.position.last);
         if self.syncs && self.queue.is_idle() {
             self.mark()?;
         }
         Ok(())
     }
 
-    /// Says that all is synced, where the next frame will be.
+    /// Writes a mark where the next frame will be: it says that all before it is synced. Without one, recovery could not
+    /// tell damage of the last frame from a frame that was never acknowledged.
     fn mark(&self) -> io::Result<()> {
-        let mark = mark(self.place.link(), self.place.last);
-        self.place.file.write_at(self.place.offset, &mark)
+        let mark = mark(self.position.link(), self.position.last);
+        self.position.file.write_at(self.position.offset, &mark)
     }
 
     /// Goes on in the next segment.
     pub(super) fn go_on(&mut self) -> io::Result<()> {
         if !self.syncs {
-            // What is sealed is read for a snapshot, and then it is no more.
+            // A sealed segment is read for a snapshot and then removed: what it holds must not be lost with it.
             self.sync()?;
         }
         let Some((header, file)) = self.allocator.next_segment() else {
@@ -299,20 +305,20 @@ impl Writer {
                 "it was closed before there was room for all that was written",
             ));
         };
-        self.place.file = file;
-        self.place.header = header;
-        self.place.offset = super::segment::HEADER_BYTES;
-        self.queue.note_entered(&self.place.header);
-        // Says to whom reads the sealed segments where these end.
+        self.position.file = file;
+        self.position.header = header;
+        self.position.offset = super::segment::HEADER_BYTES;
+        self.queue.note_entered(&self.position.header);
+        // Before the segment is sealed: a reader of sealed segments learns from the mark where they end.
         self.mark()?;
-        self.allocator.seal(&self.place.header);
+        self.allocator.seal(&self.position.header);
         Ok(())
     }
 }
 
 impl LogPosition {
-    /// The segment, and the offset of the next frame.
-    pub(super) fn position(&self) -> (&Header, u64) {
+    /// Returns the segment, and the offset of the next frame.
+    pub(super) fn segment_and_offset(&self) -> (&Header, u64) {
         (&self.header, self.offset)
     }
 

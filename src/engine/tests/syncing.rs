@@ -1,4 +1,4 @@
-//! What leaves a store while its disk is in the midst of a sync, and what does not.
+//! Replies and events that leave a store while its disk is in the midst of a sync, and those that do not.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ struct SlowDisk {
 
 #[derive(Default)]
 struct Syncs {
-    /// Whether they are held back, and how many wait.
+    /// True while they are held back, and the number that wait.
     state: Mutex<(bool, usize)>,
     changed: Condvar,
 }

@@ -7,8 +7,8 @@ use crate::core::Core;
 use crate::log::inspect::{Inspection, SegmentState};
 use crate::path::ZnodePath;
 
-/// How many sessions are told one by one.
-const MOST_SESSIONS: usize = 20;
+/// The most sessions that are told one by one.
+const MAX_SESSIONS: usize = 20;
 
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -101,7 +101,7 @@ impl Inspection {
             writeln!(f, "  {bytes:>9}  {:>9} znodes  {}", tree.znodes, tree.path)?;
         }
         writeln!(f, "sessions    {}", self.sessions.len())?;
-        for session in self.sessions.iter().take(MOST_SESSIONS) {
+        for session in self.sessions.iter().take(MAX_SESSIONS) {
             let timeout = session
                 .timeout
                 .map_or("no timeout".to_owned(), |timeout| format!("{timeout:?}"));
@@ -113,7 +113,7 @@ impl Inspection {
             let (id, count) = (session.id, session.ephemerals);
             writeln!(f, "  {id}  {timeout}  {count} ephemeral znodes{local}")?;
         }
-        match self.sessions.len().checked_sub(MOST_SESSIONS) {
+        match self.sessions.len().checked_sub(MAX_SESSIONS) {
             Some(more) if more > 0 => writeln!(f, "  and {more} more"),
             _ => Ok(()),
         }
@@ -147,7 +147,7 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// How long ago, in the two units that suit it.
+/// An age, in the two units that suit it.
 struct Age(Duration);
 
 impl fmt::Display for Age {
@@ -170,13 +170,13 @@ impl fmt::Display for Age {
 pub struct Subtree {
     /// The uppermost znode.
     pub path: ZnodePath,
-    /// How many znodes there are, that one included.
+    /// Number of znodes, that one included.
     pub znodes: u64,
-    /// How many bytes their data and their paths have.
+    /// Bytes of their data and paths.
     pub bytes: u64,
 }
 
-/// The `top` largest subtrees, most bytes first, and how many bytes the data of all znodes has.
+/// Returns the `top` largest subtrees, most bytes first, and the bytes of all znodes' data.
 ///
 /// The root is none of them, nor are those that every store has; nor is one that is nearly all (nine tenths of the bytes) one child's: that
 /// one says more.

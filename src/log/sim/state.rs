@@ -1,11 +1,11 @@
-//! What a simulated disk holds: each file as the process sees it, as the medium has it, and what
+//! Content of a simulated disk: each file as the process sees it, as the medium has it, and what
 //! lies between.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What goes wrong from now on, each once in so many calls at random; 0 for never.
+/// Faults from now on, each once in so many calls at random; 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
     /// A write fails, having written nothing.
@@ -14,7 +14,7 @@ pub(crate) struct Faults {
     pub(crate) short_write_every: u64,
     /// A sync of a file or of the folder fails.
     pub(crate) sync_error_every: u64,
-    /// How many bytes files may yet grow by, all together.
+    /// Bytes that all files together may yet grow by.
     pub(crate) room_bytes: Option<u64>,
 }
 
@@ -268,7 +268,7 @@ fn failure(of: &str) -> io::Error {
     io::Error::other(format!("a simulated failure of a {of}"))
 }
 
-/// splitmix64.
+/// Returns a random number below `end`, by splitmix64.
 fn below(random: &mut u64, end: u64) -> u64 {
     *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *random;
@@ -277,7 +277,7 @@ fn below(random: &mut u64, end: u64) -> u64 {
     (mixed ^ (mixed >> 31)) % end
 }
 
-/// What a medium writes as one: all of it or nothing.
+/// The unit that a medium writes whole or not at all.
 const SECTOR_BYTES: u64 = 512;
 
 /// A write, or the part of one that falls into one sector.
@@ -301,7 +301,7 @@ pub(super) struct File {
     content: Vec<u8>,
     /// As the medium has it.
     durable: Vec<u8>,
-    /// What was written since, in order.
+    /// Writes since the last sync, in order.
     pieces: Vec<Piece>,
 }
 
@@ -345,7 +345,7 @@ impl File {
         }
     }
 
-    /// A sector that was written since is written as it is now, so nothing older of it is left.
+    /// Syncs the file. A sector that was written since is written as it is now, so nothing older of it is left.
     pub(super) fn sync(&mut self) {
         let fresh = self.pieces.iter().filter(|piece| !piece.is_doomed);
         let sectors: BTreeSet<u64> = fresh.map(Piece::sector).collect();
