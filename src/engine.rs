@@ -59,7 +59,6 @@ use self::state::{State, Wakeups};
 use crate::backend::Connector;
 use crate::clock::{BootInstant, Clock, Sleep};
 use crate::core::{Core, Effects, Now};
-use crate::fork;
 use crate::random::{hex, random};
 
 /// A coordination store in this program. A clone is the same store; it lives as long as a handle,
@@ -160,12 +159,7 @@ static HIGHEST_ZXID: AtomicI64 = AtomicI64::new(0);
 impl Drop for Engine {
     fn drop(&mut self) {
         if let Some(files) = self.files.take() {
-            if fork::is_forked() {
-                // The parent's log, and threads to wait for that are not here.
-                std::mem::forget(files);
-            } else {
-                files.close();
-            }
+            files.close();
             return;
         }
         HIGHEST_ZXID.fetch_max(self.state.get_mut().core.last_zxid().0, Ordering::AcqRel);

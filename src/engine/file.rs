@@ -241,6 +241,11 @@ pub(super) fn serve(mut engine: Engine, files: Option<Files>) -> Arc<Engine> {
 impl Files {
     /// Writes what is left, and lets others in.
     pub(super) fn close(self) {
+        if fork::is_forked() {
+            // The log is the parent's, and its threads, which would be waited for, are not here.
+            std::mem::forget(self);
+            return;
+        }
         self.log.close();
         drop(self.held);
     }

@@ -6,7 +6,7 @@ use crate::clock::Clock;
 pub(super) enum StallMeter {}
 
 #[derive(Debug, Default)]
-pub(super) struct LivenessQuestion;
+pub(super) struct LivenessQuestion(());
 
 impl LivenessQuestion {
     pub(super) fn ask(&self) {}

@@ -386,7 +386,7 @@ impl Connection {
         });
         if let Ok(Some(_)) = opened {
             // It is bound now; nothing waits here, since the proof is answered in its turn.
-            drop(state.hold_session(session.slot));
+            let _ = state.hold_session(session.slot);
             let durable = state.durable.as_ref();
             let proved_at = durable.map_or(Zxid(0), |durable| durable.timeout_recorded_at());
             self.proved_at.store(proved_at.0, Ordering::Release);
