@@ -10,17 +10,16 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use rustix::time::{ClockId, clock_gettime};
 
-use crate::fork;
 use crate::wake::wake;
+use crate::{fork, platform};
 
-/// A moment on a [`Clock`]: nanoseconds since the machine's start, suspended time included.
+/// A moment on a [`Clock`]: nanoseconds since the clock's zero, suspended time included.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BootInstant(u64);
 
 impl BootInstant {
-    /// The moment that many nanoseconds after the clock's zero.
+    /// Returns the moment that many nanoseconds after the clock's zero.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
@@ -30,17 +29,17 @@ impl BootInstant {
         self.0
     }
 
-    /// Whole milliseconds since the clock's zero.
+    /// Returns the whole milliseconds since the clock's zero.
     pub const fn as_millis(self) -> u64 {
         self.0 / 1_000_000
     }
 
-    /// How long after `earlier` this is; zero if it is not after it.
+    /// Returns the time since `earlier`; zero if this is not after it.
     pub fn since(self, earlier: BootInstant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
-    /// This moment, moved forward; stays at the end of time when it would pass it.
+    /// Returns the moment that much later; the end of time where that would pass it.
     pub fn after(self, by: Duration) -> BootInstant {
         Self(self.0.saturating_add(duration_nanos(by)))
     }
@@ -54,7 +53,7 @@ impl fmt::Debug for BootInstant {
 
 /// The clock that a store and its sessions live by.
 ///
-/// The system's clock is `CLOCK_BOOTTIME`, which counts suspended time: a laptop that slept past
+/// The system's clock counts suspended time (`CLOCK_BOOTTIME` of Linux): a laptop that slept past
 /// its session's timeout knows so when it wakes. A virtual clock, for tests, stands still until it
 /// is told to move. Timers are kept here, on a thread of the clock's own, so that sleeping works on
 /// any executor and cannot be starved by one. A clone is the same clock.
@@ -83,13 +82,13 @@ struct Timers {
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
 impl Clock {
-    /// The machine's clock.
+    /// Returns the machine's clock.
     pub fn system() -> Self {
         static SYSTEM: OnceLock<Clock> = OnceLock::new();
         SYSTEM.get_or_init(|| Self::with(None)).clone()
     }
 
-    /// A clock of its own, which stands still until [`advance`](Self::advance) moves it.
+    /// Creates a virtual clock, which stands still until [`advance`](Self::advance) moves it.
     pub fn new_virtual() -> Self {
         Self::with(Some(AtomicU64::new(1_000_000_000)))
     }
@@ -103,25 +102,19 @@ impl Clock {
         }))
     }
 
-    /// The current moment.
+    /// Returns the current moment.
     pub fn now(&self) -> BootInstant {
         match &self.0.virtual_now {
-            None => {
-                let now = clock_gettime(ClockId::Boottime);
-                BootInstant(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
-            }
+            None => BootInstant(platform::boot_nanos()),
             Some(now) => BootInstant(now.load(Ordering::Acquire)),
         }
     }
 
-    /// The current moment on a clock that stands still while the machine is suspended (`CLOCK_MONOTONIC`). Its zero is not
-    /// that of [`now`](Self::now): the two cannot be compared.
+    /// The current moment on a clock that stands still while the machine is suspended (`CLOCK_MONOTONIC` of Linux). Its zero is
+    /// not that of [`now`](Self::now): the two cannot be compared.
     pub fn awake(&self) -> BootInstant {
         match &self.0.virtual_now {
-            None => {
-                let now = clock_gettime(ClockId::Monotonic);
-                BootInstant(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
-            }
+            None => BootInstant(platform::awake_nanos()),
             Some(now) => {
                 let suspended = self.0.virtual_suspended.load(Ordering::Acquire);
                 BootInstant(now.load(Ordering::Acquire).saturating_sub(suspended))
@@ -129,19 +122,16 @@ impl Clock {
         }
     }
 
-    /// The date, in milliseconds since the epoch, as coarse as the system's tick (a few ms).
+    /// Returns the date in milliseconds since the epoch, as coarse as the system's tick (a few ms).
     pub fn unix_ms(&self) -> i64 {
         match &self.0.virtual_now {
-            None => {
-                let now = clock_gettime(ClockId::RealtimeCoarse);
-                now.tv_sec * 1_000 + now.tv_nsec / 1_000_000
-            }
+            None => platform::unix_ms(),
             // Any fixed date will do, as long as it moves with the clock.
             Some(_) => 1_700_000_000_000 + self.now().as_millis() as i64,
         }
     }
 
-    /// Whether this is a virtual clock.
+    /// Returns true for a virtual clock.
     pub fn is_virtual(&self) -> bool {
         self.0.virtual_now.is_some()
     }
@@ -160,7 +150,7 @@ impl Clock {
         self.sleep_until(self.now().after(duration))
     }
 
-    /// The earliest moment that somebody sleeps for.
+    /// Returns the earliest moment that a task sleeps for.
     pub fn next_timer(&self) -> Option<BootInstant> {
         let timers = self.0.timers.lock();
         timers.due.first_key_value().map(|((moment, _), _)| *moment)
@@ -169,7 +159,7 @@ impl Clock {
     /// Moves a virtual clock forward, waking the sleepers on the way, each at its own moment.
     ///
     /// # Panics
-    /// On the system's clock, which nobody moves.
+    /// On the system's clock, which cannot be moved.
     pub fn advance(&self, by: Duration) {
         let now = self
             .0
@@ -190,7 +180,7 @@ impl Clock {
     /// Moves a virtual clock forward as a stop of the process does: the sleepers on the way are woken late, at its end.
     ///
     /// # Panics
-    /// On the system's clock, which nobody moves.
+    /// On the system's clock, which cannot be moved.
     pub fn stall(&self, by: Duration) {
         let now = self.0.virtual_now.as_ref();
         let now = now.expect("only a virtual clock can be moved");
@@ -202,7 +192,7 @@ impl Clock {
     /// [`awake`](Self::awake) stands still.
     ///
     /// # Panics
-    /// On the system's clock, which nobody moves.
+    /// On the system's clock, which cannot be moved.
     pub fn suspend(&self, by: Duration) {
         let suspended = &self.0.virtual_suspended;
         suspended.fetch_add(duration_nanos(by), Ordering::AcqRel);
@@ -232,7 +222,7 @@ impl Clock {
         id
     }
 
-    /// The timer thread of the system's clock.
+    /// Runs the timer thread of the system's clock.
     fn run(&self) {
         let mut timers = self.0.timers.lock();
         loop {
@@ -343,17 +333,17 @@ impl Deadline {
         Self { clock, moment }
     }
 
-    /// How long there still is; zero once it has passed.
+    /// Returns the time left; zero once it has passed.
     pub fn remaining(&self) -> Duration {
         self.moment.since(self.clock.now())
     }
 
-    /// Whether it has passed.
+    /// Returns true once it has passed.
     pub fn has_passed(&self) -> bool {
         self.clock.now() >= self.moment
     }
 
-    /// The moment itself.
+    /// Returns the moment.
     pub fn moment(&self) -> BootInstant {
         self.moment
     }

@@ -33,6 +33,7 @@ mod identity;
 #[cfg(feature = "file")]
 mod log;
 mod path;
+mod platform;
 mod protocol;
 mod random;
 #[cfg(feature = "server")]

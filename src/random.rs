@@ -3,12 +3,7 @@
 /// Bytes from the system's source of randomness.
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
-    let mut filled = 0;
-    while filled < N {
-        filled +=
-            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())
-                .expect("the system has a source of randomness");
-    }
+    getrandom::fill(&mut bytes).expect("the system has a source of randomness");
     bytes
 }
 

@@ -9,7 +9,7 @@ import sys
 # other, and are one layer.
 LAYERS = {
     "src": """
-        data detached future random tls types wake
+        data detached future platform random tls types wake
         error fork path target identity acl clock watch
         protocol size core
         log backend engine session connect

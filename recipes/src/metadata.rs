@@ -164,10 +164,19 @@ fn render_default(queued_at_ms: i64) -> Bytes {
 
 fn host() -> &'static str {
     static HOST: OnceLock<String> = OnceLock::new();
-    HOST.get_or_init(|| {
-        let uname = rustix::system::uname();
-        uname.nodename().to_string_lossy().into_owned()
-    })
+    HOST.get_or_init(host_name)
+}
+
+#[cfg(unix)]
+fn host_name() -> String {
+    let uname = rustix::system::uname();
+    uname.nodename().to_string_lossy().into_owned()
+}
+
+/// Returns the name as Windows tells it to every program.
+#[cfg(not(unix))]
+fn host_name() -> String {
+    std::env::var("COMPUTERNAME").unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -264,12 +264,7 @@ impl EntryId {
 
 fn seed() -> [u8; 16] {
     let mut bytes = [0; 16];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let rest = &mut bytes[filled..];
-        filled += rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty())
-            .expect("the system has randomness");
-    }
+    getrandom::fill(&mut bytes).expect("the system has a source of randomness");
     bytes
 }
 

@@ -199,7 +199,7 @@ impl Core {
     }
 
     /// Returns the longest timeout that a session can be granted.
-    #[cfg(all(feature = "file", any(test, feature = "server")))]
+    #[cfg(any(test, feature = "server"))]
     pub(crate) fn longest_timeout(&self) -> Duration {
         self.options.longest_timeout
     }

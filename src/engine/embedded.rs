@@ -1,23 +1,118 @@
-//! [`Embedded`]: a session in the store's own process. Its requests are carried out in the thread
-//! that submits them.
+//! [`Embedded`]: a session in the store's own process, and how one is opened. Its requests are carried out in the thread that
+//! submits them.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use super::{Engine, State, UnwatchHandle};
-use crate::backend::{Backend, SessionStatus};
+use parking_lot::MutexGuard;
+
+use super::durable::Passage;
+use super::sessions::Peer;
+use super::state::State;
+use super::{Engine, Store};
+use crate::backend::{Backend, ConnectOptions, Connector, SessionStatus};
+use crate::clock::Clock;
 use crate::core::{SessionRef, WatchKey};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::fork;
+use crate::future::BoxFuture;
+use crate::identity::{Identities, Identity};
 use crate::protocol::{Request, Response};
+use crate::random::random;
+use crate::types::{SessionId, Zxid};
 use crate::watch::{Unwatch, WatchCell};
 
+impl Connector for Store {
+    fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
+        let timeout = options.session_timeout;
+        let proofs = options.auth.iter();
+        let proved = proofs.map(|(scheme, secret)| Identity::proved(scheme, secret));
+        let identities = match proved.collect::<Result<Vec<_>>>() {
+            Ok(identities) => identities,
+            Err(refused) => return Box::pin(std::future::ready(Err(refused))),
+        };
+        let open = move |engine: &Arc<Engine>| {
+            let opened = engine.open(timeout, identities);
+            opened.map(|session| Arc::new(session) as Arc<dyn Backend>)
+        };
+        let Some(pause) = self.0.pause() else {
+            return Box::pin(std::future::ready(open(&self.0)));
+        };
+        let engine = self.0.clone();
+        Box::pin(async move {
+            pause.await;
+            while let Some(pause) = engine.pause() {
+                pause.await;
+            }
+            open(&engine)
+        })
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    #[cfg(feature = "test-util")]
+    fn expire(&self, backend: &Arc<dyn Backend>) -> BoxFuture<Result<()>> {
+        self.0.expire(backend.status().id());
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+impl Engine {
+    pub(super) fn open(
+        self: &Arc<Self>,
+        timeout: Option<Duration>,
+        identities: Vec<Identity>,
+    ) -> Result<Embedded> {
+        // Before there is a session: one that is refused leaves nothing behind.
+        let identities = Identities::new(identities)?;
+        let sent = self.clock.now();
+        let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
+        let mut state = self.state.lock();
+        state.check_log()?;
+        // Not by `apply`: no client waits for the log to have a session of this process, so it is handed over with the next
+        // change.
+        let (session, timeout) =
+            state
+                .core
+                .open_session(id, random(), timeout, true, self.now(true, true))?;
+        for identity in identities.iter() {
+            state.core.add_identity(session, identity.clone())?;
+        }
+        let status = Arc::new(SessionStatus::new(
+            id,
+            self.clock.clone(),
+            timeout,
+            false,
+            sent,
+        ));
+        state
+            .sessions
+            .seat(session.slot, Peer::Local(status.clone()));
+        self.settle(state);
+        Ok(Embedded::new(self, session, status, true))
+    }
+
+    fn close(self: &Arc<Self>, session: SessionRef) {
+        // The session may be over already.
+        let _ = self.apply(|core, effects, now| core.submit(session, Request::Close, now, effects));
+    }
+
+    #[cfg(feature = "test-util")]
+    fn expire(self: &Arc<Self>, id: SessionId) {
+        self.apply(|core, effects, now| core.expire_session(id, now, effects));
+    }
+}
+
+/// A session in the store's own process.
 pub(super) struct Embedded {
     pub(super) engine: Arc<Engine>,
     pub(super) session: SessionRef,
     status: Arc<SessionStatus>,
     has_timeout: bool,
-    /// Whether the session ends when this goes; else it is a connection of one that stays.
+    /// True if the session ends with this value; false for a connection of a session that stays.
     is_local: bool,
     unwatch_handle: Arc<dyn Unwatch>,
 }
@@ -43,44 +138,45 @@ impl Embedded {
         let now = self.engine.now(self.has_timeout, is_dated(&request));
         let mut guard = self.engine.state.lock();
         let state = &mut *guard;
-        #[cfg(feature = "file")]
         let mut shown = match state.admit(self.session, &request) {
             Ok(shown) => shown,
             Err(error) => return self.refuse(error, guard),
         };
-        #[cfg(feature = "file")]
-        let before = state.core.last_kept();
-        let answer = state
-            .core
-            .submit(self.session, request, now, &mut state.effects);
-        #[cfg(feature = "file")]
-        {
-            state.keep(before);
-            if answer.is_err() {
-                // It says what is not, or what is otherwise: whatever made it so.
-                shown = state.core.last_kept();
-            }
+        let session = self.session;
+        let answer = state.apply(|core, effects| core.submit(session, request, now, effects));
+        if answer.is_err() {
+            // An error shows the state that refused the request: the transaction that made it so must be in the log before.
+            shown = state.core.last_kept();
         }
-        // First what it fired: its own watch may have got the index of one that is used up.
+        // Before the reply is made: the request's own watch may have got the index of one that it used up.
         let wakeups = state.gather(&self.engine.clock);
         let response = Response::ready(match answer {
             Ok(reply) => Ok(reply.with_watchers(|watch| self.cell(watch, state))),
             Err(error) => Err(self.explain(error)),
         });
-        #[cfg(feature = "file")]
         let passage = state.passage(self.session.slot, shown);
         drop(guard);
         if let Some(wakeups) = wakeups {
             wakeups.carry_out(&self.engine);
         }
-        #[cfg(feature = "file")]
-        if let Some(passage) = passage {
-            return super::durable::held(response, passage);
+        match passage {
+            None => response,
+            Some(passage) => held(response, passage),
         }
-        response
     }
 
-    /// The core has forgotten how a session ended that is gone.
+    /// Answers a request that was not carried out, after the answers before it: a client must not hear of a refusal before
+    /// it hears of what it asked before.
+    #[cold]
+    fn refuse(&self, error: Error, mut guard: MutexGuard<'_, State>) -> Response {
+        let refused = Response::ready(Err(error));
+        match guard.passage(self.session.slot, Zxid(0)) {
+            None => refused,
+            Some(passage) => held(refused, passage),
+        }
+    }
+
+    /// Returns the error by which the session ended, which the core has forgotten.
     fn explain(&self, error: Error) -> Error {
         match error {
             Error::SessionExpired { .. } => self.status.end().unwrap_or(error),
@@ -95,7 +191,31 @@ impl Embedded {
     }
 }
 
-/// Whether what a request does shows its date, in a [`Stat`](crate::Stat).
+/// Holds an answer back until the log has what it shows.
+fn held(response: Response, passage: Passage) -> Response {
+    Response::pending(async move {
+        passage.await?;
+        response.await
+    })
+}
+
+/// Handle of the watchers to their store, which they do not keep alive.
+struct UnwatchHandle(Weak<Engine>);
+
+impl Unwatch for UnwatchHandle {
+    fn unwatch(&self, watch: u64) {
+        let Some(engine) = self.0.upgrade().filter(|_| !fork::is_forked()) else {
+            return;
+        };
+        let watch = WatchKey::from_u64(watch);
+        let mut state = engine.state.lock();
+        if state.core.unwatch(watch) {
+            state.cells[watch.index as usize] = None;
+        }
+    }
+}
+
+/// Returns true if the effect of a request shows its date, in a [`Stat`](crate::Stat).
 fn is_dated(request: &Request) -> bool {
     let only_deletes = matches!(
         request,

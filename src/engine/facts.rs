@@ -10,10 +10,10 @@ use crate::core::{Core, Counts, Settings};
 use crate::path::ZnodePath;
 use crate::types::SessionId;
 
-/// How many slots are looked at before others may have the store: some hundred microseconds.
+/// Slots looked at before others may have the store: some hundred microseconds.
 const PIECE: usize = 4_096;
 
-/// How long a list may get.
+/// Limits of a list.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) entries: usize,
@@ -22,7 +22,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Whether there is room for one entry more, which is taken then.
+    /// Takes the room of one entry. Returns false if there is none.
     fn take(&mut self, bytes: usize) -> bool {
         let fits = self.entries > 0 && bytes <= self.bytes;
         if fits {
@@ -48,7 +48,7 @@ pub(crate) struct Expiring {
     pub(crate) sessions: Vec<SessionId>,
 }
 
-/// How much is watched.
+/// Counts of watches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Watched {
     pub(crate) sessions: usize,
@@ -59,43 +59,43 @@ pub(crate) struct Watched {
 /// The paths of each session.
 pub(crate) type Owned = BTreeMap<SessionId, Vec<ZnodePath>>;
 
-/// What is watched, and by which sessions.
+/// Watched paths, each with a session that watches it.
 pub(crate) type Watching = BTreeSet<(ZnodePath, SessionId)>;
 
 impl Store {
-    /// How much there is of everything.
+    /// Returns the store's counts.
     pub(crate) fn counts(&self) -> Counts {
         self.0.state.lock().core.counts()
     }
 
-    /// The bytes that wait for all clients of other processes to read them.
+    /// Returns the bytes that wait for all clients of other processes to read them.
     pub(crate) fn unread_bytes(&self) -> usize {
-        self.0.state.lock().unread.bytes()
+        self.0.state.lock().sessions.unread().bytes()
     }
 
-    /// How it works.
+    /// Returns the settings that the store works by.
     pub(crate) fn settings(&self) -> Settings {
         self.0.state.lock().core.settings()
     }
 
-    /// Its URL without the scheme of a folder: the folder's path, or `memory:NAME`.
+    /// Returns its URL without the scheme of a folder: the folder's path, or `memory:NAME`.
     pub(crate) fn place(&self) -> &str {
         let target = self.0.target.as_str();
         target.strip_prefix("file:").unwrap_or(target)
     }
 
-    /// Whether it is still at work: a store whose log has failed is not.
+    /// Returns true while the store is at work: one whose log has failed is not.
     pub(crate) fn is_at_work(&self) -> bool {
         self.0.state.lock().check_log().is_ok()
     }
 
-    /// What its log has done since it was opened; `None` without a log.
+    /// Returns the counters of the log since it was opened; `None` without a log.
     #[cfg(feature = "file")]
-    pub(crate) fn log_done(&self) -> Option<crate::log::Done> {
-        self.0.line().map(|line| line.done())
+    pub(crate) fn log_stats(&self) -> Option<crate::log::LogStats> {
+        self.0.log_queue().map(|queue| queue.stats())
     }
 
-    /// The sessions that can expire, in the order of their deadlines.
+    /// Lists the sessions that can expire, in the order of their deadlines.
     pub(crate) fn endings(&self, mut room: Room) -> Listed<Vec<Expiring>> {
         let (now, unix_ms) = (self.0.clock.now(), self.0.clock.unix_ms());
         let mut endings = Vec::<Expiring>::new();
@@ -124,7 +124,7 @@ impl Store {
         }
     }
 
-    /// The ephemeral znodes of each session that has any.
+    /// Lists the ephemeral znodes of each session that has any.
     pub(crate) fn ephemerals(&self, mut room: Room) -> Listed<Owned> {
         let mut owned = Owned::new();
         let mut left = self.counts().ephemerals;
@@ -145,7 +145,7 @@ impl Store {
         }
     }
 
-    /// Who watches what. Watches of children alone are left out, as ZooKeeper does.
+    /// Lists the watches by path and session. Watches of children alone are left out, as ZooKeeper does.
     pub(crate) fn watching(&self, mut room: Room) -> Listed<Watching> {
         let mut found = Vec::new();
         let mut is_whole = true;
@@ -164,7 +164,7 @@ impl Store {
         }
     }
 
-    /// How much is watched, watches of children alone left out. Takes a bit for each znode and session.
+    /// Counts the watches, those of children alone left out. Takes a bit for each znode and session.
     pub(crate) fn watched(&self) -> Watched {
         let mut watched = Watched::default();
         let (mut sessions, mut nodes) = (Marks::default(), Marks::default());
@@ -201,7 +201,7 @@ impl Store {
     }
 }
 
-/// What a session's number takes in a text, at most.
+/// The longest text of a session's number.
 const SESSION_BYTES: usize = 20;
 
 fn whole<T>(list: T) -> Listed<T> {
@@ -219,7 +219,7 @@ fn cut<T>(list: T) -> Listed<T> {
 struct Marks(Vec<u64>);
 
 impl Marks {
-    /// Marks a slot; whether it was not.
+    /// Marks a slot. Returns true if it was not marked.
     fn mark(&mut self, slot: u32) -> bool {
         let (word, bit) = (slot as usize / 64, 1 << (slot % 64));
         if self.0.len() <= word {

@@ -3,31 +3,33 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::durable::{Durable, Timeouts};
-use super::pause::pause_until;
-use super::{Durability, Engine, State, Store, StoreOptions};
+use super::state::State;
+use super::{Durability, Engine, Store, StoreOptions};
+use crate::clock::BootInstant;
 use crate::core::{Core, Journal};
 use crate::error::{Error, Result};
 use crate::fork;
-use crate::log::{self, Disk, Folder, Held, Log, LogParts};
+use crate::log::{self, Disk, Exclusive, Folder, Log, LogParts, RemoteSessions};
 use crate::random::{hex, random};
 
-/// What a store has on disk, and keeps others out of until all is written.
+/// Files of an open store, which others are kept out of until all is written.
 pub(super) struct Files {
     log: Log,
-    held: Held,
+    held: Exclusive,
 }
 
-/// While this lives, nobody else opens the folder.
+/// Lock of a folder: while it lives, no other process opens the store.
 struct FolderLock {
     lock: Option<log::Lock>,
     door: Arc<Door>,
 }
 
-/// Whether a store that nobody has a handle to any more is closed already.
+/// State of the closing of a store to which no handle is left.
 #[derive(Default)]
 struct Door {
     is_closed: Mutex<bool>,
@@ -40,7 +42,7 @@ type Stores = HashMap<PathBuf, (Weak<Engine>, Arc<Door>)>;
 static STORES: LazyLock<Mutex<Stores>> = LazyLock::new(Mutex::default);
 
 impl Store {
-    /// This process's store in a folder, which is made if it is missing: the same for all as long as
+    /// Opens this process's store in a folder, which is created if it is missing: the same one as long as
     /// anybody has a handle to it. Opening one reads it, in the calling thread. What is made is for the owner
     /// alone (files 0600, folders 0700), whatever the umask; a folder that is there keeps its mode.
     ///
@@ -63,7 +65,7 @@ impl Store {
         Self::file_with(path, StoreOptions::new())
     }
 
-    /// As [`file`](Self::file), in a thread of its own.
+    /// Opens a store as [`file`](Self::file) does, in another thread.
     pub(crate) async fn file_aside(path: PathBuf) -> Result<Self> {
         let (tell, told) = tokio::sync::oneshot::channel();
         log::spawn("lockkeeper-open", {
@@ -79,7 +81,7 @@ impl Store {
         })
     }
 
-    /// As [`file`](Self::file), with options of its own. They are of no consequence when this process
+    /// Opens a store as [`file`](Self::file) does, with the given options. They have no effect when this process
     /// has the store open already.
     ///
     /// # Errors
@@ -108,18 +110,18 @@ impl Store {
         }
     }
 
-    /// Waits until the store has failed, as when its disk refuses a write; why. A store that has failed
-    /// acknowledges nothing any more: who serves it can only end, and start again. The future of a store
+    /// Waits until the store has failed, as when its disk refuses a write, and returns the reason. A store that has failed
+    /// acknowledges nothing any more: its server can only end, and start again. The future of a store
     /// in memory never ends. It can be dropped at any moment.
     pub async fn failed(&self) -> Error {
-        match self.0.line() {
-            Some(line) => line.gate.failed().await,
+        match self.0.log_queue() {
+            Some(queue) => queue.barrier.failed().await,
             None => std::future::pending().await,
         }
     }
 }
 
-/// The canonical path of a folder, which is made if it is missing.
+/// Returns the canonical path of a folder, which is created if it is missing.
 fn made(path: &Path) -> Result<PathBuf> {
     let made = log::make_folder(path).and_then(|()| path.canonicalize());
     made.map_err(|error| Error::StoreFailed {
@@ -131,7 +133,7 @@ fn made(path: &Path) -> Result<PathBuf> {
 fn open(path: &Path, options: &StoreOptions, door: Arc<Door>) -> Result<Arc<Engine>> {
     log::check_folder(&Folder::new(path))?;
     let lock = Some(log::Lock::take(path)?);
-    let held: Held = Arc::new(FolderLock { lock, door });
+    let held: Exclusive = Arc::new(FolderLock { lock, door });
     let disk: Arc<dyn Disk> = Arc::new(Folder::new(path));
     open_disk(&disk, format!("file:{}", path.display()), options, held)
 }
@@ -141,7 +143,7 @@ pub(super) fn open_disk(
     disk: &Arc<dyn Disk>,
     target: String,
     options: &StoreOptions,
-    held: Held,
+    held: Exclusive,
 ) -> Result<Arc<Engine>> {
     let (engine, parts) = read(disk, target, options)?;
     let log = parts.start(&held)?;
@@ -165,15 +167,15 @@ pub(super) fn read(
         core.keep_sessions_lightly();
     }
     let mut state = State::new(core);
-    let line = opened.parts.line.clone();
-    let mut durable = Durable::new(line, state.core.last_zxid());
-    durable.timeouts = Timeouts {
+    let timeouts = Timeouts {
         longest_ms: opened.remote.longest_timeout_ms,
         allowed_ms: opened.remote.allowed_ms,
         are_sessions_kept: options.log().keeps_sessions,
         pause_until,
         ..Timeouts::default()
     };
+    let queue = opened.parts.queue.clone();
+    let durable = Durable::new(queue, state.core.last_zxid(), timeouts);
     state.durable = Some(durable);
     let engine = Engine {
         target,
@@ -185,15 +187,49 @@ pub(super) fn read(
     Ok((engine, opened.parts))
 }
 
+/// Waits for clocks that are slower than the store's by one part in so many.
+const DRIFT: u32 = 100;
+
+/// Returns the end of the pause that is owed for sessions that do not live on, and says in the log why it is made.
+fn pause_until(now: BootInstant, remote: &RemoteSessions) -> Option<BootInstant> {
+    if !remote.owe_pause() {
+        return None;
+    }
+    let timeout = Duration::from_millis(remote.longest_timeout_ms);
+    let pause = timeout + timeout / DRIFT;
+    tracing::warn!(
+        seconds = pause.as_secs_f64(),
+        sessions = remote.ended,
+        "a pause: the log may lack what was acknowledged last, so the sessions of other processes are ended, and none is \
+         admitted until no client can believe in one of them"
+    );
+    Some(now.after(pause))
+}
+
+impl Engine {
+    /// Ends the pause when its time has come, though nobody asks to be admitted: a stop in order is clean then.
+    fn time_pause(self: &Arc<Self>) {
+        if let Some(pause) = self.pause() {
+            let engine = Arc::downgrade(self);
+            crate::spawn_detached(async move {
+                pause.await;
+                if let Some(engine) = engine.upgrade() {
+                    drop(engine.pause());
+                }
+            });
+        }
+    }
+}
+
 /// Lets others use the store.
 pub(super) fn serve(mut engine: Engine, files: Option<Files>) -> Arc<Engine> {
     engine.files = files;
-    let line = engine.line();
+    let queue = engine.log_queue();
     let engine = Arc::new(engine);
     engine.time_pause();
     let weak = Arc::downgrade(&engine);
-    if let Some(line) = line {
-        line.gate.on_failure(move |failure| {
+    if let Some(queue) = queue {
+        queue.barrier.on_failure(move |failure| {
             if let Some(engine) = weak.upgrade() {
                 engine.stop(failure);
             }
@@ -205,6 +241,11 @@ pub(super) fn serve(mut engine: Engine, files: Option<Files>) -> Arc<Engine> {
 impl Files {
     /// Writes what is left, and lets others in.
     pub(super) fn close(self) {
+        if fork::is_forked() {
+            // The log is the parent's, and its threads, which would be waited for, are not here.
+            std::mem::forget(self);
+            return;
+        }
         self.log.close();
         drop(self.held);
     }

@@ -9,7 +9,7 @@ use crate::identity::Identity;
 #[cfg(feature = "file")]
 use crate::log::Sizes;
 
-/// How a store works.
+/// Options of an embedded store.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
     pub(super) clock: Clock,
@@ -25,7 +25,7 @@ pub struct StoreOptions {
     sizes: Sizes,
 }
 
-/// What a store in a folder does before it tells anybody that a write is done.
+/// Durability class: the work of a store in a folder before a write is acknowledged.
 ///
 /// | kept after… | `Fsync` | `DelayedRestart` | `None` |
 /// |---|---|---|---|
@@ -83,23 +83,23 @@ impl Default for StoreOptions {
 impl StoreOptions {
     /// The most znodes, sessions, and watches of a session that a store can number. A limit above it is taken for
     /// it.
-    pub const MOST: usize = 1 << 31;
+    pub const MAX: usize = 1 << 31;
 
-    /// The defaults: the machine's clock, ticks of 2 s, session timeouts of 2 to 20 ticks, TTL
+    /// Returns the defaults: the machine's clock, ticks of 2 s, session timeouts of 2 to 20 ticks, TTL
     /// znodes allowed, a reaper that looks every minute; at most 2^28 znodes, 64 GiB, 2^20
     /// sessions, and 2^20 watches a session.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The clock that the store lives by.
+    /// Sets the clock that the store lives by.
     #[must_use]
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self
     }
 
-    /// The store's unit of time (at least 1 ms): sessions expire in buckets of this width, up to
+    /// Sets the store's unit of time (at least 1 ms): sessions expire in buckets of this width, up to
     /// one later than their timeout says.
     #[must_use]
     pub fn tick(mut self, tick: Duration) -> Self {
@@ -107,7 +107,7 @@ impl StoreOptions {
         self
     }
 
-    /// The bounds of a session's timeout, instead of 2 and 20 ticks. A session of another process that comes back
+    /// Sets the bounds of a session's timeout, instead of 2 and 20 ticks. A session of another process that comes back
     /// over a new connection gets no longer one than it was opened with.
     #[must_use]
     pub fn session_timeouts(mut self, shortest: Duration, longest: Duration) -> Self {
@@ -116,7 +116,7 @@ impl StoreOptions {
         self
     }
 
-    /// Whether there may be znodes with a time to live; without, making one is
+    /// Allows znodes with a time to live, or not; without, creating one is
     /// [`Error::Unimplemented`](crate::Error::Unimplemented).
     #[must_use]
     pub fn allow_ttl(mut self, allow: bool) -> Self {
@@ -124,21 +124,21 @@ impl StoreOptions {
         self
     }
 
-    /// How often the store looks for container and TTL znodes to remove (at least 1 ms).
+    /// Sets the interval at which the store looks for container and TTL znodes to remove (at least 1 ms).
     #[must_use]
     pub fn reaper_interval(mut self, interval: Duration) -> Self {
         self.reaper_interval = interval.max(Duration::from_millis(1));
         self
     }
 
-    /// Limit of the number of znodes, at most [`MOST`](Self::MOST).
+    /// Limits the number of znodes, at most [`MAX`](Self::MAX).
     #[must_use]
     pub fn max_znodes(mut self, limit: usize) -> Self {
-        self.limits.znodes = limit.min(Self::MOST);
+        self.limits.znodes = limit.min(Self::MAX);
         self
     }
 
-    /// Limit of the bytes that all znodes, and the watches, sessions and identities of other processes, count for
+    /// Limits the bytes that all znodes, and the watches, sessions and identities of other processes, count for
     /// together. A znode counts for its path, its data and its access control list (80 bytes an entry, and its texts), and
     /// for 384 bytes more: about the memory that it takes. A watch counts for its path and 256 bytes, a session for
     /// 512, an identity for 192 and three times its text; those of this process for nothing.
@@ -153,23 +153,23 @@ impl StoreOptions {
         self
     }
 
-    /// Limit of the number of sessions, at most [`MOST`](Self::MOST).
+    /// Limits the number of sessions, at most [`MAX`](Self::MAX).
     #[must_use]
     pub fn max_sessions(mut self, limit: usize) -> Self {
-        self.limits.sessions = limit.min(Self::MOST);
+        self.limits.sessions = limit.min(Self::MAX);
         self
     }
 
-    /// Limit of the number of watches of a session, at most [`MOST`](Self::MOST).
+    /// Limits the number of watches of a session, at most [`MAX`](Self::MAX).
     #[must_use]
     pub fn max_watches_per_session(mut self, limit: usize) -> Self {
-        self.limits.watches_per_session = limit.min(Self::MOST);
+        self.limits.watches_per_session = limit.min(Self::MAX);
         self
     }
 
-    /// The digest of the super user, who may do everything: `user:` and the base64 of the SHA-1 of
-    /// `user:password`, as `zookeeper.DigestAuthenticationProvider.superDigest` takes it. Whoever
-    /// proves it ([`ConnectOptions::auth`](crate::ConnectOptions::auth)) is asked for no right.
+    /// Sets the digest of the super user, who may do everything: `user:` and the base64 of the SHA-1 of
+    /// `user:password`, as `zookeeper.DigestAuthenticationProvider.superDigest` takes it. A client
+    /// that proves it ([`ConnectOptions::auth`](crate::ConnectOptions::auth)) is asked for no right.
     ///
     /// # Errors
     /// [`Error::BadArguments`] for a text that is no such digest (it might be a password, so the error
@@ -186,7 +186,7 @@ impl StoreOptions {
         Ok(self)
     }
 
-    /// When a write counts as done, of a store in a folder.
+    /// Sets the durability class of a store in a folder: the point at which a write counts as done.
     #[cfg(feature = "file")]
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
@@ -194,7 +194,7 @@ impl StoreOptions {
         self
     }
 
-    /// The size of the log's first segment, in bytes (at least 64 KiB), and of the largest: each is
+    /// Sets the size of the log's first segment, in bytes (at least 64 KiB), and of the largest: each is
     /// twice the one before it until then. 16 MiB and 64 MiB unless set. A store of small segments
     /// refuses transactions of more than a quarter of the first ([`Error::TooLarge`]); no store takes
     /// any of more than 2 MiB and 1 KiB. A transaction is a request in which each `auth` of an access

@@ -1,18 +1,13 @@
 //! [`Outbox`]: what goes out over one connection, in one order.
 
-#![cfg_attr(
-    not(feature = "server"),
-    allow(dead_code, reason = "what only served sessions need")
-)]
-
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
 use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
+use super::stalls::LivenessQuestion;
 use super::unread::{Account, Unread};
 use crate::core::{CoreReply, bytes_of_acl};
 use crate::error::Error;
@@ -21,13 +16,12 @@ use crate::types::Zxid;
 use crate::wake::wake;
 use crate::watch::WatchedEvent;
 
-/// What a served session is told next: events and answers, put in under the store's lock, so that
+/// Queue of what a served session is told next: events and answers, put in under the store's lock, so that
 /// each stands where it happened. Its connection takes them out, writes them down and sends them.
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     waker: AtomicWaker,
-    /// True while the connection is to say when it has nothing left to read.
-    is_asked: AtomicBool,
+    question: LivenessQuestion,
     /// Of all clients together.
     unread: Arc<Unread>,
 }
@@ -43,7 +37,7 @@ struct Inner {
     /// Beyond this the client reads too slowly.
     limit: usize,
     end: Option<Ending>,
-    /// Whether the connection knows that there is something.
+    /// True if the connection has been woken for what is in the queue.
     is_told: bool,
 }
 
@@ -93,27 +87,22 @@ impl Outbox {
                 is_told: false,
             }),
             waker: AtomicWaker::new(),
-            is_asked: AtomicBool::new(false),
+            question: LivenessQuestion::default(),
             unread,
         }
     }
 
-    /// Has the connection read what its client has sent, before the session is taken for dead. It must be woken.
-    pub(super) fn ask_for_signs(&self) {
-        self.is_asked.store(true, Ordering::Release);
+    /// Returns the question for signs of life that the connection is asked before its session expires.
+    pub(super) fn question(&self) -> &LivenessQuestion {
+        &self.question
     }
 
     /// Returns true if the session ends as soon as the connection has nothing to read.
     pub(crate) fn is_asked_for_signs(&self) -> bool {
-        self.is_asked.load(Ordering::Acquire)
+        self.question.is_asked()
     }
 
-    /// Returns the same, for the last time.
-    pub(super) fn take_question(&self) -> bool {
-        self.is_asked.swap(false, Ordering::AcqRel)
-    }
-
-    /// Adds an event; whether the connection must be woken.
+    /// Adds an event. Returns true if the connection must be woken.
     pub(super) fn put_event(&self, bound: Zxid, event: WatchedEvent) -> bool {
         let mut inner = self.inner.lock();
         if inner.end.is_some() {
@@ -127,8 +116,8 @@ impl Outbox {
         !std::mem::replace(&mut inner.is_told, true)
     }
 
-    /// Adds an answer; about how many bytes wait now. The connection asks for answers only as long as there
-    /// is room for them: there is none in one that is cut off.
+    /// Adds an answer. Returns about how many bytes wait now. The connection asks for answers only while there is room for
+    /// them: one that is cut off has none.
     pub(super) fn put_answer(
         &self,
         bound: Zxid,
@@ -144,19 +133,19 @@ impl Outbox {
         inner.bytes
     }
 
-    /// About how many bytes wait.
+    /// Returns about how many bytes wait.
     pub(super) fn waiting_bytes(&self) -> usize {
         self.inner.lock().bytes
     }
 
-    /// Says that nothing will follow; whether the connection must be woken. It must, even if it has been told
-    /// of something before: as long as its client does not read, it takes nothing out.
+    /// Ends the outbox: nothing will follow. Returns true if the connection must be woken. It must, even if it has been
+    /// woken for something before: as long as its client does not read, it takes nothing out.
     pub(super) fn end(&self, ending: Ending) -> bool {
         self.inner.lock().end(ending, &self.unread)
     }
 
-    /// Says how many bytes the connection holds of what it has taken out and not sent, and of requests that wait until
-    /// the client has read. To be said after it has taken anything out.
+    /// Sets the bytes that the connection holds of what it has taken out and not sent, and of requests that wait until the
+    /// client has read. To be called after anything is taken out: those bytes count until then.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn set_beside(&self, bytes: usize) {
         let mut inner = self.inner.lock();
@@ -164,7 +153,7 @@ impl Outbox {
         inner.count(&self.unread);
     }
 
-    /// Bytes that wait for the client, and their age; `None` when there are none, or it is cut off.
+    /// Returns the bytes that wait for the client, and their age; `None` when none wait, or the client is cut off.
     pub(super) fn account(&self) -> Option<(usize, u64)> {
         let inner = self.inner.lock();
         let Account { bytes, .. } = inner.account;
@@ -176,13 +165,13 @@ impl Outbox {
         self.waker.take().into_iter().for_each(wake);
     }
 
-    /// The connection's task, to be woken when there is something to take.
+    /// Registers the connection's task, to be woken when there is something to take.
     pub(crate) fn register(&self, waker: &Waker) {
         self.waker.register(waker);
     }
 
-    /// Moves what may go out, by `may_leave`, to `to`: as much as makes about `room` bytes, and at least one
-    /// item. The bound of the first item that may not, if there is one.
+    /// Moves what may go out, by `may_leave`, to `to`: about `room` bytes, and at least one item. Returns the bound of the
+    /// first item that may not, if that is why it stops.
     pub(crate) fn take(
         &self,
         room: usize,
@@ -218,7 +207,7 @@ impl Outbox {
         }
     }
 
-    /// Whether the connection must be closed at once, with what is in the outbox.
+    /// Returns the reason for which the connection must be closed at once, with what is in the outbox.
     pub(crate) fn is_cut(&self) -> Option<Ending> {
         self.inner.lock().is_cut()
     }
@@ -273,7 +262,7 @@ impl Drop for Outbox {
 /// An idle connection keeps room for so many items.
 const KEPT_ITEMS: usize = 4;
 
-/// What came of a [`take`](Outbox::take).
+/// Outcome of a [`take`](Outbox::take).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     Some,
@@ -301,7 +290,7 @@ impl Item {
 /// Overhead of an allocation.
 const ALLOCATION_BYTES: usize = 16;
 
-/// About what a reply takes beside itself. Each variant is named, so that none counts for nothing by oversight.
+/// Returns about what a reply takes beside itself. Each variant is named, so that none counts for nothing by oversight.
 fn bytes_of<W, P>(reply: &Reply<W, P>) -> usize {
     match reply {
         Reply::Done
@@ -350,7 +339,7 @@ fn bytes_of_names(names: &[String]) -> usize {
     names.iter().map(|name| each + name.len()).sum()
 }
 
-/// An error names what was asked for: a client may ask for a path of a megabyte.
+/// Returns the bytes of an error's text: it names what was asked for, which may be a path of a megabyte.
 fn bytes_of_error(error: &Error) -> usize {
     error.to_string().len()
 }

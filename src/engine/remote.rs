@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
 
-#[cfg(feature = "file")]
-use super::durable::DurabilityBarrier;
+use super::durable::{DurabilityBarrier, Durable, Passage};
 use super::outbox::{Ending, Outbox};
-#[cfg(not(feature = "file"))]
-use super::unkept::DurabilityBarrier;
-use super::{Engine, State, Store, Wakeups, put_at};
+use super::sessions::Peer;
+use super::state::{State, Wakeups};
+use super::{Engine, Store};
 use crate::core::{
-    CoreReply, Found, Now, ReattachError, SessionRef, SetWatches, UNIT_BYTES, WatchFilter,
+    Core, CoreReply, Effects, Found, Now, ReattachError, SessionRef, SetWatches, UNIT_BYTES,
+    WatchFilter,
 };
 use crate::error::{Error, Result};
 use crate::fork;
@@ -27,7 +27,7 @@ use crate::random::random;
 use crate::size::Scale;
 use crate::types::{SessionId, Zxid};
 
-/// The way in for sessions of other processes.
+/// Entrance for sessions of other processes.
 #[derive(Clone)]
 pub(crate) struct Remote {
     engine: Arc<Engine>,
@@ -36,14 +36,14 @@ pub(crate) struct Remote {
 
 /// A session of another process, over one of its connections. Dropping it leaves the session alone, but
 /// for its watches: it may be taken up again, until its timeout has passed. Where proof is required, a session
-/// for which nobody has ever proved an identity ends with it.
+/// without any proved identity ends with it.
 pub(crate) struct Connection {
-    engine: Arc<Engine>,
-    session: SessionRef,
+    pub(super) engine: Arc<Engine>,
+    pub(super) session: SessionRef,
     timeout: Duration,
     password: [u8; 16],
     outbox: Arc<Outbox>,
-    gate: Option<Arc<DurabilityBarrier>>,
+    barrier: Option<Arc<DurabilityBarrier>>,
     /// Nothing goes out before the log has this transaction, in any class of durability: with it, the log has the
     /// timeout of a session that was proved over this connection.
     proved_at: AtomicI64,
@@ -51,7 +51,7 @@ pub(crate) struct Connection {
     room: Mutex<Option<BoxFuture<()>>>,
 }
 
-/// What a connection asks of its session.
+/// A request of a connection to its session.
 #[derive(Debug)]
 pub(crate) enum Ask {
     Request(Request),
@@ -72,7 +72,7 @@ pub(crate) enum Ask {
     RemoveWatches(ZnodePath, WatchFilter),
 }
 
-/// How many bytes of answers wait before no more requests are carried out: they are taken up again when
+/// Bytes of waiting answers beyond which no more requests are carried out: they are taken up again when
 /// the client has read.
 const ENOUGH_BYTES: usize = 256 << 10;
 
@@ -111,12 +111,67 @@ impl Store {
     /// [`Error::StoreFailed`], [`Error::DiskFull`], [`Error::Forked`].
     pub(crate) fn attach(&self) -> Result<Remote> {
         fork::check()?;
-        self.0.keep_all()?;
+        self.0.log_everything()?;
         self.0.measure_stalls();
         Ok(Remote {
             engine: self.0.clone(),
             requires_proof: false,
         })
+    }
+}
+
+impl Engine {
+    /// Has everything logged from now on, and the longest timeout that sessions of other processes may be granted.
+    fn log_everything(&self) -> Result<()> {
+        let now = self.now(true, true);
+        let mut state = self.state.lock();
+        if state.durable.is_some() {
+            state.check_session()?;
+            state.apply(|core, _| core.keep_all(now));
+            let allowed = state.core.longest_timeout().as_millis() as u64;
+            if let Some(durable) = &mut state.durable {
+                durable.allow(allowed);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The part for sessions of other processes.
+impl State {
+    /// Checks that the log takes another session.
+    fn check_session(&self) -> Result<()> {
+        self.durable.as_ref().map_or(Ok(()), Durable::check_session)
+    }
+
+    /// Waits while the log is busy and has no room for another session; `None` if it is not.
+    fn session_room(&self) -> Option<BoxFuture<()>> {
+        self.durable.as_ref()?.session_room()
+    }
+
+    /// Has the core do what may make a session a part of the store: that session and its timeout.
+    ///
+    /// The log gets the longest timeout before the session itself: a start that finds the session finds the timeout, too,
+    /// for which it may have to pause.
+    fn open_session(
+        &mut self,
+        open: impl FnOnce(&mut Core, &mut Effects) -> Result<Option<(SessionRef, Duration)>>,
+    ) -> Result<Option<(SessionRef, Duration)>> {
+        self.apply_logged(|core, effects, durable| {
+            let opened = open(core, effects);
+            if let Ok(Some((_, timeout))) = &opened
+                && let Some(durable) = durable
+            {
+                durable.note_timeout(timeout.as_millis() as u64, core.last_zxid());
+            }
+            opened
+        })
+    }
+
+    /// Holds what a session that was opened just now is told from now on. Returns what its client has to wait for.
+    fn hold_session(&mut self, slot: u32) -> Option<Passage> {
+        let durable = self.durable.as_ref()?;
+        Some(durable.hold_session(self.sessions.bound(slot)))
     }
 }
 
@@ -133,17 +188,17 @@ impl Remote {
     /// Limits the bytes that may wait for all clients together to read them. Beyond it slow readers go.
     pub(crate) fn limiting_unread(self, limit: usize) -> Self {
         let mut state = self.engine.state.lock();
-        state.unread.set_limit(limit);
+        state.sessions.unread().set_limit(limit);
         // They are there twice while they are handed out.
         state.core.limit_events(limit / 2);
         drop(state);
         self
     }
 
-    /// The bytes that wait for all clients together to read them.
+    /// Returns the bytes that wait for all clients together to read them.
     #[cfg(test)]
     pub(crate) fn unread_bytes(&self) -> usize {
-        self.engine.state.lock().unread.bytes()
+        self.engine.state.lock().sessions.unread().bytes()
     }
 
     /// Opens a session, of whose outbox at most `limit` bytes may be filled. Waits until the store accepts
@@ -156,7 +211,7 @@ impl Remote {
         while let Some(pause) = self.engine.pause() {
             pause.await;
         }
-        // A log that is busy, not full, lets nobody in vain.
+        // A log that is busy, not full, refuses no session: there will be room.
         while let Some(room) = self.room() {
             room.await;
         }
@@ -169,7 +224,7 @@ impl Remote {
         self.engine.state.lock().session_room()
     }
 
-    /// A new session, and when its client may be told of it.
+    /// Opens a session. Returns it with the future of the moment at which its client may be told of it.
     fn enter(
         &self,
         timeout: Duration,
@@ -180,21 +235,24 @@ impl Remote {
         let (now, password) = (engine.now(true, true), random());
         let mut state = engine.state.lock();
         state.check_session()?;
-        let before = state.core.last_kept();
         if self.requires_proof {
             let (session, timeout) = state.core.open_unproven(id, password, timeout, now)?;
             let connection = self.connection(&mut state, session, timeout, password, limit);
-            state.seat_unproven(session.slot);
+            // The log does not hear of it yet, so it waits for nothing.
+            state.sessions.seat(session.slot, connection.peer());
             engine.settle(state);
             return Ok((connection, Box::pin(std::future::ready(Ok(())))));
         }
-        let opened = state
-            .core
-            .open_session(id, password, Some(timeout), false, now);
-        let (session, granted) = opened?;
-        let timeout = granted.unwrap_or(timeout);
+        let opened = state.open_session(|core, _| {
+            let (session, granted) = core.open_session(id, password, Some(timeout), false, now)?;
+            Ok(Some((session, granted.unwrap_or(timeout))))
+        });
+        let Some((session, timeout)) = opened? else {
+            unreachable!("a session that is proved from the start is a part of the store");
+        };
         let connection = self.connection(&mut state, session, timeout, password, limit);
-        let passage = state.seat_remote(session.slot, timeout, before);
+        state.sessions.seat(session.slot, connection.peer());
+        let passage = state.hold_session(session.slot);
         engine.settle(state);
         if let Some(passage) = passage {
             return Ok((connection, Box::pin(passage)));
@@ -239,17 +297,15 @@ impl Remote {
             MutexGuard::bump(&mut state);
         }
         let state_now = &mut *state;
-        let before = state_now.core.last_kept();
-        let effects = &mut state_now.effects;
-        let found = state_now.core.reattach(id, password, timeout, now, effects);
-        state_now.keep(before);
-        // Only now: ids are no secret, and the owner's connection is closed by the password alone.
-        let former = found
-            .as_ref()
-            .ok()
-            .and_then(|(session, _)| state_now.outboxes.get_mut(session.slot as usize)?.take());
+        let found =
+            state_now.apply(|core, effects| core.reattach(id, password, timeout, now, effects));
         let connection = found.map(|(session, timeout)| {
             self.connection(state_now, session, timeout, *password, limit)
+        });
+        // Only now: ids are no secret, and the owner's connection is closed by the password alone.
+        let former = connection.as_ref().ok().and_then(|connection| {
+            let (slot, outbox) = (connection.session.slot, connection.outbox.clone());
+            state_now.sessions.attach(slot, outbox)
         });
         engine.settle(state);
         if let Some(former) = former
@@ -268,48 +324,51 @@ impl Remote {
         password: [u8; 16],
         limit: usize,
     ) -> Connection {
-        let outbox = Arc::new(Outbox::new(limit, state.unread.clone()));
+        let outbox = Arc::new(Outbox::new(limit, state.sessions.unread().clone()));
         state.core.limit_answers(session, limit);
-        put_at(&mut state.outboxes, session.slot, outbox.clone());
         Connection {
             engine: self.engine.clone(),
             session,
             timeout,
             password,
             outbox,
-            gate: state.gate(),
+            barrier: state.durable.as_ref().map(|durable| durable.barrier()),
             proved_at: AtomicI64::new(0),
             room: Mutex::default(),
         }
     }
 
-    /// Whose digest makes a superuser.
+    /// Returns the identity that may do everything, if one is configured.
     pub(crate) fn superuser(&self) -> Option<Identity> {
         self.engine.state.lock().core.superuser().cloned()
     }
 
-    /// The last zxid that was given out: a client that has seen a later one was at another store.
+    /// Returns the last zxid that was given out: a client that has seen a later one was at another store.
     pub(crate) fn last_zxid(&self) -> Zxid {
         self.engine.state.lock().core.last_zxid()
     }
 }
 
 impl Connection {
+    fn peer(&self) -> Peer {
+        Peer::Remote(self.outbox.clone())
+    }
+
     pub(crate) fn id(&self) -> SessionId {
         self.session.id
     }
 
-    /// As it was agreed on.
+    /// Returns the timeout that was agreed on.
     pub(crate) fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// What the client proves with that the session is its own.
+    /// Returns the password by which the client proves that the session is its own.
     pub(crate) fn password(&self) -> [u8; 16] {
         self.password
     }
 
-    /// The client has this identity, whoever it is: by where it comes from, or by its certificate.
+    /// Adds an identity that the client has by where it comes from, or by its certificate.
     pub(crate) fn identify(&self, identity: Identity) {
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
@@ -320,17 +379,19 @@ impl Connection {
 
     /// Adds an identity, and hands the session to the log if that makes it a part of the store.
     fn identify_in(&self, identity: Identity, now: Now, state: &mut State) -> Result<()> {
-        let room = state.check_session();
-        let before = state.core.last_kept();
-        let effects = &mut state.effects;
-        let identified = state
-            .core
-            .identify(self.session, identity, room, now, effects);
-        if let Ok(Some(timeout)) = identified {
-            let proved_at = state.keep_proved(self.session.slot, timeout, before);
+        let (session, room) = (self.session, state.check_session());
+        let opened = state.open_session(|core, effects| {
+            let proved = core.identify(session, identity, room, now, effects)?;
+            Ok(proved.map(|timeout| (session, timeout)))
+        });
+        if let Ok(Some(_)) = opened {
+            // It is bound now; nothing waits here, since the proof is answered in its turn.
+            let _ = state.hold_session(session.slot);
+            let durable = state.durable.as_ref();
+            let proved_at = durable.map_or(Zxid(0), |durable| durable.timeout_recorded_at());
             self.proved_at.store(proved_at.0, Ordering::Release);
         }
-        identified.map(|_| ())
+        opened.map(|_| ())
     }
 
     pub(crate) fn outbox(&self) -> &Outbox {
@@ -354,7 +415,7 @@ impl Connection {
 
     /// Carries out what is asked, in order, as far as there is room for the answers, which go to the outbox in the same
     /// order, and in the log ([`poll_room`](Self::poll_room) tells when there will be), and until the work of a turn is
-    /// done. Answers how many were: a piece of a request is one, too.
+    /// done. Returns the number carried out: a piece of a request is one, too.
     pub(crate) fn submit(&self, asks: &mut VecDeque<Ask>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
         if waiting > ENOUGH_BYTES {
@@ -398,17 +459,20 @@ impl Connection {
     /// Waits while the log is too busy for this; `None` if it is not.
     fn room_for(&self, ask: &Ask, state: &State) -> Option<BoxFuture<()>> {
         match ask {
-            Ask::Request(request) => state.request_room(self.session, request),
+            Ask::Request(request) => {
+                let durable = state.durable.as_ref()?;
+                durable.request_room(&state.core, self.session, request)
+            }
             Ask::Identify(_) => state.session_room(),
             _ => None,
         }
     }
 
-    /// Does one thing, or a piece of it.
+    /// Carries out one request, or a piece of it.
     fn carry_out(&self, ask: Ask, now: Now, state: &mut State, wakeups: &mut Wakeups) -> Outcome {
         let admitted = match &ask {
             Ask::Request(request) => state.admit(self.session, request),
-            // What they tell shows how things stand, whatever made them so.
+            // They show the current state, so the transactions that made it must be in the log before.
             Ask::SetWatches(_) | Ask::Search { .. } => Ok(state.core.last_kept()),
             _ => Ok(Zxid(0)),
         };
@@ -439,69 +503,68 @@ impl Connection {
         let bound = state.bind(self.session.slot, shown);
         state.collect(wakeups);
         let waiting = self.outbox.put_answer(bound, zxid, answer);
-        if state.unread.is_over() {
-            state.cut_slow_readers(wakeups);
-        }
+        state.cut_slow_readers(wakeups);
         Outcome::Answered(waiting)
     }
 
-    /// Has the core do one thing, or a piece of it.
+    /// Hands one request, or a piece of it, to the core.
     fn ask_core(&self, ask: Ask, mut shown: Zxid, now: Now, state: &mut State) -> Step {
-        let (core, effects, session) = (&mut state.core, &mut state.effects, self.session);
-        let before = core.last_kept();
+        let session = self.session;
         let answer = match ask {
             Ask::Request(Request::GetEphemerals { prefix }) => {
-                let found = core.begin_search(session);
+                let found = state.core.begin_search(session);
                 return self.ask_core(Ask::Search { prefix, found }, shown, now, state);
             }
             Ask::Search { prefix, mut found } => {
-                match core.search_some(session, &prefix, PIECE, &mut found, now, effects) {
-                    Ok(true) => {
-                        state.keep(before);
-                        return Step::Cut(Ask::Search { prefix, found });
-                    }
+                match state.apply(|core, effects| {
+                    core.search_some(session, &prefix, PIECE, &mut found, now, effects)
+                }) {
+                    Ok(true) => return Step::Cut(Ask::Search { prefix, found }),
                     searched => searched.map(|_| Reply::Paths(found.paths)),
                 }
             }
-            Ask::Request(Request::Close) if core.shed_before_close(session) => {
-                state.keep(before);
+            Ask::Request(Request::Close)
+                if state.apply(|core, _| core.shed_before_close(session)) =>
+            {
                 return Step::Cut(Ask::Request(Request::Close));
             }
-            Ask::Request(request) => core.submit(session, request, now, effects),
-            Ask::Ping => core.ping(session, now, effects).map(|()| Reply::Done),
-            Ask::Identify(identity) => core
-                .ping(session, now, effects)
+            Ask::Request(request) => {
+                state.apply(|core, effects| core.submit(session, request, now, effects))
+            }
+            Ask::Ping => state
+                .apply(|core, effects| core.ping(session, now, effects))
+                .map(|()| Reply::Done),
+            Ask::Identify(identity) => state
+                .apply(|core, effects| core.ping(session, now, effects))
                 .and_then(|()| self.identify_in(identity, now, state))
                 .map(|()| Reply::Done),
             Ask::SetWatches(mut asked) => {
-                match core.set_some_watches(session, &mut asked, PIECE, now, effects) {
-                    Ok(true) => {
-                        state.keep(before);
-                        return Step::Cut(Ask::SetWatches(asked));
-                    }
+                match state.apply(|core, effects| {
+                    core.set_some_watches(session, &mut asked, PIECE, now, effects)
+                }) {
+                    Ok(true) => return Step::Cut(Ask::SetWatches(asked)),
                     set => set.map(|_| Reply::Done),
                 }
             }
-            Ask::CheckWatches(path, which) => core
-                .has_watch(session, &path, which, now, effects)
+            Ask::CheckWatches(path, which) => state
+                .apply(|core, effects| core.has_watch(session, &path, which, now, effects))
                 .map(|has| Reply::Count(has.into())),
-            Ask::RemoveWatches(path, which) => core
-                .remove_watches(session, &path, which, now, effects)
+            Ask::RemoveWatches(path, which) => state
+                .apply(|core, effects| core.remove_watches(session, &path, which, now, effects))
                 .map(|had| Reply::Count(had.into())),
         };
-        state.keep(before);
         if answer.is_err() {
-            // It says what is not, or what is otherwise: whatever made it so.
+            // An error shows the state that refused the request: the transaction that made it so must be in the log before.
             shown = state.core.last_kept();
         }
         Step::Done(answer, shown)
     }
 
-    /// Whether what shows this transaction may leave.
+    /// Returns true if what shows this transaction may leave.
     pub(crate) fn may_leave(&self, bound: Zxid) -> bool {
         let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
-        let gate = self.gate.as_ref();
-        gate.is_none_or(|gate| gate.is_open_to(bound) && gate.has_written(proved_at))
+        let barrier = self.barrier.as_ref();
+        barrier.is_none_or(|barrier| barrier.is_open_to(bound) && barrier.has_written(proved_at))
     }
 
     /// Waits until what shows this transaction may leave.
@@ -510,32 +573,11 @@ impl Connection {
     /// [`Error::StoreFailed`]: it never will.
     pub(crate) fn passage(&self, bound: Zxid) -> BoxFuture<Result<()>> {
         let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
-        match &self.gate {
-            Some(gate) if gate.has_written(proved_at) => Box::pin(gate.passage(bound)),
-            Some(gate) => Box::pin(gate.written(proved_at)),
+        match &self.barrier {
+            Some(barrier) if barrier.has_written(proved_at) => Box::pin(barrier.passage(bound)),
+            Some(barrier) => Box::pin(barrier.written(proved_at)),
             None => Box::pin(std::future::ready(Ok(()))),
         }
-    }
-}
-
-impl Connection {
-    /// Says that all is read that the client has sent. If it was asked for signs of life, and there was none among it,
-    /// that ends the session. What the log does not take now ends by a tick.
-    pub(crate) fn end_silent(&self) {
-        if !self.outbox.take_question() {
-            return;
-        }
-        let now = self.engine.now(true, true);
-        let mut state = self.engine.state.lock();
-        let state_now = &mut *state;
-        if !state_now.may_tick() {
-            return;
-        }
-        let before = state_now.core.last_kept();
-        let effects = &mut state_now.effects;
-        state_now.core.end_silent(self.session, now, effects);
-        state_now.keep(before);
-        self.engine.settle(state);
     }
 }
 
@@ -544,30 +586,18 @@ impl Drop for Connection {
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
         loop {
-            let state_now = &mut *state;
-            let has_more = state_now
-                .core
-                .detach(self.session, now, &mut state_now.effects);
-            if !has_more {
+            if !state.apply(|core, effects| core.detach(self.session, now, effects)) {
                 break;
             }
             // There may be a million watches: others have the lock in between.
             MutexGuard::bump(&mut state);
         }
-        let state_now = &mut *state;
-        let outbox = state_now.outboxes.get_mut(self.session.slot as usize);
-        if let Some(outbox) = outbox
-            && outbox
-                .as_ref()
-                .is_some_and(|outbox| Arc::ptr_eq(outbox, &self.outbox))
-        {
-            *outbox = None;
-        }
+        state.sessions.detach(self.session.slot, &self.outbox);
         self.engine.settle(state);
     }
 }
 
-/// A step of the core's with one thing that was asked.
+/// Outcome of one request, or a piece of it, in the core.
 enum Step {
     /// The answer, and the last transaction that it shows.
     Done(Result<CoreReply>, Zxid),
@@ -575,7 +605,7 @@ enum Step {
     Cut(Ask),
 }
 
-/// The fate of one thing that was asked.
+/// Outcome of one request, or a piece of it, for the connection.
 enum Outcome {
     /// It is answered; about so many bytes wait to go out now.
     Answered(usize),

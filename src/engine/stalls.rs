@@ -1,13 +1,17 @@
-//! The measure of the store's own stalls: times in which nothing was done although something was due. The core moves the
-//! deadlines of sessions by them, so that nobody expires because the store was late (rule 14).
+//! The store that is late itself must not expire sessions whose clients are not (rule 14). Three parts serve that:
+//! [`StallMeter`] moves the deadlines of sessions by the store's own stalls; before a session expires its connection is
+//! asked by a [`LivenessQuestion`] to read what has come; [`Connection::end_silent`] ends the session if that was nothing.
 //!
 //! A belief of a client (`held_until`, invariant 6) is no concern of this: it ends by the client's own clock, a margin before
 //! the first deadline that the store sets. To move a deadline later is always safe.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Engine, State};
+use super::Engine;
+use super::remote::Connection;
+use super::state::State;
 use crate::clock::{BootInstant, Clock};
 
 /// Looked for as often. A stall that begins between two beats counts from the second.
@@ -45,6 +49,43 @@ impl StallMeter {
         let late = self.late(awake);
         self.due = awake.after(PERIOD);
         late
+    }
+}
+
+/// The question that a connection is asked before its session expires: has its client sent anything that is not read yet?
+#[derive(Debug, Default)]
+pub(super) struct LivenessQuestion(AtomicBool);
+
+impl LivenessQuestion {
+    /// Asks. The connection must be woken.
+    pub(super) fn ask(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Takes the question back. Returns true if there was one.
+    fn take(&self) -> bool {
+        self.0.swap(false, Ordering::AcqRel)
+    }
+}
+
+impl Connection {
+    /// Says that all is read that the client has sent. If the connection was asked for signs of life, and none was among
+    /// it, that ends the session. What the log does not take now ends by a tick.
+    pub(crate) fn end_silent(&self) {
+        if !self.outbox().question().take() {
+            return;
+        }
+        let now = self.engine.now(true, true);
+        let mut state = self.engine.state.lock();
+        if !state.may_tick() {
+            return;
+        }
+        state.apply(|core, effects| core.end_silent(self.session, now, effects));
+        self.engine.settle(state);
     }
 }
 
@@ -93,5 +134,5 @@ async fn beat(engine: Weak<Engine>, clock: Clock) {
     }
 }
 
-/// Shorter stalls concern nobody.
+/// Shorter stalls are not worth a warning.
 const WORTH_TELLING: Duration = Duration::from_secs(1);

@@ -26,14 +26,17 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use super::embedded::Embedded;
 use super::*;
 use crate::acl::Acl;
+use crate::backend::{Backend, ConnectOptions};
 use crate::connect::Client;
-use crate::error::Error;
+use crate::error::{Error, Result};
+use crate::identity::Identity;
 use crate::path::ZnodePath;
 use crate::protocol::{Blockers, Enqueue, Predecessor};
 use crate::session::Session;
-use crate::types::CreateMode;
+use crate::types::{CreateMode, SessionId, SessionState, Zxid};
 use crate::watch::{DeleteReason, EventKind, PredecessorGone};
 
 fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {

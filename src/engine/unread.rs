@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// The bytes that wait for the clients of a store to read them, of all connections together.
 ///
 /// Beyond the limit the connection is closed that has left its bytes unread for longest, unless it holds little: a
-/// client that reads is never among those, however much it asks for. Age is told by a count of the bytes that have come
-/// for anybody, so that no clock is needed.
+/// client that reads is never among those, however much it asks for. Age is told by a count of all bytes that
+/// have come, so that no clock is needed.
 #[derive(Debug)]
 pub(crate) struct Unread {
     limit: AtomicUsize,
@@ -45,17 +45,17 @@ impl Unread {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// True if somebody has to go.
+    /// Returns true if a connection has to be closed.
     pub(super) fn is_over(&self) -> bool {
         self.bytes() > self.limit.load(Ordering::Relaxed)
     }
 
-    /// The bytes up to which none of so many clients has to go before others.
+    /// Returns the bytes up to which none of so many clients has to go before others.
     pub(super) fn own_bytes(&self, clients: usize) -> usize {
         self.limit.load(Ordering::Relaxed) / 2 / clients.max(1)
     }
 
-    /// So many bytes wait for one client from now on.
+    /// Sets the bytes that wait for one client.
     pub(super) fn set(&self, account: &mut Account, bytes: usize) {
         let before = account.bytes;
         account.bytes = bytes;
@@ -82,7 +82,7 @@ impl Account {
         (self.left, self.since) = (self.bytes, came);
     }
 
-    /// The age of what waits: the less, the older.
+    /// Returns the age of what waits: the less, the older.
     pub(super) fn since(&self) -> u64 {
         self.since
     }

@@ -1,29 +1,24 @@
-//! Backup and restore. A backup is one file with all that a store holds at one moment; it is checked
-//! whole before anything of it is put back.
+//! Backup and restore. A backup is one file with the whole content of a store at one moment. It is checked whole before
+//! anything of it is put back.
 
 #[cfg(test)]
 mod tests;
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{fs, io};
 
-use super::content::{self, Content};
-use super::disk::{Disk, Folder, make_folder};
+use super::disk::{Disk, Folder, View, failed, make_folder, no_room};
 use super::lock::{self, Lock};
-use super::recovery::{Custody, Facts, Start};
+use super::recovery::{self, Content, Custody, Facts, Start, bare_core};
 use super::snapshot::{self, Form, Head, UNFINISHED, snapshot_name};
-use super::trouble::{failed, no_room};
-use super::view::View;
 use super::{epoch, identity};
 use crate::core::Core;
 use crate::error::{Error, Result};
-use crate::log::content::bare_core;
 use crate::random::{hex, random};
 use crate::types::Zxid;
 
-/// What a backup holds.
+/// Summary of a backup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Summary {
@@ -32,7 +27,7 @@ pub struct Summary {
     /// All transactions up to this one are in it. After a restore: what is given out from now on is
     /// above this.
     pub zxid: Zxid,
-    /// How many znodes there are, the four that every store has included.
+    /// Number of znodes, the four that every store has included.
     pub znodes: u64,
     /// Number of sessions, which a restore ends. Those of the process that has the store open are not among
     /// them.
@@ -41,11 +36,11 @@ pub struct Summary {
     pub bytes: u64,
 }
 
-/// How often a directory in use is read anew when its files go while they are read.
-const MOST_ATTEMPTS: usize = 5;
+/// Attempts to read a directory in use whose files go while they are read.
+const MAX_ATTEMPTS: usize = 5;
 
-/// Writes all that the store in the directory `dir` holds to the file `file`, which is replaced, in
-/// one step, if it is there. `dir` may be in use, by this process or another: it is only read, nobody
+/// Writes the whole content of the store in the directory `dir` to the file `file`, which is replaced in one step
+/// if it exists. `dir` may be in use, by this process or another: it is only read, nobody
 /// waits, and the backup holds at least all that was acknowledged before the call.
 ///
 /// It takes the memory of the store's content for as long as it lasts, and blocks the thread.
@@ -88,7 +83,7 @@ pub fn backup(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<Summary> 
     Ok(summary(&head, &core, bytes))
 }
 
-/// Puts the content of the backup `file` into the directory `dir`, which is made if it is missing and
+/// Puts the content of the backup `file` into the directory `dir`, which is created if it is missing and
 /// must be empty otherwise. The store that is opened there goes on above all that the original has
 /// given out since the backup: tokens do not go back. Sessions of other processes are ended when it is opened, since
 /// they may have released and taken locks that the backup does not know of; and if the original was served, nobody is
@@ -128,13 +123,13 @@ pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary>
     Ok(summary(&head, &core, loaded.bytes))
 }
 
-/// To the millisecond, by which two restores differ: a store's own clock may be coarser.
+/// Returns the date to the millisecond, by which two restores differ: a store's own clock may be coarser.
 fn now_ms() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_millis() as i64)
 }
 
-/// Of content that stands in no log yet.
+/// Returns the header of content that stands in no log yet.
 fn head(store: [u8; 16], facts: Facts, made: u32) -> Head {
     let facts = Facts { chain: 0, ..facts };
     Head {
@@ -154,7 +149,7 @@ fn summary(head: &Head, core: &Core, bytes: u64) -> Summary {
     }
 }
 
-/// The id of the store in a directory.
+/// Returns the id of the store in a directory.
 pub(super) fn store_in(view: &View) -> Result<[u8; 16]> {
     let not_a_store = |reason: String| Error::NotAStore {
         path: view.path(""),
@@ -173,9 +168,9 @@ pub(super) fn store_in(view: &View) -> Result<[u8; 16]> {
 fn read_in_use(view: &View, store: [u8; 16]) -> Result<Content> {
     let mut attempts = 1;
     loop {
-        let before = content::snapshot_names(view)?;
-        match content::read(view, store, &bare_core) {
-            Err(_) if attempts < MOST_ATTEMPTS && content::snapshot_names(view)? != before => {
+        let before = recovery::snapshot_names(view)?;
+        match recovery::read(view, store, &bare_core) {
+            Err(_) if attempts < MAX_ATTEMPTS && recovery::snapshot_names(view)? != before => {
                 attempts += 1;
             }
             read => return read,
@@ -227,7 +222,7 @@ fn put_back(dir: &Path, head: &Head, core: &Core) -> Result<()> {
     Folder::new(parent).sync_folder().map_err(failed_here)
 }
 
-/// The file `STORE` comes last: without it a directory is no store.
+/// Writes a new data directory. The file `STORE` comes last: without it a directory is no store.
 fn fill(disk: &Folder, head: &Head, core: &Core) -> Result<()> {
     let name = snapshot_name(head.start.facts.zxid);
     write(disk, &name, Form::Snapshot, head, core)?;
@@ -243,7 +238,7 @@ fn remove_parts(dir: &Path, head: &Head) {
     }
 }
 
-/// A directory that is missing is empty; so is one that holds nothing but `ours`.
+/// Checks that a directory is empty. One that is missing is; so is one that holds nothing but `ours`.
 fn check_empty(dir: &Path, ours: &str) -> Result<()> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -262,7 +257,7 @@ fn check_empty(dir: &Path, ours: &str) -> Result<()> {
     )))
 }
 
-/// The folder that a file is in, and its name there.
+/// Returns the folder that a file is in, and its name there.
 fn folder_and_name(file: &Path) -> Result<(PathBuf, String)> {
     let name = file.file_name().and_then(|name| name.to_str());
     let Some(name) = name else {

@@ -1,5 +1,5 @@
-//! [`Disk`]: what the log asks of a folder of files, so that a test can put a disk beneath it that
-//! fails. [`Folder`] is a real one.
+//! [`Disk`]: the interface of the log to a folder of files, so that a test can put a disk beneath it that fails.
+//! [`Folder`] is a real one, [`View`] one that is only read.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -7,39 +7,42 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, Per
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
+use super::segment::{BadHeader, FORMAT_VERSION};
+use crate::error::Error;
+
 /// A flat folder of files. Names are single parts.
 ///
 /// Creating, renaming and removing may be undone by a power loss until
 /// [`sync_folder`](Self::sync_folder) has returned.
 pub(crate) trait Disk: Send + Sync + 'static {
-    /// The names of its files, in no order. Folders within it are left out.
+    /// Lists the names of its files, in no order. Folders within it are left out.
     fn list(&self) -> io::Result<Vec<String>>;
 
-    /// Opens a file that is there, to read and write.
+    /// Opens an existing file, to read and write.
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
-    /// Makes a file, or empties the one that is there.
+    /// Creates a file, or empties an existing one.
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
 
     /// Gives a file another name, in one step; a file that has that name already is gone then.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
-    /// Removes a file that is there.
+    /// Removes an existing file.
     fn remove(&self, name: &str) -> io::Result<()>;
 
     /// Makes all that was created, renamed and removed so far survive a power loss.
     fn sync_folder(&self) -> io::Result<()>;
 
-    /// How messages name a file; the folder itself for an empty name.
+    /// Returns the path by which messages name a file; that of the folder for an empty name.
     fn path(&self, name: &str) -> PathBuf;
 }
 
 /// A file of a [`Disk`]. It stays the same file when its name changes.
 pub(crate) trait DiskFile: Send + Sync {
-    /// Its length in bytes.
+    /// Returns its length in bytes.
     fn len(&self) -> io::Result<u64>;
 
-    /// Reads from `at` on until `into` is full or the file ends; how many bytes that were.
+    /// Reads from `at` on until `into` is full or the file ends. Returns the bytes read.
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize>;
 
     /// Writes all of `bytes`, or fails: then any part of them may be written. A power loss may undo
@@ -50,11 +53,11 @@ pub(crate) trait DiskFile: Send + Sync {
     /// nobody knows what survives, and asking again would not tell.
     fn sync(&self) -> io::Result<()>;
 
-    /// What tells the file from its copy.
+    /// Returns the identity that tells the file from its copy.
     fn identity(&self) -> io::Result<FileIdentity>;
 }
 
-/// What tells a file from its copy. It survives a change of name, and no way of copying.
+/// Identity that tells a file from its copy. It survives a change of name, and no way of copying.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileIdentity {
     pub(crate) device: u64,
@@ -64,7 +67,7 @@ pub(crate) struct FileIdentity {
     pub(crate) born_ns: u64,
 }
 
-/// For the owner alone: what stands in a store is for those whom its access lists let in.
+/// For the owner alone: the content of a store is for the clients that its access lists let in.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 const FOR_OTHERS: u32 = 0o077;
@@ -76,7 +79,7 @@ pub(super) fn private() -> OpenOptions {
     options
 }
 
-/// Makes a folder, and those above it that are missing, that no umask lets others have. One that is there stays
+/// Creates a folder and those above it that are missing, for the owner alone whatever the umask. An existing one stays
 /// as it is.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new()
@@ -92,12 +95,12 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    /// The folder at `path`, which should be there.
+    /// Returns the folder at `path`, which should exist.
     pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
     }
 
-    /// Makes a file that is not there. Neither a file of that name nor a link is opened, whoever put it there.
+    /// Creates a file that must not exist yet. Neither a file of that name nor a link that another user put there is opened.
     pub(super) fn create_new(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         // `O_EXCL`, which follows no link as the last part of a path.
         let file = private().create_new(true).open(self.path(name))?;
@@ -198,5 +201,106 @@ impl DiskFile for RealFile {
             inode: metadata.ino(),
             born_ns: since_1970.map_or(0, |since| since.as_nanos() as u64),
         })
+    }
+}
+
+/// A folder of the file system, of which nothing is changed.
+#[derive(Clone, Debug)]
+pub(crate) struct View(Folder);
+
+impl View {
+    pub(crate) fn new(path: impl Into<PathBuf>) -> Self {
+        Self(Folder::new(path))
+    }
+}
+
+fn refused<T>() -> io::Result<T> {
+    Err(io::ErrorKind::ReadOnlyFilesystem.into())
+}
+
+impl Disk for View {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.0.list()
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(RealFile(File::open(self.0.path(name))?)))
+    }
+
+    fn create(&self, _: &str) -> io::Result<Box<dyn DiskFile>> {
+        refused()
+    }
+
+    fn rename(&self, _: &str, _: &str) -> io::Result<()> {
+        refused()
+    }
+
+    fn remove(&self, _: &str) -> io::Result<()> {
+        refused()
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        refused()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path(name)
+    }
+}
+
+pub(crate) fn damaged(disk: &dyn Disk, name: &str, offset: u64, reason: impl ToString) -> Error {
+    Error::StoreDamaged {
+        file: disk.path(name),
+        offset,
+        reason: reason.to_string(),
+    }
+}
+
+pub(crate) fn failed(path: PathBuf, what: &str, error: &io::Error) -> Error {
+    Error::StoreFailed {
+        path,
+        reason: format!("{what}: {error}"),
+    }
+}
+
+pub(crate) fn bad_header(disk: &dyn Disk, name: &str, bad: BadHeader) -> Error {
+    match bad {
+        BadHeader::TooNew(version) => Error::StoreTooNew {
+            file: disk.path(name),
+            version,
+            known: FORMAT_VERSION,
+        },
+        bad => damaged(disk, name, 0, bad),
+    }
+}
+
+/// Returns the error of a disk on which no room could be made, or which failed.
+pub(crate) fn no_room(disk: &dyn Disk, error: &io::Error) -> Error {
+    let path = disk.path("");
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::DiskFull { path },
+        _ => failed(path, "cannot be written", error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::testing::TempFolder;
+
+    #[test]
+    fn nothing_can_be_changed_through_a_view() {
+        let folder = TempFolder::new();
+        std::fs::write(folder.path().join("it"), "as it was").unwrap();
+        let view = View::new(folder.path());
+        assert_eq!(view.list().unwrap(), ["it"]);
+        let file = view.open("it").unwrap();
+        let mut text = [0; 9];
+        assert_eq!(file.read_at(0, &mut text).unwrap(), 9);
+        assert!(file.write_at(0, b"another").is_err());
+        assert!(view.create("other").is_err());
+        assert!(view.rename("it", "other").is_err());
+        assert!(view.remove("it").is_err());
+        assert_eq!(std::fs::read(folder.path().join("it")).unwrap(), text);
     }
 }

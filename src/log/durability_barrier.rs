@@ -1,4 +1,7 @@
-//! [`DurabilityBarrier`]: what must not leave the store before the log has what it shows.
+//! [`DurabilityBarrier`]: holds back what must not leave the store before the log has what it shows (invariant 2).
+//!
+//! Events are held in one order, ahead of replies: a client hears of a change before it is answered anything newer. After
+//! a failure of the log the barrier is closed for good: nothing is acknowledged any more (invariant 12).
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -15,15 +18,16 @@ use crate::types::Zxid;
 use crate::wake::wake_all;
 use crate::watch::{WatchCell, WatchedEvent};
 
-/// How far the log has got, and what waits for it to get further: events, in one order, and replies.
+/// Barrier before everything that a store tells: events, in one order, and replies wait behind it until the log has
+/// what they show.
 pub(crate) struct DurabilityBarrier {
     /// All transactions up to this zxid are where they must be; below all of them once the log has failed.
     open_to: AtomicI64,
-    /// Whether all may leave ahead of the log, as long as that has not failed.
+    /// True if all may leave ahead of the log, as long as that has not failed.
     lets_ahead: AtomicBool,
     inner: Mutex<Inner>,
     on_failure: OnceLock<OnFailure>,
-    /// Wakes those who wait in [`failed`](Self::failed).
+    /// Wakes the tasks in [`failed`](Self::failed).
     failed: Notify,
 }
 
@@ -31,7 +35,7 @@ type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
 
 #[derive(Default)]
 struct Inner {
-    /// Their zxids never fall.
+    /// In the order in which they happened; their zxids never fall.
     events: VecDeque<HeldEvents>,
     /// In the order of their zxids, then of their asking: mostly that in which they come.
     replies: VecDeque<Waiting>,
@@ -51,11 +55,11 @@ struct Waiting {
     waker: Waker,
 }
 
-/// What a reply shows, and its number among those that wait.
+/// The transaction that a reply shows, and its number among those that wait.
 type Key = (Zxid, u64);
 
 impl Inner {
-    /// Where a reply waits, or would.
+    /// Finds the place at which a reply waits, or would.
     fn find(&self, key: Key) -> Result<usize, usize> {
         self.replies
             .binary_search_by_key(&key, |waiting| waiting.key)
@@ -75,8 +79,9 @@ impl DurabilityBarrier {
         }
     }
 
-    /// Says who is to hear of the log's failure, if that comes; once.
+    /// Registers the one listener of the log's failure. It is called at once if the log has failed already.
     pub(crate) fn on_failure(&self, tell: impl Fn(&Error) + Send + Sync + 'static) {
+        // Looked at after the listener is set: a failure in between would be heard of by nobody.
         if self.on_failure.set(Box::new(tell)).is_ok()
             && let Some(failure) = self.failure()
             && let Some(tell) = self.on_failure.get()
@@ -85,19 +90,19 @@ impl DurabilityBarrier {
         }
     }
 
-    /// Whether what shows this transaction, and none after it, may leave.
+    /// Returns true if what shows this transaction, and none after it, may leave.
     pub(crate) fn is_open_to(&self, zxid: Zxid) -> bool {
         let open_to = self.open_to.load(Ordering::Acquire);
         zxid.0 <= open_to || (open_to != CLOSED && self.lets_ahead.load(Ordering::Acquire))
     }
 
-    /// From now on all may leave ahead of the log, or not.
+    /// Lets all leave ahead of the log from now on, or not.
     pub(crate) fn let_ahead(&self, let_ahead: bool) {
         self.lets_ahead.store(let_ahead, Ordering::Release);
     }
 
-    /// Holds an event back until the gate is open to `zxid`, and to all that is held already; answers
-    /// until when that is, or `None` when it is not held: then it is in its cell, or the cell's end.
+    /// Holds an event back until the barrier is open to `zxid`, and to all that is held already. Returns the zxid that it
+    /// waits for, or `None` if it is not held: then it is in its cell, or the cell has ended.
     pub(crate) fn hold(
         &self,
         zxid: Zxid,
@@ -105,7 +110,9 @@ impl DurabilityBarrier {
         event: WatchedEvent,
     ) -> Option<Zxid> {
         let mut inner = self.inner.lock();
+        // Never ahead of an event that is held: one watcher's events must not change their order.
         let zxid = inner.events.back().map_or(zxid, |last| zxid.max(last.zxid));
+        // Looked at again under the lock: `open` may have passed since the caller looked.
         if self.is_open_to(zxid) {
             cell.put(event);
             return None;
@@ -121,7 +128,8 @@ impl DurabilityBarrier {
         Some(zxid)
     }
 
-    /// Lets through all that shows nothing after `zxid`: events first, then replies.
+    /// Lets through all that shows nothing after `zxid`: events first, then replies. The events are in their cells before
+    /// the barrier is open to others, so that no later reply can overtake them.
     pub(crate) fn open(&self, zxid: Zxid) {
         let mut woken = Vec::new();
         let mut inner = self.inner.lock();
@@ -142,7 +150,7 @@ impl DurabilityBarrier {
         wake_all(replies.into_iter().map(|waiting| waiting.waker));
     }
 
-    /// Lets nothing through any more: all replies fail, and who waits for an event hears of that.
+    /// Lets nothing through any more: all replies and watches end with the error.
     pub(crate) fn fail(&self, error: Error) {
         let mut inner = self.inner.lock();
         inner.failure.get_or_insert_with(|| error.clone());
@@ -161,7 +169,7 @@ impl DurabilityBarrier {
         self.failed.notify_waiters();
     }
 
-    /// Waits until the log has failed; why.
+    /// Waits until the log has failed. Returns the reason.
     pub(crate) async fn failed(&self) -> Error {
         loop {
             // From here on no failure is missed.
@@ -173,21 +181,21 @@ impl DurabilityBarrier {
         }
     }
 
-    /// How many replies have had to wait.
+    /// Returns the number of replies that have had to wait.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn waits(&self) -> u64 {
         self.inner.lock().next_reply
     }
 
-    /// Why the log has failed, if it has.
+    /// Returns the failure of the log, if it has failed.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.inner.lock().failure.clone()
     }
 
-    /// Waits until the gate is open to `zxid`.
+    /// Waits until the barrier is open to `zxid`.
     pub(crate) fn passage(self: &Arc<Self>, zxid: Zxid) -> Passage {
         Passage {
-            gate: self.clone(),
+            barrier: self.clone(),
             zxid,
             runs_ahead: true,
             place: None,
@@ -195,7 +203,6 @@ impl DurabilityBarrier {
     }
 
     /// Waits until the log has all up to `zxid`, also where others may run ahead of it.
-    #[cfg(any(test, feature = "server"))]
     pub(crate) fn written(self: &Arc<Self>, zxid: Zxid) -> Passage {
         let mut passage = self.passage(zxid);
         passage.runs_ahead = false;
@@ -210,7 +217,7 @@ impl DurabilityBarrier {
 
 /// The future of [`DurabilityBarrier::passage`] and [`DurabilityBarrier::written`].
 pub(crate) struct Passage {
-    gate: Arc<DurabilityBarrier>,
+    barrier: Arc<DurabilityBarrier>,
     zxid: Zxid,
     /// True if it may leave ahead of the log, where that lets others.
     runs_ahead: bool,
@@ -221,8 +228,8 @@ pub(crate) struct Passage {
 impl Passage {
     fn may_leave(&self) -> bool {
         match self.runs_ahead {
-            true => self.gate.is_open_to(self.zxid),
-            false => self.gate.has_written(self.zxid),
+            true => self.barrier.is_open_to(self.zxid),
+            false => self.barrier.has_written(self.zxid),
         }
     }
 }
@@ -233,14 +240,14 @@ impl Future for Passage {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
         if this.may_leave() {
-            // Whoever opened the gate takes it out with all others: one lock less for each reply.
+            // `open` takes it out with all others: one lock less for each reply.
             this.place = None;
             return Poll::Ready(Ok(()));
         }
-        // Neither made nor dropped under the lock: a waker may be all that is left of a task, with replies
-        // of its own.
+        // Neither cloned nor dropped under the lock: a waker may be all that is left of a task, whose other replies would
+        // take the same lock as they are dropped.
         let waker = context.waker().clone();
-        let mut inner = this.gate.inner.lock();
+        let mut inner = this.barrier.inner.lock();
         if let Some(failure) = &inner.failure {
             return Poll::Ready(Err(failure.clone()));
         }
@@ -269,7 +276,7 @@ impl Future for Passage {
 impl Drop for Passage {
     fn drop(&mut self) {
         if let Some(place) = self.place {
-            let mut inner = self.gate.inner.lock();
+            let mut inner = self.barrier.inner.lock();
             let found = inner.find((self.zxid, place));
             let removed = found.map(|at| inner.replies.remove(at));
             drop(inner);

@@ -1,34 +1,34 @@
-//! Epochs: the upper half of a zxid. Each time a store is opened it begins a new one, so that what
-//! it gives out is above all that it gave out before, also what it gave out without the log.
+//! Epochs: the upper half of a zxid. Each opening of a store begins a new one, so that the zxids that it gives out are
+//! above all that it gave out before, those that the log does not have included.
 
 use std::time::Duration;
 
 use crate::types::Zxid;
 
-/// How far a store that was restored or copied leaps ahead: more than its original can have been
+/// The epochs by which a store that was restored or copied leaps ahead: more than its original can have been
 /// opened in the meantime.
 const LEAP: u64 = 4096;
 
 /// An epoch holds so many milliseconds' worth of zxids, at 2^20 a millisecond.
 const MS_BITS: u32 = 12;
 
-/// The epoch that the clock says.
+/// Returns the epoch that the clock says.
 pub(crate) fn of_clock(now_ms: i64) -> u32 {
     u32::try_from(now_ms.max(0) >> MS_BITS).unwrap_or(u32::MAX)
 }
 
-/// How long ago the clock said this epoch, to its width.
+/// Returns the age of an epoch, to its width.
 pub(crate) fn since(epoch: u32, now_ms: i64) -> Duration {
     let began_ms = u64::from(epoch) << MS_BITS;
     Duration::from_millis((now_ms.max(0) as u64).saturating_sub(began_ms))
 }
 
-/// The epoch of a zxid.
+/// Returns the epoch of a zxid.
 pub(crate) fn of(zxid: Zxid) -> u32 {
     u32::try_from(zxid.0.max(0) >> 32).unwrap_or(u32::MAX)
 }
 
-/// The first zxid that a restored or copied store gives out is above this; all up to the epoch
+/// Returns a zxid below all that a restored or copied store gives out; all up to the epoch
 /// before this one's counts as given out.
 ///
 /// `reserved` is the last epoch of the content, `made` the clock's epoch when that was so. The store

@@ -1,19 +1,23 @@
-//! Frames: the batches of a segment, each written by one write and made durable by one sync.
+//! Frames: the batches of a segment, each written by one write and made durable by one sync, and the [`Scanner`] that reads
+//! them.
 //!
-//! A frame says how far the log was synced when it was written. So if it is whole and one before it
-//! is not, recovery can tell: one that was synced has been damaged since; one that was not is lost
-//! with what follows it, and nobody was told of either.
+//! A frame says how far the log was synced when it was written. So if it is whole and one before it is not, recovery can
+//! tell: a frame that was synced has been damaged since; one that was not is lost with what follows it, and nobody was told
+//! of either.
 
 use crc32fast::hash;
 
 use super::codec::{Malformed, Reader, Record, put_record, put_txn, read_record};
+use super::disk::{Disk, DiskFile, bad_header, damaged, failed};
+use super::segment::{HEADER_BYTES, Header, log_name};
 use crate::core::Txn;
+use crate::error::{Error, Result};
 use crate::types::Zxid;
 
 /// The bytes before the payload.
 pub(crate) const HEAD_BYTES: usize = 48;
 
-/// What a frame says of itself.
+/// Header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     crc: u32,
@@ -31,7 +35,7 @@ pub(crate) struct Head {
 
 impl Head {
     /// Looks whether a frame of a segment of this salt may begin here. Only
-    /// [`is_whole`](Self::is_whole) says that it does. Its length is believed by nobody until it is
+    /// [`is_whole`](Self::is_whole) says that it does. Its length is not believed until it is
     /// known to end within the segment.
     pub(crate) fn parse(bytes: &[u8; HEAD_BYTES], salt: u64) -> Option<Self> {
         let mut reader = Reader::new(bytes);
@@ -49,7 +53,7 @@ impl Head {
         (found == salt).then_some(head)
     }
 
-    /// Whether the checksum is right over the whole frame, head included.
+    /// Returns true if the checksum is right over the whole frame, head included.
     pub(crate) fn is_whole(&self, frame: &[u8]) -> bool {
         frame.len() == self.frame_bytes() && hash(&frame[4..]) == self.crc
     }
@@ -91,7 +95,7 @@ impl Head {
     }
 }
 
-/// Where a frame goes.
+/// Place of a frame in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     /// The segment's.
@@ -136,12 +140,12 @@ impl Batch {
         }
     }
 
-    /// How many bytes the frame takes so far.
+    /// Returns the bytes that the frame takes so far.
     pub(crate) fn frame_bytes(&self) -> usize {
         self.bytes.len().max(HEAD_BYTES)
     }
 
-    /// The last zxid in it or, without transactions, before it.
+    /// Returns the last zxid in it or, without transactions, before it.
     pub(crate) fn last(&self) -> Zxid {
         self.last
     }
@@ -157,7 +161,7 @@ impl Batch {
     }
 }
 
-/// A mark: says, where the next frame will be, that all up to `link.synced` is synced.
+/// Encodes a mark: it says, where the next frame will be, that all up to `link.synced` is synced.
 pub(crate) fn mark(link: Link, last: Zxid) -> [u8; HEAD_BYTES] {
     let mut bytes = [0; HEAD_BYTES];
     seal(&mut bytes, link, last, last);
@@ -174,4 +178,149 @@ fn seal(frame: &mut [u8], link: Link, first: Zxid, last: Zxid) {
     frame[40..48].copy_from_slice(&last.0.to_le_bytes());
     let crc = hash(&frame[4..]);
     frame[..4].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Bytes that are read at a time, unless a frame is larger.
+const WINDOW_BYTES: usize = 1 << 20;
+
+/// A segment that is read.
+pub(crate) struct Scanner<'a> {
+    disk: &'a dyn Disk,
+    name: String,
+    file: Box<dyn DiskFile>,
+    header: Header,
+    /// The bytes from `from` on.
+    window: Vec<u8>,
+    from: u64,
+}
+
+impl<'a> Scanner<'a> {
+    /// Opens segment `number` of a store.
+    ///
+    /// # Errors
+    /// `StoreDamaged` where the file is too short or its header not that of this segment,
+    /// `StoreTooNew`, and `StoreFailed` where it cannot be read.
+    pub(crate) fn open(disk: &'a dyn Disk, number: u64, store: &[u8; 16]) -> Result<Self> {
+        let name = log_name(number);
+        let fail = |error| failed(disk.path(&name), "cannot be read", &error);
+        let file = disk.open(&name).map_err(fail)?;
+        let len = file.len().map_err(fail)?;
+        let header = Header::read(&*file).map_err(fail)?;
+        let header = header.map_err(|bad| bad_header(disk, &name, bad))?;
+        let damage = |offset, reason| Err(damaged(disk, &name, offset, reason));
+        if header.number != number {
+            let reason = format!("the header is that of segment {}", header.number);
+            return damage(0, reason);
+        }
+        if header.store != *store {
+            return damage(0, "it belongs to another store".into());
+        }
+        if len < header.size {
+            let reason = format!("it is truncated: it should have {} bytes", header.size);
+            return damage(len, reason);
+        }
+        Ok(Self {
+            disk,
+            name,
+            file,
+            header,
+            window: Vec::new(),
+            from: 0,
+        })
+    }
+
+    pub(crate) fn header(&self) -> &Header {
+        &self.header
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the error of damage in this file.
+    pub(crate) fn damaged(&self, offset: u64, reason: impl ToString) -> Error {
+        damaged(self.disk, &self.name, offset, reason)
+    }
+
+    /// Returns the frame that begins at a place, if it is whole.
+    pub(crate) fn frame_at(&mut self, at: u64) -> Result<Option<(Head, &[u8])>> {
+        let Some(head) = self.head_at(at)? else {
+            return Ok(None);
+        };
+        let size = head.frame_bytes();
+        let bytes = self.bytes(at, size)?;
+        let frame = bytes.get(..size).filter(|frame| head.is_whole(frame));
+        Ok(frame.map(|frame| (head, frame)))
+    }
+
+    /// Returns what looks like the head of a frame of this segment, and of one that ends within it.
+    /// The writer writes no other: so whatever it has written is read, and no length allocates more
+    /// than the segment has.
+    pub(crate) fn head_at(&mut self, at: u64) -> Result<Option<Head>> {
+        let Header { salt, size, .. } = self.header;
+        let bytes = self.bytes(at, HEAD_BYTES)?;
+        let head = bytes.first_chunk();
+        let head = head.and_then(|bytes| Head::parse(bytes, salt));
+        Ok(head.filter(|head| at + head.frame_bytes() as u64 <= size))
+    }
+
+    /// Returns true if nothing was ever written at a place, or only a mark, which the next frame overwrites.
+    pub(crate) fn is_free(&mut self, at: u64) -> Result<bool> {
+        if let Some((head, _)) = self.frame_at(at)? {
+            return Ok(head.is_mark());
+        }
+        let bytes = self.bytes(at, HEAD_BYTES)?;
+        Ok(bytes.iter().take(HEAD_BYTES).all(|byte| *byte == 0))
+    }
+
+    /// Finds all that looks like the head of a frame of this segment, from `at` to the end, also
+    /// within another frame; each with whether the frame is whole.
+    pub(crate) fn survey(
+        &mut self,
+        mut at: u64,
+        mut each: impl FnMut(u64, Head, bool) -> Result<()>,
+    ) -> Result<()> {
+        let salt = self.header.salt.to_le_bytes();
+        loop {
+            let bytes = self.bytes(at, HEAD_BYTES)?;
+            if bytes.len() < HEAD_BYTES {
+                return Ok(());
+            }
+            // The salt is 8 bytes into a head.
+            let Some(skipped) = bytes[8..].windows(8).position(|found| found == salt) else {
+                at += bytes.len() as u64 - 15;
+                continue;
+            };
+            at += skipped as u64;
+            if let Some(head) = self.head_at(at)? {
+                let is_whole = self.frame_at(at)?.is_some();
+                each(at, head, is_whole)?;
+            }
+            at += 1;
+        }
+    }
+
+    /// Returns the bytes from `at` on: at least `count`, unless the segment ends before.
+    fn bytes(&mut self, at: u64, count: usize) -> Result<&[u8]> {
+        let end = (at + count as u64).min(self.header.size);
+        if at < self.from || end > self.from + self.window.len() as u64 {
+            self.fill(at, count.max(WINDOW_BYTES))?;
+        }
+        let skipped = (at - self.from).min(self.window.len() as u64);
+        Ok(&self.window[skipped as usize..])
+    }
+
+    fn fill(&mut self, at: u64, count: usize) -> Result<()> {
+        let left = self.header.size.saturating_sub(at);
+        self.window.resize(left.min(count as u64) as usize, 0);
+        self.from = at;
+        let read = self.file.read_at(at, &mut self.window);
+        let read =
+            read.map_err(|error| failed(self.disk.path(&self.name), "cannot be read", &error))?;
+        self.window.truncate(read);
+        Ok(())
+    }
+
+    /// The offset of the first frame.
+    pub(crate) const FIRST: u64 = HEADER_BYTES;
 }

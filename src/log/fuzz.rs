@@ -1,4 +1,4 @@
-//! What a fuzzer calls: any bytes are read as a frame or as the files of a log, and what is read must
+//! Entry points of the fuzzers: any bytes are read as a frame or as the files of a log, and what is read must
 //! hold together. The public functions over these are in `testing::fuzz`.
 
 mod corpus;
@@ -6,29 +6,29 @@ mod snapshots;
 
 use std::time::Duration;
 
+pub(crate) use corpus::{frames, logs};
+pub(crate) use snapshots::{snapshot, snapshots};
+
 use super::codec::{Malformed, Record};
-use super::content::{self, Content};
 use super::disk::Disk;
 use super::frame::{Batch, HEAD_BYTES, Head, Link};
+use super::recovery::{self, Content};
 use super::segment::{HEADER_BYTES, header_crc, log_name};
 use super::sim::SimDisk;
 use crate::core::{Core, CoreOptions, Limits};
 use crate::error::{Error, Result};
 use crate::types::Zxid;
 
-pub(crate) use corpus::{frames, logs};
-pub(crate) use snapshots::{snapshot, snapshots};
-
 /// The id of the store that a log must be of.
 const STORE: [u8; 16] = *b"a store's own id";
 
 /// More segments than a log needs to show all that it can do.
-const MOST_SEGMENTS: u64 = 4;
+const MAX_SEGMENTS: u64 = 4;
 
 /// In the first byte of a log: its checksums are made right before it is read.
 const MAKE_RIGHT: u8 = 1;
 
-/// Reads bytes as a frame whose checksum is right; whether it is one. What it holds is written and
+/// Reads bytes as a frame whose checksum is right. Returns true if they are one. What it holds is written and
 /// read again.
 pub(crate) fn frame(bytes: &[u8]) -> bool {
     let mut frame = bytes.to_vec();
@@ -81,7 +81,7 @@ fn records(head: &Head, frame: &[u8]) -> Result<Vec<Record>, Malformed> {
     Ok(records)
 }
 
-/// Reads bytes as the segments of a log; whether they are a store. What is read once is read again
+/// Reads bytes as the segments of a log. Returns true if they are a store. What is read once is read again
 /// after mending, and the log goes on from there.
 ///
 /// The first byte is flags; then each segment: its length (u16), and its bytes.
@@ -110,7 +110,7 @@ pub(crate) fn recovery(bytes: &[u8]) -> bool {
 }
 
 fn read(disk: &SimDisk) -> Result<Content> {
-    content::read(disk, STORE, &|| Core::new(options()))
+    recovery::read(disk, STORE, &|| Core::new(options()))
 }
 
 fn assert_same(one: &Content, other: &Content) {
@@ -150,7 +150,7 @@ fn goes_on(disk: &SimDisk, content: &Content) -> bool {
 fn disk_of(bytes: &[u8]) -> Option<SimDisk> {
     let (flags, mut rest) = bytes.split_first()?;
     let disk = SimDisk::new();
-    for number in 0..MOST_SEGMENTS {
+    for number in 0..MAX_SEGMENTS {
         let Some((length, after)) = rest.split_first_chunk() else {
             break;
         };

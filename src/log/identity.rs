@@ -1,5 +1,5 @@
-//! The file `STORE`: which store a data directory holds, and whether it is the directory that the
-//! store was made in, or a copy of it.
+//! The file `STORE`: the id of the store in a data directory. It tells the directory in which the store was created from a
+//! copy of it.
 //!
 //! 64 bytes: magic, format version u32, crc32 u32 over all but itself, store id, then the device,
 //! the inode and the birth time of this very file, u64 each, and 8 zeros. A copy has another inode
@@ -29,7 +29,7 @@ const BYTES: usize = HEADER_BYTES as usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) store: [u8; 16],
-    /// Whether the directory is a copy of the one that the store was in. Whoever opens it leaves the
+    /// True if the directory is a copy of the one that the store was in. Opening it leaves the
     /// zxids that the original may have given out since behind ([`beyond`](super::epoch::beyond)), and
     /// then writes the identity anew.
     pub(crate) is_copied: bool,
@@ -103,7 +103,7 @@ impl Bad {
     }
 }
 
-/// Magic, version and checksum stand in the same place in every version to come.
+/// Decodes a header. Magic, version and checksum stand in the same place in every version to come.
 fn decode(bytes: &[u8]) -> Result<(u32, [u8; 16], FileIdentity), Bad> {
     let short = |_| Bad::Damaged("the file ends within its only block");
     let bytes: &[u8; BYTES] = bytes

@@ -1,27 +1,27 @@
-//! A look at a data directory: all that can be read, and the first place that cannot.
+//! Inspection of a data directory from outside: all that can be read, and each first place that cannot.
 
-mod look;
-mod segments;
 mod show;
-mod subtrees;
 #[cfg(test)]
 mod tests;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use self::look::Examination;
-use super::content;
-use super::view::View;
-#[cfg(doc)]
-use crate::error::Error;
-use crate::error::Result;
+pub use self::show::Subtree;
+use super::disk::{Disk, View};
+use super::frame::Scanner;
+use super::lock::{self, Holder};
+use super::recovery::{self, Facts, Source, bare_core};
+use super::segment::{self, Header, log_name, log_number, spare_number};
+use super::snapshot::{self, Form, Head, Unreadable, snapshot_zxid};
+use super::{epoch, identity};
+use crate::clock::Clock;
+use crate::core::{Core, NodeKind};
+use crate::error::{Error, Result};
+use crate::random::hex;
 use crate::types::{SessionId, Zxid};
 
-pub use self::segments::{SegmentInfo, SegmentState};
-pub use self::subtrees::Subtree;
-
-/// What stands in a data directory. Its text (`to_string()`) is for people.
+/// Content of a data directory. Its text (`to_string()`) is for people.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Inspection {
@@ -29,23 +29,23 @@ pub struct Inspection {
     pub dir: PathBuf,
     /// The id of the store, if any file tells it.
     pub store_id: Option<String>,
-    /// Whether the directory is a copy that was not opened yet: opening it bumps the epoch.
+    /// True if the directory is a copy that was not opened yet: opening it bumps the epoch.
     pub is_copied: bool,
-    /// Whether a process has the store open.
+    /// True if a process has the store open.
     pub in_use: bool,
-    /// That process, where it is known.
+    /// The id of that process, where it is known.
     pub pid: Option<u32>,
     /// The last transaction that was read.
     pub zxid: Zxid,
     /// No transaction had a zxid beyond the end of this epoch (`zxid >> 32`).
     pub epoch: u32,
-    /// Whether the store was closed in order.
+    /// True if the store was closed in order.
     pub was_clean: bool,
     /// The longest session timeout that a remote client was ever given.
     pub longest_timeout: Duration,
-    /// How many znodes there are, the four that every store has included.
+    /// Number of znodes, the four that every store has included.
     pub znodes: u64,
-    /// How many bytes their data has.
+    /// Bytes of their data.
     pub data_bytes: u64,
     /// The sessions that are kept, by id.
     pub sessions: Vec<SessionInfo>,
@@ -55,13 +55,13 @@ pub struct Inspection {
     pub snapshots: Vec<SnapshotInfo>,
     /// The segments of the log, in order.
     pub segments: Vec<SegmentInfo>,
-    /// How many segments wait to be used again.
+    /// Number of segments that wait to be used again.
     pub spare_segments: usize,
     /// The size of all files together, in bytes.
     pub bytes: u64,
     /// Files that are none of a store's.
     pub unknown_files: Vec<String>,
-    /// What cannot be read. The store opens only if this is empty, or if all of it concerns snapshots
+    /// Places that cannot be read. The store opens only if there are none, or if all of them concern snapshots
     /// of which another is whole.
     pub problems: Vec<Problem>,
 }
@@ -72,9 +72,9 @@ pub struct Inspection {
 pub struct Problem {
     /// The file.
     pub file: PathBuf,
-    /// Where in it, in bytes from its beginning.
+    /// The offset in it, in bytes.
     pub offset: u64,
-    /// What was expected and what was met.
+    /// The expectation, and what was found.
     pub reason: String,
 }
 
@@ -86,9 +86,9 @@ pub struct SessionInfo {
     pub id: SessionId,
     /// Its timeout; `None` if it never expires.
     pub timeout: Option<Duration>,
-    /// Whether it ends when the process ends that has the store open.
+    /// True if it ends with the process that has the store open.
     pub is_local: bool,
-    /// How many ephemeral znodes it owns.
+    /// Number of ephemeral znodes that it owns.
     pub ephemerals: u64,
 }
 
@@ -100,13 +100,13 @@ pub struct SnapshotInfo {
     pub name: String,
     /// All transactions up to this one are in it.
     pub zxid: Zxid,
-    /// How long ago it was made, to four seconds; `None` where it does not tell.
+    /// Its age, to four seconds; `None` where it does not tell.
     pub age: Option<Duration>,
     /// The first segment that is needed beside it; `None` where it does not tell.
     pub first_segment: Option<u64>,
     /// Its size.
     pub bytes: u64,
-    /// Whether all of it can be read.
+    /// True if all of it can be read.
     pub is_whole: bool,
 }
 
@@ -132,7 +132,7 @@ pub fn inspect(dir: impl AsRef<Path>) -> Result<Inspection> {
     inspect_top(dir, 10)
 }
 
-/// As [`inspect`], with as many of the largest subtrees as `top` says.
+/// Inspects a directory as [`inspect`] does, with as many of the largest subtrees as `top` says.
 ///
 /// # Errors
 /// As [`inspect`].
@@ -141,16 +141,379 @@ pub fn inspect_top(dir: impl AsRef<Path>, top: usize) -> Result<Inspection> {
     let view = View::new(dir);
     let mut attempts = 1;
     loop {
-        let before = content::snapshot_names(&view).unwrap_or_default();
+        let before = recovery::snapshot_names(&view).unwrap_or_default();
         let seen = Examination::new(dir, &view)?.inspect(top);
-        let is_moving = content::snapshot_names(&view).unwrap_or_default() != before;
+        let is_moving = recovery::snapshot_names(&view).unwrap_or_default() != before;
         // Files that a store in use removes while they are read are no problem of its.
-        if seen.problems.is_empty() || !is_moving || attempts == MOST_ATTEMPTS {
+        if seen.problems.is_empty() || !is_moving || attempts == MAX_ATTEMPTS {
             return Ok(seen);
         }
         attempts += 1;
     }
 }
 
-/// How often a directory in use is read anew when its files go while they are read.
-const MOST_ATTEMPTS: usize = 5;
+/// Attempts to read a directory in use whose files go while they are read.
+const MAX_ATTEMPTS: usize = 5;
+
+/// The files that are neither segments nor snapshots.
+const SINGLE_FILES: [&str; 5] = [
+    identity::NAME,
+    identity::UNFINISHED,
+    lock::NAME,
+    snapshot::UNFINISHED,
+    segment::UNFINISHED,
+];
+
+struct Examination<'a> {
+    view: &'a View,
+    dir: &'a Path,
+    names: Vec<String>,
+    problems: Vec<Problem>,
+}
+
+impl<'a> Examination<'a> {
+    fn new(dir: &'a Path, view: &'a View) -> Result<Self> {
+        let not_a_store = |reason: String| Error::NotAStore {
+            path: dir.to_owned(),
+            reason,
+        };
+        let mut names = view
+            .list()
+            .map_err(|error| not_a_store(error.to_string()))?;
+        names.sort();
+        let is_ours = |name: &String| name == identity::NAME || log_number(name).is_some();
+        if !names
+            .iter()
+            .any(|name| is_ours(name) || snapshot_zxid(name).is_some())
+        {
+            return Err(not_a_store(format!("it has no file {}", identity::NAME)));
+        }
+        Ok(Self {
+            view,
+            dir,
+            names,
+            problems: Vec::new(),
+        })
+    }
+
+    fn inspect(mut self, top: usize) -> Inspection {
+        let holder = lock::holder(self.dir).unwrap_or(Holder::Nobody);
+        let identity = match identity::read(self.view) {
+            Ok(Some(identity)) => Some(identity),
+            Ok(None) => {
+                let reason = "the file is missing".to_owned();
+                self.problem(identity::NAME, 0, reason);
+                None
+            }
+            Err(error) => {
+                self.report(error);
+                None
+            }
+        };
+        let store = identity
+            .map(|identity| identity.store)
+            .or_else(|| self.any_store());
+        let snapshots = self.snapshots();
+        let (core, facts) = self.content(store.unwrap_or_default());
+        let segments = self.segments(store.unwrap_or_default());
+        let (subtrees, data_bytes) = show::largest_subtrees(&core, top);
+        let (in_use, pid) = match holder {
+            Holder::Nobody => (false, None),
+            Holder::Process(pid) => (true, pid),
+        };
+        let spares = self
+            .names
+            .iter()
+            .filter(|name| spare_number(name).is_some());
+        Inspection {
+            dir: self.dir.to_owned(),
+            store_id: store.map(hex),
+            is_copied: identity.is_some_and(|identity| identity.is_copied),
+            in_use,
+            pid,
+            zxid: facts.zxid,
+            epoch: facts.epoch,
+            was_clean: facts.is_clean,
+            longest_timeout: Duration::from_millis(facts.longest_timeout_ms),
+            znodes: core.node_count() as u64,
+            data_bytes,
+            sessions: sessions(&core),
+            subtrees,
+            snapshots,
+            segments,
+            spare_segments: spares.count(),
+            bytes: self.names.iter().filter_map(|name| self.bytes(name)).sum(),
+            unknown_files: self
+                .names
+                .iter()
+                .filter(|name| is_unknown(name))
+                .cloned()
+                .collect(),
+            problems: self.problems,
+        }
+    }
+
+    fn problem(&mut self, name: &str, offset: u64, reason: String) {
+        self.problems.push(Problem {
+            file: self.view.path(name),
+            offset,
+            reason,
+        });
+    }
+
+    /// Adds a problem, once for each place.
+    fn report(&mut self, error: Error) {
+        let (file, offset, reason) = match error {
+            Error::StoreDamaged {
+                file,
+                offset,
+                reason,
+            } => (file, offset, reason),
+            Error::StoreTooNew {
+                file,
+                version,
+                known,
+            } => {
+                let reason = format!(
+                    "it is of format {version}, and this build knows formats up to {known}"
+                );
+                (file, 8, reason)
+            }
+            Error::StoreFailed { path, reason } => (path, 0, reason),
+            other => (self.dir.to_owned(), 0, other.to_string()),
+        };
+        let problem = Problem {
+            file,
+            offset,
+            reason,
+        };
+        if !self.problems.contains(&problem) {
+            self.problems.push(problem);
+        }
+    }
+
+    fn bytes(&self, name: &str) -> Option<u64> {
+        self.view.open(name).ok()?.len().ok()
+    }
+
+    fn segments(&self, store: [u8; 16]) -> Vec<SegmentInfo> {
+        let is_damaged = |number| {
+            let file = self.view.path(&log_name(number));
+            self.problems.iter().any(|problem| problem.file == file)
+        };
+        look_at_segments(self.view, &self.names, store, is_damaged)
+    }
+
+    /// Finds the store's id in another file, where `STORE` does not tell it.
+    fn any_store(&self) -> Option<[u8; 16]> {
+        self.names.iter().find_map(|name| {
+            let file = self.view.open(name).ok()?;
+            if log_number(name).is_some() {
+                return Some(Header::read(&*file).ok()?.ok()?.store);
+            }
+            snapshot_zxid(name)?;
+            Some(Head::read(&*file, Form::Snapshot).ok()?.store)
+        })
+    }
+
+    /// Reads each snapshot whole, newest first.
+    fn snapshots(&mut self) -> Vec<SnapshotInfo> {
+        let names = recovery::snapshot_names(self.view).unwrap_or_default();
+        names.into_iter().map(|name| self.snapshot(name)).collect()
+    }
+
+    fn snapshot(&mut self, name: String) -> SnapshotInfo {
+        let file = self.view.open(&name).map_err(Unreadable::from);
+        let head = file.as_ref().ok();
+        let head = head.and_then(|file| Head::read(&**file, Form::Snapshot).ok());
+        let mut core = bare_core();
+        let loaded =
+            file.and_then(|file| snapshot::load(&*file, Form::Snapshot, &mut core, &mut || Ok(())));
+        let is_whole = loaded.is_ok();
+        if let Err(unreadable) = loaded {
+            self.report(unreadable.of(self.view.path(&name)));
+        }
+        let age = |head: Head| epoch::since(head.made, Clock::system().unix_ms());
+        SnapshotInfo {
+            zxid: snapshot_zxid(&name).unwrap_or_default(),
+            age: head.map(age),
+            first_segment: head.map(|head| head.start.segment),
+            bytes: self.bytes(&name).unwrap_or(0),
+            is_whole,
+            name,
+        }
+    }
+
+    /// Reads the content, as far as it can be read.
+    fn content(&mut self, store: [u8; 16]) -> (Core, Facts) {
+        let newest = recovery::newest(self.view, store, &bare_core, &mut || Ok(()));
+        let (mut core, start) = match newest {
+            Ok((core, loaded)) => (core, loaded.map(|loaded| loaded.head.start)),
+            Err(error) => {
+                self.report(error);
+                return (self.part_of_a_snapshot(), Facts::default());
+            }
+        };
+        let source = Source {
+            disk: self.view,
+            store,
+            start: start.unwrap_or_default(),
+        };
+        let before = source.start.facts;
+        let recovered = recovery::recover(&source, &mut |txn| core.replay(txn));
+        let facts = match recovered {
+            Ok(recovered) => recovered.facts,
+            Err(error) => {
+                self.report(error);
+                Facts {
+                    zxid: core.last_zxid(),
+                    is_clean: false,
+                    ..before
+                }
+            }
+        };
+        (core, facts)
+    }
+
+    /// Reads as much as can be read of the newest snapshot that tells anything, where none is whole.
+    fn part_of_a_snapshot(&self) -> Core {
+        for name in recovery::snapshot_names(self.view).unwrap_or_default() {
+            let mut core = bare_core();
+            let empty = core.node_count();
+            if let Ok(file) = self.view.open(&name) {
+                // Why not all of it can be read is reported already.
+                let _ = snapshot::load(&*file, Form::Snapshot, &mut core, &mut || Ok(()));
+            }
+            if core.node_count() > empty {
+                return core;
+            }
+        }
+        bare_core()
+    }
+}
+
+fn is_unknown(name: &str) -> bool {
+    !SINGLE_FILES.contains(&name)
+        && log_number(name).is_none()
+        && spare_number(name).is_none()
+        && snapshot_zxid(name).is_none()
+}
+
+fn sessions(core: &Core) -> Vec<SessionInfo> {
+    let mut counts = std::collections::BTreeMap::new();
+    for node in core
+        .node_images()
+        .filter(|node| node.kind == NodeKind::Ephemeral)
+    {
+        *counts.entry(node.owner).or_insert(0) += 1;
+    }
+    let info = |session: crate::core::SessionImage| SessionInfo {
+        id: session.id,
+        timeout: (session.timeout_ms > 0).then(|| Duration::from_millis(session.timeout_ms)),
+        is_local: session.is_local,
+        ephemerals: counts.get(&session.id).copied().unwrap_or(0),
+    };
+    let mut sessions: Vec<_> = core.session_images().map(info).collect();
+    sessions.sort_by_key(|session| session.id);
+    sessions
+}
+
+/// A segment of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SegmentInfo {
+    /// Its number.
+    pub number: u64,
+    /// The size of the file.
+    pub bytes: u64,
+    /// Bytes of it that are used.
+    pub used_bytes: u64,
+    /// Number of frames, up to the first place where none is.
+    pub frames: u64,
+    /// The first zxid and the last; `None` where there is no frame.
+    pub zxids: Option<(Zxid, Zxid)>,
+    /// Its state.
+    pub state: SegmentState,
+}
+
+/// State of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SegmentState {
+    /// The log has gone on in the next one.
+    Sealed,
+    /// The log goes on here.
+    Current,
+    /// The log goes on here; what was being written when the store stopped is not whole, and is cut
+    /// when it is opened.
+    Torn,
+    /// It waits to be written.
+    Prepared,
+    /// It cannot be read, or not from [`SegmentInfo::used_bytes`] on.
+    Damaged,
+}
+
+/// Looks at each segment by itself; `is_damaged` says which are known not to be whole.
+fn look_at_segments(
+    disk: &dyn Disk,
+    names: &[String],
+    store: [u8; 16],
+    is_damaged: impl Fn(u64) -> bool,
+) -> Vec<SegmentInfo> {
+    let mut numbers: Vec<u64> = names.iter().filter_map(|name| log_number(name)).collect();
+    numbers.sort_unstable();
+    let mut segments: Vec<_> = numbers
+        .into_iter()
+        .map(|number| look_at(disk, number, &store))
+        .collect();
+    for segment in &mut segments {
+        if is_damaged(segment.number) {
+            segment.state = SegmentState::Damaged;
+        }
+    }
+    let is_used =
+        |segment: &SegmentInfo| segment.frames > 0 || segment.state == SegmentState::Damaged;
+    let last_used = segments.iter().rposition(is_used);
+    for (index, segment) in segments.iter_mut().enumerate() {
+        if segment.state != SegmentState::Damaged && Some(index) < last_used {
+            segment.state = SegmentState::Sealed;
+        }
+    }
+    segments
+}
+
+fn look_at(disk: &dyn Disk, number: u64, store: &[u8; 16]) -> SegmentInfo {
+    let mut info = SegmentInfo {
+        number,
+        bytes: 0,
+        used_bytes: 0,
+        frames: 0,
+        zxids: None,
+        state: SegmentState::Damaged,
+    };
+    // Why it cannot be read, the recovery says.
+    if let Ok(mut segment) = Scanner::open(disk, number, store) {
+        info.bytes = segment.header().size;
+        info.state = walk(&mut segment, &mut info).unwrap_or(SegmentState::Damaged);
+    }
+    info
+}
+
+fn walk(segment: &mut Scanner<'_>, info: &mut SegmentInfo) -> crate::Result<SegmentState> {
+    let mut at = Scanner::FIRST;
+    while let Some((head, _)) = segment.frame_at(at)?.filter(|(head, _)| !head.is_mark()) {
+        at += head.frame_bytes() as u64;
+        info.frames += 1;
+        // The first of all have none: these say only which epoch is reserved.
+        if head.last > Zxid(0) {
+            let first = info.zxids.map_or(head.first, |(first, _)| first);
+            info.zxids = Some((first, head.last));
+        }
+    }
+    info.used_bytes = at;
+    Ok(match (segment.is_free(at)?, info.frames) {
+        (false, _) => SegmentState::Torn,
+        (true, 0) => SegmentState::Prepared,
+        (true, _) => SegmentState::Current,
+    })
+}

@@ -1,7 +1,7 @@
 //! The file `LOCK`: one process at a time has a data directory open.
 //!
-//! The lock is the operating system's (`flock`), so it goes with the process however that ends. In
-//! the file stands the process's id, for messages alone.
+//! The lock is the operating system's (`flock`), so it goes with the process however that ends. The file holds the process's
+//! id, for messages alone.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek, Write};
@@ -71,8 +71,8 @@ impl Drop for Lock {
 
 /// Takes the lock; false when another store has it.
 ///
-/// Who only looks ([`holder`]) shares the lock for an instant. That must not refuse a store: where
-/// the lock can be shared, no store has it, and it is free in a moment.
+/// [`holder`] shares the lock for an instant. That must not refuse a store: where the lock can be shared, no store has it,
+/// and it is free in a moment.
 fn is_taken(file: &File) -> io::Result<bool> {
     loop {
         match file.try_lock() {
@@ -87,7 +87,7 @@ fn is_taken(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Whether no store has the lock.
+/// Returns true if no store has the lock.
 fn is_shared(file: &File) -> io::Result<bool> {
     match file.try_lock_shared() {
         Ok(()) => file.unlock().map(|()| true),
@@ -129,7 +129,7 @@ fn pid_with_open(path: &Path) -> Option<u32> {
         .find(has_it_open)
 }
 
-/// Who has a data directory open.
+/// Holder of a data directory's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     Nobody,
@@ -137,7 +137,7 @@ pub(crate) enum Holder {
     Process(Option<u32>),
 }
 
-/// Looks who has the data directory at `folder` open, without writing anything.
+/// Finds the process that has the data directory at `folder` open, without writing anything.
 pub(crate) fn holder(folder: &Path) -> io::Result<Holder> {
     let file = match File::open(folder.join(NAME)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Holder::Nobody),
@@ -239,6 +239,8 @@ mod tests {
         });
     }
 
+    // Elsewhere nothing tells which process has a file open.
+    #[cfg(target_os = "linux")]
     #[test]
     fn a_child_that_keeps_the_lock_of_a_killed_store_is_named() {
         let folder = TempFolder::new();

@@ -1,21 +1,17 @@
-//! Opening a data directory: whose it is, what it holds, and where its log goes on.
+//! Opening a data directory: its identity, its content, the end of the pause that it owes, and the log that goes on.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::content::{self, Content};
-use super::disk::{Disk, DiskFile};
+use super::disk::{Disk, DiskFile, failed, no_room};
 use super::frame::Batch;
-use super::identity::Identity;
-use super::lock;
-use super::recovery::{Custody, Facts, Recovered, Tail};
+use super::identity::{self, Identity};
+use super::recovery::{self, Content, Custody, Facts, Recovered, Tail};
 use super::segment::{self, Header, log_name};
 use super::segment_allocator::Segment;
-use super::trouble::{failed, no_room};
-use super::{
-    EPOCH_BITS, LogParts, LogPosition, Options, Record, Sizes, Start, epoch, identity, snapshot,
-};
+use super::writer::{LogParts, LogPosition, LogStart};
+use super::{EPOCH_BITS, Options, Record, Sizes, epoch, lock, snapshot};
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::random::random;
@@ -23,7 +19,7 @@ use crate::types::Zxid;
 
 /// A store that was opened.
 pub(crate) struct Opened {
-    /// What writes its log; its first batch is written.
+    /// The writing side of its log, whose first batch is written.
     pub(crate) parts: LogParts,
     pub(crate) core: Core,
     /// The id of the store.
@@ -38,7 +34,7 @@ pub(crate) struct RemoteSessions {
     pub(crate) live_on: bool,
     pub(crate) ended: usize,
     /// The longest timeout that the client of one may have been told, in milliseconds; 0 if there never was one. The
-    /// log has it. If they do not live on, nobody may be admitted until it is over.
+    /// log has it. If they do not live on, no session may be admitted until it is over.
     pub(crate) longest_timeout_ms: u64,
     /// The longest timeout that they were ever allowed; 0 if the store was never served.
     pub(crate) allowed_ms: u64,
@@ -82,7 +78,7 @@ impl RemoteSessions {
     }
 }
 
-/// Opens the store on a disk, which nobody else may use; `new` makes a core without content.
+/// Opens the store on a disk, which nothing else may use; `new` creates a core without content.
 ///
 /// # Errors
 /// `StoreDamaged`, `StoreTooNew`, `NotAStore`, `DiskFull`, `StoreFailed`.
@@ -98,7 +94,7 @@ pub(crate) fn open(
         mut core,
         snapshot,
         recovered,
-    } = content::read(&**disk, identity.store, new)?;
+    } = recovery::read(&**disk, identity.store, new)?;
     recovered.mend(&**disk)?;
     let mut facts = recovered.facts;
     let is_new = snapshot.is_none() && recovered.tail.is_none();
@@ -121,14 +117,14 @@ pub(crate) fn open(
     let next_segment = snapshot
         .as_ref()
         .map_or(0, |loaded| loaded.head.start.segment);
-    let place = place(&**disk, &recovered, options, identity.store, next_segment)?;
-    let current = place.header.number;
+    let position = find_position(&**disk, &recovered, options, identity.store, next_segment)?;
+    let current = position.header.number;
     if identity.version < identity::FORMAT_VERSION && !identity.is_copied {
         // Before the first record that an older version would not know.
         own(&**disk, identity.store)?;
     }
     let segments = || recovered.segments.iter();
-    let parts = LogParts::new(Start {
+    let parts = LogParts::new(LogStart {
         prepared: prepared(
             &**disk,
             segments()
@@ -142,7 +138,7 @@ pub(crate) fn open(
             .sum(),
         snapshot_bytes: snapshot.as_ref().map_or(0, |loaded| loaded.bytes),
         disk: disk.clone(),
-        place,
+        position,
         first,
         last,
         sizes: options.sizes,
@@ -155,8 +151,8 @@ pub(crate) fn open(
     if !remote.live_on {
         remote.ended = core.end_remote_sessions(now_ms);
     }
-    parts.line.set_pausing(remote.owe_pause());
-    parts.line.append(core.kept(), true);
+    parts.queue.set_pausing(remote.owe_pause());
+    parts.queue.append(core.kept(), true);
     Ok(Opened {
         parts,
         core,
@@ -171,7 +167,7 @@ fn own(disk: &dyn Disk, store: [u8; 16]) -> Result<()> {
     written.map_err(|error| failed(disk.path(identity::NAME), "cannot be written", &error))
 }
 
-/// Whose the folder is; it becomes a store's if it is empty.
+/// Reads the identity of a folder; an empty one gets a new identity.
 fn identify(disk: &dyn Disk) -> Result<Identity> {
     if let Some(identity) = identity::read(disk)? {
         return Ok(identity);
@@ -187,7 +183,7 @@ fn identify(disk: &dyn Disk) -> Result<Identity> {
     })
 }
 
-/// Whether a folder is a store's, or may become one's. To be asked before anything is written there.
+/// Checks that a folder is a store's, or may become one. Call it before anything is written there.
 ///
 /// # Errors
 /// As of [`open`]; `NotAStore` when it holds other things.
@@ -221,7 +217,7 @@ fn remove_unfinished(disk: &dyn Disk) -> Result<()> {
     removed.map_err(|error| failed(disk.path(""), "cannot be cleaned up", &error))
 }
 
-/// The last zxid before a new epoch: one that nobody can have been given yet.
+/// Returns the last zxid before a new epoch: one that nobody can have been given yet.
 fn first_zxid(disk: &dyn Disk, reserved: u32, is_copied: bool, now_ms: i64) -> Result<Zxid> {
     let clock = epoch::of_clock(now_ms);
     let mut next = clock.max(reserved.saturating_add(1));
@@ -241,8 +237,8 @@ fn first_zxid(disk: &dyn Disk, reserved: u32, is_copied: bool, now_ms: i64) -> R
 /// Half of those that a zxid has room for.
 const LAST_EPOCH: u32 = 1 << 30;
 
-/// Where the log goes on: after its last frame, or in a first segment.
-fn place(
+/// Finds the position at which the log goes on: after its last frame, or in a first segment.
+fn find_position(
     disk: &dyn Disk,
     recovered: &Recovered,
     options: &Options,
@@ -280,7 +276,7 @@ fn place(
     })
 }
 
-/// The segments that wait to be written. Those of a store that had smaller ones may not have room for a
+/// Opens the segments that wait to be written. Those of a store that had smaller ones may not have room for a
 /// batch: these go, and with them what comes after, the last first, so that no number is left out.
 fn prepared(
     disk: &dyn Disk,

@@ -1,4 +1,4 @@
-//! Recovery: what a log holds, and where its writer goes on.
+//! Recovery: reads the newest snapshot and the log after it, and finds the position at which the writer goes on.
 //!
 //! Frames are read while they are whole and in order. Where they end, either the power failed while
 //! the next was written, or the medium has damaged what was there. The frames themselves tell: each
@@ -6,21 +6,19 @@
 //! there was synced, the log is damaged, and is refused. Else nobody was told of what is missing, and
 //! it is cut. `docs/durability.md` has the argument by cases.
 
-mod survey;
+use std::io;
 
 use super::codec::{Malformed, Record};
-use super::disk::Disk;
-use super::frame::Head;
-use super::scan::Scanner;
-use super::segment::{Header, log_number};
-use super::trouble::{damaged, failed};
-use crate::core::{Damage, Txn};
-use crate::error::Result;
+use super::disk::{Disk, damaged, failed};
+use super::frame::{HEAD_BYTES, Head, Scanner};
+use super::segment::{Header, log_name, log_number, write_zeros};
+use super::snapshot::{self, Form, Loaded};
+use crate::core::{Core, CoreOptions, Damage, Txn};
+use crate::error::{Error, Result};
+use crate::random::random;
 use crate::types::Zxid;
 
-pub(crate) use survey::Scrap;
-
-/// What is known at one point of a log.
+/// Facts known at one point of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// The number of the last frame; they count from 1.
@@ -31,7 +29,7 @@ pub(crate) struct Facts {
     pub(crate) epoch: u32,
     /// The longest session timeout that any remote client was ever given, in milliseconds.
     pub(crate) longest_timeout_ms: u64,
-    /// Whether the store was closed in order right there.
+    /// True if the store was closed in order right there.
     pub(crate) is_clean: bool,
     pub(crate) custody: Custody,
     /// The longest timeout that clients were allowed, in milliseconds: 0 if the store was never served; `None` if
@@ -54,34 +52,34 @@ pub(crate) enum Custody {
     Restored,
 }
 
-/// Where reading starts: after a snapshot, or (the default) at the beginning of everything.
+/// Start of reading: after a snapshot, or (the default) at the beginning of everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Start {
     /// The first segment to read.
     pub(crate) segment: u64,
-    /// What is known before its first frame.
+    /// Facts known before its first frame.
     pub(crate) facts: Facts,
 }
 
-/// Where the next frame goes.
+/// End of a log, where the next frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tail {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
 }
 
-/// What was read.
+/// A log that was read.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovered {
-    /// What is known at the end.
+    /// Facts known at the end.
     pub(crate) facts: Facts,
-    /// Where the writer goes on; `None` where there is no segment yet. A frame that does not fit
+    /// The position at which the writer goes on; `None` where no segment exists yet. A frame that does not fit
     /// there goes into the next segment.
     pub(crate) tail: Option<Tail>,
     /// The headers of the segments from the first that was read to the last, in order. Those after
     /// the tail's are prepared: they hold no frame.
     pub(crate) segments: Vec<Header>,
-    /// What is left of frames that were never synced, and must go before the next is written.
+    /// Remains of frames that were never synced, which must go before the next is written.
     pub(crate) scraps: Vec<Scrap>,
     /// The last frame of which a later one says that it was synced.
     pub(crate) synced: u64,
@@ -145,7 +143,7 @@ pub(crate) fn recover(
         frames: reading.frames,
         txns: reading.txns,
     };
-    recovered.scraps = survey::scraps(source, &recovered)?;
+    recovered.scraps = scraps(source, &recovered)?;
     Ok(recovered)
 }
 
@@ -179,13 +177,13 @@ impl<'a> Source<'a> {
     }
 }
 
-/// Whether the frame after `chain` is the first of this segment.
+/// Returns true if the frame after `chain` is the first of this segment.
 fn segment_goes_on(segment: &mut Scanner<'_>, chain: u64) -> Result<bool> {
     let first = segment.frame_at(Scanner::FIRST)?;
     Ok(first.is_some_and(|(head, _)| head.chain == chain + 1 && !head.is_mark()))
 }
 
-/// The numbers of the segments in use, from `first` on.
+/// Returns the numbers of the segments in use, from `first` on.
 fn segments_from(disk: &dyn Disk, first: u64) -> Result<Vec<u64>> {
     let names = disk
         .list()
@@ -296,4 +294,227 @@ impl From<Malformed> for Damage {
     fn from(malformed: Malformed) -> Self {
         Self(malformed.to_string())
     }
+}
+
+/// A place where a frame that nobody was told of stands, or a part of one. It must not come back to
+/// life when something else is written beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scrap {
+    pub(crate) segment: u64,
+    pub(crate) offset: u64,
+    /// True for a whole frame: one that was written before it was clear that those ahead of it
+    /// are on the disk.
+    pub(crate) is_whole: bool,
+}
+
+/// Looks at everything after the end.
+///
+/// # Errors
+/// `StoreDamaged` if something there shows that what is missing at the end was synced.
+fn scraps(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<Scrap>> {
+    let mut scraps = Vec::new();
+    let Some(tail) = recovered.tail else {
+        return Ok(scraps);
+    };
+    let missing = recovered.facts.chain + 1;
+    let mut end = source.open(tail.segment)?;
+    let is_free = end.is_free(tail.offset)?;
+    if !is_free {
+        scraps.push(Scrap {
+            segment: tail.segment,
+            offset: tail.offset,
+            is_whole: false,
+        });
+    }
+    let mut suspect = (end.name().to_owned(), tail.offset);
+    let later = recovered.segments.iter().map(|header| header.number);
+    for number in later.filter(|number| *number >= tail.segment) {
+        let mut segment = source.open(number)?;
+        let name = segment.name().to_owned();
+        let is_last = number == tail.segment;
+        // What is missing after a whole frame of the next segment was the end of this one.
+        if number == tail.segment + 1 && segment.frame_at(Scanner::FIRST)?.is_none() {
+            suspect = (name.clone(), Scanner::FIRST);
+        }
+        let from = if is_last { tail.offset } else { Scanner::FIRST };
+        segment.survey(from, |offset, head, is_whole| {
+            if is_whole && head.synced >= missing && !is_there_now(source, tail, missing)? {
+                let witness = format!("frame {} says so, at byte {offset} of {name}", head.chain);
+                let reason = format!("frame {missing} should be here, and was synced: {witness}");
+                return Err(damaged(source.disk, &suspect.0, suspect.1, reason));
+            }
+            if !(is_last && offset == tail.offset) {
+                scraps.push(Scrap {
+                    segment: number,
+                    offset,
+                    is_whole,
+                });
+            }
+            Ok(())
+        })?;
+    }
+    Ok(scraps)
+}
+
+/// Returns true if a frame that was missing has come to its place since. A log that is being written goes on
+/// while it is read; one that nobody writes stays as it is. What was written before the witness is
+/// read after it, so nothing damaged passes.
+fn is_there_now(source: &Source<'_>, tail: Tail, missing: u64) -> Result<bool> {
+    let stands_at = |segment: u64, offset| -> Result<bool> {
+        let frame_is = |(head, _): (Head, &[u8])| head.chain == missing && !head.is_mark();
+        Ok(source
+            .open(segment)?
+            .frame_at(offset)?
+            .is_some_and(frame_is))
+    };
+    let next = tail.segment + 1;
+    let has_next = source.disk.open(&log_name(next)).is_ok();
+    Ok(stands_at(tail.segment, tail.offset)? || has_next && stands_at(next, Scanner::FIRST)?)
+}
+
+impl Recovered {
+    /// Makes what was read durable, and wipes out what is left of frames that were never synced. Until
+    /// it returns, a crash changes nothing of what a recovery gives, but for frames that nobody was
+    /// told of; after it, the next frame may say that all before it are synced.
+    ///
+    /// What was read must not be shown to anybody before: after the end of a process it may stand in
+    /// the memory of the machine alone.
+    ///
+    /// # Errors
+    /// `StoreFailed`.
+    pub(crate) fn mend(&self, disk: &dyn Disk) -> Result<()> {
+        self.write_again(disk)?;
+        self.segments
+            .iter()
+            .try_for_each(|header| self.mend_segment(disk, header))?;
+        // The process may have been killed between the naming of a segment and its sync.
+        let synced = disk.sync_folder();
+        synced.map_err(|error| failed(disk.path(""), "cannot be made durable", &error))
+    }
+
+    /// Writes the frames again that nobody knows to be synced. Where a sync has failed, the system may
+    /// give back what was written and never write it: no later sync would say so.
+    fn write_again(&self, disk: &dyn Disk) -> Result<()> {
+        let Some(tail) = self.tail.filter(|_| self.synced < self.facts.chain) else {
+            return Ok(());
+        };
+        let headers = &mut self.segments.iter();
+        let Some(header) = headers.find(|header| header.number == tail.segment) else {
+            return Ok(());
+        };
+        let mut segment = Scanner::open(disk, header.number, &header.store)?;
+        let name = segment.name().to_owned();
+        let fail = |error| failed(disk.path(&name), "cannot be made durable", &error);
+        let file = disk.open(&name).map_err(fail)?;
+        let mut at = Scanner::FIRST;
+        while at < tail.offset
+            && let Some((head, frame)) = segment.frame_at(at)?
+        {
+            if head.chain > self.synced {
+                file.write_at(at, frame).map_err(fail)?;
+            }
+            at += head.frame_bytes() as u64;
+        }
+        Ok(())
+    }
+
+    fn mend_segment(&self, disk: &dyn Disk, header: &Header) -> Result<()> {
+        let name = log_name(header.number);
+        let fail = |error| failed(disk.path(&name), "cannot be made durable", &error);
+        let file = disk.open(&name).map_err(fail)?;
+        for scrap in &self.scraps {
+            if scrap.segment == header.number {
+                let end = (scrap.offset + HEAD_BYTES as u64).min(header.size);
+                write_zeros(&*file, scrap.offset, end).map_err(fail)?;
+            }
+        }
+        file.sync().map_err(fail)
+    }
+}
+
+/// A store as its data directory has it.
+pub(crate) struct Content {
+    pub(crate) core: Core,
+    /// The snapshot that it was put together from.
+    pub(crate) snapshot: Option<Loaded>,
+    pub(crate) recovered: Recovered,
+}
+
+/// Reads everything, and writes nothing.
+///
+/// # Errors
+/// `StoreDamaged`, `StoreTooNew`, `StoreFailed`.
+pub(crate) fn read(disk: &dyn Disk, store: [u8; 16], new: &dyn Fn() -> Core) -> Result<Content> {
+    let (mut core, snapshot) = newest(disk, store, new, &mut || Ok(()))?;
+    let start = snapshot.as_ref().map_or_else(Start::default, after);
+    let source = Source { disk, store, start };
+    let recovered = recover(&source, &mut |txn| core.replay(txn))?;
+    Ok(Content {
+        core,
+        snapshot,
+        recovered,
+    })
+}
+
+/// Loads the newest snapshot that can be read. Where some exist and none can, that is the error.
+/// `pause` is called in between; an error of it ends the loading.
+pub(crate) fn newest(
+    disk: &dyn Disk,
+    store: [u8; 16],
+    new: &dyn Fn() -> Core,
+    pause: &mut dyn FnMut() -> io::Result<()>,
+) -> Result<(Core, Option<Loaded>)> {
+    let mut trouble = None;
+    for name in snapshot_names(disk)? {
+        let mut core = new();
+        let file = disk.path(&name);
+        let loaded = disk
+            .open(&name)
+            .map_err(snapshot::Unreadable::from)
+            .and_then(|file| snapshot::load(&*file, Form::Snapshot, &mut core, pause));
+        let is_given_up = matches!(loaded, Err(snapshot::Unreadable::Ended(_)));
+        match loaded.map_err(|unreadable| unreadable.of(file.clone())) {
+            Err(error) if is_given_up => return Err(error),
+            Ok(loaded) if loaded.head.store == store => return Ok((core, Some(loaded))),
+            Ok(_) => {
+                return Err(Error::StoreDamaged {
+                    file,
+                    offset: 16,
+                    reason: "it is a snapshot of another store".into(),
+                });
+            }
+            Err(error @ Error::StoreTooNew { .. }) => return Err(error),
+            Err(error) => {
+                tracing::warn!(%error, "a snapshot cannot be read: taking the one before");
+                trouble.get_or_insert(error);
+            }
+        }
+    }
+    match trouble {
+        // The whole log may still be there.
+        Some(trouble) if disk.open(&super::segment::log_name(0)).is_err() => Err(trouble),
+        _ => Ok((new(), None)),
+    }
+}
+
+/// Returns the position at which the log goes on after a snapshot.
+pub(crate) fn after(snapshot: &Loaded) -> Start {
+    snapshot.head.start
+}
+
+/// Lists the snapshots, newest first.
+pub(crate) fn snapshot_names(disk: &dyn Disk) -> Result<Vec<String>> {
+    let listed = disk.list();
+    let mut names = listed.map_err(|error| failed(disk.path(""), "cannot be listed", &error))?;
+    names.retain(|name| snapshot::snapshot_zxid(name).is_some());
+    names.sort_unstable_by(|one, other| other.cmp(one));
+    Ok(names)
+}
+
+/// Creates a core for what was read from a disk, of which nobody is a client.
+pub(crate) fn bare_core() -> Core {
+    Core::new(CoreOptions {
+        hash_seed: u64::from_ne_bytes(random()),
+        ..CoreOptions::default()
+    })
 }

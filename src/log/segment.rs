@@ -8,6 +8,8 @@ use crc32fast::Hasher;
 
 use super::codec::Reader;
 use super::disk::{Disk, DiskFile};
+use super::frame::HEAD_BYTES;
+use crate::size::MAX_TXN_BYTES;
 
 /// The bytes before the first frame.
 pub(crate) const HEADER_BYTES: u64 = 64;
@@ -20,7 +22,7 @@ const MAGIC: [u8; 8] = *b"LKLOG\0\0\x01";
 /// The file that becomes a segment when it is written full.
 pub(crate) const UNFINISHED: &str = "segment.new";
 
-/// What a segment says of itself.
+/// Header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     /// Random, for each use of the file: tells its frames from those of its former use.
@@ -60,7 +62,7 @@ impl Header {
         bytes
     }
 
-    /// Magic, version and checksum stand in the same place in every version to come, so that
+    /// Decodes a header. Magic, version and checksum stand in the same place in every version to come, so that
     /// a newer one is told from a damaged one.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BadHeader> {
         let short = |_| BadHeader::Short;
@@ -95,7 +97,7 @@ impl Header {
     }
 }
 
-/// Of a header of 64 bytes whose checksum is its fourth word: segments' and snapshots'.
+/// Returns the checksum of a header of 64 bytes in which it is the fourth word: segments' and snapshots'.
 pub(crate) fn header_crc(bytes: &[u8; HEADER_BYTES as usize]) -> u32 {
     let mut hasher = Hasher::new();
     hasher.update(&bytes[..12]);
@@ -103,27 +105,27 @@ pub(crate) fn header_crc(bytes: &[u8; HEADER_BYTES as usize]) -> u32 {
     hasher.finalize()
 }
 
-/// The name of a segment in use.
+/// Returns the name of a segment in use.
 pub(crate) fn log_name(number: u64) -> String {
     format!("log-{number:016x}")
 }
 
-/// The name of a segment that waits to be used again.
+/// Returns the name of a segment that waits to be used again.
 pub(crate) fn spare_name(number: u64) -> String {
     format!("spare-{number:016x}")
 }
 
-/// The number in a [`log_name`].
+/// Returns the number in a [`log_name`].
 pub(crate) fn log_number(name: &str) -> Option<u64> {
     hex(name.strip_prefix("log-")?)
 }
 
-/// The number in a [`spare_name`].
+/// Returns the number in a [`spare_name`].
 pub(crate) fn spare_number(name: &str) -> Option<u64> {
     hex(name.strip_prefix("spare-")?)
 }
 
-/// Sixteen digits, lower case, as the names have them; nothing else is one of our files.
+/// Parses sixteen digits, lower case, as the names have them; nothing else is one of our files.
 pub(crate) fn hex(digits: &str) -> Option<u64> {
     let is_ours = digits.len() == 16
         && digits
@@ -154,7 +156,7 @@ pub(crate) fn reuse(
     put_to_use(disk, file, spare, header).map(Some)
 }
 
-/// The header is synced before the file gets its name: a segment by name has a header.
+/// Puts a file to use as a segment. The header is synced before the file gets its name: a segment by name has a header.
 fn put_to_use(
     disk: &dyn Disk,
     file: Box<dyn DiskFile>,
@@ -186,4 +188,72 @@ pub(crate) fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result
         at += count;
     }
     Ok(())
+}
+
+/// The limits of a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// Segments start at this size and double up to the largest.
+    pub(crate) first_segment: u64,
+    pub(crate) largest_segment: u64,
+    /// A batch that is larger takes no more transactions.
+    pub(crate) largest_batch: usize,
+    /// The largest transaction: what comes to more is refused before it is applied.
+    pub(crate) largest_txn: usize,
+    /// Room that is kept for deletes, and for what the store does by itself.
+    pub(crate) reserve: usize,
+}
+
+impl Sizes {
+    pub(crate) const fn new(first_segment: u64, largest_segment: u64) -> Self {
+        let eighth = (first_segment / 8) as usize;
+        let mebibyte = 1 << 20;
+        Self {
+            first_segment,
+            largest_segment,
+            largest_batch: least(eighth, mebibyte),
+            // With the batch that it ends, it fits into any segment.
+            largest_txn: least(2 * eighth, MAX_TXN_BYTES),
+            reserve: least(eighth, mebibyte),
+        }
+    }
+
+    /// Returns the bytes of a segment that batches can use, from `offset` on: the rest may be too
+    /// short for the next batch.
+    pub(crate) fn usable(&self, size: u64, offset: u64) -> u64 {
+        let unusable = self.largest_batch + self.largest_txn + 2 * HEAD_BYTES;
+        size.saturating_sub(offset).saturating_sub(unusable as u64)
+    }
+
+    /// Returns the size of the segment after one of `size` bytes.
+    pub(crate) fn after(&self, size: u64) -> u64 {
+        (2 * size).clamp(self.first_segment, self.largest_segment)
+    }
+}
+
+impl Default for Sizes {
+    fn default() -> Self {
+        Self::new(16 << 20, 64 << 20)
+    }
+}
+
+const fn least(one: usize, other: usize) -> usize {
+    if one < other { one } else { other }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::segment::HEADER_BYTES;
+
+    /// A batch that no segment takes would stop the store (invariant 11).
+    #[test]
+    fn the_largest_frame_fits_into_any_segment() {
+        for first in [1 << 16, 100_000, 1 << 20, 16 << 20, 1 << 30] {
+            let sizes = Sizes::new(first, first);
+            let frame = HEAD_BYTES + sizes.largest_batch + sizes.largest_txn;
+            let end = HEADER_BYTES as usize + frame + HEAD_BYTES;
+            assert!(end <= first as usize / 2, "{sizes:?}");
+        }
+    }
 }

@@ -1,4 +1,5 @@
-//! [`SegmentAllocator`]: segments are prepared, and snapshots made, aside from the writer.
+//! [`SegmentAllocator`]: prepares segments, and makes snapshots that free old ones, aside from the writer.
+//! [`SegmentRoom`] is the room that the segments give.
 
 use std::collections::VecDeque;
 use std::io;
@@ -8,24 +9,24 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use super::disk::{Disk, DiskFile};
-use super::segment::{self, Header};
-use super::trouble::{failed, no_room};
+use super::disk::{Disk, DiskFile, failed, no_room};
+use super::segment::{self, HEADER_BYTES, Header, Sizes};
+use super::snapshotter;
 use super::write_queue::WriteQueue;
-use super::{Start, snapshotter};
+use super::writer::LogStart;
 use crate::error::Error;
 use crate::random::random;
 
-/// How long to wait before what failed is tried again.
+/// Pause before what failed is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How many segments wait to be used again, at most; any other that is superfluous is removed.
-const MOST_SPARES: usize = 2;
+/// The most segments that wait to be used again; any other that is superfluous is removed.
+const MAX_SPARES: usize = 2;
 
-/// What the writer and the threads of upkeep share.
+/// Allocator of segments, shared by the writer and the threads that prepare segments and make snapshots.
 pub(super) struct SegmentAllocator {
     disk: Arc<dyn Disk>,
-    line: Arc<WriteQueue>,
+    queue: Arc<WriteQueue>,
     store: [u8; 16],
     state: Mutex<State>,
     changed: Condvar,
@@ -44,18 +45,18 @@ struct State {
     current: (u64, u64),
     /// Those of the last that was prepared.
     newest: (u64, u64),
-    /// Whether another one is needed soon.
+    /// True if another one is needed soon.
     is_low: bool,
-    /// How many bytes were sealed since the last snapshot, and how many that has.
+    /// Bytes sealed since the last snapshot, and bytes of that.
     sealed_bytes: u64,
     snapshot_bytes: u64,
     is_ending: bool,
 }
 
 impl SegmentAllocator {
-    pub(super) fn new(start: &mut Start, line: Arc<WriteQueue>) -> Self {
+    pub(super) fn new(start: &mut LogStart, queue: Arc<WriteQueue>) -> Self {
         let prepared = std::mem::take(&mut start.prepared);
-        let header = &start.place.header;
+        let header = &start.position.header;
         let current = (header.number, header.size);
         Self {
             disk: start.disk.clone(),
@@ -71,7 +72,7 @@ impl SegmentAllocator {
                 snapshot_bytes: start.snapshot_bytes,
                 is_ending: false,
             }),
-            line,
+            queue,
             changed: Condvar::new(),
             spares: Mutex::new(()),
             ends: AtomicBool::new(false),
@@ -84,21 +85,21 @@ impl SegmentAllocator {
     pub(super) fn check_room(&self, position: (&Header, u64)) {
         let state = self.state.lock();
         let prepared = state.prepared.iter().map(|(header, _)| header);
-        self.line.check_room_is(position, prepared);
+        self.queue.check_room_is(position, prepared);
     }
 
-    /// Whether there is a segment to go on in.
+    /// Returns true if a segment to go on in is prepared.
     #[cfg(test)]
     pub(super) fn is_ready(&self) -> bool {
         !self.state.lock().prepared.is_empty()
     }
 
-    /// The error of a log that cannot be written.
+    /// Returns the error of a log that cannot be written.
     pub(super) fn failed(&self, error: &io::Error) -> Error {
         failed(self.disk.path(""), "the log cannot be written", error)
     }
 
-    /// The segment after the current one; waits until there is one, and answers `None` when there will
+    /// Takes the segment after the current one. Waits until it is prepared, and returns `None` when there will
     /// be none.
     pub(super) fn next_segment(&self) -> Option<Segment> {
         let mut state = self.state.lock();
@@ -116,7 +117,7 @@ impl SegmentAllocator {
         }
     }
 
-    /// Room runs low: has segments prepared until it does not.
+    /// Has segments prepared until room is no longer low.
     pub(super) fn ask_for_room(&self) {
         let mut state = self.state.lock();
         if !state.is_low {
@@ -128,9 +129,9 @@ impl SegmentAllocator {
     /// Waits until room is no longer short, or no more can be made.
     pub(super) fn await_room(&self) {
         let mut state = self.state.lock();
-        while self.line.is_short()
+        while self.queue.is_short()
             && !state.is_ending
-            && !self.line.is_full()
+            && !self.queue.is_full()
             && !self.ends.load(Ordering::Acquire)
         {
             // Again each time: what was made meanwhile may be taken already.
@@ -140,7 +141,7 @@ impl SegmentAllocator {
         }
     }
 
-    /// The writer has gone on to `next`, and a frame or a mark stands there: the segment before it is
+    /// Notes that the writer has gone on to `next`, and a frame or a mark stands there: the segment before it is
     /// sealed.
     pub(super) fn seal(&self, next: &Header) {
         let mut state = self.state.lock();
@@ -149,7 +150,7 @@ impl SegmentAllocator {
         self.changed.notify_all();
     }
 
-    /// The log is to end: who still needs a segment gets one at once or never.
+    /// Prepares for the end of the log: a writer that still needs a segment gets one at once or never.
     pub(super) fn hurry(&self) {
         self.state.lock().is_ending = true;
         self.changed.notify_all();
@@ -185,14 +186,14 @@ impl SegmentAllocator {
     pub(super) fn make_room(&self) -> io::Result<()> {
         let header = self.header_after(self.state.lock().newest);
         let made = self.prepare(header);
-        let segment = made.inspect_err(|error| self.line.refuse(no_room(&*self.disk, error)))?;
+        let segment = made.inspect_err(|error| self.queue.refuse(no_room(&*self.disk, error)))?;
         let mut state = self.state.lock();
         // Under the lock: the writer cannot be in the segment before there is room for it.
-        self.line.note_prepared(&segment.0);
+        self.queue.note_prepared(&segment.0);
         state.newest = (segment.0.number, segment.0.size);
         state.prepared.push_back(segment);
         // One may not be enough: of a small one, most is what a batch may leave unused at its end.
-        state.is_low = self.line.is_low(state.current.1);
+        state.is_low = self.queue.is_low(state.current.1);
         self.changed.notify_all();
         Ok(())
     }
@@ -201,7 +202,7 @@ impl SegmentAllocator {
         Header {
             salt: u64::from_ne_bytes(random()),
             number: number + 1,
-            size: self.line.sizes.after(size),
+            size: self.queue.sizes.after(size),
             store: self.store,
         }
     }
@@ -211,7 +212,7 @@ impl SegmentAllocator {
         for name in spares(&*self.disk)? {
             let size = self.disk.open(&name)?.len()?;
             // A larger one would do as well, if others are no larger.
-            if size >= header.size && size <= self.line.sizes.largest_segment {
+            if size >= header.size && size <= self.queue.sizes.largest_segment {
                 header.size = size;
                 if let Some(file) = segment::reuse(&*self.disk, &name, &header)? {
                     return Ok((header, file));
@@ -225,7 +226,7 @@ impl SegmentAllocator {
     pub(super) fn make_snapshots(&self) {
         let mut state = self.state.lock();
         while !self.ends.load(Ordering::Acquire) {
-            let enough = state.snapshot_bytes.max(self.line.sizes.first_segment);
+            let enough = state.snapshot_bytes.max(self.queue.sizes.first_segment);
             if state.sealed_bytes < enough {
                 self.changed.wait(&mut state);
                 continue;
@@ -233,7 +234,7 @@ impl SegmentAllocator {
             let sealed = std::mem::take(&mut state.sealed_bytes);
             let current = state.current.0;
             drop(state);
-            let made = snapshotter::make(&snapshotter::Order {
+            let made = snapshotter::make(&snapshotter::SnapshotJob {
                 disk: &*self.disk,
                 store: self.store,
                 current,
@@ -264,7 +265,7 @@ impl SegmentAllocator {
         let mut count = spares(&*self.disk)?.len();
         for number in segments {
             let name = segment::log_name(*number);
-            if count < MOST_SPARES {
+            if count < MAX_SPARES {
                 self.disk.rename(&name, &segment::spare_name(*number))?;
                 count += 1;
             } else {
@@ -280,4 +281,70 @@ fn spares(disk: &dyn Disk) -> io::Result<Vec<String>> {
     names.retain(|name| segment::spare_number(name).is_some());
     names.sort();
     Ok(names)
+}
+
+/// Room in the log, by which writes are admitted. It follows from what is physically there: the position of
+/// the writer, the prepared segments, and the batches that wait. Nothing is given out and taken back, so it
+/// cannot drift away from the disk.
+///
+/// Of each segment only [`Sizes::usable`] counts, since a batch that does not fit leaves the rest unused. A
+/// batch that is written into that rest all the same takes no room from others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct SegmentRoom {
+    /// Behind the writer's position in its segment.
+    current: u64,
+    /// In the prepared segments.
+    prepared: u64,
+    /// Taken by batches that are not written yet.
+    queued: u64,
+}
+
+impl SegmentRoom {
+    /// Computes the room of a log whose writer is at this position, with these segments prepared, and so many bytes of
+    /// batches that are not written yet.
+    pub(super) fn found<'a>(
+        sizes: &Sizes,
+        position: (&Header, u64),
+        prepared: impl Iterator<Item = &'a Header>,
+        queued: u64,
+    ) -> Self {
+        let mut room = Self {
+            queued,
+            ..Self::default()
+        };
+        room.stand_at(sizes, position);
+        prepared.for_each(|header| room.add(sizes, header));
+        room
+    }
+
+    /// Returns the bytes that are left. Below zero, the store itself has queued more than there is room for.
+    pub(super) fn left(&self) -> i64 {
+        (self.current + self.prepared) as i64 - self.queued as i64
+    }
+
+    /// Takes the room by which a waiting batch has grown.
+    pub(super) fn queue(&mut self, bytes: usize) {
+        self.queued += bytes as u64;
+    }
+
+    /// Notes that the writer has written a batch, and stands behind it.
+    pub(super) fn write(&mut self, sizes: &Sizes, bytes: usize, position: (&Header, u64)) {
+        self.queued -= bytes as u64;
+        self.stand_at(sizes, position);
+    }
+
+    /// Adds the room of a prepared segment.
+    pub(super) fn add(&mut self, sizes: &Sizes, header: &Header) {
+        self.prepared += sizes.usable(header.size, HEADER_BYTES);
+    }
+
+    /// Notes that the writer goes on in a segment that was prepared.
+    pub(super) fn enter(&mut self, sizes: &Sizes, header: &Header) {
+        self.stand_at(sizes, (header, HEADER_BYTES));
+        self.prepared -= self.current;
+    }
+
+    fn stand_at(&mut self, sizes: &Sizes, (header, offset): (&Header, u64)) {
+        self.current = sizes.usable(header.size, offset);
+    }
 }

@@ -34,24 +34,24 @@ impl SimDisk {
         Self::default()
     }
 
-    /// From now on these go wrong, by a plan that `seed` decides.
+    /// Injects faults from now on, by a plan that `seed` decides.
     pub(crate) fn fail(&self, seed: u64, faults: Faults) {
         self.state.lock().fail(seed, faults);
     }
 
-    /// The power fails: of what was not synced, `seed` decides what is kept. Files that are open are
+    /// Fails the power: of what was not synced, `seed` decides what is kept. Files that are open are
     /// of no use any more; faults end.
     pub(crate) fn crash(&self, seed: u64) {
         self.state.lock().crash_by(seed);
     }
 
-    /// The same, asking about each sector written and each name changed since it was synced, in the
+    /// Fails the power, asking about each sector written and each name changed since it was synced, in the
     /// order of the files' names and of time.
     pub(crate) fn crash_keeping(&self, keep: impl FnMut() -> bool) {
         self.state.lock().crash(keep);
     }
 
-    /// A disk of its own with the same content, all of it synced, as a process sees it that is
+    /// Returns another disk with the same content, all of it synced, as a process sees it that is
     /// started after another was killed.
     pub(crate) fn copy(&self) -> Self {
         let copy = Self::new();
@@ -64,7 +64,7 @@ impl SimDisk {
         copy
     }
 
-    /// What stands in a file now.
+    /// Returns the current content of a file.
     pub(crate) fn content(&self, name: &str) -> Option<Vec<u8>> {
         self.state.lock().content(name).map(<[u8]>::to_vec)
     }
@@ -79,13 +79,13 @@ impl SimDisk {
         self.state.lock().flip(name, at, bits);
     }
 
-    /// How many crashes there were.
+    /// Returns the number of crashes so far.
     #[cfg(test)]
     fn life(&self) -> u64 {
         self.state.lock().life()
     }
 
-    /// How many writes and syncs of files there were.
+    /// Returns the numbers of writes and of syncs of files so far.
     pub(crate) fn counts(&self) -> (u64, u64) {
         self.state.lock().counts()
     }

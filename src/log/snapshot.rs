@@ -6,25 +6,25 @@
 //! size, so the file alone bounds a chunk. The last record of a file is its end, with the counts of
 //! all that came before: without it the file is not whole.
 
-mod load;
 mod record;
 #[cfg(test)]
 mod tests;
-mod write;
 
 use std::io;
 use std::path::PathBuf;
 
+use crc32fast::hash;
+
+use self::record::{
+    Before, Counts, Past, Record, put_end, put_facts, put_node, put_session, read_record,
+};
 use super::codec::{Malformed, Reader};
 use super::disk::DiskFile;
 use super::recovery::{Facts, Start};
 use super::segment::{header_crc, hex};
-use crate::core::Damage;
+use crate::core::{Core, Damage};
 use crate::error::Error;
 use crate::types::Zxid;
-
-pub(crate) use self::load::{Loaded, load};
-pub(crate) use self::write::write;
 
 /// The version of the format of snapshots and backups. The first knows nothing of the terms of sessions.
 pub(crate) const FORMAT_VERSION: u32 = 2;
@@ -38,7 +38,7 @@ pub(crate) const UNFINISHED: &str = "snapshot.new";
 /// Far beyond what a store ever counts to.
 const HIGHEST: i64 = 1 << 62;
 
-/// What a file of this format is for.
+/// Purpose of a file of this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A file of a data directory.
@@ -63,12 +63,12 @@ impl Form {
     }
 }
 
-/// What a snapshot says of itself.
+/// Header of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     /// The store that it is of.
     pub(crate) store: [u8; 16],
-    /// Where the log goes on that is not in it, and what is known there.
+    /// The position at which the log goes on, and the facts known there.
     pub(crate) start: Start,
     /// When it was made, in units of 4.096 s since 1970: the epoch of the clock.
     pub(crate) made: u32,
@@ -91,7 +91,7 @@ impl Head {
         bytes
     }
 
-    /// Magic, version and checksum stand in the same place in every version to come.
+    /// Decodes a header. Magic, version and checksum stand in the same place in every version to come.
     pub(crate) fn decode(bytes: &[u8], form: Form) -> Result<Self, Unreadable> {
         let damaged = |offset, reason: &str| Unreadable::damaged(offset, reason);
         let bytes: &[u8; HEADER_BYTES] = bytes
@@ -141,7 +141,7 @@ impl Head {
 #[derive(Debug)]
 pub(crate) enum Unreadable {
     Io(io::Error),
-    /// Whoever asked for it wants it no more.
+    /// The caller gave up.
     Ended(io::Error),
     /// It was written by a later version.
     TooNew {
@@ -161,7 +161,7 @@ impl Unreadable {
         }
     }
 
-    /// The same, said of a file.
+    /// Returns the same as the error of a file.
     pub(crate) fn of(self, file: PathBuf) -> Error {
         match self {
             Self::Io(error) | Self::Ended(error) => Error::StoreFailed {
@@ -188,7 +188,7 @@ impl From<io::Error> for Unreadable {
     }
 }
 
-/// Whoever reads a chunk adds where it is.
+/// The reader of the chunk adds the offset.
 impl From<Malformed> for Unreadable {
     fn from(malformed: Malformed) -> Self {
         Self::damaged(0, malformed.0)
@@ -201,13 +201,293 @@ impl From<Damage> for Unreadable {
     }
 }
 
-/// The name of a snapshot.
+/// Returns the name of a snapshot.
 pub(crate) fn snapshot_name(zxid: Zxid) -> String {
     format!("snapshot-{:016x}", zxid.0)
 }
 
-/// The zxid in a [`snapshot_name`].
+/// Returns the zxid in a [`snapshot_name`].
 pub(crate) fn snapshot_zxid(name: &str) -> Option<Zxid> {
     let zxid = hex(name.strip_prefix("snapshot-")?)?;
     i64::try_from(zxid).ok().map(Zxid)
+}
+
+/// A chunk is written when it has reached this. A record is never split, so it may be larger.
+const FULL_CHUNK_BYTES: usize = 128 << 10;
+
+/// Synced whenever so many bytes more are written: one sync of the whole at the end would keep the
+/// disk busy for long, and let the log's own syncs wait.
+const SYNC_EVERY_BYTES: u64 = 256 << 10;
+
+/// The bytes before a chunk's payload.
+const CHUNK_HEAD_BYTES: usize = 8;
+
+/// Writes a snapshot of `core` into an empty file, and syncs it; its length in bytes. `pause` is
+/// called after each chunk; an error of it ends the writing.
+pub(crate) fn write(
+    file: &dyn DiskFile,
+    form: Form,
+    head: &Head,
+    core: &Core,
+    pause: &mut dyn FnMut() -> io::Result<()>,
+) -> io::Result<u64> {
+    file.write_at(0, &head.encode(form))?;
+    let mut chunks = ChunkWriter::new(file);
+    let counts = Counts {
+        sessions: core.session_images().count() as u64,
+        nodes: core.node_count() as u64,
+    };
+    let facts = &head.start.facts;
+    let past = Past {
+        longest_timeout_ms: facts.longest_timeout_ms,
+        is_clean: facts.is_clean,
+        custody: facts.custody,
+        allowed_timeout_ms: facts.allowed_timeout_ms,
+    };
+    put_facts(&mut chunks.bytes, past, counts);
+    for session in core.session_images() {
+        put_session(&mut chunks.bytes, &session);
+        chunks.flush_if_full(pause)?;
+    }
+    let mut before = Before::default();
+    for node in core.node_images() {
+        put_node(&mut chunks.bytes, &node, &mut before);
+        if chunks.flush_if_full(pause)? {
+            before.forget();
+        }
+    }
+    put_end(&mut chunks.bytes, counts);
+    chunks.flush()?;
+    file.sync()?;
+    Ok(chunks.at)
+}
+
+struct ChunkWriter<'a> {
+    file: &'a dyn DiskFile,
+    at: u64,
+    synced: u64,
+    /// Room for the chunk's head, then its records.
+    bytes: Vec<u8>,
+}
+
+impl<'a> ChunkWriter<'a> {
+    fn new(file: &'a dyn DiskFile) -> Self {
+        let mut bytes = Vec::with_capacity(FULL_CHUNK_BYTES + FULL_CHUNK_BYTES / 4);
+        bytes.resize(CHUNK_HEAD_BYTES, 0);
+        Self {
+            file,
+            at: HEADER_BYTES as u64,
+            synced: 0,
+            bytes,
+        }
+    }
+
+    fn flush_if_full(&mut self, pause: &mut dyn FnMut() -> io::Result<()>) -> io::Result<bool> {
+        if self.bytes.len() < FULL_CHUNK_BYTES {
+            return Ok(false);
+        }
+        self.flush()?;
+        if self.at - self.synced >= SYNC_EVERY_BYTES {
+            self.file.sync()?;
+            self.synced = self.at;
+        }
+        pause()?;
+        Ok(true)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let payload_bytes = self.bytes.len() - CHUNK_HEAD_BYTES;
+        let length = u32::try_from(payload_bytes).map_err(|_| {
+            io::Error::other(format!(
+                "a chunk of {payload_bytes} bytes, and its length has 32 bits"
+            ))
+        })?;
+        self.bytes[4..8].copy_from_slice(&length.to_le_bytes());
+        let crc = hash(&self.bytes[4..]);
+        self.bytes[..4].copy_from_slice(&crc.to_le_bytes());
+        self.file.write_at(self.at, &self.bytes)?;
+        self.at += self.bytes.len() as u64;
+        self.bytes.truncate(CHUNK_HEAD_BYTES);
+        Ok(())
+    }
+}
+
+/// The least that a znode takes in a file.
+const LEAST_NODE_BYTES: u64 = 15;
+
+/// A snapshot that was loaded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loaded {
+    pub(crate) head: Head,
+    pub(crate) bytes: u64,
+}
+
+/// Loads a snapshot into a core that is new. After an error the core holds what came before the
+/// place that the error names: good for a look, and nothing else. `pause` is called after each chunk;
+/// an error of it ends the loading.
+pub(crate) fn load(
+    file: &dyn DiskFile,
+    form: Form,
+    core: &mut Core,
+    pause: &mut dyn FnMut() -> io::Result<()>,
+) -> Result<Loaded, Unreadable> {
+    let mut head = Head::read(file, form)?;
+    let zxid = head.start.facts.zxid;
+    let file_bytes = file.len()?;
+    let mut loading = Loading {
+        core,
+        zxid,
+        file_bytes,
+        past: None,
+        expected: Counts::default(),
+        found: Counts::default(),
+        is_over: false,
+    };
+    let mut chunks = ChunkReader {
+        file,
+        at: HEADER_BYTES as u64,
+        length: file_bytes,
+        bytes: Vec::new(),
+    };
+    let mut before = Before::default();
+    let result = loop {
+        let at = chunks.at;
+        match chunks.next() {
+            Ok(None) => break loading.end(at),
+            Ok(Some(payload)) => {
+                before.forget();
+                let taken = loading.chunk(payload, at, &mut before);
+                if let Err(error) = taken.and_then(|()| pause().map_err(Unreadable::Ended)) {
+                    break Err(error);
+                }
+            }
+            Err(error) => break Err(error),
+        }
+    };
+    loading.core.finish_restore(zxid);
+    let past = result?;
+    head.start.facts = Facts {
+        longest_timeout_ms: past.longest_timeout_ms,
+        is_clean: past.is_clean,
+        custody: past.custody,
+        allowed_timeout_ms: past.allowed_timeout_ms,
+        ..head.start.facts
+    };
+    Ok(Loaded {
+        head,
+        bytes: file_bytes,
+    })
+}
+
+struct Loading<'a> {
+    core: &'a mut Core,
+    zxid: Zxid,
+    file_bytes: u64,
+    past: Option<Past>,
+    expected: Counts,
+    found: Counts,
+    is_over: bool,
+}
+
+impl Loading<'_> {
+    fn chunk(&mut self, payload: &[u8], at: u64, before: &mut Before) -> Result<(), Unreadable> {
+        let mut reader = Reader::new(payload);
+        while !reader.is_empty() {
+            let offset = at + (CHUNK_HEAD_BYTES + payload.len() - reader.left()) as u64;
+            let here = |error| match error {
+                Unreadable::Damaged { reason, .. } => Unreadable::damaged(offset, reason),
+                other => other,
+            };
+            read_record(&mut reader, before)
+                .map_err(Unreadable::from)
+                .and_then(|record| self.take(record))
+                .map_err(here)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, record: Record) -> Result<(), Unreadable> {
+        let out_of_order = || Unreadable::damaged(0, "its records are out of order");
+        if self.is_over || self.past.is_none() != matches!(record, Record::Facts { .. }) {
+            return Err(out_of_order());
+        }
+        match record {
+            Record::Facts { past, counts } => {
+                self.past = Some(past);
+                self.expected = counts;
+                // Believed as far as the file has room for so many.
+                let most = counts.nodes.min(self.file_bytes / LEAST_NODE_BYTES);
+                self.core.reserve(most as usize);
+            }
+            Record::Session(session) => {
+                if self.found.nodes > 0 {
+                    return Err(out_of_order());
+                }
+                self.found.sessions += 1;
+                self.core.restore_session(session)?;
+            }
+            Record::Node(node) => {
+                let latest = node.czxid.max(node.mzxid).max(node.pzxid);
+                if latest > self.zxid {
+                    let reason = format!("{} of {latest}, after the snapshot's zxid", node.path);
+                    return Err(Unreadable::damaged(0, reason));
+                }
+                self.found.nodes += 1;
+                self.core.restore_node(node)?;
+            }
+            Record::End(counts) => {
+                self.is_over = true;
+                if counts != self.found || counts != self.expected {
+                    return Err(Unreadable::damaged(0, "its counts are wrong"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(&self, at: u64) -> Result<Past, Unreadable> {
+        self.past
+            .filter(|_| self.is_over)
+            .ok_or_else(|| Unreadable::damaged(at, "the file ends before the snapshot does"))
+    }
+}
+
+struct ChunkReader<'a> {
+    file: &'a dyn DiskFile,
+    at: u64,
+    length: u64,
+    bytes: Vec<u8>,
+}
+
+impl ChunkReader<'_> {
+    /// Reads the payload of the next chunk; `None` at the end of the file.
+    fn next(&mut self) -> Result<Option<&[u8]>, Unreadable> {
+        let at = self.at;
+        let damaged = |reason: &str| Unreadable::damaged(at, reason);
+        let left = self.length.saturating_sub(at);
+        if left == 0 {
+            return Ok(None);
+        }
+        let mut head = [0; CHUNK_HEAD_BYTES];
+        if self.file.read_at(at, &mut head)? < CHUNK_HEAD_BYTES {
+            return Err(damaged("the file ends before the snapshot does"));
+        }
+        let [c0, c1, c2, c3, l0, l1, l2, l3] = head;
+        let crc = u32::from_le_bytes([c0, c1, c2, c3]);
+        let payload_bytes = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
+        let chunk_bytes = CHUNK_HEAD_BYTES + payload_bytes;
+        // Before anything is allocated for it.
+        if chunk_bytes as u64 > left {
+            return Err(damaged("the file ends within a chunk"));
+        }
+        self.bytes.resize(chunk_bytes, 0);
+        if self.file.read_at(at, &mut self.bytes)? < chunk_bytes {
+            return Err(damaged("the file ends within a chunk"));
+        }
+        if hash(&self.bytes[4..]) != crc {
+            return Err(damaged("a chunk's checksum is wrong"));
+        }
+        self.at += chunk_bytes as u64;
+        Ok(Some(&self.bytes[CHUNK_HEAD_BYTES..]))
+    }
 }

@@ -1,10 +1,9 @@
-//! Snapshots are made aside: the previous one is loaded into a core of its own, the segments that
-//! were sealed since are replayed, and the outcome is written. So whatever a snapshot is made of has
-//! been read back from the disk, by the very code that recovers a store, and the writer and those who
-//! use the store share nothing with it: no lock, no memory.
+//! The snapshotter: loads the previous snapshot into a core of its own, replays the segments sealed since, and writes the
+//! outcome.
 //!
-//! What it takes: the memory of the store's content once more, for as long as it lasts; on the disk
-//! the new snapshot, before the oldest goes.
+//! So everything in a snapshot has been read back from the disk, by the code that recovers a store, and the store at work
+//! shares nothing with it: no lock, no memory. The price is the memory of the store's content once more while it lasts, and
+//! the room of the new snapshot on the disk before the oldest goes.
 
 #[cfg(test)]
 mod tests;
@@ -12,22 +11,20 @@ mod tests;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::content;
-use super::disk::Disk;
+use super::disk::{Disk, failed, no_room};
 use super::epoch;
-use super::recovery::{self, Facts, Source, Start};
-use super::scan::Scanner;
+use super::frame::Scanner;
+use super::recovery::{self, Facts, Source, Start, bare_core};
 use super::segment::log_number;
 use super::snapshot::{self, Form, Head, Loaded, UNFINISHED, snapshot_name};
-use super::trouble::{failed, no_room};
 use crate::clock::Clock;
 use crate::core::{Core, Damage};
 use crate::error::Result;
-use crate::log::content::bare_core;
+use crate::platform;
 
-/// A snapshot that was made.
+/// Outcome of a snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Made {
+pub(crate) struct SnapshotOutcome {
     /// Its size.
     pub(crate) bytes: u64,
     /// The numbers of the segments that are no longer needed, not even if this snapshot should turn
@@ -36,7 +33,7 @@ pub(crate) struct Made {
 }
 
 /// A log whose sealed segments are to be replaced by a snapshot.
-pub(crate) struct Order<'a> {
+pub(crate) struct SnapshotJob<'a> {
     pub(crate) disk: &'a dyn Disk,
     pub(crate) store: [u8; 16],
     /// The number of the segment that is being written; all before it are sealed.
@@ -52,31 +49,31 @@ pub(crate) struct Order<'a> {
 ///
 /// # Errors
 /// Of the disk; `StoreDamaged` when a sealed segment is. Nothing is lost by it: the log stays.
-pub(crate) fn make(order: &Order<'_>) -> Result<Made> {
+pub(crate) fn make(job: &SnapshotJob<'_>) -> Result<SnapshotOutcome> {
     yield_to_others();
-    let Order { disk, store, .. } = *order;
-    let pause = &mut || order.pause();
-    let (mut core, base) = content::newest(disk, store, &bare_core, pause)?;
+    let SnapshotJob { disk, store, .. } = *job;
+    let pause = &mut || job.pause();
+    let (mut core, base) = recovery::newest(disk, store, &bare_core, pause)?;
     let start = base.map_or_else(Start::default, |base| base.head.start);
-    let facts = order.replay(start, &mut core)?;
+    let facts = job.replay(start, &mut core)?;
     let head = Head {
         store,
         start: Start {
-            segment: order.current,
+            segment: job.current,
             facts,
         },
         made: epoch::of_clock(Clock::system().unix_ms()),
     };
-    let bytes = order.write(&head, &core).inspect_err(|_| {
+    let bytes = job.write(&head, &core).inspect_err(|_| {
         // Else it would take room until the store is opened again.
         let _ = disk.remove(UNFINISHED);
     })?;
     let failed_here = |error| failed(disk.path(""), "cannot be tidied up", &error);
-    let superfluous = order.tidy_up(&head, base).map_err(failed_here)?;
-    Ok(Made { bytes, superfluous })
+    let superfluous = job.tidy_up(&head, base).map_err(failed_here)?;
+    Ok(SnapshotOutcome { bytes, superfluous })
 }
 
-impl Order<'_> {
+impl SnapshotJob<'_> {
     fn pause(&self) -> io::Result<()> {
         if self.ends.load(Ordering::Acquire) {
             return Err(io::Error::other("the store is being closed"));
@@ -102,7 +99,7 @@ impl Order<'_> {
         recovery::read_up_to(&source, last, &mut each)
     }
 
-    /// The number of the last frame in the sealed segments.
+    /// Returns the number of the last frame in the sealed segments.
     fn last_frame(&self) -> Result<u64> {
         let mut current = Scanner::open(self.disk, self.current, &self.store)?;
         match current.head_at(Scanner::FIRST)? {
@@ -124,7 +121,8 @@ impl Order<'_> {
         write().map_err(|error: io::Error| no_room(self.disk, &error))
     }
 
-    /// Removes the snapshots that are older than those two; which segments these two do not need.
+    /// Removes the snapshots that are older than those two. Returns the segments that these two do not need. Two, so that the
+    /// store can still be opened if the new one should turn out to be damaged.
     fn tidy_up(&self, new: &Head, base: Option<Loaded>) -> io::Result<Vec<u64>> {
         let name_of = |head: &Head| snapshot_name(head.start.facts.zxid);
         let kept = [Some(name_of(new)), base.map(|base| name_of(&base.head))];
@@ -146,8 +144,7 @@ impl Order<'_> {
 
 /// Lets every other thread of the machine go first: nobody waits for a snapshot.
 fn yield_to_others() {
-    let thread = rustix::thread::gettid();
-    if let Err(error) = rustix::process::setpriority_process(Some(thread), 19) {
+    if let Err(error) = platform::yield_to_others() {
         tracing::debug!(%error, "snapshots are made at the priority of everything else");
     }
 }

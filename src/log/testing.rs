@@ -1,4 +1,4 @@
-//! What the tests of the files share.
+//! Helpers of the log's tests.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ use super::{LogParts, Record, identity, snapshotter};
 use crate::acl::Acl;
 use crate::core::{Core, Effects, Journal, NodeImage, Now, SessionImage, SessionRef};
 use crate::error::Result;
-use crate::log::content::bare_core;
+use crate::log::recovery::bare_core;
 use crate::path::ZnodePath;
 use crate::protocol::{Create, Request};
 use crate::types::{CreateMode, SessionId, Zxid};
 
-/// A folder of one test's own, which goes with it.
+/// Temporary folder of one test, removed with it.
 pub(crate) struct TempFolder(PathBuf);
 
 impl TempFolder {
@@ -177,15 +177,15 @@ fn header(number: u64) -> Header {
         store: STORE,
     }
 }
-/// What writes a log, in the thread of a test and when that says so: the same turns give the same log.
-pub(crate) struct Hand {
+/// Log writer in the thread of a test, step by step: the same turns give the same log.
+pub(crate) struct StepWriter {
     parts: LogParts,
     /// The next batch, when it waits for room.
     batch: Option<Batch>,
     has_failed: bool,
 }
 
-impl Hand {
+impl StepWriter {
     pub(crate) fn new(parts: LogParts) -> Self {
         Self {
             parts,
@@ -200,14 +200,14 @@ impl Hand {
             return false;
         }
         let LogParts {
-            line,
-            upkeep,
+            queue,
+            allocator,
             writer,
         } = &mut self.parts;
-        let Some(batch) = self.batch.take().or_else(|| line.try_next()) else {
+        let Some(batch) = self.batch.take().or_else(|| queue.try_next()) else {
             return false;
         };
-        if !writer.has_room_for(&batch) && !upkeep.is_ready() {
+        if !writer.has_room_for(&batch) && !allocator.is_ready() {
             self.batch = Some(batch);
             return false;
         }
@@ -220,18 +220,18 @@ impl Hand {
     /// Prepares a segment, if room is low; false when it is not, or cannot be made.
     pub(crate) fn make_room(&self) -> bool {
         let LogParts {
-            line,
-            upkeep,
+            queue,
+            allocator,
             writer,
         } = &self.parts;
-        let is_low = line.is_low(writer.place.header.size);
-        let is_wanted = is_low || (self.batch.is_some() && !upkeep.is_ready());
-        !self.has_failed && is_wanted && upkeep.make_room().is_ok()
+        let is_low = queue.is_low(writer.position.header.size);
+        let is_wanted = is_low || (self.batch.is_some() && !allocator.is_ready());
+        !self.has_failed && is_wanted && allocator.make_room().is_ok()
     }
 
     /// Writes all that is left, while there is room, and says that the store was closed in order.
     pub(crate) fn close(mut self) {
-        self.parts.line.append_clean();
+        self.parts.queue.append_clean();
         while self.write() || self.make_room() {}
         if !self.has_failed {
             let settled = self.parts.writer.settle();
@@ -241,13 +241,15 @@ impl Hand {
 
     /// Goes on in the next segment, and makes a snapshot of all before it.
     pub(crate) fn snapshot(&mut self, disk: &dyn Disk) -> Result<()> {
-        let LogParts { upkeep, writer, .. } = &mut self.parts;
-        if !upkeep.is_ready() {
-            upkeep.make_room().expect("the disk has room");
+        let LogParts {
+            allocator, writer, ..
+        } = &mut self.parts;
+        if !allocator.is_ready() {
+            allocator.make_room().expect("the disk has room");
         }
         writer.go_on().expect("the disk does not fail");
-        let header = &writer.place.header;
-        let made = snapshotter::make(&snapshotter::Order {
+        let header = &writer.position.header;
+        let made = snapshotter::make(&snapshotter::SnapshotJob {
             disk,
             store: header.store,
             current: header.number,
@@ -257,10 +259,12 @@ impl Hand {
     }
 
     fn note(&mut self, written: io::Result<()>) {
-        let LogParts { line, upkeep, .. } = &self.parts;
+        let LogParts {
+            queue, allocator, ..
+        } = &self.parts;
         if let Err(error) = written {
             self.has_failed = true;
-            line.fail(upkeep.failed(&error));
+            queue.fail(allocator.failed(&error));
         }
     }
 }
@@ -268,7 +272,7 @@ impl Hand {
 /// The content of a disk by way of a backup.
 pub(crate) fn backed_up(disk: &dyn Disk) -> Result<Core> {
     let store = identity::read(disk)?.expect("a store is there").store;
-    let content = super::content::read(disk, store, &bare_core)?;
+    let content = super::recovery::read(disk, store, &bare_core)?;
     let head = Head {
         store,
         start: Start {

@@ -1,8 +1,9 @@
-//! [`WriteQueue`]: what the store hands to the log, before the log's writer takes it.
+//! [`WriteQueue`]: transactions waiting for the log writer, grouped into batches, and the room in the log by which writes are
+//! admitted.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -11,18 +12,16 @@ use tokio::sync::Notify;
 use super::codec::Record;
 use super::durability_barrier::DurabilityBarrier;
 use super::frame::{Batch, HEAD_BYTES};
-use super::segment::Header;
-use super::segment_room::SegmentRoom;
-use super::sizes::Sizes;
-use super::stats::Stats;
+use super::segment::{Header, Sizes};
+use super::segment_allocator::SegmentRoom;
 use crate::core::Txn;
 use crate::error::{Error, Result};
 use crate::types::Zxid;
 
-/// Transactions on their way to the disk, in batches, and the room on the disk that is theirs.
+/// Transactions waiting for the log writer, in batches.
 ///
-/// A write is admitted only when the room for it is on the disk already: so the writer never meets a
-/// full disk, and whatever was applied can be kept.
+/// A write is admitted only when the room for it is on the disk already. So the writer never meets a full disk, and
+/// whatever was applied can be kept.
 pub(crate) struct WriteQueue {
     queue: Mutex<Queue>,
     /// Wakes the writer.
@@ -31,13 +30,13 @@ pub(crate) struct WriteQueue {
     room: AtomicI64,
     /// Wakes the tasks in [`until_room`](Self::until_room).
     room_changed: Notify,
-    pub(crate) gate: Arc<DurabilityBarrier>,
-    /// Whether nobody need wait for the log, as long as there is room in it.
+    pub(crate) barrier: Arc<DurabilityBarrier>,
+    /// True if no answer has to wait for the log, as long as there is room in it (durability class `None`).
     is_lax: bool,
     /// True while the store admits no session, because earlier ones may still be believed.
     is_pausing: AtomicBool,
     pub(super) sizes: Sizes,
-    pub(super) stats: Stats,
+    pub(super) stats: LogCounters,
 }
 
 struct Queue {
@@ -45,13 +44,13 @@ struct Queue {
     /// To be used again.
     used: Vec<Batch>,
     room: SegmentRoom,
-    /// Why no more room is made, if that is so.
+    /// The error for which no more room can be made, as things are.
     no_room: Option<Error>,
     /// The last zxid that was handed over, or reserved before.
     last: Zxid,
-    /// Whether somebody waits for what is in the batches.
+    /// True if a client waits for what is in the batches.
     is_urgent: bool,
-    /// When the batches are written though nobody waits for them; `None` when there are none.
+    /// Time at which the batches are written though nobody waits for them; `None` when there are none.
     due: Option<Instant>,
     sleep: Sleep,
     ends: bool,
@@ -68,22 +67,22 @@ enum Sleep {
     UntilDue,
 }
 
-/// How many used batches are kept, for their buffers.
-const MOST_USED: usize = 4;
+/// Used batches that are kept, for their buffers.
+const MAX_USED: usize = 4;
 
-/// The longest time that a batch waits for which nobody waits.
+/// The longest time that a batch stays in the queue when no client waits for it.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 impl WriteQueue {
-    /// A line of a log with this room, in which `last` is the last zxid that is in use.
+    /// Creates the queue of a log with this room, in which `last` is the last zxid that is in use.
     pub(super) fn new(
-        gate: Arc<DurabilityBarrier>,
+        barrier: Arc<DurabilityBarrier>,
         is_lax: bool,
         sizes: Sizes,
         room: SegmentRoom,
         last: Zxid,
     ) -> Self {
-        let line = Self {
+        let queue = Self {
             queue: Mutex::new(Queue {
                 batches: VecDeque::new(),
                 used: Vec::new(),
@@ -98,20 +97,20 @@ impl WriteQueue {
             work: Condvar::new(),
             room: AtomicI64::new(0),
             room_changed: Notify::new(),
-            gate,
+            barrier,
             is_lax,
             is_pausing: AtomicBool::new(false),
             sizes,
-            stats: Stats::default(),
+            stats: LogCounters::default(),
         };
-        line.publish(&line.queue.lock());
-        line
+        queue.publish(&queue.queue.lock());
+        queue
     }
 
-    /// What the log has done since it was opened.
+    /// Returns the counters of the log since it was opened.
     #[cfg(any(test, feature = "server"))]
-    pub(crate) fn done(&self) -> super::stats::Done {
-        self.stats.done(self.gate.waits())
+    pub(crate) fn stats(&self) -> LogStats {
+        self.stats.read(self.barrier.waits())
     }
 
     /// Returns true if there is room for any transaction: the core refuses all above the largest.
@@ -138,7 +137,6 @@ impl WriteQueue {
     }
 
     /// Waits as long as [`check_room`](Self::check_room) says that room is on its way. Cancel safe.
-    #[cfg(any(test, feature = "server"))]
     pub(crate) async fn until_room(self: Arc<Self>, bytes: usize, frees: bool) {
         loop {
             let changed = self.room_changed.notified();
@@ -146,7 +144,8 @@ impl WriteQueue {
             // From here on no change is missed.
             changed.as_mut().enable();
             let checked = self.check_room(bytes, frees);
-            if !matches!(checked, Err(Error::LimitReached { .. })) || self.gate.failure().is_some()
+            if !matches!(checked, Err(Error::LimitReached { .. }))
+                || self.barrier.failure().is_some()
             {
                 return;
             }
@@ -154,9 +153,9 @@ impl WriteQueue {
         }
     }
 
-    /// The log has failed: nothing waits for it any more.
+    /// Ends all that waits for the log, which has failed.
     pub(super) fn fail(&self, error: Error) {
-        self.gate.fail(error);
+        self.barrier.fail(error);
         self.room_changed.notify_waiters();
     }
 
@@ -166,7 +165,7 @@ impl WriteQueue {
         self.has_room(self.sizes.reserve / 4)
     }
 
-    /// Whether there should soon be more room, while a segment of `size` bytes is written: a larger one
+    /// Returns true if more room is needed soon, while a segment of `size` bytes is written: a larger one
     /// takes longer to make, and fills as fast. It is low before it is [short](Self::is_short).
     pub(super) fn is_low(&self, size: u64) -> bool {
         let size = size.max(self.sizes.first_segment);
@@ -180,7 +179,7 @@ impl WriteQueue {
         !self.has_room(quarter.max(self.sizes.largest_txn + self.sizes.reserve))
     }
 
-    /// Whether no more room can be made, as things are.
+    /// Returns true if no more room can be made, as things are.
     pub(super) fn is_full(&self) -> bool {
         self.queue.lock().no_room.is_some()
     }
@@ -190,7 +189,7 @@ impl WriteQueue {
     }
 
     /// Hands transactions over, in the order of their zxids, and empties the list. They are urgent
-    /// when somebody waits for them, as everybody does when room is short.
+    /// when a client waits for them, as all do when room is short.
     pub(crate) fn append(&self, txns: &mut Vec<Txn>, is_urgent: bool) {
         if txns.is_empty() {
             return;
@@ -215,7 +214,8 @@ impl WriteQueue {
         self.is_pausing.store(is_pausing, Ordering::Release);
     }
 
-    /// Says that the store is closed in order; but not in a pause, which the next start would leave out then.
+    /// Appends the record that the store was closed in order, but not in a pause: the next start would leave the rest of it
+    /// out.
     pub(crate) fn append_clean(&self) {
         if !self.is_pausing.load(Ordering::Acquire) {
             self.append_record(&Record::Clean);
@@ -260,15 +260,15 @@ impl WriteQueue {
         }
     }
 
-    /// Makes a change of room known to those who ask without the lock.
+    /// Publishes a change of room to readers without the lock.
     fn publish(&self, queue: &Queue) {
         self.room.store(queue.room.left(), Ordering::Release);
         if self.is_lax {
-            self.gate.let_ahead(!self.is_short());
+            self.barrier.let_ahead(!self.is_short());
         }
     }
 
-    /// The writer has written a batch, and stands behind it.
+    /// Notes that the writer has written a batch, and stands behind it.
     pub(super) fn note_written(&self, bytes: usize, position: (&Header, u64)) {
         let mut queue = self.queue.lock();
         queue.room.write(&self.sizes, bytes, position);
@@ -277,14 +277,14 @@ impl WriteQueue {
         self.room_changed.notify_waiters();
     }
 
-    /// The writer goes on in a segment that was prepared.
+    /// Notes that the writer goes on in a segment that was prepared.
     pub(super) fn note_entered(&self, header: &Header) {
         let mut queue = self.queue.lock();
         queue.room.enter(&self.sizes, header);
         self.publish(&queue);
     }
 
-    /// A segment was prepared: there is more room on the disk.
+    /// Adds the room of a prepared segment.
     pub(super) fn note_prepared(&self, header: &Header) {
         let mut queue = self.queue.lock();
         queue.room.add(&self.sizes, header);
@@ -309,23 +309,23 @@ impl WriteQueue {
         assert_eq!(self.room.load(Ordering::Acquire), found.left());
     }
 
-    /// No more room can be made.
+    /// Notes that no more room can be made.
     pub(super) fn refuse(&self, error: Error) {
         self.queue.lock().no_room = Some(error);
         self.room_changed.notify_waiters();
     }
 
-    /// Nothing will follow.
+    /// Ends the queue: nothing will follow.
     pub(super) fn end(&self) {
         let mut queue = self.queue.lock();
         queue.ends = true;
         self.work.notify_one();
     }
 
-    /// The next batch, when it is time; `None` when none will come.
+    /// Takes the next batch, when it is time; `None` when none will come.
     pub(super) fn next(&self, used: Option<Batch>) -> Option<Batch> {
         let mut queue = self.queue.lock();
-        if let Some(used) = used.filter(|_| queue.used.len() < MOST_USED) {
+        if let Some(used) = used.filter(|_| queue.used.len() < MAX_USED) {
             queue.used.push(used);
         }
         loop {
@@ -351,7 +351,7 @@ impl WriteQueue {
         }
     }
 
-    /// The next batch, if there is one.
+    /// Takes the next batch, if there is one.
     #[cfg(test)]
     pub(super) fn try_next(&self) -> Option<Batch> {
         self.queue.lock().pop()
@@ -389,6 +389,64 @@ impl Queue {
     }
 }
 
+/// Counters of the log. The writer alone counts; any thread reads.
+#[derive(Debug, Default)]
+pub(crate) struct LogCounters {
+    syncs: AtomicU64,
+    sync_ns: AtomicU64,
+    longest_sync_ns: AtomicU64,
+    batches: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// Counters of a log since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "server"),
+    allow(dead_code, reason = "what a server tells")
+)]
+pub(crate) struct LogStats {
+    pub(crate) syncs: u64,
+    /// The sum of their durations.
+    pub(crate) sync_time: Duration,
+    pub(crate) longest_sync: Duration,
+    pub(crate) batches: u64,
+    /// Of the batches, as they were written.
+    pub(crate) bytes: u64,
+    /// Replies that could not leave at once.
+    pub(crate) waits: u64,
+}
+
+impl LogCounters {
+    pub(super) fn count_sync(&self, took: Duration) {
+        let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.sync_ns.fetch_add(took_ns, Ordering::Relaxed);
+        self.longest_sync_ns.fetch_max(took_ns, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_batch(&self, bytes: usize) {
+        self.batches.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    #[cfg_attr(
+        not(any(test, feature = "server")),
+        allow(dead_code, reason = "what a server tells")
+    )]
+    pub(super) fn read(&self, waits: u64) -> LogStats {
+        let read = |figure: &AtomicU64| figure.load(Ordering::Relaxed);
+        LogStats {
+            syncs: read(&self.syncs),
+            sync_time: Duration::from_nanos(read(&self.sync_ns)),
+            longest_sync: Duration::from_nanos(read(&self.longest_sync_ns)),
+            batches: read(&self.batches),
+            bytes: read(&self.bytes),
+            waits,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -402,27 +460,27 @@ mod tests {
         }
     }
 
-    /// Who waits for nothing would fill the log faster than it is written, and be refused.
+    /// A client that waits for nothing would fill the log faster than it is written, and be refused.
     #[test]
     fn who_runs_ahead_of_the_log_waits_when_room_is_short() {
         let sizes = Sizes::new(1 << 16, 1 << 16);
-        let gate = Arc::new(DurabilityBarrier::new(Zxid(0)));
-        let line = WriteQueue::new(gate, true, sizes, SegmentRoom::default(), Zxid(0));
-        assert!(!line.gate.is_open_to(Zxid(1)), "there is no room yet");
-        line.note_prepared(&header(0));
-        assert!(line.gate.is_open_to(Zxid(1_000_000)));
-        while !line.is_short() {
-            assert!(line.gate.is_open_to(Zxid(1_000_000)));
-            line.append_record(&Record::Clean);
+        let barrier = Arc::new(DurabilityBarrier::new(Zxid(0)));
+        let queue = WriteQueue::new(barrier, true, sizes, SegmentRoom::default(), Zxid(0));
+        assert!(!queue.barrier.is_open_to(Zxid(1)), "there is no room yet");
+        queue.note_prepared(&header(0));
+        assert!(queue.barrier.is_open_to(Zxid(1_000_000)));
+        while !queue.is_short() {
+            assert!(queue.barrier.is_open_to(Zxid(1_000_000)));
+            queue.append_record(&Record::Clean);
         }
-        assert!(line.check_room(sizes.reserve / 2, false).is_ok());
-        assert!(!line.gate.is_open_to(Zxid(1)));
-        line.gate.open(Zxid(1));
-        assert!(line.gate.is_open_to(Zxid(1)), "it was written");
-        line.note_prepared(&header(1));
-        assert!(line.gate.is_open_to(Zxid(1_000_000)));
-        line.gate.fail(Error::BadArguments("it failed".into()));
-        line.note_prepared(&header(1));
-        assert!(!line.gate.is_open_to(Zxid(0)));
+        assert!(queue.check_room(sizes.reserve / 2, false).is_ok());
+        assert!(!queue.barrier.is_open_to(Zxid(1)));
+        queue.barrier.open(Zxid(1));
+        assert!(queue.barrier.is_open_to(Zxid(1)), "it was written");
+        queue.note_prepared(&header(1));
+        assert!(queue.barrier.is_open_to(Zxid(1_000_000)));
+        queue.barrier.fail(Error::BadArguments("it failed".into()));
+        queue.note_prepared(&header(1));
+        assert!(!queue.barrier.is_open_to(Zxid(0)));
     }
 }

@@ -1,18 +1,177 @@
-//! The writer: the one thread that writes batches to the log, one frame and one sync each.
+//! [`Writer`]: the one thread that writes batches to the log, one frame and one sync each. [`Log`] is the writer with the
+//! threads beside it.
 
+use std::any::Any;
+use std::collections::VecDeque;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
-use super::disk::DiskFile;
+use super::disk::{Disk, DiskFile, failed, no_room};
+use super::durability_barrier::DurabilityBarrier;
 use super::frame::{Batch, HEAD_BYTES, Link, mark};
-use super::segment::Header;
-use super::segment_allocator::SegmentAllocator;
+use super::segment::{Header, Sizes};
+use super::segment_allocator::{Segment, SegmentAllocator, SegmentRoom};
 use super::write_queue::WriteQueue;
+use crate::error::{Error, Result};
 use crate::types::Zxid;
 
-/// Where the log goes on.
+/// Resource that only one store may have, such as the lock of a folder. It is released when nothing is written any
+/// more: with the last of the log's threads and other holders.
+pub(crate) type Exclusive = Arc<dyn Any + Send + Sync>;
+
+/// A log that is being written. Dropping it writes what is left.
+pub(crate) struct Log {
+    queue: Arc<WriteQueue>,
+    allocator: Arc<SegmentAllocator>,
+    /// The writer's is the first.
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Initial state of a log.
+pub(super) struct LogStart {
+    pub(super) disk: Arc<dyn Disk>,
+    /// The position at which it goes on, and the segments after that.
+    pub(super) position: LogPosition,
+    pub(super) prepared: VecDeque<Segment>,
+    /// The first batch; it is durable when the log has started.
+    pub(super) first: Batch,
+    /// The last zxid that was used or given away before.
+    pub(super) last: Zxid,
+    pub(super) sizes: Sizes,
+    pub(super) syncs: bool,
+    /// Bytes of segments since the last snapshot, and bytes of that.
+    pub(super) sealed_bytes: u64,
+    pub(super) snapshot_bytes: u64,
+}
+
+/// Parts of a log before its threads are started.
+pub(crate) struct LogParts {
+    pub(crate) queue: Arc<WriteQueue>,
+    pub(super) allocator: Arc<SegmentAllocator>,
+    pub(super) writer: Writer,
+}
+
+impl LogParts {
+    /// Writes the first batch.
+    pub(super) fn new(mut start: LogStart) -> Result<Self> {
+        let disk = start.disk.clone();
+        let barrier = Arc::new(DurabilityBarrier::new(start.last));
+        let room = SegmentRoom::found(
+            &start.sizes,
+            start.position.segment_and_offset(),
+            start.prepared.iter().map(|(header, _)| header),
+            start.first.frame_bytes() as u64,
+        );
+        let queue = WriteQueue::new(barrier, !start.syncs, start.sizes, room, start.last);
+        let queue = Arc::new(queue);
+        let allocator = Arc::new(SegmentAllocator::new(&mut start, queue.clone()));
+        let mut writer = Writer {
+            queue: queue.clone(),
+            allocator: allocator.clone(),
+            position: start.position,
+            syncs: start.syncs,
+        };
+        if !writer.has_room_for(&start.first) {
+            let made = allocator.make_room();
+            made.map_err(|error| no_room(&*disk, &error))?;
+        }
+        let written = writer
+            .write(&mut start.first)
+            .and_then(|()| writer.settle());
+        written.map_err(|error| failed(disk.path(""), "cannot be written", &error))?;
+        // Else the first requests would be refused until there is more. Without it the store opens, too.
+        while queue.is_short() && allocator.make_room().is_ok() {}
+        if queue.is_low(writer.position.header.size) {
+            allocator.ask_for_room();
+        }
+        Ok(Self {
+            queue,
+            allocator,
+            writer,
+        })
+    }
+
+    /// Starts the threads.
+    ///
+    /// # Errors
+    /// [`Error::StoreFailed`] when the system refuses one: then none is left.
+    pub(crate) fn start(self, held: &Exclusive) -> Result<Log> {
+        let Self {
+            queue,
+            allocator,
+            writer,
+        } = self;
+        let mut log = Log {
+            queue,
+            allocator,
+            threads: Vec::new(),
+        };
+        log.spawn("lockkeeper-log", held, move |_| writer.run_to_the_end())?;
+        log.spawn("lockkeeper-room", held, |allocator| {
+            allocator.prepare_segments()
+        })?;
+        log.spawn("lockkeeper-snap", held, |allocator| {
+            allocator.make_snapshots()
+        })?;
+        Ok(log)
+    }
+}
+
+impl Log {
+    fn spawn(
+        &mut self,
+        name: &str,
+        held: &Exclusive,
+        run: impl FnOnce(&SegmentAllocator) + Send + 'static,
+    ) -> Result<()> {
+        let (allocator, held) = (self.allocator.clone(), held.clone());
+        self.threads.push(spawn(name, move || {
+            run(&allocator);
+            drop(held);
+        })?);
+        Ok(())
+    }
+
+    /// Writes what is left, says that the store was closed in order, and ends the threads.
+    pub(crate) fn close(self) {
+        if self.queue.barrier.failure().is_none() {
+            self.queue.append_clean();
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        self.queue.end();
+        self.allocator.hurry();
+        let here = std::thread::current().id();
+        // The last handle to a store may go in one of these threads, in which the tasks that
+        // waited for the log are woken. They end by themselves, then.
+        if self
+            .threads
+            .iter()
+            .all(|thread| thread.thread().id() != here)
+        {
+            for thread in self.threads.drain(..) {
+                // It has said what it had to say.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    let spawned = std::thread::Builder::new().name(name.into()).spawn(run);
+    spawned.map_err(|error| Error::StoreFailed {
+        path: name.into(),
+        reason: format!("the system refuses a thread: {error}"),
+    })
+}
+
+/// Position of the writer in the log.
 pub(crate) struct LogPosition {
     pub(crate) file: Box<dyn DiskFile>,
     pub(crate) header: Header,
@@ -25,25 +184,27 @@ pub(crate) struct LogPosition {
     pub(crate) last: Zxid,
 }
 
+/// Writer of the log. It alone writes frames, so that their order is that of the zxids.
 pub(super) struct Writer {
-    pub(super) line: Arc<WriteQueue>,
-    pub(super) upkeep: Arc<SegmentAllocator>,
-    pub(super) place: LogPosition,
-    /// Whether each batch is synced, or none.
+    pub(super) queue: Arc<WriteQueue>,
+    pub(super) allocator: Arc<SegmentAllocator>,
+    pub(super) position: LogPosition,
+    /// True if each batch is synced, false if none is.
     pub(super) syncs: bool,
 }
 
 impl Writer {
-    /// Writes until nothing will follow, or the disk fails; says so, and ends the upkeep.
+    /// Writes until nothing will follow, or the disk fails; says so, and ends the allocator.
     pub(super) fn run_to_the_end(self) {
-        let (line, upkeep) = (self.line.clone(), self.upkeep.clone());
-        // Whoever waited for the log is woken in this thread: their faults are not to be waited for.
+        let (queue, allocator) = (self.queue.clone(), self.allocator.clone());
+        // Wakers run in this thread, and are the users' code: a panic of one must end the log with an error, not leave
+        // clients waiting for ever.
         let run = std::panic::catch_unwind(AssertUnwindSafe(|| self.run()));
         let written = run.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
         if let Err(error) = written {
-            line.fail(upkeep.failed(&error));
+            queue.fail(allocator.failed(&error));
         }
-        upkeep.end();
+        allocator.end();
     }
 
     /// Writes until nothing will follow.
@@ -52,25 +213,26 @@ impl Writer {
     /// The first one is the last: nobody knows what is on the disk then.
     fn run(mut self) -> io::Result<()> {
         let mut used = None;
-        while let Some(batch) = self.line.next(used.take()) {
-            if self.line.is_short() {
-                // Who waits for an answer asks for nothing more until there is room: a disk that is
-                // slow, not full, refuses nobody who waits for it.
-                self.upkeep.await_room();
+        while let Some(batch) = self.queue.next(used.take()) {
+            if self.queue.is_short() {
+                // Answers wait here until room is made, and with them the requests that would follow: so a disk that is
+                // slow, not full, refuses no client that waits for its answers.
+                self.allocator.await_room();
             }
             used = Some(self.take(batch)?);
         }
         self.settle()
     }
 
-    /// Writes a batch of the line; it can be used again.
+    /// Writes a batch of the queue; it can be used again.
     pub(super) fn take(&mut self, mut batch: Batch) -> io::Result<Batch> {
-        if self.line.is_low(self.place.header.size) {
-            self.upkeep.ask_for_room();
+        if self.queue.is_low(self.position.header.size) {
+            self.allocator.ask_for_room();
         }
         self.write(&mut batch)?;
         #[cfg(debug_assertions)]
-        self.upkeep.check_room(self.place.position());
+        self.allocator
+            .check_room(self.position.segment_and_offset());
         Ok(batch)
     }
 
@@ -78,21 +240,21 @@ impl Writer {
     pub(super) fn settle(&mut self) -> io::Result<()> {
         self.sync()?;
         self.mark()?;
-        self.place.file.sync()
+        self.position.file.sync()
     }
 
     fn sync(&mut self) -> io::Result<()> {
         let begun = Instant::now();
-        self.place.file.sync()?;
-        self.line.stats.count_sync(begun.elapsed());
-        self.place.synced = self.place.chain - 1;
+        self.position.file.sync()?;
+        self.queue.stats.count_sync(begun.elapsed());
+        self.position.synced = self.position.chain - 1;
         Ok(())
     }
 
-    /// Whether a batch fits the segment. Behind each there is room for a mark.
+    /// Returns true if a batch fits the segment. Behind each there is room for a mark.
     pub(super) fn has_room_for(&self, batch: &Batch) -> bool {
-        let end = self.place.offset + (batch.frame_bytes() + HEAD_BYTES) as u64;
-        end <= self.place.header.size
+        let end = self.position.offset + (batch.frame_bytes() + HEAD_BYTES) as u64;
+        end <= self.position.header.size
     }
 
     /// Writes one batch.
@@ -103,58 +265,60 @@ impl Writer {
         if !self.has_room_for(batch) {
             return Err(io::Error::other("a batch is larger than a segment"));
         }
-        let place = &mut self.place;
-        let frame = batch.seal(place.link());
-        place.file.write_at(place.offset, frame)?;
-        place.offset += frame.len() as u64;
-        self.line.stats.count_batch(frame.len());
-        place.chain += 1;
-        place.last = batch.last();
+        let position = &mut self.position;
+        let frame = batch.seal(position.link());
+        position.file.write_at(position.offset, frame)?;
+        position.offset += frame.len() as u64;
+        self.queue.stats.count_batch(frame.len());
+        position.chain += 1;
+        position.last = batch.last();
+        // Before the barrier opens: what is acknowledged must survive a power loss.
         if self.syncs {
             self.sync()?;
         }
         // Before the answers leave: a client that has its answer finds the room for its next write.
-        self.line
-            .note_written(batch.frame_bytes(), self.place.position());
-        self.line.gate.open(self.place.last);
-        if self.syncs && self.line.is_idle() {
+        self.queue
+            .note_written(batch.frame_bytes(), self.position.segment_and_offset());
+        self.queue.barrier.open(self.position.last);
+        if self.syncs && self.queue.is_idle() {
             self.mark()?;
         }
         Ok(())
     }
 
-    /// Says that all is synced, where the next frame will be.
+    /// Writes a mark where the next frame will be: it says that all before it is synced. Without one, recovery could not
+    /// tell damage of the last frame from a frame that was never acknowledged.
     fn mark(&self) -> io::Result<()> {
-        let mark = mark(self.place.link(), self.place.last);
-        self.place.file.write_at(self.place.offset, &mark)
+        let mark = mark(self.position.link(), self.position.last);
+        self.position.file.write_at(self.position.offset, &mark)
     }
 
     /// Goes on in the next segment.
     pub(super) fn go_on(&mut self) -> io::Result<()> {
         if !self.syncs {
-            // What is sealed is read for a snapshot, and then it is no more.
+            // A sealed segment is read for a snapshot and then removed: what it holds must not be lost with it.
             self.sync()?;
         }
-        let Some((header, file)) = self.upkeep.next_segment() else {
+        let Some((header, file)) = self.allocator.next_segment() else {
             return Err(io::Error::new(
                 io::ErrorKind::StorageFull,
                 "it was closed before there was room for all that was written",
             ));
         };
-        self.place.file = file;
-        self.place.header = header;
-        self.place.offset = super::segment::HEADER_BYTES;
-        self.line.note_entered(&self.place.header);
-        // Says to whom reads the sealed segments where these end.
+        self.position.file = file;
+        self.position.header = header;
+        self.position.offset = super::segment::HEADER_BYTES;
+        self.queue.note_entered(&self.position.header);
+        // Before the segment is sealed: a reader of sealed segments learns from the mark where they end.
         self.mark()?;
-        self.upkeep.seal(&self.place.header);
+        self.allocator.seal(&self.position.header);
         Ok(())
     }
 }
 
 impl LogPosition {
-    /// The segment, and the offset of the next frame.
-    pub(super) fn position(&self) -> (&Header, u64) {
+    /// Returns the segment, and the offset of the next frame.
+    pub(super) fn segment_and_offset(&self) -> (&Header, u64) {
         (&self.header, self.offset)
     }
 

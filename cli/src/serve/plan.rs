@@ -115,8 +115,8 @@ fn store(flags: &Flags, memory: &Memory) -> Result<StoreOptions, String> {
         ("--max-watches-per-session", flags.max_watches_per_session),
         ("--max-znodes", flags.max_znodes),
     ] {
-        if limit > StoreOptions::MOST {
-            let most = StoreOptions::MOST;
+        if limit > StoreOptions::MAX {
+            let most = StoreOptions::MAX;
             return Err(format!(
                 "{flag} is at most {most}, the most that a store can number"
             ));

@@ -13,6 +13,7 @@ mod convert;
 #[cfg(feature = "test-util")]
 mod expire;
 mod io;
+#[cfg_attr(not(target_os = "linux"), path = "no_nodelay.rs")]
 mod nodelay;
 mod numbers;
 mod session;

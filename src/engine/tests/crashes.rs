@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::world::*;
 use super::*;
-use crate::log::{Boot, Faults, Hand, SimDisk};
+use crate::log::{Boot, Faults, SimDisk, StepWriter};
 use crate::protocol::{Create, Op, Request};
 use crate::testing::seeds;
 
@@ -45,7 +45,7 @@ fn some_faults(random: &mut Random) -> Faults {
     faults
 }
 
-/// How a run ends.
+/// End of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// In order.
@@ -133,7 +133,7 @@ fn end(mut world: World, past: &mut Past, ending: Ending) {
     }
 }
 
-/// What one step of a run does.
+/// Takes one step of a run.
 fn act(world: &mut World, past: &mut Past, random: &mut Random) {
     let sessions = world.sessions.len() as u64;
     match random.below(20) {
@@ -142,8 +142,8 @@ fn act(world: &mut World, past: &mut Past, random: &mut Random) {
             drop(world.sessions.swap_remove(random.below(sessions) as usize));
         }
         2 if random.once_in(4) => world.pass(past, Duration::from_secs(61)),
-        3..=6 => drop(world.hand.as_mut().map(Hand::write)),
-        7..=8 => drop(world.hand.as_ref().map(Hand::make_room)),
+        3..=6 => drop(world.hand.as_mut().map(StepWriter::write)),
+        7..=8 => drop(world.hand.as_ref().map(StepWriter::make_room)),
         9..=10 => world.listen(past),
         _ if sessions > 0 => {
             let of = random.below(sessions) as usize;

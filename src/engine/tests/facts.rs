@@ -1,4 +1,4 @@
-//! What is told of a store to whoever looks after it.
+//! Facts of a store, for operators.
 
 use super::*;
 use crate::engine::facts::{Expiring, Room};

@@ -253,7 +253,7 @@ fn small_segments_take_what_fits_them() {
 #[test]
 fn larger_frames_of_an_earlier_version_are_read() {
     let mut run = Run::with_default_segments();
-    let line = run.world.store.0.line().expect("it keeps a log");
+    let queue = run.world.store.0.log_queue().expect("it keeps a log");
     let txn = |zxid: i64, op| Txn {
         zxid: Zxid(run.world.store.0.state.lock().core.last_zxid().0 + zxid),
         unix_ms: 1,
@@ -279,7 +279,7 @@ fn larger_frames_of_an_earlier_version_are_read() {
         aversion: 1,
     };
     let mut txns = vec![txn(1, TxnOp::Create(create)), txn(2, set_acl)];
-    line.append(&mut txns, true);
+    queue.append(&mut txns, true);
     run.write();
     let run = run.reopened(16 << 20, 64 << 20);
     let (data, acl) = run.content()["/a"].clone();
@@ -334,7 +334,7 @@ fn room_is_asked_for_what_comes_of_a_request() {
         let proof = auth(format!("{user}{}:secret", "n".repeat(1_000)));
         run.ask(&session, proof).unwrap();
     }
-    let line = run.world.store.0.line().expect("it keeps a log");
+    let queue = run.world.store.0.log_queue().expect("it keeps a log");
     let hand = run.world.hand.as_mut().expect("it is not closed");
     let mut ask = |path: String, acl| {
         let mut response = session.submit(Request::Create(create(path, 0, acl)));
@@ -346,13 +346,13 @@ fn room_is_asked_for_what_comes_of_a_request() {
         }
     };
     // Until there is room for some thousand bytes above the reserve, and not for twelve.
-    let small = (0..).take_while(|_| line.check_room(4_000, false).is_ok());
+    let small = (0..).take_while(|_| queue.check_room(4_000, false).is_ok());
     for number in small {
         ask(format!("/{number}"), Acl::open()).unwrap();
     }
     let refused = ask("/large".into(), Acl::creator_all());
     assert!(matches!(refused, Err(Error::LimitReached { .. })));
-    assert!(line.has_reserve());
+    assert!(queue.has_reserve());
     ask("/small".into(), Acl::open()).unwrap();
 }
 

@@ -5,7 +5,7 @@ use super::*;
 use crate::core::CoreReply;
 use crate::engine::outbox::{Ending, Message, Taken};
 use crate::engine::remote::{Ask, Connection, Remote};
-use crate::log::{Boot, Hand, SimDisk};
+use crate::log::{Boot, SimDisk, StepWriter};
 use crate::protocol::{Create, Reply, Request};
 
 pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
@@ -15,7 +15,7 @@ pub(super) fn ask(connection: &Connection, request: Request) {
     assert_eq!(connection.submit(&mut [Ask::Request(request)].into()), 1);
 }
 
-/// What the client is told now.
+/// Takes out all that the client may be told now.
 fn told(connection: &Connection) -> (Vec<Message>, Taken) {
     let mut said = std::collections::VecDeque::new();
     let may_leave = |bound| connection.may_leave(bound);
@@ -74,7 +74,7 @@ pub(super) fn write_all(world: &mut World) {
 
 pub(super) fn close(mut world: World) {
     drop(std::mem::take(&mut world.sessions));
-    world.hand.take().map(Hand::close).unwrap();
+    world.hand.take().map(StepWriter::close).unwrap();
 }
 
 fn opened(world: &mut World, remote: &Remote) -> Connection {
@@ -484,7 +484,7 @@ fn what_a_client_has_missed_is_told_when_it_is_on_the_disk() {
     assert_eq!(told(&me).0.len(), 2, "the event, and the answer");
 }
 
-/// What was there before a server came is logged late, as made once more; it dies with its process.
+/// Znodes and sessions older than the server are logged late, as if created once more, and die with their process.
 #[test]
 fn with_a_server_the_sessions_of_before_enter_the_log() {
     let bench = Bench::new(Durability::Fsync);

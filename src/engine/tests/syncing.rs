@@ -1,4 +1,4 @@
-//! What leaves a store while its disk is in the midst of a sync, and what does not.
+//! Replies and events that leave a store while its disk is in the midst of a sync, and those that do not.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ struct SlowDisk {
 
 #[derive(Default)]
 struct Syncs {
-    /// Whether they are held back, and how many wait.
+    /// True while they are held back, and the number that wait.
     state: Mutex<(bool, usize)>,
     changed: Condvar,
 }
@@ -198,14 +198,14 @@ fn a_write_that_nobody_waits_for_is_durable_on_an_idle_store() {
             .store;
         let backend = wait(store.connector().open(&ConnectOptions::new())).unwrap();
         wait(backend.submit(create("/p", CreateMode::Persistent))).unwrap();
-        let line = store.0.line().unwrap();
-        while !line.writer_sleeps() {
+        let queue = store.0.log_queue().unwrap();
+        while !queue.writer_sleeps() {
             std::thread::yield_now();
         }
         now(backend.submit(create("/c", CreateMode::Container))).unwrap();
         let zxid = store.0.state.lock().core.last_zxid();
         let (sender, synced) = std::sync::mpsc::channel();
-        std::thread::spawn(move || sender.send(wait(line.gate.passage(zxid))));
+        std::thread::spawn(move || sender.send(wait(queue.barrier.passage(zxid))));
         let synced = synced.recv_timeout(PATIENCE);
         disk.crash_keeping(|| false);
         assert_eq!(synced, Ok(Ok(())));

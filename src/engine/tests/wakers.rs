@@ -148,12 +148,12 @@ mod logged {
 
     #[test]
     fn a_panicking_waker_keeps_no_other_from_its_answer() {
-        let gate = Arc::new(DurabilityBarrier::new(Zxid(0)));
-        let (mut first, mut second) = (gate.passage(Zxid(1)), gate.passage(Zxid(1)));
+        let barrier = Arc::new(DurabilityBarrier::new(Zxid(0)));
+        let (mut first, mut second) = (barrier.passage(Zxid(1)), barrier.passage(Zxid(1)));
         let noted = Arc::new(Noted::default());
         assert!(poll_with(&mut first, &Waker::from(Arc::new(Panics))).is_pending());
         assert!(poll_with(&mut second, &Waker::from(noted.clone())).is_pending());
-        let _ = catch_unwind(AssertUnwindSafe(|| gate.open(Zxid(1))));
+        let _ = catch_unwind(AssertUnwindSafe(|| barrier.open(Zxid(1))));
         assert!(noted.0.load(Ordering::SeqCst), "nobody woke it");
     }
 

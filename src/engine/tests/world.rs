@@ -10,12 +10,12 @@ use bytes::Bytes;
 use super::*;
 use crate::core::NodeKind;
 use crate::engine::file;
-use crate::log::{Boot, Disk, Hand};
+use crate::log::{Boot, Disk, StepWriter};
 use crate::protocol::{Reply, Request, Response};
 use crate::types::Zxid;
 use crate::watch::Watcher;
 
-/// splitmix64.
+/// Pseudo-random numbers, by splitmix64.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// What is kept of a znode that is no session's.
+/// A persistent znode as the model has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Kept {
     data: Bytes,
@@ -45,7 +45,7 @@ struct Kept {
 
 type Image = BTreeMap<String, Kept>;
 
-/// What the store was told, and has told, over all its runs.
+/// History of the store over all its runs: requests and replies.
 #[derive(Default)]
 pub(super) struct Past {
     /// The persistent znodes after each transaction that changed them, by its zxid.
@@ -64,7 +64,7 @@ pub(super) struct Past {
 
 /// A run of a store from one start of the machine to the next.
 pub(super) struct World {
-    pub(super) hand: Option<Hand>,
+    pub(super) hand: Option<StepWriter>,
     pub(super) store: Store,
     pub(super) clock: Clock,
     pub(super) sessions: Vec<Asker>,
@@ -82,16 +82,16 @@ struct Pending {
     asked: Asked,
 }
 
-/// What a request showed, as the model sees it.
+/// A request and its outcome, as the model sees it.
 #[derive(Clone, Default)]
 struct Asked {
-    /// How many transactions there had been.
+    /// Number of transactions before it.
     after: Zxid,
     /// If it succeeds, all up to here must survive; and if it does not.
     floor: Zxid,
-    /// Where its watch is, if it has one.
+    /// The place of its watch, if it has one.
     watched: Option<Spot>,
-    /// Whether it makes a numbered znode that stays.
+    /// True if it creates a numbered znode that stays.
     is_numbered: bool,
 }
 
@@ -102,7 +102,7 @@ struct Watching {
     armed: Zxid,
 }
 
-/// What is watched: a znode, or (with a slash at the end) its children.
+/// A watched place: a znode, or (with a slash at the end) its children.
 type Spot = String;
 
 /// Waits in this thread.
@@ -120,7 +120,7 @@ impl World {
         let disk: Arc<dyn Disk> = Arc::new(boot.clone());
         let (engine, parts) = file::read(&disk, "file:/sim".into(), options)?;
         Ok(Self {
-            hand: Some(Hand::new(parts)),
+            hand: Some(StepWriter::new(parts)),
             store: Store(file::serve(engine, None)),
             clock: options.clock.clone(),
             sessions: Vec::new(),
@@ -173,7 +173,7 @@ impl World {
     }
 
     pub(super) fn failure(&self) -> Option<Error> {
-        self.store.0.line()?.gate.failure()
+        self.store.0.log_queue()?.barrier.failure()
     }
 }
 
@@ -373,7 +373,7 @@ impl Asker {
         self.pending.len()
     }
 
-    /// What is left to wait for ends with the failure of the store.
+    /// Checks that whatever is left to wait for ends with the failure of the store.
     pub(super) fn check_end(&mut self) {
         for pending in &mut self.pending {
             let reply = poll(&mut pending.response);
@@ -395,7 +395,7 @@ impl Asker {
     }
 }
 
-/// Whether a request was refused without a look at what it asks for.
+/// Returns true if a request was refused without a look at what it asks for.
 fn says_nothing(reply: &Result<Reply>) -> bool {
     matches!(
         reply,

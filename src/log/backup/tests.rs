@@ -14,7 +14,7 @@ fn written(segments: u64) -> (TempFolder, TestLog<Folder>) {
 }
 
 fn read(dir: &Path) -> Content {
-    content::read(&View::new(dir), STORE, &bare_core).unwrap()
+    recovery::read(&View::new(dir), STORE, &bare_core).unwrap()
 }
 
 fn names(dir: &Path) -> Vec<String> {

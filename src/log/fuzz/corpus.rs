@@ -1,4 +1,4 @@
-//! What a fuzzer starts from: frames and logs of every shape, made by the encoder itself.
+//! Corpus of the fuzzers: frames and logs of every shape, written by the encoder itself.
 
 use super::{MAKE_RIGHT, STORE};
 use crate::acl::Acl;
@@ -79,7 +79,7 @@ fn packed(flags: u8, segments: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// A segment without frames; of zeros, or of what its former use left.
+/// Returns a segment without frames, of zeros or of what its former use left.
 fn segment(number: u64, is_reused: bool) -> Vec<u8> {
     let header = Header {
         salt: SALT + number,
@@ -93,7 +93,7 @@ fn segment(number: u64, is_reused: bool) -> Vec<u8> {
     bytes
 }
 
-/// A log of two segments and a third that is prepared, whose last frame is a mark.
+/// Returns a log of two segments and a third that is prepared, whose last frame is a mark.
 fn log(is_reused: bool) -> Vec<Vec<u8>> {
     let mut segments = vec![segment(0, is_reused)];
     let mut at = HEADER_BYTES as usize;
@@ -138,7 +138,7 @@ fn facts() -> Vec<Record> {
     ]
 }
 
-/// Every kind of transaction, each possible after those before it.
+/// Returns every kind of transaction, each possible after those before it.
 fn history() -> Vec<Record> {
     let session = |is_local, timeout_ms| TxnOp::OpenSession {
         timeout_ms,

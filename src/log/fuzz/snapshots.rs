@@ -12,7 +12,7 @@ use crate::path::ZnodePath;
 use crate::protocol::{Create, Request};
 use crate::types::{AclEntry, CreateMode, SessionId};
 
-/// Loads bytes as a snapshot whose checksums are right; whether it is one. What it holds is written
+/// Loads bytes as a snapshot whose checksums are right. Returns true if they are one. What it holds is written
 /// and loaded again, and then it must go, to the last session and znode.
 pub(crate) fn snapshot(bytes: &[u8]) -> bool {
     let Some((head, mut core)) = loaded(made_right(bytes)) else {
@@ -82,7 +82,7 @@ fn use_up(core: &mut Core) {
     assert_eq!(core.node_count(), 4);
 }
 
-/// What a fuzzer starts from.
+/// Returns the inputs that a fuzzer starts from.
 pub(crate) fn snapshots() -> super::corpus::Inputs {
     let empty = Core::new(options());
     let full = filled();
@@ -113,7 +113,7 @@ fn head(core: &Core) -> Head {
     }
 }
 
-/// One of everything.
+/// Returns a core with one of everything.
 fn filled() -> Core {
     let mut core = Core::new(options());
     let (now, effects) = (Now::default(), &mut Effects::default());

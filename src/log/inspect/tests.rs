@@ -5,7 +5,7 @@ use super::super::lock::Lock;
 use super::super::testing::{TempFolder, TestLog};
 use super::*;
 use crate::error::Error;
-use crate::log::content::bare_core;
+use crate::log::recovery::bare_core;
 use crate::path::ZnodePath;
 use crate::random::hex;
 
@@ -158,7 +158,7 @@ fn the_largest_subtrees_come_first_and_no_mere_shell_of_one() {
         core.submit(me, create, Now::default(), &mut Effects::default())
             .unwrap();
     }
-    let (trees, data_bytes) = subtrees::largest(&core, 4);
+    let (trees, data_bytes) = show::largest_subtrees(&core, 4);
     assert_eq!(data_bytes, 12_540);
     let found: Vec<_> = trees
         .iter()

@@ -23,7 +23,7 @@ impl Boot {
         Self::until(disk, u64::MAX)
     }
 
-    /// The power fails in the midst of things: after so many changes of the disk.
+    /// Boots a machine whose power fails in the midst of things: after so many changes of the disk.
     pub(crate) fn until(disk: &SimDisk, changes: u64) -> Self {
         Self {
             disk: disk.clone(),
@@ -32,7 +32,7 @@ impl Boot {
         }
     }
 
-    /// Whether the power has failed.
+    /// Returns true if the power has failed.
     pub(crate) fn is_off(&self) -> bool {
         self.left.load(Ordering::Acquire) == 0 || self.disk.life() != self.life
     }

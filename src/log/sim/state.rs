@@ -1,15 +1,11 @@
-//! What a simulated disk holds: each file as the process sees it, as the medium has it, and what
+//! Content of a simulated disk: each file as the process sees it, as the medium has it, and what
 //! lies between.
 
-mod file;
-
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use file::File;
-
-/// What goes wrong from now on, each once in so many calls at random; 0 for never.
+/// Faults from now on, each once in so many calls at random; 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
     /// A write fails, having written nothing.
@@ -18,7 +14,7 @@ pub(crate) struct Faults {
     pub(crate) short_write_every: u64,
     /// A sync of a file or of the folder fails.
     pub(crate) sync_error_every: u64,
-    /// How many bytes files may yet grow by, all together.
+    /// Bytes that all files together may yet grow by.
     pub(crate) room_bytes: Option<u64>,
 }
 
@@ -272,11 +268,124 @@ fn failure(of: &str) -> io::Error {
     io::Error::other(format!("a simulated failure of a {of}"))
 }
 
-/// splitmix64.
+/// Returns a random number below `end`, by splitmix64.
 fn below(random: &mut u64, end: u64) -> u64 {
     *random = random.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut mixed = *random;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     (mixed ^ (mixed >> 31)) % end
+}
+
+/// The unit that a medium writes whole or not at all.
+const SECTOR_BYTES: u64 = 512;
+
+/// A write, or the part of one that falls into one sector.
+#[derive(Clone, Debug)]
+struct Piece {
+    at: u64,
+    bytes: Vec<u8>,
+    /// A sync of it failed: no later one makes it durable.
+    is_doomed: bool,
+}
+
+impl Piece {
+    fn sector(&self) -> u64 {
+        self.at / SECTOR_BYTES
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct File {
+    /// As the process sees it.
+    content: Vec<u8>,
+    /// As the medium has it.
+    durable: Vec<u8>,
+    /// Writes since the last sync, in order.
+    pieces: Vec<Piece>,
+}
+
+impl File {
+    pub(super) fn durable(content: Vec<u8>) -> Self {
+        Self {
+            durable: content.clone(),
+            content,
+            pieces: Vec::new(),
+        }
+    }
+
+    pub(super) fn content(&self) -> &[u8] {
+        &self.content
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.content.len() as u64
+    }
+
+    pub(super) fn read(&self, at: u64, into: &mut [u8]) -> usize {
+        let rest = self.content.get(at as usize..).unwrap_or_default();
+        let count = rest.len().min(into.len());
+        into[..count].copy_from_slice(&rest[..count]);
+        count
+    }
+
+    pub(super) fn write(&mut self, at: u64, bytes: &[u8]) {
+        put(&mut self.content, at, bytes);
+        let (mut at, mut rest) = (at, bytes);
+        while !rest.is_empty() {
+            let count = (SECTOR_BYTES - at % SECTOR_BYTES).min(rest.len() as u64);
+            let (piece, later) = rest.split_at(count as usize);
+            self.pieces.push(Piece {
+                at,
+                bytes: piece.to_vec(),
+                is_doomed: false,
+            });
+            at += count;
+            rest = later;
+        }
+    }
+
+    /// Syncs the file. A sector that was written since is written as it is now, so nothing older of it is left.
+    pub(super) fn sync(&mut self) {
+        let fresh = self.pieces.iter().filter(|piece| !piece.is_doomed);
+        let sectors: BTreeSet<u64> = fresh.map(Piece::sector).collect();
+        for sector in &sectors {
+            let at = sector * SECTOR_BYTES;
+            let end = (at + SECTOR_BYTES).min(self.len()) as usize;
+            put(&mut self.durable, at, &self.content[at as usize..end]);
+        }
+        self.pieces
+            .retain(|piece| !sectors.contains(&piece.sector()));
+    }
+
+    pub(super) fn fail_sync(&mut self) {
+        self.pieces
+            .iter_mut()
+            .for_each(|piece| piece.is_doomed = true);
+    }
+
+    pub(super) fn crash(&mut self, keep: &mut impl FnMut() -> bool) {
+        for piece in self.pieces.drain(..) {
+            if keep() {
+                put(&mut self.durable, piece.at, &piece.bytes);
+            }
+        }
+        self.content.clone_from(&self.durable);
+    }
+
+    pub(super) fn flip(&mut self, at: u64, bits: u8) {
+        for content in [&mut self.content, &mut self.durable] {
+            if let Some(byte) = content.get_mut(at as usize) {
+                *byte ^= bits;
+            }
+        }
+    }
+}
+
+fn put(content: &mut Vec<u8>, at: u64, bytes: &[u8]) {
+    let (at, end) = (at as usize, at as usize + bytes.len());
+    if content.len() < end {
+        content.resize(end, 0);
+    }
+    content[at..end].copy_from_slice(bytes);
 }

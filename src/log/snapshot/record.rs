@@ -25,7 +25,7 @@ pub(super) enum Record {
     End(Counts),
 }
 
-/// What a store must know of its past beside its content.
+/// Facts of a store's past that its content does not tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Past {
     pub(super) longest_timeout_ms: u64,
@@ -34,14 +34,14 @@ pub(super) struct Past {
     pub(super) allowed_timeout_ms: Option<u64>,
 }
 
-/// How many of each there are.
+/// Counts of a snapshot's records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) sessions: u64,
     pub(crate) nodes: u64,
 }
 
-/// What the znode before leaves to the next.
+/// State that the encoding of one znode leaves to the next.
 #[derive(Debug, Default)]
 pub(super) struct Before {
     path: String,
@@ -50,7 +50,7 @@ pub(super) struct Before {
 }
 
 impl Before {
-    /// As at the start of a chunk.
+    /// Resets the state to that at the start of a chunk.
     pub(super) fn forget(&mut self) {
         self.path.clear();
         (self.czxid, self.ctime) = (0, 0);
@@ -119,7 +119,7 @@ pub(super) fn put_node(out: &mut Vec<u8>, node: &NodeImage, before: &mut Before)
     before.keep(node);
 }
 
-/// How many bytes it shares with the path before, and the rest.
+/// Appends a path: the number of bytes it shares with the path before, and the rest.
 fn put_path(out: &mut Vec<u8>, path: &str, before: &mut Before) {
     let pairs = path.bytes().zip(before.path.bytes());
     let mut shared = pairs.take_while(|(one, other)| one == other).count();
@@ -135,7 +135,10 @@ fn put_path(out: &mut Vec<u8>, path: &str, before: &mut Before) {
 }
 
 /// Takes a record.
-pub(super) fn read(reader: &mut Reader<'_>, before: &mut Before) -> Result<Record, Malformed> {
+pub(super) fn read_record(
+    reader: &mut Reader<'_>,
+    before: &mut Before,
+) -> Result<Record, Malformed> {
     Ok(match reader.u8()? {
         NODE => Record::Node(read_node(reader, before)?),
         SESSION => Record::Session(SessionImage {

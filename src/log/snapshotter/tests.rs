@@ -5,8 +5,8 @@ use crate::log::testing::{STORE, TestLog, content};
 static GOES_ON: AtomicBool = AtomicBool::new(false);
 static ENDS: AtomicBool = AtomicBool::new(true);
 
-fn order(scribe: &TestLog<SimDisk>) -> Order<'_> {
-    Order {
+fn job(scribe: &TestLog<SimDisk>) -> SnapshotJob<'_> {
+    SnapshotJob {
         disk: &scribe.disk,
         store: STORE,
         current: scribe.segment(),
@@ -22,7 +22,7 @@ fn names(disk: &SimDisk, prefix: &str) -> Vec<String> {
 }
 
 /// Removes what is superfluous, as the log does.
-fn remove(disk: &SimDisk, made: &Made) {
+fn remove(disk: &SimDisk, made: &SnapshotOutcome) {
     for number in &made.superfluous {
         disk.remove(&super::super::segment::log_name(*number))
             .unwrap();
@@ -30,8 +30,8 @@ fn remove(disk: &SimDisk, made: &Made) {
     disk.sync_folder().unwrap();
 }
 
-fn read(disk: &SimDisk) -> content::Content {
-    content::read(disk, STORE, &bare_core).unwrap()
+fn read(disk: &SimDisk) -> recovery::Content {
+    recovery::read(disk, STORE, &bare_core).unwrap()
 }
 
 #[test]
@@ -39,7 +39,7 @@ fn a_snapshot_holds_what_was_sealed_and_the_log_the_rest() {
     let mut scribe = TestLog::new(SimDisk::new());
     for round in 1..6 {
         scribe.go_on_to(2 * round);
-        let made = make(&order(&scribe)).unwrap();
+        let made = make(&job(&scribe)).unwrap();
         remove(&scribe.disk, &made);
         // What the snapshot before last needed is not needed any more.
         let expected: Vec<u64> = match round {
@@ -63,7 +63,7 @@ fn when_the_newest_snapshot_is_damaged_the_one_before_and_the_log_are_enough() {
     let mut scribe = TestLog::new(SimDisk::new());
     for round in 1..4 {
         scribe.go_on_to(2 * round);
-        let made = make(&order(&scribe)).unwrap();
+        let made = make(&job(&scribe)).unwrap();
         remove(&scribe.disk, &made);
     }
     let newest = names(&scribe.disk, "snapshot").pop().unwrap();
@@ -71,7 +71,7 @@ fn when_the_newest_snapshot_is_damaged_the_one_before_and_the_log_are_enough() {
     assert_eq!(content(&read(&scribe.disk).core), content(&scribe.core));
     // The next one is made from the one that is whole, and the other goes.
     scribe.go_on_to(8);
-    let made = make(&order(&scribe)).unwrap();
+    let made = make(&job(&scribe)).unwrap();
     let left = names(&scribe.disk, "snapshot");
     assert_eq!(left.len(), 2);
     assert!(!left.contains(&newest), "{left:?}");
@@ -87,11 +87,11 @@ fn a_damaged_sealed_segment_gives_no_snapshot_and_the_log_stays() {
     for (segment, at) in [(0, 100), (1, 4_000), (2, 7_900)] {
         let disk = scribe.disk.copy();
         disk.flip(&super::super::segment::log_name(segment), at, 1);
-        let order = Order {
+        let job = SnapshotJob {
             disk: &disk,
-            ..order(&scribe)
+            ..job(&scribe)
         };
-        let error = make(&order).unwrap_err();
+        let error = make(&job).unwrap_err();
         assert!(
             matches!(error, crate::Error::StoreDamaged { .. }),
             "{segment} {error}"
@@ -104,12 +104,12 @@ fn a_damaged_sealed_segment_gives_no_snapshot_and_the_log_stays() {
 fn a_snapshot_that_is_given_up_or_fails_leaves_nothing() {
     let mut scribe = TestLog::new(SimDisk::new());
     scribe.go_on_to(2);
-    make(&order(&scribe)).unwrap();
+    make(&job(&scribe)).unwrap();
     scribe.go_on_to(4);
     let before = scribe.disk.list().unwrap();
-    let ended = Order {
+    let ended = SnapshotJob {
         ends: &ENDS,
-        ..order(&scribe)
+        ..job(&scribe)
     };
     make(&ended).unwrap_err();
     assert_eq!(scribe.disk.list().unwrap(), before);
@@ -118,7 +118,7 @@ fn a_snapshot_that_is_given_up_or_fails_leaves_nothing() {
         ..Faults::default()
     };
     scribe.disk.fail(1, full);
-    let error = make(&order(&scribe)).unwrap_err();
+    let error = make(&job(&scribe)).unwrap_err();
     assert!(matches!(error, crate::Error::DiskFull { .. }), "{error}");
     assert_eq!(scribe.disk.list().unwrap(), before);
 }
@@ -138,18 +138,18 @@ fn no_crash_and_no_fault_while_snapshots_are_made_loses_anything() {
             };
             let disk = scribe.disk.copy();
             disk.fail(seed, faults);
-            let order = Order {
+            let job = SnapshotJob {
                 disk: &disk,
-                ..order(&scribe)
+                ..job(&scribe)
             };
-            let made = make(&order);
+            let made = make(&job);
             disk.crash(seed);
             assert_eq!(
                 content(&read(&disk).core),
                 content(&scribe.core),
                 "seed {seed}, round {round}, {made:?}"
             );
-            if let Ok(made) = make(&super::tests::order(&scribe)) {
+            if let Ok(made) = make(&super::tests::job(&scribe)) {
                 remove(&scribe.disk, &made);
             }
         }

@@ -1,4 +1,4 @@
-//! What is written is read again; what was not written is refused.
+//! Records are read as they were written; anything else is refused.
 
 use super::*;
 use crate::data;

@@ -17,7 +17,7 @@ pub(super) const STORE: [u8; 16] = *b"a store's own id";
 /// The bytes of a segment.
 pub(super) const SIZE: u64 = 2048;
 
-/// Where a frame of a log stands, and what is read when it is the last.
+/// Position of a frame in a log, and the transactions read when it is the last.
 #[derive(Clone, Debug)]
 pub(super) struct LogPosition {
     pub(super) segment: u64,
@@ -38,7 +38,7 @@ pub(super) struct Writing {
     /// The last frame that is known to be synced.
     synced: u64,
     pub(super) txns: Vec<Txn>,
-    /// How many transactions are acknowledged.
+    /// Number of acknowledged transactions.
     pub(super) acknowledged: usize,
     pub(super) places: Vec<LogPosition>,
 }
@@ -52,7 +52,7 @@ pub(super) fn header(number: u64) -> Header {
     }
 }
 
-/// What a disk gives back.
+/// Recovers the log of a disk.
 pub(super) fn recovered(disk: &SimDisk) -> Result<(Vec<Txn>, Recovered)> {
     let source = Source {
         disk,
@@ -144,7 +144,7 @@ impl Writing {
         txn(self.facts.zxid.0 + 1 + (number % 3) as i64, op)
     }
 
-    /// What is not synced stays so: the next segment's frames do not say otherwise.
+    /// Goes on in the next segment. What is not synced stays so: that segment's frames do not say otherwise.
     fn switch(&mut self) {
         let next = self.tail.segment + 1;
         if self.disk.content(&log_name(next)).is_none() {

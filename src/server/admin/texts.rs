@@ -187,7 +187,7 @@ impl Texts {
     /// The figures of the log; none of a store without one.
     #[cfg(feature = "file")]
     fn log_figures(&self) -> Vec<(&'static str, u64)> {
-        let Some(log) = self.store.log_done() else {
+        let Some(log) = self.store.log_stats() else {
             return Vec::new();
         };
         let us = |time: std::time::Duration| time.as_micros() as u64;

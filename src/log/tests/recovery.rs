@@ -1,4 +1,4 @@
-//! What recovery makes of whole, torn and damaged logs.
+//! Recovery of whole, torn and damaged logs.
 
 mod bytes;
 mod crashes;

@@ -1,0 +1,233 @@
+//! [`Store`]: the embedded store, a shell around the pure core: one lock, the clock, the watchers' cells, the timer, and the
+//! log of a store in a folder.
+//!
+//! Each change takes the same way, under the lock: [`State::apply`] has the core make it and hands it to the log,
+//! [`State::collect`] puts its events in place, and [`Wakeups::carry_out`] wakes those concerned without the lock.
+
+#[cfg_attr(not(feature = "file"), path = "engine/volatile.rs")]
+#[cfg_attr(
+    not(any(test, feature = "server")),
+    allow(dead_code, reason = "only sessions of other processes need all of it")
+)]
+mod durable;
+mod embedded;
+#[cfg(any(test, feature = "server"))]
+mod facts;
+#[cfg(feature = "file")]
+mod file;
+mod options;
+#[cfg_attr(
+    not(feature = "server"),
+    allow(dead_code, reason = "only sessions of other processes have outboxes")
+)]
+mod outbox;
+#[cfg(any(test, feature = "server"))]
+mod remote;
+#[cfg_attr(
+    not(any(test, feature = "server")),
+    allow(dead_code, reason = "only sessions of other processes come back")
+)]
+mod sessions;
+#[cfg_attr(not(any(test, feature = "server")), path = "engine/no_stalls.rs")]
+mod stalls;
+mod state;
+#[cfg(test)]
+mod tests;
+mod unread;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+
+#[cfg(feature = "file")]
+pub use self::options::Durability;
+pub use self::options::StoreOptions;
+
+#[cfg(feature = "server")]
+pub(crate) use self::{
+    facts::{Listed, Room},
+    outbox::{Ending, Message, Taken},
+    remote::{Ask, Connection, Remote},
+};
+
+use self::durable::Files;
+use self::state::{State, Wakeups};
+use crate::backend::Connector;
+use crate::clock::{BootInstant, Clock, Sleep};
+use crate::core::{Core, Effects, Now};
+use crate::random::{hex, random};
+
+/// A coordination store in this program. A clone is the same store; it lives as long as a handle,
+/// a client or a session of it does.
+///
+/// Sessions have no timeout, unless [`ConnectOptions::session_timeout`] gives them one. Tokens
+/// (zxids) start above the wall clock, so that they grow over restarts of the program.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let store = lockkeeper_store::Store::memory();
+/// let (one, other) = (store.connect().await?, store.connect().await?);
+/// assert_eq!(one.store_id(), other.store_id());
+/// # Ok::<(), lockkeeper_store::Error>(()) }).unwrap();
+/// ```
+#[derive(Clone)]
+pub struct Store(Arc<Engine>);
+
+/// State that the handles of a [`Store`] share.
+struct Engine {
+    /// Its URL.
+    target: String,
+    id: String,
+    clock: Clock,
+    state: Mutex<State>,
+    files: Option<Files>,
+}
+
+impl Store {
+    /// Creates a fresh store, which nobody else can reach.
+    pub fn memory() -> Self {
+        Self::memory_with(StoreOptions::new())
+    }
+
+    /// Creates a fresh store with the given options.
+    pub fn memory_with(options: StoreOptions) -> Self {
+        Self::in_memory("", &options, 0)
+    }
+
+    /// Returns this process's store of that name, the same one as long as any handle to it exists.
+    /// The empty name is the default store, `memory:`.
+    pub fn named(name: &str) -> Self {
+        static STORES: LazyLock<Mutex<HashMap<String, Weak<Engine>>>> =
+            LazyLock::new(Mutex::default);
+        let mut stores = STORES.lock();
+        if let Some(engine) = stores.get(name).and_then(Weak::upgrade) {
+            return Self(engine);
+        }
+        stores.retain(|_, engine| engine.strong_count() > 0);
+        let least_zxid = HIGHEST_ZXID.load(Ordering::Acquire);
+        let store = Self::in_memory(name, &StoreOptions::new(), least_zxid);
+        stores.insert(name.into(), Arc::downgrade(&store.0));
+        store
+    }
+
+    fn in_memory(name: &str, options: &StoreOptions, least_zxid: i64) -> Self {
+        let clock = options.clock.clone();
+        let first_zxid = clock.unix_ms().saturating_mul(ZXIDS_PER_MS).max(least_zxid);
+        let core = Core::new(options.core(first_zxid, u64::from_ne_bytes(random())));
+        Self(Arc::new(Engine {
+            target: format!("memory:{name}"),
+            id: hex(random()),
+            state: Mutex::new(State::new(core)),
+            clock,
+            files: None,
+        }))
+    }
+
+    /// Returns the store's URL.
+    pub(crate) fn target(&self) -> &str {
+        &self.0.target
+    }
+
+    /// Returns the store as a connector, for [`Client::open`](crate::Client::open) and wrappers.
+    pub fn connector(&self) -> Arc<dyn Connector> {
+        Arc::new(self.clone())
+    }
+
+    /// Returns the clock that the store lives by.
+    pub fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store({}, {})", self.0.target, self.0.id)
+    }
+}
+
+/// Tokens grow over restarts of the program, as long as it makes fewer than this in a millisecond.
+const ZXIDS_PER_MS: i64 = 1 << 20;
+
+/// Above the zxids of all named stores that are gone: a name can be used again within one tick of
+/// the coarse clock.
+static HIGHEST_ZXID: AtomicI64 = AtomicI64::new(0);
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if let Some(files) = self.files.take() {
+            files.close();
+            return;
+        }
+        HIGHEST_ZXID.fetch_max(self.state.get_mut().core.last_zxid().0, Ordering::AcqRel);
+    }
+}
+
+impl Engine {
+    /// Has the core do one thing, and wakes those concerned.
+    fn apply<T>(self: &Arc<Self>, act: impl FnOnce(&mut Core, &mut Effects, Now) -> T) -> T {
+        let mut state = self.state.lock();
+        // Read under the lock, so that time does not go back from one change to the next.
+        let now = self.now(true, true);
+        let outcome = state.apply(|core, effects| act(core, effects, now));
+        self.settle(state);
+        outcome
+    }
+
+    /// Reads the clock: the exact one only for sessions with deadlines, the date only
+    /// for what will show it.
+    fn now(&self, has_deadline: bool, is_dated: bool) -> Now {
+        let mut now = Now::default();
+        if has_deadline {
+            now.moment = self.clock.now();
+        }
+        if is_dated {
+            now.unix_ms = self.clock.unix_ms();
+        }
+        now
+    }
+
+    /// Hands out what a call to the core has done, lets the lock go, and wakes those concerned.
+    fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
+        let wakeups = state.gather(&self.clock);
+        drop(state);
+        if let Some(wakeups) = wakeups {
+            wakeups.carry_out(self);
+        }
+    }
+
+    /// Does what is due at `alarm`. Returns the time of the next alarm.
+    fn tick(self: &Arc<Self>, alarm: BootInstant) -> Option<BootInstant> {
+        let mut state = self.state.lock();
+        if state.alarm != Some(alarm) {
+            return None; // an earlier alarm has taken over
+        }
+        let state_now = &mut *state;
+        if !state_now.may_tick() {
+            state_now.alarm = Some(self.clock.now().after(Duration::from_secs(1)));
+            return state_now.alarm;
+        }
+        // Before any session is judged: a store that was late itself must not expire those that were not (rule 14).
+        state_now.count_stall(&self.clock);
+        let now = self.now(true, true);
+        state_now.apply(|core, effects| core.tick(now, effects));
+        state_now.alarm = None;
+        let next = state_now.next_alarm(&self.clock);
+        let mut wakeups = Wakeups::default();
+        state_now.collect(&mut wakeups);
+        drop(state);
+        wakeups.carry_out(self);
+        next
+    }
+
+    /// Returns the time until sessions are accepted, if it is not over: the log may lack what was acknowledged to sessions
+    /// of other processes, and their clients may go on to believe in them for as long as their timeouts (invariant 6).
+    fn pause(&self) -> Option<Sleep> {
+        let mut state = self.state.lock();
+        let until = state.durable.as_mut()?.pause(self.clock.now())?;
+        Some(self.clock.sleep_until(until))
+    }
+}

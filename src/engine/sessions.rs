@@ -1,0 +1,146 @@
+//! [`SessionTable`]: what the shell keeps of each session, by the session's slot in the core.
+
+use std::sync::{Arc, Weak};
+
+use super::outbox::{Ending, Outbox};
+use super::unread::Unread;
+use crate::backend::SessionStatus;
+use crate::types::Zxid;
+
+/// The receivers of what sessions are told, and how far each has to wait for the log.
+#[derive(Default)]
+pub(super) struct SessionTable {
+    slots: Vec<Slot>,
+    /// Outboxes of closed sessions whose clients have not read everything yet: their bytes still count.
+    closing: Vec<Weak<Outbox>>,
+    /// The bytes in all outboxes together.
+    unread: Arc<Unread>,
+}
+
+#[derive(Default)]
+struct Slot {
+    peer: Peer,
+    /// The session is told nothing more before the log has this transaction.
+    bound: Zxid,
+}
+
+/// The receiver of what a session is told.
+#[derive(Default)]
+pub(super) enum Peer {
+    /// Nobody: the slot is free, or its session is one of another process that has no connection.
+    #[default]
+    Absent,
+    /// A session of this process.
+    Local(Arc<SessionStatus>),
+    /// The connection of a session of another process.
+    Remote(Arc<Outbox>),
+}
+
+impl SessionTable {
+    /// Seats a new session in a slot that may have been another's: it waits for nothing.
+    pub(super) fn seat(&mut self, slot: u32, peer: Peer) {
+        *self.slot(slot) = Slot {
+            peer,
+            bound: Zxid(0),
+        };
+    }
+
+    /// Gives a session of another process a connection, and returns the one that it had. The bound stays: what the
+    /// session was told over the former connection must not be overtaken over this one.
+    pub(super) fn attach(&mut self, slot: u32, outbox: Arc<Outbox>) -> Option<Arc<Outbox>> {
+        let former = std::mem::replace(&mut self.slot(slot).peer, Peer::Remote(outbox));
+        match former {
+            Peer::Remote(former) => Some(former),
+            Peer::Absent | Peer::Local(_) => None,
+        }
+    }
+
+    /// Takes the connection away from a session, unless it has another one by now.
+    pub(super) fn detach(&mut self, slot: u32, outbox: &Arc<Outbox>) {
+        if self
+            .outbox(slot)
+            .is_some_and(|current| Arc::ptr_eq(current, outbox))
+        {
+            self.slot(slot).peer = Peer::Absent;
+        }
+    }
+
+    /// Empties the slot of a session that has ended.
+    pub(super) fn end(&mut self, slot: u32) -> Peer {
+        let slot = self.slots.get_mut(slot as usize);
+        slot.map_or(Peer::Absent, |slot| std::mem::take(&mut slot.peer))
+    }
+
+    /// Returns the outbox of a session of another process, while it has a connection.
+    #[inline]
+    pub(super) fn outbox(&self, slot: u32) -> Option<&Arc<Outbox>> {
+        match &self.slots.get(slot as usize)?.peer {
+            Peer::Remote(outbox) => Some(outbox),
+            Peer::Absent | Peer::Local(_) => None,
+        }
+    }
+
+    /// Returns the transaction that the log must have before the session is told anything more.
+    #[inline]
+    pub(super) fn bound(&mut self, slot: u32) -> &mut Zxid {
+        &mut self.slot(slot).bound
+    }
+
+    /// Returns all receivers.
+    #[cfg_attr(not(feature = "file"), allow(dead_code))]
+    pub(super) fn peers(&self) -> impl Iterator<Item = &Peer> {
+        self.slots.iter().map(|slot| &slot.peer)
+    }
+
+    #[inline]
+    fn slot(&mut self, slot: u32) -> &mut Slot {
+        let index = slot as usize;
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, Slot::default);
+        }
+        &mut self.slots[index]
+    }
+
+    /// Returns the count of the bytes that wait for all clients of other processes.
+    pub(super) fn unread(&self) -> &Arc<Unread> {
+        &self.unread
+    }
+
+    /// Remembers the outbox of a closed session until its client has read it.
+    pub(super) fn close(&mut self, outbox: &Arc<Outbox>) {
+        if outbox.account().is_some() {
+            if self.closing.len() == self.closing.capacity() {
+                self.closing.retain(|outbox| outbox.strong_count() > 0);
+            }
+            self.closing.push(Arc::downgrade(outbox));
+        }
+    }
+
+    /// Closes the connections that have left their bytes unread for longest, until the rest is within the limit. One
+    /// that holds less than half of an equal part has its turn last: a client that reads is not pushed out by others.
+    /// Returns the outboxes to be woken.
+    #[cold]
+    pub(super) fn cut_slow_readers(&self) -> Vec<Arc<Outbox>> {
+        let mut cut = Vec::new();
+        let closing: Vec<_> = self.closing.iter().filter_map(Weak::upgrade).collect();
+        let open = self.slots.iter().filter_map(|slot| match &slot.peer {
+            Peer::Remote(outbox) => Some(outbox),
+            Peer::Absent | Peer::Local(_) => None,
+        });
+        let mut unread: Vec<_> = open
+            .chain(&closing)
+            .filter_map(|outbox| outbox.account().map(|account| (account, outbox)))
+            .collect();
+        let own = self.unread.own_bytes(unread.len());
+        unread.sort_unstable_by_key(|((bytes, since), _)| (*bytes <= own, *since));
+        for (_, outbox) in unread {
+            if !self.unread.is_over() {
+                break;
+            }
+            if outbox.end(Ending::Overflow) {
+                cut.push(outbox.clone());
+            }
+        }
+        cut
+    }
+}

@@ -1,0 +1,68 @@
+//! The durable log of a store in a folder.
+//!
+//! A write goes [`WriteQueue`] → [`writer`] → [`DurabilityBarrier`]: transactions wait in batches, one thread writes each
+//! batch as one frame with one sync, and the barrier lets out what shows them. Beside the writer one thread prepares
+//! segments ([`segment_allocator`]) and one makes snapshots ([`snapshotter`]). A store comes back by [`open()`], which reads
+//! the newest snapshot and the segments after it ([`recovery`]).
+//!
+//! `docs/durability.md` has the formats and the argument why nothing that was acknowledged is lost.
+
+pub(crate) mod backup;
+mod codec;
+pub(crate) mod disk;
+mod durability_barrier;
+mod epoch;
+mod frame;
+#[cfg(feature = "test-util")]
+pub(crate) mod fuzz;
+mod identity;
+pub(crate) mod inspect;
+mod lock;
+mod open;
+mod recovery;
+mod segment;
+mod segment_allocator;
+#[cfg(any(test, feature = "test-util"))]
+#[cfg_attr(
+    not(test),
+    allow(dead_code, reason = "the fuzz targets use a disk that does not fail")
+)]
+mod sim;
+mod snapshot;
+mod snapshotter;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod write_queue;
+mod writer;
+
+pub(crate) use self::codec::Record;
+pub(crate) use self::disk::{Disk, Folder, make_folder};
+pub(crate) use self::durability_barrier::{DurabilityBarrier, Passage};
+pub(crate) use self::lock::Lock;
+pub(crate) use self::open::{RemoteSessions, check_folder, open};
+pub(crate) use self::segment::Sizes;
+#[cfg(test)]
+pub(crate) use self::sim::{Boot, Faults, SimDisk};
+#[cfg(test)]
+pub(crate) use self::testing::{StepWriter, TempFolder, backed_up};
+#[cfg(any(test, feature = "server"))]
+pub(crate) use self::write_queue::LogStats;
+pub(crate) use self::write_queue::WriteQueue;
+pub(crate) use self::writer::{Exclusive, Log, LogParts, spawn};
+
+/// Bits of a zxid that count within an epoch.
+pub(crate) const EPOCH_BITS: u32 = 32;
+
+/// Options of a log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Options {
+    /// True if each batch is synced, false if none is.
+    pub(crate) syncs: bool,
+    /// True if nothing that is acknowledged to a session of another process leaves before the log has it.
+    pub(crate) keeps_sessions: bool,
+    /// The longest timeout that such sessions may be granted, in milliseconds.
+    pub(crate) longest_timeout_ms: u64,
+    pub(crate) sizes: Sizes,
+}

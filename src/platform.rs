@@ -1,0 +1,45 @@
+//! Differences between operating systems: the clocks, and a thread's priority.
+//!
+//! Each system has a module with the same functions; nothing outside names a system. A new system needs a clock that
+//! counts suspended time: without one a holder would go on to believe in its lock after its machine has slept past the
+//! session's timeout (invariant 6).
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+mod linux;
+#[cfg(target_os = "macos")]
+mod macos;
+#[cfg(windows)]
+mod windows;
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+pub(crate) use self::linux::*;
+#[cfg(target_os = "macos")]
+pub(crate) use self::macos::*;
+#[cfg(windows)]
+pub(crate) use self::windows::*;
+
+#[cfg(not(any(
+    target_os = "linux",
+    target_os = "android",
+    target_os = "macos",
+    windows
+)))]
+compile_error!("lockkeeper-store does not know which clock of this system counts suspended time");
+
+#[cfg(all(not(unix), any(feature = "file", feature = "server")))]
+compile_error!("the features `file` and `server` of lockkeeper-store need a Unix system");
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_clocks_run_forward_and_the_date_is_the_standard_librarys() {
+        let (boot, awake) = (super::boot_nanos(), super::awake_nanos());
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        assert!(super::boot_nanos() >= boot + 2_000_000);
+        assert!(super::awake_nanos() >= awake + 2_000_000);
+        let date = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        // A coarse date is up to a tick of the system (10 ms) behind.
+        let behind_ms = date.as_millis() as i64 - super::unix_ms();
+        assert!((0..1_000).contains(&behind_ms), "{behind_ms} ms");
+    }
+}

@@ -1,0 +1,36 @@
+//! Linux.
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// Returns the nanoseconds since the machine's start, suspended time included.
+#[inline]
+pub(crate) fn boot_nanos() -> u64 {
+    nanos(clock_gettime(ClockId::Boottime))
+}
+
+/// Returns the nanoseconds since the machine's start in which it was not suspended.
+#[inline]
+pub(crate) fn awake_nanos() -> u64 {
+    nanos(clock_gettime(ClockId::Monotonic))
+}
+
+/// Returns the date in milliseconds since the epoch, at most one tick of the kernel (1 to 10 ms) old.
+#[inline]
+pub(crate) fn unix_ms() -> i64 {
+    // Every enqueue has a date: the coarse clock costs a quarter of the exact one.
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    now.tv_sec * 1_000 + now.tv_nsec / 1_000_000
+}
+
+#[inline]
+fn nanos(time: Timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Gives the calling thread the lowest priority.
+#[cfg(feature = "file")]
+pub(crate) fn yield_to_others() -> std::io::Result<()> {
+    // On Linux a priority is a thread's, whatever POSIX says of processes (setpriority(2), "C library/kernel differences").
+    let thread = rustix::thread::gettid();
+    Ok(rustix::process::setpriority_process(Some(thread), 19)?)
+}

@@ -1,0 +1,39 @@
+//! macOS.
+
+use std::sync::LazyLock;
+use std::time::{Instant, SystemTime};
+
+use rustix::time::{ClockId, clock_gettime};
+
+/// Returns the nanoseconds since the machine's start, suspended time included.
+///
+/// `CLOCK_MONOTONIC` "will continue to increment while the system is asleep" (clock_gettime(3) of macOS), unlike Linux's
+/// clock of the same name. Its resolution is a microsecond.
+#[inline]
+pub(crate) fn boot_nanos() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Returns the nanoseconds since the first call in which the machine was not suspended.
+///
+/// [`Instant`] is `CLOCK_UPTIME_RAW` here, which "does not increment while the system is asleep".
+#[inline]
+pub(crate) fn awake_nanos() -> u64 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    START.elapsed().as_nanos() as u64
+}
+
+/// Returns the date in milliseconds since the epoch.
+#[inline]
+pub(crate) fn unix_ms() -> i64 {
+    let date = SystemTime::UNIX_EPOCH.elapsed();
+    date.map_or(0, |date| date.as_millis() as i64)
+}
+
+/// Would give the calling thread the lowest priority. The system's own means (`PRIO_DARWIN_THREAD`, quality of service) have
+/// no safe interface, and `setpriority` of POSIX would slow the whole process down.
+#[cfg(feature = "file")]
+pub(crate) fn yield_to_others() -> std::io::Result<()> {
+    Err(std::io::ErrorKind::Unsupported.into())
+}
