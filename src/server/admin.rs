@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::texts::Texts;
+use super::connection::linger_close;
 use super::connection_table::{ConnectionGuard, ConnectionTable};
-use super::listener::part;
 use super::unfinished::Unfinished;
 use crate::engine::Store;
 use crate::wire::admin::{IMOK, NOT_SERVING, Whitelist, Word, isro};
@@ -28,13 +28,13 @@ pub(super) struct Admin {
 
 /// Where a server listens.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Doors {
+pub(super) struct ListenAddresses {
     pub(super) plain: Option<SocketAddr>,
     pub(super) tls: Option<SocketAddr>,
 }
 
 /// A text, and the turn that is over when it has been sent.
-struct LogThrottle {
+struct Answer {
     text: Cow<'static, str>,
     _turn: Option<OwnedSemaphorePermit>,
 }
@@ -48,37 +48,37 @@ impl Admin {
         table: Arc<ConnectionTable>,
         unfinished: Arc<Unfinished>,
         words: Whitelist,
-        doors: Doors,
+        addresses: ListenAddresses,
     ) -> Self {
         Self {
             words,
-            texts: Arc::new(Texts::new(store, table, unfinished, doors)),
+            texts: Arc::new(Texts::new(store, table, unfinished, addresses)),
             turns: Arc::new(Semaphore::new(LONG_TEXTS)),
         }
     }
 
     /// Answers a word, and ends the connection so that the answer arrives.
-    pub(super) async fn speak<S>(&self, word: Word, stream: &mut S, seat: &ConnectionGuard)
+    pub(super) async fn serve_word<S>(&self, word: Word, stream: &mut S, guard: &ConnectionGuard)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        seat.note_word(word.letters().len());
-        let told = self.tell(word).await;
-        if stream.write_all(told.text.as_bytes()).await.is_ok() {
-            drop(told);
-            part(stream).await;
+        guard.note_word(word.letters().len());
+        let answer = self.answer(word).await;
+        if stream.write_all(answer.text.as_bytes()).await.is_ok() {
+            drop(answer);
+            linger_close(stream).await;
         }
     }
 
-    async fn tell(&self, word: Word) -> LogThrottle {
+    async fn answer(&self, word: Word) -> Answer {
         if !self.words.allows(word) {
-            return LogThrottle::short(word.refusal());
+            return Answer::short(word.refusal());
         }
         let is_at_work = self.texts.is_at_work();
         match word {
-            Word::Ruok => return LogThrottle::short(IMOK),
-            Word::Isro => return LogThrottle::short(isro(is_at_work)),
-            _ if !is_at_work => return LogThrottle::short(NOT_SERVING),
+            Word::Ruok => return Answer::short(IMOK),
+            Word::Isro => return Answer::short(isro(is_at_work)),
+            _ if !is_at_work => return Answer::short(NOT_SERVING),
             _ => {}
         }
         let turn = match is_long(word) {
@@ -88,14 +88,14 @@ impl Admin {
         let texts = self.texts.clone();
         // It looks at files, or at much of the store.
         let text = tokio::task::spawn_blocking(move || texts.of(word)).await;
-        LogThrottle {
+        Answer {
             text: text.unwrap_or_default().into(),
             _turn: turn,
         }
     }
 }
 
-impl LogThrottle {
+impl Answer {
     fn short(text: impl Into<Cow<'static, str>>) -> Self {
         Self {
             text: text.into(),

@@ -30,7 +30,7 @@ pub(super) struct ConnectionEntry {
     figures: Mutex<Figures>,
     is_reading: AtomicBool,
     /// A [`CloseRequest`], or 0.
-    leave: AtomicU8,
+    close_request: AtomicU8,
     task: AtomicWaker,
 }
 
@@ -38,11 +38,11 @@ pub(super) struct ConnectionEntry {
 #[derive(Debug, Default)]
 struct Figures {
     /// Since it came, or since the last `crst`.
-    own: Traffic,
+    since_crst: Traffic,
     /// The last answer since then.
-    last: Option<Answered>,
+    last: Option<LastResponse>,
     /// Its part in the server's sum: since it came, or since the last `srst`.
-    part: Traffic,
+    since_srst: Traffic,
 }
 
 /// Why a connection is asked to go.
@@ -61,7 +61,7 @@ pub(super) enum CloseRequest {
 
 /// What a connection's task has done since it last said so.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct TrafficDelta {
     /// Frames read: the handshake, requests, a four-letter word.
     pub(super) received: u64,
     pub(super) received_bytes: u64,
@@ -71,7 +71,7 @@ pub(super) struct Batch {
     pub(super) events: u64,
     pub(super) sent_bytes: u64,
     /// The last answer; `None`: there was none in this batch.
-    pub(super) last: Option<Answered>,
+    pub(super) last: Option<LastResponse>,
     pub(super) latency: LatencyStats,
     /// Whether the client has failed to prove who it is.
     pub(super) has_failed_proof: bool,
@@ -79,7 +79,7 @@ pub(super) struct Batch {
 
 /// An answer, as it was sent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answered {
+pub(super) struct LastResponse {
     /// The operation's number, or [`HANDSHAKE`].
     pub(super) op: i32,
     pub(super) xid: i32,
@@ -148,13 +148,13 @@ pub(super) struct Traffic {
 }
 
 impl Traffic {
-    fn add(&mut self, batch: &Batch) {
-        self.received += batch.received;
-        self.received_bytes += batch.received_bytes;
-        self.sent += batch.answered + batch.events;
-        self.sent_bytes += batch.sent_bytes;
-        self.outstanding = (self.outstanding + batch.received).saturating_sub(batch.answered);
-        self.latency.merge(batch.latency);
+    fn add(&mut self, delta: &TrafficDelta) {
+        self.received += delta.received;
+        self.received_bytes += delta.received_bytes;
+        self.sent += delta.answered + delta.events;
+        self.sent_bytes += delta.sent_bytes;
+        self.outstanding = (self.outstanding + delta.received).saturating_sub(delta.answered);
+        self.latency.merge(delta.latency);
     }
 
     /// Counts a four-letter word, which is no request: its answer counts as none.
@@ -200,7 +200,7 @@ impl ConnectionEntry {
             timeout_ms: AtomicU64::new(0),
             figures: Mutex::default(),
             is_reading: AtomicBool::new(true),
-            leave: AtomicU8::new(0),
+            close_request: AtomicU8::new(0),
             task: AtomicWaker::new(),
         }
     }
@@ -211,30 +211,30 @@ impl ConnectionEntry {
     }
 
     /// Counts what the connection's task has done.
-    pub(super) fn note(&self, batch: &Batch) {
+    pub(super) fn note(&self, delta: &TrafficDelta) {
         let mut figures = self.figures.lock();
-        figures.own.add(batch);
-        figures.part.add(batch);
-        figures.last = batch.last.or(figures.last);
+        figures.since_crst.add(delta);
+        figures.since_srst.add(delta);
+        figures.last = delta.last.or(figures.last);
     }
 
     /// Counts a four-letter word.
     pub(super) fn note_word(&self, bytes: usize) {
         let mut figures = self.figures.lock();
-        figures.own.add_word(bytes);
-        figures.part.add_word(bytes);
+        figures.since_crst.add_word(bytes);
+        figures.since_srst.add_word(bytes);
     }
 
     /// Resets the connection's own statistics, as `crst` does.
     pub(super) fn reset(&self) {
         let mut figures = self.figures.lock();
-        figures.own.reset();
+        figures.since_crst.reset();
         figures.last = None;
     }
 
     /// Resets its part in the server's sum, as `srst` does.
-    pub(super) fn reset_part(&self) {
-        self.figures.lock().part.reset();
+    pub(super) fn reset_since_srst(&self) {
+        self.figures.lock().since_srst.reset();
     }
 
     /// Says whether the task reads from its socket, or lets requests wait there. For that task alone.
@@ -246,7 +246,7 @@ impl ConnectionEntry {
         self.is_reading.load(Ordering::Relaxed)
     }
 
-    /// Through [`ConnectionGuard::greeted`](super::connection_table::ConnectionGuard::greeted), which tells the table, too.
+    /// Through [`ConnectionGuard::session_opened`](super::connection_table::ConnectionGuard::session_opened), which tells the table, too.
     pub(super) fn set_session(&self, session: SessionId, timeout: Duration) {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
@@ -268,29 +268,29 @@ impl ConnectionEntry {
 
     /// Its own statistics: since it came, or since they were reset.
     pub(super) fn traffic(&self) -> Traffic {
-        self.figures.lock().own
+        self.figures.lock().since_crst
     }
 
     /// Its part in the server's sum.
-    pub(super) fn part(&self) -> Traffic {
-        self.figures.lock().part
+    pub(super) fn traffic_since_srst(&self) -> Traffic {
+        self.figures.lock().since_srst
     }
 
     /// The last answer; none before the first, or since a reset.
-    pub(super) fn last(&self) -> Option<Answered> {
+    pub(super) fn last(&self) -> Option<LastResponse> {
         self.figures.lock().last
     }
 
     /// Asks the connection's task to close. The most urgent reason stays.
-    pub(super) fn ask_to_leave(&self, why: CloseRequest) {
-        if self.leave.fetch_max(why as u8, Ordering::AcqRel) < why as u8 {
+    pub(super) fn request_close(&self, why: CloseRequest) {
+        if self.close_request.fetch_max(why as u8, Ordering::AcqRel) < why as u8 {
             self.task.wake();
         }
     }
 
     /// Whether, and why, the connection is to close.
-    pub(super) fn leave(&self) -> Option<CloseRequest> {
-        match self.leave.load(Ordering::Acquire) {
+    pub(super) fn close_request(&self) -> Option<CloseRequest> {
+        match self.close_request.load(Ordering::Acquire) {
             1 => Some(CloseRequest::PushedOut),
             2 => Some(CloseRequest::Shutdown),
             3 => Some(CloseRequest::Now),
@@ -301,16 +301,16 @@ impl ConnectionEntry {
 
     /// Waits until the connection is to close. For the connection's task alone: one that asks is
     /// remembered, not several. Cancel safe; costs a few atomic operations each time it is polled.
-    pub(super) async fn asked_to_leave(&self) -> CloseRequest {
+    pub(super) async fn close_requested(&self) -> CloseRequest {
         poll_fn(|context| {
             self.task.register(context.waker());
-            self.leave().map_or(Poll::Pending, Poll::Ready)
+            self.close_request().map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }
 }
 
-impl Answered {
+impl LastResponse {
     /// What `cons` shows as the operation.
     pub(super) fn letters(&self) -> &'static str {
         match self.op {

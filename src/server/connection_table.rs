@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use self::half_open::HalfOpen;
 pub(super) use self::half_open::network;
-use super::connection_entry::{Batch, CloseRequest, ConnectionEntry, Traffic};
+use super::connection_entry::{CloseRequest, ConnectionEntry, Traffic, TrafficDelta};
 use super::log_throttle::LogThrottle;
 use crate::clock::{BootInstant, Clock};
 use crate::types::SessionId;
@@ -34,7 +34,7 @@ pub(super) struct ConnectionTable {
     state: Mutex<State>,
     counts: [AtomicU64; Count::ALL.len()],
     emptied: Notify,
-    pub(super) told: LogThrottle,
+    pub(super) log_throttle: LogThrottle,
 }
 
 /// How many connections there may be.
@@ -51,7 +51,7 @@ pub(super) struct TableLimits {
 
 #[derive(Debug, Default)]
 struct State {
-    seats: Slab<Arc<ConnectionEntry>>,
+    entries: Slab<Arc<ConnectionEntry>>,
     by_address: HashMap<IpAddr, usize>,
     /// Those that are not let in yet and were not asked to go.
     half_open: HalfOpen,
@@ -119,7 +119,7 @@ counts! {
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
     table: Arc<ConnectionTable>,
-    seat: Arc<ConnectionEntry>,
+    entry: Arc<ConnectionEntry>,
 }
 
 impl ConnectionTable {
@@ -135,7 +135,7 @@ impl ConnectionTable {
             state: Mutex::default(),
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             emptied: Notify::new(),
-            told: LogThrottle::default(),
+            log_throttle: LogThrottle::default(),
         })
     }
 
@@ -153,16 +153,16 @@ impl ConnectionTable {
             return Err(refusal);
         }
         let pushed_out = state.push_out(self.limits.half_open);
-        let seat = state.seat(address, unix_ms);
+        let entry = state.insert(address, unix_ms);
         drop(state);
         self.count(Count::Entered);
         if let Some(victim) = pushed_out {
             self.count(Count::PushedOut);
-            victim.ask_to_leave(CloseRequest::PushedOut);
+            victim.request_close(CloseRequest::PushedOut);
         }
         Ok(ConnectionGuard {
             table: self.clone(),
-            seat,
+            entry,
         })
     }
 
@@ -186,7 +186,7 @@ impl ConnectionTable {
 
     /// How many connections there are.
     pub(super) fn connections(&self) -> usize {
-        self.state.lock().seats.len()
+        self.state.lock().entries.len()
     }
 
     /// How many there may be from one address.
@@ -202,23 +202,27 @@ impl ConnectionTable {
     /// The connections, in no order.
     pub(super) fn each(&self) -> Vec<Arc<ConnectionEntry>> {
         let state = self.state.lock();
-        state.seats.iter().map(|(_, seat)| seat.clone()).collect()
+        state
+            .entries
+            .iter()
+            .map(|(_, entry)| entry.clone())
+            .collect()
     }
 
     /// Returns the traffic of all connections since the start or the last reset, those that are gone included.
     pub(super) fn traffic(&self) -> Traffic {
         let state = self.state.lock();
         let mut sum = state.gone;
-        for (_, seat) in &state.seats {
-            sum.merge(&seat.part());
+        for (_, entry) in &state.entries {
+            sum.merge(&entry.traffic_since_srst());
         }
         sum
     }
 
     /// Resets the statistics of each connection, and leaves the server's sum alone.
     pub(super) fn reset_connections(&self) {
-        for (_, seat) in &self.state.lock().seats {
-            seat.reset();
+        for (_, entry) in &self.state.lock().entries {
+            entry.reset();
         }
     }
 
@@ -226,8 +230,8 @@ impl ConnectionTable {
     pub(super) fn reset_server(&self) {
         let mut state = self.state.lock();
         state.gone.reset();
-        for (_, seat) in &state.seats {
-            seat.reset_part();
+        for (_, entry) in &state.entries {
+            entry.reset_since_srst();
         }
         for count in &self.counts {
             count.store(0, Ordering::Relaxed);
@@ -243,10 +247,14 @@ impl ConnectionTable {
     pub(super) fn close(&self, why: CloseRequest) {
         let mut state = self.state.lock();
         state.is_closed = true;
-        let seats: Vec<_> = state.seats.iter().map(|(_, seat)| seat.clone()).collect();
+        let entries: Vec<_> = state
+            .entries
+            .iter()
+            .map(|(_, entry)| entry.clone())
+            .collect();
         drop(state);
-        for seat in seats {
-            seat.ask_to_leave(why);
+        for entry in entries {
+            entry.request_close(why);
         }
     }
 
@@ -264,19 +272,19 @@ impl ConnectionTable {
         }
     }
 
-    fn leave(&self, seat: &ConnectionEntry) {
+    fn remove(&self, entry: &ConnectionEntry) {
         let mut state = self.state.lock();
-        state.seats.remove(seat.slot);
-        state.not_half_open(seat);
-        state.gone.merge(&seat.part().ended());
-        let address = network(seat.address());
+        state.entries.remove(entry.slot);
+        state.not_half_open(entry);
+        state.gone.merge(&entry.traffic_since_srst().ended());
+        let address = network(entry.address());
         if let Some(count) = state.by_address.get_mut(&address) {
             *count -= 1;
             if *count == 0 {
                 state.by_address.remove(&address);
             }
         }
-        if state.seats.is_empty() {
+        if state.entries.is_empty() {
             drop(state);
             self.emptied.notify_waiters();
         }
@@ -288,7 +296,7 @@ impl State {
         if self.is_closed {
             return Err(Refusal::Shutdown);
         }
-        if self.seats.len() >= limits.connections {
+        if self.entries.len() >= limits.connections {
             let limit = limits.connections;
             return Err(Refusal::Connections { limit });
         }
@@ -305,21 +313,21 @@ impl State {
             return None;
         }
         let slot = self.half_open.pop()?;
-        Some(self.seats[slot].clone())
+        Some(self.entries[slot].clone())
     }
 
-    fn not_half_open(&mut self, seat: &ConnectionEntry) {
+    fn not_half_open(&mut self, entry: &ConnectionEntry) {
         self.half_open
-            .remove(seat.address(), seat.arrival, seat.slot);
+            .remove(entry.address(), entry.arrival, entry.slot);
     }
 
-    fn seat(&mut self, address: SocketAddr, unix_ms: i64) -> Arc<ConnectionEntry> {
+    fn insert(&mut self, address: SocketAddr, unix_ms: i64) -> Arc<ConnectionEntry> {
         self.arrivals += 1;
         *self.by_address.entry(network(address)).or_default() += 1;
-        let entry = self.seats.vacant_entry();
-        let slot = entry.key();
+        let vacant = self.entries.vacant_entry();
+        let slot = vacant.key();
         self.half_open.insert(address, self.arrivals, slot);
-        entry
+        vacant
             .insert(Arc::new(ConnectionEntry::new(
                 address,
                 unix_ms,
@@ -332,27 +340,27 @@ impl State {
 
 impl ConnectionGuard {
     /// The connection has a session. It stays half open until it is let in.
-    pub(super) fn greeted(&self, session: SessionId, timeout: Duration) {
-        self.seat.set_session(session, timeout);
+    pub(super) fn session_opened(&self, session: SessionId, timeout: Duration) {
+        self.entry.set_session(session, timeout);
         self.table.count(Count::Handshake);
     }
 
     /// Its client may ask for anything: it is no longer half open.
-    pub(super) fn let_in(&self) {
-        self.table.state.lock().not_half_open(&self.seat);
+    pub(super) fn admit(&self) {
+        self.table.state.lock().not_half_open(&self.entry);
     }
 
     /// The seat itself, without the place.
     pub(super) fn shared(&self) -> Arc<ConnectionEntry> {
-        self.seat.clone()
+        self.entry.clone()
     }
 
     /// As [`ConnectionEntry::note`], and what the table counts.
-    pub(super) fn note(&self, batch: &Batch) {
-        if batch.has_failed_proof {
+    pub(super) fn note(&self, delta: &TrafficDelta) {
+        if delta.has_failed_proof {
             self.table.count(Count::AuthFailed);
         }
-        self.seat.note(batch);
+        self.entry.note(delta);
     }
 
     pub(super) fn table(&self) -> &Arc<ConnectionTable> {
@@ -364,12 +372,12 @@ impl Deref for ConnectionGuard {
     type Target = ConnectionEntry;
 
     fn deref(&self) -> &ConnectionEntry {
-        &self.seat
+        &self.entry
     }
 }
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.table.leave(&self.seat);
+        self.table.remove(&self.entry);
     }
 }

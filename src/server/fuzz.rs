@@ -12,13 +12,11 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 
-use super::admin::Doors;
-use super::connection::Close;
+use super::admin::ListenAddresses;
+use super::connection::{CloseReason, Transport, run_session};
 use super::connection_table::ConnectionGuard;
-use super::handshake::{Greeting, greet};
-use super::listener::{Shared, converse};
-use super::transport::Transport;
-use super::{ServerOptions, share};
+use super::handshake::{HandshakeOutcome, handshake};
+use super::{ServerOptions, Shared, shared_state};
 use crate::clock::Clock;
 use crate::engine::{Ending, Store, StoreOptions};
 use crate::wire::{Frames, LARGEST_FRAME_BYTES};
@@ -132,27 +130,30 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
         output: Vec::new(),
     })));
     let store = Store::memory_with(StoreOptions::new().clock(Clock::new_virtual()));
-    let shared = share(&store, ServerOptions::new(), Doors::default());
+    let shared = shared_state(&store, ServerOptions::new(), ListenAddresses::default());
     let shared = shared.expect("a store in memory can be shared");
-    let seat = shared.table.enter(([127, 0, 0, 1], 1).into());
-    let seat = seat.expect("there is room for one");
+    let guard = shared.table.enter(([127, 0, 0, 1], 1).into());
+    let guard = guard.expect("there is room for one");
     // There must be one where a connection parts; time stands still.
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
         let runtime = Builder::new_current_thread().enable_time().build();
         runtime.expect("a runtime without IO starts")
     });
     let _here = RUNTIME.enter();
-    let is_well = script.play(talk(script.clone(), &shared, &seat));
+    let is_well = script.play(talk(script.clone(), &shared, &guard));
     let inner = script.0.lock();
     let is_whole = is_answered(&inner.input[..inner.read], &inner.output);
     is_well && is_whole && inner.read == inner.input.len()
 }
 
-async fn talk(mut script: Script, shared: &Shared, seat: &ConnectionGuard) -> bool {
-    match greet(&mut script, seat.address(), shared, false).await {
-        Ok(Greeting::Session(connection, frames, _)) => {
-            let close = converse(script, shared, seat, connection, frames, None).await;
-            matches!(close, Close::Client | Close::Session(Ending::Closed))
+async fn talk(mut script: Script, shared: &Shared, guard: &ConnectionGuard) -> bool {
+    match handshake(&mut script, guard.address(), shared, false).await {
+        Ok(HandshakeOutcome::Session(connection, frames, _)) => {
+            let close = run_session(script, shared, guard, connection, frames, None).await;
+            matches!(
+                close,
+                CloseReason::Client | CloseReason::Session(Ending::Closed)
+            )
         }
         _ => false,
     }

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use super::connection_entry::{Answered, Batch, HANDSHAKE, LatencyStats};
+use super::Shared;
+use super::connection::linger_close;
+use super::connection_entry::{HANDSHAKE, LastResponse, LatencyStats, TrafficDelta};
 use super::connection_table::Count;
-use super::listener::{Shared, part};
 use crate::clock::BootInstant;
 use crate::core::ReattachError;
 use crate::engine::Connection;
@@ -19,10 +20,10 @@ use crate::wire::admin::Word;
 use crate::wire::{ConnectRequest, ConnectResponse, Frames, Jute, LENGTH_BYTES, Reader, put_frame};
 
 /// What the beginning of a connection was.
-pub(super) enum Greeting {
+pub(super) enum HandshakeOutcome {
     Word(Word),
     /// A session, what came behind the handshake, and what the handshake counts for.
-    Session(Connection, Frames, Box<Batch>),
+    Session(Connection, Frames, Box<TrafficDelta>),
 }
 
 /// Why there was no session.
@@ -35,7 +36,7 @@ pub(super) enum HandshakeError {
     /// It speaks HTTP.
     Http,
     /// It has seen more than this store has done: it was at another.
-    Predecessor,
+    AheadOfStore,
     /// It wanted a session that is over, or that is not its own.
     NoSession,
     /// The store takes no more.
@@ -49,26 +50,26 @@ const LARGEST_HANDSHAKE_BYTES: usize = 1024;
 
 /// Hears what the client wants, and answers it if that is a session. `is_proven`: the client has proved an identity by
 /// its certificate.
-pub(super) async fn greet<S>(
+pub(super) async fn handshake<S>(
     stream: &mut S,
     address: SocketAddr,
     shared: &Shared,
     is_proven: bool,
-) -> Result<Greeting, HandshakeError>
+) -> Result<HandshakeOutcome, HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut frames = Frames::new(LARGEST_HANDSHAKE_BYTES);
-    let asked = loop {
+    let request = loop {
         let first = frames.word();
         if let Some(word) = first.and_then(Word::parse) {
-            return Ok(Greeting::Word(word));
+            return Ok(HandshakeOutcome::Word(word));
         }
         if first.is_some_and(is_http) {
             return Err(HandshakeError::Http);
         }
         match frames.next() {
-            Ok(Some(frame)) => break Asked::read(frame)?,
+            Ok(Some(frame)) => break SessionRequest::read(frame)?,
             Ok(None) => {}
             Err(_) => return Err(HandshakeError::ProtocolViolation),
         }
@@ -80,29 +81,33 @@ where
     };
     frames.set_limit(shared.limits.frame_bytes);
     let since = shared.clock().now();
-    let answer = while_there(
+    let answer = unless_disconnected(
         stream,
         &mut frames,
-        enter(&asked, address, shared, is_proven),
+        open_session(&request, address, shared, is_proven),
     )
     .await;
     let mut out = Vec::new();
     put_frame(&mut out, |to| match &answer {
-        Ok(connection) => asked.welcome(connection, &connection.password()).put(to),
-        Err(_) => ConnectResponse::refused(asked.read_only).put(to),
+        Ok(connection) => request.response(connection, &connection.password()).put(to),
+        Err(_) => ConnectResponse::refused(request.read_only).put(to),
     });
     match answer {
         Ok(connection) => {
             let sent = stream.write_all(&out).await;
             sent.map_err(|_| HandshakeError::Gone)?;
             stream.flush().await.map_err(|_| HandshakeError::Gone)?;
-            let batch = counted(&asked, out.len(), since, shared);
-            Ok(Greeting::Session(connection, frames, Box::new(batch)))
+            let delta = traffic_of(&request, out.len(), since, shared);
+            Ok(HandshakeOutcome::Session(
+                connection,
+                frames,
+                Box::new(delta),
+            ))
         }
         Err(HandshakeError::NoSession) => {
             // It hears why, if it is still there.
             if stream.write_all(&out).await.is_ok() {
-                part(stream).await;
+                linger_close(stream).await;
             }
             Err(HandshakeError::NoSession)
         }
@@ -119,18 +124,23 @@ fn is_http(first: [u8; LENGTH_BYTES]) -> bool {
 }
 
 /// What a handshake counts for: a request and its answer.
-fn counted(asked: &Asked, sent: usize, since: BootInstant, shared: &Shared) -> Batch {
+fn traffic_of(
+    request: &SessionRequest,
+    sent: usize,
+    since: BootInstant,
+    shared: &Shared,
+) -> TrafficDelta {
     let now = shared.clock().now();
     let took = now.since(since);
     let mut latency = LatencyStats::default();
     latency.add(1, took);
-    Batch {
+    TrafficDelta {
         received: 1,
-        received_bytes: (LENGTH_BYTES + asked.bytes) as u64,
+        received_bytes: (LENGTH_BYTES + request.bytes) as u64,
         answered: 1,
         events: 0,
         sent_bytes: sent as u64,
-        last: Some(Answered {
+        last: Some(LastResponse {
             op: HANDSHAKE,
             xid: 0,
             zxid: shared.remote.last_zxid(),
@@ -144,7 +154,7 @@ fn counted(asked: &Asked, sent: usize, since: BootInstant, shared: &Shared) -> B
 
 /// The outcome, unless the client goes before it is there. A store that has come back may let nobody
 /// enter for long; who gave up meanwhile would otherwise take its session from its own next connection.
-async fn while_there<S: AsyncRead + Unpin>(
+async fn unless_disconnected<S: AsyncRead + Unpin>(
     stream: &mut S,
     frames: &mut Frames,
     entering: impl Future<Output = Result<Connection, HandshakeError>>,
@@ -167,7 +177,7 @@ async fn while_there<S: AsyncRead + Unpin>(
 }
 
 /// What a client asks for.
-struct Asked {
+struct SessionRequest {
     /// The frame's.
     bytes: usize,
     seen: Zxid,
@@ -177,21 +187,21 @@ struct Asked {
     read_only: Option<bool>,
 }
 
-impl Asked {
+impl SessionRequest {
     fn read(frame: &[u8]) -> Result<Self, HandshakeError> {
-        let asked = Reader::new(frame).next::<ConnectRequest<'_>>();
-        let asked = asked.map_err(|_| HandshakeError::ProtocolViolation)?;
+        let request = Reader::new(frame).next::<ConnectRequest<'_>>();
+        let request = request.map_err(|_| HandshakeError::ProtocolViolation)?;
         Ok(Self {
             bytes: frame.len(),
-            seen: Zxid(asked.last_zxid_seen),
-            timeout: Duration::from_millis(u64::try_from(asked.timeout_ms).unwrap_or(0)),
-            session: SessionId(asked.session),
-            password: asked.password.try_into().ok(),
-            read_only: asked.read_only,
+            seen: Zxid(request.last_zxid_seen),
+            timeout: Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0)),
+            session: SessionId(request.session),
+            password: request.password.try_into().ok(),
+            read_only: request.read_only,
         })
     }
 
-    fn welcome<'a>(&self, connection: &Connection, password: &'a [u8]) -> ConnectResponse<'a> {
+    fn response<'a>(&self, connection: &Connection, password: &'a [u8]) -> ConnectResponse<'a> {
         ConnectResponse {
             protocol_version: 0,
             timeout_ms: i32::try_from(connection.timeout().as_millis()).unwrap_or(i32::MAX),
@@ -202,37 +212,42 @@ impl Asked {
     }
 }
 
-async fn enter(
-    asked: &Asked,
+async fn open_session(
+    request: &SessionRequest,
     address: SocketAddr,
     shared: &Shared,
     is_proven: bool,
 ) -> Result<Connection, HandshakeError> {
     let limit = shared.limits.outgoing_bytes;
-    if asked.seen > shared.remote.last_zxid() {
-        return Err(HandshakeError::Predecessor);
+    if request.seen > shared.remote.last_zxid() {
+        return Err(HandshakeError::AheadOfStore);
     }
     let full = |error| {
-        if let Some(untold) = shared.table.told.full.tell(shared.clock().now()) {
-            tracing::warn!(%error, untold, "no session could be opened");
+        if let Some(suppressed) = shared
+            .table
+            .log_throttle
+            .session_refused
+            .allow(shared.clock().now())
+        {
+            tracing::warn!(%error, suppressed, "no session could be opened");
         }
         HandshakeError::Full
     };
-    if asked.session == SessionId(0) {
+    if request.session == SessionId(0) {
         let needs_proof = shared.policy.requires_auth && !is_proven;
         let remote = shared.remote.clone().requiring_proof(needs_proof);
-        let opened = remote.open(asked.timeout, limit).await;
+        let opened = remote.open(request.timeout, limit).await;
         return opened.map_err(full);
     }
     // A password of another length is as wrong as any.
-    let password = asked.password.unwrap_or_default();
+    let password = request.password.unwrap_or_default();
     let found = shared
         .remote
-        .reattach(asked.session, password, asked.timeout, limit)
+        .reattach(request.session, password, request.timeout, limit)
         .await;
     let found = found.map_err(full)?;
     if found.as_ref().err() == Some(&ReattachError::WrongPassword) {
-        note_wrong_password(asked.session, address, shared);
+        report_wrong_password(request.session, address, shared);
         // That tells that there is such a session, as its ephemeral znodes do: ids are no secret. A client that comes too
         // late for its session is told at once.
         shared.penalty(address).await;
@@ -241,10 +256,10 @@ async fn enter(
 }
 
 /// Counted at once, and not with the connection's end, which a client can put off or have come early.
-fn note_wrong_password(session: SessionId, address: SocketAddr, shared: &Shared) {
+fn report_wrong_password(session: SessionId, address: SocketAddr, shared: &Shared) {
     shared.table.count(Count::WrongPassword);
     let now = shared.clock().now();
-    if let Some(untold) = shared.table.told.wrong_password.tell(now) {
-        tracing::warn!(%address, %session, untold, "a wrong password for a session: it is left to its owner");
+    if let Some(suppressed) = shared.table.log_throttle.wrong_password.allow(now) {
+        tracing::warn!(%address, %session, suppressed, "a wrong password for a session: it is left to its owner");
     }
 }

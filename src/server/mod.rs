@@ -1,24 +1,22 @@
 //! The store, served over the ZooKeeper protocol: [`Server`].
 
 mod admin;
+mod auth;
 mod connection;
 mod connection_entry;
 mod connection_table;
 mod error;
 #[cfg(feature = "test-util")]
 pub(crate) mod fuzz;
-mod gate;
 mod handshake;
 mod listener;
 mod log_throttle;
 mod options;
-mod penalty;
 mod protocol;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "tls")]
 mod tls;
-mod transport;
 mod unfinished;
 
 use std::fmt;
@@ -30,18 +28,19 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use self::admin::{Admin, Doors};
+use self::admin::{Admin, ListenAddresses};
+use self::auth::{Penalties, Policy};
 use self::connection_entry::CloseRequest;
 use self::connection_table::{ConnectionTable, TableLimits};
 pub use self::error::ServerError;
-use self::gate::Policy;
-use self::listener::{Door, Shared, accept, listen};
+use self::listener::{ListenerKind, accept, listen};
+use self::options::Limits;
 pub use self::options::ServerOptions;
-use self::penalty::Penalties;
 #[cfg(feature = "tls")]
 pub use self::tls::TlsOptions;
 use self::unfinished::Unfinished;
-use crate::engine::Store;
+use crate::clock::Clock;
+use crate::engine::{Remote, Store};
 
 /// A store that other processes reach over TCP with any ZooKeeper client, while this one may use it, too.
 ///
@@ -85,16 +84,19 @@ impl Server {
         let plain = options.listen.map(listen).transpose()?;
         #[cfg(feature = "tls")]
         let (secured, tls) = tls::Secured::listen(&options)?.unzip();
-        let doors = Doors {
+        let addresses = ListenAddresses {
             plain: plain.as_ref().map(|(_, address)| *address),
             #[cfg(feature = "tls")]
             tls: tls.as_ref().map(|tls| tls.address),
             #[cfg(not(feature = "tls"))]
             tls: None,
         };
-        let shared = Arc::new(share(store, options, doors)?);
+        let shared = Arc::new(shared_state(store, options, addresses)?);
         let mut server = Self {
-            address: doors.plain.or(doors.tls).ok_or(ServerError::NoAddress)?,
+            address: addresses
+                .plain
+                .or(addresses.tls)
+                .ok_or(ServerError::NoAddress)?,
             shared,
             accepting: Vec::new(),
             #[cfg(feature = "tls")]
@@ -103,18 +105,18 @@ impl Server {
         #[cfg(feature = "tls")]
         if let Some((listener, secured)) = secured.zip(server.tls.as_ref()) {
             tracing::info!(address = %secured.address, "serving TLS");
-            let door = Door::Secured(secured.acceptor.clone());
-            server.open(listener, door);
+            let kind = ListenerKind::Secured(secured.acceptor.clone());
+            server.open(listener, kind);
         }
         if let Some((listener, address)) = plain {
             tracing::info!(%address, "serving");
-            server.open(listener, Door::Plain);
+            server.open(listener, ListenerKind::Plain);
         }
         Ok(server)
     }
 
-    fn open(&mut self, listener: TcpListener, door: Door) {
-        let accepting = tokio::spawn(accept(listener, self.shared.clone(), door));
+    fn open(&mut self, listener: TcpListener, kind: ListenerKind) {
+        let accepting = tokio::spawn(accept(listener, self.shared.clone(), kind));
         self.accepting.push(accepting);
     }
 
@@ -144,8 +146,36 @@ impl Server {
     }
 }
 
-/// What all connections will share.
-fn share(store: &Store, options: ServerOptions, doors: Doors) -> Result<Shared, ServerError> {
+/// State that all connections of a server share.
+struct Shared {
+    store: Store,
+    remote: Remote,
+    limits: Limits,
+    policy: Arc<Policy>,
+    admin: Admin,
+    table: Arc<ConnectionTable>,
+    unfinished: Arc<Unfinished>,
+    penalties: Penalties,
+}
+
+impl Shared {
+    fn clock(&self) -> &Clock {
+        self.store.clock()
+    }
+
+    /// Counts a failed proof of identity from this address. The future completes when its answer may be sent.
+    fn penalty(&self, address: SocketAddr) -> impl Future<Output = ()> + Send + use<> {
+        let clock = self.clock();
+        clock.sleep(self.penalties.add(address, clock.now()))
+    }
+}
+
+/// Attaches to the store, and creates the state that all connections will share.
+fn shared_state(
+    store: &Store,
+    options: ServerOptions,
+    addresses: ListenAddresses,
+) -> Result<Shared, ServerError> {
     let limits = options.limits;
     let table = TableLimits {
         connections: limits.connections,
@@ -169,7 +199,7 @@ fn share(store: &Store, options: ServerOptions, doors: Doors) -> Result<Shared, 
             table.clone(),
             unfinished.clone(),
             options.words,
-            doors,
+            addresses,
         ),
         unfinished,
         penalties: Penalties::default(),

@@ -7,8 +7,8 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::connection_entry::{Answered, Batch};
-use super::gate::{Admission, Proof};
+use super::auth::{Admission, Proof};
+use super::connection_entry::{LastResponse, TrafficDelta};
 use super::options::Limits;
 use crate::backend::Reply;
 use crate::clock::BootInstant;
@@ -32,14 +32,14 @@ pub(super) struct ProtocolState {
     /// The bytes of the frames that those are made of.
     asked_bytes: usize,
     /// What answers are due, oldest first: of all that was asked, and not answered yet.
-    due: VecDeque<PendingResponse>,
+    pending: VecDeque<PendingResponse>,
     out: Vec<u8>,
     /// How much of that has been sent.
     sent: usize,
     /// Nothing more is taken up: the client has closed its session, or has said what nobody can
     /// understand.
     is_over: bool,
-    batch: Batch,
+    delta: TrafficDelta,
     /// True if the last request that was taken up is a proof of identity that failed.
     has_failed_proof: bool,
     /// The bytes of the last reply that was too large to be sent, as far as it was put together.
@@ -50,7 +50,7 @@ pub(super) struct ProtocolState {
 struct PendingResponse {
     xid: i32,
     op: i32,
-    how: ResponseShape,
+    shape: ResponseShape,
     since: BootInstant,
 }
 
@@ -73,14 +73,14 @@ enum ResponseShape {
 }
 
 /// What one reading makes of a talk: no more than this is encoded before it is sent.
-const ENOUGH_BYTES: usize = 64 << 10;
+const OUTPUT_BUFFER_BYTES: usize = 64 << 10;
 
 /// A request takes in memory up to so many times its bytes in a frame: a path of two bytes among many is a text of its
 /// own in a list.
 const ASKED_FACTOR: usize = 8;
 
 /// An idle connection keeps no larger buffer.
-const KEPT_BYTES: usize = 8 << 10;
+const IDLE_BUFFER_BYTES: usize = 8 << 10;
 
 /// The rest of a connection's turn: what it may still do before others have theirs. Requests count, and bytes, of
 /// requests taken up and of answers and events sent: either alone could take long.
@@ -108,12 +108,12 @@ impl Turn {
         self.requests == 0 || self.bytes == 0
     }
 
-    fn take_request(&mut self, bytes: usize) {
+    fn spend_request(&mut self, bytes: usize) {
         self.requests -= 1;
-        self.take_bytes(bytes);
+        self.spend_bytes(bytes);
     }
 
-    pub(super) fn take_bytes(&mut self, bytes: usize) {
+    pub(super) fn spend_bytes(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 }
@@ -127,29 +127,29 @@ impl ProtocolState {
             frames,
             asks: VecDeque::new(),
             asked_bytes: 0,
-            due: VecDeque::new(),
+            pending: VecDeque::new(),
             out: Vec::new(),
             sent: 0,
             is_over: false,
-            batch: Batch::default(),
+            delta: TrafficDelta::default(),
             has_failed_proof: false,
             too_large: None,
         }
     }
 
     /// Whether the client may ask for anything.
-    pub(super) fn lets_in(&self) -> bool {
-        self.admission.lets_in()
+    pub(super) fn is_admitted(&self) -> bool {
+        self.admission.is_admitted()
     }
 
     /// Whether more bytes of the client can be taken now.
     pub(super) fn has_room(&self) -> bool {
         // With a whole frame there already, what a client sends faster than it is taken up would pile up.
-        !self.is_over && self.is_taken_up() && self.unsent() < ENOUGH_BYTES
+        !self.is_over && self.is_caught_up() && self.unsent() < OUTPUT_BUFFER_BYTES
     }
 
     /// Returns true if every request that has come was taken up, and handed to the store.
-    pub(super) fn is_taken_up(&self) -> bool {
+    pub(super) fn is_caught_up(&self) -> bool {
         self.asks.is_empty() && !self.frames.has_next()
     }
 
@@ -169,7 +169,7 @@ impl ProtocolState {
 
     /// Takes in what has arrived.
     pub(super) fn receive(&mut self, bytes: &[u8]) {
-        self.batch.received_bytes += bytes.len() as u64;
+        self.delta.received_bytes += bytes.len() as u64;
         self.frames.push(bytes);
     }
 
@@ -177,7 +177,7 @@ impl ProtocolState {
     ///
     /// # Errors
     /// The connection must be closed, without another word.
-    pub(super) fn take_up(
+    pub(super) fn parse_requests(
         &mut self,
         now: BootInstant,
         turn: &mut Turn,
@@ -185,35 +185,35 @@ impl ProtocolState {
         if self.asks.is_empty() {
             self.asked_bytes = 0;
         }
-        while !self.is_over && !turn.is_over() && self.due.len() < self.limits.in_flight {
+        while !self.is_over && !turn.is_over() && self.pending.len() < self.limits.in_flight {
             let frame = match self.frames.next() {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return Ok(()),
                 Err(_) => return Err(ProtocolViolation::Length),
             };
-            self.batch.received += 1;
-            turn.take_request(frame.len());
+            self.delta.received += 1;
+            turn.spend_request(frame.len());
             self.asked_bytes += frame.len();
             let taken = match Incoming::read(frame) {
-                Ok(incoming) => self.admission.judge(&incoming),
+                Ok(incoming) => self.admission.admit(&incoming),
                 Err(Refused::Answer { xid, code }) => {
-                    Taken::new(xid, 0, ResponseShape::Refusal(code), Ask::Ping)
+                    ParsedRequest::new(xid, 0, ResponseShape::Refusal(code), Ask::Ping)
                 }
                 Err(Refused::AnswerAndClose { xid, code }) => {
                     let zxid = UNKNOWN_ZXID;
-                    Taken::new(xid, 0, ResponseShape::Last { code, zxid }, Ask::Ping)
+                    ParsedRequest::new(xid, 0, ResponseShape::Last { code, zxid }, Ask::Ping)
                 }
                 Err(Refused::Close) => return Err(ProtocolViolation::Frame),
             };
             self.is_over = taken.is_last();
             // Counted now: its answer comes late, if the client waits for it.
-            self.has_failed_proof = matches!(taken.how, ResponseShape::Identity(Err(_)));
-            self.batch.has_failed_proof |= self.has_failed_proof;
+            self.has_failed_proof = matches!(taken.shape, ResponseShape::Identity(Err(_)));
+            self.delta.has_failed_proof |= self.has_failed_proof;
             self.asks.push_back(taken.ask);
-            self.due.push_back(PendingResponse {
+            self.pending.push_back(PendingResponse {
                 xid: taken.xid,
                 op: taken.op,
-                how: taken.how,
+                shape: taken.shape,
                 since: now,
             });
         }
@@ -234,18 +234,18 @@ impl ProtocolState {
     pub(super) fn has_more(&self) -> bool {
         !self.is_over
             && self.asks.is_empty()
-            && self.due.len() < self.limits.in_flight
+            && self.pending.len() < self.limits.in_flight
             && self.frames.has_next()
     }
 
     /// Whether everything is answered.
     pub(super) fn is_idle(&self) -> bool {
-        self.due.is_empty() && self.unsent() == 0
+        self.pending.is_empty() && self.unsent() == 0
     }
 
     /// How many more bytes may be encoded before some are sent.
     pub(super) fn room(&self) -> usize {
-        ENOUGH_BYTES.saturating_sub(self.unsent())
+        OUTPUT_BUFFER_BYTES.saturating_sub(self.unsent())
     }
 
     /// Whether all has been said that will be, and sent.
@@ -254,30 +254,30 @@ impl ProtocolState {
     }
 
     /// Writes down what the store has said.
-    pub(super) fn say(&mut self, what: Message, now: BootInstant) {
+    pub(super) fn encode(&mut self, what: Message, now: BootInstant) {
         let start = self.out.len();
         match what {
-            Message::Event(event) => self.tell(&event),
-            Message::Answer { zxid, answer } => self.answer(zxid, &answer, now),
+            Message::Event(event) => self.encode_event(&event),
+            Message::Answer { zxid, answer } => self.encode_response(zxid, &answer, now),
         }
-        self.batch.sent_bytes += (self.out.len() - start) as u64;
+        self.delta.sent_bytes += (self.out.len() - start) as u64;
     }
 
-    fn tell(&mut self, event: &WatchedEvent) {
-        self.batch.events += 1;
+    fn encode_event(&mut self, event: &WatchedEvent) {
+        self.delta.events += 1;
         let zxid = event.zxid.map(|zxid| zxid.0);
         put_frame(&mut self.out, |to| {
             put_event(&wire::event(event), zxid, to);
         });
     }
 
-    fn answer(&mut self, zxid: Zxid, answer: &Result<Reply, Error>, now: BootInstant) {
-        let Some(due) = self.due.pop_front() else {
+    fn encode_response(&mut self, zxid: Zxid, answer: &Result<Reply, Error>, now: BootInstant) {
+        let Some(pending) = self.pending.pop_front() else {
             return; // the store answers nothing that was not asked
         };
-        let (xid, most) = (due.xid, self.limits.outgoing_bytes);
+        let (xid, most) = (pending.xid, self.limits.outgoing_bytes);
         let out = &mut self.out;
-        match &due.how {
+        match &pending.shape {
             ResponseShape::Store(shape) => match shape.answer(answer) {
                 Ok(response) => {
                     let too_large = put_response(out, xid, zxid, &response, most);
@@ -321,16 +321,16 @@ impl ProtocolState {
                 put_response(out, xid, zxid, &Response::Who(infos), most);
             }
         }
-        self.count(&due, zxid, now);
+        self.count(&pending, zxid, now);
     }
 
-    fn count(&mut self, due: &PendingResponse, zxid: Zxid, now: BootInstant) {
-        let took = now.since(due.since);
-        self.batch.answered += 1;
-        self.batch.latency.add(1, took);
-        self.batch.last = Some(Answered {
-            op: due.op,
-            xid: due.xid,
+    fn count(&mut self, pending: &PendingResponse, zxid: Zxid, now: BootInstant) {
+        let took = now.since(pending.since);
+        self.delta.answered += 1;
+        self.delta.latency.add(1, took);
+        self.delta.last = Some(LastResponse {
+            op: pending.op,
+            xid: pending.xid,
             zxid,
             at: now,
             took,
@@ -352,7 +352,7 @@ impl ProtocolState {
         self.sent += bytes;
         if self.sent == self.out.len() {
             self.out.clear();
-            self.out.shrink_to(KEPT_BYTES);
+            self.out.shrink_to(IDLE_BUFFER_BYTES);
             self.sent = 0;
         } else if self.sent >= self.unsent() {
             // More may be written down before all is sent, again and again. Each byte is moved once at most
@@ -372,8 +372,8 @@ impl ProtocolState {
     }
 
     /// What has gone over the connection since the last call.
-    pub(super) fn traffic(&mut self) -> Batch {
-        std::mem::take(&mut self.batch)
+    pub(super) fn traffic(&mut self) -> TrafficDelta {
+        std::mem::take(&mut self.delta)
     }
 }
 
@@ -387,21 +387,26 @@ pub(super) enum ProtocolViolation {
 }
 
 /// A request that was taken up.
-pub(super) struct Taken {
+pub(super) struct ParsedRequest {
     xid: i32,
     op: i32,
-    how: ResponseShape,
+    shape: ResponseShape,
     ask: Ask,
 }
 
-impl Taken {
-    fn new(xid: i32, op: i32, how: ResponseShape, ask: Ask) -> Self {
-        Self { xid, op, how, ask }
+impl ParsedRequest {
+    fn new(xid: i32, op: i32, shape: ResponseShape, ask: Ask) -> Self {
+        Self {
+            xid,
+            op,
+            shape,
+            ask,
+        }
     }
 
     /// Whether nothing may follow it.
     fn is_last(&self) -> bool {
-        match &self.how {
+        match &self.shape {
             ResponseShape::Last { .. } | ResponseShape::Identity(Err(_)) => true,
             ResponseShape::Store(shape) => shape.op() == Op::CloseSession,
             _ => false,
@@ -411,22 +416,22 @@ impl Taken {
 
 impl Admission {
     /// What becomes of a request.
-    fn judge(&mut self, incoming: &Incoming<'_>) -> Taken {
+    fn admit(&mut self, incoming: &Incoming<'_>) -> ParsedRequest {
         let (xid, request) = (incoming.xid, &incoming.request);
         let op = request.op();
-        let (how, ask) = match request {
+        let (shape, ask) = match request {
             wire::Request::Auth(auth) => self.auth(&auth.scheme, auth.auth),
             wire::Request::Sasl(_) => (ResponseShape::Identity(Err(Code::AuthFailed)), Ask::Ping),
             wire::Request::Ping => (ResponseShape::Done, Ask::Ping),
             wire::Request::CloseSession => store(request),
-            _ if !self.lets_in() => {
+            _ if !self.is_admitted() => {
                 let code = Code::SessionClosedRequireSaslAuth;
                 (ResponseShape::Last { code, zxid: 0 }, Ask::Ping)
             }
             wire::Request::WhoAmI => (ResponseShape::Who(self.who()), Ask::Ping),
-            other => asked(other),
+            other => store_request(other),
         };
-        Taken::new(xid, op.number(), how, ask)
+        ParsedRequest::new(xid, op.number(), shape, ask)
     }
 
     fn auth(&mut self, scheme: &str, secret: &[u8]) -> (ResponseShape, Ask) {
@@ -440,16 +445,16 @@ impl Admission {
 }
 
 /// What the store is asked for a request of somebody who may ask.
-fn asked(request: &wire::Request<'_>) -> (ResponseShape, Ask) {
+fn store_request(request: &wire::Request<'_>) -> (ResponseShape, Ask) {
     match request {
-        wire::Request::SetWatches(it) => rewatch(SetWatches {
+        wire::Request::SetWatches(it) => set_watches(SetWatches {
             since: Zxid(it.relative_zxid),
             data: paths(it.data.0.iter()),
             exist: paths(it.exist.0.iter()),
             child: paths(it.child.0.iter()),
             ..SetWatches::default()
         }),
-        wire::Request::SetWatches2(it) => rewatch(SetWatches {
+        wire::Request::SetWatches2(it) => set_watches(SetWatches {
             since: Zxid(it.relative_zxid),
             data: paths(it.data.0.iter()),
             exist: paths(it.exist.0.iter()),
@@ -473,7 +478,7 @@ fn store(request: &wire::Request<'_>) -> (ResponseShape, Ask) {
     }
 }
 
-fn rewatch(asked: SetWatches) -> (ResponseShape, Ask) {
+fn set_watches(asked: SetWatches) -> (ResponseShape, Ask) {
     (ResponseShape::Done, Ask::SetWatches(asked))
 }
 

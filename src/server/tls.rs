@@ -17,9 +17,10 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::connection::{self, unless_closed};
 use super::connection_table::{ConnectionGuard, Count};
-use super::listener::{self, Shared, listen, unless};
-use super::{Server, ServerError, ServerOptions};
+use super::listener::listen;
+use super::{Server, ServerError, ServerOptions, Shared};
 use crate::identity::Identity;
 use crate::tls::{Authorities, Pem, TlsError, key_pair, provider, subject};
 
@@ -321,32 +322,37 @@ impl Server {
     }
 }
 
-/// One connection, from its first byte to its last: [`listener::serve`], after the handshake of TLS.
+/// One connection, from its first byte to its last: [`connection::serve`], after the handshake of TLS.
 pub(super) async fn serve(
     acceptor: Arc<Acceptor>,
     stream: TcpStream,
-    seat: ConnectionGuard,
+    guard: ConnectionGuard,
     shared: Arc<Shared>,
     until: Instant,
 ) {
     let accepting = tokio::time::timeout_at(until, acceptor.accept(stream));
-    let Some(accepted) = unless(seat.asked_to_leave(), accepting).await else {
+    let Some(accepted) = unless_closed(guard.close_requested(), accepting).await else {
         return;
     };
-    let address = seat.address();
+    let address = guard.address();
     match accepted {
         Ok(Ok((stream, identity))) => {
             tracing::debug!(%address, holder = ?identity.as_ref().map(Identity::shown), "TLS");
             // A connection's greatest part by far stands in its task: boxed, what comes before takes no room beside it.
-            Box::pin(listener::serve(stream, seat, shared, until, identity)).await;
+            Box::pin(connection::serve(stream, guard, shared, until, identity)).await;
         }
         Ok(Err(error)) => {
             shared.table.count(Count::HandshakeFailed);
             // Of any other kind is the end of a connection whose client has gone.
             if error.kind() != io::ErrorKind::InvalidData {
                 tracing::debug!(%address, %error, "no TLS handshake");
-            } else if let Some(untold) = shared.table.told.no_tls.tell(shared.clock().now()) {
-                tracing::info!(%address, %error, untold, "a TLS handshake is refused");
+            } else if let Some(suppressed) = shared
+                .table
+                .log_throttle
+                .tls_handshake_refused
+                .allow(shared.clock().now())
+            {
+                tracing::info!(%address, %error, suppressed, "a TLS handshake is refused");
             }
         }
         Err(_) => {

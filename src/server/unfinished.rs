@@ -8,10 +8,10 @@ use super::connection_entry::CloseRequest;
 use super::connection_table::ConnectionGuard;
 
 /// Each connection may hold so much without being counted, or less where all of them would fill half of the limit so.
-const OWN_BYTES: usize = 16 << 10;
+const FREE_BYTES: usize = 16 << 10;
 
 /// The least of that.
-const LEAST_OWN_BYTES: usize = 512;
+const MIN_FREE_BYTES: usize = 512;
 
 /// How much may be held of requests that have not come to their end. Beyond it the connection has to go
 /// whose request has been coming for longest: an honest client's comes at once.
@@ -19,7 +19,7 @@ const LEAST_OWN_BYTES: usize = 512;
 pub(super) struct Unfinished {
     limit: usize,
     /// Bytes that each connection may hold without being counted.
-    own: usize,
+    free: usize,
     state: Mutex<State>,
 }
 
@@ -29,19 +29,19 @@ struct State {
     /// The number of the request that began last to be one of these.
     last: u64,
     /// By those numbers.
-    held: BTreeMap<u64, Held>,
+    requests: BTreeMap<u64, PartialRequest>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct PartialRequest {
     bytes: usize,
-    seat: std::sync::Arc<super::connection_entry::ConnectionEntry>,
+    entry: std::sync::Arc<super::connection_entry::ConnectionEntry>,
 }
 
 /// What one connection holds. It is given back when this is dropped.
 pub(super) struct Share<'a> {
     of: &'a Unfinished,
-    seat: &'a ConnectionGuard,
+    entry: &'a ConnectionGuard,
     /// The request's number, while it counts.
     number: Option<u64>,
 }
@@ -49,18 +49,18 @@ pub(super) struct Share<'a> {
 impl Unfinished {
     /// For so many connections.
     pub(super) fn new(limit: usize, connections: usize) -> Self {
-        let own = limit / 2 / connections.max(1);
+        let free = limit / 2 / connections.max(1);
         Self {
             limit,
-            own: own.clamp(LEAST_OWN_BYTES, OWN_BYTES),
+            free: free.clamp(MIN_FREE_BYTES, FREE_BYTES),
             state: Mutex::default(),
         }
     }
 
-    pub(super) fn share<'a>(&'a self, seat: &'a ConnectionGuard) -> Share<'a> {
+    pub(super) fn share<'a>(&'a self, entry: &'a ConnectionGuard) -> Share<'a> {
         Share {
             of: self,
-            seat,
+            entry,
             number: None,
         }
     }
@@ -74,30 +74,30 @@ impl Unfinished {
 impl Share<'_> {
     /// The connection holds so many bytes of a request now, which is another one than before where `is_new`.
     pub(super) fn set(&mut self, bytes: usize, is_new: bool) {
-        let own = self.of.own;
-        if bytes <= own && self.number.is_none() {
+        let free = self.of.free;
+        if bytes <= free && self.number.is_none() {
             return;
         }
         let mut state = self.of.state.lock();
         let mut number = self.number.take().filter(|number| state.remove(*number));
-        if bytes <= own {
+        if bytes <= free {
             return;
         }
         if is_new || number.is_none() {
             state.last += 1;
             number = Some(state.last);
         }
-        let seat = self.seat.shared();
+        let entry = self.entry.shared();
         state.bytes += bytes;
         self.number = number;
         state
-            .held
-            .extend(number.map(|number| (number, Held { bytes, seat })));
+            .requests
+            .extend(number.map(|number| (number, PartialRequest { bytes, entry })));
         while state.bytes > self.of.limit
-            && let Some((_, oldest)) = state.held.pop_first()
+            && let Some((_, oldest)) = state.requests.pop_first()
         {
             state.bytes -= oldest.bytes;
-            oldest.seat.ask_to_leave(CloseRequest::Unfinished);
+            oldest.entry.request_close(CloseRequest::Unfinished);
         }
     }
 }
@@ -105,9 +105,9 @@ impl Share<'_> {
 impl State {
     /// Whether it was there.
     fn remove(&mut self, number: u64) -> bool {
-        let held = self.held.remove(&number);
-        self.bytes -= held.as_ref().map_or(0, |held| held.bytes);
-        held.is_some()
+        let requests = self.requests.remove(&number);
+        self.bytes -= requests.as_ref().map_or(0, |requests| requests.bytes);
+        requests.is_some()
     }
 }
 
@@ -133,10 +133,14 @@ mod tests {
             half_open: 5,
         };
         let table = ConnectionTable::new(limits, Clock::new_virtual());
-        let seats = [1, 2, 3].map(|port| table.enter(([127, 0, 0, 1], port).into()).unwrap());
-        let gone = || seats.each_ref().map(|seat| seat.leave().is_some());
+        let guards = [1, 2, 3].map(|port| table.enter(([127, 0, 0, 1], port).into()).unwrap());
+        let gone = || {
+            guards
+                .each_ref()
+                .map(|entry| entry.close_request().is_some())
+        };
         let unfinished = Unfinished::new(100 * KIB, 3);
-        let [mut a, mut b, mut c] = seats.each_ref().map(|seat| unfinished.share(seat));
+        let [mut a, mut b, mut c] = guards.each_ref().map(|entry| unfinished.share(entry));
         a.set(16 * KIB, true);
         assert_eq!(unfinished.bytes(), 0, "so much is everybody's own");
         a.set(40 * KIB, false);

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Doors;
+use super::ListenAddresses;
 use super::process;
 use crate::core::Counts;
 use crate::engine::{Listed, Room, Store};
 use crate::path::ZnodePath;
-use crate::server::connection_entry::{Answered, ConnectionEntry, LatencyStats, Traffic};
+use crate::server::connection_entry::{ConnectionEntry, LastResponse, LatencyStats, Traffic};
 use crate::server::connection_table::{ConnectionTable, Count};
 use crate::server::unfinished::Unfinished;
 use crate::types::{SessionId, Zxid};
@@ -27,7 +27,7 @@ pub(super) struct Texts {
     store: Store,
     table: Arc<ConnectionTable>,
     unfinished: Arc<Unfinished>,
-    doors: Doors,
+    addresses: ListenAddresses,
     version: String,
 }
 
@@ -45,13 +45,13 @@ impl Texts {
         store: Store,
         table: Arc<ConnectionTable>,
         unfinished: Arc<Unfinished>,
-        doors: Doors,
+        addresses: ListenAddresses,
     ) -> Self {
         Self {
             store,
             table,
             unfinished,
-            doors,
+            addresses,
             version: version(process::built_ms()),
         }
     }
@@ -103,10 +103,10 @@ impl Texts {
     }
 
     fn connections(&self, text: impl FnOnce(&[Connection]) -> String) -> String {
-        let mut seats = self.table.each();
-        let is_whole = seats.len() <= ROOM.entries;
-        seats.truncate(ROOM.entries);
-        let connections: Vec<_> = seats.iter().map(|seat| connection(seat)).collect();
+        let mut entries = self.table.each();
+        let is_whole = entries.len() <= ROOM.entries;
+        entries.truncate(ROOM.entries);
+        let connections: Vec<_> = entries.iter().map(|entry| connection(entry)).collect();
         ended(text(&connections), is_whole)
     }
 
@@ -277,8 +277,8 @@ impl Texts {
         let bytes = process::folder_bytes(folder);
         let port = |door: Option<std::net::SocketAddr>| door.map_or(-1, |door| door.port().into());
         conf(&Conf {
-            port: port(self.doors.plain),
-            secure_port: port(self.doors.tls),
+            port: port(self.addresses.plain),
+            secure_port: port(self.addresses.tls),
             data: folder,
             data_bytes: bytes,
             log: folder,
@@ -303,30 +303,30 @@ fn ended(mut text: String, is_whole: bool) -> String {
     text
 }
 
-fn connection(seat: &ConnectionEntry) -> Connection {
-    let traffic = seat.traffic();
+fn connection(entry: &ConnectionEntry) -> Connection {
+    let traffic = entry.traffic();
     Connection {
-        address: seat.address(),
-        is_read: seat.is_reading(),
+        address: entry.address(),
+        is_read: entry.is_reading(),
         queued: traffic.outstanding,
         received: traffic.received,
         sent: traffic.sent,
-        session: seat
+        session: entry
             .session()
-            .map(|session| attached(seat, session, &traffic)),
+            .map(|session| attached(entry, session, &traffic)),
     }
 }
 
 fn attached(
-    seat: &ConnectionEntry,
+    entry: &ConnectionEntry,
     (id, timeout_ms): (SessionId, u64),
     traffic: &Traffic,
 ) -> Attached {
-    let last = seat.last();
+    let last = entry.last();
     Attached {
         id,
-        last_op: last.as_ref().map_or("NA", Answered::letters),
-        established_ms: seat.established_ms(),
+        last_op: last.as_ref().map_or("NA", LastResponse::letters),
+        established_ms: entry.established_ms(),
         timeout_ms,
         last_xid: last.map(|last| last.xid),
         last_zxid: last.map_or(Zxid(-1), |last| last.zxid),
