@@ -6,9 +6,9 @@ mod corpus;
 use super::connect::{ConnectRequest, RequestHeader};
 use super::convert::to_store;
 use super::frame::{Frames, LARGEST_FRAME_BYTES, put_frame};
-use super::incoming::Incoming;
 use super::jute::{Jute, Reader};
-use super::op::Op;
+use super::request::Incoming;
+use super::request::Op;
 use super::response::Response;
 
 pub(crate) use corpus::{connections, handshakes, requests, streams};

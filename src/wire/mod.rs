@@ -16,13 +16,10 @@ mod convert;
 mod frame;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod fuzz;
-mod incoming;
 mod jute;
 mod multi;
-mod op;
 mod request;
 mod response;
-mod shape;
 mod stat;
 #[cfg(test)]
 mod tests;
@@ -31,16 +28,16 @@ pub(crate) use self::code::{About, Code};
 pub(crate) use self::connect::{
     ConnectRequest, ConnectResponse, PASSWORD_BYTES, ReplyHeader, RequestHeader, xid,
 };
-pub(crate) use self::convert::{create_mode, event, event_kind, flags, to_store, watch_mode};
+pub(crate) use self::convert::{
+    Shape, create_mode, event, event_kind, flags, to_store, watch_mode,
+};
 pub(crate) use self::frame::{BadLength, Frames, LARGEST_FRAME_BYTES, LENGTH_BYTES, put_frame};
-pub(crate) use self::incoming::{Incoming, Refused, UNKNOWN_ZXID};
 pub(crate) use self::jute::{Data, Jute, Listed, Malformed, Path, Reader, Text};
 pub(crate) use self::multi::{MultiOp, MultiResult, failed};
-pub(crate) use self::op::Op;
 pub(crate) use self::request::{
-    AddWatch, Auth, Create, CreateTtl, Look, Named, Prefix, Reconfig, Request, Sasl, SetAcl,
-    SetData, SetWatches, SetWatches2, Sync, Versioned, Watches,
+    AddWatch, Auth, Create, CreateTtl, Incoming, Named, Op, Prefix, Read, Reconfig, Refused,
+    Request, Sasl, SetAcl, SetData, SetWatches, SetWatches2, Sync, UNKNOWN_ZXID, Versioned,
+    Watches,
 };
 pub(crate) use self::response::{ClientInfo, Response, WatcherEvent, put_event};
-pub(crate) use self::shape::Shape;
 pub(crate) use self::stat::{AclRecord, STAT_BYTES, acl, acl_records};

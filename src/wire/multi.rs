@@ -3,8 +3,8 @@
 use super::code::Code;
 use super::frame::LENGTH_BYTES;
 use super::jute::{Data, Jute, Malformed, Path, Reader, Text, put_count, records};
-use super::op::Op;
-use super::request::{Create, CreateTtl, Look, SetData, Versioned};
+use super::request::Op;
+use super::request::{Create, CreateTtl, Read, SetData, Versioned};
 use super::stat::STAT_BYTES;
 use crate::types::Stat;
 
@@ -44,8 +44,8 @@ pub(crate) enum MultiOp<'a> {
     Delete(Versioned<'a>),
     SetData(SetData<'a>),
     Check(Versioned<'a>),
-    GetChildren(Look<'a>),
-    GetData(Look<'a>),
+    GetChildren(Read<'a>),
+    GetData(Read<'a>),
 }
 
 impl<'a> MultiOp<'a> {

@@ -1,10 +1,89 @@
-//! What a client asks: a record for each operation.
+//! Requests: the operations by ZooKeeper's numbers, the record of each, and [`Incoming`], which reads one from any bytes.
 
+use super::code::Code;
 use super::connect::RequestHeader;
 use super::jute::{Data, Jute, Listed, Malformed, Path, Reader, Text, records};
 use super::multi::{self, MultiOp};
-use super::op::Op;
 use super::stat::AclRecord;
+
+/// Declares the operations: name, number, and the letters that `cons` shows.
+macro_rules! ops {
+    ($($name:ident = $number:literal $letters:literal,)*) => {
+        /// What a client asks for. The numbers are ZooKeeper's.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs, reason = "each is named as in ZooKeeper's ZooDefs.OpCode")]
+        pub(crate) enum Op {
+            $($name = $number,)*
+        }
+
+        impl Op {
+            /// Every operation that this server knows.
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The operation of this number.
+            pub(crate) fn of(number: i32) -> Option<Self> {
+                Some(match number {
+                    $($number => Self::$name,)*
+                    _ => return None,
+                })
+            }
+
+            /// What `cons` shows as the last operation of a connection.
+            pub(crate) fn letters(self) -> &'static str {
+                match self {
+                    $(Self::$name => $letters,)*
+                }
+            }
+        }
+    };
+}
+
+ops! {
+    Create = 1 "CREA",
+    Delete = 2 "DELE",
+    Exists = 3 "EXIS",
+    GetData = 4 "GETD",
+    SetData = 5 "SETD",
+    GetAcl = 6 "GETA",
+    SetAcl = 7 "SETA",
+    GetChildren = 8 "GETC",
+    Sync = 9 "SYNC",
+    Ping = 11 "PING",
+    GetChildren2 = 12 "GETC",
+    Check = 13 "CHEC",
+    Multi = 14 "MULT",
+    Create2 = 15 "CREA",
+    Reconfig = 16 "RECO",
+    CheckWatches = 17 "CHKW",
+    RemoveWatches = 18 "REMW",
+    CreateContainer = 19 "CREA",
+    CreateTtl = 21 "CREA",
+    MultiRead = 22 "MLTR",
+    Auth = 100 "NA",
+    SetWatches = 101 "SETW",
+    Sasl = 102 "NA",
+    GetEphemerals = 103 "GETE",
+    GetAllChildrenNumber = 104 "GETACN",
+    SetWatches2 = 105 "STW2",
+    AddWatch = 106 "ADDW",
+    WhoAmI = 107 "HOMI",
+    CloseSession = -11 "CLOS",
+}
+
+impl Op {
+    /// ZooKeeper's number.
+    pub(crate) fn number(self) -> i32 {
+        self as i32
+    }
+
+    /// Whether it makes a znode.
+    pub(crate) fn is_create(self) -> bool {
+        matches!(
+            self,
+            Self::Create | Self::Create2 | Self::CreateContainer | Self::CreateTtl
+        )
+    }
+}
 
 records! {
     /// Of create, create2 and createContainer.
@@ -33,7 +112,7 @@ records! {
     }
 
     /// Of exists, getData, getChildren and getChildren2.
-    Look<'a> {
+    Read<'a> {
         path: Path<'a>,
         watch: bool,
     }
@@ -172,14 +251,14 @@ macro_rules! requests {
 requests! {
     Create(Create<'a>),
     Delete(Versioned<'a>),
-    Exists(Look<'a>),
-    GetData(Look<'a>),
+    Exists(Read<'a>),
+    GetData(Read<'a>),
     SetData(SetData<'a>),
     GetAcl(Named<'a>),
     SetAcl(SetAcl<'a>),
-    GetChildren(Look<'a>),
+    GetChildren(Read<'a>),
     Sync(Sync<'a>),
-    GetChildren2(Look<'a>),
+    GetChildren2(Read<'a>),
     Check(Versioned<'a>),
     Create2(Create<'a>),
     Reconfig(Reconfig<'a>),
@@ -207,4 +286,68 @@ impl Request<'_> {
         RequestHeader { xid, op }.put(to);
         self.put(to);
     }
+}
+
+/// The zxid in the answer to an operation that there is not.
+pub(crate) const UNKNOWN_ZXID: i64 = -1;
+
+/// A request that a server takes up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Incoming<'a> {
+    /// Its number, for the reply.
+    pub(crate) xid: i32,
+    /// What it asks.
+    pub(crate) request: Request<'a>,
+}
+
+/// What a server does with a frame that is no request it takes up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// It answers the error, in turn, with the zxid that any reply would have, and goes on: the record
+    /// is malformed.
+    Answer {
+        /// The number of the reply.
+        xid: i32,
+        /// Its error.
+        code: Code,
+    },
+    /// It answers the error at once, with [`UNKNOWN_ZXID`], and closes the connection: there is no such operation.
+    AnswerAndClose {
+        /// The number of the reply.
+        xid: i32,
+        /// Its error.
+        code: Code,
+    },
+    /// It closes the connection: not even the header is there, or what should prove the client's
+    /// identity is malformed.
+    Close,
+}
+
+impl<'a> Incoming<'a> {
+    /// Reads the frame of a request: any that follows the handshake.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub(crate) fn read(frame: &'a [u8]) -> Result<Self, Refused> {
+        let mut from = Reader::new(frame);
+        let RequestHeader { xid, op } = from.next().map_err(|_| Refused::Close)?;
+        let op = Op::of(op).filter(|op| is_for_clients(*op));
+        let op = op.ok_or(Refused::AnswerAndClose {
+            xid,
+            code: Code::Unimplemented,
+        })?;
+        match Request::read(op, &mut from) {
+            Ok(request) => Ok(Self { xid, request }),
+            Err(_) if matches!(op, Op::Auth | Op::Sasl) => Err(Refused::Close),
+            Err(_) => Err(Refused::Answer {
+                xid,
+                code: Code::MarshallingError,
+            }),
+        }
+    }
+}
+
+/// A check is for a multi alone: by itself it is no operation.
+fn is_for_clients(op: Op) -> bool {
+    op != Op::Check
 }

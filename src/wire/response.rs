@@ -5,7 +5,7 @@ use super::connect::{ReplyHeader, xid};
 use super::frame::LENGTH_BYTES;
 use super::jute::{Data, Jute, Malformed, Path, Reader, Text, records};
 use super::multi::{self, MultiResult};
-use super::op::Op;
+use super::request::Op;
 use super::stat::{AclRecord, STAT_BYTES};
 use crate::types::Stat;
 

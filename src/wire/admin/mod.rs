@@ -7,7 +7,6 @@
 
 mod clients;
 mod date;
-mod facts;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -15,8 +14,10 @@ mod tests;
 use std::fmt::Write;
 
 pub(crate) use self::clients::{Attached, Connection, Figures, Latency, Mode, cons, srvr, stat};
-pub(crate) use self::facts::{Conf, Environment, Monitor, Value, conf, dirs, envi, mntr};
-pub(crate) use self::state::{Bucket, Sessions, Watchers, dump, wchc, wchp, wchs};
+pub(crate) use self::state::{
+    Bucket, Conf, Environment, Monitor, Sessions, Value, Watchers, conf, dirs, dump, envi, mntr,
+    wchc, wchp, wchs,
+};
 
 /// What every word but `ruok` and `isro` is answered before the server serves.
 pub(crate) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";

@@ -1,8 +1,141 @@
-//! dump, wchs, wchc and wchp: sessions, and who watches what.
+//! Texts of the server and its store: mntr, envi, conf, dirs, dump, wchs, wchc and wchp.
 
+use std::fmt;
+use std::path::Path;
+
+use super::clients::{Latency, Mode, mean_of};
 use super::date::date;
 use super::line;
 use crate::types::SessionId;
+
+/// What mntr tells. ZooKeeper has some 500 figures; these are those that tools read.
+#[derive(Clone, Debug)]
+pub(crate) struct Monitor<'a> {
+    pub(crate) version: &'a str,
+    pub(crate) mode: Mode,
+    pub(crate) ephemerals: u64,
+    pub(crate) connections: u64,
+    pub(crate) outstanding: u64,
+    pub(crate) znodes: u64,
+    pub(crate) sessions: u64,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    pub(crate) watches: u64,
+    pub(crate) latency: Latency,
+    /// Of paths and data, in bytes.
+    pub(crate) data_bytes: u64,
+    pub(crate) open_files: u64,
+    pub(crate) max_open_files: u64,
+    pub(crate) uptime_ms: u64,
+    /// Others, by their names without the `zk_`.
+    pub(crate) more: Vec<(&'a str, Value)>,
+}
+
+/// A figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Value {
+    /// A count, or a number of bytes or milliseconds.
+    Whole(u64),
+    /// A mean or a share.
+    Mean(f64),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(number) => write!(to, "{number}"),
+            Self::Mean(number) => to.write_str(&mean_of(*number)),
+        }
+    }
+}
+
+/// The figures.
+pub(crate) fn mntr(monitor: &Monitor<'_>) -> String {
+    use Value::{Mean, Whole};
+    let mut text = String::new();
+    line!(text, "zk_version\t{}", monitor.version);
+    line!(text, "zk_server_state\t{}", monitor.mode.word());
+    let figures = [
+        ("ephemerals_count", Whole(monitor.ephemerals)),
+        ("num_alive_connections", Whole(monitor.connections)),
+        ("avg_latency", Mean(monitor.latency.mean_ms)),
+        ("outstanding_requests", Whole(monitor.outstanding)),
+        ("znode_count", Whole(monitor.znodes)),
+        ("global_sessions", Whole(monitor.sessions)),
+        ("packets_sent", Whole(monitor.sent)),
+        ("packets_received", Whole(monitor.received)),
+        ("watch_count", Whole(monitor.watches)),
+        ("min_latency", Whole(monitor.latency.min_ms)),
+        ("max_file_descriptor_count", Whole(monitor.max_open_files)),
+        ("approximate_data_size", Whole(monitor.data_bytes)),
+        ("open_file_descriptor_count", Whole(monitor.open_files)),
+        ("local_sessions", Whole(0)),
+        ("uptime", Whole(monitor.uptime_ms)),
+        ("max_latency", Whole(monitor.latency.max_ms)),
+    ];
+    for (name, value) in figures.iter().chain(&monitor.more) {
+        line!(text, "zk_{name}\t{value}");
+    }
+    text
+}
+
+/// What envi tells: names and values, in order. The first is `zookeeper.version`, which clients read.
+pub(crate) type Environment<'a> = [(&'a str, &'a str)];
+
+/// What the server runs on.
+pub(crate) fn envi(environment: &Environment<'_>) -> String {
+    let mut text = String::from("Environment:\n");
+    for (name, value) in environment {
+        line!(text, "{name}={value}");
+    }
+    text
+}
+
+/// What conf tells.
+#[derive(Clone, Debug)]
+pub(crate) struct Conf<'a> {
+    /// The port for clients; of one that is not open -1.
+    pub(crate) port: i32,
+    /// That for TLS, likewise.
+    pub(crate) secure_port: i32,
+    /// Of snapshots.
+    pub(crate) data: &'a Path,
+    pub(crate) data_bytes: u64,
+    /// Of the log.
+    pub(crate) log: &'a Path,
+    pub(crate) log_bytes: u64,
+    pub(crate) tick_ms: u64,
+    /// Connections of one address; 0: no limit.
+    pub(crate) max_connections: u64,
+    pub(crate) shortest_timeout_ms: u64,
+    pub(crate) longest_timeout_ms: u64,
+    /// How many connections may wait to be taken; -1: as the system has it.
+    pub(crate) backlog: i64,
+}
+
+/// The settings.
+pub(crate) fn conf(conf: &Conf<'_>) -> String {
+    let mut text = String::new();
+    line!(text, "clientPort={}", conf.port);
+    line!(text, "secureClientPort={}", conf.secure_port);
+    line!(text, "dataDir={}", conf.data.display());
+    line!(text, "dataDirSize={}", conf.data_bytes);
+    line!(text, "dataLogDir={}", conf.log.display());
+    line!(text, "dataLogSize={}", conf.log_bytes);
+    line!(text, "tickTime={}", conf.tick_ms);
+    line!(text, "maxClientCnxns={}", conf.max_connections);
+    line!(text, "minSessionTimeout={}", conf.shortest_timeout_ms);
+    line!(text, "maxSessionTimeout={}", conf.longest_timeout_ms);
+    line!(text, "clientPortListenBacklog={}", conf.backlog);
+    // A server that is alone has none.
+    line!(text, "serverId=0");
+    text
+}
+
+/// Sizes of the folders of snapshots and of the log, in bytes.
+pub(crate) fn dirs(data_bytes: u64, log_bytes: u64) -> String {
+    format!("datadir_size: {data_bytes}\nlogdir_size: {log_bytes}\n")
+}
 
 /// Sessions that end together, unless they are heard of.
 #[derive(Clone, Debug)]

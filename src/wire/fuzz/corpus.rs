@@ -249,8 +249,8 @@ fn create_ttl() -> CreateTtl<'static> {
     }
 }
 
-fn look() -> Look<'static> {
-    Look {
+fn look() -> Read<'static> {
+    Read {
         path: "/a/b".into(),
         watch: true,
     }
