@@ -19,7 +19,7 @@ mod backend;
 mod clock;
 mod connect;
 mod core;
-#[cfg(any(feature = "file", feature = "server"))]
+#[cfg(any(feature = "file", feature = "server", feature = "zookeeper"))]
 mod data;
 mod detached;
 #[cfg(feature = "file")]
@@ -44,8 +44,12 @@ mod tls;
 mod types;
 mod wake;
 mod watch;
-#[cfg(feature = "server")]
-#[allow(dead_code, unused_imports, reason = "the server takes it up")]
+#[cfg(any(feature = "server", feature = "zookeeper"))]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "a whole protocol, of which the server and the client each use a part"
+)]
 mod wire;
 
 pub use backend::{

@@ -3,21 +3,24 @@
 //! What the crate leaves to us: it sends a request when its future is made, but the future borrows
 //! the client, so [`session`] drives it on a thread of ours; it reports a session's end by its own
 //! clock at 7/5 of the timeout, which [`SessionStatus::held_until`] makes good; it does not say which
-//! timeout a reconnection has brought ([`agreement`]); it does not arm
+//! timeout a reconnection has brought ([`timeout_probe`]); it does not arm
 //! persistent watches anew after a reconnection; it does not say why a TLS handshake failed, and
 //! passes over certificates that it cannot read ([`tls`]); it leaves small requests to Nagle's algorithm
 //! ([`nodelay`]).
 
-mod agreement;
 mod convert;
 #[cfg(feature = "test-util")]
 mod expire;
+mod handshake;
 mod io;
 mod nodelay;
-mod numbers;
+mod requests;
+mod sequence_limit;
 mod session;
+mod timeout_probe;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
+mod watches;
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -27,11 +30,11 @@ use std::time::Duration;
 
 use zookeeper_client as zk;
 
-use self::agreement::Asker;
 use self::convert::{About, Acls, CREATE};
 use self::io::{blocking, spawn, until};
-use self::numbers::Numbers;
+use self::sequence_limit::SequenceLimit;
 use self::session::{Chroot, ZooKeeperSession};
+use self::timeout_probe::TimeoutProbe;
 use self::tls::Tls;
 use super::{Backend, BoxFuture, Connector, SessionStatus};
 use crate::clock::{BootInstant, Clock};
@@ -236,7 +239,7 @@ impl Opening {
         Ok(ZooKeeperSession::new(
             client,
             status,
-            Asker {
+            TimeoutProbe {
                 hosts: self.servers.hosts.clone(),
                 tls: self.tls.clone(),
                 auth: self.options.auth.clone(),
@@ -244,9 +247,9 @@ impl Opening {
             Chroot {
                 store_id,
                 prefix_bytes: self.servers.prefix_bytes(),
-                numbers: match self.servers.is_one {
-                    true => Numbers::SERVED,
-                    false => Numbers::ZOOKEEPER,
+                sequence_limit: match self.servers.is_one {
+                    true => SequenceLimit::SERVED,
+                    false => SequenceLimit::ZOOKEEPER,
                 },
             },
             self.options.connect_timeout,

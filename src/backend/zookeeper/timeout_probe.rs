@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use super::handshake;
 use super::io::{blocking, spawn};
 use super::tls::Tls;
 use crate::backend::SessionStatus;
@@ -20,7 +21,7 @@ use crate::types::SessionState;
 
 /// Asks the servers of one URL for the timeout that they give.
 #[derive(Clone)]
-pub(super) struct Asker {
+pub(super) struct TimeoutProbe {
     /// As `host:port[,host:port…]`.
     pub(super) hosts: String,
     pub(super) tls: Option<Tls>,
@@ -29,7 +30,7 @@ pub(super) struct Asker {
 }
 
 /// The last connection whose timeout is known.
-struct Known {
+struct KnownTimeout {
     connection: u64,
     timeout: Duration,
 }
@@ -46,18 +47,18 @@ const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 const LEAST: Duration = Duration::from_millis(1);
 
 /// Writes the timeout of each new connection to the session's status, as long as the session lives.
-pub(super) async fn follow(asker: Asker, status: Arc<SessionStatus>) {
+pub(super) async fn follow(probe: TimeoutProbe, status: Arc<SessionStatus>) {
     let Some(timeout) = status.timeout() else {
         return;
     };
-    let mut known = Known {
+    let mut known = KnownTimeout {
         connection: status.connection(),
         timeout,
     };
     let mut states = status.states();
     loop {
         if status.connection() != known.connection {
-            asker.learn(&mut known, &status).await;
+            probe.learn(&mut known, &status).await;
         } else if states.next().await.is_none() {
             return;
         }
@@ -67,9 +68,9 @@ pub(super) async fn follow(asker: Asker, status: Arc<SessionStatus>) {
     }
 }
 
-impl Asker {
+impl TimeoutProbe {
     /// Asks until it is known, or the connection is yet another.
-    async fn learn(&self, known: &mut Known, status: &SessionStatus) {
+    async fn learn(&self, known: &mut KnownTimeout, status: &SessionStatus) {
         let connection = status.connection();
         let mut pause = SHORTEST_PAUSE;
         while status.connection() == connection && !status.state().is_final() {
@@ -86,7 +87,7 @@ impl Asker {
             if timeout != known.timeout {
                 tracing::info!(session = %status.id(), ?timeout, "the session timeout was agreed anew");
             }
-            *known = Known {
+            *known = KnownTimeout {
                 connection,
                 timeout,
             };
@@ -128,9 +129,9 @@ impl Asker {
     /// Asks one server, on a thread that also sees to the end of the session.
     fn start(&self, host: &str, timeout: Duration, limit: Duration) -> oneshot::Receiver<Duration> {
         let (answer, answered) = oneshot::channel();
-        let (asker, host) = (self.clone(), host.to_owned());
+        let (probe, host) = (self.clone(), host.to_owned());
         let work = move || {
-            if let Err(error) = asker.ask(&host, timeout, limit, answer) {
+            if let Err(error) = probe.ask(&host, timeout, limit, answer) {
                 tracing::debug!(host, %error, "a server does not tell its session timeout");
             }
         };
@@ -150,29 +151,30 @@ impl Asker {
         stream.set_read_timeout(Some(limit))?;
         stream.set_write_timeout(Some(limit))?;
         match &self.tls {
-            None => self.shake_hands(stream, timeout, answer),
-            Some(tls) => self.shake_hands(tls.over(stream, host)?, timeout, answer),
+            None => self.probe_over(stream, timeout, answer),
+            Some(tls) => self.probe_over(tls.over(stream, host)?, timeout, answer),
         }
     }
 
-    /// Opens a session and closes it. The server does both in this order, so that both are sent at once.
-    fn shake_hands(
+    /// Opens a session and closes it. The server handles both in order, so both are sent at once.
+    fn probe_over(
         &self,
         mut server: impl Read + Write,
         timeout: Duration,
         answer: oneshot::Sender<Duration>,
     ) -> io::Result<()> {
-        let mut out = connect_request(timeout);
+        let mut out = handshake::connect(timeout);
         for (scheme, secret) in &self.auth {
-            out.extend(auth_packet(scheme.as_bytes(), secret));
+            out.extend(handshake::auth(scheme, secret));
         }
-        out.extend(sized(&[1i32, CLOSE_SESSION].map(i32::to_be_bytes).concat()));
+        out.extend(handshake::close_session());
         server.write_all(&out)?;
         server.flush()?;
-        let agreed = read_connect_response(&mut server)?;
-        // Nobody may be waiting for it any more.
+        let agreed = handshake::read_timeout(&mut server)?;
+        // Fails if nobody waits for the answer any more.
         let _ = answer.send(agreed);
-        // Or the server might find the connection broken, and leave the session to its timeout.
+        // Until the server hangs up: it would take a connection that breaks for a lost client, and keep the session for its
+        // timeout.
         let _ = server.read_to_end(&mut Vec::new());
         Ok(())
     }
@@ -187,47 +189,4 @@ fn connect(host: &str, limit: Duration) -> io::Result<TcpStream> {
         }
     }
     Err(failed)
-}
-
-const PASSWORD_BYTES: usize = 16;
-const CLOSE_SESSION: i32 = -11;
-const AUTH: i32 = 100;
-const AUTH_XID: i32 = -4;
-
-/// `ConnectRequest` of ZooKeeper's records, for a new session.
-fn connect_request(timeout: Duration) -> Vec<u8> {
-    let timeout = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-    let mut body = Vec::new();
-    body.extend(0i32.to_be_bytes()); // protocolVersion
-    body.extend(0i64.to_be_bytes()); // lastZxidSeen
-    body.extend(timeout.to_be_bytes());
-    body.extend(0i64.to_be_bytes()); // sessionId
-    body.extend(sized(&[0; PASSWORD_BYTES]));
-    body.push(0); // readOnly
-    sized(&body)
-}
-
-fn auth_packet(scheme: &[u8], secret: &[u8]) -> Vec<u8> {
-    let mut body = [AUTH_XID, AUTH, 0].map(i32::to_be_bytes).concat();
-    body.extend(sized(scheme));
-    body.extend(sized(secret));
-    sized(&body)
-}
-
-/// The timeout of a `ConnectResponse`: behind its length and the protocol's version.
-fn read_connect_response(from: &mut impl Read) -> io::Result<Duration> {
-    let mut head = [0; 20];
-    from.read_exact(&mut head)?;
-    let word = |at: usize| i32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    match u64::try_from(word(8)) {
-        Ok(millis) if millis > 0 => Ok(Duration::from_millis(millis)),
-        _ => Err(io::Error::other("the server gives no session")),
-    }
-}
-
-/// Bytes with their length before them: a frame, or a buffer in one.
-fn sized(bytes: &[u8]) -> Vec<u8> {
-    // A length that does not fit belongs to a secret that the client could not send either.
-    let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-    [&length.to_be_bytes(), bytes].concat()
 }
