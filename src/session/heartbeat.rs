@@ -70,7 +70,7 @@ impl Session {
     }
 
     /// Returns the delay of the last heartbeat behind its due time.
-    pub fn keeper_lag(&self) -> Duration {
+    pub fn heartbeat_lag(&self) -> Duration {
         Duration::from_nanos(self.0.heart.lag_ns.load(Ordering::Relaxed))
     }
 }

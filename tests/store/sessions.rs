@@ -369,7 +369,7 @@ async fn an_idle_session_renews_its_proof_every_third_of_its_timeout() {
     }
     assert!(session.held_until().unwrap().moment() > start.after(Duration::from_secs(690)));
     assert_eq!(session.state(), SessionState::Connected);
-    assert_eq!(session.keeper_lag(), Duration::ZERO);
+    assert_eq!(session.heartbeat_lag(), Duration::ZERO);
 }
 
 #[tokio::test]
