@@ -1,4 +1,4 @@
-//! The four-letter words, over their connections: a word, a text, the end.
+//! The server's side of the four-letter words: reads one, sends its text, closes the connection.
 
 mod process;
 mod texts;
@@ -21,25 +21,24 @@ use crate::wire::admin::{IMOK, NOT_SERVING, Whitelist, Word, isro};
 pub(super) struct Admin {
     words: Whitelist,
     texts: Arc<Texts>,
-    /// Whose turn it is with a word whose text may be long: a few at once, so that they take no more
-    /// memory than that.
-    turns: Arc<Semaphore>,
+    /// Limits the long texts that are made at the same time, and so their memory.
+    permits: Arc<Semaphore>,
 }
 
-/// Where a server listens.
+/// Addresses on which a server listens.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ListenAddresses {
     pub(super) plain: Option<SocketAddr>,
     pub(super) tls: Option<SocketAddr>,
 }
 
-/// A text, and the turn that is over when it has been sent.
+/// Text of a word, with the permit that is given back once it has been sent.
 struct Answer {
     text: Cow<'static, str>,
-    _turn: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// How many long texts there may be at once.
+/// Limit of long texts at the same time.
 const LONG_TEXTS: usize = 2;
 
 impl Admin {
@@ -53,11 +52,11 @@ impl Admin {
         Self {
             words,
             texts: Arc::new(Texts::new(store, table, unfinished, addresses)),
-            turns: Arc::new(Semaphore::new(LONG_TEXTS)),
+            permits: Arc::new(Semaphore::new(LONG_TEXTS)),
         }
     }
 
-    /// Answers a word, and ends the connection so that the answer arrives.
+    /// Answers a word, and closes the connection so that the answer arrives.
     pub(super) async fn serve_word<S>(&self, word: Word, stream: &mut S, guard: &ConnectionGuard)
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -81,16 +80,16 @@ impl Admin {
             _ if !is_at_work => return Answer::short(NOT_SERVING),
             _ => {}
         }
-        let turn = match is_long(word) {
-            true => self.turns.clone().acquire_owned().await.ok(),
+        let permit = match is_long(word) {
+            true => self.permits.clone().acquire_owned().await.ok(),
             false => None,
         };
         let texts = self.texts.clone();
-        // It looks at files, or at much of the store.
+        // Reads files, or much of the store: not for a thread of the runtime.
         let text = tokio::task::spawn_blocking(move || texts.of(word)).await;
         Answer {
             text: text.unwrap_or_default().into(),
-            _turn: turn,
+            _permit: permit,
         }
     }
 }
@@ -99,12 +98,12 @@ impl Answer {
     fn short(text: impl Into<Cow<'static, str>>) -> Self {
         Self {
             text: text.into(),
-            _turn: None,
+            _permit: None,
         }
     }
 }
 
-/// Whether a word's text grows with what the store or the server has to do.
+/// Returns true if a word's text grows with the number of connections, sessions or watches.
 fn is_long(word: Word) -> bool {
     matches!(
         word,

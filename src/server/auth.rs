@@ -1,4 +1,7 @@
-//! [`Admission`]: who a client has shown to be, and whether that lets it in.
+//! Authentication: [`Policy`] says which proofs of identity count, [`Admission`] keeps those of one client, and
+//! [`Penalties`] delays the answers to wrong ones, which makes guessing slow.
+//!
+//! Authorization is the core's: it checks access control lists for every client alike (invariant 14).
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::{IpAddr, SocketAddr};
@@ -12,34 +15,34 @@ use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::identity::{Identities, Identity};
 
-/// Whom a server lets in.
+/// Rules by which a server admits clients.
 #[derive(Clone, Debug)]
 pub(super) struct Policy {
     pub(super) requires_auth: bool,
-    /// Whose digests count; empty: anybody's.
+    /// Users whose digests count; empty: any digest does.
     pub(super) users: Vec<Identity>,
     pub(super) superuser: Option<Identity>,
 }
 
-/// What one client has shown.
+/// Identities that one client has proved.
 pub(super) struct Admission {
     policy: Arc<Policy>,
     is_proven: bool,
-    /// The same as the store has of this connection, by the same limits: what is refused there is not
+    /// The same identities as the store has of this connection, by the same limits: what the store refuses is not
     /// kept here either.
     identities: Identities,
-    /// What whoAmI tells: schemes and users.
+    /// Schemes and users, as whoAmI returns them.
     who: Arc<[(String, String)]>,
 }
 
-/// What a proof of identity is worth.
+/// Outcome of a proof of identity.
 pub(super) enum Proof {
-    /// This identity.
+    /// The client has proved this identity.
     Of(Identity),
-    /// Nothing that was not known already.
+    /// Accepted, and proves nothing new.
     Nothing,
     Refused,
-    /// One more than a client may have, or one that is too long.
+    /// One identity too many for a client, or one that is too long.
     BeyondLimit(Error),
 }
 
@@ -53,10 +56,10 @@ impl Admission {
         }
     }
 
-    /// Adds an identity that the client has proved: before its first request, by its certificate, or now.
+    /// Adds a proved identity: the address or certificate of the connection, or one of an auth packet.
     ///
     /// # Errors
-    /// By the limits of [`Identities`].
+    /// Those of the limits of [`Identities`].
     pub(super) fn add(&mut self, identity: &Identity) -> Result<()> {
         self.identities.add(identity.clone())?;
         self.is_proven |= identity.is_proof();
@@ -68,7 +71,7 @@ impl Admission {
         Ok(())
     }
 
-    /// Whether the client may ask for anything.
+    /// Returns true if the client may send any request.
     pub(super) fn is_admitted(&self) -> bool {
         self.is_proven || !self.policy.requires_auth
     }
@@ -77,7 +80,7 @@ impl Admission {
         self.who.clone()
     }
 
-    /// Judges what a client has sent to prove an identity.
+    /// Checks a proof of identity that a client has sent, and adds the identity if it is accepted.
     pub(super) fn prove(&mut self, scheme: &str, secret: &[u8]) -> Proof {
         if scheme == "ip" {
             return Proof::Nothing;
@@ -99,15 +102,15 @@ impl Admission {
     }
 }
 
-/// Failed proofs of identity, by network.
+/// Failed proofs of identity, counted by network.
 ///
-/// A penalty is for the failed answer alone and holds nothing but its connection: honest clients that share the address
-/// of an attacker are answered at once. Networks share places by chance, so that there is no list to fill; all that
-/// can come of that is a longer penalty.
+/// A penalty delays the failed answer alone, and holds nothing but its connection: honest clients behind the same
+/// address are answered at once. Networks share slots by chance, so the table has a fixed size and cannot be filled;
+/// a shared slot can only lengthen a penalty.
 #[derive(Debug)]
 pub(super) struct Penalties {
     slots: Mutex<Vec<Failures>>,
-    /// Nobody can choose an address that shares another one's place.
+    /// Seeded at random, so that nobody can choose an address that shares another one's slot.
     hasher: RandomState,
 }
 
@@ -119,13 +122,13 @@ struct Failures {
 
 const SLOTS: usize = 4_096;
 
-/// Penalty of the first failure; each further one doubles it.
+/// Penalty of the first failure. Each further one doubles it.
 const FIRST: Duration = Duration::from_millis(100);
 
-/// No penalty is longer than this many doublings make it: 3.2 s, which leaves a handshake time enough.
+/// Limit of the doublings: the longest penalty is 3.2 s, which leaves time enough for a handshake.
 const DOUBLINGS: u32 = 5;
 
-/// Failures are forgotten when there was none for this long.
+/// Time without failures after which they are forgotten.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
 impl Default for Penalties {
@@ -138,7 +141,7 @@ impl Default for Penalties {
 }
 
 impl Penalties {
-    /// Counts a failure, and returns the time for which its answer is to be held back.
+    /// Counts a failure, and returns the delay of its answer.
     pub(super) fn add(&self, address: SocketAddr, now: BootInstant) -> Duration {
         let slot = self.hasher.hash_one(network(address)) as usize % SLOTS;
         let failures = &mut self.slots.lock()[slot];

@@ -1,4 +1,4 @@
-//! [`ConnectionTable`]: who is connected, how many may be, and what has gone over all connections.
+//! [`ConnectionTable`]: live connections, admission limits, traffic counters.
 
 mod half_open;
 #[cfg(test)]
@@ -22,10 +22,9 @@ use super::log_throttle::LogThrottle;
 use crate::clock::{BootInstant, Clock};
 use crate::types::SessionId;
 
-/// The connections of a server.
+/// Live connections of a server, with the limits by which new ones are admitted.
 ///
-/// Its lock is taken when a connection comes, gets its session, and goes, and for a four-letter word; never for
-/// a request.
+/// Locked when a connection arrives, is admitted, or goes, and by four-letter words; never for a request.
 #[derive(Debug)]
 pub(super) struct ConnectionTable {
     clock: Clock,
@@ -37,15 +36,15 @@ pub(super) struct ConnectionTable {
     pub(super) log_throttle: LogThrottle,
 }
 
-/// How many connections there may be.
+/// Admission limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableLimits {
     pub(super) connections: usize,
-    /// From one address: of IPv6 from one network.
+    /// Connections from one address; of IPv6 from one network.
     pub(super) per_address: usize,
-    /// Limit of half-open connections: without a session, or without the proof that is required. When another comes, the
-    /// oldest of the network that has most is asked to go. Never more than half of all, so that silent connections cannot
-    /// keep all others out.
+    /// Half-open connections: without a session, or without the proof of identity that is required. When another
+    /// arrives, the oldest of the network that has most of them is evicted. At most half of all connections, so that
+    /// silent ones cannot keep all others out.
     pub(super) half_open: usize,
 }
 
@@ -53,21 +52,21 @@ pub(super) struct TableLimits {
 struct State {
     entries: Slab<Arc<ConnectionEntry>>,
     by_address: HashMap<IpAddr, usize>,
-    /// Those that are not let in yet and were not asked to go.
+    /// Connections that are neither admitted nor evicted.
     half_open: HalfOpen,
     arrivals: u64,
-    /// Traffic of connections that are gone, since the last reset.
+    /// Traffic of closed connections, since the last reset.
     gone: Traffic,
     is_closed: bool,
 }
 
-/// Why a connection is not taken.
+/// Reason for which a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    /// There are as many as there may be.
+    /// The limit of all connections is reached.
     #[error("there are {limit} connections, as many as may be")]
     Connections { limit: usize },
-    /// There are as many from that address as there may be.
+    /// The limit of connections from its address is reached.
     #[error("there are {limit} connections from {address}, as many as may be from one address")]
     PerAddress { address: IpAddr, limit: usize },
     /// The server shuts down.
@@ -75,7 +74,7 @@ pub(super) enum Refusal {
     Shutdown,
 }
 
-/// Declares what is counted.
+/// Declares the counters.
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters beside the traffic, since the start or the last reset.
@@ -91,31 +90,31 @@ macro_rules! counts {
 }
 
 counts! {
-    /// A connection that was taken.
+    /// Connections accepted.
     Entered,
-    /// One that was not: too many in all.
+    /// Connections refused: too many in all.
     RefusedConnections,
-    /// One that was not: too many from its address.
+    /// Connections refused: too many from their address.
     RefusedPerAddress,
-    /// One that was not let in yet and had to go when another came.
+    /// Half-open connections evicted for newer ones.
     PushedOut,
-    /// One that had no session in time.
+    /// Connections without a session in time.
     HandshakeTimedOut,
-    /// One whose handshake was refused or could not be read.
+    /// Handshakes refused or malformed.
     HandshakeFailed,
-    /// A session opened or taken up again.
+    /// Sessions opened or taken up again.
     Handshake,
-    /// A wrong password for a session that there is.
+    /// Wrong passwords for an existing session.
     WrongPassword,
-    /// A proof of identity that failed.
+    /// Failed proofs of identity.
     AuthFailed,
-    /// A frame longer than the limit.
+    /// Frames longer than the limit.
     FrameTooLong,
-    /// A connection that was closed because its client did not read.
+    /// Connections closed because their client did not read.
     NotRead,
 }
 
-/// A connection's place in the table, which it leaves when this is dropped.
+/// A connection's entry in the table; dropping it removes the entry.
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
     table: Arc<ConnectionTable>,
@@ -139,10 +138,10 @@ impl ConnectionTable {
         })
     }
 
-    /// Takes a connection in, half open. May ask another one that is half open to go.
+    /// Enters a connection, half open. May evict another half-open one.
     ///
     /// # Errors
-    /// Which limit is reached.
+    /// The limit that is reached.
     pub(super) fn enter(self: &Arc<Self>, address: SocketAddr) -> Result<ConnectionGuard, Refusal> {
         let unix_ms = self.clock.unix_ms();
         let mut state = self.state.lock();
@@ -174,7 +173,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Counts one more of these.
+    /// Adds one to a counter.
     pub(super) fn count(&self, what: Count) {
         self.counts[what as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -184,22 +183,22 @@ impl ConnectionTable {
         self.counts[what as usize].load(Ordering::Relaxed)
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     pub(super) fn connections(&self) -> usize {
         self.state.lock().entries.len()
     }
 
-    /// How many there may be from one address.
+    /// Returns the limit of connections from one address.
     pub(super) fn max_per_address(&self) -> usize {
         self.limits.per_address
     }
 
-    /// Number of those that are not let in yet and were not asked to go.
+    /// Returns the number of half-open connections, without those that are being evicted.
     pub(super) fn half_open(&self) -> usize {
         self.state.lock().half_open.len()
     }
 
-    /// The connections, in no order.
+    /// Returns all entries, in no particular order.
     pub(super) fn each(&self) -> Vec<Arc<ConnectionEntry>> {
         let state = self.state.lock();
         state
@@ -209,7 +208,7 @@ impl ConnectionTable {
             .collect()
     }
 
-    /// Returns the traffic of all connections since the start or the last reset, those that are gone included.
+    /// Returns the traffic of all connections since the start or the last reset, closed ones included.
     pub(super) fn traffic(&self) -> Traffic {
         let state = self.state.lock();
         let mut sum = state.gone;
@@ -219,14 +218,14 @@ impl ConnectionTable {
         sum
     }
 
-    /// Resets the statistics of each connection, and leaves the server's sum alone.
+    /// Resets the statistics of each connection, not the server's sum (`crst`).
     pub(super) fn reset_connections(&self) {
         for (_, entry) in &self.state.lock().entries {
             entry.reset();
         }
     }
 
-    /// Resets the server's statistics: what has gone over all connections, and what is counted beside it.
+    /// Resets the server's statistics, not those of each connection (`srst`).
     pub(super) fn reset_server(&self) {
         let mut state = self.state.lock();
         state.gone.reset();
@@ -238,12 +237,12 @@ impl ConnectionTable {
         }
     }
 
-    /// How long the table has been there: the server's age.
+    /// Returns the server's uptime.
     pub(super) fn uptime(&self) -> Duration {
         self.clock.now().since(self.started)
     }
 
-    /// Lets nobody in any more, and asks all to go.
+    /// Refuses all further connections, and asks all present ones to close.
     pub(super) fn close(&self, why: CloseRequest) {
         let mut state = self.state.lock();
         state.is_closed = true;
@@ -258,12 +257,14 @@ impl ConnectionTable {
         }
     }
 
-    /// Waits until no connection is left. Cancel safe.
+    /// Waits until no connection is left.
+    ///
+    /// Cancel safe.
     pub(super) async fn emptied(&self) {
         loop {
             let emptied = self.emptied.notified();
             let mut emptied = std::pin::pin!(emptied);
-            // From here on a notice is not missed.
+            // Enabled before the check, so that no notification is missed in between.
             emptied.as_mut().enable();
             if self.connections() == 0 {
                 return;
@@ -307,7 +308,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes room for one more without a session, if there are `limit` of them: says who has to go.
+    /// Returns the half-open connection that has to go for a new one, if there are `limit` of them.
     fn push_out(&mut self, limit: usize) -> Option<Arc<ConnectionEntry>> {
         if self.half_open.len() < limit {
             return None;
@@ -339,23 +340,23 @@ impl State {
 }
 
 impl ConnectionGuard {
-    /// The connection has a session. It stays half open until it is let in.
+    /// Records that the connection has a session. It stays half open until it is admitted.
     pub(super) fn session_opened(&self, session: SessionId, timeout: Duration) {
         self.entry.set_session(session, timeout);
         self.table.count(Count::Handshake);
     }
 
-    /// Its client may ask for anything: it is no longer half open.
+    /// Records that the client may send any request: the connection is no longer half open.
     pub(super) fn admit(&self) {
         self.table.state.lock().not_half_open(&self.entry);
     }
 
-    /// The seat itself, without the place.
+    /// Returns the entry, without the guard that removes it.
     pub(super) fn shared(&self) -> Arc<ConnectionEntry> {
         self.entry.clone()
     }
 
-    /// As [`ConnectionEntry::note`], and what the table counts.
+    /// Adds traffic to the entry, and to the table's counters.
     pub(super) fn note(&self, delta: &TrafficDelta) {
         if delta.has_failed_proof {
             self.table.count(Count::AuthFailed);

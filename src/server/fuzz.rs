@@ -1,5 +1,5 @@
-//! What a fuzzer calls: any bytes come over a connection, in pieces, to a server whose store is new. What
-//! goes out must be frames, and answer what came in, in its order.
+//! Entry point of the fuzzer `connection`: any bytes arrive over a connection, in pieces, at a server with a new
+//! store. The output must be frames that answer the input in its order.
 
 use std::future::Future;
 use std::io;
@@ -21,7 +21,7 @@ use crate::clock::Clock;
 use crate::engine::{Ending, Store, StoreOptions};
 use crate::wire::{Frames, LARGEST_FRAME_BYTES};
 
-/// A client's bytes, and what it was sent. It is shared with the connection that reads and writes it.
+/// A client's bytes, and those that it was sent. Shared with the connection that reads and writes it.
 #[derive(Clone)]
 struct Script(Arc<Mutex<Inner>>);
 
@@ -29,9 +29,9 @@ struct Inner {
     input: Vec<u8>,
     read: usize,
     piece: usize,
-    /// Nothing will follow the input.
+    /// True once the input has been read to its end.
     is_over: bool,
-    /// Every other write has to wait.
+    /// Makes every other write wait.
     waits: bool,
     output: Vec<u8>,
 }
@@ -80,7 +80,7 @@ impl AsyncWrite for Script {
     }
 }
 
-/// A read that has to wait has said all.
+/// A read that has to wait has handed over all of the input.
 impl Transport for Script {
     fn is_readable(&self) -> bool {
         false
@@ -97,7 +97,7 @@ impl Wake for Woken {
 }
 
 impl Script {
-    /// Polls until it is done; when it waits for the client, the client goes.
+    /// Polls a future to its end. When it waits for the client, the client disconnects.
     fn play<T>(&self, talk: impl Future<Output = T>) -> T {
         let woken = Arc::<Woken>::default();
         let waker = Waker::from(woken.clone());
@@ -115,8 +115,8 @@ impl Script {
     }
 }
 
-/// Lets bytes come over a connection; whether they are a session's, all of which was taken. The first says
-/// in how large pieces the others come, and the answers go.
+/// Plays bytes over a connection. Returns true if they are a session's and all of them were taken up. The first byte
+/// sets the size of the pieces.
 pub(crate) fn connection(bytes: &[u8]) -> bool {
     let Some((piece, input)) = bytes.split_first() else {
         return false;
@@ -134,7 +134,7 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
     let shared = shared.expect("a store in memory can be shared");
     let guard = shared.table.enter(([127, 0, 0, 1], 1).into());
     let guard = guard.expect("there is room for one");
-    // There must be one where a connection parts; time stands still.
+    // Closing a connection needs a runtime for its timer; its time stands still.
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
         let runtime = Builder::new_current_thread().enable_time().build();
         runtime.expect("a runtime without IO starts")
@@ -159,8 +159,8 @@ async fn talk(mut script: Script, shared: &Shared, guard: &ConnectionGuard) -> b
     }
 }
 
-/// Asserts that the output answers the input in its order; whether the input is whole frames, each of
-/// which is answered.
+/// Asserts that the output answers the input in its order. Returns true if the input is whole frames, each of which
+/// is answered.
 fn is_answered(input: &[u8], output: &[u8]) -> bool {
     let (Some(asked), Some(mut told)) = (frames(input), frames(output)) else {
         return false;
@@ -181,7 +181,7 @@ fn is_answered(input: &[u8], output: &[u8]) -> bool {
     asked.len() == answered.len()
 }
 
-/// The frames, if it is nothing else.
+/// Returns the frames of a text that consists of nothing else.
 fn frames(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut frames = Frames::new(LARGEST_FRAME_BYTES);
     frames.push(bytes);

@@ -1,4 +1,4 @@
-//! The handshake: a four-letter word, or a session that is opened or taken up again.
+//! The first frame of a connection: a four-letter word, or a handshake that opens a session or takes one up again.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -19,36 +19,36 @@ use crate::types::{SessionId, Zxid};
 use crate::wire::admin::Word;
 use crate::wire::{ConnectRequest, ConnectResponse, Frames, Jute, LENGTH_BYTES, Reader, put_frame};
 
-/// What the beginning of a connection was.
+/// Outcome of a connection's first frame.
 pub(super) enum HandshakeOutcome {
     Word(Word),
-    /// A session, what came behind the handshake, and what the handshake counts for.
+    /// A session, the bytes that came behind the handshake, and the handshake's traffic.
     Session(Connection, Frames, Box<TrafficDelta>),
 }
 
-/// Why there was no session.
+/// Reason for which there is no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeError {
-    /// The client has gone.
+    /// The client has disconnected.
     Gone,
-    /// What it sent is no handshake.
+    /// The bytes are no handshake.
     ProtocolViolation,
-    /// It speaks HTTP.
+    /// The client speaks HTTP.
     Http,
-    /// It has seen more than this store has done: it was at another.
+    /// The client has seen a later zxid than this store's: it was at another store, or at this one before a restore.
     AheadOfStore,
-    /// It wanted a session that is over, or that is not its own.
+    /// The session has ended, or the password is wrong.
     NoSession,
-    /// The store takes no more.
+    /// The store has no room for another session.
     Full,
 }
 
 const READ_BYTES: usize = 1024;
 
-/// A handshake has 45 bytes. Who has no session yet can have no more than this kept for him.
+/// Limit of a handshake, which has 45 bytes. No more memory is kept for a client that has no session yet.
 const LARGEST_HANDSHAKE_BYTES: usize = 1024;
 
-/// Hears what the client wants, and answers it if that is a session. `is_proven`: the client has proved an identity by
+/// Reads the first frame, and answers it if it is a handshake. `is_proven`: the client has proved an identity with
 /// its certificate.
 pub(super) async fn handshake<S>(
     stream: &mut S,
@@ -105,7 +105,7 @@ where
             ))
         }
         Err(HandshakeError::NoSession) => {
-            // It hears why, if it is still there.
+            // Tells the client the reason, if it is still connected.
             if stream.write_all(&out).await.is_ok() {
                 linger_close(stream).await;
             }
@@ -123,7 +123,7 @@ fn is_http(first: [u8; LENGTH_BYTES]) -> bool {
     METHODS.contains(&&first)
 }
 
-/// What a handshake counts for: a request and its answer.
+/// Returns the traffic of a handshake: a request and its response.
 fn traffic_of(
     request: &SessionRequest,
     sent: usize,
@@ -152,8 +152,10 @@ fn traffic_of(
     }
 }
 
-/// The outcome, unless the client goes before it is there. A store that has come back may let nobody
-/// enter for long; who gave up meanwhile would otherwise take its session from its own next connection.
+/// Waits for the outcome, unless the client disconnects first.
+///
+/// A store that has just restarted may admit no session for a while. A client that has given up meanwhile would
+/// otherwise take its session away from its own next connection.
 async fn unless_disconnected<S: AsyncRead + Unpin>(
     stream: &mut S,
     frames: &mut Frames,
@@ -161,7 +163,7 @@ async fn unless_disconnected<S: AsyncRead + Unpin>(
 ) -> Result<Connection, HandshakeError> {
     let mut entering = pin!(entering);
     poll_fn(|context| {
-        // First: both may have happened.
+        // Polled first: if both have happened, the client must not get the session.
         while frames.waiting_bytes() < READ_BYTES {
             let mut bytes = [0; READ_BYTES];
             let mut buffer = ReadBuf::new(&mut bytes);
@@ -176,9 +178,9 @@ async fn unless_disconnected<S: AsyncRead + Unpin>(
     .await
 }
 
-/// What a client asks for.
+/// Session that a client asks for.
 struct SessionRequest {
-    /// The frame's.
+    /// Length of the frame.
     bytes: usize,
     seen: Zxid,
     timeout: Duration,
@@ -229,7 +231,7 @@ async fn open_session(
             .session_refused
             .allow(shared.clock().now())
         {
-            tracing::warn!(%error, suppressed, "no session could be opened");
+            tracing::warn!(%error, suppressed, "session refused: a limit of the store is reached");
         }
         HandshakeError::Full
     };
@@ -239,7 +241,7 @@ async fn open_session(
         let opened = remote.open(request.timeout, limit).await;
         return opened.map_err(full);
     }
-    // A password of another length is as wrong as any.
+    // A password of any other length is wrong, too.
     let password = request.password.unwrap_or_default();
     let found = shared
         .remote
@@ -248,18 +250,18 @@ async fn open_session(
     let found = found.map_err(full)?;
     if found.as_ref().err() == Some(&ReattachError::WrongPassword) {
         report_wrong_password(request.session, address, shared);
-        // That tells that there is such a session, as its ephemeral znodes do: ids are no secret. A client that comes too
-        // late for its session is told at once.
+        // The delay tells that the session exists, as its ephemeral znodes do: ids are no secret. A client that comes
+        // too late for its session is answered at once.
         shared.penalty(address).await;
     }
     found.map_err(|_| HandshakeError::NoSession)
 }
 
-/// Counted at once, and not with the connection's end, which a client can put off or have come early.
+/// Counts and logs a wrong password at once: a client could put off the end of its connection.
 fn report_wrong_password(session: SessionId, address: SocketAddr, shared: &Shared) {
     shared.table.count(Count::WrongPassword);
     let now = shared.clock().now();
     if let Some(suppressed) = shared.table.log_throttle.wrong_password.allow(now) {
-        tracing::warn!(%address, %session, suppressed, "a wrong password for a session: it is left to its owner");
+        tracing::warn!(%address, %session, suppressed, "wrong password for a session: refused, and the owner's connection is left alone");
     }
 }

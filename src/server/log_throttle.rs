@@ -1,15 +1,14 @@
-//! [`LogThrottle`]: what anybody can bring about again and again is logged now and then, so that nobody can fill
-//! a disk with it.
+//! [`LogThrottle`]: rate limits of log lines that any client can cause, so that no client can fill a disk with them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::BootInstant;
 
-/// At most one line about the same in this time.
+/// Shortest time between two lines of the same kind.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What a server says no more than now and then.
+/// One throttle for each kind of line that clients can cause.
 #[derive(Debug, Default)]
 pub(super) struct LogThrottle {
     pub(super) refused: Throttle,
@@ -26,17 +25,16 @@ pub(super) struct LogThrottle {
     pub(super) unfinished_request: Throttle,
 }
 
-/// When something was told last.
+/// Rate limit of one kind of log line.
 #[derive(Debug, Default)]
 pub(super) struct Throttle {
-    /// In milliseconds; 0: at once.
+    /// Earliest time of the next line, in milliseconds; 0: at once.
     next_ms: AtomicU64,
     suppressed: AtomicU64,
 }
 
 impl Throttle {
-    /// Whether to tell that it has happened once more: then how often it has since the last time, this
-    /// time not counted.
+    /// Returns the number of suppressed lines if one may be logged now, `None` if this one is suppressed.
     pub(super) fn allow(&self, now: BootInstant) -> Option<u64> {
         let (now_ms, pause_ms) = (now.as_millis(), PAUSE.as_millis() as u64);
         let due = |next_ms| (now_ms >= next_ms).then_some(now_ms + pause_ms);

@@ -1,4 +1,7 @@
-//! The store, served over the ZooKeeper protocol: [`Server`].
+//! The ZooKeeper server: [`Server`] serves a store to other processes, over TCP or TLS, by ZooKeeper's protocol.
+//!
+//! `connection.rs` is how a request is served, from a connection's first byte to its last; `listener.rs` is where
+//! connections come from, `connection_table.rs` their registry and limits.
 
 mod admin;
 mod auth;
@@ -42,9 +45,9 @@ use self::unfinished::Unfinished;
 use crate::clock::Clock;
 use crate::engine::{Remote, Store};
 
-/// A store that other processes reach over TCP with any ZooKeeper client, while this one may use it, too.
+/// A server of a store, for any ZooKeeper client; the program that runs it can use the store at the same time.
 ///
-/// Dropping it closes all connections at once; [`shutdown`](Self::shutdown) is the clean way out. In either
+/// Dropping it closes all connections at once; [`shutdown`](Self::shutdown) answers what has arrived first. In either
 /// case the sessions stay in the store.
 ///
 /// ```
@@ -62,7 +65,7 @@ use crate::engine::{Remote, Store};
 /// ```
 #[must_use = "dropping a server closes its connections"]
 pub struct Server {
-    /// Of a server of TLS alone, that of TLS.
+    /// The address of plain connections; of a server with TLS alone, that of TLS.
     address: SocketAddr,
     shared: Arc<Shared>,
     accepting: Vec<JoinHandle<()>>,
@@ -70,11 +73,11 @@ pub struct Server {
     tls: Option<tls::Secured>,
 }
 
-/// How long a shutdown waits for clients that do not read.
+/// Time limit of a shutdown for clients that do not read.
 const LONGEST_DRAIN: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Listens, and serves from now on, on this tokio runtime, which needs IO and time.
+    /// Starts a server: listens, and serves connections on the current tokio runtime, which needs IO and time.
     ///
     /// # Errors
     /// See [`ServerError`].
@@ -120,20 +123,22 @@ impl Server {
         self.accepting.push(accepting);
     }
 
-    /// Where it listens. Of a server of TLS alone, that is where it does so.
+    /// Returns the address for plain connections; of a server with TLS alone, that for TLS.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes no more connections, answers what has been received, and closes all connections: those of
-    /// clients that do not read after 5 s. The sessions stay in the store: their clients come back, or they
-    /// expire.
+    /// Stops the server: accepts no more connections, answers the requests that have arrived, and closes all
+    /// connections, those of clients that do not read after 5 s. The sessions stay in the store: their clients
+    /// reconnect, or they expire.
+    ///
+    /// Not cancel safe: a dropped call leaves the connections to the drop of the server, which closes them at once.
     pub async fn shutdown(self) {
         self.stop_accepting();
         self.shared.table.close(CloseRequest::Shutdown);
         let drained = tokio::time::timeout(LONGEST_DRAIN, self.shared.table.emptied()).await;
         if drained.is_err() {
-            tracing::warn!("some clients did not read what they were answered");
+            tracing::warn!("shutdown: clients that do not read their replies are cut off");
             self.shared.table.close(CloseRequest::Now);
             self.shared.table.emptied().await;
         }

@@ -1,4 +1,4 @@
-//! [`Unfinished`]: what has come of requests whose end has not, over all connections.
+//! [`Unfinished`]: memory of incomplete requests, over all connections.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,19 @@ use parking_lot::Mutex;
 use super::connection_entry::CloseRequest;
 use super::connection_table::ConnectionGuard;
 
-/// Each connection may hold so much without being counted, or less where all of them would fill half of the limit so.
+/// Bytes that each connection may hold uncounted; less where all connections together would fill half of the limit
+/// so.
 const FREE_BYTES: usize = 16 << 10;
 
-/// The least of that.
+/// Smallest value of that.
 const MIN_FREE_BYTES: usize = 512;
 
-/// How much may be held of requests that have not come to their end. Beyond it the connection has to go
-/// whose request has been coming for longest: an honest client's comes at once.
+/// Limit of the memory of incomplete requests. Beyond it the connection with the oldest of them is closed: an honest
+/// client's request arrives at once.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     limit: usize,
-    /// Bytes that each connection may hold without being counted.
+    /// Bytes that each connection may hold uncounted.
     free: usize,
     state: Mutex<State>,
 }
@@ -26,9 +27,9 @@ pub(super) struct Unfinished {
 #[derive(Debug, Default)]
 struct State {
     bytes: usize,
-    /// The number of the request that began last to be one of these.
+    /// Number of the last request that was counted.
     last: u64,
-    /// By those numbers.
+    /// Counted requests by number, so in the order of their beginning.
     requests: BTreeMap<u64, PartialRequest>,
 }
 
@@ -38,16 +39,16 @@ struct PartialRequest {
     entry: std::sync::Arc<super::connection_entry::ConnectionEntry>,
 }
 
-/// What one connection holds. It is given back when this is dropped.
+/// The bytes of one connection; uncounted when this is dropped.
 pub(super) struct Share<'a> {
-    of: &'a Unfinished,
+    pool: &'a Unfinished,
     entry: &'a ConnectionGuard,
-    /// The request's number, while it counts.
+    /// Number of the request, while it is counted.
     number: Option<u64>,
 }
 
 impl Unfinished {
-    /// For so many connections.
+    /// A limit in bytes for so many connections.
     pub(super) fn new(limit: usize, connections: usize) -> Self {
         let free = limit / 2 / connections.max(1);
         Self {
@@ -59,26 +60,27 @@ impl Unfinished {
 
     pub(super) fn share<'a>(&'a self, entry: &'a ConnectionGuard) -> Share<'a> {
         Share {
-            of: self,
+            pool: self,
             entry,
             number: None,
         }
     }
 
-    /// Bytes that are held, beside what is everybody's own.
+    /// Returns the counted bytes.
     pub(super) fn bytes(&self) -> usize {
         self.state.lock().bytes
     }
 }
 
 impl Share<'_> {
-    /// The connection holds so many bytes of a request now, which is another one than before where `is_new`.
+    /// Records the bytes that the connection holds of an incomplete request; `is_new` if it is another request than
+    /// before.
     pub(super) fn set(&mut self, bytes: usize, is_new: bool) {
-        let free = self.of.free;
+        let free = self.pool.free;
         if bytes <= free && self.number.is_none() {
             return;
         }
-        let mut state = self.of.state.lock();
+        let mut state = self.pool.state.lock();
         let mut number = self.number.take().filter(|number| state.remove(*number));
         if bytes <= free {
             return;
@@ -93,7 +95,7 @@ impl Share<'_> {
         state
             .requests
             .extend(number.map(|number| (number, PartialRequest { bytes, entry })));
-        while state.bytes > self.of.limit
+        while state.bytes > self.pool.limit
             && let Some((_, oldest)) = state.requests.pop_first()
         {
             state.bytes -= oldest.bytes;
@@ -103,7 +105,7 @@ impl Share<'_> {
 }
 
 impl State {
-    /// Whether it was there.
+    /// Returns true if the request was counted.
     fn remove(&mut self, number: u64) -> bool {
         let requests = self.requests.remove(&number);
         self.bytes -= requests.as_ref().map_or(0, |requests| requests.bytes);

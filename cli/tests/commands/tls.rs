@@ -370,7 +370,7 @@ fn hung_up_on(address: &str, bytes: &[u8]) -> String {
 
 #[test]
 fn refused_handshakes_of_tls_are_logged_with_the_address_and_no_disk_is_filled_with_them() {
-    const TOLD: &str = "a TLS handshake is refused";
+    const TOLD: &str = "TLS handshake refused";
     const TIMES: usize = 50;
     let files = Files::new();
     for bytes in [

@@ -1,7 +1,8 @@
-//! [`Texts`]: the texts of the four-letter words, from what the store, the table and the process are now.
+//! [`Texts`]: the texts of the four-letter words, from the present state of the store, the connection table and the
+//! process.
 //!
-//! Sessions, ephemeral znodes and watches are the store's, whoever has them: also those of sessions of this
-//! process. Connections are the server's.
+//! Sessions, ephemeral znodes and watches are all of the store's, in-process sessions included. Connections are the
+//! server's.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,7 +23,7 @@ use crate::wire::admin::{
     version, wchc, wchp, wchs,
 };
 
-/// What the texts are made of.
+/// Sources of the texts.
 pub(super) struct Texts {
     store: Store,
     table: Arc<ConnectionTable>,
@@ -31,7 +32,7 @@ pub(super) struct Texts {
     version: String,
 }
 
-/// How long a list in a text may get.
+/// Limit of a list in a text.
 const ROOM: Room = Room {
     entries: 100_000,
     bytes: 8 << 20,
@@ -60,7 +61,7 @@ impl Texts {
         self.store.is_at_work()
     }
 
-    /// What a word is answered. May take a while: it is not for a thread that others wait for.
+    /// Returns the text of a word. May take long: not for a thread of the runtime.
     pub(super) fn of(&self, word: Word) -> String {
         match word {
             Word::Srvr => srvr(&self.figures()),
@@ -82,7 +83,7 @@ impl Texts {
                 self.table.reset_server();
                 SERVER_RESET.to_owned()
             }
-            // Known without a look at anything.
+            // Answered by `Admin`, without any of the sources.
             Word::Ruok | Word::Isro => String::new(),
         }
     }
@@ -133,8 +134,8 @@ impl Texts {
         })
     }
 
-    /// ZooKeeper's other figures, where they mean the same here, and our own. Their names begin with `zk_`,
-    /// too: some monitors give up at a line that does not.
+    /// Returns ZooKeeper's other figures, where they mean the same here, and the server's own. All names begin with
+    /// `zk_`, since some monitors stop reading at a line that does not.
     fn more(&self, traffic: &Traffic, counts: &Counts) -> Vec<(&'static str, Value)> {
         let counted = |what| self.table.counted(what);
         let full = counted(Count::RefusedConnections);
@@ -184,7 +185,7 @@ impl Texts {
             .collect()
     }
 
-    /// The figures of the log; none of a store without one.
+    /// Returns the figures of the log; none for a store without one.
     #[cfg(feature = "file")]
     fn log_figures(&self) -> Vec<(&'static str, u64)> {
         let Some(log) = self.store.log_done() else {
@@ -292,7 +293,7 @@ impl Texts {
     }
 }
 
-/// A text, which says so at its end when it is not the whole.
+/// Appends a note to a text that was cut.
 fn ended(mut text: String, is_whole: bool) -> String {
     if !is_whole {
         let Room { entries, bytes } = ROOM;
