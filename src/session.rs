@@ -1,4 +1,7 @@
-//! [`Session`]: what users and recipes hold.
+//! [`Session`]: a client's session at a store, on top of any [`Backend`].
+//!
+//! Here are its life, its lease and its sending; `session/requests.rs` has the typed requests, `session/heartbeat.rs`
+//! what keeps the lease fresh.
 
 mod heartbeat;
 mod requests;
@@ -25,7 +28,7 @@ pub use heartbeat::Heartbeat;
 pub use requests::Call;
 use requests::done;
 
-/// A session at a store. It never silently becomes another: when it has expired, it is over.
+/// A session at a store. It never silently becomes another session: once it has expired, it is over.
 ///
 /// Each method sends its request when it is called, not when its future is polled, so that several
 /// can be under way; the store carries them out in that order. Dropping a future does not take its
@@ -58,12 +61,12 @@ struct Inner {
 }
 
 impl Session {
-    /// A session that speaks through `backend`. `acl` is for the znodes that it makes.
+    /// Creates a session over `backend`. `acl` is the access control list of the znodes that it creates.
     pub fn new(backend: Arc<dyn Backend>, acl: Acl) -> Self {
         Self::configured(backend, &ConnectOptions::new().acl(acl))
     }
 
-    /// A session that speaks through `backend`, as a client's options say.
+    /// Creates a session over `backend`, with a client's options.
     pub(crate) fn configured(backend: Arc<dyn Backend>, options: &ConnectOptions) -> Self {
         let session = Self(Arc::new(Inner {
             status: backend.status().clone(),
@@ -83,87 +86,87 @@ impl Session {
         session
     }
 
-    /// The session's number, the owner of its ephemeral znodes.
+    /// Returns the session's id, the owner of its ephemeral znodes.
     pub fn id(&self) -> SessionId {
         self.0.status.id()
     }
 
-    /// Where the session stands now.
+    /// Returns the session's present state.
     pub fn state(&self) -> SessionState {
         self.0.status.state()
     }
 
-    /// The changes of state from now on.
+    /// Returns the stream of the session's changes of state from now on.
     pub fn states(&self) -> StateStream {
         self.0.status.states()
     }
 
-    /// Where the session stands, in detail.
+    /// Returns the session's status in detail.
     pub fn status(&self) -> &Arc<SessionStatus> {
         &self.0.status
     }
 
-    /// How many bytes a create takes in a multi, rounded up, by the lengths of its path and its data
-    /// and with this session's [`acl`](Self::acl): what counts towards [`LARGEST_REQUEST_BYTES`].
+    /// Returns the size of a create within a multi, in bytes, rounded up, for a path and data of these lengths and
+    /// this session's [`acl`](Self::acl): its share of [`LARGEST_REQUEST_BYTES`].
     ///
     /// [`LARGEST_REQUEST_BYTES`]: crate::LARGEST_REQUEST_BYTES
     pub fn create_bytes(&self, path: usize, data: usize) -> usize {
         self.0.scale.create_op(path, data, &self.0.acl)
     }
 
-    /// The negotiated timeout; `None` where the store never expires the session (in its own process).
+    /// Returns the negotiated timeout; `None` if the store never expires the session (in its own process).
     pub fn timeout(&self) -> Option<Duration> {
         self.0.status.timeout()
     }
 
-    /// Until when nobody else can hold what this session holds, as far as clocks and the server
+    /// Returns the moment until which no other session can hold what this one holds, as far as clocks and the server
     /// allow; `None` for as long as it lives. See [`SessionStatus::held_until`].
     pub fn held_until(&self) -> Option<Deadline> {
         self.0.status.held_until()
     }
 
-    /// Returns the number of clean-ups that have not come to their end: deletes of entries that were
-    /// given up, and searches for those whose create was not answered. More than a few for long means that the store refuses
-    /// them, and that locks cannot be had meanwhile; a log line says which and why.
+    /// Returns the number of clean-ups under way: deletes of abandoned entries, and searches for those whose create
+    /// was not answered. More than a few for long mean that the store refuses them, and that locks are blocked
+    /// meanwhile; a line in the log names the znode and the error.
     pub fn pending_cleanups(&self) -> usize {
         self.0.status.pending_cleanups()
     }
 
-    /// The clock that the session lives by.
+    /// Returns the session's clock.
     pub fn clock(&self) -> &Clock {
         self.0.status.clock()
     }
 
-    /// The access control list of the znodes that this session makes.
+    /// Returns the access control list of the znodes that this session creates.
     pub fn acl(&self) -> &Acl {
         &self.0.acl
     }
 
-    /// The further patterns of [`ConnectOptions::entry_pattern`].
+    /// Returns the additional patterns of [`ConnectOptions::entry_pattern`].
     pub fn entry_patterns(&self) -> &[String] {
         &self.0.entry_patterns
     }
 
-    /// The id of the store, where it has one that this session may read.
+    /// Returns the id of the store; `None` if it has none that this session may read.
     pub fn store_id(&self) -> Option<&str> {
         self.0.backend.store_id()
     }
 
-    /// The backend, for wrappers and tests.
+    /// Returns the backend, for wrappers and tests.
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.0.backend
     }
 
-    /// Sends any request.
+    /// Sends a request.
     #[inline]
     pub fn submit(&self, request: Request) -> Response {
         self.0.submit(request)
     }
 
-    /// Closes the session: from this call on nothing is believed to be held, and the store deletes
-    /// its ephemeral znodes at once. Closing a session that is over succeeds.
+    /// Closes the session: from this call on it holds nothing, and the store deletes its ephemeral znodes at once.
+    /// Closing a session that is over succeeds.
     ///
-    /// Dropping the future does not stop the closing.
+    /// Cancel safe: dropping the future does not stop the closing.
     pub fn close(&self) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         self.0.status.set_closing();
         let closing = self.call(Request::Close, done);
@@ -177,10 +180,9 @@ impl Session {
 
     /// Blocks until the requests submitted so far have been written to the connection, for at most 5 ms.
     ///
-    /// For the drop of a value that has sent its last request: the process may end right after it, and what has been
-    /// written by then reaches the server all the same. It never waits while the session is suspended, nor in a store
-    /// of this process; and after one wait that took too long none is begun until the thread of the connections has
-    /// gone on.
+    /// For drops that send a last request: the process may exit right after them, and what has been written by then
+    /// reaches the server all the same. Does not block while the session is suspended, nor in a store of this
+    /// process, nor again after a wait that has timed out, until the connections' thread has made progress.
     pub fn flush(&self) -> Flushed {
         self.0.flush()
     }
@@ -219,7 +221,7 @@ impl PartialEq for Session {
 }
 
 impl Inner {
-    /// Inlined: where the kind of request is known, little is left of it.
+    /// Inlined, so that little is left of it where the kind of request is known.
     #[inline]
     fn submit(&self, request: Request) -> Response {
         match fork::check().and_then(|()| self.scale.check(&request)) {
@@ -238,7 +240,7 @@ impl Inner {
         }
     }
 
-    /// Sends a request whose answer proves that the session lives.
+    /// Sends a request whose answer proves that the session is alive, and renews the lease with it.
     fn submit_as_proof(&self, request: Request, sent: Sent) -> Response {
         let is_write = request.is_write();
         let judge = move |status: &SessionStatus, reply: &Result<Reply>| {
@@ -263,21 +265,20 @@ impl Inner {
     }
 }
 
-/// Whether the store itself has answered.
+/// Returns true if the store itself has answered, with success or an error of its own.
 fn proves(reply: &Result<Reply>) -> bool {
     reply.as_ref().map_or_else(Error::is_answer, |_| true)
 }
 
 impl Cleanup {
-    /// Counts a clean-up of this session as pending. `path` is what it concerns, for the log.
+    /// Begins a clean-up of this session, and counts it as pending. `path` is shown in the log.
     pub fn new(session: &Session, path: &ZnodePath) -> Self {
         Self::of(session.status(), path)
     }
 
-    /// Waits until a step that failed with `error` is worth repeating, and answers the session.
+    /// Waits until a step that failed with `error` is worth repeating, and returns the session.
     ///
-    /// Meanwhile it does not keep the session open: when nobody else has it any more, it closes, which
-    /// deletes its nodes for good.
+    /// The session is not kept open meanwhile: once no other handle is left it closes, which deletes its znodes.
     ///
     /// # Errors
     /// `error`, if no repetition can help, and [`Error::SessionClosed`] if the session has ended

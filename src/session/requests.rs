@@ -19,7 +19,8 @@ use crate::types::{Acl, CreateMode, Stat, WatchMode, Zxid};
 use crate::watch::{PersistentWatcher, Watcher};
 
 impl Session {
-    /// Makes a znode with the session's access control list; answers its path, number included, and its state.
+    /// Creates a znode with the session's access control list, and returns its path, sequence number included, and
+    /// its state.
     ///
     /// # Errors
     /// [`Error::NoNode`] without a parent, [`Error::NodeExists`],
@@ -42,7 +43,7 @@ impl Session {
         })
     }
 
-    /// Makes a znode and those above it that are missing, as persistent ones. One that exists is left as it is.
+    /// Creates a znode and its missing ancestors, as persistent ones. Existing znodes are left as they are.
     ///
     /// # Errors
     /// As [`create`](Self::create), but for `NoNode` and `NodeExists`.
@@ -67,7 +68,7 @@ impl Session {
         Ok(())
     }
 
-    /// Deletes a znode, if it is at this version (`None`: at any).
+    /// Deletes a znode, if it has this version (`None`: any).
     ///
     /// # Errors
     /// [`Error::NoNode`], [`Error::BadVersion`], [`Error::NotEmpty`], and those of every request.
@@ -77,8 +78,8 @@ impl Session {
         self.call(Request::Delete { path, version }, done)
     }
 
-    /// Deletes an entry of a queue that was never held, or is not believed to be held any more:
-    /// those behind do not take it for a release ([`DeleteReason`](crate::DeleteReason)).
+    /// Deletes an entry of a queue that was never held, or is no longer believed to be: the waiters behind it do not
+    /// take that for a release ([`DeleteReason`](crate::DeleteReason)).
     ///
     /// # Errors
     /// As [`delete`](Self::delete).
@@ -87,7 +88,7 @@ impl Session {
         self.call(Request::Withdraw { entry }, done)
     }
 
-    /// The state of a znode; `None` if there is none.
+    /// Returns the state of a znode; `None` if it does not exist.
     pub fn exists(&self, path: &ZnodePath) -> Call<Option<Stat>> {
         let path = path.clone();
         self.call(
@@ -99,7 +100,7 @@ impl Session {
         )
     }
 
-    /// [`exists`](Self::exists), with a watch that fires when the znode is made, changed or deleted.
+    /// As [`exists`](Self::exists), with a watch that fires when the znode is created, changed or deleted.
     pub fn watch_exists(&self, path: &ZnodePath) -> Call<(Option<Stat>, Watcher)> {
         let path = path.clone();
         self.call(Request::Exists { path, watch: true }, |reply| match reply {
@@ -111,7 +112,7 @@ impl Session {
         })
     }
 
-    /// The data and state of a znode.
+    /// Returns the data and state of a znode.
     ///
     /// # Errors
     /// [`Error::NoNode`], and those of every request.
@@ -126,8 +127,8 @@ impl Session {
         )
     }
 
-    /// [`get_data`](Self::get_data), with a watch that fires when the znode is changed or deleted.
-    /// On a missing znode nothing is watched.
+    /// As [`get_data`](Self::get_data), with a watch that fires when the znode is changed or deleted. Sets no watch
+    /// on a missing znode.
     pub fn watch_data(&self, path: &ZnodePath) -> Call<(Bytes, Stat, Watcher)> {
         let path = path.clone();
         self.call(
@@ -143,7 +144,7 @@ impl Session {
         )
     }
 
-    /// Replaces a znode's data, if it is at this version (`None`: at any).
+    /// Replaces a znode's data, if it has this version (`None`: any).
     ///
     /// # Errors
     /// [`Error::NoNode`], [`Error::BadVersion`], [`Error::TooLarge`], and those of every request.
@@ -164,7 +165,7 @@ impl Session {
         })
     }
 
-    /// The names of a znode's children, in no particular order, and its own state.
+    /// Returns the names of a znode's children, in no particular order, and its own state.
     ///
     /// # Errors
     /// [`Error::NoNode`], and those of every request.
@@ -179,8 +180,8 @@ impl Session {
         )
     }
 
-    /// [`get_children`](Self::get_children), with a watch that fires when the list changes or the
-    /// znode is deleted. On a missing znode nothing is watched.
+    /// As [`get_children`](Self::get_children), with a watch that fires when the list changes or the znode is
+    /// deleted. Sets no watch on a missing znode.
     pub fn watch_children(&self, path: &ZnodePath) -> Call<(Vec<String>, Stat, Watcher)> {
         let path = path.clone();
         self.call(
@@ -196,7 +197,7 @@ impl Session {
         )
     }
 
-    /// Fails unless the znode exists and is at this version (`None`: at any). Goes through the store's log.
+    /// Succeeds if the znode exists and has this version (`None`: any). Goes through the store's log.
     ///
     /// # Errors
     /// [`Error::MultiFailed`] with [`Error::NoNode`] or [`Error::BadVersion`], and those of every request.
@@ -209,10 +210,10 @@ impl Session {
         })
     }
 
-    /// Carries out all operations under one zxid, each seeing those before it, or none of them.
+    /// Carries out all operations in one transaction, each seeing those before it, or none of them.
     ///
     /// # Errors
-    /// [`Error::MultiFailed`], which says which operation failed and why, and those of every request.
+    /// [`Error::MultiFailed`] with the index of the failed operation and its error, and those of every request.
     pub fn multi(&self, ops: impl Into<Vec<Op>>) -> Call<Vec<OpReply>> {
         self.call(Request::Multi(ops.into()), |reply| match reply {
             Reply::Multi(replies) => Ok(replies),
@@ -220,7 +221,7 @@ impl Session {
         })
     }
 
-    /// Reads several znodes at one zxid; each operation may fail by itself.
+    /// Reads several znodes at one zxid. Each operation may fail by itself.
     pub fn multi_read(&self, ops: impl Into<Vec<ReadOp>>) -> Call<Vec<ReadReply>> {
         self.call(Request::MultiRead(ops.into()), |reply| match reply {
             Reply::MultiRead(replies) => Ok(replies),
@@ -228,15 +229,15 @@ impl Session {
         })
     }
 
-    /// Waits until this session's server has caught up with what was committed before. A barrier,
-    /// no proof: of itself it does not make a read linearizable.
+    /// Waits until this session's server has applied what was committed before. A barrier: of itself it does not make
+    /// a read linearizable.
     pub fn sync(&self, path: &ZnodePath) -> Call<()> {
         let path = path.clone();
         self.call(Request::Sync { path }, done)
     }
 
-    /// This session's ephemeral znodes whose paths start with `prefix`. As in ZooKeeper it is one
-    /// of text: `/a` is a prefix of `/ab`, too.
+    /// Returns this session's ephemeral znodes whose paths start with `prefix`. As in ZooKeeper the prefix is one of
+    /// text: `/a` is a prefix of `/ab`, too.
     pub fn get_ephemerals(&self, prefix: &ZnodePath) -> Call<Vec<ZnodePath>> {
         let prefix = prefix.clone();
         self.call(Request::GetEphemerals { prefix }, |reply| match reply {
@@ -245,7 +246,7 @@ impl Session {
         })
     }
 
-    /// How many znodes there are below a path.
+    /// Returns the number of znodes below a path.
     ///
     /// # Errors
     /// [`Error::NoNode`], and those of every request.
@@ -260,7 +261,7 @@ impl Session {
         )
     }
 
-    /// Watches from now on, until the watcher is dropped.
+    /// Adds a persistent watch, until the watcher is dropped.
     pub fn add_watch(&self, path: &ZnodePath, mode: WatchMode) -> Call<PersistentWatcher> {
         let path = path.clone();
         self.call(Request::AddWatch { path, mode }, |reply| match reply {
@@ -269,8 +270,8 @@ impl Session {
         })
     }
 
-    /// A znode's access control list, and its state. Whoever may not set the list sees `user:x` where
-    /// it has a digest.
+    /// Returns a znode's access control list, and its state. A session that may not set the list sees `user:x` in
+    /// place of a digest.
     ///
     /// # Errors
     /// [`Error::NoNode`], [`Error::NoAuth`] without the right to read or to set the list, and those of
@@ -283,8 +284,8 @@ impl Session {
         })
     }
 
-    /// Replaces a znode's access control list, if that is at this version ([`Stat::aversion`]; `None`:
-    /// at any). No watch fires.
+    /// Replaces a znode's access control list, if the list has this version ([`Stat::aversion`]; `None`: any). No
+    /// watch fires.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -316,20 +317,19 @@ impl Session {
         })
     }
 
-    /// Proves who the session speaks for, beside what it has proved already: from the next request on
-    /// it has the rights of all of them. `digest` takes `user:password`. A session that a client opens
-    /// after this one must prove it again; what stands in
-    /// [`ConnectOptions::auth`](crate::ConnectOptions::auth) is proved by each.
+    /// Proves a further identity of the session: from the next request on it has the rights of all of them. `digest`
+    /// takes `user:password`. A session that a client opens after this one must prove it again; the identities of
+    /// [`ConnectOptions::auth`](crate::ConnectOptions::auth) are proved by each.
     ///
     /// # Errors
-    /// [`Error::AuthFailed`] for what proves nothing, as with a scheme that the store does not know: then
-    /// the session is over. And those of every request.
+    /// [`Error::AuthFailed`] for a wrong proof, or a scheme that the store does not know: then the session is over.
+    /// And those of every request.
     pub fn add_auth(&self, scheme: impl Into<String>, secret: impl Into<Bytes>) -> Call<()> {
         let (scheme, secret) = (scheme.into(), Secret::new(secret));
         self.call(Request::AddAuth { scheme, secret }, done)
     }
 
-    /// Joins a queue; answers the entry's path, the zxid that made it, and who is ahead of it.
+    /// Joins a queue, and returns the entry's path, the zxid of its creation, and its predecessor.
     ///
     /// # Errors
     /// [`Error::NoNode`] without the queue's parent, and those of [`create`](Self::create).
@@ -341,7 +341,7 @@ impl Session {
         })
     }
 
-    /// Who is ahead of an entry now.
+    /// Returns an entry's present predecessor.
     pub fn get_predecessor(&self, look: GetPredecessor) -> Call<Predecessor> {
         self.call(Request::GetPredecessor(look), |reply| match reply {
             Reply::Predecessor(ahead) => Ok(ahead),
@@ -349,8 +349,8 @@ impl Session {
         })
     }
 
-    /// Lists a queue: the names of its ephemeral children with a number, head first, if the flag says so; else those
-    /// of all children.
+    /// Lists a queue: if the returned flag is set, the names of its ephemeral sequential children, head first;
+    /// otherwise those of all children, unsorted.
     ///
     /// # Errors
     /// [`Error::NoNode`], and those of every request.
@@ -375,11 +375,11 @@ impl Session {
 pub(super) fn done(reply: Reply) -> Result<()> {
     match reply {
         Reply::Done => Ok(()),
-        reply => unexpected("a request without an answer of its own", reply),
+        reply => unexpected("a request with an empty reply", reply),
     }
 }
 
-/// The future of a typed request, which is under way already. Dropping it does not take it back.
+/// Future of a typed request, which has been sent already. Dropping it does not withdraw the request.
 #[must_use = "the request is under way; await its answer or drop it on purpose"]
 pub struct Call<T> {
     response: Response,
@@ -387,7 +387,7 @@ pub struct Call<T> {
 }
 
 impl<T> Call<T> {
-    /// The answer if it is there, else the call again. In a store of this process it always is.
+    /// Returns the reply if it has arrived, otherwise the call again. In a store of this process it always has.
     #[expect(clippy::result_large_err, reason = "as with `Response::now_or_never`")]
     #[inline]
     pub fn now_or_never(self) -> Result<Result<T>, Self> {

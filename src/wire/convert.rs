@@ -20,15 +20,15 @@ use crate::types::{CreateMode, EventKind, WatchMode, WatchedEvent};
 /// `state` of every event: connected.
 const CONNECTED: i32 = 3;
 
-/// The version that a request expects: -1 is any.
+/// Returns the version that a request expects; -1 stands for any.
 fn version(version: i32) -> Option<i32> {
     (version != -1).then_some(version)
 }
 
-/// The path of a znode to be looked at. What is no path names no znode: a server does not check it.
-/// (It would watch for its coming, though, and wait for ever.)
+/// Parses the path of a read. A text that is no path names no znode, and a ZooKeeper server does not check it. (It
+/// would even wait for such a znode's creation, for ever.)
 ///
-/// An empty path is the root, as on a server.
+/// An empty path is the root, as in ZooKeeper.
 fn looked_at(path: &Path<'_>) -> Result<ZnodePath, Code> {
     match path.0.as_ref() {
         "" => Ok(ZnodePath::root()),
@@ -36,7 +36,7 @@ fn looked_at(path: &Path<'_>) -> Result<ZnodePath, Code> {
     }
 }
 
-/// Of an exists a server checks one thing.
+/// Parses the path of an exists, of which a ZooKeeper server checks the null character alone.
 fn existing(path: &Path<'_>) -> Result<ZnodePath, Code> {
     if path.0.contains('\0') {
         return Err(Code::BadArguments);
@@ -44,15 +44,15 @@ fn existing(path: &Path<'_>) -> Result<ZnodePath, Code> {
     looked_at(path)
 }
 
-/// The path of a znode to be written. A server checks it.
+/// Parses the path of a write, which a ZooKeeper server checks.
 fn written(path: &str) -> Result<ZnodePath, Code> {
     ZnodePath::new(path).map_err(|_| Code::BadArguments)
 }
 
-/// The path of a znode to be made. A server looks for the parent first, which is not there when its
-/// path is none.
+/// Parses the path of a create. A ZooKeeper server looks for the parent first, which is missing if its path is
+/// invalid.
 ///
-/// A path that ends with `/` is one to be numbered: the name is then the number alone.
+/// A path that ends with `/` is that of a sequential znode whose name is the number alone.
 fn made_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
     let (parent, name) = path.rsplit_once('/').unwrap_or_default();
     match (ZnodePath::new(path), ZnodePath::new(parent)) {
@@ -65,7 +65,7 @@ fn made_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
     }
 }
 
-/// The path of a znode to be deleted: a server checks no more of it than that it has a parent.
+/// Parses the path of a delete, of which a ZooKeeper server checks only that it has a parent.
 fn deleted(path: &Path<'_>) -> Result<ZnodePath, Code> {
     if !has_parent(&path.0) {
         return Err(Code::BadArguments);
@@ -77,14 +77,14 @@ fn has_parent(path: &str) -> bool {
     path.contains('/') && !path.contains('\0')
 }
 
-/// How a znode is to be made.
+/// Returns the mode of a create.
 ///
-/// As on a server, the operation decides what is a container and has a TTL: a createContainer makes
-/// a container whatever its flags say (they can only number it, and that we refuse), and a create
-/// with a container's flag a persistent znode.
+/// As in ZooKeeper, the operation decides what is a container and what has a TTL: a createContainer makes a container
+/// whatever its flags are (they could only make it sequential, which is refused), and a create with a container's
+/// flag makes a persistent znode.
 ///
 /// # Errors
-/// The flag is no number from 0 to 6, or the TTL is none for it.
+/// `BadArguments` for flags out of 0 to 6, or a TTL that does not fit them.
 pub(crate) fn create_mode(op: Op, flags: i32, ttl_ms: i64) -> Result<CreateMode, Code> {
     let ttl = || match ttl_ms {
         1.. => Ok(Duration::from_millis(ttl_ms.unsigned_abs())),
@@ -103,7 +103,7 @@ pub(crate) fn create_mode(op: Op, flags: i32, ttl_ms: i64) -> Result<CreateMode,
     })
 }
 
-/// The number of a mode.
+/// Returns the flags of a mode.
 pub(crate) fn flags(mode: CreateMode) -> i32 {
     match mode {
         CreateMode::Persistent => 0,
@@ -116,10 +116,10 @@ pub(crate) fn flags(mode: CreateMode) -> i32 {
     }
 }
 
-/// How an addWatch is to watch.
+/// Returns the mode of an addWatch.
 ///
 /// # Errors
-/// There is no such mode: a server stumbles over it.
+/// `MarshallingError` for an unknown mode, at which a ZooKeeper server fails to read the request.
 pub(crate) fn watch_mode(mode: i32) -> Result<WatchMode, Code> {
     match mode {
         0 => Ok(WatchMode::Persistent),
@@ -128,7 +128,7 @@ pub(crate) fn watch_mode(mode: i32) -> Result<WatchMode, Code> {
     }
 }
 
-/// Checks in the order of a server: mode, path, list.
+/// Converts a create, with the checks in ZooKeeper's order: mode, path, access control list.
 fn create(op: Op, create: &Create<'_>) -> Result<store::Create, Code> {
     made(
         op,
@@ -158,19 +158,18 @@ fn made(
     let acl = acl(list)?;
     Ok(store::Create {
         path: made_path(&path.0, mode)?,
-        // A copy: a slice would keep the whole frame alive.
+        // Copied: a slice would keep the whole frame in memory.
         data: data::copy(data),
         mode,
         acl,
     })
 }
 
-/// A request as the store is asked it; `None` where the store has no such request, and the server
-/// sees to it itself: pings, who somebody is, and watches by themselves. With it comes
-/// what the answer must look like.
+/// Converts a request to the store's, and returns the shape of its reply. `None` for requests that the server answers
+/// itself: pings, identities, and the management of watches.
 ///
 /// # Errors
-/// What is answered at once, in turn.
+/// The code to answer, in turn, without the store.
 pub(crate) fn to_store(request: &Request<'_>) -> Result<(Option<store::Request>, Shape), Code> {
     match request {
         Request::Multi(ops) => multi_request(ops).map(|(asked, shape)| (Some(asked), shape)),
@@ -213,7 +212,7 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
             path: looked_at(&it.path)?,
             watch: it.watch,
         },
-        // The path is told back and means nothing, so it need not be one.
+        // The path means nothing and is only echoed, so it need not be valid.
         Request::Sync(_) => store::Request::Sync {
             path: ZnodePath::root(),
         },
@@ -237,7 +236,7 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
     }))
 }
 
-/// An event as it goes over the wire. Its header needs the zxid: see [`put_event`](super::put_event).
+/// Converts an event. Its header needs the zxid: see [`put_event`](super::put_event).
 pub(crate) fn event(event: &WatchedEvent) -> WatcherEvent<'_> {
     WatcherEvent {
         kind: match event.kind {
@@ -251,7 +250,7 @@ pub(crate) fn event(event: &WatchedEvent) -> WatcherEvent<'_> {
     }
 }
 
-/// What happened, by its number in an event.
+/// Returns the kind of an event by its number.
 pub(crate) fn event_kind(kind: i32) -> Option<EventKind> {
     Some(match kind {
         1 => EventKind::NodeCreated,
@@ -262,25 +261,24 @@ pub(crate) fn event_kind(kind: i32) -> Option<EventKind> {
     })
 }
 
-/// What the answer to a request must look like.
+/// Form of the reply to a request: what has to be remembered until the store has answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     op: Op,
-    /// Of a sync, the path, which is told back; of a getEphemerals, how paths must begin, where the
-    /// store could not be asked that.
+    /// Of a sync, the path to echo; of a getEphemerals, the prefix, where it is no path that the store could be asked
+    /// for.
     text: Option<Box<str>>,
-    /// Of a multi, its operations.
+    /// Operations of a multi or multiRead.
     parts: Box<[Op]>,
-    /// Of a multi, the first operation that was refused before the store saw it. In its place the
-    /// store was asked for something that it refuses, so that the operations before it are judged
-    /// first, and none is carried out.
+    /// The first operation of a multi that was refused before the store saw it. In its place the store gets an
+    /// operation that it always refuses, so that the operations before it are checked first, and none is applied.
     refused: Option<(usize, Code)>,
-    /// Of a multiRead, likewise, but the others are read all the same.
+    /// Likewise the refused operations of a multiRead, whose other operations are carried out all the same.
     unread: Box<[(usize, Code)]>,
 }
 
 impl Shape {
-    /// Of any request but a multi, a multiRead and a getEphemerals.
+    /// Returns the shape of any request but a multi, a multiRead and a getEphemerals.
     fn of(request: &Request<'_>) -> Self {
         let text = match request {
             Request::Sync(it) => it.path.as_deref().map(Box::from),
@@ -302,15 +300,15 @@ impl Shape {
         }
     }
 
-    /// The operation that was asked.
+    /// Returns the operation.
     pub(crate) fn op(&self) -> Op {
         self.op
     }
 
-    /// The answer of the store, as it goes over the wire.
+    /// Converts the store's answer to the record of the reply.
     ///
     /// # Errors
-    /// The code of an answer that is a header alone.
+    /// The code of a reply that is a header alone.
     pub(crate) fn answer<'a>(
         &'a self,
         answer: &'a Result<Reply, Error>,
@@ -398,11 +396,10 @@ fn texts(names: &[String]) -> Vec<Text<'_>> {
     names.iter().map(|name| Text::Borrowed(&**name)).collect()
 }
 
-/// A multi as the store is asked it.
+/// Converts a multi.
 ///
 /// # Errors
-/// A create's flags that are none, or that want a TTL where none can stand, make the whole multi
-/// malformed: a server stumbles over them as it reads it.
+/// `MarshallingError` for a create with invalid flags: a ZooKeeper server fails to read the whole multi.
 fn multi_request(ops: &[MultiOp<'_>]) -> Result<(store::Request, Shape), Code> {
     let mut shape = Shape {
         parts: ops.iter().map(MultiOp::op).collect(),
@@ -434,7 +431,7 @@ fn has_bad_flags(op: &MultiOp<'_>) -> bool {
     }
 }
 
-/// The root cannot be deleted.
+/// Returns an operation that the store always refuses: the root cannot be deleted.
 fn always_refused() -> store::Op {
     store::Op::Delete {
         path: ZnodePath::root(),
@@ -461,12 +458,12 @@ fn write_op(op: &MultiOp<'_>) -> Result<store::Op, Code> {
             path: written(&it.path.0)?,
             version: version(it.version),
         },
-        // Not of a multi that was read from a frame.
+        // Cannot come from a frame: a multi is read without them.
         MultiOp::GetChildren(_) | MultiOp::GetData(_) => return Err(Code::MarshallingError),
     })
 }
 
-/// A multiRead as the store is asked it.
+/// Converts a multiRead.
 fn multi_read_request(ops: &[MultiOp<'_>]) -> (store::Request, Shape) {
     let mut unread = Vec::new();
     let mut asked = Vec::with_capacity(ops.len());
@@ -488,13 +485,13 @@ fn read_op(op: &MultiOp<'_>) -> Result<store::ReadOp, Code> {
     match op {
         MultiOp::GetData(it) => looked_at(&it.path).map(store::ReadOp::GetData),
         MultiOp::GetChildren(it) => looked_at(&it.path).map(store::ReadOp::GetChildren),
-        // Not of a multiRead that was read from a frame.
+        // Cannot come from a frame: a multiRead is read without them.
         _ => Err(Code::MarshallingError),
     }
 }
 
-/// A getEphemerals as the store is asked it. The prefix may be any text; where it is no path, all are
-/// asked for, and looked through here.
+/// Converts a getEphemerals. The prefix may be any text; where it is no path, the store is asked for all znodes, and
+/// the shape filters them.
 fn ephemerals_request(prefix: &str) -> (store::Request, Shape) {
     let wants_all = prefix.trim().is_empty() || prefix.trim() == "/";
     let (prefix, text) = match ZnodePath::new(prefix) {

@@ -1,13 +1,13 @@
-//! What ZooKeeper's clients and servers say to each other, as a server of 3.9 says it to clients of
-//! 3.4 to 3.9: frames, records, codes, and the four-letter words. PURE: bytes in, data out, and back.
+//! ZooKeeper's protocol, as a server of 3.9 speaks it with clients of 3.4 to 3.9: frames, records, codes, and the
+//! four-letter words. Pure: bytes in, data out, and back.
 //!
-//! A connection is [`Frames`] over what it reads; its first frame is a [`ConnectRequest`], each after
-//! that an [`Incoming`], or else [`Refused`] says what becomes of it: any bytes do one or the other, at
-//! the cost of a few allocations and no more memory than some times the frame. [`to_store`] makes the
-//! store's own request of it, and a [`Shape`], with which the store's answer becomes a [`Response`].
+//! A server reads a connection through [`Frames`]. The first frame is a [`ConnectRequest`], each later one an
+//! [`Incoming`]; any other bytes give a [`Refused`], which says how to answer them, at the cost of a few allocations
+//! and no more memory than a small multiple of the frame. [`to_store`] converts a request to the store's, with a
+//! [`Shape`] by which the store's answer becomes a [`Response`].
 //!
-//! Sources: `zookeeper.jute` and the request processors of ZooKeeper 3.9; `tests/wire` has the frames
-//! of real clients and servers that all this is held against.
+//! Sources: `zookeeper.jute` and the request processors of ZooKeeper 3.9. The tests compare with frames of real
+//! clients and servers (`tests/wire`).
 
 pub(crate) mod admin;
 mod code;

@@ -9,7 +9,7 @@ use super::stat::AclRecord;
 /// Declares the operations: name, number, and the letters that `cons` shows.
 macro_rules! ops {
     ($($name:ident = $number:literal $letters:literal,)*) => {
-        /// What a client asks for. The numbers are ZooKeeper's.
+        /// Operation of a request. The numbers are ZooKeeper's.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "each is named as in ZooKeeper's ZooDefs.OpCode")]
         pub(crate) enum Op {
@@ -17,10 +17,10 @@ macro_rules! ops {
         }
 
         impl Op {
-            /// Every operation that this server knows.
+            /// All operations that this server knows.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The operation of this number.
+            /// Returns the operation of a number.
             pub(crate) fn of(number: i32) -> Option<Self> {
                 Some(match number {
                     $($number => Self::$name,)*
@@ -28,7 +28,7 @@ macro_rules! ops {
                 })
             }
 
-            /// What `cons` shows as the last operation of a connection.
+            /// Returns the letters by which `cons` shows the operation.
             pub(crate) fn letters(self) -> &'static str {
                 match self {
                     $(Self::$name => $letters,)*
@@ -71,12 +71,12 @@ ops! {
 }
 
 impl Op {
-    /// ZooKeeper's number.
+    /// Returns ZooKeeper's number.
     pub(crate) fn number(self) -> i32 {
         self as i32
     }
 
-    /// Whether it makes a znode.
+    /// Returns true if the operation creates a znode.
     pub(crate) fn is_create(self) -> bool {
         matches!(
             self,
@@ -91,7 +91,7 @@ records! {
         path: Path<'a>,
         data: Data<'a>,
         acl: Vec<AclRecord<'a>>,
-        /// A number of a mode, 0 to 6. See [`create_mode`](super::convert::create_mode).
+        /// Number of a mode, 0 to 6. See [`create_mode`](super::convert::create_mode).
         flags: i32,
     }
 
@@ -129,7 +129,7 @@ records! {
         path: Path<'a>,
     }
 
-    /// Of sync. The path means nothing, and is told back.
+    /// Of sync. The path means nothing, and is echoed.
     Sync<'a> {
         path: Option<Text<'a>>,
     }
@@ -150,22 +150,22 @@ records! {
         config: i64,
     }
 
-    /// Of checkWatches and removeWatches: what kind of watches are meant.
+    /// Of checkWatches and removeWatches.
     Watches<'a> {
         path: Text<'a>,
-        /// 1 children, 2 data, 3 any, 4 persistent, 5 persistent recursive.
+        /// Kind of watch: 1 children, 2 data, 3 any, 4 persistent, 5 persistent recursive.
         kind: i32,
     }
 
     /// Of auth.
     Auth<'a> {
-        /// 0; nobody reads it.
+        /// Always 0, and ignored.
         kind: i32,
         scheme: Text<'a>,
         auth: Data<'a>,
     }
 
-    /// Of setWatches: what a client that comes back wants to go on watching.
+    /// Of setWatches: the watches that a client re-registers on a new connection.
     SetWatches<'a> {
         /// The last zxid that the client has seen.
         relative_zxid: i64,
@@ -189,7 +189,7 @@ records! {
         token: Data<'a>,
     }
 
-    /// Of getEphemerals: how their paths begin. Null, empty and `/` mean all.
+    /// Of getEphemerals: the prefix of the paths. Null, empty and `/` mean all.
     Prefix<'a> {
         prefix: Text<'a>,
     }
@@ -202,7 +202,7 @@ records! {
     }
 }
 
-/// Declares the requests: variant, operation and record; those without a record at the end.
+/// Declares the requests by variant, operation and record; those without a record stand at the end.
 macro_rules! requests {
     ($($name:ident($record:ty),)* ; $($bare:ident,)*) => {
         /// A request, by its operation.
@@ -216,7 +216,7 @@ macro_rules! requests {
         }
 
         impl<'a> Request<'a> {
-            /// Reads the record of this operation. What follows it is ignored, as by a server.
+            /// Reads the record of an operation. Bytes behind it are ignored, as in ZooKeeper.
             pub(crate) fn read(op: Op, from: &mut Reader<'a>) -> Result<Self, Malformed> {
                 Ok(match op {
                     $(Op::$name => Self::$name(from.next()?),)*
@@ -235,7 +235,7 @@ macro_rules! requests {
                 }
             }
 
-            /// The operation.
+            /// Returns the operation.
             pub(crate) fn op(&self) -> Op {
                 match self {
                     $(Self::$name(_) => Op::$name,)*
@@ -288,43 +288,42 @@ impl Request<'_> {
     }
 }
 
-/// The zxid in the answer to an operation that there is not.
+/// Zxid of the response to an unknown operation.
 pub(crate) const UNKNOWN_ZXID: i64 = -1;
 
-/// A request that a server takes up.
+/// A well-formed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Incoming<'a> {
-    /// Its number, for the reply.
+    /// Number of the request, for its reply.
     pub(crate) xid: i32,
-    /// What it asks.
+    /// The request.
     pub(crate) request: Request<'a>,
 }
 
-/// What a server does with a frame that is no request it takes up.
+/// Treatment of a frame that is no well-formed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// It answers the error, in turn, with the zxid that any reply would have, and goes on: the record
-    /// is malformed.
+    /// Answered with the error, in turn, and with the zxid of any reply; the connection goes on. The record is
+    /// malformed.
     Answer {
         /// The number of the reply.
         xid: i32,
         /// Its error.
         code: Code,
     },
-    /// It answers the error at once, with [`UNKNOWN_ZXID`], and closes the connection: there is no such operation.
+    /// Answered with the error and [`UNKNOWN_ZXID`], then the connection is closed. The operation is unknown.
     AnswerAndClose {
         /// The number of the reply.
         xid: i32,
         /// Its error.
         code: Code,
     },
-    /// It closes the connection: not even the header is there, or what should prove the client's
-    /// identity is malformed.
+    /// The connection is closed: the header is incomplete, or a proof of identity is malformed.
     Close,
 }
 
 impl<'a> Incoming<'a> {
-    /// Reads the frame of a request: any that follows the handshake.
+    /// Reads the frame of a request: any after the handshake.
     ///
     /// # Errors
     /// See [`Refused`].
@@ -347,7 +346,7 @@ impl<'a> Incoming<'a> {
     }
 }
 
-/// A check is for a multi alone: by itself it is no operation.
+/// Returns false for a check, which exists within a multi alone.
 fn is_for_clients(op: Op) -> bool {
     op != Op::Check
 }

@@ -12,13 +12,13 @@ use super::{Opened, handshake, session};
 use crate::backend::SessionStatus;
 use crate::error::{Error, Result};
 
-/// For the server to answer on a connection of ours.
+/// Time limit for the server to answer on this connection.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Ends the session, and waits until its client knows.
+/// Ends the session, and waits until its client knows of it.
 ///
-/// The session's own client reconnects at once, and would take the session back from who connects
-/// with its password. So the closing blocks the thread that this client lives on.
+/// The session's client would reconnect at once, and take the session back from this connection. So the closing
+/// blocks the thread that the client runs on.
 pub(super) async fn expire(hosts: String, opened: Opened, status: &SessionStatus) -> Result<()> {
     let handshake = captured_handshake(opened.info).await?;
     let tls = opened.tls;
@@ -30,8 +30,8 @@ pub(super) async fn expire(hosts: String, opened: Opened, status: &SessionStatus
     Ok(())
 }
 
-/// The frame that connects with a session's id and password. The crate keeps the password to
-/// itself, so it is made to send it to a listener of ours.
+/// Returns the frame that connects with a session's id and password. The crate does not give out the password, so it
+/// is made to send the frame to a local listener.
 async fn captured_handshake(info: zk::SessionInfo) -> Result<Vec<u8>> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?.to_string();
@@ -60,14 +60,14 @@ fn close(hosts: &str, tls: Option<&Tls>, handshake: &[u8]) -> io::Result<()> {
 
 fn send(mut server: impl Read + Write, connect: &[u8]) -> io::Result<()> {
     server.write_all(&[connect, &handshake::close_session()].concat())?;
-    // The server breaks the connection when it has closed the session, or knows no such session.
+    // The server closes the connection once it has closed the session, or if it knows no such session.
     match server.read_to_end(&mut Vec::new()) {
         Err(error) if !is_broken(&error) => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Over TLS a server that goes without a word breaks the connection, too.
+/// A TLS connection that is closed without a farewell counts as broken, too.
 fn is_broken(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionReset, UnexpectedEof};
     matches!(error.kind(), ConnectionReset | UnexpectedEof)

@@ -20,7 +20,7 @@ use crate::path::ZnodePath;
 use crate::types::{CreateMode, SessionId};
 use crate::watch::PersistentWatcher;
 
-/// Sends a request before its first await, and answers its reply.
+/// Sends a request before its first await, and returns its reply.
 pub(super) async fn carry_out(
     link: &Arc<Link>,
     client: Arc<Client>,
@@ -221,7 +221,7 @@ async fn create(
     created(link, create, made)
 }
 
-/// What a create's answer says. One whose number is near the end of ZooKeeper's counter is undone.
+/// Converts the reply of a create. A znode whose number is near the end of ZooKeeper's counter is deleted again.
 fn created(
     link: &Arc<Link>,
     create: &Create,
@@ -243,8 +243,8 @@ fn created(
     Ok((path, convert::stat(stat)))
 }
 
-/// Deletes znodes one after the other in the background, and sees that through. It keeps no client:
-/// closing the session ends it.
+/// Deletes znodes one after the other in the background, until it has succeeded. It keeps no client: closing the
+/// session ends it.
 fn undo(link: &Arc<Link>, made: Vec<ZnodePath>) {
     let link = link.clone();
     drop(spawn(Box::pin(async move {
@@ -264,7 +264,7 @@ fn undo(link: &Arc<Link>, made: Vec<ZnodePath>) {
     })));
 }
 
-/// Sends the create and the question who is ahead together: one round trip.
+/// Sends the create and the list of the queue together: one round trip.
 async fn enqueue(link: &Arc<Link>, client: &zk::Client, entry: Enqueue) -> Result<Reply> {
     let create = Create {
         path: entry.parent.join(&entry.name)?,
@@ -280,7 +280,8 @@ async fn enqueue(link: &Arc<Link>, client: &zk::Client, entry: Enqueue) -> Resul
     );
     let listing = client.list_children(entry.parent.as_str());
     let made = making.await;
-    // A list whose create failed is thrown away: it may have run on the next connection.
+    // The list is used only if the create succeeded: otherwise it may have been answered on another connection,
+    // before the entry existed.
     let (path, stat) = created(link, &create, made)?;
     let ahead = match listing.await {
         Ok(names) => Predecessor::Listed(names),
@@ -324,8 +325,8 @@ async fn multi(link: &Arc<Link>, client: &zk::Client, ops: &[Op]) -> Result<Repl
     Ok(Reply::Multi(replies))
 }
 
-/// Reads several things together, or, where a server is too old for that, one by one in their order:
-/// others may write in between.
+/// Reads several znodes together, or, at a server that is too old for multiRead, one by one in their order: other
+/// writes may come in between.
 async fn multi_read(link: &Link, client: &zk::Client, ops: &[ReadOp]) -> Result<Reply> {
     let session = link.session();
     if link.lacks_multi_read.load(Ordering::Relaxed) {
@@ -345,9 +346,10 @@ async fn multi_read(link: &Link, client: &zk::Client, ops: &[ReadOp]) -> Result<
     let results = match reader.commit().await {
         Err(zk::Error::Unimplemented) => {
             link.lacks_multi_read.store(true, Ordering::Relaxed);
-            tracing::info!(%session, "the server knows no multiRead: it is asked one by one");
+            tracing::info!(%session, "server without multiRead: reads are sent one by one");
             return loop {
-                // With that answer the server breaks the connection off (`UnimplementedRequestProcessor`).
+                // With that reply the server closes the connection (`UnimplementedRequestProcessor`), which loses the
+                // reads behind it; repeating reads is safe.
                 match read_each(client, ops, session).await {
                     Err(Error::ConnectionLoss) => {}
                     read => break read,

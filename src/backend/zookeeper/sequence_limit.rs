@@ -11,13 +11,13 @@ pub(super) struct SequenceLimit {
 }
 
 impl SequenceLimit {
-    /// ZooKeeper's counter of children ends at 2^31 − 1 and goes on below zero. This far before the
-    /// end a number is refused, so that clients that count alike have all stopped when it comes.
+    /// ZooKeeper's counter of children ends at 2^31 − 1, and wraps below zero. Numbers this close to the end are
+    /// refused, so that all clients that use this limit have stopped before it wraps.
     pub(super) const ZOOKEEPER: Self = Self {
         last: i32::MAX as i64 - 1_000_001,
     };
 
-    /// A served store counts on, and gives other processes ten digits: more would be misread.
+    /// A served store's counter goes on, and its names have ten digits for other processes: more would be misread.
     pub(super) const SERVED: Self = Self {
         last: 9_999_999_999,
     };

@@ -24,18 +24,18 @@ use crate::backend::{
 use crate::error::{Error, Result};
 use crate::types::{SessionId, SessionState};
 
-/// How many requests of one session may be under way at once.
+/// Limit of requests of one session under way.
 const MOST_UNDER_WAY: usize = 100_000;
 
 /// A session at a ZooKeeper server.
 pub(super) struct ZooKeeperSession {
     link: Arc<Link>,
     chroot: Chroot,
-    /// Disconnected when nothing holds the client any more.
+    /// Disconnected when the last reference to the client is dropped.
     let_go: Mutex<Receiver<Infallible>>,
 }
 
-/// The crate's client, whose drop closes the session, and word of that drop.
+/// The crate's client, whose drop closes the session, and a sender that tells of the drop.
 pub(super) struct Client {
     client: zk::Client,
     _let_go: Sender<Infallible>,
@@ -49,28 +49,28 @@ impl Deref for Client {
     }
 }
 
-/// Where a session's paths begin.
+/// Properties of the store under a session's chroot.
 pub(super) struct Chroot {
     pub(super) store_id: Option<String>,
     pub(super) prefix_bytes: usize,
     pub(super) sequence_limit: SequenceLimit,
 }
 
-/// What a session's requests and watchers share.
+/// State that a session's requests and watchers share.
 pub(super) struct Link {
-    /// `None` once the session is being closed. The session closes when no request holds it either.
+    /// `None` once the session is being closed. It closes when no request holds the client any more.
     pub(super) client: Mutex<Option<Arc<Client>>>,
     state: zk::StateWatcher,
     pub(super) status: Arc<SessionStatus>,
     pub(super) sequence_limit: SequenceLimit,
     under_way: AtomicUsize,
-    /// A server has said that it knows no multiRead: before ZooKeeper 3.6.
+    /// True once a server has refused a multiRead as unknown (before ZooKeeper 3.6).
     pub(super) lacks_multi_read: AtomicBool,
     close_timeout: Duration,
 }
 
 impl ZooKeeperSession {
-    /// A session over a connected client. Closing it takes at most `close_timeout`.
+    /// Creates a session over a connected client. Closing it takes at most `close_timeout`.
     pub(super) fn new(
         client: zk::Client,
         status: Arc<SessionStatus>,
@@ -105,8 +105,8 @@ impl ZooKeeperSession {
     }
 }
 
-/// Writes the connection's state to the session's status. Nobody else does, so that no
-/// reconnection is missed; only an expiry may be written by whoever hears of it first.
+/// Writes the connection's state to the session's status. No other task does, so that no reconnection is missed; only
+/// an expiry may be written by the first that hears of it.
 async fn publish(mut watcher: zk::StateWatcher, status: Arc<SessionStatus>, hosts: String) {
     let mut state = watcher.state();
     let mut disconnected = status.clock().now();
@@ -115,9 +115,9 @@ async fn publish(mut watcher: zk::StateWatcher, status: Arc<SessionStatus>, host
             zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
                 if status.state() == SessionState::Suspended {
                     send_at_once(&hosts);
-                    // A member of an ensemble has a session that comes back confirmed by the leader, which
-                    // touches it (ZooKeeper 3.9: `Learner.validateSession`, `Leader.revalidateSession`).
-                    // The handshake was sent after the connection before was known to be lost.
+                    // A member of an ensemble has the leader confirm a session that comes back, which touches it
+                    // (ZooKeeper 3.9: `Learner.validateSession`, `Leader.revalidateSession`). The handshake was sent
+                    // after the loss of the connection before it was known: so that moment is proved.
                     status.prove(disconnected);
                     status.set_state(SessionState::Reconnected);
                 }
@@ -162,8 +162,8 @@ impl Backend for ZooKeeperSession {
 }
 
 impl Drop for ZooKeeperSession {
-    /// Closes the session. The process may be about to end, so the request for that is waited for until it has been
-    /// written. It follows the answers to the requests that are under way, which hold the client until then.
+    /// Closes the session. The process may be about to exit, so this waits, for a limited time, until closeSession
+    /// has been written. It follows the replies to the requests under way, which hold the client until then.
     fn drop(&mut self) {
         drop(self.link.client.lock().take());
         if !self.link.status.state().is_connected() || !io::can_wait() {
@@ -174,7 +174,7 @@ impl Drop for ZooKeeperSession {
             && let_go.recv_timeout(LAST_DROP_LIMIT) == Err(RecvTimeoutError::Timeout)
         {
             let (session, limit) = (self.link.session(), LAST_DROP_LIMIT);
-            tracing::warn!(%session, ?limit, "the end of a session was not written in time");
+            tracing::warn!(%session, ?limit, "closeSession not written in time");
             return;
         }
         io::flush(FLUSH_LIMIT);
@@ -217,7 +217,7 @@ impl Link {
         }
     }
 
-    /// Lets go of the client, and waits until it has told the server.
+    /// Drops the client, and waits until it has closed the session at the server.
     fn close(&self) -> Response {
         if self.client.lock().take().is_none() {
             return Response::ready(Err(self.end()));
@@ -240,8 +240,8 @@ impl Link {
         Response::pending(async move { closing.await? })
     }
 
-    /// Waits until the status shows what the connection knows already, so that who sees a reply
-    /// or an event of a new connection sees the new connection too.
+    /// Waits until the status shows what the connection knows already: whoever sees a reply or an event of a new
+    /// connection must see the new connection as well.
     pub(super) async fn settle(&self) {
         if self.is_settled() {
             return;
@@ -250,8 +250,8 @@ impl Link {
         while !self.is_settled() && changes.next().await.is_some() {}
     }
 
-    /// Writes the session's expiry to its status before anybody is told of it: the crate tells its
-    /// watchers first and its state afterwards, and who is told goes on with a new session at once.
+    /// Writes the session's expiry to its status before the error is returned: the crate informs its watchers before
+    /// it changes its state, and a caller that gets the error goes on with a new session at once.
     pub(super) fn noting_the_end<T>(&self, answer: Result<T>) -> Result<T> {
         if let Err(Error::SessionExpired { .. }) = answer {
             self.status.set_state(SessionState::Expired);
@@ -274,7 +274,7 @@ impl Link {
         self.status.id()
     }
 
-    /// The error of a request that comes after the session.
+    /// Returns the error of a request after the session's end.
     pub(super) fn end(&self) -> Error {
         self.status.end().unwrap_or(Error::SessionClosed {
             session: self.session(),
@@ -288,8 +288,8 @@ pub(super) async fn final_state(status: &SessionStatus) {
     while !status.state().is_final() && changes.next().await.is_some() {}
 }
 
-/// Polls once, which sends what the future has to send, and leaves the rest to the thread of the
-/// connections: it goes on when the caller does not, and lets go of the client when it is done.
+/// Polls once, which sends the request, and leaves the rest to the connections' thread: it goes on if the caller does
+/// not, and drops the client when it is done.
 pub(super) fn sent<T: Send + 'static>(mut work: BoxFuture<T>) -> Result<T, Task<T>> {
     match work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(answer) => Ok(answer),

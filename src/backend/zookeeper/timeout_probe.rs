@@ -1,10 +1,10 @@
-//! Learns the session timeout that servers agree to after a reconnection.
+//! [`TimeoutProbe`]: learns the session timeout that a reconnection has brought.
 //!
-//! A server may give another timeout to a session that comes back, and counts by that one from then on.
-//! zookeeper-client asks for the timeout that it was given last, and keeps the answer to itself. So the
-//! servers are asked the same beside it, for a session that is closed at once: nothing is put on the
-//! requests' own way. Of several servers the least answer counts, since any of them may be the one that the client
-//! is connected to; one that gives no answer in time has none for the client either.
+//! A server may give another timeout to a session that comes back, and expires it by that one from then on.
+//! zookeeper-client asks for its last timeout, and does not tell the answer. So the probe asks the servers for the
+//! same timeout, for another session that is closed at once; the requests' connection is not touched. The shortest
+//! answer of several servers counts, since the client may be connected to any; a server that does not answer in time
+//! has no answer for the client either.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -19,13 +19,13 @@ use super::tls::Tls;
 use crate::backend::SessionStatus;
 use crate::types::SessionState;
 
-/// Asks the servers of one URL for the timeout that they give.
+/// Probe of the servers of one URL.
 #[derive(Clone)]
 pub(super) struct TimeoutProbe {
     /// As `host:port[,host:port…]`.
     pub(super) hosts: String,
     pub(super) tls: Option<Tls>,
-    /// Schemes and secrets: a server may end no session for a stranger.
+    /// Schemes and secrets: a server that requires authentication closes no session without.
     pub(super) auth: Vec<(String, Vec<u8>)>,
 }
 
@@ -35,18 +35,18 @@ struct KnownTimeout {
     timeout: Duration,
 }
 
-/// Between two rounds of questions that nobody answers.
+/// Pauses between two rounds that no server answers.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Time for a server to answer: this part of the timeout, and a limit of it.
+/// Time limit for a server to answer: this part of the timeout, within a limit.
 const PATIENCE: u32 = 8;
 const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
 
-/// A request for the least timeout that a server gives.
+/// Request for the shortest timeout that a server gives.
 const LEAST: Duration = Duration::from_millis(1);
 
-/// Writes the timeout of each new connection to the session's status, as long as the session lives.
+/// Writes the timeout of each new connection to the session's status, until the session ends.
 pub(super) async fn follow(probe: TimeoutProbe, status: Arc<SessionStatus>) {
     let Some(timeout) = status.timeout() else {
         return;
@@ -69,12 +69,12 @@ pub(super) async fn follow(probe: TimeoutProbe, status: Arc<SessionStatus>) {
 }
 
 impl TimeoutProbe {
-    /// Asks until it is known, or the connection is yet another.
+    /// Asks until the timeout is known, or the connection is yet another.
     async fn learn(&self, known: &mut KnownTimeout, status: &SessionStatus) {
         let connection = status.connection();
         let mut pause = SHORTEST_PAUSE;
         while status.connection() == connection && !status.state().is_final() {
-            // Of a connection that was lost before its timeout was known any server may have cut it down.
+            // If the connection before was lost before its timeout was known, any server may have shortened it.
             let missed = known.connection + 1 < connection;
             let Some(timeout) = self.ask_all(known.timeout, missed).await else {
                 status.clock().sleep(pause).await;
@@ -85,13 +85,13 @@ impl TimeoutProbe {
                 return;
             }
             if timeout != known.timeout {
-                tracing::info!(session = %status.id(), ?timeout, "the session timeout was agreed anew");
+                tracing::info!(session = %status.id(), ?timeout, "session timeout renegotiated");
             }
             *known = KnownTimeout {
                 connection,
                 timeout,
             };
-            // On the thread that publishes states: none comes in between.
+            // This runs on the thread that publishes states: none changes in between.
             status.set_timeout(timeout);
             if status.state() == SessionState::Suspended {
                 status.unsettle_timeout();
@@ -99,8 +99,8 @@ impl TimeoutProbe {
         }
     }
 
-    /// The least that any server gives to who asks for `timeout`; `None` if none answers. Where an
-    /// earlier answer was `missed` and a server is silent now, it is the least that they ever give.
+    /// Returns the shortest timeout that any server gives to a request for `timeout`; `None` if none answers. If an
+    /// earlier answer was `missed` and a server is silent now, asks for the shortest that they ever give.
     async fn ask_all(&self, timeout: Duration, missed: bool) -> Option<Duration> {
         let answers = self.ask_each(timeout, timeout).await;
         let all = answers.iter().all(Option::is_some);
@@ -126,13 +126,13 @@ impl TimeoutProbe {
         answers
     }
 
-    /// Asks one server, on a thread that also sees to the end of the session.
+    /// Asks one server, on a new thread that also closes the session.
     fn start(&self, host: &str, timeout: Duration, limit: Duration) -> oneshot::Receiver<Duration> {
         let (answer, answered) = oneshot::channel();
         let (probe, host) = (self.clone(), host.to_owned());
         let work = move || {
             if let Err(error) = probe.ask(&host, timeout, limit, answer) {
-                tracing::debug!(host, %error, "a server does not tell its session timeout");
+                tracing::debug!(host, %error, "server does not answer the session timeout probe");
             }
         };
         drop(spawn(Box::pin(blocking(work))));

@@ -21,11 +21,11 @@ pub(super) fn oneshot(link: &Arc<Link>, watcher: zk::OneshotWatcher) -> Watcher 
     })
 }
 
-/// The events of a watch that survives firing.
+/// Returns the events of a persistent watch.
 ///
-/// Unread events wait in the crate, which sets no limit to them. It also forgets to arm such
-/// watches anew after a reconnection, and ZooKeeper loses what happened meanwhile
-/// (ZOOKEEPER-4698): so the watch is added again, and then the loss told.
+/// Unread events wait in the crate, without a limit. After a reconnection the crate does not re-register such
+/// watches, and events of the meantime are lost in ZooKeeper as well (ZOOKEEPER-4698): so the watch is added again,
+/// and then the loss is reported.
 pub(super) fn events(
     link: Arc<Link>,
     mut watcher: zk::PersistentWatcher,

@@ -8,7 +8,7 @@ use super::date::date;
 use super::line;
 use crate::types::SessionId;
 
-/// What mntr tells. ZooKeeper has some 500 figures; these are those that tools read.
+/// Figures of mntr. ZooKeeper has some 500; these are those that tools read.
 #[derive(Clone, Debug)]
 pub(crate) struct Monitor<'a> {
     pub(crate) version: &'a str,
@@ -22,16 +22,16 @@ pub(crate) struct Monitor<'a> {
     pub(crate) received: u64,
     pub(crate) watches: u64,
     pub(crate) latency: Latency,
-    /// Of paths and data, in bytes.
+    /// Size of paths and data, in bytes.
     pub(crate) data_bytes: u64,
     pub(crate) open_files: u64,
     pub(crate) max_open_files: u64,
     pub(crate) uptime_ms: u64,
-    /// Others, by their names without the `zk_`.
+    /// Further figures, by their names without the `zk_`.
     pub(crate) more: Vec<(&'a str, Value)>,
 }
 
-/// A figure.
+/// Value of a figure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value {
     /// A count, or a number of bytes or milliseconds.
@@ -49,7 +49,7 @@ impl fmt::Display for Value {
     }
 }
 
-/// The figures.
+/// Returns the text of mntr.
 pub(crate) fn mntr(monitor: &Monitor<'_>) -> String {
     use Value::{Mean, Whole};
     let mut text = String::new();
@@ -79,10 +79,10 @@ pub(crate) fn mntr(monitor: &Monitor<'_>) -> String {
     text
 }
 
-/// What envi tells: names and values, in order. The first is `zookeeper.version`, which clients read.
+/// Properties of envi: names and values, in order. The first is `zookeeper.version`, which clients read.
 pub(crate) type Environment<'a> = [(&'a str, &'a str)];
 
-/// What the server runs on.
+/// Returns the text of envi.
 pub(crate) fn envi(environment: &Environment<'_>) -> String {
     let mut text = String::from("Environment:\n");
     for (name, value) in environment {
@@ -91,29 +91,29 @@ pub(crate) fn envi(environment: &Environment<'_>) -> String {
     text
 }
 
-/// What conf tells.
+/// Settings of conf.
 #[derive(Clone, Debug)]
 pub(crate) struct Conf<'a> {
-    /// The port for clients; of one that is not open -1.
+    /// Port for plain connections; -1 if none.
     pub(crate) port: i32,
-    /// That for TLS, likewise.
+    /// Port for TLS connections; -1 if none.
     pub(crate) secure_port: i32,
-    /// Of snapshots.
+    /// Folder of the snapshots.
     pub(crate) data: &'a Path,
     pub(crate) data_bytes: u64,
-    /// Of the log.
+    /// Folder of the log.
     pub(crate) log: &'a Path,
     pub(crate) log_bytes: u64,
     pub(crate) tick_ms: u64,
-    /// Connections of one address; 0: no limit.
+    /// Limit of connections from one address; 0 for none.
     pub(crate) max_connections: u64,
     pub(crate) shortest_timeout_ms: u64,
     pub(crate) longest_timeout_ms: u64,
-    /// How many connections may wait to be taken; -1: as the system has it.
+    /// Length of the listener's backlog; -1 for the system's default.
     pub(crate) backlog: i64,
 }
 
-/// The settings.
+/// Returns the text of conf.
 pub(crate) fn conf(conf: &Conf<'_>) -> String {
     let mut text = String::new();
     line!(text, "clientPort={}", conf.port);
@@ -127,34 +127,34 @@ pub(crate) fn conf(conf: &Conf<'_>) -> String {
     line!(text, "minSessionTimeout={}", conf.shortest_timeout_ms);
     line!(text, "maxSessionTimeout={}", conf.longest_timeout_ms);
     line!(text, "clientPortListenBacklog={}", conf.backlog);
-    // A server that is alone has none.
+    // A standalone server has no id.
     line!(text, "serverId=0");
     text
 }
 
-/// Sizes of the folders of snapshots and of the log, in bytes.
+/// Returns the text of dirs: the sizes of the folders of snapshots and of the log, in bytes.
 pub(crate) fn dirs(data_bytes: u64, log_bytes: u64) -> String {
     format!("datadir_size: {data_bytes}\nlogdir_size: {log_bytes}\n")
 }
 
-/// Sessions that end together, unless they are heard of.
+/// Sessions that expire at the same time, unless they are heard from.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
-    /// When, in milliseconds since the epoch.
+    /// Time of their expiry, in milliseconds since the epoch.
     pub(crate) expires_ms: i64,
     pub(crate) sessions: Vec<SessionId>,
 }
 
-/// What dump tells.
+/// Sessions, as dump shows them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions<'a> {
-    /// In order of time.
+    /// In order of their expiry.
     pub(crate) buckets: Vec<Bucket>,
-    /// Those that have ephemeral znodes, with the znodes' paths.
+    /// Sessions with ephemeral znodes, and the znodes' paths.
     pub(crate) ephemerals: Vec<(SessionId, Vec<&'a str>)>,
 }
 
-/// What wchs tells.
+/// Figures of wchs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watchers {
     /// Connections that watch anything.
@@ -165,7 +165,7 @@ pub(crate) struct Watchers {
     pub(crate) watches: usize,
 }
 
-/// The sessions.
+/// Returns the text of dump.
 pub(crate) fn dump(sessions: &Sessions<'_>) -> String {
     let mut text = String::new();
     let count = sessions.buckets.iter().map(|bucket| bucket.sessions.len());
@@ -190,7 +190,7 @@ pub(crate) fn dump(sessions: &Sessions<'_>) -> String {
     text
 }
 
-/// How many watches there are.
+/// Returns the text of wchs: counts of watches.
 pub(crate) fn wchs(watchers: &Watchers) -> String {
     let Watchers {
         connections,
@@ -200,7 +200,7 @@ pub(crate) fn wchs(watchers: &Watchers) -> String {
     format!("{connections} connections watching {paths} paths\nTotal watches:{watches}\n")
 }
 
-/// What each session watches. Ask for it with care: it may be long.
+/// Returns the text of wchc: the watched paths of each session. It may be long.
 pub(crate) fn wchc<'a, P: IntoIterator<Item = &'a str>>(
     sessions: impl IntoIterator<Item = (SessionId, P)>,
 ) -> String {
@@ -213,7 +213,7 @@ pub(crate) fn wchc<'a, P: IntoIterator<Item = &'a str>>(
     text
 }
 
-/// Who watches each path. Ask for it with care: it may be long.
+/// Returns the text of wchp: the sessions that watch each path. It may be long.
 pub(crate) fn wchp<'a, S: IntoIterator<Item = SessionId>>(
     paths: impl IntoIterator<Item = (&'a str, S)>,
 ) -> String {

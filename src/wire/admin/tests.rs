@@ -1,4 +1,4 @@
-//! The texts against those of a real server (3.8.0), byte for byte.
+//! Tests of the texts against those of a real server (3.8.0), byte for byte.
 
 use std::path::Path;
 
