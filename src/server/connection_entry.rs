@@ -266,7 +266,7 @@ impl ConnectionEntry {
         (session != 0).then_some((SessionId(session), timeout_ms))
     }
 
-    /// When it came, in milliseconds since the epoch.
+    /// Returns the time of its arrival, in milliseconds since the epoch.
     pub(super) fn established_ms(&self) -> i64 {
         self.established_ms
     }

@@ -83,8 +83,8 @@ const ASKED_FACTOR: usize = 8;
 /// Capacity that the output buffer of an idle connection keeps.
 const IDLE_BUFFER_BYTES: usize = 8 << 10;
 
-/// What is left of a connection's turn: the work that it may do before the others have theirs. Both requests and
-/// bytes (of requests parsed, of replies and events sent) are counted, since either alone could take long.
+/// Remainder of a connection's turn: the work that it may do before the others have theirs. Both requests and bytes
+/// (of requests parsed, of replies and events sent) are counted, since either alone could take long.
 pub(super) struct Turn {
     requests: usize,
     bytes: usize,

@@ -8,7 +8,7 @@ use crate::log::fuzz;
 /// Reads bytes as a frame of the log. Returns true if they are one.
 ///
 /// # Panics
-/// When what is read is not what is written and read again.
+/// If the value differs after being written and read again.
 pub fn frame(bytes: &[u8]) -> bool {
     fuzz::frame(bytes)
 }
@@ -18,7 +18,7 @@ pub fn frame(bytes: &[u8]) -> bool {
 /// bytes.
 ///
 /// # Panics
-/// When a second recovery does not give the same as the first, or the log does not go on after it.
+/// If a second recovery gives another store than the first, or the log cannot be continued after it.
 pub fn recovery(bytes: &[u8]) -> bool {
     fuzz::recovery(bytes)
 }
@@ -26,7 +26,7 @@ pub fn recovery(bytes: &[u8]) -> bool {
 /// Loads bytes as a snapshot, with its checksums corrected. Returns true if they are one.
 ///
 /// # Panics
-/// When what is loaded is not what is written and loaded again, or cannot be deleted.
+/// If the store differs after being written and loaded again, or cannot be deleted.
 pub fn snapshot(bytes: &[u8]) -> bool {
     fuzz::snapshot(bytes)
 }

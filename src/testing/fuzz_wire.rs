@@ -9,7 +9,7 @@ use crate::wire::{Op, fuzz};
 /// Reads bytes as the frame of a request, without its length. Returns true if they are one.
 ///
 /// # Panics
-/// When what is read is not what is written and read again.
+/// If the value differs after being written and read again.
 pub fn request(bytes: &[u8]) -> bool {
     fuzz::request(bytes)
 }
@@ -17,7 +17,7 @@ pub fn request(bytes: &[u8]) -> bool {
 /// Reads bytes as the first frame of a client. Returns true if they are one.
 ///
 /// # Panics
-/// When what is read is not what is written and read again.
+/// If the value differs after being written and read again.
 pub fn handshake(bytes: &[u8]) -> bool {
     fuzz::connect(bytes)
 }
@@ -26,7 +26,7 @@ pub fn handshake(bytes: &[u8]) -> bool {
 /// the pieces.
 ///
 /// # Panics
-/// When other frames come out of other pieces.
+/// If the frames depend on the pieces.
 pub fn stream(bytes: &[u8]) -> bool {
     fuzz::stream(bytes)
 }
@@ -35,7 +35,7 @@ pub fn stream(bytes: &[u8]) -> bool {
 /// a session's, all of which is answered. The first byte sets the size of the pieces.
 ///
 /// # Panics
-/// When what goes out is no answer to what came, or comes in another order, or the connection hangs.
+/// If the output does not answer the input in its order, or the connection hangs.
 pub fn connection(bytes: &[u8]) -> bool {
     server::connection(bytes)
 }
@@ -50,7 +50,7 @@ macro_rules! targets {
             #[doc = concat!("Reads bytes as the record of a ", $called, "; whether it is one.")]
             ///
             /// # Panics
-            /// When what is read is not what is written and read again.
+            /// If the value differs after being written and read again.
             pub fn $name(bytes: &[u8]) -> bool {
                 fuzz::record(Op::$op.number(), bytes)
             }

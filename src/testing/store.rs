@@ -146,7 +146,7 @@ impl TestStore {
     /// [`advance`](Self::advance) does. `work` may spawn tasks, on a single-threaded executor.
     ///
     /// # Panics
-    /// When `work` has not ended after a day of virtual time: it waits for something that never comes.
+    /// If `work` has not ended after a day of virtual time: it waits for an event that never comes.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let clock = self.clock().clone();
         if !clock.is_virtual() {

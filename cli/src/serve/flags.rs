@@ -49,7 +49,7 @@ pub(crate) struct Flags {
         help_heading = "Store"
     )]
     pub(crate) data: Data,
-    /// When a write is acknowledged
+    /// Durability class: the moment at which a write is acknowledged
     #[arg(
         long,
         value_name = "fsync|delayed-restart|none",
