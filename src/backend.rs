@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use cleanup::Cleanup;
+pub use lease::Lease;
 pub(crate) use lease::{Beat, Sent};
 pub use options::ConnectOptions;
 pub use states::StateStream;

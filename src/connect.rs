@@ -1,4 +1,4 @@
-//! [`connect`], and the [`Client`] that it answers.
+//! [`connect`], its options, and the [`Client`] that it returns.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -16,9 +16,9 @@ use crate::target::{Kind, Target};
 /// Connects to the store at a URL, with the default options.
 ///
 /// # Errors
-/// [`Error::Target`] for a bad URL, [`Error::ConnectFailed`] when nobody answers within the
-/// connect timeout, [`Error::NoChroot`]; [`Error::Forked`] in a process that was forked, without exec, from one
-/// that had used this library: connect after the fork.
+/// [`Error::Target`] for a bad URL, [`Error::ConnectFailed`] if no server answers within the connect timeout,
+/// [`Error::NoChroot`]; [`Error::Forked`] in a process that was forked, without exec, from one that had used this
+/// library: connect after the fork.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -37,8 +37,8 @@ where
 /// Connects to the store at a URL.
 ///
 /// # Errors
-/// As [`connect`], and [`Error::BadArguments`] for options that cannot be meant; [`Error::Tls`] when TLS is
-/// asked for and a certificate cannot be used or is refused.
+/// As [`connect`], and [`Error::BadArguments`] for invalid options; [`Error::Tls`] if a certificate cannot be used or
+/// is refused.
 pub async fn connect_with<T>(target: T, options: ConnectOptions) -> Result<Client>
 where
     T: TryInto<Target>,
@@ -97,14 +97,14 @@ impl Store {
     ///
     /// # Errors
     /// As [`connect`](Self::connect), and
-    /// [`Error::BadArguments`] for options that cannot be meant.
+    /// [`Error::BadArguments`] for invalid options.
     pub async fn connect_with(&self, options: ConnectOptions) -> Result<Client> {
         Client::open(self.connector(), self.target().to_owned(), options).await
     }
 }
 
-/// A program's way to one store. It hands out the current [`Session`], and opens a new one when
-/// the last has ended; so recipes outlive their sessions. A clone is the same client.
+/// A client of one store. It hands out the current [`Session`], and opens a new one when the last has ended, so
+/// recipes outlive their sessions. A clone is the same client.
 #[derive(Clone)]
 pub struct Client(Arc<Inner>);
 
@@ -112,10 +112,10 @@ struct Inner {
     target: String,
     connector: Arc<dyn Connector>,
     options: ConnectOptions,
-    /// The session that most clients ever have: handed out without a lock while it lives.
+    /// The first session, which most clients keep for ever: handed out without a lock while it is alive.
     first: Session,
     current: Mutex<Current>,
-    /// One opening at a time.
+    /// Serializes the opening of sessions.
     opening: tokio::sync::Mutex<()>,
     store_id: OnceLock<String>,
 }
@@ -126,11 +126,11 @@ struct Current {
 }
 
 impl Client {
-    /// Opens the first session at a store. [`connect`] is the usual way; this one is for stores
-    /// and wrappers of one's own. `target` is what errors call the store.
+    /// Opens the first session at a store. [`connect`] is the usual way; this one is for custom stores and wrappers.
+    /// `target` names the store in errors.
     ///
     /// # Errors
-    /// Those of the connector, and [`Error::BadArguments`] for options that cannot be meant.
+    /// Those of the connector, and [`Error::BadArguments`] for invalid options.
     pub async fn open(
         connector: Arc<dyn Connector>,
         target: String,
@@ -158,41 +158,43 @@ impl Client {
         })))
     }
 
-    /// Where the store is.
+    /// Returns the store's URL.
     pub fn target(&self) -> &str {
         &self.0.target
     }
 
-    /// The id of the store that this client's tokens belong to, where it has one.
+    /// Returns the id of the store that this client's fencing tokens belong to; `None` if it has none.
     pub fn store_id(&self) -> Option<&str> {
         self.0.store_id.get().map(String::as_str)
     }
 
-    /// The clock that the client's sessions live by.
+    /// Returns the clock of the client's sessions.
     pub fn clock(&self) -> &Clock {
         self.0.connector.clock()
     }
 
-    /// Returns the number of clean-ups of the current session that have not come to their end; see
-    /// [`Session::pending_cleanups`]. Those of sessions that have ended are done with these.
+    /// Returns the number of clean-ups of the current session under way; see [`Session::pending_cleanups`]. Clean-ups
+    /// of a session end with it.
     pub fn pending_cleanups(&self) -> usize {
         self.current_session().pending_cleanups()
     }
 
-    /// The session as it is, alive or over.
+    /// Returns the last session, alive or over.
     pub fn current_session(&self) -> Session {
         self.0.current.lock().session.clone()
     }
 
-    /// The session, or a new one if the last has ended.
+    /// Returns the session, or opens a new one if the last has ended.
+    ///
+    /// Cancel safe.
     ///
     /// # Errors
-    /// Those of [`connect`]; [`Error::SessionClosed`] after [`close`](Self::close);
-    /// [`Error::StoreChanged`] when another store is found where the first was.
+    /// Those of [`connect`]; [`Error::SessionClosed`] after [`close`](Self::close); [`Error::StoreChanged`] if the
+    /// URL leads to another store than before.
     pub async fn session(&self) -> Result<Session> {
         match self.living()? {
             Some(session) => Ok(session),
-            // Boxed: this is rare, and a future that asks for a session stays small.
+            // Boxed: rare, and futures that ask for a session stay small.
             None => Box::pin(self.open_another()).await,
         }
     }
@@ -205,7 +207,7 @@ impl Client {
         let backend = self.0.connector.open(&self.0.options).await?;
         self.same_store(&backend)?;
         let session = Session::configured(backend, &self.0.options);
-        tracing::info!(target_store = %self.0.target, session = %session.id(), "opened a new session");
+        tracing::info!(target_store = %self.0.target, session = %session.id(), "session opened");
         let mut current = self.0.current.lock();
         if current.closed {
             return Err(Error::SessionClosed {
@@ -246,10 +248,11 @@ impl Client {
         })
     }
 
-    /// Closes the session and opens no other. What it held is free at once.
+    /// Closes the session, and opens no other. Its locks are released at once.
     ///
     /// # Errors
-    /// [`Error::ConnectionLoss`] when the store could not be told; its timeout frees the rest then.
+    /// [`Error::ConnectionLoss`] if the store could not be reached: it releases the locks after the session's
+    /// timeout.
     pub async fn close(&self) -> Result<()> {
         let session = {
             let mut current = self.0.current.lock();
@@ -259,22 +262,22 @@ impl Client {
         session.close().await
     }
 
-    /// The store behind the client, for wrappers and tests.
+    /// Returns the connector, for wrappers and tests.
     pub fn connector(&self) -> &Arc<dyn Connector> {
         &self.0.connector
     }
 }
 
 impl Drop for Inner {
-    /// The last handle of a client may be dropped as the process ends. What is still to be sent then, by clean-ups that
-    /// wait for an answer first, is waited for: once, and not for long.
+    /// Waits once, for a limited time, for clean-ups that are still unsent: the last handle of a client is often
+    /// dropped as the process exits.
     fn drop(&mut self) {
         let session = &self.current.get_mut().session;
         if session.flush() == Flushed::Written
             && !session.status().wait_for_cleanups(LAST_DROP_LIMIT)
         {
             let (session, limit) = (session.id(), LAST_DROP_LIMIT);
-            tracing::warn!(%session, ?limit, "clean-ups were not written in time");
+            tracing::warn!(%session, ?limit, "clean-ups not written in time");
         }
     }
 }

@@ -20,7 +20,7 @@ mod backend;
 mod clock;
 mod connect;
 mod core;
-#[cfg(any(feature = "file", feature = "server"))]
+#[cfg(any(feature = "file", feature = "server", feature = "zookeeper"))]
 mod data;
 mod detached;
 #[cfg(feature = "file")]
@@ -47,13 +47,17 @@ mod tls;
 mod types;
 mod wake;
 mod watch;
-#[cfg(feature = "server")]
-#[allow(dead_code, unused_imports, reason = "the server takes it up")]
+#[cfg(any(feature = "server", feature = "zookeeper"))]
+#[allow(
+    dead_code,
+    unused_imports,
+    reason = "a whole protocol, of which the server and the client each use a part"
+)]
 mod wire;
 
 pub use acl::Acl;
 pub use backend::{
-    Backend, Cleanup, ConnectOptions, Connector, Flushed, SessionStatus, StateStream,
+    Backend, Cleanup, ConnectOptions, Connector, Flushed, Lease, SessionStatus, StateStream,
 };
 pub use clock::{BootInstant, Clock, Deadline, Sleep};
 pub use connect::{Client, connect, connect_with};

@@ -1,4 +1,4 @@
-//! [`Target`]: a URL, parsed once.
+//! [`Target`]: the URL of a store, parsed.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,10 +7,10 @@ use std::str::FromStr;
 use crate::error::{Error, TargetError};
 use crate::path::ZnodePath;
 
-/// Where a store is: `memory:`, `memory:NAME`, `file:PATH`, `lockkeeper://host:port[/chroot]` (a store
-/// that another process serves) or `zookeeper://host:port[,host:port…][/chroot]`. A path may be relative (`file:./data`) or absolute
-/// (`file:/var/lib/app`, `file:///var/lib/app`); it is taken as it stands, without any encoding; a `~` at
-/// its beginning, which only a shell expands, is refused.
+/// URL of a store: `memory:`, `memory:NAME`, `file:PATH`, `lockkeeper://host:port[/chroot]` (a store served by
+/// another process) or `zookeeper://host:port[,host:port…][/chroot]`. A path may be relative (`file:./data`) or
+/// absolute (`file:/var/lib/app`, `file:///var/lib/app`). It is used verbatim, without any encoding; a leading `~`,
+/// which only a shell expands, is refused.
 ///
 /// ```
 /// use lockkeeper_store::Target;
@@ -31,34 +31,34 @@ pub(crate) enum Kind {
     Served { host: String, chroot: ZnodePath },
 }
 
-/// ZooKeeper's own port, where a URL names none.
+/// Default port: ZooKeeper's.
 const DEFAULT_PORT: u16 = 2181;
 
 impl Target {
-    /// This process's default store, `memory:`.
+    /// Returns the default store of this process, `memory:`.
     pub fn memory() -> Self {
         Self(Kind::Memory {
             name: String::new(),
         })
     }
 
-    /// The store in a folder of this machine, `file:PATH`.
+    /// Returns the store in a folder of this machine, `file:PATH`.
     pub fn file(path: impl Into<PathBuf>) -> Self {
         Self(Kind::File { path: path.into() })
     }
 
-    /// A ZooKeeper server, or the members of one ensemble, as `host[:port][,host[:port]…][/chroot]`.
+    /// Returns a ZooKeeper server, or the members of an ensemble, given as `host[:port][,host[:port]…][/chroot]`.
     ///
     /// # Errors
-    /// A [`TargetError`] that says what is wrong with which part.
+    /// A [`TargetError`] that names the invalid part and the reason.
     pub fn zookeeper(hosts: &str) -> Result<Self, TargetError> {
         zookeeper(&format!("zookeeper://{hosts}"), hosts)
     }
 
-    /// A store that another process serves, as `host[:port][/chroot]`.
+    /// Returns a store served by another process, given as `host[:port][/chroot]`.
     ///
     /// # Errors
-    /// A [`TargetError`] that says what is wrong with which part.
+    /// A [`TargetError`] that names the invalid part and the reason.
     pub fn served(host: &str) -> Result<Self, TargetError> {
         served(&format!("lockkeeper://{host}"), host)
     }
@@ -106,13 +106,13 @@ fn memory(url: &str, name: &str) -> Result<Target, TargetError> {
 }
 
 fn file(url: &str, path: &str) -> Result<Target, TargetError> {
-    // After `//` a host may stand: this machine's is the empty one.
+    // A host may follow `//`; the empty one is this machine.
     let is_foreign = url.starts_with("file://") && !path.starts_with('/');
     let reason = match path {
         "" => "a path is missing",
         _ if is_foreign => "after `file://` the path is absolute: `file:///var/lib/app`",
         _ if path.contains('\0') => "a path holds no NUL",
-        // A folder of that name would be made, beside the program.
+        // Refused: it would create a folder of that name.
         _ if path.starts_with('~') => {
             "`~` is expanded by shells, and not in a URL: write the whole path, or `./~` for a folder \
              of that name"
@@ -171,7 +171,7 @@ fn hosts_and_chroot(url: &str, rest: &str) -> Result<(Vec<String>, ZnodePath), T
 
 fn host_and_port(url: &str, text: &str) -> Result<String, TargetError> {
     let (host, port) = match text.rsplit_once(':') {
-        // The colons of a bare IPv6 address are no port's.
+        // The colons of a bare IPv6 address separate no port.
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
         _ => (text, None),
     };

@@ -1,4 +1,4 @@
-//! `lockkeeper digest`: the form of a name and a password that servers and access lists have.
+//! `lockkeeper digest`: the hash of a user's name and password, as servers and access control lists take it.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -8,10 +8,10 @@ use rustix::stdio::stdin;
 use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use sha1::{Digest, Sha1};
 
-/// `user:base64(sha1(user:password))`.
+/// Returns `user:base64(sha1(user:password))`.
 pub(crate) fn of(user: &str, password: &str) -> Result<String, &'static str> {
     if user.is_empty() || user.contains(':') {
-        return Err("a name is not empty, and has no colon");
+        return Err("invalid user name: it must not be empty nor have a colon");
     }
     let hash = Sha1::digest(format!("{user}:{password}"));
     Ok(format!("{user}:{}", BASE64_STANDARD.encode(hash)))
@@ -43,7 +43,7 @@ fn read_line() -> io::Result<String> {
     Ok(line.to_owned())
 }
 
-/// The terminal does not show what is typed while this lives.
+/// Switches off the terminal's echo until it is dropped.
 struct Silence(Termios);
 
 impl Silence {

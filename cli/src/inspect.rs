@@ -1,4 +1,4 @@
-//! An inspection as JSON. Numbers of 64 bits are texts: a double has room for 53.
+//! An inspection as JSON. 64-bit numbers are strings, since JSON readers often keep numbers as doubles of 53 bits.
 
 use lockkeeper_store::disk::{
     Inspection, Problem, SegmentInfo, SessionInfo, SnapshotInfo, Subtree,

@@ -1,6 +1,6 @@
-//! The command `lockkeeper`: serves a store, and does what an operator does with a data directory.
+//! The command `lockkeeper`: serves a store, and looks after data directories: backup, restore, inspection.
 //!
-//! Exit codes: 0 done, 1 failed (of `inspect`: also when there is damage), 2 wrong usage.
+//! Exit codes: 0 done, 1 failed (`inspect`: also if the directory is damaged), 2 wrong usage.
 
 mod digest;
 mod inspect;
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use lockkeeper_store::disk;
 
-/// Serves the store of Lockkeeper to ZooKeeper clients, and looks after its data directories.
+/// Serves a Lockkeeper store to ZooKeeper clients, and looks after its data directories.
 #[derive(Parser)]
 #[command(name = "lockkeeper", version, about)]
 struct Arguments {
@@ -25,48 +25,47 @@ struct Arguments {
 enum Command {
     /// Serves the store in a directory to ZooKeeper clients, until SIGTERM or SIGINT.
     ///
-    /// Alone it serves ./lockkeeper-data on 127.0.0.1:2181; each acknowledged write is on the disk. stdout
-    /// has one line, `lockkeeper ready ADDRESS`, when it listens; the log goes to stderr. A duration is
-    /// written as 500ms, 2s or 1m, a size as 1048575, 64K, 1MiB or 2G. Exit codes: 0 drained, 1 failed,
-    /// 2 wrong usage or configuration.
+    /// Without options it serves ./lockkeeper-data on 127.0.0.1:2181, and syncs each write to the disk before it
+    /// acknowledges it. stdout has one line, `lockkeeper ready ADDRESS`, once it listens; the log goes to stderr. A
+    /// duration is written as 500ms, 2s or 1m, a size as 1048575, 64K, 1MiB or 2G. Exit codes: 0 drained, 1 failed, 2
+    /// wrong usage or configuration.
     Serve(Box<serve::Flags>),
-    /// Reads a password from stdin and prints what --user, --super-digest and access lists take.
+    /// Reads a password from stdin and prints its digest for --user, --super-digest and access control lists.
     ///
-    /// One line is read; a terminal does not show it.
+    /// Reads one line; a terminal does not echo it.
     Digest {
         /// The name.
         user: String,
     },
-    /// Writes all that the store in DIR holds to FILE.
+    /// Writes a backup of the store in DIR to FILE.
     ///
-    /// DIR may be in use: it is only read, and nobody waits. FILE is replaced in one step if it is
-    /// there.
+    /// DIR may be in use: it is only read, and its server does not wait. An existing FILE is replaced atomically.
     Backup {
         /// The data directory.
         dir: PathBuf,
         /// The backup.
         file: PathBuf,
     },
-    /// Puts the content of the backup FILE into DIR.
+    /// Restores the backup FILE into DIR.
     ///
-    /// DIR is made if it is missing, and must be empty otherwise. The restored store goes on with
-    /// higher tokens than the original can have given out: what checks tokens goes on working.
+    /// DIR is created if it is missing, and must be empty otherwise. The restored store goes on with higher fencing
+    /// tokens than the original can have given out, so resources that check tokens stay protected.
     Restore {
         /// The backup.
         file: PathBuf,
-        /// The data directory to be made.
+        /// The data directory to create.
         dir: PathBuf,
     },
-    /// Shows what stands in DIR, and the first place that cannot be read.
+    /// Shows the content of DIR, and the first place that cannot be read.
     ///
-    /// DIR may be in use or damaged: it is only read. The exit code is 1 when there is damage.
+    /// DIR may be in use or damaged: it is only read. The exit code is 1 if it is damaged.
     Inspect {
         /// The data directory.
         dir: PathBuf,
         /// Prints one JSON object.
         #[arg(long)]
         json: bool,
-        /// How many of the largest subtrees are shown.
+        /// Number of the largest subtrees to show.
         #[arg(long, value_name = "N", default_value_t = 10)]
         top: usize,
     },
@@ -95,7 +94,7 @@ fn failed(error: &dyn Error) -> ExitCode {
 fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
     match command {
         Command::Serve(_) => {
-            unreachable!("it runs by itself: where options come from matters to it")
+            unreachable!("handled by `main`, since it needs the sources of its options")
         }
         Command::Digest { user } => {
             let password = digest::read_password()?;
@@ -108,7 +107,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Restore { file, dir } => {
             let restored = disk::restore(&file, &dir)?;
             let text = format!(
-                "{} has {}; its tokens go on above all before, and its sessions end when it is opened\n",
+                "{} has {}; its fencing tokens continue above all earlier ones, and its sessions end when it is opened\n",
                 dir.display(),
                 content(&restored)
             );

@@ -1,4 +1,4 @@
-//! [`Cleanup`]: pace and account of work that is seen through after its caller has gone.
+//! [`Cleanup`]: pacing and accounting of background work that must be completed after its caller is gone.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -13,19 +13,18 @@ use super::SessionStatus;
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
 
-/// The first pause before a refused step is repeated; each later one is twice as long.
+/// First pause before a refused step is repeated; each later one is twice as long.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
-/// The longest such pause.
+/// Longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// A clean-up that is under way: a znode of a session that must not stay behind, or the search for
-/// one. It counts in [`SessionStatus::pending_cleanups`] until it is dropped.
+/// A clean-up under way: the delete of a znode that must not stay behind, or the search for one. Counted by
+/// [`SessionStatus::pending_cleanups`] until it is dropped.
 ///
-/// A step that fails is repeated until the session has ended, the node is gone, or the right is
-/// missing: whatever else refuses it (a limit, a full disk, a server under load) may pass, and a node
-/// that stays in a living session takes its lock away from everybody. The first refusal is logged as
-/// a warning, further ones at level debug.
+/// A failed step is repeated until the session has ended, the znode is gone, or a permission is missing: any other
+/// refusal (a limit, a full disk, a server under load) may pass, and a znode that stays in a living session blocks
+/// its lock. The first refusal is logged as a warning, further ones at level debug.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -54,7 +53,7 @@ pub struct Cleanup {
 }
 
 impl Cleanup {
-    /// Counts a clean-up of the session with this status as pending.
+    /// Begins a clean-up, and counts it as pending in this status.
     pub(crate) fn of(status: &Arc<SessionStatus>, path: &ZnodePath) -> Self {
         status.cleanup_begins();
         Self {
@@ -78,13 +77,13 @@ impl Cleanup {
         }
     }
 
-    /// The session's status.
+    /// Returns the session's status.
     pub(crate) fn status(&self) -> &SessionStatus {
         &self.status
     }
 
-    /// Returns true if the next request itself waits for the connection to be back: the last reply was
-    /// lost with it, for the first time on this one.
+    /// Returns true if the next request itself will wait for the reconnection: the last reply was lost with its
+    /// connection, for the first time on this one.
     pub(crate) fn waits_for_connection(&mut self, error: &Error) -> bool {
         let connection = Some(self.status.connection());
         *error == Error::ConnectionLoss
@@ -95,19 +94,19 @@ impl Cleanup {
         let (session, path, pause) = (self.status.id(), &self.path, self.pause);
         if !is_passing(&error) {
             if !error.is_session_end() {
-                tracing::warn!(%session, %path, %error, "a clean-up is given up");
+                tracing::warn!(%session, %path, %error, "clean-up given up");
             }
             return Err(error);
         }
         if std::mem::replace(&mut self.was_told, true) {
-            tracing::debug!(%session, %path, %error, ?pause, "a clean-up is repeated");
+            tracing::debug!(%session, %path, %error, ?pause, "clean-up repeated");
         } else {
-            tracing::warn!(%session, %path, %error, "a clean-up was refused, and is repeated");
+            tracing::warn!(%session, %path, %error, "clean-up refused: it will be repeated");
         }
         self.pause = (2 * pause).min(LONGEST_PAUSE);
         let mut states = self.status.states();
         let mut sleep = self.status.clock().sleep(pause);
-        // A connection that is back, or the session's end, is worth a look before its time.
+        // A reconnection, or the session's end, ends the pause early.
         poll_fn(|context| {
             let changed = Pin::new(&mut states).poll_next(context).is_ready();
             match changed || Pin::new(&mut sleep).poll(context).is_ready() {

@@ -1,64 +1,117 @@
-//! [`Lease`]: until when a session can be believed, by the proofs that it lives. Pure: it reads no clock.
+//! A session's lease: the time for which its holder may believe that it lives (invariant 6).
+//!
+//! [`LeaseState`] computes it from the answers of the store, and reads no clock. [`Lease`] is the handle that a lock
+//! keeps: it stays invalid once the lease has ended, whatever is proved later.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::status::SessionStatus;
 use crate::clock::BootInstant;
 
-/// A session stops believing when 1/10 of its timeout is left. A server may move the session's deadline later, after a stall
-/// of its own (rule 14), but never earlier: the belief ends before any of them, and hears of none.
+/// Part of the timeout by which a lease ends before the server may expire the session: 1/10. A server may postpone
+/// the expiry, after a stall of its own (rule 14), and never advances it; so the lease ends first, whatever the
+/// server does.
 const MARGIN: u32 = 10;
 
-/// A grant needs 1/5 of the timeout before the lease ends.
+/// Part of the timeout that must be left of the lease for a grant: 1/5.
 const GRANT: u32 = 5;
 
-/// A heartbeat goes out every third of the timeout.
+/// Heartbeats in a timeout.
 const BEATS: u32 = 3;
 
-/// Timeouts after the last use for which a session keeps its proof fresh.
+/// Number of timeouts for which a session keeps its lease fresh after its last use.
 const IDLE: u32 = 10;
 
-/// Touches closer together than this part of the witness delay are kept as one.
+/// Touches closer together than this part of the witness delay are merged.
 const GRAIN: u32 = 8;
 
-/// Limit of the touches that are kept: two witness delays' worth.
+/// Limit of the touches that are kept: those of two witness delays.
 const MAX_TOUCHES: usize = 2 * GRAIN as usize;
 
-/// The belief of one session with a timeout (invariant 6).
-#[derive(Debug)]
-pub(super) struct Lease {
-    /// As agreed with the server.
-    timeout: Duration,
-    /// When the newest request was sent that is known to have kept the session alive.
-    proved: BootInstant,
-    /// The newest proof since the connection was lost, while the timeout agreed on the new one is
-    /// unknown: until it is known the lease does not move forward, or a longer timeout than the server's
-    /// would count from there.
-    unsettled: Option<BootInstant>,
-    /// Number of times that the lease had ended when it was renewed.
+/// A session's lease as it was when a lock was taken; ends with the session, or when the session's proof of life has been
+/// too old once.
+///
+/// A lock remembers the lease of its grant. A session may survive a gap in its proofs, but what was held before the gap
+/// may have passed to others meanwhile: so a lease that has ended stays ended, and the session gives out another.
+#[derive(Clone)]
+pub struct Lease {
+    status: Arc<SessionStatus>,
+    /// The session's lapses when the lease was given out.
     lapses: u64,
-    /// The number of the connection that requests go out on, from now on.
+}
+
+impl Lease {
+    pub(super) fn new(status: Arc<SessionStatus>) -> Self {
+        let lapses = status.lapses();
+        Self { status, lapses }
+    }
+
+    /// Returns true while what was taken under this lease can be believed to be held, forced removal apart: the session
+    /// is alive, and [`held_until`](SessionStatus::held_until) has never passed since.
+    #[inline]
+    pub fn is_valid(&self) -> bool {
+        self.status.is_believed_since(self.lapses)
+    }
+
+    /// Returns true if a lock can be granted under this lease: it is [valid](Self::is_valid), and a fifth of the session's
+    /// timeout is left until [`held_until`](SessionStatus::held_until). So what is granted is not lost at once.
+    #[inline]
+    pub fn may_grant(&self) -> bool {
+        self.is_valid() && self.status.is_fresh()
+    }
+
+    /// Returns the status of the session that gave out the lease.
+    pub fn status(&self) -> &Arc<SessionStatus> {
+        &self.status
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("session", &self.status.id())
+            .field("is_valid", &self.is_valid())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The lease of one session with a timeout, as its proofs of life extend it.
+#[derive(Debug)]
+pub(super) struct LeaseState {
+    /// The negotiated timeout.
+    timeout: Duration,
+    /// Time at which the newest request was sent that is known to have kept the session alive.
+    proved: BootInstant,
+    /// The newest proof since the connection was lost, while the timeout negotiated by the new one is unknown. Until
+    /// it is known the lease is not extended: the client's timeout could be longer than the server's.
+    unsettled: Option<BootInstant>,
+    /// Number of lapses: times that the lease had ended before it was renewed.
+    lapses: u64,
+    /// Number of the connection on which requests are sent from now on.
     connection: u64,
     ensemble: Option<Ensemble>,
 }
 
-/// Writes of the current connection to a member of an ensemble that may prove each other.
+/// Writes to a member of an ensemble, on the current connection, that may prove each other.
 ///
-/// A follower answers reads and pings by itself. It notes that a session was heard of (a *touch*), and
-/// tells the leader, who alone times sessions, with its next answer to the leader's pings, which come
-/// every half tick (ZooKeeper 3.9: `Leader.lead`, `Learner.ping`, `LearnerHandler` at `PING`). A write
-/// that it forwards does not touch the session at the leader (`LeaderZooKeeperServer.submitLearnerRequest`).
-/// So a committed write shows that its follower had its leader's ear, and, where the follower had an
-/// earlier request for a tick already, that the leader has been told of that one.
+/// A follower answers reads and pings by itself. It records that a session was heard from (a *touch*), and passes
+/// that on to the leader, who alone expires sessions, with its next answer to the leader's pings, which come every
+/// half tick (ZooKeeper 3.9: `Leader.lead`, `Learner.ping`, `LearnerHandler` at `PING`). A write that it forwards
+/// does not touch the session at the leader (`LeaderZooKeeperServer.submitLearnerRequest`). So a committed write
+/// shows that its follower was in contact with the leader, and, if the follower had an earlier request for a tick
+/// already, that the leader knows of that one.
 #[derive(Debug)]
 struct Ensemble {
     tick: Duration,
-    /// Committed writes that nothing has proved yet, in the order of their answers.
+    /// Committed writes that are not proved yet, in the order of their answers.
     touches: VecDeque<Touch>,
 }
 
-/// A write that the follower had from some moment between these two on; the last of those that were
-/// answered from `since` on.
+/// A write that the follower received between `sent` and `answered`; the last of those that were answered from
+/// `since` on.
 #[derive(Clone, Copy, Debug)]
 struct Touch {
     since: BootInstant,
@@ -66,24 +119,24 @@ struct Touch {
     answered: BootInstant,
 }
 
-/// A request that was sent, for its answer to be judged by.
+/// Record of a request that was sent, by which its answer is judged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sent {
     pub(super) at: BootInstant,
     connection: u64,
 }
 
-/// The last heartbeat.
+/// Record of the last heartbeat.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beat {
     pub(crate) sent: BootInstant,
-    /// True once it was answered in a way that proves something, or will.
+    /// True once its answer is a proof, or leads to one.
     pub(crate) is_proof: bool,
 }
 
-impl Lease {
-    /// Of a session that was opened by a request sent at `sent`. That is its first proof, in an ensemble
-    /// too: a session begins with a transaction, and the leader times it from then on
+impl LeaseState {
+    /// Returns the lease of a session that was opened by a request sent at `sent`. That is its first proof, in an
+    /// ensemble as well: the creation of a session is a transaction, and the leader times the session from then on
     /// (`PrepRequestProcessor` at `createSession`).
     ///
     /// `tick` is that of an ensemble; `None` for a single server.
@@ -116,7 +169,7 @@ impl Lease {
         self.lapses
     }
 
-    /// When the session is no longer believed.
+    /// Returns the end of the lease.
     pub(super) fn end(&self) -> BootInstant {
         self.proved.after(self.timeout - self.timeout / MARGIN)
     }
@@ -125,7 +178,7 @@ impl Lease {
         self.end() <= now
     }
 
-    /// Returns true if enough is left for a grant.
+    /// Returns true if enough of the lease is left for a grant.
     pub(super) fn is_fresh(&self, now: BootInstant) -> bool {
         now.after(self.timeout / GRANT) <= self.end()
     }
@@ -137,12 +190,12 @@ impl Lease {
         }
     }
 
-    /// Takes in an answer, of a `commit` or of anything else. Returns true if it proved anything.
+    /// Processes an answer. Returns true if it has extended the lease.
     pub(super) fn answered(&mut self, request: Sent, is_commit: bool, now: BootInstant) -> bool {
         let delay = self.witness_delay();
         let proof = match &mut self.ensemble {
             None => Some(request.at),
-            // A touch that was given to another member says nothing about this one's, nor this one's about it.
+            // Another member's connection to the leader says nothing about this one's, and the other way round.
             Some(_) if !is_commit || request.connection != self.connection => None,
             Some(ensemble) => {
                 let proof = ensemble.proved_by(request.at, delay);
@@ -153,7 +206,7 @@ impl Lease {
         proof.is_some_and(|proof| self.prove(proof, now))
     }
 
-    /// Notes that the session was alive when a request sent at `sent` was handled.
+    /// Records that the session was alive when a request sent at `sent` was handled.
     pub(super) fn prove(&mut self, sent: BootInstant, now: BootInstant) -> bool {
         if let Some(unsettled) = &mut self.unsettled {
             *unsettled = sent.max(*unsettled);
@@ -166,7 +219,7 @@ impl Lease {
         true
     }
 
-    /// The connection is lost: requests go out on the next one.
+    /// Records the loss of the connection: requests are sent on the next one.
     pub(super) fn disconnected(&mut self) {
         self.connection += 1;
         if let Some(ensemble) = &mut self.ensemble {
@@ -174,14 +227,13 @@ impl Lease {
         }
     }
 
-    /// The timeout may be another from the next connection on: until it is [known](Self::settle), nothing
-    /// moves the lease forward.
+    /// Records that the timeout may be renegotiated: until it is [known](Self::settle), the lease is not extended.
     #[cfg(feature = "zookeeper")]
     pub(super) fn unsettle(&mut self) {
         self.unsettled.get_or_insert(self.proved);
     }
 
-    /// The timeout is known. A shorter one holds for what was proved before, too.
+    /// Sets the negotiated timeout. A shorter one holds for earlier proofs as well.
     #[cfg(feature = "zookeeper")]
     pub(super) fn settle(&mut self, timeout: Duration, now: BootInstant) {
         self.changing(now, |lease| {
@@ -191,27 +243,27 @@ impl Lease {
         });
     }
 
-    /// Changes the lease; counts the end that it comes back from, since what was held then is lost.
+    /// Changes the lease. If it had ended before, and has not after, that is a lapse: locks granted before are lost.
     fn changing(&mut self, now: BootInstant, change: impl FnOnce(&mut Self)) {
         let had_ended = self.has_ended(now);
         change(self);
         self.lapses += u64::from(had_ended && !self.has_ended(now));
     }
 
-    /// Between the answer to a write and the sending of the one that proves it.
+    /// Returns the shortest time between the answer to a write and the sending of one that proves it.
     fn witness_delay(&self) -> Duration {
         let tick = self.ensemble.as_ref().map(|ensemble| ensemble.tick);
         tick.unwrap_or_default().min(self.timeout / 4)
     }
 
-    /// When the next heartbeat is due: every third of the timeout, so that a proof is at most two thirds
-    /// old when the next one comes, and a grant finds a fifth of the lease left. A proof that is older
-    /// asks for more at once, as soon as it can prove anything.
+    /// Returns the time at which the next heartbeat is due: every third of the timeout, so that a proof is at most
+    /// two thirds old when the next one comes, and a grant finds a fifth of the lease left. After an older proof, at
+    /// once, as soon as a heartbeat can prove anything.
     pub(super) fn next_beat(&self, last: Option<Beat>, now: BootInstant) -> BootInstant {
         let Some(last) = last else { return now };
         let third = self.timeout / BEATS;
         let regular = last.sent.after(third);
-        // A stuck answer does not hold back the next question, and brings no more of them either.
+        // An answer that is stuck neither holds back the next heartbeat, nor makes more of them.
         if !last.is_proof {
             return regular;
         }
@@ -226,14 +278,14 @@ impl Lease {
         }
     }
 
-    /// Returns the time for which a session keeps its proof fresh after its last use.
+    /// Returns the time for which a session keeps its lease fresh after its last use.
     pub(super) fn idle_after(&self) -> Duration {
         IDLE * self.timeout
     }
 }
 
 impl Ensemble {
-    /// The newest touch that the leader knows of if a write was committed that was sent at `sent`.
+    /// Returns the newest touch that the leader knows of, given that a write sent at `sent` was committed.
     fn proved_by(&mut self, sent: BootInstant, delay: Duration) -> Option<BootInstant> {
         let known = |touch: &Touch| touch.answered.after(delay) <= sent;
         let count = self.touches.iter().take_while(|touch| known(touch)).count();
@@ -243,12 +295,12 @@ impl Ensemble {
             .map(|touch| touch.sent)
     }
 
-    /// Keeps a committed write. Of those that come within one grain the last stands for all; when there
-    /// is no place, older ones are closer to being proved.
+    /// Keeps a committed write. Of those within one grain the last stands for all; without room, older ones are
+    /// closer to being proved.
     fn touch(&mut self, sent: BootInstant, answered: BootInstant, grain: Duration) {
         let has_place = self.touches.len() < MAX_TOUCHES;
         match self.touches.back_mut() {
-            // Its answer was looked at late.
+            // Its answer was processed late.
             Some(last) if sent < last.sent => {}
             Some(last) if answered < last.since.after(grain) => {
                 (last.sent, last.answered) = (sent, answered);

@@ -1,7 +1,7 @@
-//! [`StateStream`]: the changes of a session's state, told in the order in which they were asked for.
+//! [`StateStream`]: a watch channel of a session's state, whose readers are woken in the order in which they were
+//! created.
 //!
-//! By hand, since a general channel's order of waking is random, and faults must replay from their
-//! seeds.
+//! Not tokio's watch channel: its order of waking is random, and faults must replay from their seeds.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,26 +16,26 @@ use crate::fork;
 use crate::types::SessionState;
 use crate::wake::wake_all;
 
-/// The state of a session, for its backend to write.
+/// Sender's side: the state of a session, written by its backend.
 #[derive(Debug)]
 pub(super) struct States(Arc<Mutex<Shared>>);
 
 #[derive(Debug)]
 struct Shared {
     state: SessionState,
-    /// How often the state has changed.
+    /// Number of changes.
     changes: u64,
-    /// How many connections there have been.
+    /// Number of connections so far.
     connections: u64,
-    /// Who waits for the next change, by the number of the stream.
+    /// Wakers of the readers that wait, by the number of the stream.
     waiting: BTreeMap<u64, Waker>,
     streams: u64,
-    /// Nobody will write any more.
+    /// True once the sender has been dropped.
     gone: bool,
 }
 
 impl States {
-    /// Of a session that has just been connected.
+    /// Returns the state of a session that has just been connected.
     pub(super) fn connected() -> Self {
         Self(Arc::new(Mutex::new(Shared {
             state: SessionState::Connected,
@@ -51,7 +51,7 @@ impl States {
         self.0.lock().connections
     }
 
-    /// Writes a new state, which `publish` makes known before anybody is woken. A final one stays.
+    /// Writes a new state, calls `publish`, and wakes the readers. A final state is never overwritten.
     pub(super) fn set(&self, state: SessionState, publish: impl FnOnce()) {
         let mut shared = self.0.lock();
         if shared.state.is_final() || shared.state == state {
@@ -88,19 +88,19 @@ impl Drop for States {
     }
 }
 
-/// The changes of a session's state. See [`SessionStatus::states`](super::SessionStatus::states).
+/// Stream of a session's changes of state. See [`SessionStatus::states`](super::SessionStatus::states).
 ///
-/// A slow reader misses what was overtaken, never the latest; it ends after a final state.
+/// A slow reader misses states that were overwritten, never the latest. The stream ends after a final state.
 pub struct StateStream {
     shared: Arc<Mutex<Shared>>,
     number: u64,
-    /// How many changes it has told, or left out.
+    /// Number of changes that it has returned or skipped.
     seen: u64,
     done: bool,
 }
 
 impl StateStream {
-    /// The next change; `None` after a final state.
+    /// Waits for the next change; `None` after a final state.
     ///
     /// Cancel safe.
     pub async fn next(&mut self) -> Option<SessionState> {
@@ -119,7 +119,8 @@ impl Stream for StateStream {
         if this.done {
             return Poll::Ready(None);
         }
-        // Neither cloned nor dropped under the lock: a waker may own streams of this session.
+        // Wakers are neither cloned nor dropped under the lock: one may own a stream of this session, whose drop
+        // takes it.
         let waker = context.waker().clone();
         let mut shared = this.shared.lock();
         if shared.changes != this.seen {
@@ -139,7 +140,7 @@ impl Stream for StateStream {
 
 impl Drop for StateStream {
     fn drop(&mut self) {
-        // In the child of a fork the lock may be that of a thread which is not here.
+        // In the child of a fork, the lock may be held by a thread that does not exist there.
         if fork::is_forked() {
             return;
         }

@@ -1,4 +1,5 @@
-//! [`SessionStatus`]: where a session stands, and until when it can believe so.
+//! [`SessionStatus`]: a session's state and lease, written by its backend and by the answers to its requests, read by
+//! everybody.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -7,45 +8,45 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-use super::lease::{Beat, Lease, Sent};
+use super::lease::{Beat, Lease, LeaseState, Sent};
 use super::states::{StateStream, States};
 use crate::clock::{BootInstant, Clock, Deadline};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::types::{SessionId, SessionState};
 
-/// Where a session stands with its store. The backend writes it, everybody reads it.
+/// State and lease of a session. Its backend writes it; sessions, locks and waiters read it.
 #[derive(Debug)]
 pub struct SessionStatus {
     id: SessionId,
     clock: Clock,
     /// `None` where the store never expires the session.
-    lease: Option<Mutex<Lease>>,
-    /// The tick of an ensemble; `None` where every answer proves that the session lives.
+    lease: Option<Mutex<LeaseState>>,
+    /// The tick of an ensemble; `None` where every answer proves that the session is alive.
     tick: Option<Duration>,
-    /// Wakes those who wait for a lease that is fresh.
+    /// Wakes waiters for a fresh lease.
     renewed: Notify,
-    /// Wakes those who wait for the lease to end, when that comes sooner than it was to.
+    /// Wakes waiters for the end of the lease, when that comes sooner than it was going to.
     shortened: Notify,
-    /// Wakes the session's heartbeat, which has cause to come sooner.
+    /// Wakes the session's heartbeat, when its next time may have changed.
     pulse: Arc<Notify>,
     state: AtomicU8,
     closing: AtomicBool,
     states: States,
     cleanups: Mutex<usize>,
-    /// Notified when the last clean-up has come to its end.
+    /// Notified when no clean-up is pending any more.
     cleaned_up: Condvar,
 }
 
-/// ZooKeeper's own tick (`tickTime`), where nothing else is said.
+/// Default of ZooKeeper's tick (`tickTime`).
 pub(crate) const DEFAULT_TICK: Duration = Duration::from_secs(2);
 
 impl SessionStatus {
-    /// The status of a session that was connected just now, by a request sent at `sent`.
+    /// Returns the status of a session that has just been opened, by a request sent at `sent`.
     ///
-    /// `timeout` is `None` where the store never expires the session. `quorum_only` says that the
-    /// store is an ensemble, whose followers answer by themselves; its tick is taken to be ZooKeeper's
-    /// usual 2 s (see [`with_tick`](Self::with_tick)).
+    /// `timeout` is `None` if the store never expires the session. `quorum_only`: the store is an ensemble, whose
+    /// followers answer reads by themselves; its tick is taken to be ZooKeeper's usual 2 s (see
+    /// [`with_tick`](Self::with_tick)).
     pub fn new(
         id: SessionId,
         clock: Clock,
@@ -57,7 +58,7 @@ impl SessionStatus {
         Self {
             id,
             clock,
-            lease: timeout.map(|timeout| Mutex::new(Lease::new(timeout, tick, sent))),
+            lease: timeout.map(|timeout| Mutex::new(LeaseState::new(timeout, tick, sent))),
             tick,
             renewed: Notify::new(),
             shortened: Notify::new(),
@@ -70,8 +71,8 @@ impl SessionStatus {
         }
     }
 
-    /// The same, of an ensemble with this tick (see [`ConnectOptions::ensemble_tick`]). Means nothing
-    /// to a session at a single server.
+    /// Sets the tick of an ensemble (see [`ConnectOptions::ensemble_tick`]). Has no effect on a session at a single
+    /// server.
     ///
     /// [`ConnectOptions::ensemble_tick`]: crate::ConnectOptions::ensemble_tick
     #[must_use]
@@ -83,18 +84,17 @@ impl SessionStatus {
         self
     }
 
-    /// The session's number.
+    /// Returns the session's id.
     pub fn id(&self) -> SessionId {
         self.id
     }
 
-    /// The clock that the session lives by.
+    /// Returns the session's clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// The timeout that is agreed with the server, as far as is known; `None` where the store never
-    /// expires the session.
+    /// Returns the negotiated timeout, as far as it is known; `None` if the store never expires the session.
     #[inline]
     pub fn timeout(&self) -> Option<Duration> {
         self.lease.as_ref().map(|lease| lease.lock().timeout())
@@ -106,17 +106,17 @@ impl SessionStatus {
         self.lease.is_some()
     }
 
-    /// Whether only a committed write proves that the session lives (an ensemble).
+    /// Returns true if only a committed write proves that the session is alive (in an ensemble).
     pub fn quorum_only(&self) -> bool {
         self.tick.is_some()
     }
 
-    /// The ensemble's tick; `None` at a single server.
+    /// Returns the ensemble's tick; `None` at a single server.
     pub fn tick(&self) -> Option<Duration> {
         self.tick
     }
 
-    /// The state now.
+    /// Returns the present state.
     #[inline]
     pub fn state(&self) -> SessionState {
         const STATES: [SessionState; 5] = [
@@ -129,20 +129,20 @@ impl SessionStatus {
         STATES[usize::from(self.state.load(Ordering::Acquire))]
     }
 
-    /// The number of the current connection: it grows with each reconnection.
+    /// Returns the number of the current connection, which grows with each reconnection.
     pub fn connection(&self) -> u64 {
         self.states.connections()
     }
 
-    /// All changes of state from now on; one that overtakes another replaces it.
+    /// Returns the stream of changes of state from now on. A newer state replaces one that has not been read.
     pub fn states(&self) -> StateStream {
         self.states.stream()
     }
 
-    /// Writes a new state. A final one stays.
+    /// Writes a new state. A final state is never overwritten.
     pub fn set_state(&self, state: SessionState) {
         self.states.set(state, || {
-            // Before the state is seen: what is sent from now on belongs to the next connection.
+            // Before the state becomes visible: requests sent from now on belong to the next connection.
             if state == SessionState::Suspended
                 && let Some(lease) = &self.lease
             {
@@ -155,18 +155,19 @@ impl SessionStatus {
         }
     }
 
-    /// Says that the session is being closed from this side: from now on nothing is held.
+    /// Marks the session as being closed from this side: from now on it holds nothing.
     pub(crate) fn set_closing(&self) {
         self.closing.store(true, Ordering::Release);
     }
 
-    /// Returns true while the session can hold anything, timeouts apart. After a fork it is the parent's alone.
+    /// Returns true while the session can hold anything, timeouts apart. Always false in the child of a fork: the
+    /// session is the parent's.
     #[inline]
     pub fn is_alive(&self) -> bool {
         !fork::is_forked() && !self.closing.load(Ordering::Acquire) && !self.state().is_final()
     }
 
-    /// The error of a session that is over; `None` while it lives.
+    /// Returns the error of a session that is over; `None` while it is alive.
     pub fn end(&self) -> Option<Error> {
         let session = self.id;
         match self.state() {
@@ -177,13 +178,13 @@ impl SessionStatus {
         }
     }
 
-    /// Notes that a request is about to be sent.
+    /// Records that a request is about to be sent.
     pub(crate) fn sending(&self) -> Option<Sent> {
         let lease = self.lease.as_ref()?;
         Some(lease.lock().sending(self.clock.now()))
     }
 
-    /// Notes that the store answered a request, which was a `commit` or anything else.
+    /// Records that the store has answered a request. `is_commit`: the answer shows a committed write.
     pub(crate) fn answered(&self, request: Sent, is_commit: bool) {
         let Some(lease) = &self.lease else { return };
         let renewed = lease.lock().answered(request, is_commit, self.clock.now());
@@ -192,7 +193,7 @@ impl SessionStatus {
         }
     }
 
-    /// Notes that the session was alive when the store handled a request that was sent at `sent` or later.
+    /// Records that the session was alive when the store handled a request that was sent at `sent` or later.
     #[cfg(feature = "zookeeper")]
     pub(crate) fn prove(&self, sent: BootInstant) {
         let Some(lease) = &self.lease else { return };
@@ -201,8 +202,8 @@ impl SessionStatus {
         }
     }
 
-    /// Notes that the timeout may be agreed anew with the next connection: until it is
-    /// [known](Self::set_timeout), the lease does not move forward.
+    /// Records that the timeout may be renegotiated by the next connection: until it is [known](Self::set_timeout),
+    /// the lease is not extended.
     #[cfg(feature = "zookeeper")]
     pub(crate) fn unsettle_timeout(&self) {
         if let Some(lease) = &self.lease {
@@ -210,7 +211,7 @@ impl SessionStatus {
         }
     }
 
-    /// Writes the timeout that was agreed with the server.
+    /// Sets the negotiated timeout.
     #[cfg(feature = "zookeeper")]
     pub(crate) fn set_timeout(&self, timeout: Duration) {
         let Some(lease) = &self.lease else { return };
@@ -220,21 +221,21 @@ impl SessionStatus {
         self.pulse.notify_one();
     }
 
-    /// Waits until the lease may end sooner than [`held_until`](Self::held_until) said when this was
-    /// called: when a reconnection has brought a shorter timeout.
+    /// Waits until the lease may end sooner than [`held_until`](Self::held_until) returned before this call: when a
+    /// reconnection has brought a shorter timeout.
     ///
     /// Cancel safe.
     pub fn shortened(&self) -> impl Future<Output = ()> + Send + '_ {
         self.shortened.notified()
     }
 
-    /// Waits until the lease has [enough left](Self::may_grant) for a grant.
+    /// Waits until the lease has [enough left](Lease::may_grant) for a grant, and returns it.
     ///
     /// Cancel safe.
     ///
     /// # Errors
     /// The error of the session's end, if it comes first.
-    pub(crate) async fn fresh(&self) -> Result<()> {
+    pub(crate) async fn fresh_lease(self: &Arc<Self>) -> Result<Lease> {
         let mut states = self.states();
         loop {
             let renewed = self.renewed.notified();
@@ -243,13 +244,15 @@ impl SessionStatus {
                 return Err(self.end().unwrap_or(Error::SessionClosed { session }));
             }
             if self.is_fresh() {
-                return Ok(());
+                return Ok(self.lease());
             }
             crate::future::select(renewed, states.next()).await;
         }
     }
 
-    fn is_fresh(&self) -> bool {
+    /// Returns true if a fifth of the timeout is left until the lease ends.
+    #[inline]
+    pub(super) fn is_fresh(&self) -> bool {
         let lease = self.lease.as_ref();
         lease.is_none_or(|lease| lease.lock().is_fresh(self.clock.now()))
     }
@@ -259,27 +262,28 @@ impl SessionStatus {
         &self.pulse
     }
 
-    /// When the next heartbeat is due; `None` for a session that needs none.
+    /// Returns the time at which the next heartbeat is due; `None` for a session that needs none.
     pub(crate) fn next_beat(&self, last: Option<Beat>) -> Option<BootInstant> {
         let lease = self.lease.as_ref()?;
         Some(lease.lock().next_beat(last, self.clock.now()))
     }
 
-    /// Returns the time for which a session keeps its proof fresh after its last use.
+    /// Returns the time for which a session keeps its lease fresh after its last use.
     pub(crate) fn idle_after(&self) -> Duration {
         let lease = self.lease.as_ref();
         lease.map_or(Duration::ZERO, |lease| lease.lock().idle_after())
     }
 
-    /// Until when nobody else can hold what this session holds; `None` for as long as it lives.
+    /// Returns the end of the session's lease, until which no other session can hold what this one holds; `None` for
+    /// as long as it is alive.
     ///
-    /// The moment at which the last request was sent whose answer proves the session alive, plus
-    /// nine tenths of the timeout. A single server's answer proves it. In an ensemble a committed write
-    /// does, of an earlier one that was answered on the same connection at least a
-    /// [tick](Self::tick), or a quarter of the timeout, before it was sent.
+    /// It is the moment at which the last request was sent whose answer proves the session alive, plus nine tenths of
+    /// the timeout. Any answer of a single server is a proof. In an ensemble a committed write is, of an earlier one
+    /// that was answered on the same connection at least a [tick](Self::tick), or a quarter of the timeout, before it
+    /// was sent.
     ///
-    /// While it is not known which timeout was agreed with a new connection, it does not move forward;
-    /// a shorter one brings it back.
+    /// While the timeout negotiated by a new connection is unknown, it is not extended; a shorter timeout brings it
+    /// back.
     #[inline]
     pub fn held_until(&self) -> Option<Deadline> {
         let lease = self.lease.as_ref()?;
@@ -287,15 +291,31 @@ impl SessionStatus {
         Some(Deadline::new(self.clock.clone(), end))
     }
 
-    /// How often [`held_until`](Self::held_until) had passed when a new proof of life came. What
-    /// was held before such a lapse is lost, whether or not anybody looked meanwhile.
+    /// Returns the lease that the session has now, for a lock to remember: valid until the session ends, or
+    /// [`held_until`](Self::held_until) passes.
     #[inline]
-    pub fn lapses(&self) -> u64 {
+    pub fn lease(self: &Arc<Self>) -> Lease {
+        Lease::new(self.clone())
+    }
+
+    /// Returns how often [`held_until`](Self::held_until) had passed when a new proof of life came.
+    #[inline]
+    pub(super) fn lapses(&self) -> u64 {
         let lease = self.lease.as_ref();
         lease.map_or(0, |lease| lease.lock().lapses())
     }
 
-    /// Returns the number of clean-ups of the session that have not come to their end ([`Cleanup`](super::Cleanup)).
+    /// Returns true if the session is alive, and its lease has not ended since it had had so many lapses.
+    #[inline]
+    pub(super) fn is_believed_since(&self, lapses: u64) -> bool {
+        self.is_alive()
+            && self.lease.as_ref().is_none_or(|lease| {
+                let lease = lease.lock();
+                !lease.has_ended(self.clock.now()) && lease.lapses() == lapses
+            })
+    }
+
+    /// Returns the number of the session's clean-ups under way ([`Cleanup`](super::Cleanup)).
     pub fn pending_cleanups(&self) -> usize {
         *self.cleanups.lock()
     }
@@ -312,7 +332,7 @@ impl SessionStatus {
         }
     }
 
-    /// Blocks until no clean-up is pending, for at most `limit`. Returns false if some are then.
+    /// Blocks until no clean-up is pending, for at most `limit`. Returns false on timeout.
     pub(crate) fn wait_for_cleanups(&self, limit: Duration) -> bool {
         let mut cleanups = self.cleanups.lock();
         let is_pending = |cleanups: &mut usize| *cleanups > 0;
@@ -320,24 +340,5 @@ impl SessionStatus {
             .cleaned_up
             .wait_while_for(&mut cleanups, is_pending, limit);
         !waited.timed_out()
-    }
-
-    /// Whether what this session has taken since `lapses` can be believed to be held, forced
-    /// removal apart.
-    #[inline]
-    pub fn may_hold(&self, lapses: u64) -> bool {
-        self.is_alive()
-            && self.lease.as_ref().is_none_or(|lease| {
-                let lease = lease.lock();
-                !lease.has_ended(self.clock.now()) && lease.lapses() == lapses
-            })
-    }
-
-    /// Returns true if what this session has taken since `lapses` can be granted: it
-    /// [may be held](Self::may_hold), and a fifth of the timeout is left until
-    /// [`held_until`](Self::held_until).
-    #[inline]
-    pub fn may_grant(&self, lapses: u64) -> bool {
-        self.may_hold(lapses) && self.is_fresh()
     }
 }

@@ -1,4 +1,4 @@
-//! The four-letter words, over their connections: a word, a text, the end.
+//! The server's side of the four-letter words: reads one, sends its text, closes the connection.
 
 mod process;
 mod texts;
@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::texts::Texts;
+use super::connection::linger_close;
 use super::connection_table::{ConnectionGuard, ConnectionTable};
-use super::listener::part;
 use super::unfinished::Unfinished;
 use crate::engine::Store;
 use crate::wire::admin::{IMOK, NOT_SERVING, Whitelist, Word, isro};
@@ -21,25 +21,24 @@ use crate::wire::admin::{IMOK, NOT_SERVING, Whitelist, Word, isro};
 pub(super) struct Admin {
     words: Whitelist,
     texts: Arc<Texts>,
-    /// Whose turn it is with a word whose text may be long: a few at once, so that they take no more
-    /// memory than that.
-    turns: Arc<Semaphore>,
+    /// Limits the long texts that are made at the same time, and so their memory.
+    permits: Arc<Semaphore>,
 }
 
-/// Where a server listens.
+/// Addresses on which a server listens.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Doors {
+pub(super) struct ListenAddresses {
     pub(super) plain: Option<SocketAddr>,
     pub(super) tls: Option<SocketAddr>,
 }
 
-/// A text, and the turn that is over when it has been sent.
-struct LogThrottle {
+/// Text of a word, with the permit that is given back once it has been sent.
+struct Answer {
     text: Cow<'static, str>,
-    _turn: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// How many long texts there may be at once.
+/// Limit of long texts at the same time.
 const LONG_TEXTS: usize = 2;
 
 impl Admin {
@@ -48,63 +47,63 @@ impl Admin {
         table: Arc<ConnectionTable>,
         unfinished: Arc<Unfinished>,
         words: Whitelist,
-        doors: Doors,
+        addresses: ListenAddresses,
     ) -> Self {
         Self {
             words,
-            texts: Arc::new(Texts::new(store, table, unfinished, doors)),
-            turns: Arc::new(Semaphore::new(LONG_TEXTS)),
+            texts: Arc::new(Texts::new(store, table, unfinished, addresses)),
+            permits: Arc::new(Semaphore::new(LONG_TEXTS)),
         }
     }
 
-    /// Answers a word, and ends the connection so that the answer arrives.
-    pub(super) async fn speak<S>(&self, word: Word, stream: &mut S, seat: &ConnectionGuard)
+    /// Answers a word, and closes the connection so that the answer arrives.
+    pub(super) async fn serve_word<S>(&self, word: Word, stream: &mut S, guard: &ConnectionGuard)
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        seat.note_word(word.letters().len());
-        let told = self.tell(word).await;
-        if stream.write_all(told.text.as_bytes()).await.is_ok() {
-            drop(told);
-            part(stream).await;
+        guard.note_word(word.letters().len());
+        let answer = self.answer(word).await;
+        if stream.write_all(answer.text.as_bytes()).await.is_ok() {
+            drop(answer);
+            linger_close(stream).await;
         }
     }
 
-    async fn tell(&self, word: Word) -> LogThrottle {
+    async fn answer(&self, word: Word) -> Answer {
         if !self.words.allows(word) {
-            return LogThrottle::short(word.refusal());
+            return Answer::short(word.refusal());
         }
         let is_at_work = self.texts.is_at_work();
         match word {
-            Word::Ruok => return LogThrottle::short(IMOK),
-            Word::Isro => return LogThrottle::short(isro(is_at_work)),
-            _ if !is_at_work => return LogThrottle::short(NOT_SERVING),
+            Word::Ruok => return Answer::short(IMOK),
+            Word::Isro => return Answer::short(isro(is_at_work)),
+            _ if !is_at_work => return Answer::short(NOT_SERVING),
             _ => {}
         }
-        let turn = match is_long(word) {
-            true => self.turns.clone().acquire_owned().await.ok(),
+        let permit = match is_long(word) {
+            true => self.permits.clone().acquire_owned().await.ok(),
             false => None,
         };
         let texts = self.texts.clone();
-        // It looks at files, or at much of the store.
+        // Reads files, or much of the store: not for a thread of the runtime.
         let text = tokio::task::spawn_blocking(move || texts.of(word)).await;
-        LogThrottle {
+        Answer {
             text: text.unwrap_or_default().into(),
-            _turn: turn,
+            _permit: permit,
         }
     }
 }
 
-impl LogThrottle {
+impl Answer {
     fn short(text: impl Into<Cow<'static, str>>) -> Self {
         Self {
             text: text.into(),
-            _turn: None,
+            _permit: None,
         }
     }
 }
 
-/// Whether a word's text grows with what the store or the server has to do.
+/// Returns true if a word's text grows with the number of connections, sessions or watches.
 fn is_long(word: Word) -> bool {
     matches!(
         word,

@@ -1,143 +1,247 @@
-//! One connection, as one task: it reads what has arrived, has the store carry it out at one go, and
-//! sends what may go out.
+//! One connection, from its first byte to its last: this file is how a request is served.
+//!
+//! A connection is one task on the server's runtime, [`serve`]:
+//!
+//! 1. The client's first bytes are a four-letter word, which [`Admin`](super::admin::Admin) answers, or a handshake, which opens or
+//!    takes up a session ([`handshake`]).
+//! 2. [`run_session`] gives the session the identities that the connection itself proves (address, certificate), and runs
+//!    a [`ConnectionTask`] until the connection ends.
+//! 3. The task's *turn* ([`ConnectionTask::poll_turn`]) repeats four steps ([`ConnectionTask::advance`]) until none of them
+//!    gets any further, or the turn's share of work is used up, when the other connections get theirs:
+//!     - `poll_read` reads what has arrived, unless the protocol is still busy with earlier bytes (backpressure: what is not
+//!       read stays in the client's socket);
+//!     - `submit_requests` has [`ProtocolState`] parse whole frames into requests, and the store carry out all of them under
+//!       one taking of its lock;
+//!     - `poll_encode` takes answers and events from the session's outbox, in the store's order, each only once the log has
+//!       what it shows (invariants 2 and 13), and encodes them;
+//!     - `poll_write` writes and flushes them.
+//! 4. [`CloseReason`] says why the task has ended. It is logged, and the connection closed so that the last bytes arrive
+//!    ([`linger_close`]). The session stays in the store, for its client to come back to.
 
 use std::collections::VecDeque;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::mem::MaybeUninit;
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use tokio::io::ReadBuf;
-use tokio::time::{Sleep, sleep};
+use rustix::net::{RecvFlags, recv};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep};
 
+use super::Shared;
+use super::auth::Admission;
 use super::connection_entry::CloseRequest;
 use super::connection_table::{ConnectionGuard, Count};
-use super::listener::Shared;
+use super::handshake::{HandshakeError, HandshakeOutcome, handshake};
 use super::protocol::{ProtocolState, ProtocolViolation, Turn};
-use super::transport::Transport;
 use super::unfinished::Share;
 use crate::engine::{Connection, Ending, Message, Taken};
 use crate::error::Result;
 use crate::future::BoxFuture;
-use crate::types::Zxid;
+use crate::identity::Identity;
+use crate::types::{SessionId, Zxid};
+use crate::wire::Frames;
 
-/// So much is read at once. It stands on the stack while it is: idle connections have no buffer.
+/// Serves one connection, from its first byte to its last.
+///
+/// The handshake must be done by `deadline`. `identity` is the one that the client has proved with its certificate.
+pub(super) async fn serve<S>(
+    mut stream: S,
+    guard: ConnectionGuard,
+    shared: Arc<Shared>,
+    deadline: Instant,
+    identity: Option<Identity>,
+) where
+    S: Transport,
+{
+    let is_proven = identity.as_ref().is_some_and(Identity::is_proof);
+    let outcome = handshake(&mut stream, guard.address(), &shared, is_proven);
+    let outcome = tokio::time::timeout_at(deadline, outcome);
+    let Some(outcome) = unless_closed(guard.close_requested(), outcome).await else {
+        return;
+    };
+    match outcome {
+        Err(_) => {
+            shared.table.count(Count::HandshakeTimedOut);
+            tracing::debug!(address = %guard.address(), "handshake timed out");
+        }
+        Ok(Err(error)) => {
+            shared.table.count(Count::HandshakeFailed);
+            log_handshake_error(error, guard.address(), &shared);
+        }
+        Ok(Ok(HandshakeOutcome::Word(word))) => {
+            let answered = shared.admin.serve_word(word, &mut stream, &guard);
+            let answered = tokio::time::timeout(shared.limits.handshake, answered);
+            // A client that does not read the answer is cut off as well.
+            unless_closed(guard.close_requested(), answered).await;
+        }
+        Ok(Ok(HandshakeOutcome::Session(connection, frames, delta))) => {
+            guard.note(&delta);
+            let session = connection.id();
+            let reason =
+                run_session(&mut stream, &shared, &guard, connection, frames, identity).await;
+            log_close(reason, &guard, session, &shared);
+            if guard.close_request() != Some(CloseRequest::Now) {
+                linger_close(&mut stream).await;
+            }
+        }
+    }
+}
+
+/// Serves a session over its connection, until the connection ends. `frames` has what the client sent behind its handshake.
+pub(super) async fn run_session<S>(
+    stream: S,
+    shared: &Shared,
+    guard: &ConnectionGuard,
+    connection: Connection,
+    frames: Frames,
+    identity: Option<Identity>,
+) -> CloseReason
+where
+    S: Transport,
+{
+    let mut admission = Admission::new(shared.policy.clone(), guard.address().ip());
+    let by_address = [Identity::ip(guard.address().ip())];
+    for identity in by_address.into_iter().chain(identity) {
+        // Cannot fail: two identities are within every limit, and the TLS handshake has refused a name that is too long.
+        let _ = admission.add(&identity);
+        connection.identify(identity);
+    }
+    guard.session_opened(connection.id(), connection.timeout());
+    if admission.is_admitted() {
+        guard.admit();
+    }
+    let protocol = ProtocolState::new(shared.limits, admission, frames);
+    ConnectionTask::new(stream, shared, guard, connection, protocol).await
+}
+
+/// Size of a read, in bytes. The buffer is on the stack, so that an idle connection has none.
 const READ_BYTES: usize = 16 << 10;
 
-/// Why a connection was closed.
+/// Reason for which a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Close {
-    /// The client has gone, or has closed its session.
+pub(super) enum CloseReason {
+    /// The client has disconnected, or has closed its session.
     Client,
+    /// The client has sent bytes that are not of the protocol.
     ProtocolViolation(ProtocolViolation),
-    /// The session is over, or has gone elsewhere, or its client does not read.
+    /// The session has ended or moved to another connection, or its client does not read.
     Session(Ending),
+    /// The server shuts down.
     Shutdown,
-    /// Its request has been coming for too long.
+    /// The server needs the memory that an incomplete request of this connection takes.
     Unfinished,
-    /// The client has not proved who it is, in time or before others came.
+    /// The client has not proved an identity in time, or has been evicted by newer connections before it did.
     Unproven,
 }
 
-/// The talk over one connection, until it ends.
-pub(super) struct Conversation<'a, S> {
+/// Task of a connection that has a session. Completes with the reason for which the connection is to be closed.
+pub(super) struct ConnectionTask<'a, S> {
     stream: S,
     shared: &'a Shared,
-    seat: &'a ConnectionGuard,
+    guard: &'a ConnectionGuard,
     connection: Connection,
-    talk: ProtocolState,
-    /// What was taken from the outbox and is written down next.
-    said: VecDeque<Message>,
-    /// What the next thing in the outbox waits for.
-    held: Option<(Zxid, BoxFuture<Result<()>>)>,
+    protocol: ProtocolState,
+    /// Messages taken from the outbox, to be encoded next.
+    messages: VecDeque<Message>,
+    /// Durability that the next message in the outbox waits for: the zxid that it shows, and the log's word of it.
+    blocked: Option<(Zxid, BoxFuture<Result<()>>)>,
     needs_flush: bool,
-    is_leaving: bool,
-    /// True once the client has said that it sends no more, or the connection has broken.
-    has_ended: bool,
-    /// True once the client has taken its last answer. What it sent before is carried out all the same: a process that
-    /// ends releases its locks so.
-    is_deaf: bool,
-    /// The bytes that the connection was last said to hold; `None` when it has taken out more since.
+    is_draining: bool,
+    /// True once the client sends no more, or the connection has broken.
+    is_read_closed: bool,
+    /// True once nothing can be written any more. What the client sent before is carried out all the same: a process
+    /// that exits releases its locks that way (invariant 7).
+    has_write_failed: bool,
+    /// Bytes that the outbox was last told to count beside its own; `None` once messages have been taken out since.
     held_bytes: Option<usize>,
     unfinished: Share<'a>,
-    /// Holds back the answer to a proof of identity that failed.
+    /// Delay before the answer to a failed proof of identity.
     penalty: Option<BoxFuture<()>>,
-    /// Until when the client must have proved who it is, where that is asked for.
-    proof: Option<Pin<Box<Sleep>>>,
+    /// Time limit for the client to prove an identity; `None` once it has, or where none is required.
+    proof_deadline: Option<Pin<Box<Sleep>>>,
 }
 
-impl<'a, S: Transport> Conversation<'a, S> {
+impl<'a, S: Transport> ConnectionTask<'a, S> {
     pub(super) fn new(
         stream: S,
         shared: &'a Shared,
-        seat: &'a ConnectionGuard,
+        guard: &'a ConnectionGuard,
         connection: Connection,
-        talk: ProtocolState,
+        protocol: ProtocolState,
     ) -> Self {
         Self {
             stream,
             shared,
-            seat,
+            guard,
             connection,
-            said: VecDeque::new(),
-            held: None,
+            messages: VecDeque::new(),
+            blocked: None,
             needs_flush: false,
-            is_leaving: false,
-            has_ended: false,
-            is_deaf: false,
+            is_draining: false,
+            is_read_closed: false,
+            has_write_failed: false,
             held_bytes: Some(0),
-            unfinished: shared.unfinished.share(seat),
+            unfinished: shared.unfinished.share(guard),
             penalty: None,
-            proof: (!talk.lets_in()).then(|| Box::pin(sleep(shared.limits.handshake))),
-            talk,
+            proof_deadline: (!protocol.is_admitted())
+                .then(|| Box::pin(sleep(shared.limits.handshake))),
+            protocol,
         }
     }
 
-    /// Whether the client has had its time to prove who it is.
-    fn is_unproven(&mut self, context: &mut Context<'_>) -> bool {
-        if self.talk.lets_in() && self.proof.take().is_some() {
-            self.seat.let_in();
+    /// Returns true if the client's time to prove an identity has passed.
+    fn poll_proof_deadline(&mut self, context: &mut Context<'_>) -> bool {
+        if self.protocol.is_admitted() && self.proof_deadline.take().is_some() {
+            self.guard.admit();
         }
-        let proof = self.proof.as_mut();
-        proof.is_some_and(|proof| proof.as_mut().poll(context).is_ready())
+        let deadline = self.proof_deadline.as_mut();
+        deadline.is_some_and(|deadline| deadline.as_mut().poll(context).is_ready())
     }
 
-    /// Reads, if there is room for what may come. Ready when anything has come, or the end.
+    /// Reads once, if the protocol has room for more. Ready when bytes have arrived, or the end of the stream.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        if self.is_leaving || self.has_ended || !self.talk.has_room() {
+        if self.is_draining || self.is_read_closed || !self.protocol.has_room() {
             return Poll::Pending;
         }
         let mut buffer = [const { MaybeUninit::uninit() }; READ_BYTES];
         let mut buffer = ReadBuf::uninit(&mut buffer);
         let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
-        self.has_ended = read.is_err() || buffer.filled().is_empty();
-        self.talk.receive(buffer.filled());
+        self.is_read_closed = read.is_err() || buffer.filled().is_empty();
+        self.protocol.receive(buffer.filled());
         Poll::Ready(())
     }
 
-    /// Has the store carry out what has arrived; how many requests that were.
-    fn ask(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<usize, Close> {
+    /// Parses the requests that have arrived, and has the store carry them out. Returns their number.
+    fn submit_requests(
+        &mut self,
+        context: &mut Context<'_>,
+        turn: &mut Turn,
+    ) -> Result<usize, CloseReason> {
         let clock = self.shared.clock();
-        if self.talk.asks().is_empty() {
-            let taken = self.talk.take_up(clock.now(), turn);
-            if let Err(broken) = taken {
-                return Err(Close::ProtocolViolation(broken));
-            }
-            let is_new = !self.talk.asks().is_empty();
-            self.unfinished.set(self.talk.unfinished_bytes(), is_new);
-            if self.talk.has_failed_proof() {
-                self.penalize();
+        if self.protocol.asks().is_empty() {
+            let parsed = self.protocol.parse_requests(clock.now(), turn);
+            parsed.map_err(CloseReason::ProtocolViolation)?;
+            let is_new = !self.protocol.asks().is_empty();
+            self.unfinished
+                .set(self.protocol.unfinished_bytes(), is_new);
+            if self.protocol.has_failed_proof() {
+                self.begin_penalty();
             }
         }
         if self.penalty.is_some() {
             return Ok(0);
         }
-        let asks = self.talk.asks();
+        let asks = self.protocol.asks();
         if asks.is_empty() {
             return Ok(0);
         }
         let mut count = 0;
-        // A busy log lets the client wait: nothing more is read from it meanwhile.
+        // While the log has no room, requests stay here and nothing more is read: the client waits.
         while self.connection.poll_room(context).is_ready() {
             count += self.connection.submit(asks);
             if !self.connection.waits_for_room() {
@@ -147,18 +251,18 @@ impl<'a, S: Transport> Conversation<'a, S> {
         Ok(count)
     }
 
-    /// Holds back the answers that are due: a proof of identity is the last of what they answer, and has failed.
-    fn penalize(&mut self) {
-        let (address, now) = (self.seat.address(), self.shared.clock().now());
-        if let Some(untold) = self.shared.table.told.failed_proof.tell(now) {
-            tracing::warn!(%address, untold, "a client has failed to prove who it is: its answer is held back");
+    /// Begins to hold back the pending answers, the last of which is that to a failed proof of identity.
+    fn begin_penalty(&mut self) {
+        let (address, now) = (self.guard.address(), self.shared.clock().now());
+        if let Some(suppressed) = self.shared.table.log_throttle.failed_proof.allow(now) {
+            tracing::warn!(%address, suppressed, "authentication failed: the answer is delayed");
         }
         self.penalty = Some(Box::pin(self.shared.penalty(address)));
     }
 
-    /// Waits while answers are held back. What the client still sends is dropped, since nothing may follow a failed
-    /// proof; that it goes is heard.
-    fn poll_penalty(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Close>> {
+    /// Waits while answers are held back. Discards what the client still sends, since nothing may follow a failed proof, and
+    /// notices when it disconnects.
+    fn poll_penalty(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let Some(penalty) = &mut self.penalty else {
             return Poll::Ready(Ok(()));
         };
@@ -171,126 +275,131 @@ impl<'a, S: Transport> Conversation<'a, S> {
             let mut buffer = ReadBuf::new(&mut bytes);
             let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
             if read.is_err() || buffer.filled().is_empty() {
-                return Poll::Ready(Err(Close::Client));
+                return Poll::Ready(Err(CloseReason::Client));
             }
         }
     }
 
-    /// Writes down what may go out. Whether anything was.
-    fn poll_say(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, Close>> {
+    /// Encodes the messages that may go out now. Ready if there were any.
+    fn poll_encode(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, CloseReason>> {
         self.connection.outbox().register(context.waker());
         if let Some(ending) = self.connection.outbox().is_cut() {
-            return Poll::Ready(Err(Close::Session(ending)));
+            return Poll::Ready(Err(CloseReason::Session(ending)));
         }
-        let mut has_said = false;
-        while self.talk.room() > 0 {
-            let (room, connection) = (self.talk.room(), &self.connection);
-            let taken =
-                connection
-                    .outbox()
-                    .take(room, |bound| connection.may_leave(bound), &mut self.said);
-            if !self.said.is_empty() {
-                has_said = true;
+        let mut has_encoded = false;
+        while self.protocol.room() > 0 {
+            let (room, connection) = (self.protocol.room(), &self.connection);
+            let taken = connection.outbox().take(
+                room,
+                |bound| connection.may_leave(bound),
+                &mut self.messages,
+            );
+            if !self.messages.is_empty() {
+                has_encoded = true;
                 self.held_bytes = None;
                 let now = self.shared.clock().now();
-                for what in self.said.drain(..) {
-                    self.talk.say(what, now);
+                for message in self.messages.drain(..) {
+                    self.protocol.encode(message, now);
                 }
             }
             match taken {
                 Taken::Some => {}
                 Taken::Nothing => break,
                 Taken::Held(bound) => {
-                    if ready_to_leave(&mut self.held, &self.connection, bound, context)? {
+                    if poll_durable(&mut self.blocked, &self.connection, bound, context)? {
                         continue;
                     }
                     break;
                 }
-                Taken::End(Ending::Closed) if !self.talk.is_idle() => break,
-                Taken::End(ending) => return Poll::Ready(Err(Close::Session(ending))),
+                Taken::End(Ending::Closed) if !self.protocol.is_idle() => break,
+                Taken::End(ending) => return Poll::Ready(Err(CloseReason::Session(ending))),
             }
         }
-        match has_said {
+        match has_encoded {
             true => Poll::Ready(Ok(true)),
             false => Poll::Pending,
         }
     }
 
-    /// Sends what was written down. Ready when anything was.
+    /// Writes encoded bytes, or flushes. Ready if either got further.
     fn poll_write(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Poll<()> {
-        let bytes = self.talk.outgoing();
-        if !bytes.is_empty() && !self.is_deaf {
+        let bytes = self.protocol.outgoing();
+        if !bytes.is_empty() && !self.has_write_failed {
             match ready!(Pin::new(&mut self.stream).poll_write(context, bytes)) {
-                Ok(0) | Err(_) => self.is_deaf = true,
+                Ok(0) | Err(_) => self.has_write_failed = true,
                 Ok(count) => {
-                    self.talk.advance(count);
-                    turn.take_bytes(count);
+                    self.protocol.advance(count);
+                    turn.spend_bytes(count);
                     self.needs_flush = true;
                 }
             }
             return Poll::Ready(());
         }
-        if self.needs_flush && !self.is_deaf {
+        if self.needs_flush && !self.has_write_failed {
             let flushed = ready!(Pin::new(&mut self.stream).poll_flush(context));
-            self.is_deaf = flushed.is_err();
+            self.has_write_failed = flushed.is_err();
             self.needs_flush = false;
             return Poll::Ready(());
         }
-        if self.is_deaf && !self.talk.outgoing().is_empty() {
-            self.talk.drop_outgoing();
+        if self.has_write_failed && !self.protocol.outgoing().is_empty() {
+            self.protocol.drop_outgoing();
             return Poll::Ready(());
         }
         Poll::Pending
     }
 
-    /// Hears whether the server wants the connection to end. Why, if that is at once.
-    fn poll_leave(&mut self, context: &mut Context<'_>) -> Option<Close> {
-        let asked = pin!(self.seat.asked_to_leave());
+    /// Looks whether the server asks for the connection to be closed. Returns the reason if it is to be closed at once.
+    fn poll_close_request(&mut self, context: &mut Context<'_>) -> Option<CloseReason> {
+        let asked = pin!(self.guard.close_requested());
         match asked.poll(context) {
-            Poll::Ready(CloseRequest::Now) => return Some(Close::Shutdown),
-            Poll::Ready(CloseRequest::Unfinished) => return Some(Close::Unfinished),
-            Poll::Ready(CloseRequest::Shutdown) => self.is_leaving = true,
-            Poll::Ready(CloseRequest::PushedOut) if !self.talk.lets_in() => {
-                return Some(Close::Unproven);
+            Poll::Ready(CloseRequest::Now) => return Some(CloseReason::Shutdown),
+            Poll::Ready(CloseRequest::Unfinished) => return Some(CloseReason::Unfinished),
+            Poll::Ready(CloseRequest::Shutdown) => self.is_draining = true,
+            Poll::Ready(CloseRequest::PushedOut) if !self.protocol.is_admitted() => {
+                return Some(CloseReason::Unproven);
             }
-            // One that is let in by now was not quite too late.
+            // Admitted between the request and now: the connection is no longer one of those that are evicted.
             Poll::Ready(CloseRequest::PushedOut) | Poll::Pending => {}
         }
         None
     }
 
-    /// Does all that can be done now. Whether that was anything.
-    fn advance(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<bool, Close> {
-        let has_room = self.talk.has_room();
+    /// Takes each of the four steps once. Returns true if any of them got further, or more is left to be done at once.
+    fn advance(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<bool, CloseReason> {
+        let has_room = self.protocol.has_room();
         let has_read = self.poll_read(context).is_ready();
-        let is_read = has_room && !has_read;
-        let count = self.ask(context, turn)?;
-        let has_said = matches!(self.poll_say(context)?, Poll::Ready(true));
+        let is_drained = has_room && !has_read;
+        let count = self.submit_requests(context, turn)?;
+        let has_encoded = matches!(self.poll_encode(context)?, Poll::Ready(true));
         let has_sent = self.poll_write(context, turn).is_ready();
-        let is_done = self.talk.is_done() && !self.needs_flush;
-        if is_done || self.has_gone(is_read) {
-            return Err(Close::Client);
+        let is_done = self.protocol.is_done() && !self.needs_flush;
+        if is_done || self.is_client_gone(is_drained) {
+            return Err(CloseReason::Client);
         }
-        let has_more = self.talk.has_more();
-        if self.is_leaving && !has_more && self.talk.asks().is_empty() && self.talk.is_idle() {
-            return Err(Close::Shutdown);
+        let has_more = self.protocol.has_more();
+        if self.is_draining
+            && !has_more
+            && self.protocol.asks().is_empty()
+            && self.protocol.is_idle()
+        {
+            return Err(CloseReason::Shutdown);
         }
-        Ok(has_read || count > 0 || has_said || has_sent || has_more)
+        Ok(has_read || count > 0 || has_encoded || has_sent || has_more)
     }
 
-    /// Returns true if the client has gone, and all that it sent before is carried out. `is_read`: nothing was there to
-    /// be read.
-    fn has_gone(&self, is_read: bool) -> bool {
-        let is_over = match self.is_deaf {
-            true => is_read,
-            false => self.has_ended && self.talk.is_idle(),
+    /// Returns true if the client has disconnected, and all that it sent before has been carried out. `is_drained`: a
+    /// read just now found nothing.
+    fn is_client_gone(&self, is_drained: bool) -> bool {
+        let is_over = match self.has_write_failed {
+            true => is_drained,
+            false => self.is_read_closed && self.protocol.is_idle(),
         };
-        is_over && self.talk.is_taken_up()
+        is_over && self.protocol.is_caught_up()
     }
 
-    /// Goes on until nothing can be done now, or others have their turn. Why the talk is over, if it is.
-    fn poll_turn(&mut self, context: &mut Context<'_>) -> Option<Close> {
-        let mut turn = Turn::new(self.talk.asks().len());
+    /// Advances until nothing can be done now, or the turn is over. Returns the reason if the connection is to be closed.
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Option<CloseReason> {
+        let mut turn = Turn::new(self.protocol.asks().len());
         loop {
             match self.poll_penalty(context) {
                 Poll::Ready(Ok(())) => {}
@@ -299,107 +408,237 @@ impl<'a, S: Transport> Conversation<'a, S> {
             }
             match self.advance(context, &mut turn) {
                 Ok(true) => {}
-                // A penalty that has just begun is polled first.
+                // A penalty that has just begun has to be polled once, to be woken by it.
                 Ok(false) if self.penalty.is_some() => {}
                 Ok(false) => {
-                    self.note_silence();
+                    self.report_silence();
                     return None;
                 }
                 Err(close) => return Some(close),
             }
-            // What is left of a turn's requests had no room for its answers, or was too much work for one turn.
-            if turn.is_over() || !self.talk.asks().is_empty() {
-                give_way(context);
+            // Requests are left when their answers have no room, or when they are too much work for one turn.
+            if turn.is_over() || !self.protocol.asks().is_empty() {
+                yield_turn(context);
                 return None;
             }
         }
     }
 
-    /// Tells the store, where it asks, that the client has sent no sign of life: nothing is left to be read.
-    fn note_silence(&self) {
+    /// Confirms to the store, where it asks before it expires a session, that the client is silent: nothing that it has sent
+    /// is unread. A session must not expire while its client's bytes wait here (rule 14).
+    fn report_silence(&self) {
         if !self.connection.outbox().is_asked_for_signs() {
             return;
         }
-        let is_unread = match self.talk.has_room() {
+        let is_unread = match self.protocol.has_room() {
             true => self.stream.is_readable(),
-            // What waits for the log, and not for the client to read, was sent in time.
-            false => self.held.is_some(),
+            // Not read because answers wait for the log: that is no fault of the client's.
+            false => self.blocked.is_some(),
         };
         if !is_unread {
             self.connection.end_silent();
         }
     }
 
-    fn note(&mut self) {
-        if let Some(bytes) = self.talk.too_large() {
-            let (address, limit) = (self.seat.address(), self.shared.limits.outgoing_bytes);
+    /// Brings the connection's statistics and its count of held bytes up to date.
+    fn record(&mut self) {
+        if let Some(bytes) = self.protocol.too_large() {
+            let (address, limit) = (self.guard.address(), self.shared.limits.outgoing_bytes);
             let now = self.shared.clock().now();
-            if let Some(untold) = self.shared.table.told.too_large.tell(now) {
-                tracing::warn!(%address, bytes, limit, untold, "a reply is too large to be sent: it is refused");
+            if let Some(suppressed) = self.shared.table.log_throttle.reply_too_large.allow(now) {
+                tracing::warn!(%address, bytes, limit, suppressed, "reply too large: the request is refused");
             }
         }
-        let held = self.talk.held_bytes();
-        if self.held_bytes.replace(held) != Some(held) {
-            self.connection.outbox().set_beside(held);
+        let blocked = self.protocol.held_bytes();
+        if self.held_bytes.replace(blocked) != Some(blocked) {
+            self.connection.outbox().set_beside(blocked);
         }
-        self.seat.note(&self.talk.traffic());
-        self.seat.set_reading(self.talk.has_room());
+        self.guard.note(&self.protocol.traffic());
+        self.guard.set_reading(self.protocol.has_room());
     }
 }
 
-/// Has the task polled again after all others that are ready, and after the runtime has looked at its sockets. A task that
-/// wakes itself comes again before that, some sixty times, while requests of others wait in the kernel.
-fn give_way(context: &mut Context<'_>) {
-    // The first poll leaves the waker with the runtime, which calls it then: nothing else is left to do.
+/// Has the task polled again after all others that are ready, and after the runtime has polled its sockets.
+///
+/// A task that wakes itself is polled again before that, some sixty times, while other clients' requests wait in the kernel.
+fn yield_turn(context: &mut Context<'_>) {
+    // The first poll hands the waker to the runtime, which wakes the task at that point; the future is not needed after it.
     let _ = pin!(tokio::task::yield_now()).poll(context);
 }
 
-/// Whether what shows this may leave now; if not, the task is woken when it may.
-fn ready_to_leave(
-    held: &mut Option<(Zxid, BoxFuture<Result<()>>)>,
+/// Returns true if a message that shows `bound` may go out now; if not, the task is woken when it may.
+fn poll_durable(
+    blocked: &mut Option<(Zxid, BoxFuture<Result<()>>)>,
     connection: &Connection,
     bound: Zxid,
     context: &mut Context<'_>,
-) -> Result<bool, Close> {
-    let is_new = held.as_ref().is_none_or(|(to, _)| *to != bound);
+) -> Result<bool, CloseReason> {
+    let is_new = blocked.as_ref().is_none_or(|(to, _)| *to != bound);
     if is_new {
-        *held = Some((bound, connection.passage(bound)));
+        *blocked = Some((bound, connection.passage(bound)));
     }
-    let Some((_, passage)) = held else {
+    let Some((_, passage)) = blocked else {
         return Ok(true);
     };
     match passage.as_mut().poll(context) {
         Poll::Pending => Ok(false),
         Poll::Ready(passed) => {
-            *held = None;
-            passed.map_err(|_| Close::Session(Ending::Stopped))?;
+            *blocked = None;
+            passed.map_err(|_| CloseReason::Session(Ending::Stopped))?;
             Ok(true)
         }
     }
 }
 
-impl<S: Transport> Future for Conversation<'_, S> {
-    type Output = Close;
+impl<S: Transport> Future for ConnectionTask<'_, S> {
+    type Output = CloseReason;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Close> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<CloseReason> {
         let this = &mut *self;
-        let close = match this.poll_leave(context) {
+        let close = match this.poll_close_request(context) {
             None => this.poll_turn(context),
             close => close,
         };
         let close = match close {
-            None if this.is_unproven(context) => Some(Close::Unproven),
+            None if this.poll_proof_deadline(context) => Some(CloseReason::Unproven),
             close => close,
         };
-        this.note();
+        this.record();
         match close {
             None => Poll::Pending,
             Some(close) => {
-                if close == Close::Session(Ending::Overflow) {
-                    this.seat.table().count(Count::NotRead);
+                if close == CloseReason::Session(Ending::Overflow) {
+                    this.guard.table().count(Count::NotRead);
                 }
                 Poll::Ready(close)
             }
         }
+    }
+}
+
+/// Logs a handshake that was refused.
+fn log_handshake_error(error: HandshakeError, address: SocketAddr, shared: &Shared) {
+    let now = shared.clock().now();
+    match error {
+        HandshakeError::Gone => {}
+        HandshakeError::Http => {
+            if let Some(suppressed) = shared.table.log_throttle.http.allow(now) {
+                tracing::info!(%address, suppressed, "HTTP request refused: this port speaks ZooKeeper's protocol; the four-letter words, such as ruok, tell the server's state");
+            }
+        }
+        _ => {
+            if let Some(suppressed) = shared.table.log_throttle.handshake_refused.allow(now) {
+                tracing::info!(%address, reason = ?error, suppressed, "handshake refused");
+            }
+        }
+    }
+}
+
+/// Logs the end of a connection that had a session.
+fn log_close(reason: CloseReason, guard: &ConnectionGuard, session: SessionId, shared: &Shared) {
+    let (address, now) = (guard.address(), shared.clock().now());
+    let throttle = &shared.table.log_throttle;
+    match reason {
+        CloseReason::Session(Ending::Overflow) => {
+            if let Some(suppressed) = throttle.client_not_reading.allow(now) {
+                tracing::warn!(%address, %session, suppressed, "connection closed: the client does not read its replies");
+            }
+        }
+        CloseReason::ProtocolViolation(ProtocolViolation::Length) => {
+            guard.table().count(Count::FrameTooLong);
+            if let Some(suppressed) = throttle.frame_too_long.allow(now) {
+                tracing::warn!(%address, %session, suppressed, "connection closed: a frame's length is negative or above the limit");
+            }
+        }
+        CloseReason::Unfinished => {
+            if let Some(suppressed) = throttle.unfinished_request.allow(now) {
+                tracing::warn!(%address, %session, suppressed, "connection closed: its incomplete request takes memory that others need");
+            }
+        }
+        reason => tracing::debug!(%address, %session, ?reason, "connection closed"),
+    }
+}
+
+/// Time limit for a client to close its end, after the last byte was sent to it.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// Limit of the bytes that it may send meanwhile.
+const LINGER_BYTES: usize = 64 << 10;
+
+/// Closes a connection so that what was sent arrives.
+///
+/// Closed with anything unread, TCP would reset it, and the last answer might be lost: so it is shut down, and then read to its
+/// end, within limits.
+pub(super) async fn linger_close<S>(stream: &mut S)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let closing = async {
+        let mut bytes = [0; 512];
+        let mut left = LINGER_BYTES;
+        if stream.shutdown().await.is_err() {
+            return;
+        }
+        while let Ok(count @ 1..) = stream.read(&mut bytes).await {
+            left = left.saturating_sub(count);
+            if left == 0 {
+                return;
+            }
+        }
+    };
+    // The shutdown is under the limit as well: over TLS it has to write, perhaps to a client that does not read.
+    let _ = tokio::time::timeout(LINGER, closing).await;
+}
+
+/// Runs `work`, unless `closed` completes first; then returns `None`.
+pub(super) async fn unless_closed<T, U>(
+    closed: impl Future<Output = U>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
+    let (mut closed, mut work) = (pin!(closed), pin!(work));
+    poll_fn(|context| {
+        if closed.as_mut().poll(context).is_ready() {
+            return Poll::Ready(None);
+        }
+        work.as_mut().poll(context).map(Some)
+    })
+    .await
+}
+
+/// Byte stream of a connection, plain or TLS.
+pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
+    /// Returns true if the kernel has unread bytes of the client, or the end of the stream.
+    ///
+    /// A pending read does not answer this: the runtime may not have polled the socket yet, least of all after a pause of the
+    /// whole process. A client must not be taken for silent then.
+    fn is_readable(&self) -> bool;
+}
+
+impl Transport for TcpStream {
+    fn is_readable(&self) -> bool {
+        let peeked = recv(self, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+        // Any other error is left to the next read.
+        !matches!(peeked, Err(rustix::io::Errno::AGAIN))
+    }
+}
+
+#[cfg(feature = "tls")]
+impl Transport for tokio_rustls::server::TlsStream<TcpStream> {
+    fn is_readable(&self) -> bool {
+        self.get_ref().0.is_readable()
+    }
+}
+
+impl<T: Transport> Transport for &mut T {
+    fn is_readable(&self) -> bool {
+        (**self).is_readable()
+    }
+}
+
+/// In-process stream for tests: no kernel holds bytes between its ends.
+#[cfg(test)]
+impl Transport for tokio::io::DuplexStream {
+    fn is_readable(&self) -> bool {
+        false
     }
 }

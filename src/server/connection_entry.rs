@@ -1,4 +1,7 @@
-//! [`ConnectionEntry`]: what is known of one connection, and how it is asked to go.
+//! [`ConnectionEntry`]: state and statistics of one connection, and the request to close it.
+//!
+//! Written by the connection's task, read by the four-letter words; neither waits for the other for longer than a
+//! copy.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -17,70 +20,70 @@ use crate::wire::Op;
 #[derive(Debug)]
 pub(super) struct ConnectionEntry {
     address: SocketAddr,
-    /// When it came, in milliseconds since the epoch.
+    /// Time of its arrival, in milliseconds since the epoch.
     established_ms: i64,
-    /// The number of its arrival: a later one has a higher.
+    /// Number of its arrival; later connections have higher ones.
     pub(super) arrival: u64,
-    /// Where the table keeps it.
+    /// Slot in the table.
     pub(super) slot: usize,
-    /// 0: none yet.
+    /// Session id; 0 before the handshake is done.
     session: AtomicI64,
     timeout_ms: AtomicU64,
-    /// Its lock is taken once for each batch of requests, and for a four-letter word.
+    /// Locked once for each turn of the connection, and by four-letter words.
     figures: Mutex<Figures>,
     is_reading: AtomicBool,
-    /// A [`CloseRequest`], or 0.
-    leave: AtomicU8,
+    /// A [`CloseRequest`], or 0 for none.
+    close_request: AtomicU8,
     task: AtomicWaker,
 }
 
-/// Statistics of a connection, which two four-letter words reset apart from each other.
+/// Statistics of a connection, kept twice because two four-letter words reset them independently.
 #[derive(Debug, Default)]
 struct Figures {
-    /// Since it came, or since the last `crst`.
-    own: Traffic,
-    /// The last answer since then.
-    last: Option<Answered>,
-    /// Its part in the server's sum: since it came, or since the last `srst`.
-    part: Traffic,
+    /// Since its arrival or the last `crst`.
+    since_crst: Traffic,
+    /// The last response since then.
+    last: Option<LastResponse>,
+    /// Its part of the server's sum: since its arrival or the last `srst`.
+    since_srst: Traffic,
 }
 
-/// Why a connection is asked to go.
+/// Reason for which a connection is asked to close; a higher one is more urgent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum CloseRequest {
-    /// It is not let in yet, and others that are not came after it.
+    /// It is half open, and newer half-open connections need its place.
     PushedOut = 1,
-    /// The server shuts down: what was received is answered first.
+    /// The server shuts down: requests that have arrived are answered first.
     Shutdown = 2,
-    /// The server is gone, or has waited long enough.
+    /// The server has been dropped, or its shutdown has waited long enough.
     Now = 3,
-    /// Its request has been coming for too long, and others need the room.
+    /// Its incomplete request is the oldest, and others need the memory.
     Unfinished = 4,
 }
 
-/// What a connection's task has done since it last said so.
+/// Traffic of a connection since its task last reported it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct TrafficDelta {
     /// Frames read: the handshake, requests, a four-letter word.
     pub(super) received: u64,
     pub(super) received_bytes: u64,
-    /// Frames written that answer one of those.
+    /// Frames written in response to those.
     pub(super) answered: u64,
-    /// Frames written that answer nothing.
+    /// Frames written for watch events.
     pub(super) events: u64,
     pub(super) sent_bytes: u64,
-    /// The last answer; `None`: there was none in this batch.
-    pub(super) last: Option<Answered>,
+    /// The last response; `None` if there was none.
+    pub(super) last: Option<LastResponse>,
     pub(super) latency: LatencyStats,
-    /// Whether the client has failed to prove who it is.
+    /// True if a proof of identity has failed.
     pub(super) has_failed_proof: bool,
 }
 
-/// An answer, as it was sent.
+/// The last response of a connection, as `cons` shows it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Answered {
-    /// The operation's number, or [`HANDSHAKE`].
+pub(super) struct LastResponse {
+    /// Number of the operation, or [`HANDSHAKE`].
     pub(super) op: i32,
     pub(super) xid: i32,
     pub(super) zxid: Zxid,
@@ -88,15 +91,15 @@ pub(super) struct Answered {
     pub(super) took: Duration,
 }
 
-/// The number that stands for the handshake among the operations.
+/// Stands for the handshake among the numbers of operations.
 pub(super) const HANDSHAKE: i32 = -10;
 
-/// How long answers took.
+/// Latency of responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LatencyStats {
     pub(super) count: u64,
     pub(super) total_ns: u64,
-    /// `u64::MAX`: there was none.
+    /// `u64::MAX` if there was none.
     pub(super) min_ns: u64,
     pub(super) max_ns: u64,
 }
@@ -113,8 +116,8 @@ impl Default for LatencyStats {
 }
 
 impl LatencyStats {
-    /// Adds so many answers that took as long: those of requests that were read together and whose answers
-    /// were written together.
+    /// Adds `count` responses of equal latency: those whose requests were read together and which were written
+    /// together.
     pub(super) fn add(&mut self, count: u64, each: Duration) {
         let each_ns = u64::try_from(each.as_nanos()).unwrap_or(u64::MAX);
         if count > 0 {
@@ -135,29 +138,29 @@ impl LatencyStats {
     }
 }
 
-/// What has gone over a connection, or over several.
+/// Traffic of one connection, or the sum of several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Traffic {
     pub(super) received: u64,
     pub(super) received_bytes: u64,
     pub(super) sent: u64,
     pub(super) sent_bytes: u64,
-    /// Requests that have no answer yet.
+    /// Requests without a response yet.
     pub(super) outstanding: u64,
     pub(super) latency: LatencyStats,
 }
 
 impl Traffic {
-    fn add(&mut self, batch: &Batch) {
-        self.received += batch.received;
-        self.received_bytes += batch.received_bytes;
-        self.sent += batch.answered + batch.events;
-        self.sent_bytes += batch.sent_bytes;
-        self.outstanding = (self.outstanding + batch.received).saturating_sub(batch.answered);
-        self.latency.merge(batch.latency);
+    fn add(&mut self, delta: &TrafficDelta) {
+        self.received += delta.received;
+        self.received_bytes += delta.received_bytes;
+        self.sent += delta.answered + delta.events;
+        self.sent_bytes += delta.sent_bytes;
+        self.outstanding = (self.outstanding + delta.received).saturating_sub(delta.answered);
+        self.latency.merge(delta.latency);
     }
 
-    /// Counts a four-letter word, which is no request: its answer counts as none.
+    /// Counts a four-letter word. It is no request, and its text no response.
     fn add_word(&mut self, bytes: usize) {
         self.received += 1;
         self.received_bytes += bytes as u64;
@@ -172,7 +175,7 @@ impl Traffic {
         self.latency.merge(other.latency);
     }
 
-    /// As it counts when the connection is gone: what was not answered never will be.
+    /// Returns the traffic of a closed connection: what is outstanding will never be answered.
     pub(super) fn ended(self) -> Self {
         Self {
             outstanding: 0,
@@ -180,7 +183,7 @@ impl Traffic {
         }
     }
 
-    /// Counts from zero again. What is outstanding is a state, and stays.
+    /// Resets the counters. The outstanding requests are a state, and stay.
     pub(super) fn reset(&mut self) {
         *self = Self {
             outstanding: self.outstanding,
@@ -200,44 +203,44 @@ impl ConnectionEntry {
             timeout_ms: AtomicU64::new(0),
             figures: Mutex::default(),
             is_reading: AtomicBool::new(true),
-            leave: AtomicU8::new(0),
+            close_request: AtomicU8::new(0),
             task: AtomicWaker::new(),
         }
     }
 
-    /// The client's.
+    /// Returns the client's address.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Counts what the connection's task has done.
-    pub(super) fn note(&self, batch: &Batch) {
+    /// Adds traffic of the connection's task.
+    pub(super) fn note(&self, delta: &TrafficDelta) {
         let mut figures = self.figures.lock();
-        figures.own.add(batch);
-        figures.part.add(batch);
-        figures.last = batch.last.or(figures.last);
+        figures.since_crst.add(delta);
+        figures.since_srst.add(delta);
+        figures.last = delta.last.or(figures.last);
     }
 
     /// Counts a four-letter word.
     pub(super) fn note_word(&self, bytes: usize) {
         let mut figures = self.figures.lock();
-        figures.own.add_word(bytes);
-        figures.part.add_word(bytes);
+        figures.since_crst.add_word(bytes);
+        figures.since_srst.add_word(bytes);
     }
 
-    /// Resets the connection's own statistics, as `crst` does.
+    /// Resets the connection's own statistics (`crst`).
     pub(super) fn reset(&self) {
         let mut figures = self.figures.lock();
-        figures.own.reset();
+        figures.since_crst.reset();
         figures.last = None;
     }
 
-    /// Resets its part in the server's sum, as `srst` does.
-    pub(super) fn reset_part(&self) {
-        self.figures.lock().part.reset();
+    /// Resets its part of the server's sum (`srst`).
+    pub(super) fn reset_since_srst(&self) {
+        self.figures.lock().since_srst.reset();
     }
 
-    /// Says whether the task reads from its socket, or lets requests wait there. For that task alone.
+    /// Records if the task reads from its socket, or leaves requests there. For that task alone.
     pub(super) fn set_reading(&self, reads: bool) {
         self.is_reading.store(reads, Ordering::Relaxed);
     }
@@ -246,51 +249,53 @@ impl ConnectionEntry {
         self.is_reading.load(Ordering::Relaxed)
     }
 
-    /// Through [`ConnectionGuard::greeted`](super::connection_table::ConnectionGuard::greeted), which tells the table, too.
+    /// Records the session. Called by
+    /// [`ConnectionGuard::session_opened`](super::connection_table::ConnectionGuard::session_opened), which counts
+    /// it.
     pub(super) fn set_session(&self, session: SessionId, timeout: Duration) {
         let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
         self.timeout_ms.store(timeout_ms, Ordering::Relaxed);
-        // Who sees the session sees its timeout.
+        // Released last: a reader that sees the session sees its timeout.
         self.session.store(session.0, Ordering::Release);
     }
 
-    /// The session and its timeout in milliseconds; none before the handshake is done.
+    /// Returns the session and its timeout in milliseconds; `None` before the handshake is done.
     pub(super) fn session(&self) -> Option<(SessionId, u64)> {
         let session = self.session.load(Ordering::Acquire);
         let timeout_ms = self.timeout_ms.load(Ordering::Relaxed);
         (session != 0).then_some((SessionId(session), timeout_ms))
     }
 
-    /// When it came, in milliseconds since the epoch.
+    /// Returns the time of its arrival, in milliseconds since the epoch.
     pub(super) fn established_ms(&self) -> i64 {
         self.established_ms
     }
 
-    /// Its own statistics: since it came, or since they were reset.
+    /// Returns its own statistics, since its arrival or the last `crst`.
     pub(super) fn traffic(&self) -> Traffic {
-        self.figures.lock().own
+        self.figures.lock().since_crst
     }
 
-    /// Its part in the server's sum.
-    pub(super) fn part(&self) -> Traffic {
-        self.figures.lock().part
+    /// Returns its part of the server's sum.
+    pub(super) fn traffic_since_srst(&self) -> Traffic {
+        self.figures.lock().since_srst
     }
 
-    /// The last answer; none before the first, or since a reset.
-    pub(super) fn last(&self) -> Option<Answered> {
+    /// Returns the last response; `None` before the first, or since a reset.
+    pub(super) fn last(&self) -> Option<LastResponse> {
         self.figures.lock().last
     }
 
-    /// Asks the connection's task to close. The most urgent reason stays.
-    pub(super) fn ask_to_leave(&self, why: CloseRequest) {
-        if self.leave.fetch_max(why as u8, Ordering::AcqRel) < why as u8 {
+    /// Asks the connection's task to close. Of several requests the most urgent stays.
+    pub(super) fn request_close(&self, why: CloseRequest) {
+        if self.close_request.fetch_max(why as u8, Ordering::AcqRel) < why as u8 {
             self.task.wake();
         }
     }
 
-    /// Whether, and why, the connection is to close.
-    pub(super) fn leave(&self) -> Option<CloseRequest> {
-        match self.leave.load(Ordering::Acquire) {
+    /// Returns the request to close the connection, if there is one.
+    pub(super) fn close_request(&self) -> Option<CloseRequest> {
+        match self.close_request.load(Ordering::Acquire) {
             1 => Some(CloseRequest::PushedOut),
             2 => Some(CloseRequest::Shutdown),
             3 => Some(CloseRequest::Now),
@@ -299,19 +304,20 @@ impl ConnectionEntry {
         }
     }
 
-    /// Waits until the connection is to close. For the connection's task alone: one that asks is
-    /// remembered, not several. Cancel safe; costs a few atomic operations each time it is polled.
-    pub(super) async fn asked_to_leave(&self) -> CloseRequest {
+    /// Waits until the connection is to be closed. For the connection's task alone, since one waker is kept.
+    ///
+    /// Cancel safe. Each poll costs a few atomic operations.
+    pub(super) async fn close_requested(&self) -> CloseRequest {
         poll_fn(|context| {
             self.task.register(context.waker());
-            self.leave().map_or(Poll::Pending, Poll::Ready)
+            self.close_request().map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }
 }
 
-impl Answered {
-    /// What `cons` shows as the operation.
+impl LastResponse {
+    /// Returns the letters by which `cons` shows the operation.
     pub(super) fn letters(&self) -> &'static str {
         match self.op {
             HANDSHAKE => "SESS",

@@ -1,4 +1,4 @@
-//! [`ConnectionTable`]: who is connected, how many may be, and what has gone over all connections.
+//! [`ConnectionTable`]: live connections, admission limits, traffic counters.
 
 mod half_open;
 #[cfg(test)]
@@ -17,15 +17,14 @@ use tokio::sync::Notify;
 
 use self::half_open::HalfOpen;
 pub(super) use self::half_open::network;
-use super::connection_entry::{Batch, CloseRequest, ConnectionEntry, Traffic};
+use super::connection_entry::{CloseRequest, ConnectionEntry, Traffic, TrafficDelta};
 use super::log_throttle::LogThrottle;
 use crate::clock::{BootInstant, Clock};
 use crate::types::SessionId;
 
-/// The connections of a server.
+/// Live connections of a server, with the limits by which new ones are admitted.
 ///
-/// Its lock is taken when a connection comes, gets its session, and goes, and for a four-letter word; never for
-/// a request.
+/// Locked when a connection arrives, is admitted, or goes, and by four-letter words; never for a request.
 #[derive(Debug)]
 pub(super) struct ConnectionTable {
     clock: Clock,
@@ -34,40 +33,40 @@ pub(super) struct ConnectionTable {
     state: Mutex<State>,
     counts: [AtomicU64; Count::ALL.len()],
     emptied: Notify,
-    pub(super) told: LogThrottle,
+    pub(super) log_throttle: LogThrottle,
 }
 
-/// How many connections there may be.
+/// Admission limits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TableLimits {
     pub(super) connections: usize,
-    /// From one address: of IPv6 from one network.
+    /// Connections from one address; of IPv6 from one network.
     pub(super) per_address: usize,
-    /// Limit of half-open connections: without a session, or without the proof that is required. When another comes, the
-    /// oldest of the network that has most is asked to go. Never more than half of all, so that silent connections cannot
-    /// keep all others out.
+    /// Half-open connections: without a session, or without the proof of identity that is required. When another
+    /// arrives, the oldest of the network that has most of them is evicted. At most half of all connections, so that
+    /// silent ones cannot keep all others out.
     pub(super) half_open: usize,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    seats: Slab<Arc<ConnectionEntry>>,
+    entries: Slab<Arc<ConnectionEntry>>,
     by_address: HashMap<IpAddr, usize>,
-    /// Those that are not let in yet and were not asked to go.
+    /// Connections that are neither admitted nor evicted.
     half_open: HalfOpen,
     arrivals: u64,
-    /// Traffic of connections that are gone, since the last reset.
+    /// Traffic of closed connections, since the last reset.
     gone: Traffic,
     is_closed: bool,
 }
 
-/// Why a connection is not taken.
+/// Reason for which a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
-    /// There are as many as there may be.
+    /// The limit of all connections is reached.
     #[error("there are {limit} connections, as many as may be")]
     Connections { limit: usize },
-    /// There are as many from that address as there may be.
+    /// The limit of connections from its address is reached.
     #[error("there are {limit} connections from {address}, as many as may be from one address")]
     PerAddress { address: IpAddr, limit: usize },
     /// The server shuts down.
@@ -75,7 +74,7 @@ pub(super) enum Refusal {
     Shutdown,
 }
 
-/// Declares what is counted.
+/// Declares the counters.
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// Counters beside the traffic, since the start or the last reset.
@@ -91,35 +90,35 @@ macro_rules! counts {
 }
 
 counts! {
-    /// A connection that was taken.
+    /// Connections accepted.
     Entered,
-    /// One that was not: too many in all.
+    /// Connections refused: too many in all.
     RefusedConnections,
-    /// One that was not: too many from its address.
+    /// Connections refused: too many from their address.
     RefusedPerAddress,
-    /// One that was not let in yet and had to go when another came.
+    /// Half-open connections evicted for newer ones.
     PushedOut,
-    /// One that had no session in time.
+    /// Connections without a session in time.
     HandshakeTimedOut,
-    /// One whose handshake was refused or could not be read.
+    /// Handshakes refused or malformed.
     HandshakeFailed,
-    /// A session opened or taken up again.
+    /// Sessions opened or taken up again.
     Handshake,
-    /// A wrong password for a session that there is.
+    /// Wrong passwords for an existing session.
     WrongPassword,
-    /// A proof of identity that failed.
+    /// Failed proofs of identity.
     AuthFailed,
-    /// A frame longer than the limit.
+    /// Frames longer than the limit.
     FrameTooLong,
-    /// A connection that was closed because its client did not read.
+    /// Connections closed because their client did not read.
     NotRead,
 }
 
-/// A connection's place in the table, which it leaves when this is dropped.
+/// A connection's entry in the table; dropping it removes the entry.
 #[derive(Debug)]
 pub(super) struct ConnectionGuard {
     table: Arc<ConnectionTable>,
-    seat: Arc<ConnectionEntry>,
+    entry: Arc<ConnectionEntry>,
 }
 
 impl ConnectionTable {
@@ -135,14 +134,14 @@ impl ConnectionTable {
             state: Mutex::default(),
             counts: std::array::from_fn(|_| AtomicU64::new(0)),
             emptied: Notify::new(),
-            told: LogThrottle::default(),
+            log_throttle: LogThrottle::default(),
         })
     }
 
-    /// Takes a connection in, half open. May ask another one that is half open to go.
+    /// Enters a connection, half open. May evict another half-open one.
     ///
     /// # Errors
-    /// Which limit is reached.
+    /// The limit that is reached.
     pub(super) fn enter(self: &Arc<Self>, address: SocketAddr) -> Result<ConnectionGuard, Refusal> {
         let unix_ms = self.clock.unix_ms();
         let mut state = self.state.lock();
@@ -153,16 +152,16 @@ impl ConnectionTable {
             return Err(refusal);
         }
         let pushed_out = state.push_out(self.limits.half_open);
-        let seat = state.seat(address, unix_ms);
+        let entry = state.insert(address, unix_ms);
         drop(state);
         self.count(Count::Entered);
         if let Some(victim) = pushed_out {
             self.count(Count::PushedOut);
-            victim.ask_to_leave(CloseRequest::PushedOut);
+            victim.request_close(CloseRequest::PushedOut);
         }
         Ok(ConnectionGuard {
             table: self.clone(),
-            seat,
+            entry,
         })
     }
 
@@ -174,7 +173,7 @@ impl ConnectionTable {
         }
     }
 
-    /// Counts one more of these.
+    /// Adds one to a counter.
     pub(super) fn count(&self, what: Count) {
         self.counts[what as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -184,78 +183,88 @@ impl ConnectionTable {
         self.counts[what as usize].load(Ordering::Relaxed)
     }
 
-    /// How many connections there are.
+    /// Returns the number of connections.
     pub(super) fn connections(&self) -> usize {
-        self.state.lock().seats.len()
+        self.state.lock().entries.len()
     }
 
-    /// How many there may be from one address.
+    /// Returns the limit of connections from one address.
     pub(super) fn max_per_address(&self) -> usize {
         self.limits.per_address
     }
 
-    /// Number of those that are not let in yet and were not asked to go.
+    /// Returns the number of half-open connections, without those that are being evicted.
     pub(super) fn half_open(&self) -> usize {
         self.state.lock().half_open.len()
     }
 
-    /// The connections, in no order.
+    /// Returns all entries, in no particular order.
     pub(super) fn each(&self) -> Vec<Arc<ConnectionEntry>> {
         let state = self.state.lock();
-        state.seats.iter().map(|(_, seat)| seat.clone()).collect()
+        state
+            .entries
+            .iter()
+            .map(|(_, entry)| entry.clone())
+            .collect()
     }
 
-    /// Returns the traffic of all connections since the start or the last reset, those that are gone included.
+    /// Returns the traffic of all connections since the start or the last reset, closed ones included.
     pub(super) fn traffic(&self) -> Traffic {
         let state = self.state.lock();
         let mut sum = state.gone;
-        for (_, seat) in &state.seats {
-            sum.merge(&seat.part());
+        for (_, entry) in &state.entries {
+            sum.merge(&entry.traffic_since_srst());
         }
         sum
     }
 
-    /// Resets the statistics of each connection, and leaves the server's sum alone.
+    /// Resets the statistics of each connection, not the server's sum (`crst`).
     pub(super) fn reset_connections(&self) {
-        for (_, seat) in &self.state.lock().seats {
-            seat.reset();
+        for (_, entry) in &self.state.lock().entries {
+            entry.reset();
         }
     }
 
-    /// Resets the server's statistics: what has gone over all connections, and what is counted beside it.
+    /// Resets the server's statistics, not those of each connection (`srst`).
     pub(super) fn reset_server(&self) {
         let mut state = self.state.lock();
         state.gone.reset();
-        for (_, seat) in &state.seats {
-            seat.reset_part();
+        for (_, entry) in &state.entries {
+            entry.reset_since_srst();
         }
         for count in &self.counts {
             count.store(0, Ordering::Relaxed);
         }
     }
 
-    /// How long the table has been there: the server's age.
+    /// Returns the server's uptime.
     pub(super) fn uptime(&self) -> Duration {
         self.clock.now().since(self.started)
     }
 
-    /// Lets nobody in any more, and asks all to go.
+    /// Refuses all further connections, and asks all present ones to close.
     pub(super) fn close(&self, why: CloseRequest) {
         let mut state = self.state.lock();
         state.is_closed = true;
-        let seats: Vec<_> = state.seats.iter().map(|(_, seat)| seat.clone()).collect();
+        let entries: Vec<_> = state
+            .entries
+            .iter()
+            .map(|(_, entry)| entry.clone())
+            .collect();
         drop(state);
-        for seat in seats {
-            seat.ask_to_leave(why);
+        for entry in entries {
+            entry.request_close(why);
         }
     }
 
-    /// Waits until no connection is left. Cancel safe.
+    /// Waits until no connection is left.
+    ///
+    /// Cancel safe.
     pub(super) async fn emptied(&self) {
         loop {
             let emptied = self.emptied.notified();
             let mut emptied = std::pin::pin!(emptied);
-            // From here on a notice is not missed.
+            // Enabled before the check, so that no notification is missed in between.
             emptied.as_mut().enable();
             if self.connections() == 0 {
                 return;
@@ -264,19 +273,19 @@ impl ConnectionTable {
         }
     }
 
-    fn leave(&self, seat: &ConnectionEntry) {
+    fn remove(&self, entry: &ConnectionEntry) {
         let mut state = self.state.lock();
-        state.seats.remove(seat.slot);
-        state.not_half_open(seat);
-        state.gone.merge(&seat.part().ended());
-        let address = network(seat.address());
+        state.entries.remove(entry.slot);
+        state.not_half_open(entry);
+        state.gone.merge(&entry.traffic_since_srst().ended());
+        let address = network(entry.address());
         if let Some(count) = state.by_address.get_mut(&address) {
             *count -= 1;
             if *count == 0 {
                 state.by_address.remove(&address);
             }
         }
-        if state.seats.is_empty() {
+        if state.entries.is_empty() {
             drop(state);
             self.emptied.notify_waiters();
         }
@@ -288,7 +297,7 @@ impl State {
         if self.is_closed {
             return Err(Refusal::Shutdown);
         }
-        if self.seats.len() >= limits.connections {
+        if self.entries.len() >= limits.connections {
             let limit = limits.connections;
             return Err(Refusal::Connections { limit });
         }
@@ -299,27 +308,27 @@ impl State {
         Ok(())
     }
 
-    /// Makes room for one more without a session, if there are `limit` of them: says who has to go.
+    /// Returns the half-open connection that has to go for a new one, if there are `limit` of them.
     fn push_out(&mut self, limit: usize) -> Option<Arc<ConnectionEntry>> {
         if self.half_open.len() < limit {
             return None;
         }
         let slot = self.half_open.pop()?;
-        Some(self.seats[slot].clone())
+        Some(self.entries[slot].clone())
     }
 
-    fn not_half_open(&mut self, seat: &ConnectionEntry) {
+    fn not_half_open(&mut self, entry: &ConnectionEntry) {
         self.half_open
-            .remove(seat.address(), seat.arrival, seat.slot);
+            .remove(entry.address(), entry.arrival, entry.slot);
     }
 
-    fn seat(&mut self, address: SocketAddr, unix_ms: i64) -> Arc<ConnectionEntry> {
+    fn insert(&mut self, address: SocketAddr, unix_ms: i64) -> Arc<ConnectionEntry> {
         self.arrivals += 1;
         *self.by_address.entry(network(address)).or_default() += 1;
-        let entry = self.seats.vacant_entry();
-        let slot = entry.key();
+        let vacant = self.entries.vacant_entry();
+        let slot = vacant.key();
         self.half_open.insert(address, self.arrivals, slot);
-        entry
+        vacant
             .insert(Arc::new(ConnectionEntry::new(
                 address,
                 unix_ms,
@@ -331,28 +340,28 @@ impl State {
 }
 
 impl ConnectionGuard {
-    /// The connection has a session. It stays half open until it is let in.
-    pub(super) fn greeted(&self, session: SessionId, timeout: Duration) {
-        self.seat.set_session(session, timeout);
+    /// Records that the connection has a session. It stays half open until it is admitted.
+    pub(super) fn session_opened(&self, session: SessionId, timeout: Duration) {
+        self.entry.set_session(session, timeout);
         self.table.count(Count::Handshake);
     }
 
-    /// Its client may ask for anything: it is no longer half open.
-    pub(super) fn let_in(&self) {
-        self.table.state.lock().not_half_open(&self.seat);
+    /// Records that the client may send any request: the connection is no longer half open.
+    pub(super) fn admit(&self) {
+        self.table.state.lock().not_half_open(&self.entry);
     }
 
-    /// The seat itself, without the place.
+    /// Returns the entry, without the guard that removes it.
     pub(super) fn shared(&self) -> Arc<ConnectionEntry> {
-        self.seat.clone()
+        self.entry.clone()
     }
 
-    /// As [`ConnectionEntry::note`], and what the table counts.
-    pub(super) fn note(&self, batch: &Batch) {
-        if batch.has_failed_proof {
+    /// Adds traffic to the entry, and to the table's counters.
+    pub(super) fn note(&self, delta: &TrafficDelta) {
+        if delta.has_failed_proof {
             self.table.count(Count::AuthFailed);
         }
-        self.seat.note(batch);
+        self.entry.note(delta);
     }
 
     pub(super) fn table(&self) -> &Arc<ConnectionTable> {
@@ -364,12 +373,12 @@ impl Deref for ConnectionGuard {
     type Target = ConnectionEntry;
 
     fn deref(&self) -> &ConnectionEntry {
-        &self.seat
+        &self.entry
     }
 }
 
 impl Drop for ConnectionGuard {
     fn drop(&mut self) {
-        self.table.leave(&self.seat);
+        self.table.remove(&self.entry);
     }
 }

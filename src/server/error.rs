@@ -1,4 +1,4 @@
-//! [`ServerError`].
+//! [`ServerError`]: the reasons for which a server does not start.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,21 +6,21 @@ use std::ops::RangeInclusive;
 
 use crate::error::Error;
 
-/// Why a server does not start.
+/// Reason for which a server does not start.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServerError {
-    /// Others than this machine could reach the server, and nobody would be asked who they are.
+    /// Other machines could reach the server, and no client would have to authenticate.
     #[error(
-        "{address} can be reached by others, and nobody would be asked who they are: require authentication or client certificates, or say that this is meant to be insecure"
+        "{address} can be reached from other machines, and no client would have to authenticate: require authentication or client certificates, or allow this with the option `insecure`"
     )]
     Exposed {
         /// The address.
         address: SocketAddr,
     },
-    /// A client could send what no store can keep, or could send next to nothing.
+    /// The limit of a frame's length is not one that a store can keep requests by.
     #[error(
-        "a limit of {bytes} bytes for a frame: expected {} to {}, the most that a store keeps of one request",
+        "a limit of {bytes} bytes for a frame is out of range: expected {} to {}, the largest request that a store can keep",
         .expected.start(), .expected.end()
     )]
     FrameLimit {
@@ -29,38 +29,38 @@ pub enum ServerError {
         /// The limits that are accepted.
         expected: RangeInclusive<usize>,
     },
-    /// There is no address to listen on.
-    #[error("no address to listen on")]
+    /// No address to listen on is given.
+    #[error("no address to listen on: set one for plain connections or one for TLS")]
     NoAddress,
-    /// There are certificates and no address to use them at, or the other way round.
+    /// A certificate is given without an address for TLS, or an address without a certificate.
     #[cfg(feature = "tls")]
-    #[error("certificates and an address for TLS belong together, and there is no {missing}")]
+    #[error("a certificate and an address for TLS belong together: {missing} is missing")]
     TlsIncomplete {
-        /// What there is not.
+        /// The missing part.
         missing: &'static str,
     },
     /// A certificate or a key cannot be used.
     #[cfg(feature = "tls")]
     #[error(transparent)]
     Tls(#[from] crate::tls::TlsError),
-    /// Somebody else listens there.
+    /// Another program listens on the address.
     #[error("{address} is in use by another program")]
     AddressInUse {
         /// The address.
         address: SocketAddr,
     },
-    /// The address cannot be listened on.
+    /// The operating system refuses to listen on the address.
     #[error("cannot listen on {address}: {source}")]
     Listen {
         /// The address.
         address: SocketAddr,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
-    /// The store does not take sessions of other processes.
+    /// The store does not accept sessions of other processes.
     #[error(transparent)]
     Store(#[from] Error),
-    /// There is no tokio runtime here, with IO and time.
-    #[error("a server needs a tokio runtime with IO and time, and there is none here")]
+    /// The call was made outside of a tokio runtime with IO and time.
+    #[error("a server needs a tokio runtime with IO and time enabled: call this within one")]
     NoRuntime,
 }

@@ -1,5 +1,5 @@
-//! What a fuzzer calls: any bytes come over a connection, in pieces, to a server whose store is new. What
-//! goes out must be frames, and answer what came in, in its order.
+//! Entry point of the fuzzer `connection`: any bytes arrive over a connection, in pieces, at a server with a new
+//! store. The output must be frames that answer the input in its order.
 
 use std::future::Future;
 use std::io;
@@ -12,18 +12,16 @@ use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 
-use super::admin::Doors;
-use super::connection::Close;
+use super::admin::ListenAddresses;
+use super::connection::{CloseReason, Transport, run_session};
 use super::connection_table::ConnectionGuard;
-use super::handshake::{Greeting, greet};
-use super::listener::{Shared, converse};
-use super::transport::Transport;
-use super::{ServerOptions, share};
+use super::handshake::{HandshakeOutcome, handshake};
+use super::{ServerOptions, Shared, shared_state};
 use crate::clock::Clock;
 use crate::engine::{Ending, Store, StoreOptions};
 use crate::wire::{Frames, LARGEST_FRAME_BYTES};
 
-/// A client's bytes, and what it was sent. It is shared with the connection that reads and writes it.
+/// A client's bytes, and those that it was sent. Shared with the connection that reads and writes it.
 #[derive(Clone)]
 struct Script(Arc<Mutex<Inner>>);
 
@@ -31,9 +29,9 @@ struct Inner {
     input: Vec<u8>,
     read: usize,
     piece: usize,
-    /// Nothing will follow the input.
+    /// True once the input has been read to its end.
     is_over: bool,
-    /// Every other write has to wait.
+    /// Makes every other write wait.
     waits: bool,
     output: Vec<u8>,
 }
@@ -82,7 +80,7 @@ impl AsyncWrite for Script {
     }
 }
 
-/// A read that has to wait has said all.
+/// A read that has to wait has handed over all of the input.
 impl Transport for Script {
     fn is_readable(&self) -> bool {
         false
@@ -99,7 +97,7 @@ impl Wake for Woken {
 }
 
 impl Script {
-    /// Polls until it is done; when it waits for the client, the client goes.
+    /// Polls a future to its end. When it waits for the client, the client disconnects.
     fn play<T>(&self, talk: impl Future<Output = T>) -> T {
         let woken = Arc::<Woken>::default();
         let waker = Waker::from(woken.clone());
@@ -117,8 +115,8 @@ impl Script {
     }
 }
 
-/// Lets bytes come over a connection; whether they are a session's, all of which was taken. The first says
-/// in how large pieces the others come, and the answers go.
+/// Plays bytes over a connection. Returns true if they are a session's and all of them were taken up. The first byte
+/// sets the size of the pieces.
 pub(crate) fn connection(bytes: &[u8]) -> bool {
     let Some((piece, input)) = bytes.split_first() else {
         return false;
@@ -132,34 +130,37 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
         output: Vec::new(),
     })));
     let store = Store::memory_with(StoreOptions::new().clock(Clock::new_virtual()));
-    let shared = share(&store, ServerOptions::new(), Doors::default());
+    let shared = shared_state(&store, ServerOptions::new(), ListenAddresses::default());
     let shared = shared.expect("a store in memory can be shared");
-    let seat = shared.table.enter(([127, 0, 0, 1], 1).into());
-    let seat = seat.expect("there is room for one");
-    // There must be one where a connection parts; time stands still.
+    let guard = shared.table.enter(([127, 0, 0, 1], 1).into());
+    let guard = guard.expect("there is room for one");
+    // Closing a connection needs a runtime for its timer; its time stands still.
     static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
         let runtime = Builder::new_current_thread().enable_time().build();
         runtime.expect("a runtime without IO starts")
     });
     let _here = RUNTIME.enter();
-    let is_well = script.play(talk(script.clone(), &shared, &seat));
+    let is_well = script.play(talk(script.clone(), &shared, &guard));
     let inner = script.0.lock();
     let is_whole = is_answered(&inner.input[..inner.read], &inner.output);
     is_well && is_whole && inner.read == inner.input.len()
 }
 
-async fn talk(mut script: Script, shared: &Shared, seat: &ConnectionGuard) -> bool {
-    match greet(&mut script, seat.address(), shared, false).await {
-        Ok(Greeting::Session(connection, frames, _)) => {
-            let close = converse(script, shared, seat, connection, frames, None).await;
-            matches!(close, Close::Client | Close::Session(Ending::Closed))
+async fn talk(mut script: Script, shared: &Shared, guard: &ConnectionGuard) -> bool {
+    match handshake(&mut script, guard.address(), shared, false).await {
+        Ok(HandshakeOutcome::Session(connection, frames, _)) => {
+            let close = run_session(script, shared, guard, connection, frames, None).await;
+            matches!(
+                close,
+                CloseReason::Client | CloseReason::Session(Ending::Closed)
+            )
         }
         _ => false,
     }
 }
 
-/// Asserts that the output answers the input in its order; whether the input is whole frames, each of
-/// which is answered.
+/// Asserts that the output answers the input in its order. Returns true if the input is whole frames, each of which
+/// is answered.
 fn is_answered(input: &[u8], output: &[u8]) -> bool {
     let (Some(asked), Some(mut told)) = (frames(input), frames(output)) else {
         return false;
@@ -180,7 +181,7 @@ fn is_answered(input: &[u8], output: &[u8]) -> bool {
     asked.len() == answered.len()
 }
 
-/// The frames, if it is nothing else.
+/// Returns the frames of a text that consists of nothing else.
 fn frames(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
     let mut frames = Frames::new(LARGEST_FRAME_BYTES);
     frames.push(bytes);

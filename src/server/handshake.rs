@@ -1,4 +1,4 @@
-//! The handshake: a four-letter word, or a session that is opened or taken up again.
+//! The first frame of a connection: a four-letter word, or a handshake that opens a session or takes one up again.
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
-use super::connection_entry::{Answered, Batch, HANDSHAKE, LatencyStats};
+use super::Shared;
+use super::connection::linger_close;
+use super::connection_entry::{HANDSHAKE, LastResponse, LatencyStats, TrafficDelta};
 use super::connection_table::Count;
-use super::listener::{Shared, part};
 use crate::clock::BootInstant;
 use crate::core::ReattachError;
 use crate::engine::Connection;
@@ -18,57 +19,57 @@ use crate::types::{SessionId, Zxid};
 use crate::wire::admin::Word;
 use crate::wire::{ConnectRequest, ConnectResponse, Frames, Jute, LENGTH_BYTES, Reader, put_frame};
 
-/// What the beginning of a connection was.
-pub(super) enum Greeting {
+/// Outcome of a connection's first frame.
+pub(super) enum HandshakeOutcome {
     Word(Word),
-    /// A session, what came behind the handshake, and what the handshake counts for.
-    Session(Connection, Frames, Box<Batch>),
+    /// A session, the bytes that came behind the handshake, and the handshake's traffic.
+    Session(Connection, Frames, Box<TrafficDelta>),
 }
 
-/// Why there was no session.
+/// Reason for which there is no session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeError {
-    /// The client has gone.
+    /// The client has disconnected.
     Gone,
-    /// What it sent is no handshake.
+    /// The bytes are no handshake.
     ProtocolViolation,
-    /// It speaks HTTP.
+    /// The client speaks HTTP.
     Http,
-    /// It has seen more than this store has done: it was at another.
-    Predecessor,
-    /// It wanted a session that is over, or that is not its own.
+    /// The client has seen a later zxid than this store's: it was at another store, or at this one before a restore.
+    AheadOfStore,
+    /// The session has ended, or the password is wrong.
     NoSession,
-    /// The store takes no more.
+    /// The store has no room for another session.
     Full,
 }
 
 const READ_BYTES: usize = 1024;
 
-/// A handshake has 45 bytes. Who has no session yet can have no more than this kept for him.
+/// Limit of a handshake, which has 45 bytes. No more memory is kept for a client that has no session yet.
 const LARGEST_HANDSHAKE_BYTES: usize = 1024;
 
-/// Hears what the client wants, and answers it if that is a session. `is_proven`: the client has proved an identity by
+/// Reads the first frame, and answers it if it is a handshake. `is_proven`: the client has proved an identity with
 /// its certificate.
-pub(super) async fn greet<S>(
+pub(super) async fn handshake<S>(
     stream: &mut S,
     address: SocketAddr,
     shared: &Shared,
     is_proven: bool,
-) -> Result<Greeting, HandshakeError>
+) -> Result<HandshakeOutcome, HandshakeError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let mut frames = Frames::new(LARGEST_HANDSHAKE_BYTES);
-    let asked = loop {
+    let request = loop {
         let first = frames.word();
         if let Some(word) = first.and_then(Word::parse) {
-            return Ok(Greeting::Word(word));
+            return Ok(HandshakeOutcome::Word(word));
         }
         if first.is_some_and(is_http) {
             return Err(HandshakeError::Http);
         }
         match frames.next() {
-            Ok(Some(frame)) => break Asked::read(frame)?,
+            Ok(Some(frame)) => break SessionRequest::read(frame)?,
             Ok(None) => {}
             Err(_) => return Err(HandshakeError::ProtocolViolation),
         }
@@ -80,29 +81,33 @@ where
     };
     frames.set_limit(shared.limits.frame_bytes);
     let since = shared.clock().now();
-    let answer = while_there(
+    let answer = unless_disconnected(
         stream,
         &mut frames,
-        enter(&asked, address, shared, is_proven),
+        open_session(&request, address, shared, is_proven),
     )
     .await;
     let mut out = Vec::new();
     put_frame(&mut out, |to| match &answer {
-        Ok(connection) => asked.welcome(connection, &connection.password()).put(to),
-        Err(_) => ConnectResponse::refused(asked.read_only).put(to),
+        Ok(connection) => request.response(connection, &connection.password()).put(to),
+        Err(_) => ConnectResponse::refused(request.read_only).put(to),
     });
     match answer {
         Ok(connection) => {
             let sent = stream.write_all(&out).await;
             sent.map_err(|_| HandshakeError::Gone)?;
             stream.flush().await.map_err(|_| HandshakeError::Gone)?;
-            let batch = counted(&asked, out.len(), since, shared);
-            Ok(Greeting::Session(connection, frames, Box::new(batch)))
+            let delta = traffic_of(&request, out.len(), since, shared);
+            Ok(HandshakeOutcome::Session(
+                connection,
+                frames,
+                Box::new(delta),
+            ))
         }
         Err(HandshakeError::NoSession) => {
-            // It hears why, if it is still there.
+            // Tells the client the reason, if it is still connected.
             if stream.write_all(&out).await.is_ok() {
-                part(stream).await;
+                linger_close(stream).await;
             }
             Err(HandshakeError::NoSession)
         }
@@ -118,19 +123,24 @@ fn is_http(first: [u8; LENGTH_BYTES]) -> bool {
     METHODS.contains(&&first)
 }
 
-/// What a handshake counts for: a request and its answer.
-fn counted(asked: &Asked, sent: usize, since: BootInstant, shared: &Shared) -> Batch {
+/// Returns the traffic of a handshake: a request and its response.
+fn traffic_of(
+    request: &SessionRequest,
+    sent: usize,
+    since: BootInstant,
+    shared: &Shared,
+) -> TrafficDelta {
     let now = shared.clock().now();
     let took = now.since(since);
     let mut latency = LatencyStats::default();
     latency.add(1, took);
-    Batch {
+    TrafficDelta {
         received: 1,
-        received_bytes: (LENGTH_BYTES + asked.bytes) as u64,
+        received_bytes: (LENGTH_BYTES + request.bytes) as u64,
         answered: 1,
         events: 0,
         sent_bytes: sent as u64,
-        last: Some(Answered {
+        last: Some(LastResponse {
             op: HANDSHAKE,
             xid: 0,
             zxid: shared.remote.last_zxid(),
@@ -142,16 +152,18 @@ fn counted(asked: &Asked, sent: usize, since: BootInstant, shared: &Shared) -> B
     }
 }
 
-/// The outcome, unless the client goes before it is there. A store that has come back may let nobody
-/// enter for long; who gave up meanwhile would otherwise take its session from its own next connection.
-async fn while_there<S: AsyncRead + Unpin>(
+/// Waits for the outcome, unless the client disconnects first.
+///
+/// A store that has just restarted may admit no session for a while. A client that has given up meanwhile would
+/// otherwise take its session away from its own next connection.
+async fn unless_disconnected<S: AsyncRead + Unpin>(
     stream: &mut S,
     frames: &mut Frames,
     entering: impl Future<Output = Result<Connection, HandshakeError>>,
 ) -> Result<Connection, HandshakeError> {
     let mut entering = pin!(entering);
     poll_fn(|context| {
-        // First: both may have happened.
+        // Polled first: if both have happened, the client must not get the session.
         while frames.waiting_bytes() < READ_BYTES {
             let mut bytes = [0; READ_BYTES];
             let mut buffer = ReadBuf::new(&mut bytes);
@@ -166,9 +178,9 @@ async fn while_there<S: AsyncRead + Unpin>(
     .await
 }
 
-/// What a client asks for.
-struct Asked {
-    /// The frame's.
+/// Session that a client asks for.
+struct SessionRequest {
+    /// Length of the frame.
     bytes: usize,
     seen: Zxid,
     timeout: Duration,
@@ -177,21 +189,21 @@ struct Asked {
     read_only: Option<bool>,
 }
 
-impl Asked {
+impl SessionRequest {
     fn read(frame: &[u8]) -> Result<Self, HandshakeError> {
-        let asked = Reader::new(frame).next::<ConnectRequest<'_>>();
-        let asked = asked.map_err(|_| HandshakeError::ProtocolViolation)?;
+        let request = Reader::new(frame).next::<ConnectRequest<'_>>();
+        let request = request.map_err(|_| HandshakeError::ProtocolViolation)?;
         Ok(Self {
             bytes: frame.len(),
-            seen: Zxid(asked.last_zxid_seen),
-            timeout: Duration::from_millis(u64::try_from(asked.timeout_ms).unwrap_or(0)),
-            session: SessionId(asked.session),
-            password: asked.password.try_into().ok(),
-            read_only: asked.read_only,
+            seen: Zxid(request.last_zxid_seen),
+            timeout: Duration::from_millis(u64::try_from(request.timeout_ms).unwrap_or(0)),
+            session: SessionId(request.session),
+            password: request.password.try_into().ok(),
+            read_only: request.read_only,
         })
     }
 
-    fn welcome<'a>(&self, connection: &Connection, password: &'a [u8]) -> ConnectResponse<'a> {
+    fn response<'a>(&self, connection: &Connection, password: &'a [u8]) -> ConnectResponse<'a> {
         ConnectResponse {
             protocol_version: 0,
             timeout_ms: i32::try_from(connection.timeout().as_millis()).unwrap_or(i32::MAX),
@@ -202,49 +214,54 @@ impl Asked {
     }
 }
 
-async fn enter(
-    asked: &Asked,
+async fn open_session(
+    request: &SessionRequest,
     address: SocketAddr,
     shared: &Shared,
     is_proven: bool,
 ) -> Result<Connection, HandshakeError> {
     let limit = shared.limits.outgoing_bytes;
-    if asked.seen > shared.remote.last_zxid() {
-        return Err(HandshakeError::Predecessor);
+    if request.seen > shared.remote.last_zxid() {
+        return Err(HandshakeError::AheadOfStore);
     }
     let full = |error| {
-        if let Some(untold) = shared.table.told.full.tell(shared.clock().now()) {
-            tracing::warn!(%error, untold, "no session could be opened");
+        if let Some(suppressed) = shared
+            .table
+            .log_throttle
+            .session_refused
+            .allow(shared.clock().now())
+        {
+            tracing::warn!(%error, suppressed, "session refused: a limit of the store is reached");
         }
         HandshakeError::Full
     };
-    if asked.session == SessionId(0) {
+    if request.session == SessionId(0) {
         let needs_proof = shared.policy.requires_auth && !is_proven;
         let remote = shared.remote.clone().requiring_proof(needs_proof);
-        let opened = remote.open(asked.timeout, limit).await;
+        let opened = remote.open(request.timeout, limit).await;
         return opened.map_err(full);
     }
-    // A password of another length is as wrong as any.
-    let password = asked.password.unwrap_or_default();
+    // A password of any other length is wrong, too.
+    let password = request.password.unwrap_or_default();
     let found = shared
         .remote
-        .reattach(asked.session, password, asked.timeout, limit)
+        .reattach(request.session, password, request.timeout, limit)
         .await;
     let found = found.map_err(full)?;
     if found.as_ref().err() == Some(&ReattachError::WrongPassword) {
-        note_wrong_password(asked.session, address, shared);
-        // That tells that there is such a session, as its ephemeral znodes do: ids are no secret. A client that comes too
-        // late for its session is told at once.
+        report_wrong_password(request.session, address, shared);
+        // The delay tells that the session exists, as its ephemeral znodes do: ids are no secret. A client that comes
+        // too late for its session is answered at once.
         shared.penalty(address).await;
     }
     found.map_err(|_| HandshakeError::NoSession)
 }
 
-/// Counted at once, and not with the connection's end, which a client can put off or have come early.
-fn note_wrong_password(session: SessionId, address: SocketAddr, shared: &Shared) {
+/// Counts and logs a wrong password at once: a client could put off the end of its connection.
+fn report_wrong_password(session: SessionId, address: SocketAddr, shared: &Shared) {
     shared.table.count(Count::WrongPassword);
     let now = shared.clock().now();
-    if let Some(untold) = shared.table.told.wrong_password.tell(now) {
-        tracing::warn!(%address, %session, untold, "a wrong password for a session: it is left to its owner");
+    if let Some(suppressed) = shared.table.log_throttle.wrong_password.allow(now) {
+        tracing::warn!(%address, %session, suppressed, "wrong password for a session: refused, and the owner's connection is left alone");
     }
 }

@@ -1,51 +1,49 @@
-//! [`LogThrottle`]: what anybody can bring about again and again is logged now and then, so that nobody can fill
-//! a disk with it.
+//! [`LogThrottle`]: rate limits of log lines that any client can cause, so that no client can fill a disk with them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::clock::BootInstant;
 
-/// At most one line about the same in this time.
+/// Shortest time between two lines of the same kind.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// What a server says no more than now and then.
+/// One throttle for each kind of line that clients can cause.
 #[derive(Debug, Default)]
 pub(super) struct LogThrottle {
     pub(super) refused: Throttle,
-    pub(super) unwelcome: Throttle,
+    pub(super) handshake_refused: Throttle,
     #[cfg(feature = "tls")]
-    pub(super) no_tls: Throttle,
+    pub(super) tls_handshake_refused: Throttle,
     pub(super) wrong_password: Throttle,
     pub(super) failed_proof: Throttle,
     pub(super) http: Throttle,
-    pub(super) full: Throttle,
-    pub(super) length: Throttle,
-    pub(super) not_read: Throttle,
-    pub(super) too_large: Throttle,
-    pub(super) unfinished: Throttle,
+    pub(super) session_refused: Throttle,
+    pub(super) frame_too_long: Throttle,
+    pub(super) client_not_reading: Throttle,
+    pub(super) reply_too_large: Throttle,
+    pub(super) unfinished_request: Throttle,
 }
 
-/// When something was told last.
+/// Rate limit of one kind of log line.
 #[derive(Debug, Default)]
 pub(super) struct Throttle {
-    /// In milliseconds; 0: at once.
+    /// Earliest time of the next line, in milliseconds; 0: at once.
     next_ms: AtomicU64,
-    untold: AtomicU64,
+    suppressed: AtomicU64,
 }
 
 impl Throttle {
-    /// Whether to tell that it has happened once more: then how often it has since the last time, this
-    /// time not counted.
-    pub(super) fn tell(&self, now: BootInstant) -> Option<u64> {
+    /// Returns the number of suppressed lines if one may be logged now, `None` if this one is suppressed.
+    pub(super) fn allow(&self, now: BootInstant) -> Option<u64> {
         let (now_ms, pause_ms) = (now.as_millis(), PAUSE.as_millis() as u64);
         let due = |next_ms| (now_ms >= next_ms).then_some(now_ms + pause_ms);
         let order = Ordering::Relaxed;
         if self.next_ms.fetch_update(order, order, due).is_err() {
-            self.untold.fetch_add(1, order);
+            self.suppressed.fetch_add(1, order);
             return None;
         }
-        Some(self.untold.swap(0, order))
+        Some(self.suppressed.swap(0, order))
     }
 }
 
@@ -56,10 +54,10 @@ mod tests {
     #[test]
     fn what_happens_again_and_again_is_told_now_and_then_and_counted() {
         let throttle = Throttle::default();
-        let at = |ms: u64| throttle.tell(BootInstant::from_nanos(ms * 1_000_000));
+        let at = |ms: u64| throttle.allow(BootInstant::from_nanos(ms * 1_000_000));
         assert_eq!(at(0), Some(0), "at once");
-        let told: Vec<_> = (1..20_000).filter_map(at).collect();
-        assert_eq!(told, [4_999; 3]);
+        let log_throttle: Vec<_> = (1..20_000).filter_map(at).collect();
+        assert_eq!(log_throttle, [4_999; 3]);
         assert_eq!(at(100_000), Some(4_999));
         assert_eq!(at(200_000), Some(0), "there was none meanwhile");
     }

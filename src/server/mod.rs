@@ -1,24 +1,25 @@
-//! The store, served over the ZooKeeper protocol: [`Server`].
+//! The ZooKeeper server: [`Server`] serves a store to other processes, over TCP or TLS, by ZooKeeper's protocol.
+//!
+//! `connection.rs` is how a request is served, from a connection's first byte to its last; `listener.rs` is where
+//! connections come from, `connection_table.rs` their registry and limits.
 
 mod admin;
+mod auth;
 mod connection;
 mod connection_entry;
 mod connection_table;
 mod error;
 #[cfg(feature = "test-util")]
 pub(crate) mod fuzz;
-mod gate;
 mod handshake;
 mod listener;
 mod log_throttle;
 mod options;
-mod penalty;
 mod protocol;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "tls")]
 mod tls;
-mod transport;
 mod unfinished;
 
 use std::fmt;
@@ -30,22 +31,23 @@ use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use self::admin::{Admin, Doors};
+use self::admin::{Admin, ListenAddresses};
+use self::auth::{Penalties, Policy};
 use self::connection_entry::CloseRequest;
 use self::connection_table::{ConnectionTable, TableLimits};
 pub use self::error::ServerError;
-use self::gate::Policy;
-use self::listener::{Door, Shared, accept, listen};
+use self::listener::{ListenerKind, accept, listen};
+use self::options::Limits;
 pub use self::options::ServerOptions;
-use self::penalty::Penalties;
 #[cfg(feature = "tls")]
 pub use self::tls::TlsOptions;
 use self::unfinished::Unfinished;
-use crate::engine::Store;
+use crate::clock::Clock;
+use crate::engine::{Remote, Store};
 
-/// A store that other processes reach over TCP with any ZooKeeper client, while this one may use it, too.
+/// A server of a store, for any ZooKeeper client; the program that runs it can use the store at the same time.
 ///
-/// Dropping it closes all connections at once; [`shutdown`](Self::shutdown) is the clean way out. In either
+/// Dropping it closes all connections at once; [`shutdown`](Self::shutdown) answers what has arrived first. In either
 /// case the sessions stay in the store.
 ///
 /// ```
@@ -63,7 +65,7 @@ use crate::engine::Store;
 /// ```
 #[must_use = "dropping a server closes its connections"]
 pub struct Server {
-    /// Of a server of TLS alone, that of TLS.
+    /// The address of plain connections; of a server with TLS alone, that of TLS.
     address: SocketAddr,
     shared: Arc<Shared>,
     accepting: Vec<JoinHandle<()>>,
@@ -71,11 +73,11 @@ pub struct Server {
     tls: Option<tls::Secured>,
 }
 
-/// How long a shutdown waits for clients that do not read.
+/// Time limit of a shutdown for clients that do not read.
 const LONGEST_DRAIN: Duration = Duration::from_secs(5);
 
 impl Server {
-    /// Listens, and serves from now on, on this tokio runtime, which needs IO and time.
+    /// Starts a server: listens, and serves connections on the current tokio runtime, which needs IO and time.
     ///
     /// # Errors
     /// See [`ServerError`].
@@ -85,16 +87,19 @@ impl Server {
         let plain = options.listen.map(listen).transpose()?;
         #[cfg(feature = "tls")]
         let (secured, tls) = tls::Secured::listen(&options)?.unzip();
-        let doors = Doors {
+        let addresses = ListenAddresses {
             plain: plain.as_ref().map(|(_, address)| *address),
             #[cfg(feature = "tls")]
             tls: tls.as_ref().map(|tls| tls.address),
             #[cfg(not(feature = "tls"))]
             tls: None,
         };
-        let shared = Arc::new(share(store, options, doors)?);
+        let shared = Arc::new(shared_state(store, options, addresses)?);
         let mut server = Self {
-            address: doors.plain.or(doors.tls).ok_or(ServerError::NoAddress)?,
+            address: addresses
+                .plain
+                .or(addresses.tls)
+                .ok_or(ServerError::NoAddress)?,
             shared,
             accepting: Vec::new(),
             #[cfg(feature = "tls")]
@@ -103,35 +108,37 @@ impl Server {
         #[cfg(feature = "tls")]
         if let Some((listener, secured)) = secured.zip(server.tls.as_ref()) {
             tracing::info!(address = %secured.address, "serving TLS");
-            let door = Door::Secured(secured.acceptor.clone());
-            server.open(listener, door);
+            let kind = ListenerKind::Secured(secured.acceptor.clone());
+            server.open(listener, kind);
         }
         if let Some((listener, address)) = plain {
             tracing::info!(%address, "serving");
-            server.open(listener, Door::Plain);
+            server.open(listener, ListenerKind::Plain);
         }
         Ok(server)
     }
 
-    fn open(&mut self, listener: TcpListener, door: Door) {
-        let accepting = tokio::spawn(accept(listener, self.shared.clone(), door));
+    fn open(&mut self, listener: TcpListener, kind: ListenerKind) {
+        let accepting = tokio::spawn(accept(listener, self.shared.clone(), kind));
         self.accepting.push(accepting);
     }
 
-    /// Where it listens. Of a server of TLS alone, that is where it does so.
+    /// Returns the address for plain connections; of a server with TLS alone, that for TLS.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Takes no more connections, answers what has been received, and closes all connections: those of
-    /// clients that do not read after 5 s. The sessions stay in the store: their clients come back, or they
-    /// expire.
+    /// Stops the server: accepts no more connections, answers the requests that have arrived, and closes all
+    /// connections, those of clients that do not read after 5 s. The sessions stay in the store: their clients
+    /// reconnect, or they expire.
+    ///
+    /// Not cancel safe: a dropped call leaves the connections to the drop of the server, which closes them at once.
     pub async fn shutdown(self) {
         self.stop_accepting();
         self.shared.table.close(CloseRequest::Shutdown);
         let drained = tokio::time::timeout(LONGEST_DRAIN, self.shared.table.emptied()).await;
         if drained.is_err() {
-            tracing::warn!("some clients did not read what they were answered");
+            tracing::warn!("shutdown: clients that do not read their replies are cut off");
             self.shared.table.close(CloseRequest::Now);
             self.shared.table.emptied().await;
         }
@@ -144,8 +151,36 @@ impl Server {
     }
 }
 
-/// What all connections will share.
-fn share(store: &Store, options: ServerOptions, doors: Doors) -> Result<Shared, ServerError> {
+/// State that all connections of a server share.
+struct Shared {
+    store: Store,
+    remote: Remote,
+    limits: Limits,
+    policy: Arc<Policy>,
+    admin: Admin,
+    table: Arc<ConnectionTable>,
+    unfinished: Arc<Unfinished>,
+    penalties: Penalties,
+}
+
+impl Shared {
+    fn clock(&self) -> &Clock {
+        self.store.clock()
+    }
+
+    /// Counts a failed proof of identity from this address. The future completes when its answer may be sent.
+    fn penalty(&self, address: SocketAddr) -> impl Future<Output = ()> + Send + use<> {
+        let clock = self.clock();
+        clock.sleep(self.penalties.add(address, clock.now()))
+    }
+}
+
+/// Attaches to the store, and creates the state that all connections will share.
+fn shared_state(
+    store: &Store,
+    options: ServerOptions,
+    addresses: ListenAddresses,
+) -> Result<Shared, ServerError> {
     let limits = options.limits;
     let table = TableLimits {
         connections: limits.connections,
@@ -169,7 +204,7 @@ fn share(store: &Store, options: ServerOptions, doors: Doors) -> Result<Shared, 
             table.clone(),
             unfinished.clone(),
             options.words,
-            doors,
+            addresses,
         ),
         unfinished,
         penalties: Penalties::default(),

@@ -1,4 +1,4 @@
-//! [`ServerOptions`]: where a server listens, whom it lets in, and how much of everything.
+//! [`ServerOptions`]: addresses, authentication and limits of a server.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -11,14 +11,15 @@ use crate::size::MAX_FRAME_BYTES;
 use crate::wire::LARGEST_FRAME_BYTES;
 use crate::wire::admin::Whitelist;
 
-/// How a store is served. Safe as it is: this machine only, and limits on everything.
+/// Options of a [`Server`](super::Server). The defaults are safe: reachable from this machine only, and a limit on
+/// every resource.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// `None`: TLS alone.
+    /// `None` for a server with TLS alone.
     pub(super) listen: Option<SocketAddr>,
     pub(super) words: Whitelist,
     pub(super) require_auth: bool,
-    /// Whose digests count; empty: anybody's.
+    /// Users whose digests count; empty: any digest does.
     pub(super) users: Vec<Identity>,
     pub(super) insecure: bool,
     pub(super) limits: Limits,
@@ -28,11 +29,11 @@ pub struct ServerOptions {
     pub(super) tls_listen: Option<SocketAddr>,
 }
 
-/// How much of each there may be.
+/// Limits of a server's resources.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) connections: usize,
-    /// `None`: three quarters of all, so that one address leaves places to others.
+    /// `None` for three quarters of all, so that one address leaves room for others.
     pub(super) connections_per_address: Option<usize>,
     pub(super) half_open: usize,
     pub(super) handshake: Duration,
@@ -82,138 +83,139 @@ impl Limits {
 }
 
 impl ServerOptions {
-    /// The defaults: `127.0.0.1:2181`; the four-letter word `srvr` alone; no proof of identity asked for; at most
-    /// 16,384 connections, from one address three quarters of all, 1,024 of them half open; 10 s for a handshake;
-    /// frames of at most 1,048,575 bytes; 1,024 requests taken up at once from one connection; 16 MiB
-    /// that a client has not read, and 1 GiB that all of them have not; 256 MiB of requests that have not come to their end.
+    /// Returns the defaults: `127.0.0.1:2181`; the four-letter word `srvr` alone; no authentication required; at most
+    /// 16,384 connections, three quarters of them from one address, 1,024 of them half open; 10 s for a handshake;
+    /// frames of at most 1,048,575 bytes; 1,024 requests in flight for each connection; 16 MiB of unread replies for
+    /// each client, and 1 GiB for all; 256 MiB of incomplete requests.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The address to listen on; port 0 takes a free one, which
-    /// [`Server::local_addr`](super::Server::local_addr) tells.
+    /// Sets the address for plain connections. Port 0 takes any free port, which
+    /// [`Server::local_addr`](super::Server::local_addr) returns.
     #[must_use]
     pub fn listen(mut self, address: SocketAddr) -> Self {
         self.listen = Some(address);
         self
     }
 
-    /// The four-letter words that are answered, as in ZooKeeper's `4lw.commands.whitelist`: `srvr,ruok` or `*`.
+    /// Sets the four-letter words that are answered, as ZooKeeper's `4lw.commands.whitelist`: `srvr,ruok` or `*`.
     ///
     /// # Errors
-    /// [`Error::BadArguments`](crate::Error::BadArguments) for a word that there is not.
+    /// [`Error::BadArguments`](crate::Error::BadArguments) for an unknown word.
     pub fn four_letter_words(mut self, words: &str) -> Result<Self> {
         self.words = Whitelist::parse(words).map_err(Error::BadArguments)?;
         Ok(self)
     }
 
-    /// Lets only those do anything who have proved who they are (ZooKeeper's `enforce.auth`): with the
-    /// digest of a name and password, or by a client certificate. Without [`user`](Self::user) any
-    /// name and password do, as with ZooKeeper: they then only say who is who.
+    /// Requires authentication of every client (ZooKeeper's `enforce.auth`): with the digest of a user name and
+    /// password, or by a client certificate. Without any [`user`](Self::user), any name and password are accepted, as
+    /// by ZooKeeper: they identify a client and prove nothing.
     ///
-    /// A session for which nobody has proved an identity ends with its connection.
+    /// A session for which no identity has been proved ends with its connection.
     #[must_use]
     pub fn require_auth(mut self, require: bool) -> Self {
         self.require_auth = require;
         self
     }
 
-    /// Somebody whose digest counts, as `user:base64(sha1(user:password))`, the form that ZooKeeper's
-    /// tools print. With any, no other digest does, but for the store's super user's.
+    /// Adds a user, as `user:base64(sha1(user:password))`, the form that ZooKeeper's tools print. With any user set,
+    /// no other digest is accepted but that of the store's super user.
     ///
     /// # Errors
-    /// [`Error::BadArguments`](crate::Error::BadArguments) for what has not this form.
+    /// [`Error::BadArguments`](crate::Error::BadArguments) for a text of another form.
     pub fn user(mut self, digest: &str) -> Result<Self> {
         let user = Identity::written_digest(digest).ok_or_else(|| {
-            Error::BadArguments("a user stands as user:base64(sha1(user:password))".into())
+            Error::BadArguments("a user is given as user:base64(sha1(user:password))".into())
         })?;
         self.users.push(user);
         Ok(self)
     }
 
-    /// Lets the server listen on an address that others can reach, although it asks nobody who they are.
+    /// Allows an address that other machines can reach, although no client has to authenticate.
     #[must_use]
     pub fn insecure(mut self, insecure: bool) -> Self {
         self.insecure = insecure;
         self
     }
 
-    /// How many connections there may be at once. One more is closed at once.
+    /// Sets the limit of connections. One more is closed at once.
     #[must_use]
     pub fn max_connections(mut self, limit: usize) -> Self {
         self.limits.connections = limit;
         self
     }
 
-    /// Limit of connections from one address, of IPv6 from one network of 64 bits; three quarters of all unless set.
+    /// Sets the limit of connections from one address, of IPv6 from one network of 64 bits; three quarters of all
+    /// unless set.
     #[must_use]
     pub fn max_connections_per_address(mut self, limit: usize) -> Self {
         self.limits.connections_per_address = Some(limit);
         self
     }
 
-    /// Limit of connections that are half open: that have no session yet, or no proof of identity where that is
-    /// required. When another comes, the oldest of the address that has most of them is closed (of an IPv6 address the
-    /// first 64 bits count), so that fewer addresses than this limit cannot keep out a client of another one.
+    /// Sets the limit of half-open connections: those without a session, or without a proof of identity where one is
+    /// required. When another arrives, the oldest of the address that has most of them is closed (of an IPv6 address
+    /// the first 64 bits count), so fewer addresses than this limit cannot keep out a client of another one.
     #[must_use]
     pub fn max_half_open(mut self, limit: usize) -> Self {
         self.limits.half_open = limit.max(1);
         self
     }
 
-    /// How long a connection has until it has a session (and, where that is asked for, an identity).
+    /// Sets the time limit for a connection to open a session and, where required, to prove an identity.
     #[must_use]
     pub fn handshake_timeout(mut self, timeout: Duration) -> Self {
         self.limits.handshake = timeout;
         self
     }
 
-    /// The limits that [`max_frame_bytes`](Self::max_frame_bytes) takes: what is longer, no store could keep.
+    /// The range of [`max_frame_bytes`](Self::max_frame_bytes), in bytes: no store could keep longer requests.
     pub const FRAME_BYTES: RangeInclusive<usize> = 1 << 10..=MAX_FRAME_BYTES;
 
-    /// The longest frame that a client may send, in bytes, within [`FRAME_BYTES`](Self::FRAME_BYTES): with any
-    /// other limit the server does not start. A longer frame closes its connection.
+    /// Sets the limit of a client's frame, in bytes, within [`FRAME_BYTES`](Self::FRAME_BYTES): the server does not
+    /// start with any other limit. A longer frame closes its connection.
     #[must_use]
     pub fn max_frame_bytes(mut self, limit: usize) -> Self {
         self.limits.frame_bytes = limit;
         self
     }
 
-    /// How many requests of one connection are taken up at once; the others wait in its socket.
+    /// Sets the limit of requests of one connection that are taken up and not answered yet; further ones wait in its
+    /// socket.
     #[must_use]
     pub fn max_in_flight(mut self, limit: usize) -> Self {
         self.limits.in_flight = limit.max(1);
         self
     }
 
-    /// Limit of the bytes held of requests whose end has not come, of all connections together; up to 16 KiB of
-    /// each connection are not counted. Beyond it the connection is closed whose request has been coming
-    /// for longest.
+    /// Sets the limit of bytes of incomplete requests, over all connections; up to 16 KiB of each connection are not
+    /// counted. Beyond it, the connection with the oldest incomplete request is closed.
     #[must_use]
     pub fn max_unfinished_bytes(mut self, limit: usize) -> Self {
         self.limits.unfinished_bytes = limit.max(4 << 20);
         self
     }
 
-    /// How many bytes of answers and events may wait for a client to read them. Beyond this its
-    /// connection is closed; its session goes on, for its timeout.
+    /// Sets the limit of bytes of replies and events that a client has not read. Beyond it its connection is closed;
+    /// its session lives on for its timeout.
     #[must_use]
     pub fn max_outgoing_bytes(mut self, limit: usize) -> Self {
         self.limits.outgoing_bytes = limit.max(64 << 10);
         self
     }
 
-    /// Limit of the bytes of answers and events that wait for all clients together to read them, and of requests that
-    /// wait for that. Beyond this connections are closed, first those that have left their bytes unread for longest: never
-    /// one that reads what it asks for. Their sessions go on, for their timeouts.
+    /// Sets the limit of bytes of unread replies and events over all clients, and of requests that wait behind them.
+    /// Beyond it connections are closed, first those that have left their bytes unread for longest, never one that
+    /// reads what it asks for. Their sessions live on for their timeouts.
     #[must_use]
     pub fn max_all_outgoing_bytes(mut self, limit: usize) -> Self {
         self.limits.all_outgoing_bytes = limit;
         self
     }
 
-    /// Checks that nobody gets in who should not, that options which belong together are given
-    /// together, and that a store can keep what the limits let in.
+    /// Checks the options: exposed addresses need authentication, TLS needs both certificate and address, and a store
+    /// must be able to keep the largest frame.
     pub(super) fn check(&self) -> Result<(), ServerError> {
         if !Self::FRAME_BYTES.contains(&self.limits.frame_bytes) {
             return Err(ServerError::FrameLimit {
@@ -230,7 +232,7 @@ impl ServerOptions {
         }
     }
 
-    /// All addresses to listen on.
+    /// Returns all addresses to listen on.
     fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
         #[cfg(feature = "tls")]
         let secured = self.tls_listen;
@@ -239,7 +241,8 @@ impl ServerOptions {
         self.listen.into_iter().chain(secured)
     }
 
-    /// `asks_clients`: whether whoever connects there needs a certificate.
+    /// Checks that an address which other machines can reach requires authentication. `asks_clients`: clients need a
+    /// certificate there.
     pub(super) fn check_exposure(
         &self,
         address: Option<SocketAddr>,

@@ -1,5 +1,7 @@
-//! [`ProtocolState`]: one connection's side of the protocol, without its socket: bytes in, questions to the store;
-//! answers and events of the store, bytes out.
+//! [`ProtocolState`]: the protocol of one connection, without its socket: bytes in, requests to the store; replies
+//! and events of the store, bytes out.
+//!
+//! Responses are pending in the order of their requests, so a reply of the store belongs to the first of them.
 
 #[cfg(test)]
 mod tests;
@@ -7,8 +9,8 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::connection_entry::{Answered, Batch};
-use super::gate::{Admission, Proof};
+use super::auth::{Admission, Proof};
+use super::connection_entry::{LastResponse, TrafficDelta};
 use super::options::Limits;
 use crate::clock::BootInstant;
 use crate::core::{ANSWER_BYTES, CoreReply, SetWatches, WatchFilter};
@@ -23,81 +25,80 @@ use crate::wire::{
     Response, Shape, UNKNOWN_ZXID, put_event, put_frame, to_store,
 };
 
-/// The talk with one client, after the handshake.
+/// State of the protocol with one client, after the handshake.
 pub(super) struct ProtocolState {
     limits: Limits,
     admission: Admission,
     frames: Frames,
-    /// What the store is to be asked next.
+    /// Parsed requests, to be submitted to the store next.
     asks: VecDeque<Ask>,
-    /// The bytes of the frames that those are made of.
+    /// Length of the frames that those were parsed from.
     asked_bytes: usize,
-    /// What answers are due, oldest first: of all that was asked, and not answered yet.
-    due: VecDeque<PendingResponse>,
+    /// Responses that are due, oldest first: one for each request that was parsed and is not answered.
+    pending: VecDeque<PendingResponse>,
     out: Vec<u8>,
-    /// How much of that has been sent.
+    /// Number of its bytes that have been sent.
     sent: usize,
-    /// Nothing more is taken up: the client has closed its session, or has said what nobody can
-    /// understand.
+    /// True once nothing more is parsed: the client has closed its session, or has sent bytes that are not of the
+    /// protocol.
     is_over: bool,
-    batch: Batch,
-    /// True if the last request that was taken up is a proof of identity that failed.
+    delta: TrafficDelta,
+    /// True if the last parsed request is a failed proof of identity.
     has_failed_proof: bool,
-    /// The bytes of the last reply that was too large to be sent, as far as it was put together.
+    /// Size of the last reply that was too large to be sent, as far as it was computed.
     too_large: Option<usize>,
 }
 
-/// An answer that is due.
+/// A response that is due.
 struct PendingResponse {
     xid: i32,
     op: i32,
-    how: ResponseShape,
+    shape: ResponseShape,
     since: BootInstant,
 }
 
-/// What an answer looks like.
+/// Form of a response.
 enum ResponseShape {
-    /// What the store says.
+    /// The store's reply, in this shape.
     Store(Shape),
-    /// This code, whatever the store says.
+    /// This code, whatever the store replies.
     Refusal(Code),
-    /// That all is well.
+    /// A header with the code of the store's reply.
     Done,
-    /// As `Done`, unless there was no such watch.
+    /// As `Done`, but `NoWatcher` if no watch was found.
     Watches,
-    /// Who the client is.
+    /// The identities of the client.
     Who(Arc<[(String, String)]>),
-    /// To a proof of identity: the store is asked nothing that it could show, so there is no zxid.
+    /// The outcome of a proof of identity. The store replies with no zxid to it.
     Identity(Result<(), Code>),
-    /// This code, and the end.
+    /// This code, after which the connection is closed.
     Last { code: Code, zxid: i64 },
 }
 
-/// What one reading makes of a talk: no more than this is encoded before it is sent.
-const ENOUGH_BYTES: usize = 64 << 10;
+/// Encoded bytes from which on nothing more is encoded before some are sent.
+const OUTPUT_BUFFER_BYTES: usize = 64 << 10;
 
-/// A request takes in memory up to so many times its bytes in a frame: a path of two bytes among many is a text of its
-/// own in a list.
+/// Memory of a parsed request, as a multiple of its frame, at most: a path of two bytes in a list is an allocation.
 const ASKED_FACTOR: usize = 8;
 
-/// An idle connection keeps no larger buffer.
-const KEPT_BYTES: usize = 8 << 10;
+/// Capacity that the output buffer of an idle connection keeps.
+const IDLE_BUFFER_BYTES: usize = 8 << 10;
 
-/// The rest of a connection's turn: what it may still do before others have theirs. Requests count, and bytes, of
-/// requests taken up and of answers and events sent: either alone could take long.
+/// Remainder of a connection's turn: the work that it may do before the others have theirs. Both requests and bytes
+/// (of requests parsed, of replies and events sent) are counted, since either alone could take long.
 pub(super) struct Turn {
     requests: usize,
     bytes: usize,
 }
 
-/// More requests in a turn are not carried out faster, and make the others wait longer.
+/// Requests in a turn. More would gain no throughput, and would let other clients wait longer.
 const TURN_REQUESTS: usize = 32;
 
-/// The turn ends with the request or the write that reaches this.
+/// Bytes in a turn, which ends with the request or the write that reaches this.
 const TURN_BYTES: usize = 64 << 10;
 
 impl Turn {
-    /// A turn that begins with so many requests taken up in an earlier one, but not carried out yet.
+    /// Begins a turn. `left_over` requests were parsed in an earlier one, and have not been carried out yet.
     pub(super) fn new(left_over: usize) -> Self {
         Self {
             requests: TURN_REQUESTS.saturating_sub(left_over),
@@ -109,18 +110,18 @@ impl Turn {
         self.requests == 0 || self.bytes == 0
     }
 
-    fn take_request(&mut self, bytes: usize) {
+    fn spend_request(&mut self, bytes: usize) {
         self.requests -= 1;
-        self.take_bytes(bytes);
+        self.spend_bytes(bytes);
     }
 
-    pub(super) fn take_bytes(&mut self, bytes: usize) {
+    pub(super) fn spend_bytes(&mut self, bytes: usize) {
         self.bytes = self.bytes.saturating_sub(bytes);
     }
 }
 
 impl ProtocolState {
-    /// `frames` has what came behind the handshake.
+    /// State at the beginning; `frames` has what the client sent behind its handshake.
     pub(super) fn new(limits: Limits, admission: Admission, frames: Frames) -> Self {
         Self {
             limits,
@@ -128,38 +129,39 @@ impl ProtocolState {
             frames,
             asks: VecDeque::new(),
             asked_bytes: 0,
-            due: VecDeque::new(),
+            pending: VecDeque::new(),
             out: Vec::new(),
             sent: 0,
             is_over: false,
-            batch: Batch::default(),
+            delta: TrafficDelta::default(),
             has_failed_proof: false,
             too_large: None,
         }
     }
 
-    /// Whether the client may ask for anything.
-    pub(super) fn lets_in(&self) -> bool {
-        self.admission.lets_in()
+    /// Returns true if the client may send any request.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.admission.is_admitted()
     }
 
-    /// Whether more bytes of the client can be taken now.
+    /// Returns true if more of the client's bytes can be taken in now.
     pub(super) fn has_room(&self) -> bool {
-        // With a whole frame there already, what a client sends faster than it is taken up would pile up.
-        !self.is_over && self.is_taken_up() && self.unsent() < ENOUGH_BYTES
+        // Nothing more is read while a whole frame waits: what a client sends faster than it is served would pile up
+        // here.
+        !self.is_over && self.is_caught_up() && self.unsent() < OUTPUT_BUFFER_BYTES
     }
 
-    /// Returns true if every request that has come was taken up, and handed to the store.
-    pub(super) fn is_taken_up(&self) -> bool {
+    /// Returns true if every whole request that has arrived was parsed, and submitted to the store.
+    pub(super) fn is_caught_up(&self) -> bool {
         self.asks.is_empty() && !self.frames.has_next()
     }
 
-    /// How much has come of a request whose end has not, or that was not taken up yet.
+    /// Returns the bytes of an incomplete request, and of whole ones that are not parsed yet.
     pub(super) fn unfinished_bytes(&self) -> usize {
         self.frames.waiting_bytes()
     }
 
-    /// About how many bytes wait until the client reads: answers that are not sent, and requests behind them.
+    /// Returns about how many bytes wait for the client to read: replies that are not sent, and requests behind them.
     pub(super) fn held_bytes(&self) -> usize {
         let asked = match self.asks.is_empty() {
             true => 0,
@@ -168,17 +170,17 @@ impl ProtocolState {
         self.unsent() + asked
     }
 
-    /// Takes in what has arrived.
+    /// Takes in bytes that have arrived.
     pub(super) fn receive(&mut self, bytes: &[u8]) {
-        self.batch.received_bytes += bytes.len() as u64;
+        self.delta.received_bytes += bytes.len() as u64;
         self.frames.push(bytes);
     }
 
-    /// Makes questions of what has arrived, as many as may be under way and as the turn has room for.
+    /// Parses the requests that have arrived, as many as may be in flight and the turn has room for.
     ///
     /// # Errors
-    /// The connection must be closed, without another word.
-    pub(super) fn take_up(
+    /// A violation of the protocol: the connection must be closed without a response.
+    pub(super) fn parse_requests(
         &mut self,
         now: BootInstant,
         turn: &mut Turn,
@@ -186,99 +188,99 @@ impl ProtocolState {
         if self.asks.is_empty() {
             self.asked_bytes = 0;
         }
-        while !self.is_over && !turn.is_over() && self.due.len() < self.limits.in_flight {
+        while !self.is_over && !turn.is_over() && self.pending.len() < self.limits.in_flight {
             let frame = match self.frames.next() {
                 Ok(Some(frame)) => frame,
                 Ok(None) => return Ok(()),
                 Err(_) => return Err(ProtocolViolation::Length),
             };
-            self.batch.received += 1;
-            turn.take_request(frame.len());
+            self.delta.received += 1;
+            turn.spend_request(frame.len());
             self.asked_bytes += frame.len();
             let taken = match Incoming::read(frame) {
-                Ok(incoming) => self.admission.judge(&incoming),
+                Ok(incoming) => self.admission.admit(&incoming),
                 Err(Refused::Answer { xid, code }) => {
-                    Taken::new(xid, 0, ResponseShape::Refusal(code), Ask::Ping)
+                    ParsedRequest::new(xid, 0, ResponseShape::Refusal(code), Ask::Ping)
                 }
                 Err(Refused::AnswerAndClose { xid, code }) => {
                     let zxid = UNKNOWN_ZXID;
-                    Taken::new(xid, 0, ResponseShape::Last { code, zxid }, Ask::Ping)
+                    ParsedRequest::new(xid, 0, ResponseShape::Last { code, zxid }, Ask::Ping)
                 }
                 Err(Refused::Close) => return Err(ProtocolViolation::Frame),
             };
             self.is_over = taken.is_last();
-            // Counted now: its answer comes late, if the client waits for it.
-            self.has_failed_proof = matches!(taken.how, ResponseShape::Identity(Err(_)));
-            self.batch.has_failed_proof |= self.has_failed_proof;
+            // Counted now: its response is delayed, and a client may not wait for it.
+            self.has_failed_proof = matches!(taken.shape, ResponseShape::Identity(Err(_)));
+            self.delta.has_failed_proof |= self.has_failed_proof;
             self.asks.push_back(taken.ask);
-            self.due.push_back(PendingResponse {
+            self.pending.push_back(PendingResponse {
                 xid: taken.xid,
                 op: taken.op,
-                how: taken.how,
+                shape: taken.shape,
                 since: now,
             });
         }
         Ok(())
     }
 
-    /// Returns true, once, if a proof of identity has failed.
+    /// Returns true, once, if the last parsed request is a failed proof of identity.
     pub(super) fn has_failed_proof(&mut self) -> bool {
         std::mem::take(&mut self.has_failed_proof)
     }
 
-    /// What the store is to be asked.
+    /// Returns the requests to submit to the store.
     pub(super) fn asks(&mut self) -> &mut VecDeque<Ask> {
         &mut self.asks
     }
 
-    /// Whether requests have come that are not taken up yet, though they could be.
+    /// Returns true if requests have arrived that could be parsed now.
     pub(super) fn has_more(&self) -> bool {
         !self.is_over
             && self.asks.is_empty()
-            && self.due.len() < self.limits.in_flight
+            && self.pending.len() < self.limits.in_flight
             && self.frames.has_next()
     }
 
-    /// Whether everything is answered.
+    /// Returns true if every request is answered, and every response sent.
     pub(super) fn is_idle(&self) -> bool {
-        self.due.is_empty() && self.unsent() == 0
+        self.pending.is_empty() && self.unsent() == 0
     }
 
-    /// How many more bytes may be encoded before some are sent.
+    /// Returns the number of bytes that may be encoded before some are sent.
     pub(super) fn room(&self) -> usize {
-        ENOUGH_BYTES.saturating_sub(self.unsent())
+        OUTPUT_BUFFER_BYTES.saturating_sub(self.unsent())
     }
 
-    /// Whether all has been said that will be, and sent.
+    /// Returns true if the last response of the connection has been sent.
     pub(super) fn is_done(&self) -> bool {
         self.is_over && self.is_idle()
     }
 
-    /// Writes down what the store has said.
-    pub(super) fn say(&mut self, what: Message, now: BootInstant) {
+    /// Encodes a message of the store.
+    pub(super) fn encode(&mut self, what: Message, now: BootInstant) {
         let start = self.out.len();
         match what {
-            Message::Event(event) => self.tell(&event),
-            Message::Answer { zxid, answer } => self.answer(zxid, &answer, now),
+            Message::Event(event) => self.encode_event(&event),
+            Message::Answer { zxid, answer } => self.encode_response(zxid, &answer, now),
         }
-        self.batch.sent_bytes += (self.out.len() - start) as u64;
+        self.delta.sent_bytes += (self.out.len() - start) as u64;
     }
 
-    fn tell(&mut self, event: &WatchedEvent) {
-        self.batch.events += 1;
+    fn encode_event(&mut self, event: &WatchedEvent) {
+        self.delta.events += 1;
         let zxid = event.zxid.map(|zxid| zxid.0);
         put_frame(&mut self.out, |to| {
             put_event(&wire::event(event), zxid, to);
         });
     }
 
-    fn answer(&mut self, zxid: Zxid, answer: &Result<CoreReply, Error>, now: BootInstant) {
-        let Some(due) = self.due.pop_front() else {
-            return; // the store answers nothing that was not asked
+    fn encode_response(&mut self, zxid: Zxid, answer: &Result<CoreReply, Error>, now: BootInstant) {
+        let Some(pending) = self.pending.pop_front() else {
+            return; // cannot happen: the store replies to requests alone
         };
-        let (xid, most) = (due.xid, self.limits.outgoing_bytes);
+        let (xid, most) = (pending.xid, self.limits.outgoing_bytes);
         let out = &mut self.out;
-        match &due.how {
+        match &pending.shape {
             ResponseShape::Store(shape) => match shape.answer(answer) {
                 Ok(response) => {
                     let too_large = put_response(out, xid, zxid, &response, most);
@@ -296,9 +298,10 @@ impl ProtocolState {
             ResponseShape::Refusal(code) => put_code(out, xid, zxid.0, *code),
             ResponseShape::Last { code, zxid } => put_code(out, xid, *zxid, *code),
             ResponseShape::Identity(proved) => {
-                // One that the store did not take is none.
+                // An identity that the store did not accept is not proved.
                 let taken = answer.as_ref().map(|_| ()).map_err(Code::from);
-                // The store is full of identities: the copy that is kept here must not stay either.
+                // Where the store has no room for it, the copy that is kept here must not stay either: the connection
+                // ends.
                 self.is_over |= proved.is_ok() && taken.is_err();
                 let code = proved.and(taken).err().unwrap_or(Code::Ok);
                 put_code(out, xid, 0, code);
@@ -322,42 +325,42 @@ impl ProtocolState {
                 put_response(out, xid, zxid, &Response::Who(infos), most);
             }
         }
-        self.count(&due, zxid, now);
+        self.count(&pending, zxid, now);
     }
 
-    fn count(&mut self, due: &PendingResponse, zxid: Zxid, now: BootInstant) {
-        let took = now.since(due.since);
-        self.batch.answered += 1;
-        self.batch.latency.add(1, took);
-        self.batch.last = Some(Answered {
-            op: due.op,
-            xid: due.xid,
+    fn count(&mut self, pending: &PendingResponse, zxid: Zxid, now: BootInstant) {
+        let took = now.since(pending.since);
+        self.delta.answered += 1;
+        self.delta.latency.add(1, took);
+        self.delta.last = Some(LastResponse {
+            op: pending.op,
+            xid: pending.xid,
             zxid,
             at: now,
             took,
         });
     }
 
-    /// What is to be sent.
+    /// Returns the encoded bytes that have not been sent.
     pub(super) fn outgoing(&self) -> &[u8] {
         &self.out[self.sent..]
     }
 
-    /// Drops what is to be sent: nobody takes it.
+    /// Drops the encoded bytes: they cannot be sent.
     pub(super) fn drop_outgoing(&mut self) {
         self.advance(self.unsent());
     }
 
-    /// So much of it was sent.
+    /// Records that bytes have been sent.
     pub(super) fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
         if self.sent == self.out.len() {
             self.out.clear();
-            self.out.shrink_to(KEPT_BYTES);
+            self.out.shrink_to(IDLE_BUFFER_BYTES);
             self.sent = 0;
         } else if self.sent >= self.unsent() {
-            // More may be written down before all is sent, again and again. Each byte is moved once at most
-            // for each that was sent.
+            // More may be encoded before all is sent, again and again. Moving the rest only once it is no longer than
+            // what was sent bounds the moves to one for each sent byte.
             self.out.drain(..self.sent);
             self.sent = 0;
         }
@@ -367,42 +370,47 @@ impl ProtocolState {
         self.out.len() - self.sent
     }
 
-    /// How large the last reply is that was too large to be sent, since the last call.
+    /// Returns the size of the last reply that was too large to be sent, since the last call.
     pub(super) fn too_large(&mut self) -> Option<usize> {
         self.too_large.take()
     }
 
-    /// What has gone over the connection since the last call.
-    pub(super) fn traffic(&mut self) -> Batch {
-        std::mem::take(&mut self.batch)
+    /// Returns the traffic since the last call.
+    pub(super) fn traffic(&mut self) -> TrafficDelta {
+        std::mem::take(&mut self.delta)
     }
 }
 
-/// What nobody can understand.
+/// Violation of the protocol that closes the connection without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProtocolViolation {
-    /// A frame's length that none has.
+    /// A frame's length is negative, or above the limit.
     Length,
-    /// A frame without so much as a header.
+    /// A frame has no whole header.
     Frame,
 }
 
-/// A request that was taken up.
-pub(super) struct Taken {
+/// A parsed request: the form of its response, and the store's part of it.
+pub(super) struct ParsedRequest {
     xid: i32,
     op: i32,
-    how: ResponseShape,
+    shape: ResponseShape,
     ask: Ask,
 }
 
-impl Taken {
-    fn new(xid: i32, op: i32, how: ResponseShape, ask: Ask) -> Self {
-        Self { xid, op, how, ask }
+impl ParsedRequest {
+    fn new(xid: i32, op: i32, shape: ResponseShape, ask: Ask) -> Self {
+        Self {
+            xid,
+            op,
+            shape,
+            ask,
+        }
     }
 
-    /// Whether nothing may follow it.
+    /// Returns true if nothing may follow the request.
     fn is_last(&self) -> bool {
-        match &self.how {
+        match &self.shape {
             ResponseShape::Last { .. } | ResponseShape::Identity(Err(_)) => true,
             ResponseShape::Store(shape) => shape.op() == Op::CloseSession,
             _ => false,
@@ -411,23 +419,24 @@ impl Taken {
 }
 
 impl Admission {
-    /// What becomes of a request.
-    fn judge(&mut self, incoming: &Incoming<'_>) -> Taken {
+    /// Decides on a request: before the client is admitted, only a proof of identity, a ping and closeSession are
+    /// accepted.
+    fn admit(&mut self, incoming: &Incoming<'_>) -> ParsedRequest {
         let (xid, request) = (incoming.xid, &incoming.request);
         let op = request.op();
-        let (how, ask) = match request {
+        let (shape, ask) = match request {
             wire::Request::Auth(auth) => self.auth(&auth.scheme, auth.auth),
             wire::Request::Sasl(_) => (ResponseShape::Identity(Err(Code::AuthFailed)), Ask::Ping),
             wire::Request::Ping => (ResponseShape::Done, Ask::Ping),
             wire::Request::CloseSession => store(request),
-            _ if !self.lets_in() => {
+            _ if !self.is_admitted() => {
                 let code = Code::SessionClosedRequireSaslAuth;
                 (ResponseShape::Last { code, zxid: 0 }, Ask::Ping)
             }
             wire::Request::WhoAmI => (ResponseShape::Who(self.who()), Ask::Ping),
-            other => asked(other),
+            other => store_request(other),
         };
-        Taken::new(xid, op.number(), how, ask)
+        ParsedRequest::new(xid, op.number(), shape, ask)
     }
 
     fn auth(&mut self, scheme: &str, secret: &[u8]) -> (ResponseShape, Ask) {
@@ -440,17 +449,17 @@ impl Admission {
     }
 }
 
-/// What the store is asked for a request of somebody who may ask.
-fn asked(request: &wire::Request<'_>) -> (ResponseShape, Ask) {
+/// Returns the store's part of a request of an admitted client.
+fn store_request(request: &wire::Request<'_>) -> (ResponseShape, Ask) {
     match request {
-        wire::Request::SetWatches(it) => rewatch(SetWatches {
+        wire::Request::SetWatches(it) => set_watches(SetWatches {
             since: Zxid(it.relative_zxid),
             data: paths(it.data.0.iter()),
             exist: paths(it.exist.0.iter()),
             child: paths(it.child.0.iter()),
             ..SetWatches::default()
         }),
-        wire::Request::SetWatches2(it) => rewatch(SetWatches {
+        wire::Request::SetWatches2(it) => set_watches(SetWatches {
             since: Zxid(it.relative_zxid),
             data: paths(it.data.0.iter()),
             exist: paths(it.exist.0.iter()),
@@ -474,11 +483,12 @@ fn store(request: &wire::Request<'_>) -> (ResponseShape, Ask) {
     }
 }
 
-fn rewatch(asked: SetWatches) -> (ResponseShape, Ask) {
+fn set_watches(asked: SetWatches) -> (ResponseShape, Ask) {
     (ResponseShape::Done, Ask::SetWatches(asked))
 }
 
-/// What is no path names no znode, and nothing will ever happen to it.
+/// Returns the paths of a setWatches. A text that is no path names no znode, so nothing can ever happen to it: it is
+/// left out.
 fn paths<'a, 'b: 'a>(list: impl Iterator<Item = &'a Path<'b>>) -> Vec<ZnodePath> {
     list.filter_map(|path| match path.0.as_ref() {
         "" => Some(ZnodePath::root()),
@@ -515,7 +525,7 @@ fn put_code(out: &mut Vec<u8>, xid: i32, zxid: i64, code: Code) {
     put_frame(out, |to| ReplyHeader::new(xid, zxid, code).put(to));
 }
 
-/// A reply that is larger than what may wait for a client is none: how large it would be.
+/// Encodes a reply. One that is larger than what may wait for a client is refused instead: then returns its size.
 fn put_response(
     out: &mut Vec<u8>,
     xid: i32,
@@ -533,5 +543,5 @@ fn put_response(
     None
 }
 
-/// A frame's length, and a reply's header.
+/// Length of a frame's prefix and a reply's header.
 const REPLY_HEADER_BYTES: usize = LENGTH_BYTES + 16;

@@ -6,8 +6,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
+use super::auth::{Admission, Policy};
 use super::connection_table::Count;
-use super::gate::{Admission, Policy};
 use super::*;
 use crate::clock::Clock;
 use crate::engine::StoreOptions;
@@ -100,7 +100,7 @@ async fn a_client_that_has_seen_a_later_zxid_gets_no_session() {
 }
 
 /// A client with a session.
-async fn greeted(server: &Server) -> TcpStream {
+async fn session_opened(server: &Server) -> TcpStream {
     let mut stream = TcpStream::connect(server.local_addr()).await.unwrap();
     greet(&mut stream).await;
     stream
@@ -111,7 +111,7 @@ async fn served(server: &Server, room: usize) -> (DuplexStream, JoinHandle<()>) 
     let (mut client, stream) = tokio::io::duplex(room);
     let seat = server.shared.table.enter(([127, 0, 0, 1], 1).into());
     let until = tokio::time::Instant::now() + PATIENCE;
-    let serving = listener::serve(stream, seat.unwrap(), server.shared.clone(), until, None);
+    let serving = connection::serve(stream, seat.unwrap(), server.shared.clone(), until, None);
     let serving = tokio::spawn(serving);
     greet(&mut client).await;
     (client, serving)
@@ -161,9 +161,9 @@ async fn who_does_not_say_in_time_who_he_is_is_cut_off_and_nobody_else() {
         .require_auth(true)
         .handshake_timeout(Duration::from_secs(1));
     let server = Server::bind(&Store::memory(), options).await.unwrap();
-    let mut proven = greeted(&server).await;
+    let mut proven = session_opened(&server).await;
     prove(&mut proven).await;
-    let mut silent = greeted(&server).await;
+    let mut silent = session_opened(&server).await;
     let end = tokio::time::timeout(PATIENCE, silent.read_u8()).await;
     assert!(end.expect("it is closed").is_err());
     // Its time was over before that of the one who kept silent.
@@ -292,9 +292,9 @@ async fn by_default_one_address_leaves_places_to_others() {
         .max_connections(4);
     let server = Server::bind(&Store::memory(), options).await.unwrap();
     let _crowd = [
-        greeted(&server).await,
-        greeted(&server).await,
-        greeted(&server).await,
+        session_opened(&server).await,
+        session_opened(&server).await,
+        session_opened(&server).await,
     ];
     let mut fourth = TcpStream::connect(server.local_addr()).await.unwrap();
     let refused = tokio::time::timeout(PATIENCE, fourth.read(&mut [0])).await;
@@ -309,10 +309,10 @@ async fn connections_that_prove_nothing_are_limited_as_those_without_a_session()
         .require_auth(true)
         .max_half_open(2);
     let server = Server::bind(&Store::memory(), options).await.unwrap();
-    let mut proven = greeted(&server).await;
+    let mut proven = session_opened(&server).await;
     prove(&mut proven).await;
-    let mut oldest = greeted(&server).await;
-    let _others = [greeted(&server).await, greeted(&server).await];
+    let mut oldest = session_opened(&server).await;
+    let _others = [session_opened(&server).await, session_opened(&server).await];
     let end = tokio::time::timeout(PATIENCE, oldest.read_u8()).await;
     assert!(end.expect("it is closed").is_err());
     assert_eq!(server.shared.table.half_open(), 2);
@@ -365,15 +365,15 @@ async fn a_failed_proof_is_answered_late_and_others_at_once() {
     let digest = "a:3OptnM09ILoVSfbZtd3mB0IViII=";
     let options = ServerOptions::new().require_auth(true).user(digest);
     let (server, clock) = timeless(options.unwrap()).await;
-    let mut guess = greeted(&server).await;
+    let mut guess = session_opened(&server).await;
     send_proof(&mut guess, "a:wrong").await;
     until_counted(&server, Count::AuthFailed, 1).await;
-    let mut honest = greeted(&server).await;
+    let mut honest = session_opened(&server).await;
     prove(&mut honest).await;
     assert!(is_silent(&mut guess).await, "its answer is held back");
 
     // One that goes meanwhile leaves nothing behind, and is counted.
-    let mut gone = greeted(&server).await;
+    let mut gone = session_opened(&server).await;
     send_proof(&mut gone, "a:guess").await;
     until_counted(&server, Count::AuthFailed, 2).await;
     drop(gone);
@@ -418,7 +418,7 @@ async fn requests_before_another_s(flood: impl Fn(&mut Vec<u8>), count: usize) -
     const ROOM: usize = 8 << 20;
     let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
     let server = Server::bind(&Store::memory(), options).await.unwrap();
-    let mut other = greeted(&server).await;
+    let mut other = session_opened(&server).await;
     let (mut flooding, _serving) = served(&server, ROOM).await;
     let mut asked = Vec::new();
     (0..count).for_each(|_| flood(&mut asked));
@@ -469,8 +469,8 @@ async fn rule_14_what_a_client_has_sent_is_read_before_its_session_expires() {
     let store = Store::memory_with(StoreOptions::new().clock(clock.clone()));
     let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
     let server = Server::bind(&store, options).await.unwrap();
-    let mut pinging = greeted(&server).await;
-    let mut silent = greeted(&server).await;
+    let mut pinging = session_opened(&server).await;
+    let mut silent = session_opened(&server).await;
     let mut ping = Vec::new();
     put_request(&mut ping, -2, 11, |_| ());
     pinging.try_write(&ping).unwrap();

@@ -1,4 +1,4 @@
-//! [`TlsOptions`], and the handshake that comes before ZooKeeper's.
+//! TLS of a server: [`TlsOptions`], the handshake before ZooKeeper's, and the reload of certificates.
 
 use std::fmt;
 use std::io;
@@ -17,20 +17,22 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::connection::{self, unless_closed};
 use super::connection_table::{ConnectionGuard, Count};
-use super::listener::{self, Shared, listen, unless};
-use super::{Server, ServerError, ServerOptions};
+use super::listener::listen;
+use super::{Server, ServerError, ServerOptions, Shared};
 use crate::identity::Identity;
 use crate::tls::{Authorities, Pem, TlsError, key_pair, provider, subject};
 
-/// The server's certificate, and whose certificates its clients need: for TLS 1.2 and 1.3.
+/// The server's certificate, and the authorities of its clients' certificates. TLS 1.2 and 1.3.
 ///
-/// The files are read once, when this is made. When they are renewed, make it anew, and give it to
+/// Files are read once, by the call that names them. To renew certificates, create new options and pass them to
 /// [`Server::reload_tls`](super::Server::reload_tls).
 ///
-/// A client's certificate is its proof of identity, of the scheme `x509`, with the holder's name in the words of RFC 2253
-/// for its id: `CN=alice,OU=Locks,O=Example`. What RFC 2253 has no word for is shown by number and in
-/// hex (`1.2.840.113549.1.9.1=#1611…` for an e-mail address): so does ZooKeeper, and lists made for it go on to hold.
+/// A client's certificate proves an identity of the scheme `x509`, whose id is the subject's name by RFC 2253:
+/// `CN=alice,OU=Locks,O=Example`. An attribute without a keyword in RFC 2253 is shown by number and in hex
+/// (`1.2.840.113549.1.9.1=#1611…` for an e-mail address), as ZooKeeper shows it: access control lists made for
+/// ZooKeeper stay valid.
 ///
 /// ```no_run
 /// # async fn serve(store: &lockkeeper_store::Store) -> Result<(), Box<dyn std::error::Error>> {
@@ -46,7 +48,7 @@ use crate::tls::{Authorities, Pem, TlsError, key_pair, provider, subject};
 #[must_use]
 pub struct TlsOptions {
     certificate: Arc<CertifiedKey>,
-    /// What errors call the certificate.
+    /// Name of the certificate in error messages.
     what: Arc<str>,
     clients: Option<Authorities>,
 }
@@ -56,11 +58,11 @@ const KEY: &str = "the server's key";
 const CLIENT_AUTHORITY: &str = "the authority of clients' certificates";
 
 impl TlsOptions {
-    /// The server's certificate, with those between it and its authority behind it, and its key.
-    /// A certificate whose time is over is taken, with a warning: its clients will refuse it.
+    /// Reads the server's certificate chain and its key. An expired certificate is accepted, with a warning in the
+    /// log: clients will refuse it.
     ///
     /// # Errors
-    /// A [`TlsError`] that says which file and what is wrong with it.
+    /// A [`TlsError`] that names the file and the reason.
     pub fn from_pem_files(
         certificate: impl AsRef<Path>,
         key: impl AsRef<Path>,
@@ -71,10 +73,10 @@ impl TlsOptions {
         )
     }
 
-    /// As [`from_pem_files`](Self::from_pem_files), for what has been read already.
+    /// As [`from_pem_files`](Self::from_pem_files), from memory.
     ///
     /// # Errors
-    /// A [`TlsError`] that says what is wrong.
+    /// A [`TlsError`] that tells the reason.
     pub fn from_pem(
         certificate: impl Into<Vec<u8>>,
         key: impl Into<Vec<u8>>,
@@ -90,20 +92,20 @@ impl TlsOptions {
         })
     }
 
-    /// Lets in only clients with a certificate that one of these authorities signed and that is valid at the time.
-    /// A file of one or several certificates, as PEM; revocation lists (`X509 CRL`) may stand beside them.
-    /// Called again, it adds others.
+    /// Requires of every client a certificate that one of these authorities has signed and that is valid at the time.
+    /// The file has one or several certificates as PEM, and may have revocation lists (`X509 CRL`). Further calls add
+    /// authorities.
     ///
     /// # Errors
-    /// A [`TlsError`] that says what is wrong with the file.
+    /// A [`TlsError`] that names the file and the reason.
     pub fn client_ca(self, file: impl AsRef<Path>) -> Result<Self, TlsError> {
         self.with_clients(&Pem::file(CLIENT_AUTHORITY, file.as_ref())?)
     }
 
-    /// As [`client_ca`](Self::client_ca), for what has been read already.
+    /// As [`client_ca`](Self::client_ca), from memory.
     ///
     /// # Errors
-    /// A [`TlsError`] that says what is wrong.
+    /// A [`TlsError`] that tells the reason.
     pub fn client_ca_pem(self, pem: impl Into<Vec<u8>>) -> Result<Self, TlsError> {
         self.with_clients(&Pem::given(CLIENT_AUTHORITY, pem))
     }
@@ -114,7 +116,7 @@ impl TlsOptions {
         Ok(self)
     }
 
-    /// Whether every client needs a certificate.
+    /// Returns true if every client needs a certificate.
     pub(super) fn asks_clients(&self) -> bool {
         self.clients.is_some()
     }
@@ -137,7 +139,7 @@ impl TlsOptions {
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(clients.roots.into(), provider())
                         .with_crls(clients.revoked)
-                        // Not every authority has a list.
+                        // Authorities without a revocation list are accepted.
                         .allow_unknown_revocation_status()
                         .build();
                 let verifier = verifier.map_err(|error| TlsError::Unusable {
@@ -149,8 +151,8 @@ impl TlsOptions {
         };
         let mut config =
             builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(self.certificate.clone())));
-        // A certificate is looked at for each connection: taking up an earlier TLS session again would let one in
-        // that has expired or been revoked since. Connections last; little is saved by it.
+        // No resumption of TLS sessions: it would admit a client whose certificate has expired or been revoked since.
+        // Connections are long-lived, so little is saved by it.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
@@ -166,26 +168,27 @@ impl fmt::Debug for TlsOptions {
     }
 }
 
-/// What a server without an address for TLS has not.
+/// Missing part of options with a certificate alone.
 const NO_ADDRESS: &str = "address (tls_listen)";
 
 impl ServerOptions {
-    /// The certificates for [`tls_listen`](Self::tls_listen).
+    /// Sets the certificates for [`tls_listen`](Self::tls_listen).
     #[must_use]
     pub fn tls(mut self, tls: TlsOptions) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// The address to listen on for clients that speak TLS, beside the one for those that do not. Port 0 takes a
-    /// free one, which [`Server::tls_addr`](super::Server::tls_addr) tells.
+    /// Sets the address for TLS connections, beside that for plain ones. Port 0 takes any free port, which
+    /// [`Server::tls_addr`](super::Server::tls_addr) returns.
     #[must_use]
     pub fn tls_listen(mut self, address: SocketAddr) -> Self {
         self.tls_listen = Some(address);
         self
     }
 
-    /// Certificates and address belong together, and at an address that others can reach somebody asks who they are.
+    /// Checks that certificate and address are given together, and that an address which other machines can reach
+    /// requires authentication.
     pub(super) fn check_tls(&self, tls: Option<&TlsOptions>) -> Result<(), ServerError> {
         let missing = match (self.tls_listen, tls) {
             (None, None) => return Ok(()),
@@ -198,7 +201,7 @@ impl ServerOptions {
         Err(ServerError::TlsIncomplete { missing })
     }
 
-    /// Listens for clients that speak TLS alone.
+    /// Serves TLS connections alone.
     #[must_use]
     pub fn tls_only(mut self) -> Self {
         self.listen = None;
@@ -206,11 +209,10 @@ impl ServerOptions {
     }
 }
 
-/// The server's end of TLS. What a renewal changes holds for the connections that come after it.
+/// The server's side of TLS handshakes. A reload of certificates affects later connections alone.
 pub(super) struct Acceptor {
     config: RwLock<Arc<ServerConfig>>,
-    /// The time by which the lists of revoked certificates were to be renewed; `None` once that was warned of, or if
-    /// there is none.
+    /// Time at which the first revocation list expires; `None` once that has been logged, or if there is none.
     lists_end: Mutex<Option<SystemTime>>,
 }
 
@@ -232,31 +234,32 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Warns, once, of a list of revoked certificates that has expired. It goes on to be heeded: without it those that
-    /// it names would be let in, and with none but fresh lists everybody would be kept out when one is late.
+    /// Warns, once, of an expired revocation list. The list stays in force: without it the certificates that it
+    /// revokes would be accepted, and refusing everybody when a list is late would be an outage.
     fn warn_of_lists(&self) {
         let mut lists_end = self.lists_end.lock();
         if lists_end.is_some_and(|end| end < SystemTime::now()) {
             *lists_end = None;
             tracing::warn!(
-                "a revocation list has expired: certificates that were revoked since are let in; renew it, and have the certificates read again"
+                "revocation list expired: certificates revoked since are accepted; renew the list and reload the certificates"
             );
         }
     }
 
-    /// Goes through the handshake, and tells who the client is, where it shows a certificate. Sets no limit of time:
-    /// who calls this does, and dropping it ends the connection.
+    /// Performs the handshake, and returns the identity of the client's certificate, if it has one.
+    ///
+    /// Without a time limit: the caller sets one. Dropping the future closes the connection.
     pub(super) async fn accept(
         &self,
         stream: TcpStream,
     ) -> io::Result<(TlsStream<TcpStream>, Option<Identity>)> {
-        begins_a_handshake(&stream).await?;
+        expect_handshake(&stream).await?;
         self.warn_of_lists();
         let acceptor = TlsAcceptor::from(self.config.read().clone());
         let stream = match acceptor.accept(stream).into_fallible().await {
             Ok(stream) => stream,
             Err((error, stream)) => {
-                bid_farewell(stream).await;
+                close_after_alert(stream).await;
                 return Err(error);
             }
         };
@@ -265,16 +268,16 @@ impl Acceptor {
     }
 }
 
-/// Where TLS is spoken, and with which certificates.
+/// Address and certificates of a server's TLS listener.
 pub(super) struct Secured {
     pub(super) address: SocketAddr,
     pub(super) acceptor: Arc<Acceptor>,
-    /// What was asked for, to hold other certificates against.
+    /// The server's options, by which reloaded certificates are checked.
     options: ServerOptions,
 }
 
 impl Secured {
-    /// Begins to listen, if that is asked for.
+    /// Listens for TLS connections, if the options ask for it.
     pub(super) fn listen(
         options: &ServerOptions,
     ) -> Result<Option<(TcpListener, Self)>, ServerError> {
@@ -293,18 +296,18 @@ impl Secured {
 }
 
 impl Server {
-    /// Where it listens for clients that speak TLS; `None` if it does not.
+    /// Returns the address for TLS connections; `None` for a server without TLS.
     pub fn tls_addr(&self) -> Option<SocketAddr> {
         Some(self.tls.as_ref()?.address)
     }
 
-    /// Takes other certificates: renewed ones, mostly. They hold for the connections that come from now on; those that
-    /// there are stay.
+    /// Replaces the certificates, mostly by renewed ones. Connections from now on use them; existing ones stay as
+    /// they are.
     ///
     /// # Errors
-    /// [`ServerError::TlsIncomplete`] for a server that does not listen for TLS, [`ServerError::Exposed`] when they
-    /// ask nobody for a certificate and the address would be open by that, [`ServerError::Tls`]. Then
-    /// those that there were go on to hold.
+    /// [`ServerError::TlsIncomplete`] for a server without TLS, [`ServerError::Exposed`] if clients would no longer
+    /// need a certificate at an address that other machines can reach, [`ServerError::Tls`]. After an error the
+    /// former certificates stay in use.
     pub fn reload_tls(&self, tls: TlsOptions) -> Result<(), ServerError> {
         let Some(secured) = &self.tls else {
             return Err(ServerError::TlsIncomplete {
@@ -315,52 +318,58 @@ impl Server {
         secured.acceptor.reload(&tls)?;
         tracing::info!(
             certificate = &*tls.what,
-            "new connections get other certificates"
+            "certificates reloaded for new connections"
         );
         Ok(())
     }
 }
 
-/// One connection, from its first byte to its last: [`listener::serve`], after the handshake of TLS.
+/// Serves one TLS connection: performs the TLS handshake by `deadline`, and goes on as [`connection::serve`].
 pub(super) async fn serve(
     acceptor: Arc<Acceptor>,
     stream: TcpStream,
-    seat: ConnectionGuard,
+    guard: ConnectionGuard,
     shared: Arc<Shared>,
-    until: Instant,
+    deadline: Instant,
 ) {
-    let accepting = tokio::time::timeout_at(until, acceptor.accept(stream));
-    let Some(accepted) = unless(seat.asked_to_leave(), accepting).await else {
+    let accepting = tokio::time::timeout_at(deadline, acceptor.accept(stream));
+    let Some(accepted) = unless_closed(guard.close_requested(), accepting).await else {
         return;
     };
-    let address = seat.address();
+    let address = guard.address();
     match accepted {
         Ok(Ok((stream, identity))) => {
-            tracing::debug!(%address, holder = ?identity.as_ref().map(Identity::shown), "TLS");
-            // A connection's greatest part by far stands in its task: boxed, what comes before takes no room beside it.
-            Box::pin(listener::serve(stream, seat, shared, until, identity)).await;
+            tracing::debug!(%address, holder = ?identity.as_ref().map(Identity::shown), "TLS handshake done");
+            // Boxed, so that this task's memory is not the sum of the handshake's and the connection's futures.
+            Box::pin(connection::serve(stream, guard, shared, deadline, identity)).await;
         }
         Ok(Err(error)) => {
             shared.table.count(Count::HandshakeFailed);
-            // Of any other kind is the end of a connection whose client has gone.
+            // An error of any other kind means that the client has disconnected.
             if error.kind() != io::ErrorKind::InvalidData {
-                tracing::debug!(%address, %error, "no TLS handshake");
-            } else if let Some(untold) = shared.table.told.no_tls.tell(shared.clock().now()) {
-                tracing::info!(%address, %error, untold, "a TLS handshake is refused");
+                tracing::debug!(%address, %error, "TLS handshake ended by the client");
+            } else if let Some(suppressed) = shared
+                .table
+                .log_throttle
+                .tls_handshake_refused
+                .allow(shared.clock().now())
+            {
+                tracing::info!(%address, %error, suppressed, "TLS handshake refused");
             }
         }
         Err(_) => {
             shared.table.count(Count::HandshakeTimedOut);
-            tracing::debug!(%address, "no TLS handshake in time");
+            tracing::debug!(%address, "TLS handshake timed out");
         }
     }
 }
 
-/// A record of a handshake begins with this byte. ZooKeeper's frames begin with 0, and its four-letter words with letters.
+/// First byte of a TLS handshake record. ZooKeeper's frames begin with 0, and its four-letter words with letters.
 const HANDSHAKE: u8 = 22;
 
-/// Looks at the first byte. rustls would wait for more than a four-letter word has.
-async fn begins_a_handshake(stream: &TcpStream) -> io::Result<()> {
+/// Peeks at the first byte, to refuse plain clients at once: rustls would wait for more bytes than a four-letter word
+/// has.
+async fn expect_handshake(stream: &TcpStream) -> io::Result<()> {
     let mut first = [0];
     match stream.peek(&mut first).await? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -372,18 +381,17 @@ async fn begins_a_handshake(stream: &TcpStream) -> io::Result<()> {
     }
 }
 
-/// What a client that is refused may still send before it is closed regardless, in bytes.
-const FAREWELL_BYTES: u64 = 64 << 10;
+/// Limit of the bytes that a refused client may send before its connection is closed.
+const LINGER_BYTES: u64 = 64 << 10;
 
-/// Lets the client read why it is refused: closing with something unread would reset the connection, and take
-/// the alert with it.
-async fn bid_farewell(mut stream: TcpStream) {
+/// Closes a refused connection so that its alert arrives: with unread bytes TCP would reset it, and drop the alert.
+async fn close_after_alert(mut stream: TcpStream) {
     if stream.shutdown().await.is_ok() {
-        let _ = tokio::io::copy(&mut stream.take(FAREWELL_BYTES), &mut tokio::io::sink()).await;
+        let _ = tokio::io::copy(&mut stream.take(LINGER_BYTES), &mut tokio::io::sink()).await;
     }
 }
 
-/// Who the client's certificate, verified already, says that it is.
+/// Returns the identity of the client's certificate, which has been verified already.
 fn holder(stream: &TlsStream<TcpStream>) -> io::Result<Option<Identity>> {
     let (_, connection) = stream.get_ref();
     let Some(certificate) = connection

@@ -1,4 +1,4 @@
-//! [`Unfinished`]: what has come of requests whose end has not, over all connections.
+//! [`Unfinished`]: memory of incomplete requests, over all connections.
 
 use std::collections::BTreeMap;
 
@@ -7,107 +7,109 @@ use parking_lot::Mutex;
 use super::connection_entry::CloseRequest;
 use super::connection_table::ConnectionGuard;
 
-/// Each connection may hold so much without being counted, or less where all of them would fill half of the limit so.
-const OWN_BYTES: usize = 16 << 10;
+/// Bytes that each connection may hold uncounted; less where all connections together would fill half of the limit
+/// so.
+const FREE_BYTES: usize = 16 << 10;
 
-/// The least of that.
-const LEAST_OWN_BYTES: usize = 512;
+/// Smallest value of that.
+const MIN_FREE_BYTES: usize = 512;
 
-/// How much may be held of requests that have not come to their end. Beyond it the connection has to go
-/// whose request has been coming for longest: an honest client's comes at once.
+/// Limit of the memory of incomplete requests. Beyond it the connection with the oldest of them is closed: an honest
+/// client's request arrives at once.
 #[derive(Debug)]
 pub(super) struct Unfinished {
     limit: usize,
-    /// Bytes that each connection may hold without being counted.
-    own: usize,
+    /// Bytes that each connection may hold uncounted.
+    free: usize,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     bytes: usize,
-    /// The number of the request that began last to be one of these.
+    /// Number of the last request that was counted.
     last: u64,
-    /// By those numbers.
-    held: BTreeMap<u64, Held>,
+    /// Counted requests by number, so in the order of their beginning.
+    requests: BTreeMap<u64, PartialRequest>,
 }
 
 #[derive(Debug)]
-struct Held {
+struct PartialRequest {
     bytes: usize,
-    seat: std::sync::Arc<super::connection_entry::ConnectionEntry>,
+    entry: std::sync::Arc<super::connection_entry::ConnectionEntry>,
 }
 
-/// What one connection holds. It is given back when this is dropped.
+/// The bytes of one connection; uncounted when this is dropped.
 pub(super) struct Share<'a> {
-    of: &'a Unfinished,
-    seat: &'a ConnectionGuard,
-    /// The request's number, while it counts.
+    pool: &'a Unfinished,
+    entry: &'a ConnectionGuard,
+    /// Number of the request, while it is counted.
     number: Option<u64>,
 }
 
 impl Unfinished {
-    /// For so many connections.
+    /// A limit in bytes for so many connections.
     pub(super) fn new(limit: usize, connections: usize) -> Self {
-        let own = limit / 2 / connections.max(1);
+        let free = limit / 2 / connections.max(1);
         Self {
             limit,
-            own: own.clamp(LEAST_OWN_BYTES, OWN_BYTES),
+            free: free.clamp(MIN_FREE_BYTES, FREE_BYTES),
             state: Mutex::default(),
         }
     }
 
-    pub(super) fn share<'a>(&'a self, seat: &'a ConnectionGuard) -> Share<'a> {
+    pub(super) fn share<'a>(&'a self, entry: &'a ConnectionGuard) -> Share<'a> {
         Share {
-            of: self,
-            seat,
+            pool: self,
+            entry,
             number: None,
         }
     }
 
-    /// Bytes that are held, beside what is everybody's own.
+    /// Returns the counted bytes.
     pub(super) fn bytes(&self) -> usize {
         self.state.lock().bytes
     }
 }
 
 impl Share<'_> {
-    /// The connection holds so many bytes of a request now, which is another one than before where `is_new`.
+    /// Records the bytes that the connection holds of an incomplete request; `is_new` if it is another request than
+    /// before.
     pub(super) fn set(&mut self, bytes: usize, is_new: bool) {
-        let own = self.of.own;
-        if bytes <= own && self.number.is_none() {
+        let free = self.pool.free;
+        if bytes <= free && self.number.is_none() {
             return;
         }
-        let mut state = self.of.state.lock();
+        let mut state = self.pool.state.lock();
         let mut number = self.number.take().filter(|number| state.remove(*number));
-        if bytes <= own {
+        if bytes <= free {
             return;
         }
         if is_new || number.is_none() {
             state.last += 1;
             number = Some(state.last);
         }
-        let seat = self.seat.shared();
+        let entry = self.entry.shared();
         state.bytes += bytes;
         self.number = number;
         state
-            .held
-            .extend(number.map(|number| (number, Held { bytes, seat })));
-        while state.bytes > self.of.limit
-            && let Some((_, oldest)) = state.held.pop_first()
+            .requests
+            .extend(number.map(|number| (number, PartialRequest { bytes, entry })));
+        while state.bytes > self.pool.limit
+            && let Some((_, oldest)) = state.requests.pop_first()
         {
             state.bytes -= oldest.bytes;
-            oldest.seat.ask_to_leave(CloseRequest::Unfinished);
+            oldest.entry.request_close(CloseRequest::Unfinished);
         }
     }
 }
 
 impl State {
-    /// Whether it was there.
+    /// Returns true if the request was counted.
     fn remove(&mut self, number: u64) -> bool {
-        let held = self.held.remove(&number);
-        self.bytes -= held.as_ref().map_or(0, |held| held.bytes);
-        held.is_some()
+        let requests = self.requests.remove(&number);
+        self.bytes -= requests.as_ref().map_or(0, |requests| requests.bytes);
+        requests.is_some()
     }
 }
 
@@ -133,10 +135,14 @@ mod tests {
             half_open: 5,
         };
         let table = ConnectionTable::new(limits, Clock::new_virtual());
-        let seats = [1, 2, 3].map(|port| table.enter(([127, 0, 0, 1], port).into()).unwrap());
-        let gone = || seats.each_ref().map(|seat| seat.leave().is_some());
+        let guards = [1, 2, 3].map(|port| table.enter(([127, 0, 0, 1], port).into()).unwrap());
+        let gone = || {
+            guards
+                .each_ref()
+                .map(|entry| entry.close_request().is_some())
+        };
         let unfinished = Unfinished::new(100 * KIB, 3);
-        let [mut a, mut b, mut c] = seats.each_ref().map(|seat| unfinished.share(seat));
+        let [mut a, mut b, mut c] = guards.each_ref().map(|entry| unfinished.share(entry));
         a.set(16 * KIB, true);
         assert_eq!(unfinished.bytes(), 0, "so much is everybody's own");
         a.set(40 * KIB, false);

@@ -1,5 +1,4 @@
-//! [`Heartbeat`]: the use of a session by locks and those who wait for them, for whose sake it keeps
-//! the proof fresh that it lives (invariant 6).
+//! Heartbeats: requests that keep a session's lease fresh, while locks and waiters need it (invariant 6).
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,12 +16,11 @@ use crate::future::select;
 use crate::path::ZnodePath;
 use crate::protocol::{Op, Request};
 
-/// The use of a session by a lock, or by a wait for one, until it is dropped. See
-/// [`Session::heartbeat`].
+/// Keeps a session's lease fresh for a lock or a waiter, until it is dropped. See [`Session::heartbeat`].
 #[must_use = "dropping it ends the use"]
 pub struct Heartbeat(Option<Weak<Inner>>);
 
-/// The heartbeats of one session.
+/// State of one session's heartbeats.
 #[derive(Default)]
 pub(super) struct Heart {
     state: Mutex<State>,
@@ -33,15 +31,15 @@ pub(super) struct Heart {
 struct State {
     /// Number of locks and waits that use the session.
     uses: usize,
-    /// When the last of them ended.
+    /// Time at which the last of them ended.
     used: Option<BootInstant>,
     last: Option<Beat>,
-    /// The connection that the last beat was meant for.
+    /// Number of the connection that the last heartbeat was meant for.
     connection: u64,
 }
 
 impl Heart {
-    /// The opening of the session counts as the first beat.
+    /// Begins the heartbeats; the opening of the session counts as the first.
     pub(super) fn start(&self, status: &SessionStatus) {
         *self.state.lock() = State {
             last: Some(Beat {
@@ -55,13 +53,11 @@ impl Heart {
 }
 
 impl Session {
-    /// Keeps the proof fresh that this session lives, until the answer is dropped and for ten timeouts
-    /// more.
+    /// Keeps the session's lease fresh, until the returned guard is dropped and for ten timeouts more.
     ///
-    /// A session with a timeout asks its store for a sign of life every third of it, from the clock's
-    /// own thread. That is a read; it proves nothing in an ensemble, where for as long as the session is
-    /// in use it is a write: a multi with nothing but a check of the root, which is a transaction like
-    /// any other (`PrepRequestProcessor` at `multi`).
+    /// A session with a timeout sends a request every third of it, from the clock's thread. That is a read; in an
+    /// ensemble a read proves nothing, so while the session is in use it is a write: a multi with nothing but a check
+    /// of the root, which is a transaction like any other (`PrepRequestProcessor` at `multi`).
     pub fn heartbeat(&self) -> Heartbeat {
         if !self.0.status.has_timeout() {
             return Heartbeat(None);
@@ -71,7 +67,7 @@ impl Session {
     }
 
     /// Returns the delay of the last heartbeat behind its due time.
-    pub fn keeper_lag(&self) -> Duration {
+    pub fn heartbeat_lag(&self) -> Duration {
         Duration::from_nanos(self.0.heart.lag_ns.load(Ordering::Relaxed))
     }
 }
@@ -97,7 +93,7 @@ impl Inner {
         let mut heart = self.heart.state.lock();
         let was_in_use = self.is_in_use(&heart, now);
         heart.uses += 1;
-        // The first use of a session at an ensemble asks for a proof at once: the last may be old.
+        // The first use of a session at an ensemble sends a write at once: the last proof may be old.
         if !was_in_use && self.status.quorum_only() {
             heart.last = None;
             drop(heart);
@@ -117,7 +113,7 @@ impl Inner {
         heart.uses > 0 || heart.used.is_some_and(recently)
     }
 
-    /// When the next beat is due: at once on a new connection.
+    /// Returns the time at which the next heartbeat is due: at once on a new connection.
     fn next_beat(&self) -> Option<BootInstant> {
         let mut heart = self.heart.state.lock();
         let connection = self.status.connection();
@@ -127,7 +123,7 @@ impl Inner {
         self.status.next_beat(heart.last)
     }
 
-    /// Sends a heartbeat that was due at a moment.
+    /// Sends a heartbeat that was due at `due`.
     fn beat(self: &Arc<Self>, due: BootInstant) {
         let now = self.status.clock().now();
         let lag = u64::try_from(now.since(due).as_nanos()).unwrap_or(u64::MAX);
@@ -152,7 +148,7 @@ impl Inner {
             },
         });
         let session = Arc::downgrade(self);
-        // Not awaited by the beat itself: a stuck answer must not hold back the next question.
+        // Not awaited here: a reply that is stuck must not hold back the next heartbeat.
         crate::spawn_detached(async move {
             let reply = proof.await;
             if proves(&reply)

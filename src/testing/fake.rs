@@ -1,4 +1,4 @@
-//! A small store, just enough to see what the wrapper does to its sessions.
+//! [`Fake`]: a minimal store, to test the fault wrapper's effects on its sessions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -32,9 +32,9 @@ pub(super) struct Tree {
     once: Vec<(SessionId, String, oneshot::Sender<Result<WatchedEvent>>)>,
     lasting: Vec<(SessionId, String, Mail)>,
     zxid: i64,
-    /// Every request that was carried out, as `session kind path`.
+    /// Requests carried out, as `session kind path`.
     pub(super) log: Vec<String>,
-    /// Whether replies wait for [`Fake::release`].
+    /// True while replies wait for [`Fake::release`].
     pub(super) slow: bool,
     held: Vec<oneshot::Sender<()>>,
 }
@@ -51,14 +51,14 @@ impl Fake {
         self.tree.lock()
     }
 
-    /// Lets all replies go that were held.
+    /// Releases all replies that were held.
     pub(super) fn release(&self) {
         let held = std::mem::take(&mut self.tree.lock().held);
         held.into_iter()
             .for_each(|reply| reply.send(()).unwrap_or_default());
     }
 
-    /// How many watches stand.
+    /// Returns the number of watches.
     pub(super) fn watches(&self) -> usize {
         let tree = self.tree.lock();
         let once = tree
@@ -166,7 +166,7 @@ fn finish(tree: &Mutex<Tree>, status: &SessionStatus, state: SessionState) {
     fired.send();
 }
 
-/// What fired, to be sent once the tree is let go of.
+/// Fired watches, to be sent once the tree is unlocked.
 #[derive(Default)]
 struct Fired {
     once: Vec<(oneshot::Sender<Result<WatchedEvent>>, WatchedEvent)>,

@@ -1,4 +1,4 @@
-//! [`Faults`]: a wrapper around any store, whose sessions meet faults.
+//! [`Faults`]: fault injection for the sessions of any store.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +18,7 @@ use crate::future::BoxFuture;
 use crate::session::Session;
 use crate::types::SessionId;
 
-/// A wrapper around any store: a [`Connector`] whose sessions meet faults, by a [`Plan`] and by command.
+/// A [`Connector`] that wraps any store and injects faults into its sessions, by a [`Plan`] and by command.
 ///
 /// The faults stand between the client and the store, where a network would. A connection that
 /// breaks fails every unanswered request with [`ConnectionLoss`](crate::Error::ConnectionLoss);
@@ -37,20 +37,20 @@ use crate::types::SessionId;
 #[derive(Clone)]
 pub struct Faults(Arc<Shared>);
 
-/// What the sessions have in common.
+/// State that all sessions share.
 pub(super) struct Shared {
     pub(super) connector: Arc<dyn Connector>,
     pub(super) plan: Mutex<Plan>,
     pub(super) total: Mutex<Traffic>,
     opened: AtomicU64,
     pub(super) quorum_only: AtomicBool,
-    /// In the order of their opening: ids are random, and a seed must replay.
+    /// In the order of opening: ids are random, and a seed must replay.
     lines: Mutex<Vec<(SessionId, Weak<SessionLink>)>>,
 }
 
-/// What names a session: a [`Client`] (its current one), a [`Session`] or a [`SessionId`].
+/// A value that names a session: a [`Client`] (its current one), a [`Session`] or a [`SessionId`].
 pub trait Whose {
-    /// The session's id.
+    /// Returns the session's id.
     fn session_id(&self) -> SessionId;
 }
 
@@ -93,19 +93,18 @@ impl Faults {
         Client::open(Arc::new(self.clone()), target.to_owned(), options).await
     }
 
-    /// The plan.
+    /// Returns the plan.
     pub fn plan(&self) -> Plan {
         self.0.plan.lock().clone()
     }
 
-    /// Changes what happens to requests from now on. The sessions that are open go on with the
-    /// generators that they have.
+    /// Replaces the plan for requests from now on. Open sessions keep their random generators.
     pub fn set_plan(&self, plan: Plan) {
         *self.0.plan.lock() = plan;
     }
 
-    /// Lets sessions that are opened from now on believe what sessions of an ensemble believe: only
-    /// committed writes prove that they live ([`SessionStatus::quorum_only`]).
+    /// Makes sessions that are opened from now on follow the rules of an ensemble: only committed writes prove that
+    /// they are alive ([`SessionStatus::quorum_only`]).
     ///
     /// [`SessionStatus::quorum_only`]: crate::SessionStatus::quorum_only
     pub fn prove_by_quorum(&self) {
@@ -151,7 +150,7 @@ impl Faults {
         self.command(whose, Command::Disconnect(Some(outage)));
     }
 
-    /// Brings the connection back. Nothing to do if it is not broken.
+    /// Restores the connection. Does nothing if it is not broken.
     pub fn reconnect(&self, whose: &impl Whose) {
         self.command(whose, Command::Reconnect);
     }
@@ -197,12 +196,12 @@ impl Faults {
         }
     }
 
-    /// What went through, of all sessions together.
+    /// Returns the traffic of all sessions together.
     pub fn traffic(&self) -> Traffic {
         *self.0.total.lock()
     }
 
-    /// What went through, of one session.
+    /// Returns the traffic of one session.
     pub fn traffic_of(&self, whose: &impl Whose) -> Traffic {
         self.line(whose.session_id()).traffic()
     }

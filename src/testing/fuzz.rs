@@ -1,37 +1,37 @@
-//! What a fuzzer calls: any bytes are read as what the store reads from a disk. Nothing may panic,
-//! and what is accepted must hold together: it is written and read again.
+//! Entry points for fuzzers: any bytes are read as a file of the store. Nothing may panic, and accepted input must
+//! survive being written and read again.
 //!
 //! The folder `fuzz/` of the repository has the fuzzers, and the corpus that they start from.
 
 use crate::log::fuzz;
 
-/// Reads bytes as a frame of the log; whether they are one.
+/// Reads bytes as a frame of the log. Returns true if they are one.
 ///
 /// # Panics
-/// When what is read is not what is written and read again.
+/// If the value differs after being written and read again.
 pub fn frame(bytes: &[u8]) -> bool {
     fuzz::frame(bytes)
 }
 
-/// Reads bytes as the segments of a log, and recovers a store from them; whether they are one. The
-/// first byte says whether checksums are made right before (1), then each segment is a u16 length,
-/// little-endian, and so many bytes.
+/// Reads bytes as the segments of a log, and recovers a store from them. Returns true if they are a log. The first
+/// byte says if checksums are corrected before (1); then each segment is a u16 length, little-endian, and as many
+/// bytes.
 ///
 /// # Panics
-/// When a second recovery does not give the same as the first, or the log does not go on after it.
+/// If a second recovery gives another store than the first, or the log cannot be continued after it.
 pub fn recovery(bytes: &[u8]) -> bool {
     fuzz::recovery(bytes)
 }
 
-/// Loads bytes as a snapshot, its checksums made right; whether they are one.
+/// Loads bytes as a snapshot, with its checksums corrected. Returns true if they are one.
 ///
 /// # Panics
-/// When what is loaded is not what is written and loaded again, or cannot be deleted.
+/// If the store differs after being written and loaded again, or cannot be deleted.
 pub fn snapshot(bytes: &[u8]) -> bool {
     fuzz::snapshot(bytes)
 }
 
-/// The inputs that a fuzzer starts from, by name; none for a target that there is not.
+/// Returns the seed corpus of a target, by name; empty for an unknown target.
 pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
     match target {
         "frame" => fuzz::frames(),

@@ -1,42 +1,41 @@
-//! What a fuzzer calls: any bytes are read as what a client sends. Nothing may panic, and what is
-//! accepted must hold together: it is written and read again.
+//! Entry points for fuzzers: any bytes are read as a client's. Nothing may panic, and accepted input must survive
+//! being written and read again.
 //!
 //! The folder `fuzz/` of the repository has the fuzzers, and the corpus that they start from.
 
 use crate::server::fuzz as server;
 use crate::wire::{Op, fuzz};
 
-/// Reads bytes as the frame of a request, without its length; whether it is one.
+/// Reads bytes as the frame of a request, without its length. Returns true if they are one.
 ///
 /// # Panics
-/// When what is read is not what is written and read again.
+/// If the value differs after being written and read again.
 pub fn request(bytes: &[u8]) -> bool {
     fuzz::request(bytes)
 }
 
-/// Reads bytes as the first frame of a client; whether it is one.
+/// Reads bytes as the first frame of a client. Returns true if they are one.
 ///
 /// # Panics
-/// When what is read is not what is written and read again.
+/// If the value differs after being written and read again.
 pub fn handshake(bytes: &[u8]) -> bool {
     fuzz::connect(bytes)
 }
 
-/// Reads bytes as what comes over a connection: whether all of it is frames. The first byte says in
-/// how large pieces the others come.
+/// Reads bytes as the stream of a connection. Returns true if all of it is frames. The first byte sets the size of
+/// the pieces.
 ///
 /// # Panics
-/// When other frames come out of other pieces.
+/// If the frames depend on the pieces.
 pub fn stream(bytes: &[u8]) -> bool {
     fuzz::stream(bytes)
 }
 
-/// Lets bytes come over a whole connection, from its handshake on, to a server with a new store: whether
-/// they are a session's, all of which is answered. The first byte says in how large pieces the others come
-/// and the answers go.
+/// Plays bytes over a whole connection, from its handshake on, to a server with a new store. Returns true if they are
+/// a session's, all of which is answered. The first byte sets the size of the pieces.
 ///
 /// # Panics
-/// When what goes out is no answer to what came, or comes in another order, or the connection hangs.
+/// If the output does not answer the input in its order, or the connection hangs.
 pub fn connection(bytes: &[u8]) -> bool {
     server::connection(bytes)
 }
@@ -51,7 +50,7 @@ macro_rules! targets {
             #[doc = concat!("Reads bytes as the record of a ", $called, "; whether it is one.")]
             ///
             /// # Panics
-            /// When what is read is not what is written and read again.
+            /// If the value differs after being written and read again.
             pub fn $name(bytes: &[u8]) -> bool {
                 fuzz::record(Op::$op.number(), bytes)
             }
@@ -90,7 +89,7 @@ targets! {
     multi_read MultiRead "multiRead",
 }
 
-/// The inputs that a fuzzer starts from, by name; none for a target that there is not.
+/// Returns the seed corpus of a target, by name; empty for an unknown target.
 pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
     match target {
         "request" => fuzz::requests(),
@@ -101,7 +100,7 @@ pub fn corpus(target: &str) -> Vec<(&'static str, Vec<u8>)> {
     }
 }
 
-/// The record in the frame of a request.
+/// Returns the record in the frame of a request.
 fn record_of(target: &str) -> Option<(&'static str, Vec<u8>)> {
     const HEADER_BYTES: usize = 8;
     let mut requests = fuzz::requests().into_iter();

@@ -1,9 +1,9 @@
-//! [`SessionLink`]: what everybody knows of one wrapped session, and its two ends: the backend that the
-//! client has, and the commands that the test gives.
+//! [`SessionLink`]: shared state of one wrapped session, between the backend that the client has, the commands of the
+//! test, and the [`Pump`].
 //!
-//! Both only leave what they want at the [`LinkState`] and wake the [`Pump`], which does the work in the
-//! thread that woke it (see [`spawn_detached`](crate::spawn_detached)), so a reply that nothing delays is there
-//! before `submit` returns.
+//! Client and test only put requests and commands into the [`LinkState`] and wake the [`Pump`], which does the work
+//! in the thread that woke it (see [`spawn_detached`](crate::spawn_detached)). So a reply that nothing delays has
+//! arrived when `submit` returns.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::future::BoxFuture;
 use crate::protocol::{Reply, Request, Response};
 
-/// What everybody knows of a wrapped session.
+/// Shared state of a wrapped session.
 pub(super) struct SessionLink {
     pub(super) status: Arc<SessionStatus>,
     pub(super) desk: Mutex<LinkState>,
@@ -40,23 +40,23 @@ pub(super) struct LinkState {
     pub(super) requests: VecDeque<Waiting>,
     pub(super) commands: VecDeque<Command>,
     pub(super) traffic: Traffic,
-    /// Whether the client has let go of its backend.
+    /// True once the client has dropped its backend.
     pub(super) dropped: bool,
-    /// Set once nothing will be carried out any more.
+    /// Set once no request will be carried out any more.
     pub(super) over: Option<Error>,
 }
 
-/// A request that has not gone out yet.
+/// A request that has not been sent yet.
 pub(super) struct Waiting {
     pub(super) request: Request,
     pub(super) answer: Answer,
-    /// Whether its fate was drawn before, and was to wait.
+    /// True if its faults have been drawn already, and it had to wait.
     pub(super) drawn: bool,
 }
 
 pub(super) type Answer = oneshot::Sender<Result<Reply>>;
 
-/// What a test tells a session to do.
+/// Command of a test to a session.
 #[derive(Debug)]
 pub(super) enum Command {
     Pause,
@@ -64,7 +64,7 @@ pub(super) enum Command {
     /// Breaks the connection, for so long or until [`Reconnect`](Self::Reconnect).
     Disconnect(Option<Duration>),
     Reconnect,
-    /// Holds every reply and event back for so long, from now on.
+    /// Delays every reply and event by so long, from now on.
     Delay(Duration),
     Lose(On, Loss),
     Heal,
@@ -126,7 +126,7 @@ impl SessionLink {
     /// Makes the store end the session.
     pub(super) fn expire(&self) -> BoxFuture<Result<()>> {
         if self.status.timeout().is_none() {
-            // Such a session believes that it holds until it ends: there is no other moment to stop.
+            // A session without a timeout holds until it ends: so it has to stop before the store acts.
             self.status.set_closing();
         }
         match self.inner() {
@@ -146,7 +146,7 @@ impl SessionLink {
         *self.shared.total.lock() += traffic;
     }
 
-    /// Why no answer came.
+    /// Returns the error of a request without a reply.
     pub(super) fn lost(&self) -> Error {
         self.status.end().unwrap_or(Error::ConnectionLoss)
     }

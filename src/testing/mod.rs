@@ -1,8 +1,7 @@
-//! Fresh stores, virtual time and faults, by plan and by command.
+//! Test support: fresh stores, virtual time, and faults by plan and by command.
 //!
-//! [`TestStore`] is the way in: a store of its own, on a clock that stands still until it is told
-//! to move, whose sessions can be made to lose replies, connections and themselves. [`Faults`] is
-//! the wrapper behind it, for any store.
+//! Start with [`TestStore`]: a new store, on a clock that stands still until it is told to move, whose sessions can
+//! lose replies, connections and themselves. [`Faults`] is the wrapper behind it, for any store.
 
 #[cfg(test)]
 mod fake;

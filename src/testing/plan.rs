@@ -1,4 +1,4 @@
-//! [`Plan`]: which faults come how often, and the seed that decides when.
+//! [`Plan`]: probabilities of faults, and the seed that decides when they happen.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::On;
 use crate::error::Error;
 use crate::protocol::Request;
 
-/// Which faults a [`Faults`](super::Faults) wrapper makes by itself, how often, and from which seed.
+/// Faults that a [`Faults`](super::Faults) wrapper injects by itself: kinds, probabilities and seed.
 ///
 /// Each probability is for one request. They are drawn when the request goes out, in that order,
 /// from a generator of the session's own: it starts from the seed and from how many sessions were
@@ -86,29 +86,29 @@ impl Plan {
             .pauses(0.005, ms(1)..ms(30_000))
     }
 
-    /// How often a request is lost before the store sees it.
+    /// Sets the probability that a request is lost before the store sees it.
     #[must_use]
     pub fn lose_requests(mut self, probability: f64) -> Self {
         self.lose_request = checked(probability);
         self
     }
 
-    /// How often a reply is lost after the store has carried the request out.
+    /// Sets the probability that a reply is lost after the store has carried the request out.
     #[must_use]
     pub fn lose_replies(mut self, probability: f64) -> Self {
         self.lose_reply = checked(probability);
         self
     }
 
-    /// How often the connection breaks just before a request, which waits for the next one.
+    /// Sets the probability that the connection breaks just before a request, which waits for the next one.
     #[must_use]
     pub fn disconnects(mut self, probability: f64) -> Self {
         self.disconnect = checked(probability);
         self
     }
 
-    /// How often the session ends just before a request: the connection breaks for twice its
-    /// timeout, or, of a session without one, the store ends it at once.
+    /// Sets the probability that the session ends just before a request: the connection breaks for twice its timeout,
+    /// or, of a session without one, the store ends it at once.
     #[must_use]
     pub fn expiries(mut self, probability: f64) -> Self {
         self.expire = checked(probability);
@@ -123,7 +123,7 @@ impl Plan {
         self
     }
 
-    /// How often the client is stopped just before a request, and for how long.
+    /// Sets the probability that the client is paused just before a request, and for how long.
     #[must_use]
     pub fn pauses(mut self, probability: f64, length: Range<Duration>) -> Self {
         self.pause = checked(probability);
@@ -131,7 +131,7 @@ impl Plan {
         self
     }
 
-    /// How often a reply is held back, and for how long. What comes after it waits as well.
+    /// Sets the probability that a reply is delayed, and for how long. Replies and events behind it wait as well.
     #[must_use]
     pub fn delays(mut self, probability: f64, length: Range<Duration>) -> Self {
         self.delay = checked(probability);
@@ -139,19 +139,19 @@ impl Plan {
         self
     }
 
-    /// How long it takes until a connection that broke is back. A range without width is its start.
+    /// Sets the time until a broken connection is restored. A range without width is its start.
     #[must_use]
     pub fn outages(mut self, length: Range<Duration>) -> Self {
         self.outages = length;
         self
     }
 
-    /// The seed.
+    /// Returns the seed.
     pub fn seed(&self) -> u64 {
         self.seed
     }
 
-    /// The generator of the session that was opened as the `number`th.
+    /// Returns the random generator of the session that was opened as the `number`th.
     pub(super) fn random(&self, number: u64) -> Random {
         let mut random = Random(self.seed);
         Random(random.next() ^ number.wrapping_mul(GOLDEN))
@@ -161,7 +161,7 @@ impl Plan {
         random.within(&self.outages)
     }
 
-    /// What shall happen to the next request. As many numbers are drawn whatever comes out, so that
+    /// Draws the faults of the next request. The same number of random numbers is drawn whatever comes out, so that
     /// one probability changed does not change everything after it.
     pub(super) fn draw(&self, random: &mut Random) -> Fate {
         let lose_request = random.chance(self.lose_request);
@@ -194,7 +194,7 @@ fn checked(probability: f64) -> f64 {
     probability
 }
 
-/// What happens to one request.
+/// Faults of one request.
 #[derive(Debug, Default)]
 pub(super) struct Fate {
     /// Before it goes out: the connection breaks.
@@ -205,9 +205,9 @@ pub(super) struct Fate {
     pub(super) refuse: bool,
     /// Before it goes out: the client stops.
     pub(super) pause: Option<Duration>,
-    /// What of it is lost on the way.
+    /// Loss of the request or its reply.
     pub(super) loss: Option<Loss>,
-    /// How long its reply is held back.
+    /// Delay of its reply.
     pub(super) delay: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! [`TestStore`]: what a test of a program with locks starts from.
+//! [`TestStore`]: a fresh store for one test, with virtual time and faults.
 
 use std::fmt;
 use std::future::Future;
@@ -37,7 +37,7 @@ pub struct TestStore {
 }
 
 impl TestStore {
-    /// A fresh store in memory, on a virtual clock, without faults but those by command.
+    /// Returns a fresh store in memory, on a virtual clock, with faults by command alone.
     #[expect(
         clippy::new_without_default,
         reason = "a store is opened, and not a value"
@@ -46,12 +46,12 @@ impl TestStore {
         Self::with_plan(Plan::calm())
     }
 
-    /// A fresh store in memory, on a virtual clock, with faults by plan.
+    /// Returns a fresh store in memory, on a virtual clock, with faults by plan.
     pub fn with_plan(plan: Plan) -> Self {
         Self::in_memory(Clock::new_virtual(), plan)
     }
 
-    /// A fresh store in memory, on the system's clock.
+    /// Returns a fresh store in memory, on the system's clock.
     pub fn system_time() -> Self {
         Self::in_memory(Clock::system(), Plan::calm())
     }
@@ -61,7 +61,7 @@ impl TestStore {
         Self::wrapping(store.connector(), "memory:test", plan)
     }
 
-    /// The store at a URL, a real ZooKeeper for instance, with the same faults on this side of the
+    /// Returns the store at a URL, for instance a real ZooKeeper, with the same faults on the client's side of the
     /// wire.
     ///
     /// # Errors
@@ -81,7 +81,7 @@ impl TestStore {
         ))
     }
 
-    /// Any store, with the same faults. Errors call it `target`.
+    /// Wraps any store, with the same faults. `target` names it in errors.
     pub fn wrapping(connector: Arc<dyn Connector>, target: &str, plan: Plan) -> Self {
         Self {
             faults: Faults::over(connector, plan),
@@ -89,7 +89,7 @@ impl TestStore {
         }
     }
 
-    /// A client with a session of its own.
+    /// Opens a client, with a new session.
     ///
     /// # Errors
     /// Those of [`connect`](crate::connect()).
@@ -97,7 +97,7 @@ impl TestStore {
         self.client_with(ConnectOptions::new()).await
     }
 
-    /// A client with a session of its own, to these options.
+    /// Opens a client with these options, with a new session.
     ///
     /// # Errors
     /// Those of [`connect_with`](crate::connect_with).
@@ -105,18 +105,18 @@ impl TestStore {
         self.faults.connect(&self.target, options).await
     }
 
-    /// The wrapper, to hand on.
+    /// Returns the wrapper.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// The clock that the store and all its sessions live by.
+    /// Returns the clock of the store and all its sessions.
     pub fn clock(&self) -> &Clock {
         Connector::clock(&self.faults)
     }
 
-    /// Lets time pass. A virtual clock moves from timer to timer, and at each the tasks that it
-    /// wakes get their turn (see [`settle`](Self::settle)); the system's clock is waited for.
+    /// Lets time pass. A virtual clock moves from timer to timer, and at each the tasks that it wakes get their turn
+    /// (see [`settle`](Self::settle)); on the system's clock this waits.
     pub async fn advance(&self, by: Duration) {
         let clock = self.clock();
         if !clock.is_virtual() {
@@ -146,7 +146,7 @@ impl TestStore {
     /// [`advance`](Self::advance) does. `work` may spawn tasks, on a single-threaded executor.
     ///
     /// # Panics
-    /// When `work` has not ended after a day of virtual time: it waits for something that never comes.
+    /// If `work` has not ended after a day of virtual time: it waits for an event that never comes.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let clock = self.clock().clone();
         if !clock.is_virtual() {
@@ -173,7 +173,7 @@ impl TestStore {
                     );
                     clock.advance(next.since(clock.now()));
                 }
-                // What it waits for is not in this store: it will be woken.
+                // Nothing in this store can wake it: some other event will.
                 None => wait_for_wake().await,
             }
         }
@@ -203,8 +203,7 @@ impl Drop for TestStore {
     }
 }
 
-/// The seeds to test with: 1 to `count`, or only the one that the environment variable
-/// `LOCKKEEPER_SEED` names.
+/// Returns the seeds to test with: 1 to `count`, or only that of the environment variable `LOCKKEEPER_SEED`.
 ///
 /// # Panics
 /// If `LOCKKEEPER_SEED` is no number.
@@ -246,7 +245,7 @@ impl Quiet {
         (store.traffic(), store.clock().next_timer())
     }
 
-    /// Notes one turn. Whether it has been quiet for long enough.
+    /// Counts one turn. Returns true if it has been quiet for long enough.
     fn turn(&mut self, store: &TestStore) -> bool {
         let seen = Self::look(store);
         self.turns = if seen == self.seen { self.turns + 1 } else { 0 };

@@ -1,4 +1,4 @@
-//! [`Traffic`]: what went through, counted.
+//! [`Traffic`]: counts of the messages and bytes that have passed.
 
 use std::ops::{AddAssign, Sub};
 
@@ -33,7 +33,7 @@ pub enum On {
     SetAcl,
     AddAuth,
     Close,
-    /// Whatever comes.
+    /// Any request.
     Any,
 }
 
@@ -64,13 +64,13 @@ impl On {
         }
     }
 
-    /// Whether a request is of this kind.
+    /// Returns true if a request is of this kind.
     pub fn matches(self, request: &Request) -> bool {
         self == Self::Any || self == Self::of(request)
     }
 }
 
-/// What went through a [`Faults`](super::Faults) wrapper, or one session of it.
+/// Traffic of a [`Faults`](super::Faults) wrapper, or of one session of it.
 ///
 /// Take it before and after, and subtract. Bytes are estimates that do not depend on the backend:
 /// names and data, and 64 for each message.
@@ -86,7 +86,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// How many requests of a kind went out, those that were lost on the way included.
+    /// Returns the number of requests of a kind that were sent, including those that were lost on the way.
     pub fn requests(&self, on: On) -> u64 {
         match on {
             On::Any => self.requests.iter().sum(),
@@ -139,7 +139,7 @@ impl AddAssign for Traffic {
 impl Sub for Traffic {
     type Output = Self;
 
-    /// What went through since `earlier`.
+    /// Returns the traffic since `earlier`.
     fn sub(mut self, earlier: Self) -> Self {
         for (count, less) in self.requests.iter_mut().zip(earlier.requests) {
             *count -= less;

@@ -1,4 +1,4 @@
-//! What a certificate says of its holder and of its time.
+//! The parts of a certificate that the store reads itself: its subject, and its time of validity.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,7 +10,7 @@ const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// What concerns us of a certificate (RFC 5280, section 4.1).
+/// The relevant part of a certificate (RFC 5280, section 4.1).
 pub(super) struct Certificate<'a> {
     subject: &'a [u8],
     validity: &'a [u8],
@@ -35,25 +35,25 @@ impl<'a> Certificate<'a> {
         })
     }
 
-    /// Its holder, as access control lists call them.
+    /// Returns the subject, as access control lists name it.
     pub(super) fn subject(&self) -> Option<String> {
         name::text(self.subject)
     }
 
-    /// From when until when it is good.
+    /// Returns the time of validity.
     pub(super) fn validity(&self) -> Option<(SystemTime, SystemTime)> {
         let mut reader = Reader::new(self.validity);
         Some((time(&mut reader)?, time(&mut reader)?))
     }
 }
 
-/// The time by which a list of revoked certificates was to be renewed (RFC 5280, section 5.1); `None` if it names none.
+/// Returns the time of a revocation list's next update (RFC 5280, section 5.1); `None` if it names none.
 pub(super) fn list_end(der: &[u8]) -> Option<SystemTime> {
     let whole = Reader::new(der).expect(SEQUENCE)?;
     let mut signed = Reader::new(Reader::new(whole).expect(SEQUENCE)?);
     let first = signed.next()?;
     if first.tag == INTEGER {
-        // Of a list with a version; else this was the algorithm.
+        // Only a list with a version has one here; otherwise this was the algorithm.
         let _algorithm = signed.expect(SEQUENCE)?;
     }
     let _issuer = signed.expect(SEQUENCE)?;
@@ -61,7 +61,7 @@ pub(super) fn list_end(der: &[u8]) -> Option<SystemTime> {
     time(&mut signed)
 }
 
-/// `YYMMDDHHMMSSZ` of 1950 to 2049, or `YYYYMMDDHHMMSSZ`.
+/// Parses `YYMMDDHHMMSSZ` of 1950 to 2049, or `YYYYMMDDHHMMSSZ`.
 fn time(reader: &mut Reader<'_>) -> Option<SystemTime> {
     let value = reader.next()?;
     let text = std::str::from_utf8(value.content).ok()?;
@@ -91,12 +91,12 @@ fn time(reader: &mut Reader<'_>) -> Option<SystemTime> {
     }
 }
 
-/// Days since 1970. Years are counted from March, so that the leap day is the last of one.
+/// Returns the days since 1970. Years are counted from March, so that the leap day is the last of one.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month > 2 { year } else { year - 1 };
     let months_since_march = (month + 9) % 12;
     let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    // To the 1st of March of the year 0 it is 719,468 days from 1970.
+    // 719,468 days lie between the 1st of March of the year 0 and 1970.
     365 * year + leaps + (153 * months_since_march + 2) / 5 + day - 1 - 719_468
 }
 

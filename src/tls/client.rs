@@ -1,22 +1,19 @@
-//! [`ClientTls`].
+//! [`ClientTls`]: the TLS options of a client.
 
 use std::path::Path;
 
 use super::{Pem, TlsError};
 
-/// How a client of `lockkeeper://` and `zookeeper://` proves to whom it speaks, and who it is itself:
-/// [`ConnectOptions::tls`](crate::ConnectOptions::tls).
+/// TLS options of a client of `lockkeeper://` and `zookeeper://`: the authorities that it trusts, and its own
+/// certificate. See [`ConnectOptions::tls`](crate::ConnectOptions::tls).
 ///
-/// The server's certificate has to come from one of the authorities that are named here (the system's are not
-/// asked), to be valid at the time, and to be made out to the host that the URL names: for an IP address, to
-/// that address. There is no way to leave this out.
+/// The server's certificate must be signed by one of these authorities (the system's are not used), be valid at the
+/// time, and name the host of the URL; for an IP address, that address. The check cannot be switched off.
 ///
-/// Whether the certificates and the key can be used is found out when connecting:
-/// [`Error::Tls`](crate::Error::Tls).
+/// Certificates and keys are checked when connecting: [`Error::Tls`](crate::Error::Tls).
 ///
-/// rustls wants one provider of cryptography to be chosen for the whole process
-/// (`CryptoProvider::install_default`), and zookeeper-client uses that one. Where the program has chosen none
-/// by the first connection with TLS, it is *ring*.
+/// rustls needs one cryptography provider for the whole process (`CryptoProvider::install_default`), which
+/// zookeeper-client uses. If the program has installed none by the first connection with TLS, *ring* is installed.
 ///
 /// ```no_run
 /// # async fn connect() -> Result<(), Box<dyn std::error::Error>> {
@@ -42,19 +39,19 @@ const CERTIFICATE: &str = "the client certificate";
 const KEY: &str = "the client's key";
 
 impl ClientTls {
-    /// No authority yet, and no certificate of one's own.
+    /// Returns options without an authority and without a certificate of the client.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Believes the certificates that these authorities signed, too: one or several certificates, as PEM.
-    /// Revocation lists (`X509 CRL`) may stand beside them.
+    /// Trusts further authorities: one or several certificates, as PEM. Revocation lists (`X509 CRL`) may be among
+    /// them.
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authorities.push(Pem::given(AUTHORITY, pem));
         self
     }
 
-    /// As [`ca_pem`](Self::ca_pem), from a file, which is read at once.
+    /// As [`ca_pem`](Self::ca_pem), from a file, which is read by this call.
     ///
     /// # Errors
     /// [`TlsError::Unreadable`].
@@ -63,7 +60,7 @@ impl ClientTls {
         Ok(self)
     }
 
-    /// The client's own certificate, with those between it and its authority behind it, and its key; as PEM.
+    /// Sets the client's certificate chain and its key, as PEM.
     pub fn client_certificate(
         mut self,
         certificate: impl Into<Vec<u8>>,
@@ -73,7 +70,7 @@ impl ClientTls {
         self
     }
 
-    /// As [`client_certificate`](Self::client_certificate), from files, which are read at once.
+    /// As [`client_certificate`](Self::client_certificate), from files, which are read by this call.
     ///
     /// # Errors
     /// [`TlsError::Unreadable`].

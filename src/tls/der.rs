@@ -1,5 +1,5 @@
-//! [`Reader`]: what is read of a certificate's DER. rustls has verified whatever comes here; it may be anything
-//! all the same, and is an absence then, never a panic.
+//! [`Reader`]: a reader of the DER of certificates. rustls has verified them before; malformed input gives `None` all
+//! the same, never a panic.
 
 /// The values of a sequence or a set, one after another.
 pub(super) struct Reader<'a>(&'a [u8]);
@@ -9,7 +9,7 @@ pub(super) struct Reader<'a>(&'a [u8]);
 pub(super) struct Value<'a> {
     pub(super) tag: u8,
     pub(super) content: &'a [u8],
-    /// With tag and length.
+    /// The whole value, with tag and length.
     pub(super) whole: &'a [u8],
 }
 
@@ -26,8 +26,8 @@ impl<'a> Reader<'a> {
         self.0.is_empty()
     }
 
-    /// The next value. `None` at the end, and for what is no DER: tags of several bytes, too, which
-    /// stand nowhere in what is read here.
+    /// Returns the next value. `None` at the end, and for malformed DER; also for tags of several bytes, which no
+    /// certificate has in the parts that are read.
     pub(super) fn next(&mut self) -> Option<Value<'a>> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, rest) = rest.split_first()?;
@@ -56,7 +56,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// The next value's content, if it is of that kind.
+    /// Returns the next value's content, if it has that tag.
     pub(super) fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
         let value = self.next()?;
         (value.tag == tag).then_some(value.content)

@@ -1,74 +1,73 @@
-//! [`TlsError`].
+//! [`TlsError`]: the reasons for which TLS options cannot be used.
 
-/// What is wrong with a certificate, a key or another part of TLS that was given. `what` says which of
-/// them, with the file where it came from one.
+/// An error of a certificate, a key or another part of TLS. `what` names the part, with its file if it came from one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// The file cannot be read.
     #[error("{what} cannot be read: {reason}")]
     Unreadable {
-        /// Which.
+        /// The part.
         what: String,
-        /// What the system says.
+        /// The operating system's reason.
         reason: String,
     },
-    /// The text is no PEM.
+    /// The text is not PEM.
     #[error("{what} is no PEM: {reason}")]
     BadPem {
-        /// Which.
+        /// The part.
         what: String,
-        /// Where it goes wrong.
+        /// The reason.
         reason: String,
     },
-    /// There is no certificate in it.
+    /// The text has no certificate.
     #[error("{what} holds no certificate: expected a block `-----BEGIN CERTIFICATE-----`")]
     NoCertificate {
-        /// Which.
+        /// The part.
         what: String,
     },
-    /// There is no private key in it.
+    /// The text has no private key.
     #[error("{what} holds no key: expected a block `-----BEGIN PRIVATE KEY-----` or the like")]
     NoKey {
-        /// Which.
+        /// The part.
         what: String,
     },
-    /// The private key has a passphrase, which nobody could be asked for.
+    /// The private key is encrypted: a passphrase cannot be asked for.
     #[error("{what} is encrypted: give it without a passphrase (`openssl pkey` takes it off)")]
     EncryptedKey {
-        /// Which.
+        /// The part.
         what: String,
     },
-    /// The private key is another certificate's.
+    /// The private key does not belong to the certificate.
     #[error("{key} does not belong to {certificate}")]
     KeyMismatch {
-        /// Which certificate.
+        /// The certificate.
         certificate: String,
-        /// Which key.
+        /// The key.
         key: String,
     },
-    /// It was read, and cannot be used.
+    /// The part was read, and cannot be used.
     #[error("{what} cannot be used: {reason}")]
     Unusable {
-        /// Which.
+        /// The part.
         what: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
-    /// A client was told of no authority, so that it would have to believe every server.
+    /// A client without an authority would have to trust every server.
     #[error(
         "no certificate authority to hold the server's certificate against: name one with ClientTls::ca_file"
     )]
     NoAuthority,
-    /// Client and server do not believe each other: one has refused the other's certificate, or there is none.
+    /// Client and server do not trust each other: one has refused the other's certificate, or there is none.
     #[error("{host}: TLS: {reason}")]
     Refused {
         /// The server, as `host:port`.
         host: String,
-        /// Who refused what.
+        /// The refusal.
         reason: String,
     },
-    /// Certificates are made out to no such host.
+    /// The host is neither a name nor an address that a certificate could name.
     #[error(
         "no certificate can be made out to the host {host:?}: expected a DNS name or an IP address"
     )]

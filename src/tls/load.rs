@@ -1,4 +1,4 @@
-//! From PEM to what rustls takes, with errors that say which file and what is wrong.
+//! Conversion of PEM to rustls's types, with errors that name the file and the reason.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,12 +12,12 @@ use rustls::{InconsistentKeys, RootCertStore};
 use super::certificate::{Certificate, list_end};
 use super::{Pem, TlsError};
 
-/// The cryptography. No program's choice for all of its rustls is touched by this.
+/// Returns the cryptography provider. The process's default provider is not touched.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
 
-/// Whose signatures are believed.
+/// Trusted authorities, and their revocation lists.
 #[derive(Clone)]
 pub(crate) struct Authorities {
     pub(crate) roots: RootCertStore,
@@ -45,18 +45,18 @@ impl Authorities {
         Ok(())
     }
 
-    /// The time by which the first of the lists of revoked certificates was to be renewed.
+    /// Returns the time at which the first of the revocation lists expires.
     pub(crate) fn lists_end(&self) -> Option<SystemTime> {
         self.revoked.iter().filter_map(|list| list_end(list)).min()
     }
 }
 
-/// A certificate with its chain, and its key. Warns of one whose time is over.
+/// Returns a certificate with its chain, and its key. Logs a warning for one that is not valid now.
 pub(crate) fn key_pair(certificate: &Pem, key: &Pem) -> Result<CertifiedKey, TlsError> {
     let chain = certificates(certificate)?;
     warn_of_time(certificate, &chain[0]);
     let private = private_key(key)?;
-    // First by itself: then what fails below is the certificate.
+    // The key is read first, so that an error below is the certificate's.
     provider()
         .key_provider
         .load_private_key(private.clone_key())
@@ -70,12 +70,12 @@ pub(crate) fn key_pair(certificate: &Pem, key: &Pem) -> Result<CertifiedKey, Tls
     })
 }
 
-/// The holder of a certificate, as access control lists call them.
+/// Returns the subject of a certificate, as access control lists name it.
 pub(crate) fn subject(certificate: &CertificateDer<'_>) -> Option<String> {
     Certificate::read(certificate)?.subject()
 }
 
-/// At least one.
+/// Returns the certificates; at least one.
 fn certificates(pem: &Pem) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates: Vec<_> = CertificateDer::pem_slice_iter(&pem.text)
         .collect::<Result<_, _>>()
@@ -114,12 +114,12 @@ fn warn_of_time(pem: &Pem, certificate: &CertificateDer<'_>) {
     if now > until {
         tracing::warn!(
             certificate = what,
-            "the certificate has expired: others will refuse it"
+            "certificate expired: peers will refuse it"
         );
     } else if now < from {
         tracing::warn!(
             certificate = what,
-            "the certificate is not valid yet: others will refuse it"
+            "certificate not valid yet: peers will refuse it"
         );
     }
 }

@@ -1,4 +1,5 @@
-//! TLS: what both of its ends share. Public signatures name no type of rustls: its versions come and go.
+//! TLS: certificates, keys and errors, for server and client. No public signature names a type of rustls, whose
+//! versions change.
 
 #![cfg_attr(
     not(all(feature = "tls", feature = "server", feature = "zookeeper")),

@@ -1,11 +1,11 @@
-//! The text by which a certificate's holder is called in access control lists.
+//! The text form of a certificate's subject, as access control lists name it.
 
 use std::fmt::Write;
 
 use super::der::{OBJECT_IDENTIFIER, Reader, SEQUENCE, SET};
 
-/// The attributes that RFC 2253 has short words for (its section 2.3), by the bytes of their numbers. Others are called by
-/// their numbers: so it is in Java, and therefore in lists that were made for a ZooKeeper.
+/// Attributes with a keyword in RFC 2253 (section 2.3), by the bytes of their object identifiers. Others are shown by
+/// number: as in Java, and therefore in access control lists made for ZooKeeper.
 const WORDS: [(&[u8], &str); 9] = [
     (&[0x55, 0x04, 0x03], "CN"),
     (&[0x55, 0x04, 0x06], "C"),
@@ -24,21 +24,21 @@ const WORDS: [(&[u8], &str); 9] = [
     ),
 ];
 
-/// The kinds of string that Java shows as text: UTF8, Printable, T61, IA5, General, BMP.
+/// String types that Java shows as text: UTF8, Printable, T61, IA5, General, BMP.
 const STRINGS: [u8; 6] = [0x0c, 0x13, 0x14, 0x16, 0x1b, 0x1e];
 
-/// A name, as the content of its DER, in the words of Java's `X500Principal.getName()` (RFC 2253), by which ZooKeeper's
-/// scheme `x509` calls the holder of a certificate. With one difference: text that is no UTF-8 is shown as
-/// hex; Java puts U+FFFD in its place, so that different holders may have one name.
+/// Formats a name, given as the content of its DER, as Java's `X500Principal.getName()` does (RFC 2253), by which
+/// ZooKeeper's scheme `x509` names the holder of a certificate. With one difference: text that is not UTF-8 is shown
+/// in hex; Java replaces it by U+FFFD, so that different holders may get one name.
 ///
-/// `None` for what is no name.
+/// `None` for malformed input.
 pub(super) fn text(name: &[u8]) -> Option<String> {
     let mut parts = Vec::new();
     let mut reader = Reader::new(name);
     while !reader.is_empty() {
         parts.push(relative(reader.expect(SET)?)?);
     }
-    // The most special part comes first.
+    // The most specific part comes first.
     parts.reverse();
     Some(parts.join(","))
 }
@@ -96,7 +96,7 @@ fn hex(bytes: &[u8]) -> String {
     hex
 }
 
-/// An object identifier in numbers.
+/// Formats an object identifier as numbers.
 fn dotted(bytes: &[u8]) -> Option<String> {
     let mut numbers = Vec::new();
     let mut number = 0u64;
@@ -106,7 +106,7 @@ fn dotted(bytes: &[u8]) -> Option<String> {
             numbers.push(std::mem::take(&mut number));
         }
     }
-    // The first two are one number.
+    // The first two numbers are encoded as one.
     let both = *numbers.first()?;
     let first = (both / 40).min(2);
     let mut text = format!("{first}.{}", both - 40 * first);
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// What Java says; `tests/tls/names.py` and `Names.java` make it.
+    /// Java's output; `tests/tls/names.py` and `Names.java` create it.
     const JAVA: &str = include_str!("../../tests/tls/names.txt");
 
     fn bytes(hex: &str) -> Vec<u8> {

@@ -1,4 +1,4 @@
-//! [`Pem`]: text of certificates or a key, not yet looked at.
+//! [`Pem`]: unparsed text of certificates or a key.
 
 use std::fmt;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::TlsError;
 
-/// Certificates or a key, as PEM, and what errors call it. Its text is shown nowhere.
+/// PEM text of certificates or a key, with its name for error messages. The text itself is never shown.
 #[derive(Clone)]
 pub(crate) struct Pem {
     pub(crate) what: Arc<str>,
@@ -14,7 +14,7 @@ pub(crate) struct Pem {
 }
 
 impl Pem {
-    /// `role` is what it is for.
+    /// Creates the text of a part; `role` names it in error messages.
     pub(crate) fn given(role: &str, text: impl Into<Vec<u8>>) -> Self {
         Self {
             what: role.into(),

@@ -1,18 +1,16 @@
-//! ZooKeeper's error codes, and which of our errors each is.
+//! ZooKeeper's error codes, and their mapping to and from [`Error`].
 
 use crate::error::Error;
 use crate::path::parent_of;
 use crate::types::SessionId;
 
-/// Declares the codes: name and number.
+/// Declares the codes by name and number.
 macro_rules! codes {
     ($($name:ident = $number:literal,)*) => {
-        /// What a reply says of how a request went. The numbers are ZooKeeper's
-        /// (`KeeperException.Code`).
+        /// Error code of a reply. The numbers are ZooKeeper's (`KeeperException.Code`).
         ///
-        /// A client older than the server may not know those from -13 to -14 (3.5) and from -120 on
-        /// (3.5 to 3.9): this server uses none of them but -121, which only clients of 3.5 and later
-        /// can provoke.
+        /// A client older than the server may not know the codes -13 and -14 (3.5), nor those from -120 on (3.5 to
+        /// 3.9): this server uses none of them but -121, which only clients of 3.5 and later can provoke.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[allow(missing_docs, reason = "each is named as in ZooKeeper's KeeperException.Code")]
         pub(crate) enum Code {
@@ -20,10 +18,10 @@ macro_rules! codes {
         }
 
         impl Code {
-            /// Every code that there is.
+            /// All codes.
             pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
 
-            /// The code of this number.
+            /// Returns the code of a number.
             pub(crate) fn of(number: i32) -> Option<Self> {
                 Some(match number {
                     $($number => Self::$name,)*
@@ -68,26 +66,26 @@ codes! {
     ThrottledOp = -127,
 }
 
-/// What a request was about: what its error needs to say so.
+/// Subject of a request, for its error.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct About<'a> {
     /// The operation.
     pub(crate) what: &'static str,
-    /// The znode that it named.
+    /// The path.
     pub(crate) path: &'a str,
-    /// The version that it expected.
+    /// The expected version.
     pub(crate) version: Option<i32>,
-    /// Who asked.
+    /// The session.
     pub(crate) session: SessionId,
 }
 
 impl Code {
-    /// ZooKeeper's number.
+    /// Returns ZooKeeper's number.
     pub(crate) fn number(self) -> i32 {
         self as i32
     }
 
-    /// The error that a client makes of this code; `None` for [`Code::Ok`].
+    /// Returns the error that a client makes of this code; `None` for [`Code::Ok`].
     pub(crate) fn error(self, about: About<'_>) -> Option<Error> {
         let path = || about.path.to_owned();
         let session = about.session;
@@ -98,7 +96,7 @@ impl Code {
             }
             Self::Unimplemented => Error::Unimplemented { what: about.what },
             Self::BadArguments => Error::BadArguments(path()),
-            // A create names a znode that is not there yet: it is the parent that is missing.
+            // A create names a znode that does not exist yet: the missing one is its parent.
             Self::NoNode if about.what.starts_with("create") => Error::NoNode {
                 path: parent_of(about.path).unwrap_or("/").to_owned(),
             },
@@ -125,10 +123,10 @@ impl Code {
     }
 }
 
-/// The code that tells a client of an error.
+/// Returns the code that tells a client of an error.
 ///
-/// What ZooKeeper has no word for (a limit, a full or failed disk, an end of the sequence numbers) is
-/// a `SystemError`: the one code of a fault on the server's side that every client knows.
+/// An error that ZooKeeper has no code for (a limit, a full or failed disk, an exhausted sequence counter) is a
+/// `SystemError`: the one code of a fault on the server's side that every client knows.
 impl From<&Error> for Code {
     fn from(error: &Error) -> Self {
         match error {

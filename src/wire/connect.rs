@@ -1,9 +1,9 @@
-//! The handshake, and the headers of all that follows it.
+//! The records of the handshake, and the headers of all frames after it.
 
 use super::code::Code;
 use super::jute::{Data, Jute, Malformed, Reader, records};
 
-/// The xids that are no request's own number.
+/// Reserved xids, which are no numbers of requests.
 pub(crate) mod xid {
     /// Of an event.
     pub(crate) const EVENT: i32 = -1;
@@ -15,52 +15,52 @@ pub(crate) mod xid {
     pub(crate) const SET_WATCHES: i32 = -8;
 }
 
-/// The bytes of a session's password.
+/// Length of a session's password, in bytes.
 pub(crate) const PASSWORD_BYTES: usize = 16;
 
-/// The first frame of a client.
+/// First frame of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectRequest<'a> {
     /// 0, of every client.
     pub(crate) protocol_version: i32,
-    /// The last zxid that the client has seen; where it is ahead of the server's, the connection is closed.
+    /// The last zxid that the client has seen. If it is ahead of the server's, the server closes the connection.
     pub(crate) last_zxid_seen: i64,
     /// The timeout that the client asks for, in milliseconds.
     pub(crate) timeout_ms: i32,
-    /// The session to go on with; 0 for a new one.
+    /// The session to take up again; 0 for a new one.
     pub(crate) session: i64,
-    /// Its password; of a new one sixteen zeros, or nothing.
+    /// Its password; for a new session sixteen zeros, or nothing.
     pub(crate) password: Data<'a>,
-    /// Whether a server that is cut off from its ensemble will do; `None` of a client of before 3.4,
-    /// which does not say, and does not expect it of the answer.
+    /// True if a read-only server, cut off from its ensemble, will do. `None` for a client older than 3.4, which
+    /// neither sends the field nor expects it in the response.
     pub(crate) read_only: Option<bool>,
 }
 
-/// The first frame of a server. Where the session is over or the password wrong, timeout, session and
-/// password are zeros, and the connection is closed after it.
+/// First frame of a server. If the session has ended or the password is wrong, timeout, session and password are
+/// zeros, and the connection is closed after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConnectResponse<'a> {
-    /// 0.
+    /// Always 0.
     pub(crate) protocol_version: i32,
-    /// The timeout that holds, in milliseconds.
+    /// The negotiated timeout, in milliseconds.
     pub(crate) timeout_ms: i32,
     /// The session.
     pub(crate) session: i64,
     /// Its password.
     pub(crate) password: Data<'a>,
-    /// Whether the server is cut off; `None` to a client that did not say.
+    /// True if the server is read-only; `None` for a client that did not send the field.
     pub(crate) read_only: Option<bool>,
 }
 
 impl ConnectResponse<'_> {
-    /// The refusal of a session.
+    /// Returns the refusal of a session.
     pub(crate) fn refused(read_only: Option<bool>) -> Self {
         Self {
             protocol_version: 0,
             timeout_ms: 0,
             session: 0,
             password: &[0; PASSWORD_BYTES],
-            // Not cut off, whatever was asked.
+            // This server is never read-only.
             read_only: read_only.map(|_| false),
         }
     }
@@ -113,17 +113,17 @@ impl<'a> Jute<'a> for ConnectResponse<'a> {
 }
 
 records! {
-    /// Before every request.
+    /// Header of every request.
     RequestHeader {
-        /// The request's number; its reply has the same.
+        /// Number of the request, repeated in its reply.
         xid: i32,
-        /// The operation's number. See [`Op`](super::Op).
+        /// Number of the operation. See [`Op`](super::Op).
         op: i32,
     }
 
-    /// Before every reply and every event.
+    /// Header of every reply and every event.
     ReplyHeader {
-        /// The request's number, or one of [`xid`].
+        /// Number of the request, or one of [`xid`].
         xid: i32,
         /// The last zxid that the reply reflects.
         zxid: i64,
@@ -133,7 +133,7 @@ records! {
 }
 
 impl ReplyHeader {
-    /// The header of a reply.
+    /// Returns the header of a reply.
     pub(crate) fn new(xid: i32, zxid: i64, code: Code) -> Self {
         let err = code.number();
         Self { xid, zxid, err }

@@ -1,40 +1,43 @@
-//! Between what goes over the wire and what the store is asked and answers.
+//! Conversion between the protocol's records and the store's requests and replies.
+//!
+//! [`to_store`] turns a request into the store's, in the order in which a ZooKeeper server checks it, and returns with it a
+//! [`Shape`]: what has to be remembered of the request to encode its reply.
 
 use std::time::Duration;
 
 use super::code::Code;
-use super::jute::Path;
-use super::op::Op;
-use super::request::{Create, CreateTtl, Request};
-use super::response::WatcherEvent;
-use super::shape::{self, Shape};
-use super::stat::{AclRecord, acl};
+use super::jute::{Path, Text};
+use super::multi::{self, MultiOp, MultiResult};
+use super::request::{Create, CreateTtl, Op, Request};
+use super::response::{Response, WatcherEvent};
+use super::stat::{AclRecord, acl, acl_records};
 use crate::data;
+use crate::error::Error;
 use crate::path::ZnodePath;
-use crate::protocol as store;
+use crate::protocol::{self as store, OpReply, ReadReply, Reply};
 use crate::types::CreateMode;
 use crate::watch::{EventKind, WatchMode, WatchedEvent};
 
 /// `state` of every event: connected.
 const CONNECTED: i32 = 3;
 
-/// The version that a request expects: -1 is any.
-pub(super) fn version(version: i32) -> Option<i32> {
+/// Returns the version that a request expects; -1 stands for any.
+fn version(version: i32) -> Option<i32> {
     (version != -1).then_some(version)
 }
 
-/// The path of a znode to be looked at. What is no path names no znode: a server does not check it.
-/// (It would watch for its coming, though, and wait for ever.)
+/// Parses the path of a read. A text that is no path names no znode, and a ZooKeeper server does not check it. (It
+/// would even wait for such a znode's creation, for ever.)
 ///
-/// An empty path is the root, as on a server.
-pub(super) fn looked_at(path: &Path<'_>) -> Result<ZnodePath, Code> {
+/// An empty path is the root, as in ZooKeeper.
+fn looked_at(path: &Path<'_>) -> Result<ZnodePath, Code> {
     match path.0.as_ref() {
         "" => Ok(ZnodePath::root()),
         text => ZnodePath::new(text).map_err(|_| Code::NoNode),
     }
 }
 
-/// Of an exists a server checks one thing.
+/// Parses the path of an exists, of which a ZooKeeper server checks the null character alone.
 fn existing(path: &Path<'_>) -> Result<ZnodePath, Code> {
     if path.0.contains('\0') {
         return Err(Code::BadArguments);
@@ -42,15 +45,15 @@ fn existing(path: &Path<'_>) -> Result<ZnodePath, Code> {
     looked_at(path)
 }
 
-/// The path of a znode to be written. A server checks it.
-pub(super) fn written(path: &str) -> Result<ZnodePath, Code> {
+/// Parses the path of a write, which a ZooKeeper server checks.
+fn written(path: &str) -> Result<ZnodePath, Code> {
     ZnodePath::new(path).map_err(|_| Code::BadArguments)
 }
 
-/// The path of a znode to be made. A server looks for the parent first, which is not there when its
-/// path is none.
+/// Parses the path of a create. A ZooKeeper server looks for the parent first, which is missing if its path is
+/// invalid.
 ///
-/// A path that ends with `/` is one to be numbered: the name is then the number alone.
+/// A path that ends with `/` is that of a sequential znode whose name is the number alone.
 fn made_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
     let (parent, name) = path.rsplit_once('/').unwrap_or_default();
     match (ZnodePath::new(path), ZnodePath::new(parent)) {
@@ -63,8 +66,8 @@ fn made_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
     }
 }
 
-/// The path of a znode to be deleted: a server checks no more of it than that it has a parent.
-pub(super) fn deleted(path: &Path<'_>) -> Result<ZnodePath, Code> {
+/// Parses the path of a delete, of which a ZooKeeper server checks only that it has a parent.
+fn deleted(path: &Path<'_>) -> Result<ZnodePath, Code> {
     if !has_parent(&path.0) {
         return Err(Code::BadArguments);
     }
@@ -75,14 +78,14 @@ fn has_parent(path: &str) -> bool {
     path.contains('/') && !path.contains('\0')
 }
 
-/// How a znode is to be made.
+/// Returns the mode of a create.
 ///
-/// As on a server, the operation decides what is a container and has a TTL: a createContainer makes
-/// a container whatever its flags say (they can only number it, and that we refuse), and a create
-/// with a container's flag a persistent znode.
+/// As in ZooKeeper, the operation decides what is a container and what has a TTL: a createContainer makes a container
+/// whatever its flags are (they could only make it sequential, which is refused), and a create with a container's
+/// flag makes a persistent znode.
 ///
 /// # Errors
-/// The flag is no number from 0 to 6, or the TTL is none for it.
+/// `BadArguments` for flags out of 0 to 6, or a TTL that does not fit them.
 pub(crate) fn create_mode(op: Op, flags: i32, ttl_ms: i64) -> Result<CreateMode, Code> {
     let ttl = || match ttl_ms {
         1.. => Ok(Duration::from_millis(ttl_ms.unsigned_abs())),
@@ -101,7 +104,7 @@ pub(crate) fn create_mode(op: Op, flags: i32, ttl_ms: i64) -> Result<CreateMode,
     })
 }
 
-/// The number of a mode.
+/// Returns the flags of a mode.
 pub(crate) fn flags(mode: CreateMode) -> i32 {
     match mode {
         CreateMode::Persistent => 0,
@@ -114,10 +117,10 @@ pub(crate) fn flags(mode: CreateMode) -> i32 {
     }
 }
 
-/// How an addWatch is to watch.
+/// Returns the mode of an addWatch.
 ///
 /// # Errors
-/// There is no such mode: a server stumbles over it.
+/// `MarshallingError` for an unknown mode, at which a ZooKeeper server fails to read the request.
 pub(crate) fn watch_mode(mode: i32) -> Result<WatchMode, Code> {
     match mode {
         0 => Ok(WatchMode::Persistent),
@@ -126,8 +129,8 @@ pub(crate) fn watch_mode(mode: i32) -> Result<WatchMode, Code> {
     }
 }
 
-/// Checks in the order of a server: mode, path, list.
-pub(super) fn create(op: Op, create: &Create<'_>) -> Result<store::Create, Code> {
+/// Converts a create, with the checks in ZooKeeper's order: mode, path, access control list.
+fn create(op: Op, create: &Create<'_>) -> Result<store::Create, Code> {
     made(
         op,
         &create.path,
@@ -137,7 +140,7 @@ pub(super) fn create(op: Op, create: &Create<'_>) -> Result<store::Create, Code>
     )
 }
 
-pub(super) fn create_ttl(create: &CreateTtl<'_>) -> Result<store::Create, Code> {
+fn create_ttl(create: &CreateTtl<'_>) -> Result<store::Create, Code> {
     let mode = (create.flags, create.ttl_ms);
     made(Op::CreateTtl, &create.path, create.data, &create.acl, mode)
 }
@@ -156,28 +159,27 @@ fn made(
     let acl = acl(list)?;
     Ok(store::Create {
         path: made_path(&path.0, mode)?,
-        // A copy: a slice would keep the whole frame alive.
+        // Copied: a slice would keep the whole frame in memory.
         data: data::copy(data),
         mode,
         acl,
     })
 }
 
-/// A request as the store is asked it; `None` where the store has no such request, and the server
-/// sees to it itself: pings, who somebody is, and watches by themselves. With it comes
-/// what the answer must look like.
+/// Converts a request to the store's, and returns the shape of its reply. `None` for requests that the server answers
+/// itself: pings, identities, and the management of watches.
 ///
 /// # Errors
-/// What is answered at once, in turn.
+/// The code to answer, in turn, without the store.
 pub(crate) fn to_store(request: &Request<'_>) -> Result<(Option<store::Request>, Shape), Code> {
     match request {
-        Request::Multi(ops) => shape::multi(ops).map(|(asked, shape)| (Some(asked), shape)),
+        Request::Multi(ops) => multi_request(ops).map(|(asked, shape)| (Some(asked), shape)),
         Request::MultiRead(ops) => {
-            let (asked, shape) = shape::multi_read(ops);
+            let (asked, shape) = multi_read_request(ops);
             Ok((Some(asked), shape))
         }
         Request::GetEphemerals(it) => {
-            let (asked, shape) = shape::ephemerals(&it.prefix);
+            let (asked, shape) = ephemerals_request(&it.prefix);
             Ok((Some(asked), shape))
         }
         other => Ok((single(other)?, Shape::of(other))),
@@ -211,7 +213,7 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
             path: looked_at(&it.path)?,
             watch: it.watch,
         },
-        // The path is told back and means nothing, so it need not be one.
+        // The path means nothing and is only echoed, so it need not be valid.
         Request::Sync(_) => store::Request::Sync {
             path: ZnodePath::root(),
         },
@@ -235,7 +237,7 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
     }))
 }
 
-/// An event as it goes over the wire. Its header needs the zxid: see [`put_event`](super::put_event).
+/// Converts an event. Its header needs the zxid: see [`put_event`](super::put_event).
 pub(crate) fn event(event: &WatchedEvent) -> WatcherEvent<'_> {
     WatcherEvent {
         kind: match event.kind {
@@ -249,7 +251,7 @@ pub(crate) fn event(event: &WatchedEvent) -> WatcherEvent<'_> {
     }
 }
 
-/// What happened, by its number in an event.
+/// Returns the kind of an event by its number.
 pub(crate) fn event_kind(kind: i32) -> Option<EventKind> {
     Some(match kind {
         1 => EventKind::NodeCreated,
@@ -258,4 +260,249 @@ pub(crate) fn event_kind(kind: i32) -> Option<EventKind> {
         4 => EventKind::NodeChildrenChanged,
         _ => return None,
     })
+}
+
+/// Form of the reply to a request: what has to be remembered until the store has answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shape {
+    op: Op,
+    /// Of a sync, the path to echo; of a getEphemerals, the prefix, where it is no path that the store could be asked
+    /// for.
+    text: Option<Box<str>>,
+    /// Operations of a multi or multiRead.
+    parts: Box<[Op]>,
+    /// The first operation of a multi that was refused before the store saw it. In its place the store gets an
+    /// operation that it always refuses, so that the operations before it are checked first, and none is applied.
+    refused: Option<(usize, Code)>,
+    /// Likewise the refused operations of a multiRead, whose other operations are carried out all the same.
+    unread: Box<[(usize, Code)]>,
+}
+
+impl Shape {
+    /// Returns the shape of any request but a multi, a multiRead and a getEphemerals.
+    fn of(request: &Request<'_>) -> Self {
+        let text = match request {
+            Request::Sync(it) => it.path.as_deref().map(Box::from),
+            _ => None,
+        };
+        Self {
+            text,
+            ..Self::bare(request.op())
+        }
+    }
+
+    fn bare(op: Op) -> Self {
+        Self {
+            op,
+            text: None,
+            parts: Box::default(),
+            refused: None,
+            unread: Box::default(),
+        }
+    }
+
+    /// Returns the operation.
+    pub(crate) fn op(&self) -> Op {
+        self.op
+    }
+
+    /// Converts the store's answer to the record of the reply.
+    ///
+    /// # Errors
+    /// The code of a reply that is a header alone.
+    pub(crate) fn answer<'a, W, P>(
+        &'a self,
+        answer: &'a Result<Reply<W, P>, Error>,
+    ) -> Result<Response<'a>, Code> {
+        match answer {
+            Ok(reply) => self.reply(reply),
+            Err(Error::MultiFailed { index, source }) => {
+                let refused = self.refused.filter(|(at, _)| at == index);
+                let code = refused.map_or_else(|| Code::from(&**source), |(_, code)| code);
+                let results = multi::failed(self.parts.len(), *index, code);
+                Ok(Response::Multi(results))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn reply<'a, W, P>(&'a self, reply: &'a Reply<W, P>) -> Result<Response<'a>, Code> {
+        Ok(match reply {
+            Reply::Created { path, .. } if self.op == Op::Create => {
+                Response::Path(path.as_str().into())
+            }
+            Reply::Created { path, stat } => Response::Created(path.as_str().into(), *stat),
+            Reply::Done if self.op == Op::Sync => {
+                Response::Synced(self.text.as_deref().map(Text::Borrowed))
+            }
+            Reply::Done if self.op == Op::AddWatch => Response::Watching(0),
+            Reply::Done => Response::Empty,
+            Reply::Exists { stat, .. } => Response::Stat(stat.ok_or(Code::NoNode)?),
+            Reply::Stat(stat) => Response::Stat(*stat),
+            Reply::Acl { acl, stat } => Response::Acl(acl_records(acl), *stat),
+            Reply::Data { data, stat, .. } => Response::Data(data, *stat),
+            Reply::Children { names, .. } if self.op == Op::GetChildren => {
+                Response::Names(texts(names))
+            }
+            Reply::Children { names, stat, .. } => Response::Children(texts(names), *stat),
+            Reply::Multi(parts) => Response::Multi(self.written(parts)),
+            Reply::MultiRead(parts) => Response::Multi(self.read(parts)),
+            Reply::Paths(paths) => Response::Names(self.beginning(paths)),
+            Reply::Count(count) => Response::Count(i32::try_from(*count).unwrap_or(i32::MAX)),
+            Reply::Watching(_) => Response::Watching(0),
+            Reply::Enqueued { .. } | Reply::Predecessor(_) | Reply::Queue { .. } => {
+                return Err(Code::SystemError);
+            }
+        })
+    }
+
+    fn written<'a>(&self, parts: &'a [OpReply]) -> Vec<MultiResult<'a>> {
+        let result = |(part, op): (&'a OpReply, &Op)| match part {
+            OpReply::Created { path, stat } => {
+                let path = path.as_str().into();
+                match stat {
+                    Some(stat) if *op != Op::Create => MultiResult::Created2(path, *stat),
+                    _ => MultiResult::Created(path),
+                }
+            }
+            OpReply::Deleted => MultiResult::Deleted,
+            OpReply::Set(stat) => MultiResult::Set(*stat),
+            OpReply::Checked => MultiResult::Checked,
+        };
+        parts.iter().zip(&self.parts).map(result).collect()
+    }
+
+    fn read<'a>(&self, parts: &'a [ReadReply]) -> Vec<MultiResult<'a>> {
+        let result = |(at, part): (usize, &'a ReadReply)| {
+            let unread = self.unread.iter().find(|(refused, _)| *refused == at);
+            match (unread, part) {
+                (Some((_, code)), _) => MultiResult::Failed(code.number()),
+                (None, ReadReply::Data { data, stat }) => MultiResult::Data(data, *stat),
+                (None, ReadReply::Children(names)) => MultiResult::Children(texts(names)),
+                (None, ReadReply::Failed(error)) => MultiResult::Failed(Code::from(error).number()),
+            }
+        };
+        parts.iter().enumerate().map(result).collect()
+    }
+
+    fn beginning<'a>(&self, paths: &'a [ZnodePath]) -> Vec<Text<'a>> {
+        let paths = paths.iter().map(ZnodePath::as_str);
+        let beginning = self.text.as_deref().unwrap_or_default();
+        let wanted = paths.filter(|path| path.starts_with(beginning));
+        wanted.map(Text::Borrowed).collect()
+    }
+}
+
+fn texts(names: &[String]) -> Vec<Text<'_>> {
+    names.iter().map(|name| Text::Borrowed(&**name)).collect()
+}
+
+/// Converts a multi.
+///
+/// # Errors
+/// `MarshallingError` for a create with invalid flags: a ZooKeeper server fails to read the whole multi.
+fn multi_request(ops: &[MultiOp<'_>]) -> Result<(store::Request, Shape), Code> {
+    let mut shape = Shape {
+        parts: ops.iter().map(MultiOp::op).collect(),
+        ..Shape::bare(Op::Multi)
+    };
+    if ops.iter().any(has_bad_flags) {
+        return Err(Code::MarshallingError);
+    }
+    let mut asked = Vec::with_capacity(ops.len());
+    for (index, op) in ops.iter().enumerate() {
+        match write_op(op) {
+            Ok(op) => asked.push(op),
+            Err(code) => {
+                shape.refused = Some((index, code));
+                asked.push(always_refused());
+                break;
+            }
+        }
+    }
+    Ok((store::Request::Multi(asked), shape))
+}
+
+fn has_bad_flags(op: &MultiOp<'_>) -> bool {
+    match op {
+        MultiOp::Create(it) | MultiOp::Create2(it) | MultiOp::CreateContainer(it) => {
+            create_mode(op.op(), it.flags, -1).is_err()
+        }
+        _ => false,
+    }
+}
+
+/// Returns an operation that the store always refuses: the root cannot be deleted.
+fn always_refused() -> store::Op {
+    store::Op::Delete {
+        path: ZnodePath::root(),
+        version: None,
+    }
+}
+
+fn write_op(op: &MultiOp<'_>) -> Result<store::Op, Code> {
+    Ok(match op {
+        MultiOp::Create(it) | MultiOp::Create2(it) | MultiOp::CreateContainer(it) => {
+            store::Op::Create(create(op.op(), it)?)
+        }
+        MultiOp::CreateTtl(it) => store::Op::Create(create_ttl(it)?),
+        MultiOp::Delete(it) => store::Op::Delete {
+            path: deleted(&it.path)?,
+            version: version(it.version),
+        },
+        MultiOp::SetData(it) => store::Op::SetData {
+            path: written(&it.path)?,
+            data: data::copy(it.data),
+            version: version(it.version),
+        },
+        MultiOp::Check(it) => store::Op::Check {
+            path: written(&it.path.0)?,
+            version: version(it.version),
+        },
+        // Cannot come from a frame: a multi is read without them.
+        MultiOp::GetChildren(_) | MultiOp::GetData(_) => return Err(Code::MarshallingError),
+    })
+}
+
+/// Converts a multiRead.
+fn multi_read_request(ops: &[MultiOp<'_>]) -> (store::Request, Shape) {
+    let mut unread = Vec::new();
+    let mut asked = Vec::with_capacity(ops.len());
+    for (index, op) in ops.iter().enumerate() {
+        asked.push(read_op(op).unwrap_or_else(|code| {
+            unread.push((index, code));
+            store::ReadOp::GetChildren(ZnodePath::root())
+        }));
+    }
+    let shape = Shape {
+        parts: ops.iter().map(MultiOp::op).collect(),
+        unread: unread.into(),
+        ..Shape::bare(Op::MultiRead)
+    };
+    (store::Request::MultiRead(asked), shape)
+}
+
+fn read_op(op: &MultiOp<'_>) -> Result<store::ReadOp, Code> {
+    match op {
+        MultiOp::GetData(it) => looked_at(&it.path).map(store::ReadOp::GetData),
+        MultiOp::GetChildren(it) => looked_at(&it.path).map(store::ReadOp::GetChildren),
+        // Cannot come from a frame: a multiRead is read without them.
+        _ => Err(Code::MarshallingError),
+    }
+}
+
+/// Converts a getEphemerals. The prefix may be any text; where it is no path, the store is asked for all znodes, and
+/// the shape filters them.
+fn ephemerals_request(prefix: &str) -> (store::Request, Shape) {
+    let wants_all = prefix.trim().is_empty() || prefix.trim() == "/";
+    let (prefix, text) = match ZnodePath::new(prefix) {
+        Ok(prefix) => (prefix, None),
+        Err(_) if wants_all => (ZnodePath::root(), None),
+        Err(_) => (ZnodePath::root(), Some(prefix)),
+    };
+    let shape = Shape {
+        text: text.map(Box::from),
+        ..Shape::bare(Op::GetEphemerals)
+    };
+    (store::Request::GetEphemerals { prefix }, shape)
 }

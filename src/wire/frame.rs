@@ -1,17 +1,17 @@
-//! Frames: a length of four bytes, and so many bytes.
+//! Frames: a length of four bytes, and as many bytes as it says.
 
 use super::jute::Jute;
 
-/// The longest frame that a server takes, in bytes without its length: ZooKeeper's `jute.maxbuffer`.
+/// Default limit of a frame, in bytes without its length: ZooKeeper's `jute.maxbuffer`.
 pub(crate) const LARGEST_FRAME_BYTES: usize = 0x000f_ffff;
 
-/// The bytes of a frame's length.
+/// Size of a frame's length prefix, in bytes.
 pub(crate) const LENGTH_BYTES: usize = 4;
 
-/// A buffer that has grown beyond this is given back once it is empty.
+/// Capacity beyond which an empty buffer is given back.
 const KEPT_BYTES: usize = 16 * 1024;
 
-/// A length that no frame has. The connection is closed without an answer.
+/// A frame's length that is negative or above the limit. The connection is closed without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a frame of {length} bytes, where 0 to {limit} are allowed")]
 pub(crate) struct BadLength {
@@ -19,21 +19,20 @@ pub(crate) struct BadLength {
     pub(crate) limit: usize,
 }
 
-/// Finds the frames in what comes over a connection, in pieces of any size.
+/// Splits the bytes of a connection, which arrive in pieces of any size, into frames.
 ///
-/// It holds what has arrived, in a buffer that grows with it: a length alone allocates nothing. Take
-/// all frames before pushing more; then what waits is less than one frame, and the buffer at most
-/// some times one frame and one piece.
+/// Holds what has arrived, in a buffer that grows with it: a length alone allocates nothing. Take all frames before
+/// pushing more: then less than one frame waits, and the buffer is at most a small multiple of a frame and a piece.
 #[derive(Debug)]
 pub(crate) struct Frames {
     buffer: Vec<u8>,
-    /// How much of the buffer has been taken.
+    /// Number of bytes taken from the buffer.
     taken: usize,
     limit: usize,
 }
 
 impl Frames {
-    /// For frames up to this many bytes, their length not counted.
+    /// Creates a splitter for frames up to `limit` bytes, their length not counted.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             buffer: Vec::new(),
@@ -42,21 +41,21 @@ impl Frames {
         }
     }
 
-    /// From now on for frames up to this many bytes.
+    /// Sets the limit for frames from now on.
     pub(crate) fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// Adds what has arrived.
+    /// Adds bytes that have arrived.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.make_room();
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next frame, without its length; `None` until it has arrived.
+    /// Returns the next frame, without its length; `None` until it has arrived.
     ///
     /// # Errors
-    /// When the length is none that a frame may have, as soon as it is known. All later calls say the same.
+    /// [`BadLength`] for a length out of range, as soon as it has arrived, and from every later call.
     pub(crate) fn next(&mut self) -> Result<Option<&[u8]>, BadLength> {
         let Some(length) = self.waiting().first_chunk::<LENGTH_BYTES>() else {
             return Ok(None);
@@ -75,7 +74,7 @@ impl Frames {
         Ok(Some(frame))
     }
 
-    /// Whether [`next`](Self::next) would give a frame, or say that there is none.
+    /// Returns true if [`next`](Self::next) would return a frame or an error.
     pub(crate) fn has_next(&self) -> bool {
         let Some(length) = self.waiting().first_chunk::<LENGTH_BYTES>() else {
             return false;
@@ -85,13 +84,13 @@ impl Frames {
             || bytes.is_err()
     }
 
-    /// The first four bytes that were not taken yet: on a new connection they may be a four-letter word
+    /// Returns the first four bytes that were not taken yet: on a new connection they may be a four-letter word
     /// instead of a length. See [`Word::parse`](super::admin::Word::parse).
     pub(crate) fn word(&self) -> Option<[u8; 4]> {
         self.waiting().first_chunk().copied()
     }
 
-    /// How many bytes have arrived and were not taken: more than 0 within a frame.
+    /// Returns the number of bytes that have arrived and were not taken; 0 between frames.
     pub(crate) fn waiting_bytes(&self) -> usize {
         self.waiting().len()
     }
@@ -100,7 +99,7 @@ impl Frames {
         &self.buffer[self.taken..]
     }
 
-    /// Drops what was taken, when that is worth moving the rest.
+    /// Drops taken bytes, once there are enough of them to be worth moving the rest.
     fn make_room(&mut self) {
         if self.taken == self.buffer.len() {
             self.buffer.clear();
@@ -113,10 +112,10 @@ impl Frames {
     }
 }
 
-/// Appends a frame: its length, and what `body` appends.
+/// Appends a frame: its length, and the bytes that `body` appends.
 ///
 /// # Panics
-/// When the body is longer than a length of 31 bits can say; replies are limited long before that.
+/// Panics if the body is longer than 2^31 bytes; replies are limited long before that.
 pub(crate) fn put_frame(to: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = to.len();
     0_i32.put(to);

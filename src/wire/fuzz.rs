@@ -1,20 +1,20 @@
-//! What a fuzzer calls: any bytes are read as a frame, a record or a stream, and what is read must
-//! hold together. The public functions over these are in `testing::fuzz`.
+//! Entry points of the fuzzers: any bytes are read as a frame, a record or a stream, and what was read must be
+//! consistent. `testing::fuzz_wire` has the public functions.
 
 mod corpus;
 
 use super::connect::{ConnectRequest, RequestHeader};
 use super::convert::to_store;
 use super::frame::{Frames, LARGEST_FRAME_BYTES, put_frame};
-use super::incoming::Incoming;
 use super::jute::{Jute, Reader};
-use super::op::Op;
+use super::request::Incoming;
+use super::request::Op;
 use super::response::Response;
 
 pub(crate) use corpus::{connections, handshakes, requests, streams};
 
-/// Reads bytes as the frame of a request; whether it is one. It is written and read again, and asked
-/// of a store as far as that goes without one.
+/// Reads bytes as the frame of a request. Returns true if they are one; then it must survive being written and read
+/// again, and conversion to the store's request.
 pub(crate) fn request(bytes: &[u8]) -> bool {
     let Ok(read) = Incoming::read(bytes) else {
         return false;
@@ -61,8 +61,8 @@ pub(crate) fn connect(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads bytes as what comes over a connection, at once and in pieces; whether all of it is frames.
-/// The first byte says how large the pieces are.
+/// Reads bytes as the stream of a connection, at once and in pieces. Returns true if all of it is frames. The first
+/// byte sets the size of the pieces.
 pub(crate) fn stream(bytes: &[u8]) -> bool {
     let Some((piece, stream)) = bytes.split_first() else {
         return false;
@@ -81,7 +81,7 @@ pub(crate) fn stream(bytes: &[u8]) -> bool {
     left == Some(0)
 }
 
-/// The frames, and how many bytes of one were left; none where a length was no frame's.
+/// Returns the frames, and the number of bytes left of an incomplete one; `None` for a bad length.
 fn frames(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<usize>) {
     let mut frames = Frames::new(LARGEST_FRAME_BYTES);
     let mut found = Vec::new();

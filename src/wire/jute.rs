@@ -1,41 +1,41 @@
-//! Jute, in which ZooKeeper writes its records: big-endian integers, and lengths before what they count.
+//! Jute, the encoding of ZooKeeper's records: big-endian integers, and lengths before texts, bytes and lists.
 //!
-//! What a [`Reader`] gives borrows from the frame that it reads; only lists allocate, as their entries
-//! are found, and at most sixteen times the bytes that those entries take in the frame.
+//! A [`Reader`]'s values borrow from the frame. Only lists allocate, as their entries are read, and at most sixteen
+//! times the bytes that those entries take in the frame: a length in a frame is never trusted.
 
 use std::borrow::Cow;
 use std::str::Utf8Error;
 
 use crate::data;
 
-/// Why bytes are not the record that they should be. The server answers it with
+/// Bytes that are not the expected record. The server answers
 /// [`Code::MarshallingError`](super::Code::MarshallingError).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
 impl Malformed {
-    /// It ends too early.
+    /// The record ends too early.
     const CUT: Self = Self("it ends within a field");
 }
 
-/// Text. Null reads as empty; bytes that are no UTF-8 read as U+FFFD, as Java reads them, and no path
-/// may contain that character.
+/// Text. Null reads as empty; bytes that are not UTF-8 read as U+FFFD, as in Java, and no path may contain that
+/// character.
 pub(crate) type Text<'a> = Cow<'a, str>;
 
-/// Bytes, or null: an empty slice of its own (`crate::data`).
+/// Bytes, or null, which is a distinct empty slice (`crate::data`).
 pub(crate) type Data<'a> = &'a [u8];
 
-/// What can be read from and written to a frame.
+/// A value that is read from and written to a frame.
 pub(crate) trait Jute<'a>: Sized {
-    /// Takes one from the front of what is left.
+    /// Reads one from the front of the remaining bytes.
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed>;
 
     /// Appends one.
     fn put(&self, to: &mut Vec<u8>);
 }
 
-/// Takes values from the front of some bytes. It believes nothing.
+/// Reads values from the front of untrusted bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
         Self { rest: bytes }
     }
 
-    /// The next value.
+    /// Reads the next value.
     pub(crate) fn next<T: Jute<'a>>(&mut self) -> Result<T, Malformed> {
         T::read(self)
     }
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         Ok(*head)
     }
 
-    /// A length and so many bytes; `None` for null, which is a length of -1.
+    /// Reads a length and so many bytes; `None` for null, which is a length of -1.
     fn counted(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         let length: i32 = self.next()?;
         if length == -1 {
@@ -77,15 +77,15 @@ impl<'a> Reader<'a> {
         Ok(self.counted()?.map(String::from_utf8_lossy))
     }
 
-    /// A text that is told from one that is no UTF-8.
+    /// Reads a text, and tells if it is not UTF-8.
     pub(super) fn strict_text(&mut self) -> Result<Option<Result<&'a str, Utf8Error>>, Malformed> {
         Ok(self.counted()?.map(str::from_utf8))
     }
 }
 
-/// A length, and so many bytes.
+/// Appends a length, and the bytes.
 ///
-/// A frame is limited to less than 2^31 bytes, so what is longer is never sent; see
+/// Cannot overflow in a frame that is sent, since a frame has fewer than 2^31 bytes; see
 /// [`put_frame`](super::put_frame).
 fn put_counted(bytes: &[u8], to: &mut Vec<u8>) {
     put_count(bytes.len(), to);
@@ -96,7 +96,7 @@ pub(crate) fn put_count(count: usize, to: &mut Vec<u8>) {
     i32::try_from(count).unwrap_or(i32::MAX).put(to);
 }
 
-/// A null, where a list, a text or bytes may stand.
+/// Appends a null, in place of a list, a text or bytes.
 fn put_null(to: &mut Vec<u8>) {
     (-1_i32).put(to);
 }
@@ -121,7 +121,7 @@ impl Jute<'_> for i64 {
     }
 }
 
-/// One byte; whatever is not 0 is true, as in Java.
+/// One byte; any but 0 is true, as in Java.
 impl Jute<'_> for bool {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         from.array().map(|[byte]| byte != 0)
@@ -184,8 +184,8 @@ impl<'a> Jute<'a> for Option<Data<'a>> {
     }
 }
 
-/// A list. A negative count reads as none: so Java reads it, and so a null list is refused or taken
-/// as empty by whoever asked for it ([`Listed`] refuses it).
+/// A list. A negative count reads as an empty list, as in Java; where null must be told from empty, [`Listed`]
+/// refuses it.
 impl<'a, T: Jute<'a>> Jute<'a> for Vec<T> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count: i32 = from.next()?;
@@ -202,8 +202,7 @@ impl<'a, T: Jute<'a>> Jute<'a> for Vec<T> {
     }
 }
 
-/// The path of a znode as it was sent, or another text that may be anything but null: on that a
-/// server stumbles.
+/// A path as it was sent, or another text that must not be null, at which a ZooKeeper server fails.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Path<'a>(pub(crate) Text<'a>);
 
@@ -225,7 +224,7 @@ impl<'a, T: Into<Text<'a>>> From<T> for Path<'a> {
     }
 }
 
-/// A list that may not be null.
+/// A list that must not be null.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Listed<T>(pub(crate) Vec<T>);
 
@@ -242,7 +241,7 @@ impl<'a, T: Jute<'a>> Jute<'a> for Listed<T> {
     }
 }
 
-/// Declares records whose fields stand one after another, in this order.
+/// Declares records as structs whose fields are encoded in order.
 macro_rules! records {
     ($($(#[$doc:meta])* $name:ident $(<$life:lifetime>)? { $($(#[$about:meta])* $field:ident: $kind:ty,)* })*) => {$(
         $(#[$doc])*

@@ -1,13 +1,13 @@
-//! What ZooKeeper's clients and servers say to each other, as a server of 3.9 says it to clients of
-//! 3.4 to 3.9: frames, records, codes, and the four-letter words. PURE: bytes in, data out, and back.
+//! ZooKeeper's protocol, as a server of 3.9 speaks it with clients of 3.4 to 3.9: frames, records, codes, and the
+//! four-letter words. Pure: bytes in, data out, and back.
 //!
-//! A connection is [`Frames`] over what it reads; its first frame is a [`ConnectRequest`], each after
-//! that an [`Incoming`], or else [`Refused`] says what becomes of it: any bytes do one or the other, at
-//! the cost of a few allocations and no more memory than some times the frame. [`to_store`] makes the
-//! store's own request of it, and a [`Shape`], with which the store's answer becomes a [`Response`].
+//! A server reads a connection through [`Frames`]. The first frame is a [`ConnectRequest`], each later one an
+//! [`Incoming`]; any other bytes give a [`Refused`], which says how to answer them, at the cost of a few allocations
+//! and no more memory than a small multiple of the frame. [`to_store`] converts a request to the store's, with a
+//! [`Shape`] by which the store's answer becomes a [`Response`].
 //!
-//! Sources: `zookeeper.jute` and the request processors of ZooKeeper 3.9; `tests/wire` has the frames
-//! of real clients and servers that all this is held against.
+//! Sources: `zookeeper.jute` and the request processors of ZooKeeper 3.9. The tests compare with frames of real
+//! clients and servers (`tests/wire`).
 
 pub(crate) mod admin;
 mod code;
@@ -16,13 +16,10 @@ mod convert;
 mod frame;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod fuzz;
-mod incoming;
 mod jute;
 mod multi;
-mod op;
 mod request;
 mod response;
-mod shape;
 mod stat;
 #[cfg(test)]
 mod tests;
@@ -31,16 +28,16 @@ pub(crate) use self::code::{About, Code};
 pub(crate) use self::connect::{
     ConnectRequest, ConnectResponse, PASSWORD_BYTES, ReplyHeader, RequestHeader, xid,
 };
-pub(crate) use self::convert::{create_mode, event, event_kind, flags, to_store, watch_mode};
+pub(crate) use self::convert::{
+    Shape, create_mode, event, event_kind, flags, to_store, watch_mode,
+};
 pub(crate) use self::frame::{BadLength, Frames, LARGEST_FRAME_BYTES, LENGTH_BYTES, put_frame};
-pub(crate) use self::incoming::{Incoming, Refused, UNKNOWN_ZXID};
 pub(crate) use self::jute::{Data, Jute, Listed, Malformed, Path, Reader, Text};
 pub(crate) use self::multi::{MultiOp, MultiResult, failed};
-pub(crate) use self::op::Op;
 pub(crate) use self::request::{
-    AddWatch, Auth, Create, CreateTtl, Look, Named, Prefix, Reconfig, Request, Sasl, SetAcl,
-    SetData, SetWatches, SetWatches2, Sync, Versioned, Watches,
+    AddWatch, Auth, Create, CreateTtl, Incoming, Named, Op, Prefix, Read, Reconfig, Refused,
+    Request, Sasl, SetAcl, SetData, SetWatches, SetWatches2, Sync, UNKNOWN_ZXID, Versioned,
+    Watches,
 };
 pub(crate) use self::response::{ClientInfo, Response, WatcherEvent, put_event};
-pub(crate) use self::shape::Shape;
 pub(crate) use self::stat::{AclRecord, STAT_BYTES, acl, acl_records};

@@ -1,15 +1,15 @@
-//! Multi and multiRead: operations with a header before each, and an empty header after the last.
+//! The bodies of multi and multiRead: operations with a header before each, and an empty header after the last.
 
 use super::code::Code;
 use super::frame::LENGTH_BYTES;
 use super::jute::{Data, Jute, Malformed, Path, Reader, Text, put_count, records};
-use super::op::Op;
-use super::request::{Create, CreateTtl, Look, SetData, Versioned};
+use super::request::Op;
+use super::request::{Create, CreateTtl, Read, SetData, Versioned};
 use super::stat::STAT_BYTES;
 use crate::types::Stat;
 
 records! {
-    /// Before each operation, and before each result.
+    /// Header before each operation, and before each result.
     Header {
         /// The operation's number; -1 before an error, and at the end.
         kind: i32,
@@ -19,7 +19,7 @@ records! {
     }
 }
 
-/// The bytes of a [`Header`].
+/// Size of a [`Header`], in bytes.
 const HEADER_BYTES: usize = 9;
 
 impl Header {
@@ -30,7 +30,7 @@ impl Header {
     };
 }
 
-/// One operation.
+/// Operation of a multi or multiRead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(
     missing_docs,
@@ -44,8 +44,8 @@ pub(crate) enum MultiOp<'a> {
     Delete(Versioned<'a>),
     SetData(SetData<'a>),
     Check(Versioned<'a>),
-    GetChildren(Look<'a>),
-    GetData(Look<'a>),
+    GetChildren(Read<'a>),
+    GetData(Read<'a>),
 }
 
 impl<'a> MultiOp<'a> {
@@ -74,7 +74,7 @@ impl<'a> MultiOp<'a> {
         }
     }
 
-    /// The operation.
+    /// Returns the operation.
     pub(crate) fn op(&self) -> Op {
         match self {
             Self::Create(_) => Op::Create,
@@ -94,12 +94,12 @@ impl<'a> MultiOp<'a> {
     }
 }
 
-/// The operations of a multi: none of them a read.
+/// Reads the operations of a multi: none of them is a read.
 pub(super) fn read_writes<'a>(from: &mut Reader<'a>) -> Result<Vec<MultiOp<'a>>, Malformed> {
     read_ops(from, false)
 }
 
-/// The operations of a multiRead: all of them reads.
+/// Reads the operations of a multiRead: all of them are reads.
 pub(super) fn read_reads<'a>(from: &mut Reader<'a>) -> Result<Vec<MultiOp<'a>>, Malformed> {
     read_ops(from, true)
 }
@@ -132,7 +132,7 @@ pub(super) fn put_ops(ops: &[MultiOp<'_>], to: &mut Vec<u8>) {
     Header::END.put(to);
 }
 
-/// What became of one operation.
+/// Result of one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(
     missing_docs,
@@ -148,8 +148,8 @@ pub(crate) enum MultiResult<'a> {
     Checked,
     Children(Vec<Text<'a>>),
     Data(Data<'a>, Stat),
-    /// Of an operation that failed, and of every operation of a multi of which one has failed: a
-    /// number of [`Code`]; 0 before the one that failed, -2 after it.
+    /// Of a failed operation, and of every operation of a multi of which one has failed: a number of [`Code`]; 0
+    /// before the one that failed, -2 after it.
     Failed(i32),
 }
 
@@ -217,7 +217,7 @@ impl<'a> MultiResult<'a> {
     }
 }
 
-/// The results of a multi of so many operations, of which this one failed.
+/// Returns the results of a multi of `count` operations, of which one failed.
 pub(crate) fn failed<'a>(count: usize, index: usize, code: Code) -> Vec<MultiResult<'a>> {
     let result = |at: usize| match at.cmp(&index) {
         std::cmp::Ordering::Less => Code::Ok,
@@ -239,7 +239,7 @@ pub(super) fn read_results<'a>(from: &mut Reader<'a>) -> Result<Vec<MultiResult<
     }
 }
 
-/// How many bytes [`put_results`] appends.
+/// Returns the number of bytes that [`put_results`] appends.
 pub(super) fn results_bytes(results: &[MultiResult<'_>]) -> usize {
     let bytes = |result: &MultiResult<'_>| {
         HEADER_BYTES

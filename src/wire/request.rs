@@ -1,10 +1,89 @@
-//! What a client asks: a record for each operation.
+//! Requests: the operations by ZooKeeper's numbers, the record of each, and [`Incoming`], which reads one from any bytes.
 
+use super::code::Code;
 use super::connect::RequestHeader;
 use super::jute::{Data, Jute, Listed, Malformed, Path, Reader, Text, records};
 use super::multi::{self, MultiOp};
-use super::op::Op;
 use super::stat::AclRecord;
+
+/// Declares the operations: name, number, and the letters that `cons` shows.
+macro_rules! ops {
+    ($($name:ident = $number:literal $letters:literal,)*) => {
+        /// Operation of a request. The numbers are ZooKeeper's.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[allow(missing_docs, reason = "each is named as in ZooKeeper's ZooDefs.OpCode")]
+        pub(crate) enum Op {
+            $($name = $number,)*
+        }
+
+        impl Op {
+            /// All operations that this server knows.
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Returns the operation of a number.
+            pub(crate) fn of(number: i32) -> Option<Self> {
+                Some(match number {
+                    $($number => Self::$name,)*
+                    _ => return None,
+                })
+            }
+
+            /// Returns the letters by which `cons` shows the operation.
+            pub(crate) fn letters(self) -> &'static str {
+                match self {
+                    $(Self::$name => $letters,)*
+                }
+            }
+        }
+    };
+}
+
+ops! {
+    Create = 1 "CREA",
+    Delete = 2 "DELE",
+    Exists = 3 "EXIS",
+    GetData = 4 "GETD",
+    SetData = 5 "SETD",
+    GetAcl = 6 "GETA",
+    SetAcl = 7 "SETA",
+    GetChildren = 8 "GETC",
+    Sync = 9 "SYNC",
+    Ping = 11 "PING",
+    GetChildren2 = 12 "GETC",
+    Check = 13 "CHEC",
+    Multi = 14 "MULT",
+    Create2 = 15 "CREA",
+    Reconfig = 16 "RECO",
+    CheckWatches = 17 "CHKW",
+    RemoveWatches = 18 "REMW",
+    CreateContainer = 19 "CREA",
+    CreateTtl = 21 "CREA",
+    MultiRead = 22 "MLTR",
+    Auth = 100 "NA",
+    SetWatches = 101 "SETW",
+    Sasl = 102 "NA",
+    GetEphemerals = 103 "GETE",
+    GetAllChildrenNumber = 104 "GETACN",
+    SetWatches2 = 105 "STW2",
+    AddWatch = 106 "ADDW",
+    WhoAmI = 107 "HOMI",
+    CloseSession = -11 "CLOS",
+}
+
+impl Op {
+    /// Returns ZooKeeper's number.
+    pub(crate) fn number(self) -> i32 {
+        self as i32
+    }
+
+    /// Returns true if the operation creates a znode.
+    pub(crate) fn is_create(self) -> bool {
+        matches!(
+            self,
+            Self::Create | Self::Create2 | Self::CreateContainer | Self::CreateTtl
+        )
+    }
+}
 
 records! {
     /// Of create, create2 and createContainer.
@@ -12,7 +91,7 @@ records! {
         path: Path<'a>,
         data: Data<'a>,
         acl: Vec<AclRecord<'a>>,
-        /// A number of a mode, 0 to 6. See [`create_mode`](super::convert::create_mode).
+        /// Number of a mode, 0 to 6. See [`create_mode`](super::convert::create_mode).
         flags: i32,
     }
 
@@ -33,7 +112,7 @@ records! {
     }
 
     /// Of exists, getData, getChildren and getChildren2.
-    Look<'a> {
+    Read<'a> {
         path: Path<'a>,
         watch: bool,
     }
@@ -50,7 +129,7 @@ records! {
         path: Path<'a>,
     }
 
-    /// Of sync. The path means nothing, and is told back.
+    /// Of sync. The path means nothing, and is echoed.
     Sync<'a> {
         path: Option<Text<'a>>,
     }
@@ -71,22 +150,22 @@ records! {
         config: i64,
     }
 
-    /// Of checkWatches and removeWatches: what kind of watches are meant.
+    /// Of checkWatches and removeWatches.
     Watches<'a> {
         path: Text<'a>,
-        /// 1 children, 2 data, 3 any, 4 persistent, 5 persistent recursive.
+        /// Kind of watch: 1 children, 2 data, 3 any, 4 persistent, 5 persistent recursive.
         kind: i32,
     }
 
     /// Of auth.
     Auth<'a> {
-        /// 0; nobody reads it.
+        /// Always 0, and ignored.
         kind: i32,
         scheme: Text<'a>,
         auth: Data<'a>,
     }
 
-    /// Of setWatches: what a client that comes back wants to go on watching.
+    /// Of setWatches: the watches that a client re-registers on a new connection.
     SetWatches<'a> {
         /// The last zxid that the client has seen.
         relative_zxid: i64,
@@ -110,7 +189,7 @@ records! {
         token: Data<'a>,
     }
 
-    /// Of getEphemerals: how their paths begin. Null, empty and `/` mean all.
+    /// Of getEphemerals: the prefix of the paths. Null, empty and `/` mean all.
     Prefix<'a> {
         prefix: Text<'a>,
     }
@@ -123,7 +202,7 @@ records! {
     }
 }
 
-/// Declares the requests: variant, operation and record; those without a record at the end.
+/// Declares the requests by variant, operation and record; those without a record stand at the end.
 macro_rules! requests {
     ($($name:ident($record:ty),)* ; $($bare:ident,)*) => {
         /// A request, by its operation.
@@ -137,7 +216,7 @@ macro_rules! requests {
         }
 
         impl<'a> Request<'a> {
-            /// Reads the record of this operation. What follows it is ignored, as by a server.
+            /// Reads the record of an operation. Bytes behind it are ignored, as in ZooKeeper.
             pub(crate) fn read(op: Op, from: &mut Reader<'a>) -> Result<Self, Malformed> {
                 Ok(match op {
                     $(Op::$name => Self::$name(from.next()?),)*
@@ -156,7 +235,7 @@ macro_rules! requests {
                 }
             }
 
-            /// The operation.
+            /// Returns the operation.
             pub(crate) fn op(&self) -> Op {
                 match self {
                     $(Self::$name(_) => Op::$name,)*
@@ -172,14 +251,14 @@ macro_rules! requests {
 requests! {
     Create(Create<'a>),
     Delete(Versioned<'a>),
-    Exists(Look<'a>),
-    GetData(Look<'a>),
+    Exists(Read<'a>),
+    GetData(Read<'a>),
     SetData(SetData<'a>),
     GetAcl(Named<'a>),
     SetAcl(SetAcl<'a>),
-    GetChildren(Look<'a>),
+    GetChildren(Read<'a>),
     Sync(Sync<'a>),
-    GetChildren2(Look<'a>),
+    GetChildren2(Read<'a>),
     Check(Versioned<'a>),
     Create2(Create<'a>),
     Reconfig(Reconfig<'a>),
@@ -207,4 +286,67 @@ impl Request<'_> {
         RequestHeader { xid, op }.put(to);
         self.put(to);
     }
+}
+
+/// Zxid of the response to an unknown operation.
+pub(crate) const UNKNOWN_ZXID: i64 = -1;
+
+/// A well-formed request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Incoming<'a> {
+    /// Number of the request, for its reply.
+    pub(crate) xid: i32,
+    /// The request.
+    pub(crate) request: Request<'a>,
+}
+
+/// Treatment of a frame that is no well-formed request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// Answered with the error, in turn, and with the zxid of any reply; the connection goes on. The record is
+    /// malformed.
+    Answer {
+        /// The number of the reply.
+        xid: i32,
+        /// Its error.
+        code: Code,
+    },
+    /// Answered with the error and [`UNKNOWN_ZXID`], then the connection is closed. The operation is unknown.
+    AnswerAndClose {
+        /// The number of the reply.
+        xid: i32,
+        /// Its error.
+        code: Code,
+    },
+    /// The connection is closed: the header is incomplete, or a proof of identity is malformed.
+    Close,
+}
+
+impl<'a> Incoming<'a> {
+    /// Reads the frame of a request: any after the handshake.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub(crate) fn read(frame: &'a [u8]) -> Result<Self, Refused> {
+        let mut from = Reader::new(frame);
+        let RequestHeader { xid, op } = from.next().map_err(|_| Refused::Close)?;
+        let op = Op::of(op).filter(|op| is_for_clients(*op));
+        let op = op.ok_or(Refused::AnswerAndClose {
+            xid,
+            code: Code::Unimplemented,
+        })?;
+        match Request::read(op, &mut from) {
+            Ok(request) => Ok(Self { xid, request }),
+            Err(_) if matches!(op, Op::Auth | Op::Sasl) => Err(Refused::Close),
+            Err(_) => Err(Refused::Answer {
+                xid,
+                code: Code::MarshallingError,
+            }),
+        }
+    }
+}
+
+/// Returns false for a check, which exists within a multi alone.
+fn is_for_clients(op: Op) -> bool {
+    op != Op::Check
 }

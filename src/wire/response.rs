@@ -1,41 +1,40 @@
-//! What a server answers: a header, and a record that depends on the operation.
+//! Responses: a header, and a record that depends on the operation.
 
 use super::code::Code;
 use super::connect::{ReplyHeader, xid};
 use super::frame::LENGTH_BYTES;
 use super::jute::{Data, Jute, Malformed, Path, Reader, Text, records};
 use super::multi::{self, MultiResult};
-use super::op::Op;
+use super::request::Op;
 use super::stat::{AclRecord, STAT_BYTES};
 use crate::types::Stat;
 
 records! {
-    /// One way in which a client has proved who it is.
+    /// An identity of a client.
     ClientInfo<'a> {
         scheme: Text<'a>,
         /// The user; of `digest` without the password.
         user: Text<'a>,
     }
 
-    /// A watch that fired, after a header with the xid [`xid::EVENT`].
+    /// A fired watch, after a header with the xid [`xid::EVENT`].
     WatcherEvent<'a> {
         /// 1 created, 2 deleted, 3 data changed, 4 children changed.
         kind: i32,
-        /// 3: connected. A server sends no other.
+        /// State of the session: 3, connected. A server sends no other.
         state: i32,
         path: Path<'a>,
     }
 }
 
-/// The record of a reply. A reply of an error has none, but for a multi's, whose header says that all
-/// is well.
+/// Record of a reply. The reply of an error has none, but for a multi's, whose header has no error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Response<'a> {
-    /// None: to delete, ping, auth, setWatches, checkWatches, removeWatches, closeSession, and of errors.
+    /// No record: to delete, ping, auth, setWatches, checkWatches, removeWatches, closeSession, and of errors.
     Empty,
     /// To create.
     Path(Path<'a>),
-    /// To sync: the path that was asked with.
+    /// To sync: the path of the request.
     Synced(Option<Text<'a>>),
     /// To create2, createContainer and createTTL.
     Created(Path<'a>, Stat),
@@ -123,8 +122,8 @@ impl<'a> Response<'a> {
         }
     }
 
-    /// How many bytes the record takes. A multiRead may name one large znode many times: look before
-    /// you write.
+    /// Returns the size of the record, in bytes. A multiRead may name one large znode many times: check the size
+    /// before encoding.
     pub(crate) fn record_bytes(&self) -> usize {
         let text = |text: &Text<'_>| LENGTH_BYTES + text.len();
         let texts = |names: &[Text<'_>]| LENGTH_BYTES + names.iter().map(text).sum::<usize>();
@@ -158,8 +157,8 @@ impl<'a> Response<'a> {
     }
 }
 
-/// Appends the body of the frame of an event. The zxid is that of the transaction that fired the
-/// watch; of an event that answers a setWatches there is none, and it is -1, as before 3.9 always.
+/// Appends the body of the frame of an event. The zxid is that of the transaction that fired the watch; -1 for an
+/// event that answers a setWatches, and for all events before 3.9.
 pub(crate) fn put_event(event: &WatcherEvent<'_>, zxid: Option<i64>, to: &mut Vec<u8>) {
     ReplyHeader::new(xid::EVENT, zxid.unwrap_or(-1), Code::Ok).put(to);
     event.put(to);

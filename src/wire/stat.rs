@@ -1,4 +1,4 @@
-//! [`Stat`], and lists of who may do what.
+//! The records of [`Stat`] and of access control lists.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,12 @@ use super::jute::{Jute, Malformed, Path, Reader, Text};
 use crate::acl::Acl;
 use crate::types::{AclEntry, SessionId, Stat, Zxid};
 
-/// The bytes of a [`Stat`].
+/// Size of a [`Stat`], in bytes.
 pub(crate) const STAT_BYTES: usize = 68;
 
 impl Jute<'_> for Stat {
     fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        // In this order; pzxid came later, and stands last.
+        // The record's order; pzxid was added later, at the end.
         Ok(Self {
             czxid: Zxid(from.next()?),
             mzxid: Zxid(from.next()?),
@@ -43,22 +43,22 @@ impl Jute<'_> for Stat {
     }
 }
 
-/// One entry of an access control list. A null scheme is one that there is not.
+/// Entry of an access control list. A null scheme is an unknown one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AclRecord<'a> {
-    /// A sum of rights.
+    /// Bit set of permissions.
     pub(crate) perms: i32,
-    /// How the id is proved.
+    /// Scheme by which the id is proved.
     pub(crate) scheme: Text<'a>,
-    /// Who.
+    /// The id.
     pub(crate) id: Path<'a>,
 }
 
-/// A server stumbles over a null id where it looks at it. Where it does not, null is as good as
-/// empty: kazoo says `auth` in this way.
+/// A ZooKeeper server fails at a null id where it uses it. Elsewhere null is as good as empty: kazoo sends `auth`
+/// that way.
 ///
-/// An entry with text that is no UTF-8 is read as one without a scheme, which [`acl`] refuses. Each
-/// byte replaced by U+FFFD would be kept as three, and two ids that differ could become one.
+/// An entry with text that is not UTF-8 is read as one without a scheme, which [`acl`] refuses. With each byte
+/// replaced by U+FFFD, two different ids could become one.
 impl<'a> Jute<'a> for AclRecord<'a> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
         let perms = from.next()?;
@@ -96,13 +96,13 @@ impl<'a> From<&'a AclEntry> for AclRecord<'a> {
 }
 
 impl AclRecord<'_> {
-    /// Whether this lets everybody do everything.
+    /// Returns true if the entry allows everything to everybody.
     fn is_open(&self) -> bool {
         self.perms == i32::from(AclEntry::ALL) && self.scheme == "world" && self.id.0 == "anyone"
     }
 
-    /// The store knows five rights: what else is set here is dropped, where a server would give it
-    /// back with the list, and never ask for it.
+    /// The store knows five permissions: other bits are dropped, where ZooKeeper would keep them with the list, and
+    /// never use them.
     fn entry(&self) -> AclEntry {
         let rights = self.perms & i32::from(AclEntry::ALL);
         AclEntry {
@@ -113,11 +113,11 @@ impl AclRecord<'_> {
     }
 }
 
-/// The list as the store has it.
+/// Converts a list to the store's.
 ///
 /// # Errors
-/// An empty list is none, and no scheme has an empty name (or null, or one that is no UTF-8). Whether the others and their
-/// ids are any good is for the store to say.
+/// `InvalidAcl` for an empty list, or an entry whose scheme is empty, null or not UTF-8. The store checks the other
+/// schemes and the ids.
 pub(crate) fn acl(records: &[AclRecord<'_>]) -> Result<Acl, Code> {
     match records {
         [] => Err(Code::InvalidAcl),
@@ -129,7 +129,7 @@ pub(crate) fn acl(records: &[AclRecord<'_>]) -> Result<Acl, Code> {
     }
 }
 
-/// The list as it goes over the wire.
+/// Converts a list to its records.
 pub(crate) fn acl_records(acl: &Acl) -> Vec<AclRecord<'_>> {
     let open = || AclRecord {
         perms: AclEntry::ALL.into(),

@@ -1,7 +1,7 @@
-//! Where options come from: the command line, `LOCKKEEPER_LOG`, the configuration file, the defaults; the
-//! first that says something wins.
+//! [`Config`]: the options and their sources. The command line wins over `LOCKKEEPER_LOG`, that over the
+//! configuration file, and that over the defaults.
 //!
-//! What the file says is put into the form of flags and read by the same parser: so both mean the same.
+//! The file's options are converted to flags and read by the same parser, so that both have the same meaning.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,7 +16,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::flags::Flags;
 
-/// The options, and where each comes from.
+/// The options, and the source of each.
 #[derive(Debug)]
 pub(crate) struct Config {
     pub(crate) flags: Flags,
@@ -50,17 +50,17 @@ impl fmt::Display for Source {
     }
 }
 
-/// Says the same as `--log-level`.
+/// Environment variable of `--log-level`.
 const LOG_VARIABLE: &str = "LOCKKEEPER_LOG";
 
-/// These make no sense in the file.
+/// Options that the file must not have.
 const FLAGS_ALONE: [&str; 2] = ["config", "check-config"];
 
-/// The values of options, each as it would stand on a command line.
+/// Values of options, in the form of a command line.
 type Values = BTreeMap<String, Vec<OsString>>;
 
 impl Config {
-    /// What the command line says, and what it leaves to others.
+    /// Reads all sources.
     pub(crate) fn read(given: &ArgMatches) -> Result<Self, String> {
         let command = command();
         let flags = given_values(&command, given);
@@ -86,7 +86,7 @@ impl Config {
     }
 }
 
-/// The options alone, as a command.
+/// Returns the options alone, as a command.
 pub(crate) fn command() -> Command {
     Flags::augment_args(Command::new("serve").no_binary_name(true))
 }
@@ -102,7 +102,7 @@ fn parse(command: &Command, values: &Values) -> Result<ArgMatches, clap::Error> 
     command.clone().try_get_matches_from(flags)
 }
 
-/// What stands on the command line itself.
+/// Returns the options given on the command line.
 fn given_values(command: &Command, given: &ArgMatches) -> Values {
     let is_given = |id: &str| given.value_source(id) == Some(ValueSource::CommandLine);
     let arguments = command
@@ -150,7 +150,7 @@ fn name_of(argument: &Arg) -> String {
         .to_owned()
 }
 
-/// What is wrong with one option, without clap's frame around it.
+/// Returns an error of one option, without clap's decoration.
 fn reason(error: &clap::Error) -> String {
     use std::error::Error;
     if let Some(source) = error.source() {
@@ -195,7 +195,7 @@ fn read_file(command: &Command, path: &Path) -> Result<Values, String> {
     Ok(values)
 }
 
-/// What a value of the file would be on the command line.
+/// Converts a value of the file to the form of the command line.
 fn flag_values(argument: &Arg, value: &DeValue<'_>) -> Result<Vec<OsString>, String> {
     let DeValue::Array(values) = value else {
         return Ok(vec![flag_value(value)?.into()]);
@@ -205,7 +205,7 @@ fn flag_values(argument: &Arg, value: &DeValue<'_>) -> Result<Vec<OsString>, Str
     match argument.get_action() {
         ArgAction::Append => Ok(values.into_iter().map(Into::into).collect()),
         _ if argument.get_id() == "four_letter_words" => Ok(vec![values.join(",").into()]),
-        _ => Err("one value is expected, and here is a list".into()),
+        _ => Err("one value is expected, not a list".into()),
     }
 }
 

@@ -1,4 +1,5 @@
-//! The options of `lockkeeper serve`. Each can stand in the configuration file under the same name.
+//! The options of `lockkeeper serve`. Each can be set in the configuration file under the same name. The help texts
+//! are mirrored in docs/operating.md.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,34 +13,35 @@ use super::values::{self, Data, Digest};
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Flags {
-    /// Takes options from this file, in TOML, under the same names; flags win
+    /// Reads options from this file, in TOML, under the same names; flags win
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Says what would be served, or what is wrong, and ends; opens neither the store nor a port
+    /// Shows what would be served, or what is wrong, and exits; opens neither the store nor a port
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true)]
     pub(crate) check_config: bool,
 
-    /// Where to listen; port 0 takes a free one [default: 127.0.0.1:2181, unless there is only --tls-listen]
+    /// Address for plain connections; port 0 takes any free port [default: 127.0.0.1:2181, unless there is only
+    /// --tls-listen]
     #[arg(long, value_name = "ADDRESS", value_parser = values::address, help_heading = "Addresses")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Lets an address that others can reach be served although nobody is asked who they are
+    /// Allows an address that other machines can reach without authentication
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Addresses")]
     pub(crate) insecure: bool,
 
-    /// Where to listen for clients that speak TLS; needs --tls-cert and --tls-key
+    /// Address for TLS connections; needs --tls-cert and --tls-key
     #[arg(long, value_name = "ADDRESS", value_parser = values::address, help_heading = "TLS")]
     pub(crate) tls_listen: Option<SocketAddr>,
-    /// The server's certificate, and those between it and its authority, as PEM
+    /// The server's certificate chain, as PEM
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// The key of the certificate, as PEM
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// Lets in only clients with a certificate that this authority signed; can be given several times
+    /// Requires client certificates signed by this authority; can be given several times
     #[arg(long, value_name = "FILE", help_heading = "TLS")]
     pub(crate) tls_client_ca: Vec<PathBuf>,
 
-    /// The directory of the store, made if it is missing; or `memory`, which keeps nothing
+    /// Directory of the store, created if it is missing; or `memory`, which keeps nothing
     #[arg(
         long,
         value_name = "DIR|memory",
@@ -47,7 +49,7 @@ pub(crate) struct Flags {
         help_heading = "Store"
     )]
     pub(crate) data: Data,
-    /// When a write is acknowledged
+    /// Durability class: the moment at which a write is acknowledged
     #[arg(
         long,
         value_name = "fsync|delayed-restart|none",
@@ -56,32 +58,32 @@ pub(crate) struct Flags {
         help_heading = "Store"
     )]
     pub(crate) durability: DurabilityClass,
-    /// The unit of time: sessions expire up to one later than their timeout says
+    /// Unit of time: sessions expire up to one tick after their timeout
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "2s", help_heading = "Store")]
     pub(crate) tick: Duration,
-    /// The shortest timeout that a session gets [default: 2 ticks]
+    /// Shortest session timeout [default: 2 ticks]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Store")]
     pub(crate) min_session_timeout: Option<Duration>,
-    /// The longest [default: 20 ticks]
+    /// Longest session timeout [default: 20 ticks]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, help_heading = "Store")]
     pub(crate) max_session_timeout: Option<Duration>,
-    /// How often empty containers and TTL znodes that are due are looked for
+    /// Interval of the search for empty containers and expired TTL znodes
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "1m", help_heading = "Store")]
     pub(crate) reaper_interval: Duration,
-    /// Allows znodes with a time to live, which ZooKeeper, too, refuses unless told
+    /// Allows znodes with a time to live (TTL), which ZooKeeper refuses by default, too
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Store")]
     pub(crate) allow_ttl: bool,
 
-    /// Lets only those do anything who have proved who they are
+    /// Requires authentication of every client, by password or client certificate
     #[arg(long, value_name = "true|false", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", hide_possible_values = true, hide_default_value = true, help_heading = "Access")]
     pub(crate) require_auth: bool,
-    /// Somebody whose password counts, from `lockkeeper digest`; can be given several times
+    /// A user whose password is accepted, from `lockkeeper digest`; can be given several times
     #[arg(long, value_name = "USER:DIGEST", help_heading = "Access")]
     pub(crate) user: Vec<Digest>,
     /// The super user, who may do everything, from `lockkeeper digest`
     #[arg(long, value_name = "USER:DIGEST", help_heading = "Access")]
     pub(crate) super_digest: Option<Digest>,
-    /// The four-letter words that are answered, as srvr,ruok,mntr; * for all
+    /// Four-letter words that are answered, as srvr,ruok,mntr; * for all
     #[arg(long, value_name = "WORDS", value_parser = words, default_value = "srvr", help_heading = "Access")]
     pub(crate) four_letter_words: String,
 
@@ -91,41 +93,44 @@ pub(crate) struct Flags {
     /// Limit of connections from one IP address, of IPv6 from one /64 [default: three quarters of --max-connections]
     #[arg(long, value_name = "N", value_parser = values::count, help_heading = "Limits")]
     pub(crate) max_connections_per_address: Option<usize>,
-    /// Limit of half-open connections: without a session yet, or without the proof that is required; when another comes, the oldest of the address that has most is closed
+    /// Limit of half-open connections: without a session, or without the authentication that is required; when
+    /// another arrives, the oldest of the address that has most is closed
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1024", help_heading = "Limits")]
     pub(crate) max_half_open: usize,
-    /// How long a connection has until it has a session, and has proved who it is where that is asked for
+    /// Time limit for a connection to open a session and, where required, to authenticate
     #[arg(long, value_name = "DURATION", value_parser = values::duration, default_value = "10s", help_heading = "Limits")]
     pub(crate) handshake_timeout: Duration,
-    /// The longest request, of 1K to 2M
+    /// Longest request, from 1K to 2M
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "1048575", help_heading = "Limits")]
     pub(crate) max_frame: usize,
-    /// How many requests of one connection are taken up at once
+    /// Limit of requests of one connection in flight
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1024", help_heading = "Limits")]
     pub(crate) max_in_flight: usize,
-    /// Limit of the bytes that wait for one client to read them, at least 64K, or less where --max-memory is small; beyond this the connection is closed
+    /// Limit of a client's unread replies, at least 64K, or less where --max-memory is small; beyond it the
+    /// connection is closed
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "16M", help_heading = "Limits")]
     pub(crate) max_outgoing: usize,
-    /// Limit of the bytes held of requests whose end has not come, of all connections together, at least 32M, or less where --max-memory is small; beyond this the connection is closed whose request has been coming for longest
+    /// Limit of incomplete requests, of all connections together, at least 32M, or less where --max-memory is small;
+    /// beyond it the connection with the oldest one is closed
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, default_value = "256M", help_heading = "Limits")]
     pub(crate) max_unfinished: usize,
-    /// How many sessions there may be
+    /// Limit of sessions
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1048576", help_heading = "Limits")]
     pub(crate) max_sessions: usize,
-    /// How many watches one session may have
+    /// Limit of watches of one session
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "1048576", help_heading = "Limits")]
     pub(crate) max_watches_per_session: usize,
-    /// How many znodes there may be
+    /// Limit of znodes
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "268435456", help_heading = "Limits")]
     pub(crate) max_znodes: usize,
     /// Limit of the memory of the process, in bytes [default: three quarters of its control group's limit, else half of the machine's]
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, help_heading = "Limits")]
     pub(crate) max_memory: Option<usize>,
 
-    /// How many threads serve [default: one per core, at most 4]
+    /// Number of threads [default: one per core, at most 4]
     #[arg(long, value_name = "N", value_parser = threads, help_heading = "Running")]
     pub(crate) threads: Option<usize>,
-    /// What the log lines on stderr look like
+    /// Format of the log lines on stderr
     #[arg(
         long,
         value_name = "text|json",
@@ -134,18 +139,18 @@ pub(crate) struct Flags {
         help_heading = "Running"
     )]
     pub(crate) log_format: logs::Format,
-    /// What is logged: error, warn, info, debug or trace, also as target=level; LOCKKEEPER_LOG says it, too
+    /// Log level: error, warn, info, debug or trace, also as target=level; LOCKKEEPER_LOG sets it, too
     #[arg(long, value_name = "LEVEL", value_parser = logs::level, default_value = "info", help_heading = "Running")]
     pub(crate) log_level: String,
 }
 
-/// [`Durability`], as an option says it.
+/// [`Durability`], as a value of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum DurabilityClass {
-    /// It is on the disk
+    /// Once it is on the disk
     Fsync,
-    /// As fsync for persistent znodes; sessions and their ephemerals are not waited for, and a start
-    /// after a crash waits until all of them must have given up
+    /// As fsync for persistent znodes; sessions and their ephemerals are not waited for, and a start after a crash
+    /// waits until all clients must have given up
     DelayedRestart,
     /// At once: a power cut may take the last writes
     None,
@@ -161,7 +166,7 @@ impl From<DurabilityClass> for Durability {
     }
 }
 
-/// A list of four-letter words that the server takes.
+/// Parses a list of four-letter words.
 fn words(text: &str) -> Result<String, lockkeeper_store::Error> {
     ServerOptions::new().four_letter_words(text)?;
     Ok(text.into())
@@ -169,7 +174,7 @@ fn words(text: &str) -> Result<String, lockkeeper_store::Error> {
 
 fn threads(text: &str) -> Result<usize, String> {
     let count = values::count(text).ok().filter(|count| *count <= 1_024);
-    count.ok_or_else(|| "from 1 to 1,024 threads are expected".into())
+    count.ok_or_else(|| "expected 1 to 1,024 threads".into())
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
-//! How many files the process may have open.
+//! The process's limit of open files.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-/// Files that are no connections: the log, its snapshots, the runtime's own, and some to spare.
+/// Open files beside connections: the log, its snapshots, the runtime's own, and some to spare.
 const OTHER_FILES: u64 = 128;
 
-/// Raises the limit to what so many connections need, as far as the system lets.
+/// Raises the limit to what so many connections need, as far as the system allows.
 pub(crate) fn raise_open_files(connections: usize) {
     let needed = connections as u64 + OTHER_FILES;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // `None` is no limit.
+    // `None` stands for no limit.
     let Some(limit) = current.filter(|limit| *limit < needed) else {
         return;
     };
@@ -27,7 +27,7 @@ pub(crate) fn raise_open_files(connections: usize) {
         warn!(
             open_files = raised,
             needed,
-            "the system allows fewer open files than --max-connections needs: connections beyond that will be \
+            "the limit of open files is below what --max-connections needs: connections beyond it will be \
              refused; raise it with `ulimit -Hn` or systemd's LimitNOFILE"
         );
     }

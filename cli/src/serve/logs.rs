@@ -1,4 +1,4 @@
-//! What goes to stderr while the server runs.
+//! The log on stderr, and the end of the process at a panic.
 
 use std::io::{self, IsTerminal};
 
@@ -16,13 +16,13 @@ pub(crate) enum Format {
     Json,
 }
 
-/// A level for all, and levels for targets: `info`, `warn,lockkeeper_store=debug`.
+/// Checks a log level, with levels for targets: `info`, `warn,lockkeeper_store=debug`.
 pub(crate) fn level(text: &str) -> Result<String, String> {
     for part in text.split(',') {
         let level = part.split_once('=').map_or(part, |(_, level)| level);
         if level.parse::<LevelFilter>().is_err() || level.is_empty() {
             return Err(format!(
-                "{level:?} is no level: expected off, error, warn, info, debug or trace"
+                "{level:?} is not a log level: expected off, error, warn, info, debug or trace"
             ));
         }
     }
@@ -32,7 +32,7 @@ pub(crate) fn level(text: &str) -> Result<String, String> {
     }
 }
 
-/// From now on what is logged stands on stderr; and a panic, in whatever thread, ends the process.
+/// Starts logging to stderr. From now on a panic in any thread ends the process.
 pub(crate) fn start(format: Format, level: &str) {
     let levels: Targets = level.parse().expect("it was checked when it was read");
     let lines = fmt::layer().with_writer(io::stderr);
@@ -44,19 +44,18 @@ pub(crate) fn start(format: Format, level: &str) {
     end_on_panic();
 }
 
-/// A thread that panics leaves what it worked on half done, maybe locked for ever. So nobody goes on: the
-/// process aborts, without running anything that could make the log look closed in order, and the next
-/// start recovers what was acknowledged.
+/// Ends the process at a panic: the thread may have left a lock taken, or work half done. The process aborts, without
+/// running anything that could make the log look closed in order, and the next start recovers what was acknowledged.
 fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);
-        let reason = panic.payload_as_str().unwrap_or("no reason is given");
+        let reason = panic.payload_as_str().unwrap_or("unknown");
         let backtrace = std::backtrace::Backtrace::capture();
         tracing::error!(
             place,
             reason,
             %backtrace,
-            "a fault in the program itself: it ends at once; please report this"
+            "internal error: the process aborts; please report this"
         );
         std::process::abort();
     }));
@@ -69,7 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// Runs itself in a process of its own, which has to end.
+    /// Runs itself in a child process, which has to end.
     #[test]
     fn a_panic_of_any_thread_ends_the_process_with_its_reason() {
         const CHILD: &str = "LOCKKEEPER_TEST_PANICS";

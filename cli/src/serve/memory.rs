@@ -1,4 +1,4 @@
-//! [`Memory`]: the bytes that the process may take, and the parts that make them up.
+//! [`Memory`]: the limit of the process's memory, and its parts.
 
 use std::fs;
 use std::path::Path;
@@ -8,22 +8,22 @@ use rustix::system::sysinfo;
 use super::flags::Flags;
 use super::values::Data;
 
-/// The parts of `--max-memory`, so chosen that the process stays within it when all of them are full at once.
+/// The parts of `--max-memory`, chosen so that the process stays within it when all of them are full at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
-    /// Of the process.
+    /// The whole process, in bytes.
     pub(crate) total: usize,
     /// Znodes, watches, sessions and identities.
     pub(crate) store: usize,
-    /// Answers and events that have not been read, of all clients.
+    /// Unread replies and events of all clients.
     pub(crate) outgoing: usize,
-    /// The same of one client; so its largest answer, too.
+    /// Unread replies and events of one client, so its largest reply as well.
     pub(crate) client: usize,
-    /// Requests that have not come to their end.
+    /// Incomplete requests.
     pub(crate) unfinished: usize,
     /// The largest segment of the log.
     pub(crate) segment: usize,
-    /// The most connections, in number.
+    /// Limit of connections, in number.
     pub(crate) connections: usize,
 }
 
@@ -32,28 +32,28 @@ const MIB: usize = 1 << 20;
 /// The process itself: code, threads, the runtime.
 const BASE: usize = 24 * MIB;
 
-/// A connection with its buffers, once it has said and heard something.
+/// A connection with its buffers, once it has been used.
 const CONNECTION: usize = 24 << 10;
 
-/// An answer beside the largest znode.
+/// A reply beside the largest znode.
 const ANSWER: usize = 64 << 10;
 
-/// The least that is left for the store.
+/// Smallest part for the store.
 const LEAST_STORE: usize = 4 * MIB;
 
-/// The first segment of a log, and the least that takes every transaction.
+/// First segment of a log, and the smallest that takes every transaction.
 const FIRST_SEGMENT: usize = 16 * MIB;
 const LEAST_SEGMENT: usize = 9 * MIB;
 
-/// The largest segment.
+/// Largest segment.
 const LARGEST_SEGMENT: usize = 64 * MIB;
 
-/// A list of short names takes so many times the bytes while it is put together as it does on its way.
+/// Memory of a list of short names while it is built, as a multiple of its encoded size.
 const BUILDING: usize = 5;
 
 impl Memory {
     /// # Errors
-    /// There is too little for anybody.
+    /// The limit is too small to serve anybody.
     pub(crate) fn of(flags: &Flags) -> Result<Self, String> {
         let total = flags.max_memory.unwrap_or_else(default_total);
         let rest = total.saturating_sub(BASE);
@@ -63,13 +63,13 @@ impl Memory {
         let unfinished = (rest / 32).max(4 * MIB).min(flags.max_unfinished);
         let segment = (rest / 32).clamp(LEAST_SEGMENT, LARGEST_SEGMENT);
         let connections = (rest / 16 / CONNECTION).max(1).min(flags.max_connections);
-        // Events are there twice while they are handed out, and a buffer that grows is up to twice what is in it. An
-        // eighth is for what the allocator cannot use.
+        // Events exist twice while they are handed out, and a growing buffer is up to twice its content. An eighth is
+        // for what the allocator cannot use.
         let beside = outgoing + outgoing / 2 + 2 * unfinished + BUILDING * client + rest / 8;
         let beside = beside + CONNECTION * connections;
         let is_kept = matches!(flags.data, Data::Folder(_));
         let (log, copies) = if is_kept { (2 * segment, 2) } else { (0, 1) };
-        // A snapshot is made of a copy of its own.
+        // A snapshot is made from a copy of its own.
         let store = rest.saturating_sub(beside + log) / copies;
         if store < LEAST_STORE {
             let least = (BASE + beside + log + copies * LEAST_STORE).div_ceil(MIB);
@@ -109,7 +109,7 @@ fn default_total() -> usize {
     usize::try_from(total).unwrap_or(usize::MAX)
 }
 
-/// The memory that the process's control groups let it have, with those above them. `groups` is `/proc/self/cgroup`,
+/// Returns the memory limit of the process's control groups and those above them. `groups` is `/proc/self/cgroup`,
 /// whose lines are `0::PATH` for version 2, and `N:CONTROLLERS:PATH` for version 1.
 fn group_limit(mount: &Path, groups: &str) -> Option<u64> {
     let limits = groups.lines().filter_map(|line| {
@@ -126,13 +126,13 @@ fn group_limit(mount: &Path, groups: &str) -> Option<u64> {
     limits.min()
 }
 
-/// The least limit that such a file states in the group or one above it. In a container the path may be the host's,
-/// and only the topmost folder is there.
+/// Returns the smallest limit in such a file of the group or one above it. In a container the path may be the host's,
+/// and only the topmost folder exists.
 fn least_upwards(mount: &Path, path: &str, file: &str) -> Option<u64> {
     let path = Path::new(path.trim_start_matches('/'));
     let limits = path.ancestors().filter_map(|group| {
         let text = fs::read_to_string(mount.join(group).join(file)).ok()?;
-        // `max`, for no limit, is no number.
+        // `max`, for no limit, does not parse.
         text.trim().parse().ok()
     });
     limits.min()
@@ -158,7 +158,7 @@ mod tests {
         flags
     }
 
-    /// Of what the parts come to at most, nothing is beyond the promise.
+    /// The sum of the parts, each at its limit, stays within the promise.
     #[test]
     fn the_parts_are_no_more_than_the_whole() {
         for options in [

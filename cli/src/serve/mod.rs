@@ -1,7 +1,7 @@
-//! `lockkeeper serve`: the life of the server's process.
+//! `lockkeeper serve`: the life of the server's process, from its options to its exit code.
 //!
-//! stdout carries one line, when it listens; all else goes to stderr. Exit codes: 0 drained, or told what would
-//! be served; 1 failed; 2 wrong usage, which a wrong configuration is, too.
+//! stdout has one line, once the server listens; everything else goes to stderr. Exit codes: 0 drained, or
+//! configuration checked; 1 failed; 2 wrong usage, which includes a wrong configuration.
 
 mod config;
 mod flags;
@@ -27,7 +27,7 @@ use self::values::Data;
 
 pub(crate) use self::flags::Flags;
 
-/// Wrong usage; clap's own.
+/// Exit code of wrong usage; the same as clap's.
 const USAGE: u8 = 2;
 
 /// Serves until a signal, or until the store fails.
@@ -67,19 +67,19 @@ fn serve(plan: &Plan) -> Result<(), Box<dyn Error>> {
         .enable_all()
         .build()?;
     runtime.block_on(live(plan))?;
-    // Nothing has the store any more after this: its log is closed.
+    // Drops the last handles of the store: its log is closed.
     drop(runtime);
     info!("drained; the store is closed in order");
     Ok(())
 }
 
 async fn live(plan: &Plan) -> Result<(), Box<dyn Error>> {
-    // From the first moment on: whoever starts a server may stop it before it is ready.
+    // From the first moment on: a server may be stopped before it is ready.
     let mut signals = Signals::listen()?;
     let store = tokio::select! {
         opened = open(plan) => opened?,
         signal = signals.end() => {
-            info!(signal, "stopped before it was ready");
+            info!(signal, "stopped before the server was ready");
             std::process::exit(0)
         }
     };
@@ -102,7 +102,7 @@ async fn live(plan: &Plan) -> Result<(), Box<dyn Error>> {
         }
     };
     notify::stopping();
-    info!(signal, "draining; a second signal ends at once");
+    info!(signal, "draining; a second signal stops the server at once");
     let drained = async {
         server.shutdown().await;
         let failure = tokio::select! {
@@ -116,13 +116,13 @@ async fn live(plan: &Plan) -> Result<(), Box<dyn Error>> {
     tokio::select! {
         drained = drained => drained,
         signal = signals.end() => {
-            error!(signal, "ended before all was drained; the next start recovers what was acknowledged");
+            error!(signal, "stopped before the drain was complete; the next start recovers all acknowledged writes");
             std::process::exit(1)
         }
     }
 }
 
-/// Opens the store in a thread of its own: a large one takes its time, and signals are heard meanwhile.
+/// Opens the store on a thread of its own: a large store takes long, and signals are handled meanwhile.
 async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
     let options = plan.store.clone();
     let Data::Folder(path) = plan.data.clone() else {
@@ -132,28 +132,28 @@ async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
     Ok(store.await??)
 }
 
-/// Closes the store, whose last handle this is: its log is written and marked as whole.
+/// Closes the store, whose last handle this is: its log is written, and marked as closed in order.
 async fn close(store: Store) {
-    // A panic has ended the process already.
+    // Cannot fail: a panic ends the process.
     let _ = tokio::task::spawn_blocking(move || drop(store)).await;
 }
 
-/// Reads the certificates again. Those that cannot be used leave the former ones in place.
+/// Reloads the certificates. If they cannot be used, the former ones stay in use.
 fn renew(server: &Server, plan: &Plan) {
     let Some(files) = &plan.tls else {
-        info!("SIGHUP changes nothing: other options need a restart");
+        info!("SIGHUP ignored: there are no certificates to reload; other options need a restart");
         return;
     };
     let renewed = files.read().map_err(ServerError::from);
     match renewed.and_then(|tls| server.reload_tls(tls)) {
-        Ok(()) => info!("SIGHUP: the certificates are read again; other options need a restart"),
+        Ok(()) => info!("SIGHUP: certificates reloaded; other options need a restart"),
         Err(error) => {
-            error!(%error, "the certificates cannot be renewed: the former ones go on to hold")
+            error!(%error, "certificates not reloaded: the former ones stay in use")
         }
     }
 }
 
-/// What the operator can do about it.
+/// Adds to an error what the operator can do about it.
 fn explained(error: ServerError, plan: &Plan) -> Box<dyn Error> {
     match error {
         ServerError::AddressInUse { address } => {
@@ -166,7 +166,7 @@ fn explained(error: ServerError, plan: &Plan) -> Box<dyn Error> {
     }
 }
 
-/// Tells whoever started the server that it serves now, and where.
+/// Reports that the server is ready, with its addresses: on stdout, in the log, and to systemd.
 fn ready(server: &Server, plan: &Plan) -> std::io::Result<()> {
     let mut line = String::from("lockkeeper ready");
     if plan.is_plain {

@@ -1,5 +1,5 @@
-//! Tells systemd what it wants to know of a service of `Type=notify`: a word to the socket that
-//! `NOTIFY_SOCKET` names (sd_notify(3)). Elsewhere nothing happens.
+//! Notifies systemd of the state of a service of `Type=notify`, over the socket of `NOTIFY_SOCKET` (sd_notify(3)).
+//! Does nothing elsewhere.
 
 use std::ffi::OsStr;
 use std::io;
@@ -22,7 +22,7 @@ fn tell(word: &str) {
         return;
     };
     if let Err(error) = send(&name, word) {
-        warn!(%error, word, "NOTIFY_SOCKET does not take this");
+        warn!(%error, word, "NOTIFY_SOCKET refused a notification");
     }
 }
 

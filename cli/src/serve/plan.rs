@@ -1,4 +1,4 @@
-//! What is to be served: the options, checked against each other, as the library takes them.
+//! [`Plan`]: the options, checked against each other and converted to the library's.
 
 use std::fmt::Write;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use super::flags::{DurabilityClass, Flags};
 use super::memory::Memory;
 use super::values::{Data, shown};
 
-/// All that is needed to serve.
+/// Everything that is needed to serve.
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub(crate) data: Data,
@@ -22,17 +22,20 @@ pub(crate) struct Plan {
     pub(crate) memory: Memory,
     pub(crate) store: StoreOptions,
     pub(crate) server: ServerOptions,
-    /// Whether connections without TLS are taken.
+    /// True if connections without TLS are accepted.
     pub(crate) is_plain: bool,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) max_connections: usize,
     pub(crate) threads: usize,
-    /// What may be meant, and mostly is not.
+    /// Warnings of combinations that are valid, and mostly not meant.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Plan {
-    /// What these options come to, or what is wrong with them together.
+    /// Checks the options together.
+    ///
+    /// # Errors
+    /// A sentence for the operator.
     pub(crate) fn of(flags: &Flags) -> Result<Self, String> {
         check_data(&flags.data)?;
         check_exposure(flags)?;
@@ -63,19 +66,19 @@ fn check_data(data: &Data) -> Result<(), String> {
     }
 }
 
-/// Nobody is served unasked whom the operator may not have thought of.
+/// Refuses an address that other machines can reach without authentication, unless the operator allows it.
 fn check_exposure(flags: &Flags) -> Result<(), String> {
     if flags.insecure || flags.require_auth {
         return Ok(());
     }
-    // Who has a certificate of the authority has proved who he is.
+    // A client certificate is a proof of identity.
     let tls = flags.tls_listen.filter(|_| flags.tls_client_ca.is_empty());
     let open = flags.listens().into_iter().chain(tls);
     match open.into_iter().find(|address| !address.ip().is_loopback()) {
         None => Ok(()),
         Some(address) => Err(format!(
-            "{address} can be reached by others, and nobody would be asked who they are: say --require-auth \
-             (names and passwords), or serve TLS there with --tls-client-ca (client certificates), or say \
+            "{address} can be reached from other machines, and no client would have to authenticate: set --require-auth \
+             (names and passwords), or serve TLS there with --tls-client-ca (client certificates), or set \
              --insecure if that is what you want"
         )),
     }
@@ -86,13 +89,13 @@ const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 2_181);
 
 impl Flags {
-    /// Where plain connections are taken. Whoever asks for TLS alone gets TLS alone.
+    /// Returns the address for plain connections; `None` if only TLS is asked for.
     fn listens(&self) -> Option<SocketAddr> {
         let default = self.tls_listen.is_none().then_some(DEFAULT_ADDRESS);
         self.listen.or(default)
     }
 
-    /// The shortest timeout that a session gets, and the longest.
+    /// Returns the shortest and the longest session timeout.
     fn session_timeouts(&self) -> (Duration, Duration) {
         (
             self.min_session_timeout.unwrap_or(2 * self.tick),
@@ -118,7 +121,7 @@ fn store(flags: &Flags, memory: &Memory) -> Result<StoreOptions, String> {
         if limit > StoreOptions::MAX {
             let most = StoreOptions::MAX;
             return Err(format!(
-                "{flag} is at most {most}, the most that a store can number"
+                "{flag} is out of range: a store numbers at most {most}"
             ));
         }
     }
@@ -141,18 +144,18 @@ fn store(flags: &Flags, memory: &Memory) -> Result<StoreOptions, String> {
     }
 }
 
-/// Checks the limits that stand for themselves.
+/// Checks the limits that depend on no others.
 fn check_limits(flags: &Flags) -> Result<(), String> {
     if !ServerOptions::FRAME_BYTES.contains(&flags.max_frame) {
         return Err(
-            "--max-frame is from 1K to 2M, the most that a store keeps of one request".into(),
+            "--max-frame is out of range: expected 1K to 2M, the largest request that a store can keep".into(),
         );
     }
     if flags.max_outgoing < 64 << 10 {
-        return Err("--max-outgoing is at least 64K".into());
+        return Err("--max-outgoing is too small: expected at least 64K".into());
     }
     if flags.max_unfinished < 32 << 20 {
-        return Err("--max-unfinished is at least 32M".into());
+        return Err("--max-unfinished is too small: expected at least 32M".into());
     }
     Ok(())
 }
@@ -190,7 +193,7 @@ fn server(flags: &Flags, memory: &Memory, tls: Option<&TlsFiles>) -> Result<Serv
     Ok(options)
 }
 
-/// Where the certificates are.
+/// Address and files of TLS.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsFiles {
     pub(crate) address: SocketAddr,
@@ -215,7 +218,10 @@ impl TlsFiles {
             }
             let missing = given.iter().filter(|(_, is_given)| !is_given);
             let missing: Vec<_> = missing.map(|(name, _)| *name).collect();
-            return Err(format!("for TLS there is no {}", missing.join(" and no ")));
+            return Err(format!(
+                "for TLS, options are missing: {}",
+                missing.join(" and ")
+            ));
         };
         Ok(Some(Self {
             address,
@@ -225,7 +231,7 @@ impl TlsFiles {
         }))
     }
 
-    /// Reads the files, as they are now.
+    /// Reads the files.
     pub(crate) fn read(&self) -> Result<TlsOptions, TlsError> {
         let options = TlsOptions::from_pem_files(&self.certificate, &self.key)?;
         let mut authorities = self.client_authorities.iter();
@@ -243,12 +249,12 @@ fn warnings(flags: &Flags) -> Vec<String> {
     let mut warn = |text: &str| warnings.push(text.to_owned());
     if flags.require_auth && flags.user.is_empty() {
         warn(
-            "--require-auth without --user: any name with any password counts, as with ZooKeeper; \
-             only access lists on znodes then keep one from another's",
+            "--require-auth without --user: any name with any password is accepted, as by ZooKeeper; \
+             only access control lists then protect one client's znodes from another",
         );
     }
     if !flags.require_auth && !flags.user.is_empty() {
-        warn("--user without --require-auth: whoever gives no name is served, too");
+        warn("--user without --require-auth: clients without a name are served, too");
     }
     let exposed = flags
         .listens()
@@ -257,21 +263,21 @@ fn warnings(flags: &Flags) -> Vec<String> {
         && (flags.require_auth || !flags.user.is_empty() || flags.super_digest.is_some())
     {
         warn(&format!(
-            "--listen {address} takes passwords in plain text from a network: whoever listens there has them; \
-             serve TLS (--tls-listen) instead, unless something else encrypts the way"
+            "--listen {address} receives passwords in plain text over a network, where they can be read; \
+             serve TLS (--tls-listen) instead, unless the network is encrypted otherwise"
         ));
     }
     if flags.data == Data::Memory {
         warn(
-            "--data memory: everything is gone when the server ends, and the next start grants locks at once that \
-             a client of this one may believe in",
+            "--data memory: everything is lost when the server stops, and the next start grants locks at once that \
+             clients of this run may still believe they hold",
         );
     }
     warnings
 }
 
-/// What would be served, one option a line as the configuration file would have it, and where each value
-/// comes from. The hashes of passwords are left out.
+/// Describes what would be served, one option a line as in the configuration file, with the source of each value. The
+/// hashes of passwords are left out.
 pub(crate) fn describe(config: &Config, plan: &Plan) -> String {
     let (shortest, longest) = config.flags.session_timeouts();
     let mut text = String::new();
@@ -295,8 +301,8 @@ pub(crate) fn describe(config: &Config, plan: &Plan) -> String {
     let memory = &plan.memory;
     let _ = writeln!(
         text,
-        "# memory of up to {} MiB, of that {} for znodes, watches and sessions, {} for what clients have not read ({} of \
-         one), {} for requests that have not come to their end; {} connections",
+        "# memory of up to {} MiB, of that {} for znodes, watches and sessions, {} for unread replies ({} of \
+         one client), {} for incomplete requests; {} connections",
         memory.total >> 20,
         memory.store >> 20,
         memory.outgoing >> 20,
@@ -329,7 +335,7 @@ fn line(setting: &Setting) -> String {
     }
 }
 
-/// As TOML and JSON write it.
+/// Quotes a text as TOML and JSON do.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -1,13 +1,13 @@
-//! The signals that end the server, and the one that does not.
+//! The signals that the server handles: SIGTERM and SIGINT end it, SIGHUP reloads certificates.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-/// What a signal says.
+/// Meaning of a signal.
 pub(crate) enum Told {
-    /// It is time to go; which signal says so.
+    /// End the server; with the signal's name.
     End(&'static str),
-    /// SIGHUP: the terminal has gone, which is no reason to go, too; or files are to be read anew.
+    /// SIGHUP: reload files. Not a reason to end, even when it means that the terminal is gone.
     HangUp,
 }
 
@@ -18,7 +18,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// From now on they are heard.
+    /// Begins to handle the signals.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,
@@ -27,7 +27,7 @@ impl Signals {
         })
     }
 
-    /// The next of them.
+    /// Waits for the next signal.
     pub(crate) async fn next(&mut self) -> Told {
         tokio::select! {
             _ = self.terminate.recv() => Told::End("SIGTERM"),
@@ -36,7 +36,7 @@ impl Signals {
         }
     }
 
-    /// The next that says that it is time to go.
+    /// Waits for the next signal that ends the server.
     pub(crate) async fn end(&mut self) -> &'static str {
         loop {
             if let Told::End(signal) = self.next().await {

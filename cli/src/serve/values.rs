@@ -1,4 +1,4 @@
-//! The values of options: durations, sizes, addresses, and the rest that needs reading.
+//! Parsers of option values: durations, sizes, addresses, and the like.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A duration as `500ms`, `2s`, `1m` or `1h`.
+/// Parses a duration: `500ms`, `2s`, `1m` or `1h`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = split(text);
     let ms_per_unit = match unit {
@@ -23,10 +23,10 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A year and some days: a longer timeout is a mistake.
+/// A year and some days: anything longer is a mistake.
 const LONGEST_MS: u64 = 9_000 * 3_600_000;
 
-/// A duration in the largest unit that says it whole.
+/// Formats a duration in the largest unit that gives a whole number.
 pub(crate) fn shown(duration: Duration) -> String {
     let ms = duration.as_millis();
     match ms {
@@ -36,8 +36,7 @@ pub(crate) fn shown(duration: Duration) -> String {
     }
 }
 
-/// A number of bytes: plain, or with `K`, `M` or `G` (also `KiB`, `MiB`, `GiB`), which are 1,024 times each
-/// other.
+/// Parses a number of bytes: plain, or with `K`, `M` or `G` (also `KiB`, `MiB`, `GiB`), powers of 1,024.
 pub(crate) fn bytes(text: &str) -> Result<usize, String> {
     let (number, unit) = split(text);
     let factor = match unit {
@@ -54,14 +53,14 @@ pub(crate) fn bytes(text: &str) -> Result<usize, String> {
         .ok_or_else(|| "a size is a whole number of bytes above 0, and less than 16 EiB".to_owned())
 }
 
-/// The number in front, and what follows it.
+/// Splits a text into its leading number and the rest.
 fn split(text: &str) -> (Option<u64>, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit());
     let (number, unit) = text.split_at(end.unwrap_or(text.len()));
     (number.parse().ok(), unit)
 }
 
-/// How many of something: 1 or more.
+/// Parses a count: 1 or more.
 pub(crate) fn count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(count) if count > 0 => Ok(count),
@@ -69,7 +68,7 @@ pub(crate) fn count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// An address to listen on.
+/// Parses an address to listen on.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let local = text.strip_prefix("localhost:").map(str::parse::<u16>);
     if let Some(Ok(port)) = local {
@@ -82,12 +81,12 @@ pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// Where the store is kept.
+/// Place of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
-    /// In memory alone: it ends with the process.
+    /// In memory: it is lost with the process.
     Memory,
-    /// In this folder.
+    /// In a directory.
     Folder(PathBuf),
 }
 
@@ -98,7 +97,7 @@ impl FromStr for Data {
         match text {
             "" => Err("a directory is expected, or memory".into()),
             "memory" => Ok(Self::Memory),
-            // A folder of that name would be made, where the server was started.
+            // Refused: it would create a directory of that name in the working directory.
             _ if text.starts_with('~') => {
                 Err("`~` is expanded by shells, and not here: write the \
                  whole path, or ./~ for a folder of that name"
@@ -126,7 +125,7 @@ impl FromStr for Digest {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        // The text itself is not repeated: who writes a password here should not find it in a log.
+        // The text itself is not repeated: a password given here by mistake must not end up in a log.
         let wrong = "a digest is user:base64(sha1(user:password)), 28 characters behind the colon: \
                      `lockkeeper digest USER` makes one";
         match text.split_once(':') {
@@ -136,7 +135,7 @@ impl FromStr for Digest {
     }
 }
 
-/// Whether this is 20 bytes in base64.
+/// Returns true for 20 bytes in base64.
 fn is_sha1(text: &str) -> bool {
     let letter = |c: &u8| c.is_ascii_alphanumeric() || matches!(c, b'+' | b'/');
     let (letters, end) = text.as_bytes().split_at_checked(27).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Who gets in, and who may do what, by the options of `lockkeeper serve`.
+//! Tests of authentication and access control by the options of `lockkeeper serve`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use rustix::process::Signal;
 use super::server::*;
 use super::support::*;
 
-/// What `lockkeeper digest` makes of a name and a password.
+/// Returns the output of `lockkeeper digest` for a name and a password.
 fn digest(user: &str, password: &str) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command

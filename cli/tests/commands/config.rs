@@ -1,4 +1,4 @@
-//! Where the options of `lockkeeper serve` come from, and which of them it refuses, without serving anything.
+//! Tests of the sources of the options of `lockkeeper serve`, and of those that it refuses, without serving anything.
 
 use std::fs;
 use std::net::TcpListener;
@@ -22,7 +22,7 @@ fn checked(file: &str, options: &[&str]) -> Output {
     output
 }
 
-/// What was said of options that cannot be meant; on stderr alone.
+/// Returns the error of invalid options, which is on stderr alone.
 fn refused(file: &str, options: &[&str]) -> String {
     let output = checked(file, options);
     assert_eq!(output.status.code(), Some(2), "{output:?}");
@@ -169,7 +169,7 @@ fn what_is_wrong_in_the_file_is_named_with_its_line() {
         ("log-format = \"xml\"\n", "f:1: log-format: "),
         (
             "log-level = \"loud\"\n",
-            "f:1: log-level: \"loud\" is no level",
+            "f:1: log-level: \"loud\" is not a log level",
         ),
         ("max-frame = \"1MB\"\n", "f:1: max-frame: a size is"),
         ("listen = \"keeper\"\n", "f:1: listen: an address is"),
@@ -195,15 +195,24 @@ fn flags_that_cannot_be_meant_are_named() {
         ("--tick=2", "a duration is"),
         ("--handshake-timeout=0s", "a duration is from"),
         ("--max-outgoing=16MB", "a size is"),
-        ("--max-outgoing=1K", "--max-outgoing is at least 64K"),
-        ("--max-unfinished=1M", "--max-unfinished is at least 32M"),
-        ("--max-frame=3M", "--max-frame is from 1K to 2M"),
+        (
+            "--max-outgoing=1K",
+            "--max-outgoing is too small: expected at least 64K",
+        ),
+        (
+            "--max-unfinished=1M",
+            "--max-unfinished is too small: expected at least 32M",
+        ),
+        (
+            "--max-frame=3M",
+            "--max-frame is out of range: expected 1K to 2M",
+        ),
         ("--max-half-open=0", "a whole number above 0"),
         (
             "--max-znodes=2147483649",
-            "--max-znodes is at most 2147483648",
+            "--max-znodes is out of range: a store numbers at most 2147483648",
         ),
-        ("--threads=0", "from 1 to 1,024 threads"),
+        ("--threads=0", "expected 1 to 1,024 threads"),
         ("--listen=2181", "an address is"),
         ("--listen=127.0.0.1:70000", "an address is"),
         ("--four-letter-words=kill", "kill"),
@@ -258,11 +267,11 @@ fn what_is_seldom_meant_is_told() {
         (&["--data", "memory"], "# warning: --data memory"),
         (
             &["--require-auth", "--listen", "0.0.0.0:0"],
-            "# warning: --listen 0.0.0.0:0 takes passwords in plain text",
+            "# warning: --listen 0.0.0.0:0 receives passwords in plain text",
         ),
         (
             &["--insecure", "--user", DIGEST, "--listen", "192.0.2.1:2181"],
-            "# warning: --listen 192.0.2.1:2181 takes passwords in plain text",
+            "# warning: --listen 192.0.2.1:2181 receives passwords in plain text",
         ),
     ] {
         let said = success(&checked("", options));

@@ -1,4 +1,4 @@
-//! What docs/operating.md shows is what the command takes.
+//! Tests that the command accepts the examples of docs/operating.md.
 
 use std::fs;
 use std::path::Path;

@@ -32,11 +32,11 @@ impl Drop for Process {
     }
 }
 
-/// How a server ended.
+/// End of a server.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
-    /// What stdout had behind the line that said that it was ready.
+    /// The rest of stdout, behind the line that tells that it is ready.
     pub(crate) more: String,
     pub(crate) log: String,
 }
@@ -90,7 +90,7 @@ impl Server {
         }
     }
 
-    /// Where it listens, as `127.0.0.1:PORT`.
+    /// Returns its address, as `127.0.0.1:PORT`.
     pub(crate) fn address(&self) -> &str {
         let words: Vec<_> = self.ready.split(' ').collect();
         assert_eq!(words[..2], ["lockkeeper", "ready"], "{}", self.ready);

@@ -1,4 +1,4 @@
-//! What the tests share.
+//! Shared parts of the tests.
 
 use std::fs;
 use std::path::PathBuf;
@@ -39,7 +39,7 @@ pub(crate) fn out(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-/// What was said of a failure; nothing is said elsewhere then.
+/// Returns the error of a failed command, whose stdout must be empty.
 pub(crate) fn failure(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     assert!(output.stdout.is_empty(), "{output:?}");

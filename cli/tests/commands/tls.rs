@@ -98,7 +98,7 @@ fn bare() -> Command {
     command
 }
 
-/// What follows the word `tls` in the line that says where it listens.
+/// Returns the address behind the word `tls` in the line on stdout.
 fn tls_address(server: &Server) -> &str {
     let (_, address) = server
         .ready
@@ -195,11 +195,11 @@ fn renewed_certificates_are_taken_on_sighup_and_bad_ones_are_not() {
     let other = Authority::new("other");
     files.renew(&other);
     server.signal(Signal::HUP);
-    server.logs("the certificates are read again");
+    server.logs("SIGHUP: certificates reloaded");
     block_on(async { connect(&address, believing(&other)).await.unwrap() });
     fs::write(files.at("key"), "no key").unwrap();
     server.signal(Signal::HUP);
-    server.logs("the former ones go on to hold");
+    server.logs("the former ones stay in use");
     block_on(async {
         connect(&address, believing(&other)).await.unwrap();
         assert!(
@@ -300,25 +300,22 @@ fn half_of_what_tls_needs_is_refused() {
     for (options, expected) in [
         (
             vec!["--tls-listen=127.0.0.1:0".to_owned()],
-            "no --tls-cert and no --tls-key",
+            "--tls-cert and --tls-key",
         ),
         (
             vec!["--tls-listen=127.0.0.1:0".into(), file("--tls-cert")],
-            "no --tls-key",
+            "--tls-key",
         ),
-        (
-            vec![file("--tls-cert"), file("--tls-key")],
-            "no --tls-listen",
-        ),
+        (vec![file("--tls-cert"), file("--tls-key")], "--tls-listen"),
         (
             vec![file("--tls-client-ca")],
-            "no --tls-listen and no --tls-cert and no --tls-key",
+            "--tls-listen and --tls-cert and --tls-key",
         ),
     ] {
         let (code, said) = checked(bare().args(&options));
         assert_eq!(code, Some(2), "{options:?}: {said}");
         assert!(
-            said.contains(&format!("for TLS there is {expected}")),
+            said.contains(&format!("for TLS, options are missing: {expected}")),
             "{options:?}: {said}"
         );
     }
@@ -343,7 +340,7 @@ fn an_address_for_others_is_served_to_holders_of_certificates() {
     let (code, said) = exposed(&[]);
     assert_eq!(code, Some(2), "{said}");
     assert!(
-        said.contains("0.0.0.0:0 can be reached by others"),
+        said.contains("0.0.0.0:0 can be reached from other machines"),
         "{said}"
     );
     for options in [&[&*ca][..], &["--insecure"], &["--require-auth"]] {
@@ -354,7 +351,7 @@ fn an_address_for_others_is_served_to_holders_of_certificates() {
     let (code, said) = exposed(&[&ca, "--listen=0.0.0.0:1"]);
     assert_eq!(code, Some(2), "{said}");
     assert!(
-        said.contains("0.0.0.0:1 can be reached by others"),
+        said.contains("0.0.0.0:1 can be reached from other machines"),
         "{said}"
     );
 }
@@ -370,7 +367,7 @@ fn hung_up_on(address: &str, bytes: &[u8]) -> String {
 
 #[test]
 fn refused_handshakes_of_tls_are_logged_with_the_address_and_no_disk_is_filled_with_them() {
-    const TOLD: &str = "a TLS handshake is refused";
+    const TOLD: &str = "TLS handshake refused";
     const TIMES: usize = 50;
     let files = Files::new();
     for bytes in [
@@ -401,7 +398,7 @@ fn refused_handshakes_of_tls_are_logged_with_the_address_and_no_disk_is_filled_w
 /// It is heeded all the same: certificates that were revoked since then are not in it.
 #[test]
 fn an_expired_revocation_list_is_warned_of() {
-    const TOLD: &str = "a revocation list has expired";
+    const TOLD: &str = "revocation list expired";
     let files = Files::new();
     let serve_with = |list: String| {
         fs::write(files.at("ca"), list).unwrap();
@@ -414,7 +411,7 @@ fn an_expired_revocation_list_is_warned_of() {
     let server = serve_with(files.authority.with_list(3000));
     fs::write(files.at("ca"), files.authority.with_list(2002)).unwrap();
     server.signal(Signal::HUP);
-    server.logs("the certificates are read again");
+    server.logs("SIGHUP: certificates reloaded");
     let ended = server.end(Signal::TERM);
     let (before, after) = ended.log.split_once("ready").unwrap_or(("", &ended.log));
     assert!(!before.contains(TOLD), "{before}");

@@ -27,7 +27,7 @@ pub(crate) const MIB: u64 = 1 << 20;
 /// Cycles that the well-behaved client makes in each phase: three requests each.
 const CYCLES: usize = 500;
 
-/// What the attacker has at hand.
+/// Equipment of an attacker.
 pub(crate) struct Field {
     pub(crate) address: SocketAddr,
     is_over: Arc<AtomicBool>,
@@ -39,7 +39,7 @@ impl Field {
         println!("\n{UNDER_WAY}");
     }
 
-    /// Whether the others have seen enough.
+    /// True once the well-behaved clients have been measured for long enough.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(SeqCst)
     }
@@ -52,9 +52,9 @@ impl Field {
     }
 }
 
-/// What an attack came to.
+/// Outcome of an attack.
 pub(crate) struct Outcome {
-    /// What the server has logged.
+    /// The server's log.
     pub(crate) log: Vec<String>,
     /// The attacker's own finding.
     pub(crate) result: String,

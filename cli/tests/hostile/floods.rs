@@ -47,7 +47,8 @@ fn a_flood_of_pipelined_requests_is_served_in_turn() {
     fight(&[], 64 * MIB, attack);
 }
 
-/// What Java's client sends after a reconnection: watches that are armed unless they must fire.
+/// Returns the setWatches that Java's client sends after a reconnection: watches that are armed unless they must
+/// fire.
 fn watches_of_missing(paths: std::ops::Range<usize>) -> Out {
     let mut record = Out::new().long(i64::MAX).int(0).int(paths.len() as i32);
     for number in paths {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::wire::*;
 
-/// How long the answers of one phase took.
+/// Latencies of one phase.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Latency(Vec<Duration>);
 

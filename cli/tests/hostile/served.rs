@@ -72,7 +72,7 @@ impl Served {
         }
     }
 
-    /// Whether it is this repository's server, of which more is expected than of others.
+    /// True for this repository's server, of which more is expected than of others.
     pub(crate) fn is_ours(&self) -> bool {
         self.child.is_some()
     }

@@ -120,7 +120,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// What a client says that has none yet.
+    /// Handshake of a client without a session.
     pub(crate) fn none(timeout: Duration) -> Self {
         let password = vec![0; 16];
         Self {
@@ -276,7 +276,7 @@ impl Conn {
         rest
     }
 
-    /// Whether the server has closed the connection without a word; it does not wait.
+    /// Returns true if the server has closed the connection without a response. Does not wait.
     pub(crate) fn is_closed(&self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let peeked = self.stream.peek(&mut [0]);
@@ -288,7 +288,7 @@ impl Conn {
     }
 }
 
-/// Whether an error says that the other side has closed the connection.
+/// Returns true for an error that means that the other side has closed the connection.
 pub(crate) fn is_closed(error: &io::Error) -> bool {
     use ErrorKind::*;
     matches!(

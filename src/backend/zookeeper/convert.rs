@@ -1,4 +1,4 @@
-//! Between the types of zookeeper-client and ours.
+//! Conversion between the types of zookeeper-client and this crate's.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::protocol::{Create, Op, OpReply, ReadOp, ReadReply};
 use crate::types::{AclEntry, CreateMode, SessionId, Stat, Zxid};
 use crate::watch::{EventKind, WatchMode, WatchedEvent};
 
-/// What a request was about: what its error needs to say so.
+/// Subject of a request, for its error.
 #[derive(Clone, Copy)]
 pub(super) struct About<'a> {
     pub(super) what: &'static str,
@@ -50,7 +50,7 @@ impl About<'_> {
             zk::Error::ClientClosed => Error::SessionClosed {
                 session: self.session,
             },
-            // The crate fails what was under way with whatever ended the connection.
+            // The crate fails the requests under way with the error that ended the connection.
             zk::Error::ConnectionLoss
             | zk::Error::Timeout
             | zk::Error::SessionMoved
@@ -60,7 +60,7 @@ impl About<'_> {
     }
 }
 
-/// The name that a create goes by in errors.
+/// Name of a create in errors.
 pub(super) const CREATE: &str = "create";
 
 pub(super) fn stat(stat: zk::Stat) -> Stat {
@@ -79,7 +79,7 @@ pub(super) fn stat(stat: zk::Stat) -> Stat {
     }
 }
 
-/// An access control list as the crate has it; `None` for the open one.
+/// Converts an access control list; `None` for the open one.
 pub(super) struct Acls(Option<Vec<zk::Acl>>);
 
 impl Acls {
@@ -100,7 +100,7 @@ impl Acls {
         }
     }
 
-    /// The options of a create in this mode.
+    /// Returns the options of a create in this mode.
     pub(super) fn options(&self, mode: CreateMode) -> zk::CreateOptions<'_> {
         let acls = self
             .0
@@ -133,7 +133,7 @@ const RIGHTS: [(u8, zk::Permission); 5] = [
     (AclEntry::ADMIN, zk::Permission::ADMIN),
 ];
 
-/// A list as a server has it; one that lets everybody do everything is the open one.
+/// Converts a server's list; one that allows everything to everybody is the open one.
 pub(super) fn acl(list: &[zk::Acl]) -> Acl {
     let entries = list.iter().map(|acl| {
         let rights = RIGHTS
@@ -169,7 +169,7 @@ pub(super) fn watch_mode(mode: WatchMode) -> zk::AddWatchMode {
     }
 }
 
-/// An event of a watch; that of a session is its end, or the loss of its connection.
+/// Converts a watch event; a session event is the session's end, or the loss of its connection.
 pub(super) fn event(event: zk::WatchedEvent, session: SessionId) -> Result<WatchedEvent> {
     let kind = match event.event_type {
         zk::EventType::NodeCreated => EventKind::NodeCreated,
@@ -189,13 +189,13 @@ pub(super) fn event(event: zk::WatchedEvent, session: SessionId) -> Result<Watch
     Ok(WatchedEvent {
         kind,
         path: ZnodePath::new(event.path)?,
-        // Servers before 3.9 do not say.
+        // Servers before 3.9 do not send it.
         zxid: (event.zxid != zk::WatchedEvent::NO_ZXID).then_some(Zxid(event.zxid)),
         predecessor_gone: None,
     })
 }
 
-/// The path that a create has made: a sequential one ends with the number, as ZooKeeper prints it.
+/// Returns the path of a created znode: that of a sequential one ends with the number, as ZooKeeper prints it.
 pub(super) fn made(create: &Create, number: zk::CreateSequence) -> ZnodePath {
     if create.mode.is_sequential() {
         ZnodePath::trusted(format!("{}{:010}", create.path, number.into_i64()))
@@ -248,7 +248,7 @@ pub(super) fn op_reply(result: zk::MultiWriteResult) -> Result<OpReply> {
         zk::MultiWriteResult::Delete => OpReply::Deleted,
         zk::MultiWriteResult::SetData { stat: set } => OpReply::Set(stat(set)),
         zk::MultiWriteResult::Create { path, stat: made } => OpReply::Created {
-            // Not `InvalidPath`: that says that nothing was sent.
+            // Not `InvalidPath`, which would tell that nothing was sent.
             path: ZnodePath::new(path).map_err(|error| Error::Protocol(error.to_string()))?,
             stat: (!made.is_invalid()).then(|| stat(made)),
         },

@@ -1,4 +1,4 @@
-//! The thread that all connections to ZooKeeper live on.
+//! The thread of all connections to ZooKeeper, `lockkeeper-io`, and the barrier by which drops wait for it.
 
 use std::cell::Cell;
 use std::future::{Future, pending, poll_fn};
@@ -23,13 +23,13 @@ thread_local! {
     static IS_THIS_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The executor of the connections: one thread, made at the first connect, that a busy executor of
-/// the user's cannot starve, so that users may run any. It waits for the network itself
-/// (`async_io::block_on`): an answer of the server wakes no other thread on its way.
+/// Returns the executor of the connections: one thread, started at the first connect, which a busy executor of the
+/// user cannot starve, so users may run any executor. It waits for the network itself (`async_io::block_on`): a reply
+/// wakes no other thread on its way.
 ///
-/// Everything that follows a session's state runs here too. The thread takes its tasks first in,
-/// first out, and a connection waits for the network between two changes of state; so the task
-/// that publishes a state has run before the next one comes.
+/// All tasks that follow a session's state run here as well. The executor is first in, first out, and a connection
+/// waits for the network between two changes of state; so the task that publishes a state has run before the next
+/// change.
 fn executor() -> &'static Executor<'static> {
     static EXECUTOR: OnceLock<Executor<'static>> = OnceLock::new();
     static THREAD: OnceLock<()> = OnceLock::new();
@@ -48,7 +48,7 @@ fn executor() -> &'static Executor<'static> {
     executor
 }
 
-/// Lets zookeeper-client put its tasks here.
+/// Runs zookeeper-client's tasks on this executor.
 struct Spawner;
 
 impl spawns_core::Spawn for Spawner {
@@ -64,14 +64,14 @@ pub(super) fn spawn<T: Send + 'static>(work: BoxFuture<T>) -> Task<T> {
     Task(Some(executor().spawn(Guarded(work))))
 }
 
-/// The last barrier that the thread had not passed in time.
+/// The last barrier that the thread did not pass in time.
 static OVERDUE: Mutex<Option<Receiver<()>>> = Mutex::new(None);
 
-/// Blocks until the connections have taken up all requests that were sent to them before, for at most `limit`.
-/// A connection writes what it takes up in the same turn, as far as its socket takes it.
+/// Blocks until the connections have taken up all requests that were sent to them before, for at most `limit`. A
+/// connection writes requests in the turn in which it takes them up, as far as its socket accepts them.
 ///
-/// The executor runs its tasks first in, first out, and a request wakes its connection's task. If that task runs at
-/// that moment, it is queued again when it is done: behind the barrier's first turn, before its second.
+/// Correct because the executor is first in, first out, and a request wakes its connection's task. If that task is
+/// running at that moment, it is queued again when it is done: behind the barrier's first turn, before its second.
 pub(super) fn flush(limit: Duration) -> Flushed {
     if !can_wait() {
         return Flushed::Skipped;
@@ -85,16 +85,16 @@ pub(super) fn flush(limit: Duration) -> Flushed {
     match passed.recv_timeout(limit) {
         Err(RecvTimeoutError::Timeout) => {
             *OVERDUE.lock().unwrap_or_else(PoisonError::into_inner) = Some(passed);
-            tracing::warn!(?limit, "requests were not written in time");
+            tracing::warn!(?limit, "requests not written in time");
             Flushed::TimedOut
         }
         _ => Flushed::Written,
     }
 }
 
-/// Returns true unless waiting for the thread of the connections would be in vain: on that thread itself, in the
-/// child of a fork, which does not have it, and while it is known to be held up. Of a thousand guards that
-/// are dropped then only the first waits.
+/// Returns false if waiting for the connections' thread would be in vain: on that thread itself, in the child of a
+/// fork, which does not have it, and while it is known to be blocked. So of a thousand guards that are dropped then,
+/// only the first waits.
 pub(super) fn can_wait() -> bool {
     if IS_THIS_THREAD.get() || fork::is_forked() {
         return false;
@@ -109,7 +109,7 @@ pub(super) fn can_wait() -> bool {
     }
 }
 
-/// Gives all tasks that are ready their turn.
+/// Lets all ready tasks have their turn.
 async fn next_turn() {
     let mut is_next = false;
     poll_fn(|context| {
@@ -122,7 +122,7 @@ async fn next_turn() {
     .await;
 }
 
-/// Runs what blocks on a thread of its own.
+/// Runs blocking work on a new thread.
 pub(super) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T> {
@@ -132,7 +132,7 @@ pub(super) async fn blocking<T: Send + 'static>(
     answered.await.map_err(|_| panicked())
 }
 
-/// A task on the thread of the connections. It goes on when it is dropped.
+/// A task on the connections' thread. Dropping it detaches it.
 pub(super) struct Task<T>(Option<async_executor::Task<Result<T>>>);
 
 impl<T> Future for Task<T> {
@@ -152,7 +152,7 @@ impl<T> Drop for Task<T> {
     }
 }
 
-/// Work whose panic ends it alone, not the thread that other sessions share.
+/// Work whose panic fails it alone, not the thread that other sessions share.
 struct Guarded<T>(Pin<Box<dyn Future<Output = T> + Send>>);
 
 impl<T> Future for Guarded<T> {
@@ -170,7 +170,7 @@ fn panicked() -> Error {
     Error::Protocol("the client library panicked".to_owned())
 }
 
-/// What `work` answers, unless `moment` comes first.
+/// Runs `work` until `moment`; `None` on timeout.
 pub(super) async fn until<T>(
     clock: &Clock,
     moment: BootInstant,

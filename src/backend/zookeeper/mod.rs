@@ -1,24 +1,26 @@
-//! The backend for a real ZooKeeper, through the crate zookeeper-client. Only this folder names it.
+//! The backend for a real ZooKeeper, over the crate zookeeper-client, which nothing outside this folder names.
 //!
-//! What the crate leaves to us: it sends a request when its future is made, but the future borrows
-//! the client, so [`session`] drives it on a thread of ours; it reports a session's end by its own
-//! clock at 7/5 of the timeout, which [`SessionStatus::held_until`] makes good; it does not say which
-//! timeout a reconnection has brought ([`agreement`]); it does not arm
-//! persistent watches anew after a reconnection; it does not say why a TLS handshake failed, and
-//! passes over certificates that it cannot read ([`tls`]); it leaves small requests to Nagle's algorithm
-//! ([`nodelay`]).
+//! Beyond the crate: it sends a request when its future is created, but the future borrows the client, so [`session`]
+//! drives it on the connections' thread ([`io`]); it reports a session's end by its own clock at 7/5 of the timeout,
+//! where [`SessionStatus::held_until`] ends earlier; it does not tell the timeout that a reconnection has brought
+//! ([`timeout_probe`]); it does not re-register persistent watches after a reconnection ([`watches`]); it does not
+//! tell why a TLS handshake failed, and skips certificates that it cannot read ([`tls`]); it leaves small requests to
+//! Nagle's algorithm ([`nodelay`]).
 
-mod agreement;
 mod convert;
 #[cfg(feature = "test-util")]
 mod expire;
+mod handshake;
 mod io;
 #[cfg_attr(not(target_os = "linux"), path = "no_nodelay.rs")]
 mod nodelay;
-mod numbers;
+mod requests;
+mod sequence_limit;
 mod session;
+mod timeout_probe;
 #[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 mod tls;
+mod watches;
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -28,11 +30,11 @@ use std::time::Duration;
 
 use zookeeper_client as zk;
 
-use self::agreement::Asker;
 use self::convert::{About, Acls, CREATE};
 use self::io::{blocking, spawn, until};
-use self::numbers::Numbers;
+use self::sequence_limit::SequenceLimit;
 use self::session::{Chroot, ZooKeeperSession};
+use self::timeout_probe::TimeoutProbe;
 use self::tls::Tls;
 use super::{Backend, ConnectOptions, Connector, SessionStatus};
 use crate::acl::Acl;
@@ -45,14 +47,14 @@ use crate::types::{AclEntry, CreateMode, SessionId};
 
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Between two tries to connect.
+/// Pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The persistent znode, under the chroot, that holds the store's id: its data and its czxid together,
-/// since a tool that copies the data to another store cannot copy that.
+/// Persistent znode, under the chroot, with the store's id: its data and its czxid together, since a tool that copies
+/// the data to another store cannot copy the czxid.
 const STORE_ID: &str = "/lockkeeper.id";
 
-/// The servers of one ensemble, or a served store, and the znode that sessions there take for their root.
+/// The servers of one ensemble, or a served store, with the chroot of its sessions.
 #[derive(Debug)]
 pub(crate) struct ZooKeeper(Arc<Servers>);
 
@@ -60,15 +62,15 @@ pub(crate) struct ZooKeeper(Arc<Servers>);
 struct Servers {
     hosts: String,
     chroot: ZnodePath,
-    /// Whether it is known to be one server, so that nobody need ask.
+    /// True if it is known to be a single server, so that its configuration need not be read.
     is_one: bool,
     clock: Clock,
-    /// The sessions that were opened here, so that a test can end one as its server would.
+    /// The sessions opened here, so that a test can expire one.
     #[cfg(feature = "test-util")]
     opened: parking_lot::Mutex<std::collections::HashMap<SessionId, Opened>>,
 }
 
-/// What it takes to end a session.
+/// The secrets by which a session can be ended.
 #[cfg(feature = "test-util")]
 #[derive(Clone, Debug)]
 struct Opened {
@@ -77,12 +79,12 @@ struct Opened {
 }
 
 impl Servers {
-    /// Whether there is only one address to ask.
+    /// Returns true if there is only one address.
     fn is_alone(&self) -> bool {
         !self.hosts.contains(',')
     }
 
-    /// As it stands in a URL.
+    /// Returns the URL.
     fn url(&self) -> String {
         let scheme = if self.is_one {
             "lockkeeper"
@@ -96,7 +98,7 @@ impl Servers {
         format!("{scheme}://{}{chroot}", self.hosts)
     }
 
-    /// What the chroot takes before every path.
+    /// Returns the length of the chroot, in bytes, which every path on the wire begins with.
     fn prefix_bytes(&self) -> usize {
         match self.chroot.is_root() {
             true => 0,
@@ -106,12 +108,12 @@ impl Servers {
 }
 
 impl ZooKeeper {
-    /// `hosts` as `host:port[,host:port…]`.
+    /// Returns the connector of these hosts, given as `host:port[,host:port…]`.
     pub(crate) fn new(hosts: &str, chroot: &ZnodePath) -> Self {
         Self::with(hosts, chroot, false)
     }
 
-    /// A store that another process serves, at `host:port`.
+    /// Returns the connector of a store served at `host:port`.
     pub(crate) fn served(host: &str, chroot: &ZnodePath) -> Self {
         Self::with(host, chroot, true)
     }
@@ -152,7 +154,7 @@ impl Connector for ZooKeeper {
     }
 }
 
-/// The opening of one session.
+/// Opening of one session.
 struct Opening {
     servers: Arc<Servers>,
     options: ConnectOptions,
@@ -170,7 +172,7 @@ impl Opening {
         })
     }
 
-    /// Tries until it succeeds, until the connect timeout, or until an answer ends all hope.
+    /// Retries until it succeeds, until the connect timeout, or until an error that a retry cannot change.
     async fn open(&self) -> Result<ZooKeeperSession> {
         let clock = &self.servers.clock;
         let timeout = self.options.connect_timeout;
@@ -207,7 +209,7 @@ impl Opening {
         }
     }
 
-    /// Asks each server once.
+    /// Makes one attempt at each server.
     async fn open_once(&self) -> Result<ZooKeeperSession> {
         let sent = self.servers.clock.now();
         let (connector, servers) = (self.connector(), self.servers.clone());
@@ -238,7 +240,7 @@ impl Opening {
         Ok(ZooKeeperSession::new(
             client,
             status,
-            Asker {
+            TimeoutProbe {
                 hosts: self.servers.hosts.clone(),
                 tls: self.tls.clone(),
                 auth: self.options.auth.clone(),
@@ -246,9 +248,9 @@ impl Opening {
             Chroot {
                 store_id,
                 prefix_bytes: self.servers.prefix_bytes(),
-                numbers: match self.servers.is_one {
-                    true => Numbers::SERVED,
-                    false => Numbers::ZOOKEEPER,
+                sequence_limit: match self.servers.is_one {
+                    true => SequenceLimit::SERVED,
+                    false => SequenceLimit::ZOOKEEPER,
                 },
             },
             self.options.connect_timeout,
@@ -269,7 +271,7 @@ impl Opening {
         })
     }
 
-    /// What a failed try met. The crate does not say, so each host is asked for a connection.
+    /// Returns the reason of a failed attempt. The crate does not tell it, so each host is connected to again.
     async fn why_not(&self, deadline: BootInstant) -> Refusal {
         let (servers, tls) = (self.servers.clone(), self.tls.clone());
         let left = deadline
@@ -337,7 +339,7 @@ impl Opening {
             .map_err(|_| Error::Protocol(format!("the chroot {path} was refused")))
     }
 
-    /// The store's id, made if this is the first client here; `None` without the right to.
+    /// Returns the store's id, which the first client creates; `None` without the permission to.
     async fn store_id(&self, client: &zk::Client, session: SessionId) -> Option<String> {
         match read_or_make_id(client, &self.options.acl).await {
             Ok(id) => Some(id),
@@ -349,7 +351,7 @@ impl Opening {
                     session,
                 }
                 .error(error);
-                tracing::warn!(hosts = %self.servers.hosts, %error, "no store id: tokens are not pinned to this store, and each hand-over of a lock lists its queue");
+                tracing::warn!(hosts = %self.servers.hosts, %error, "no store id: fencing tokens are not bound to this store, and each hand-over of a lock lists its queue");
                 None
             }
         }
@@ -384,7 +386,8 @@ fn store_id(data: &[u8], czxid: i64) -> String {
     format!("{}-{czxid:x}", String::from_utf8_lossy(data))
 }
 
-/// The list, and the right to read for everybody: the id is no secret, and all must find the same.
+/// Returns the list, with the permission to read for everybody: the id is no secret, and all clients must find the
+/// same.
 fn readable(acl: &Acl) -> Acl {
     let Some(entries) = acl.entries() else {
         return Acl::open();
@@ -397,13 +400,13 @@ fn readable(acl: &Acl) -> Acl {
     Acl::new([entries, &[anyone]].concat())
 }
 
-/// 128 bits that no other store has, in hex. The standard library's hasher keys are random.
+/// Returns 128 random bits in hex, by the standard library's hasher keys.
 fn random_id() -> String {
     let half = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", half(), half())
 }
 
-/// Whether a configuration (`/zookeeper/config`) names more than one server.
+/// Returns true if a configuration (`/zookeeper/config`) names more than one server.
 fn is_ensemble(config: &[u8]) -> bool {
     let config = String::from_utf8_lossy(config);
     config
@@ -413,13 +416,13 @@ fn is_ensemble(config: &[u8]) -> bool {
         > 1
 }
 
-/// Why a server gives no session.
+/// Reason for which a server gives no session.
 #[derive(Debug)]
 enum Refusal {
-    /// For a certificate: asking again will not change that, only asking another server.
+    /// A certificate: a retry at this server cannot change that.
     #[cfg_attr(not(feature = "tls"), allow(dead_code, reason = "TLS alone has them"))]
     Certificate(TlsError),
-    /// No connection can be made: nobody listens there, or the host is not there.
+    /// No connection can be made: no program listens there, or the host is unknown or unreachable.
     Down(String),
     Other(String),
 }
@@ -430,11 +433,11 @@ impl Refusal {
     }
 }
 
-/// Says that a server is down, once for each time that it is looked for.
+/// Logs that a server is down, once for each opening.
 fn warn_of(servers: &Servers, reason: &str) {
     let url = servers.url();
     let advice = start_a_server(&url, &servers.hosts);
-    tracing::warn!(url, "no connection can be made yet: {reason}{advice}");
+    tracing::warn!(url, reason, "cannot connect yet: still trying{advice}");
 }
 
 impl fmt::Display for Refusal {
@@ -446,7 +449,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Why no connection to `host` can be made; `None` if it can.
+/// Returns the reason for which no connection to `host` can be made; `None` if one can.
 fn refusal(host: &str, tls: Option<&Tls>, limit: Duration) -> Option<Refusal> {
     let down = |error: &dyn fmt::Display| Some(Refusal::Down(format!("{host}: {error}")));
     let addresses = match host.to_socket_addrs() {

@@ -1,4 +1,4 @@
-//! What stands for [`Tls`] in a build without the feature `tls`: there is none, and who asks for it is told so.
+//! [`Tls`] in a build without the feature `tls`: it cannot be created, with an error that names the feature.
 
 use std::net::TcpStream;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! The client's end of TLS. zookeeper-client speaks it; here its options are checked before it
-//! takes them, since it passes over certificates that it cannot read and panics at a host's name that is none, and a
-//! refused handshake is made again to see why, since it does not say.
+//! The client's side of TLS. zookeeper-client speaks it; here its options are checked before it gets them, since it
+//! skips certificates that it cannot read and panics at an invalid host name, and a refused handshake is repeated to
+//! learn the reason, which it does not tell.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read};
@@ -18,25 +18,25 @@ use super::Refusal;
 use crate::error::Result;
 use crate::tls::{Authorities, ClientTls, Pem, TlsError, key_pair, provider};
 
-/// Options that can be used.
+/// Checked options.
 #[derive(Clone)]
 pub(super) struct Tls {
     options: zk::TlsOptions,
-    /// The same, for a handshake of our own.
+    /// The same, for handshakes of this module.
     config: Arc<ClientConfig>,
 }
 
 impl Tls {
-    /// `hosts` as `host:port[,host:port…]`.
+    /// Checks the options for these hosts, given as `host:port[,host:port…]`.
     pub(super) fn new(tls: &ClientTls, hosts: &str, _url: &str) -> Result<Self> {
         hosts
             .split(',')
             .try_for_each(|host| name_of(host).map(|_| ()))?;
         let config = config(tls)?;
-        // zookeeper-client asks rustls for the process's provider. Two are built in, since both of us name ours, and
-        // where nobody has chosen one rustls panics.
+        // zookeeper-client uses the process's default provider. Two are compiled in, since both crates name theirs,
+        // and rustls panics if none has been installed.
         if CryptoProvider::get_default().is_none() {
-            // Somebody else may have been faster: then there is one.
+            // Fails if another thread was faster: then one is installed.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
         Ok(Self {
@@ -53,7 +53,7 @@ impl Tls {
         connector.with_tls(self.options).secure_connect(hosts).await
     }
 
-    /// The stream to a host, secured.
+    /// Returns a TLS stream to a host.
     pub(super) fn over(
         &self,
         stream: TcpStream,
@@ -67,7 +67,7 @@ impl Tls {
         Ok(stream)
     }
 
-    /// Why no TLS can be spoken over a connection to `host`; `None` if it can.
+    /// Returns the reason for which the TLS handshake with `host` fails; `None` if it succeeds.
     pub(super) fn refusal(
         &self,
         stream: TcpStream,
@@ -81,7 +81,7 @@ impl Tls {
             Ok(stream) => stream,
             Err(error) => return Some(refused(host, &error)),
         };
-        // With TLS 1.3 the server judges a client's certificate when the client has done its part.
+        // With TLS 1.3 the server checks a client's certificate after the client's part of the handshake is done.
         stream.sock.set_read_timeout(Some(LONGEST_VERDICT)).ok()?;
         match stream.read(&mut [0]) {
             Ok(0) => Some(refused(host, &ErrorKind::UnexpectedEof.into())),
@@ -111,17 +111,17 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// For a server to take part in a handshake that is made only to see why one failed.
+/// Time limit of a handshake that is made only to learn the reason of a failure.
 const LONGEST_HANDSHAKE: Duration = Duration::from_secs(2);
 
-/// For a server to refuse a certificate. One that is content says nothing.
+/// Time limit for a server to refuse a certificate. One that accepts it sends nothing.
 const LONGEST_VERDICT: Duration = Duration::from_millis(500);
 
 fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// The name that the certificate of `host:port` has to be made out to.
+/// Returns the name that the certificate of `host:port` must have.
 fn name_of(host: &str) -> Result<ServerName<'static>, TlsError> {
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
     let name = name
@@ -164,7 +164,7 @@ fn config(tls: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {
     }))
 }
 
-/// What has passed [`config`] passes here.
+/// Cannot fail: [`config`] has checked it.
 fn options(tls: &ClientTls) -> Result<zk::TlsOptions, TlsError> {
     let mut all = String::new();
     for pem in &tls.authorities {

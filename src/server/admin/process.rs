@@ -1,4 +1,4 @@
-//! What is known of the process and its machine.
+//! Figures of the process and its machine, for the four-letter words.
 
 use std::fs;
 use std::path::Path;
@@ -6,15 +6,16 @@ use std::time::UNIX_EPOCH;
 
 use rustix::process::{Resource, getrlimit};
 
-/// How many files it has open, sockets included, and how many it may have.
+/// Returns the number of open files, sockets included, and its limit.
 pub(super) fn files() -> (u64, u64) {
-    // The one that is being read is among them.
+    // The listing itself holds one of them.
     let open = fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().saturating_sub(1));
     let most = getrlimit(Resource::Nofile).current;
     (open as u64, most.unwrap_or(u64::MAX))
 }
 
-/// When the program was built, in milliseconds since the epoch, as far as its file tells.
+/// Returns the time of the program's build, in milliseconds since the epoch, as its file's modification time tells; 0
+/// if unknown.
 pub(super) fn built_ms() -> i64 {
     let file = std::env::current_exe().and_then(fs::metadata);
     let modified = file.and_then(|file| file.modified()).ok();
@@ -22,7 +23,7 @@ pub(super) fn built_ms() -> i64 {
     age.map_or(0, |age| age.as_millis() as i64)
 }
 
-/// What it keeps in memory, in bytes.
+/// Returns the resident memory, in bytes.
 pub(super) fn resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -30,7 +31,7 @@ pub(super) fn resident_bytes() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-/// What the files in a folder take, in bytes; 0 for what is no folder.
+/// Returns the total size of the files in a folder, in bytes; 0 if there is no such folder.
 pub(super) fn folder_bytes(folder: &Path) -> u64 {
     let files = fs::read_dir(folder).into_iter().flatten().flatten();
     let sizes = files.filter_map(|file| file.metadata().ok());
@@ -40,7 +41,7 @@ pub(super) fn folder_bytes(folder: &Path) -> u64 {
         .sum()
 }
 
-/// The machine, and where the process is: names and values.
+/// Returns the properties of the machine and the process, as names and values.
 pub(super) fn environment() -> Vec<(&'static str, String)> {
     let machine = rustix::system::uname();
     let text = |text: &std::ffi::CStr| text.to_string_lossy().into_owned();
@@ -56,7 +57,7 @@ pub(super) fn environment() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A kind of processor, as Java calls it.
+/// Returns Java's name of a processor architecture.
 fn arch(name: String) -> String {
     match name.as_str() {
         "x86_64" => "amd64".to_owned(),
@@ -64,7 +65,7 @@ fn arch(name: String) -> String {
     }
 }
 
-/// Who runs the process: by name, or by number where nobody says the name.
+/// Returns the user of the process: the name, or the number if no variable tells the name.
 fn user() -> String {
     let named = ["USER", "LOGNAME"]
         .into_iter()

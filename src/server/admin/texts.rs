@@ -1,18 +1,19 @@
-//! [`Texts`]: the texts of the four-letter words, from what the store, the table and the process are now.
+//! [`Texts`]: the texts of the four-letter words, from the present state of the store, the connection table and the
+//! process.
 //!
-//! Sessions, ephemeral znodes and watches are the store's, whoever has them: also those of sessions of this
-//! process. Connections are the server's.
+//! Sessions, ephemeral znodes and watches are all of the store's, in-process sessions included. Connections are the
+//! server's.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::Doors;
+use super::ListenAddresses;
 use super::process;
 use crate::core::Counts;
 use crate::engine::{Listed, Room, Store};
 use crate::path::ZnodePath;
-use crate::server::connection_entry::{Answered, ConnectionEntry, LatencyStats, Traffic};
+use crate::server::connection_entry::{ConnectionEntry, LastResponse, LatencyStats, Traffic};
 use crate::server::connection_table::{ConnectionTable, Count};
 use crate::server::unfinished::Unfinished;
 use crate::types::{SessionId, Zxid};
@@ -22,16 +23,16 @@ use crate::wire::admin::{
     version, wchc, wchp, wchs,
 };
 
-/// What the texts are made of.
+/// Sources of the texts.
 pub(super) struct Texts {
     store: Store,
     table: Arc<ConnectionTable>,
     unfinished: Arc<Unfinished>,
-    doors: Doors,
+    addresses: ListenAddresses,
     version: String,
 }
 
-/// How long a list in a text may get.
+/// Limit of a list in a text.
 const ROOM: Room = Room {
     entries: 100_000,
     bytes: 8 << 20,
@@ -45,13 +46,13 @@ impl Texts {
         store: Store,
         table: Arc<ConnectionTable>,
         unfinished: Arc<Unfinished>,
-        doors: Doors,
+        addresses: ListenAddresses,
     ) -> Self {
         Self {
             store,
             table,
             unfinished,
-            doors,
+            addresses,
             version: version(process::built_ms()),
         }
     }
@@ -60,7 +61,7 @@ impl Texts {
         self.store.is_at_work()
     }
 
-    /// What a word is answered. May take a while: it is not for a thread that others wait for.
+    /// Returns the text of a word. May take long: not for a thread of the runtime.
     pub(super) fn of(&self, word: Word) -> String {
         match word {
             Word::Srvr => srvr(&self.figures()),
@@ -82,7 +83,7 @@ impl Texts {
                 self.table.reset_server();
                 SERVER_RESET.to_owned()
             }
-            // Known without a look at anything.
+            // Answered by `Admin`, without any of the sources.
             Word::Ruok | Word::Isro => String::new(),
         }
     }
@@ -103,10 +104,10 @@ impl Texts {
     }
 
     fn connections(&self, text: impl FnOnce(&[Connection]) -> String) -> String {
-        let mut seats = self.table.each();
-        let is_whole = seats.len() <= ROOM.entries;
-        seats.truncate(ROOM.entries);
-        let connections: Vec<_> = seats.iter().map(|seat| connection(seat)).collect();
+        let mut entries = self.table.each();
+        let is_whole = entries.len() <= ROOM.entries;
+        entries.truncate(ROOM.entries);
+        let connections: Vec<_> = entries.iter().map(|entry| connection(entry)).collect();
         ended(text(&connections), is_whole)
     }
 
@@ -133,8 +134,8 @@ impl Texts {
         })
     }
 
-    /// ZooKeeper's other figures, where they mean the same here, and our own. Their names begin with `zk_`,
-    /// too: some monitors give up at a line that does not.
+    /// Returns ZooKeeper's other figures, where they mean the same here, and the server's own. All names begin with
+    /// `zk_`, since some monitors stop reading at a line that does not.
     fn more(&self, traffic: &Traffic, counts: &Counts) -> Vec<(&'static str, Value)> {
         let counted = |what| self.table.counted(what);
         let full = counted(Count::RefusedConnections);
@@ -184,7 +185,7 @@ impl Texts {
             .collect()
     }
 
-    /// The figures of the log; none of a store without one.
+    /// Returns the figures of the log; none for a store without one.
     #[cfg(feature = "file")]
     fn log_figures(&self) -> Vec<(&'static str, u64)> {
         let Some(log) = self.store.log_stats() else {
@@ -277,8 +278,8 @@ impl Texts {
         let bytes = process::folder_bytes(folder);
         let port = |door: Option<std::net::SocketAddr>| door.map_or(-1, |door| door.port().into());
         conf(&Conf {
-            port: port(self.doors.plain),
-            secure_port: port(self.doors.tls),
+            port: port(self.addresses.plain),
+            secure_port: port(self.addresses.tls),
             data: folder,
             data_bytes: bytes,
             log: folder,
@@ -292,7 +293,7 @@ impl Texts {
     }
 }
 
-/// A text, which says so at its end when it is not the whole.
+/// Appends a note to a text that was cut.
 fn ended(mut text: String, is_whole: bool) -> String {
     if !is_whole {
         let Room { entries, bytes } = ROOM;
@@ -303,30 +304,30 @@ fn ended(mut text: String, is_whole: bool) -> String {
     text
 }
 
-fn connection(seat: &ConnectionEntry) -> Connection {
-    let traffic = seat.traffic();
+fn connection(entry: &ConnectionEntry) -> Connection {
+    let traffic = entry.traffic();
     Connection {
-        address: seat.address(),
-        is_read: seat.is_reading(),
+        address: entry.address(),
+        is_read: entry.is_reading(),
         queued: traffic.outstanding,
         received: traffic.received,
         sent: traffic.sent,
-        session: seat
+        session: entry
             .session()
-            .map(|session| attached(seat, session, &traffic)),
+            .map(|session| attached(entry, session, &traffic)),
     }
 }
 
 fn attached(
-    seat: &ConnectionEntry,
+    entry: &ConnectionEntry,
     (id, timeout_ms): (SessionId, u64),
     traffic: &Traffic,
 ) -> Attached {
-    let last = seat.last();
+    let last = entry.last();
     Attached {
         id,
-        last_op: last.as_ref().map_or("NA", Answered::letters),
-        established_ms: seat.established_ms(),
+        last_op: last.as_ref().map_or("NA", LastResponse::letters),
+        established_ms: entry.established_ms(),
         timeout_ms,
         last_xid: last.map(|last| last.xid),
         last_zxid: last.map_or(Zxid(-1), |last| last.zxid),

@@ -1,4 +1,4 @@
-//! [`HalfOpen`]: connections that are not let in yet, and which of them goes when there are too many.
+//! [`HalfOpen`]: connections that are not admitted yet, and the choice of one to evict when there are too many.
 //!
 //! The victim is the oldest connection of the network that has most of them, so a machine that floods the server
 //! pushes out its own connections first. A client with one connection in its handshake is safe from any number of
@@ -34,7 +34,7 @@ impl HalfOpen {
         });
     }
 
-    /// Removes a connection, if it is still here.
+    /// Removes a connection, if it is still in the table.
     pub(super) fn remove(&mut self, address: SocketAddr, arrival: u64, slot: usize) {
         self.change(network(address), |connections| {
             connections.remove(&(arrival, slot));

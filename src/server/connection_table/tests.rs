@@ -2,7 +2,7 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use super::*;
-use crate::server::connection_entry::{Answered, Batch, HANDSHAKE, LatencyStats};
+use crate::server::connection_entry::{HANDSHAKE, LastResponse, LatencyStats, TrafficDelta};
 use crate::types::Zxid;
 
 const ROOMY: TableLimits = TableLimits {
@@ -82,24 +82,27 @@ fn the_oldest_without_a_session_goes_when_another_comes() {
         ..ROOMY
     });
     let served = table.enter(address(1, 1)).unwrap();
-    served.greeted(SessionId(7), Duration::from_secs(4));
-    served.let_in();
+    served.session_opened(SessionId(7), Duration::from_secs(4));
+    served.admit();
     let oldest = table.enter(address(1, 2)).unwrap();
     let older = table.enter(address(1, 3)).unwrap();
     assert_eq!(table.half_open(), 2);
-    assert!(!is_ready(oldest.asked_to_leave()));
+    assert!(!is_ready(oldest.close_requested()));
     let _newest = table.enter(address(1, 4)).unwrap();
-    assert_eq!(oldest.leave(), Some(CloseRequest::PushedOut));
-    assert!(is_ready(oldest.asked_to_leave()));
-    assert_eq!((older.leave(), served.leave()), (None, None));
+    assert_eq!(oldest.close_request(), Some(CloseRequest::PushedOut));
+    assert!(is_ready(oldest.close_requested()));
+    assert_eq!(
+        (older.close_request(), served.close_request()),
+        (None, None)
+    );
     // Until it is gone it is a connection, but no longer one of those that may be pushed out.
     assert_eq!((table.connections(), table.half_open()), (4, 2));
     drop(oldest);
     assert_eq!((table.connections(), table.half_open()), (3, 2));
-    older.greeted(SessionId(8), Duration::from_secs(4));
-    older.let_in();
+    older.session_opened(SessionId(8), Duration::from_secs(4));
+    older.admit();
     let _next = table.enter(address(1, 5)).unwrap();
-    assert_eq!(older.leave(), None);
+    assert_eq!(older.close_request(), None);
     assert_eq!(table.counted(Count::PushedOut), 1);
     assert_eq!(table.counted(Count::Handshake), 2);
 }
@@ -113,7 +116,7 @@ fn connections_that_say_nothing_take_no_more_than_half_of_the_places() {
     });
     let silent: Vec<_> = (1..=3).map(|port| table.enter(address(1, port))).collect();
     let first = silent[0].as_ref().unwrap();
-    assert_eq!(first.leave(), Some(CloseRequest::PushedOut));
+    assert_eq!(first.close_request(), Some(CloseRequest::PushedOut));
     assert_eq!(table.half_open(), 2);
 }
 
@@ -126,7 +129,7 @@ fn the_one_who_waits_to_be_asked_is_woken() {
     let oldest = table.enter(address(1, 1)).unwrap();
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(woken.clone());
-    let mut asked = pin!(oldest.asked_to_leave());
+    let mut asked = pin!(oldest.close_requested());
     let mut context = Context::from_waker(&waker);
     assert!(asked.as_mut().poll(&mut context).is_pending());
     let _newer = table.enter(address(1, 2)).unwrap();
@@ -149,16 +152,16 @@ fn a_table_that_closes_asks_all_to_go_and_lets_nobody_in() {
     let table = table(ROOMY);
     let (one, other) = (table.enter(address(1, 1)), table.enter(address(1, 2)));
     let (one, other) = (one.unwrap(), other.unwrap());
-    one.greeted(SessionId(7), Duration::from_secs(4));
-    one.let_in();
+    one.session_opened(SessionId(7), Duration::from_secs(4));
+    one.admit();
     table.close(CloseRequest::Shutdown);
-    assert_eq!(one.leave(), Some(CloseRequest::Shutdown));
-    assert_eq!(other.leave(), Some(CloseRequest::Shutdown));
+    assert_eq!(one.close_request(), Some(CloseRequest::Shutdown));
+    assert_eq!(other.close_request(), Some(CloseRequest::Shutdown));
     assert_eq!(table.enter(address(1, 3)).unwrap_err(), Refusal::Shutdown);
     table.close(CloseRequest::Now);
     table.close(CloseRequest::Shutdown);
     let urgent = "the most urgent reason stays";
-    assert_eq!(one.leave(), Some(CloseRequest::Now), "{urgent}");
+    assert_eq!(one.close_request(), Some(CloseRequest::Now), "{urgent}");
     let mut emptied = pin!(table.emptied());
     let mut context = Context::from_waker(Waker::noop());
     assert!(emptied.as_mut().poll(&mut context).is_pending());
@@ -171,23 +174,23 @@ fn a_table_that_closes_asks_all_to_go_and_lets_nobody_in() {
 #[test]
 fn a_seat_adds_up_what_its_task_notes() {
     let table = table(ROOMY);
-    let seat = table.enter(address(1, 1)).unwrap();
-    assert_eq!(seat.traffic(), Traffic::default());
-    assert!(seat.last().is_none() && seat.session().is_none());
-    seat.note(&Batch {
+    let guard = table.enter(address(1, 1)).unwrap();
+    assert_eq!(guard.traffic(), Traffic::default());
+    assert!(guard.last().is_none() && guard.session().is_none());
+    guard.note(&TrafficDelta {
         received: 3,
         received_bytes: 120,
-        ..Batch::default()
+        ..TrafficDelta::default()
     });
-    assert_eq!(seat.traffic().outstanding, 3);
+    assert_eq!(guard.traffic().outstanding, 3);
     let mut latency = LatencyStats::default();
     latency.add(1, Duration::from_millis(2));
     latency.add(1, Duration::from_millis(4));
-    seat.note(&Batch {
+    guard.note(&TrafficDelta {
         answered: 2,
         events: 5,
         sent_bytes: 300,
-        last: Some(Answered {
+        last: Some(LastResponse {
             op: HANDSHAKE,
             xid: 0,
             zxid: Zxid(9),
@@ -195,9 +198,9 @@ fn a_seat_adds_up_what_its_task_notes() {
             took: Duration::from_millis(4),
         }),
         latency,
-        ..Batch::default()
+        ..TrafficDelta::default()
     });
-    let traffic = seat.traffic();
+    let traffic = guard.traffic();
     assert_eq!((traffic.received, traffic.sent), (3, 7));
     assert_eq!((traffic.received_bytes, traffic.sent_bytes), (120, 300));
     assert_eq!(traffic.outstanding, 1);
@@ -209,7 +212,7 @@ fn a_seat_adds_up_what_its_task_notes() {
     } = traffic.latency;
     assert_eq!((count, total_ns), (2, 6_000_000));
     assert_eq!((min_ns, max_ns), (2_000_000, 4_000_000));
-    let last = seat.last().unwrap();
+    let last = guard.last().unwrap();
     assert_eq!((last.letters(), last.xid, last.zxid), ("SESS", 0, Zxid(9)));
     assert_eq!((last.at.as_millis(), last.took.as_millis()), (5, 4));
 }
@@ -222,11 +225,11 @@ fn the_sum_keeps_what_went_over_connections_that_are_gone() {
     let noted = |received, answered, ms| {
         let mut latency = LatencyStats::default();
         latency.add(answered, Duration::from_millis(ms));
-        Batch {
+        TrafficDelta {
             received,
             answered,
             latency,
-            ..Batch::default()
+            ..TrafficDelta::default()
         }
     };
     gone.note(&noted(5, 3, 1));
@@ -245,34 +248,41 @@ fn the_sum_keeps_what_went_over_connections_that_are_gone() {
 #[test]
 fn the_statistics_of_a_connection_and_of_the_server_are_reset_apart() {
     let table = table(ROOMY);
-    let seat = table.enter(address(1, 1)).unwrap();
+    let guard = table.enter(address(1, 1)).unwrap();
     let mut latency = LatencyStats::default();
     latency.add(2, Duration::from_millis(4));
-    let batch = Batch {
+    let delta = TrafficDelta {
         received: 3,
         received_bytes: 120,
         answered: 2,
         latency,
-        ..Batch::default()
+        ..TrafficDelta::default()
     };
-    seat.note(&batch);
-    drop(table.enter(address(1, 2)).inspect(|gone| gone.note(&batch)));
+    guard.note(&delta);
+    drop(table.enter(address(1, 2)).inspect(|gone| gone.note(&delta)));
     let sum = table.traffic();
     table.reset_connections();
     let outstanding = Traffic {
         outstanding: 1,
         ..Traffic::default()
     };
-    assert_eq!((seat.traffic(), seat.last().is_none()), (outstanding, true));
+    assert_eq!(
+        (guard.traffic(), guard.last().is_none()),
+        (outstanding, true)
+    );
     assert_eq!(table.traffic(), sum, "the server's statistics stay");
-    seat.note(&batch);
+    guard.note(&delta);
     table.reset_server();
     assert_eq!(
         (table.traffic().received, table.traffic().outstanding),
         (0, 2)
     );
     assert_eq!(table.counted(Count::Entered), 0);
-    assert_eq!(seat.traffic().received, 3, "a connection's statistics stay");
+    assert_eq!(
+        guard.traffic().received,
+        3,
+        "a connection's statistics stay"
+    );
 }
 
 /// Connections that are never let in, and leave when they are asked to.
@@ -282,7 +292,7 @@ struct Flood(Vec<ConnectionGuard>);
 impl Flood {
     fn come(&mut self, table: &Arc<ConnectionTable>, address: SocketAddr) {
         self.0.push(table.enter(address).unwrap());
-        self.0.retain(|seat| seat.leave().is_none());
+        self.0.retain(|guard| guard.close_request().is_none());
     }
 }
 
@@ -320,9 +330,9 @@ fn two_machines_push_out_no_honest_handshake() {
                 .front()
                 .is_some_and(|(came, _)| ms - came == ROUND_TRIP_MS)
             {
-                let (came, seat) = honest.pop_front().unwrap();
-                assert_eq!(seat.leave(), None, "came at {came} ms");
-                seat.let_in();
+                let (came, guard) = honest.pop_front().unwrap();
+                assert_eq!(guard.close_request(), None, "came at {came} ms");
+                guard.admit();
             }
         }
         assert_eq!(table.half_open(), 1_024);
@@ -341,12 +351,12 @@ fn of_addresses_with_as_many_the_oldest_has_to_go() {
     let (_one_more, _other_more) = (come(1, 2), come(2, 2));
     let _third = come(3, 1);
     assert_eq!(
-        (one.leave(), other.leave()),
+        (one.close_request(), other.close_request()),
         (Some(CloseRequest::PushedOut), None)
     );
     let fourth = come(4, 1);
-    assert_eq!(other.leave(), Some(CloseRequest::PushedOut));
+    assert_eq!(other.close_request(), Some(CloseRequest::PushedOut));
     // One connection for each: only now the oldest of all goes.
     let _fifth = come(5, 1);
-    assert_eq!((table.half_open(), fourth.leave()), (4, None));
+    assert_eq!((table.half_open(), fourth.close_request()), (4, None));
 }

@@ -3,10 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::super::ServerOptions;
-use super::super::gate::Policy;
+use super::super::auth::Policy;
 use super::*;
 
-fn talk() -> ProtocolState {
+fn protocol() -> ProtocolState {
     let limits = ServerOptions::new().limits;
     let policy = Policy {
         requires_auth: false,
@@ -44,15 +44,16 @@ fn auth(user: &str) -> Vec<u8> {
 
 #[test]
 fn what_was_sent_is_not_kept_although_there_is_always_more() {
-    let mut talk = talk();
+    let mut protocol = protocol();
     let mut sent = Vec::new();
     let answers = 1_000;
     let mut one = 0;
     for xid in 0..answers {
-        talk.receive(&get_data(xid));
-        talk.take_up(BootInstant::default(), &mut Turn::new(0))
+        protocol.receive(&get_data(xid));
+        protocol
+            .parse_requests(BootInstant::default(), &mut Turn::new(0))
             .unwrap();
-        assert_eq!(talk.asks().drain(..).count(), 1);
+        assert_eq!(protocol.asks().drain(..).count(), 1);
         let data = Reply::Data {
             data: vec![7; 1_000].into(),
             stat: crate::types::Stat::default(),
@@ -62,15 +63,19 @@ fn what_was_sent_is_not_kept_although_there_is_always_more() {
             zxid: Zxid(1),
             answer: Ok(data),
         };
-        talk.say(answer, BootInstant::default());
-        one = one.max(talk.outgoing().len());
+        protocol.encode(answer, BootInstant::default());
+        one = one.max(protocol.outgoing().len());
         // All but the last byte is sent: never nothing is left.
-        let count = talk.outgoing().len() - 1;
-        sent.extend_from_slice(&talk.outgoing()[..count]);
-        talk.advance(count);
+        let count = protocol.outgoing().len() - 1;
+        sent.extend_from_slice(&protocol.outgoing()[..count]);
+        protocol.advance(count);
     }
-    assert!(talk.out.capacity() < 10 * one, "{}", talk.out.capacity());
-    sent.extend_from_slice(talk.outgoing());
+    assert!(
+        protocol.out.capacity() < 10 * one,
+        "{}",
+        protocol.out.capacity()
+    );
+    sent.extend_from_slice(protocol.outgoing());
     let mut frames = Frames::new(1 << 20);
     frames.push(&sent);
     for xid in 0..answers {
@@ -83,33 +88,35 @@ fn what_was_sent_is_not_kept_although_there_is_always_more() {
 /// Were more read than is taken up, a client that asks faster than it is answered would fill the memory.
 #[test]
 fn nothing_is_read_while_a_whole_request_waits_to_be_taken_up() {
-    let mut talk = talk();
+    let mut protocol = protocol();
     let flood: Vec<u8> = (0..1_000).flat_map(get_data).collect();
-    talk.receive(&flood);
+    protocol.receive(&flood);
     let mut taken = 0;
     while taken < 1_000 {
-        assert!(!talk.has_room(), "{taken} of 1,000 are taken up");
-        talk.take_up(BootInstant::default(), &mut Turn::new(0))
+        assert!(!protocol.has_room(), "{taken} of 1,000 are taken up");
+        protocol
+            .parse_requests(BootInstant::default(), &mut Turn::new(0))
             .unwrap();
-        let asked = talk.asks().drain(..).count();
+        let asked = protocol.asks().drain(..).count();
         assert!(asked > 0);
         taken += asked;
     }
-    assert!(talk.has_room(), "all are taken up");
+    assert!(protocol.has_room(), "all are taken up");
     // Half a request is no reason not to read the other half.
-    talk.receive(&get_data(1)[..5]);
-    assert!(talk.has_room());
+    protocol.receive(&get_data(1)[..5]);
+    assert!(protocol.has_room());
 }
 
 /// A client that is told of a limit goes on as whoever it has proved to be.
 #[test]
 fn a_proof_beyond_the_limits_is_refused_and_ends_no_connection() {
-    let mut talk = talk();
-    talk.receive(&auth(&"n".repeat(10_000)));
-    talk.receive(&get_data(1));
-    talk.take_up(BootInstant::default(), &mut Turn::new(0))
+    let mut protocol = protocol();
+    protocol.receive(&auth(&"n".repeat(10_000)));
+    protocol.receive(&get_data(1));
+    protocol
+        .parse_requests(BootInstant::default(), &mut Turn::new(0))
         .unwrap();
-    let asked: Vec<_> = talk.asks().drain(..).collect();
+    let asked: Vec<_> = protocol.asks().drain(..).collect();
     assert!(
         matches!(asked[..], [Ask::Ping, Ask::Request(_)]),
         "{asked:?}"
@@ -118,20 +125,21 @@ fn a_proof_beyond_the_limits_is_refused_and_ends_no_connection() {
         zxid: Zxid(1),
         answer: Ok(Reply::Done),
     };
-    talk.say(answer, BootInstant::default());
+    protocol.encode(answer, BootInstant::default());
     let code = Code::BadArguments.number().to_be_bytes();
-    assert_eq!(talk.outgoing()[16..20], code);
-    assert!(!talk.is_over);
+    assert_eq!(protocol.outgoing()[16..20], code);
+    assert!(!protocol.is_over);
 }
 
 /// A copy of what the client has proved is kept here; so where the store has no room for it, the connection has to go.
 #[test]
 fn a_proof_that_the_store_has_no_room_for_ends_the_connection() {
-    let mut talk = talk();
-    talk.receive(&auth("jane"));
-    talk.take_up(BootInstant::default(), &mut Turn::new(0))
+    let mut protocol = protocol();
+    protocol.receive(&auth("jane"));
+    protocol
+        .parse_requests(BootInstant::default(), &mut Turn::new(0))
         .unwrap();
-    let asked: Vec<_> = talk.asks().drain(..).collect();
+    let asked: Vec<_> = protocol.asks().drain(..).collect();
     assert!(matches!(asked[..], [Ask::Identify(_)]), "{asked:?}");
     let full = Error::LimitReached {
         what: "bytes",
@@ -141,14 +149,15 @@ fn a_proof_that_the_store_has_no_room_for_ends_the_connection() {
         zxid: Zxid(1),
         answer: Err(full),
     };
-    talk.say(answer, BootInstant::default());
+    protocol.encode(answer, BootInstant::default());
     let code = Code::SystemError.number().to_be_bytes();
-    assert_eq!(talk.outgoing()[16..20], code);
-    talk.receive(&get_data(1));
-    talk.take_up(BootInstant::default(), &mut Turn::new(0))
+    assert_eq!(protocol.outgoing()[16..20], code);
+    protocol.receive(&get_data(1));
+    protocol
+        .parse_requests(BootInstant::default(), &mut Turn::new(0))
         .unwrap();
-    assert!(talk.asks().is_empty());
-    let unsent = talk.outgoing().len();
-    talk.advance(unsent);
-    assert!(talk.is_done());
+    assert!(protocol.asks().is_empty());
+    let unsent = protocol.outgoing().len();
+    protocol.advance(unsent);
+    assert!(protocol.is_done());
 }

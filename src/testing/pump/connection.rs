@@ -1,4 +1,4 @@
-//! What the test commands, and what breaks and mends: the connection, pauses, silence.
+//! The wrapper's commands, and the states of its connection: outages, pauses, silence.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ impl Pump {
         }
     }
 
-    /// When the store must have ended the session: servers are up to half a timeout late.
+    /// Returns the time by which the store must have ended the session: servers are up to half a timeout late.
     pub(super) fn silence_ends(&self) -> Option<BootInstant> {
         let timeout = self.line.status.timeout()?;
         Some(self.silent_since?.after(timeout + timeout / 2))
@@ -126,8 +126,8 @@ impl Pump {
         answers
     }
 
-    /// What a connection that broke does to events that were under way: one-shot watches are armed
-    /// again on the next one and fire there, lasting ones miss what happened meanwhile.
+    /// Applies a broken connection to the events under way: one-shot watches are re-registered on the next connection
+    /// and fire there, persistent ones miss the events of the meantime.
     fn keep_events(&mut self) {
         let is_lasting =
             |what: &What| matches!(what, What::Event { persistent, .. } if *persistent);
@@ -138,7 +138,7 @@ impl Pump {
         }
     }
 
-    /// What is on its way is there.
+    /// Makes everything under way due now.
     fn hurry(&mut self) {
         let now = self.now();
         for incoming in &mut self.incoming {

@@ -1,4 +1,5 @@
-//! Replies, events and states: taken from the wrapped session, held back, handed to the client.
+//! The direction to the client: replies, events and states are taken from the wrapped session, delayed, and
+//! delivered.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::testing::line::{Answer, SessionLink};
 use crate::types::SessionState;
 use crate::watch::{PersistentWatcher, WatchedEvent, Watcher};
 
-/// What comes in, and when.
+/// A message to the client, and the time of its delivery.
 pub(super) struct Incoming {
     pub(super) due: BootInstant,
     pub(super) what: What,
@@ -28,7 +29,7 @@ pub(super) enum What {
     Reply {
         reply: Result<Reply>,
         answer: Answer,
-        /// Whether the connection breaks under it.
+        /// True if the connection breaks before its delivery.
         lost: bool,
     },
     Event {
@@ -41,11 +42,11 @@ pub(super) enum What {
 
 pub(super) type Mail = mpsc::UnboundedSender<Result<WatchedEvent>>;
 
-/// A watch of the wrapped session, and whom its events are for.
+/// A watch of the wrapped session, and the receiver of its events.
 pub(super) struct Watch {
     pub(super) source: Source,
     pub(super) to: Mail,
-    /// Whether events went by while the connection was down.
+    /// True if events may have been missed while the connection was down.
     pub(super) gap: bool,
 }
 
@@ -55,7 +56,7 @@ pub(super) enum Source {
 }
 
 impl Pump {
-    /// Takes in what the wrapped session has for us.
+    /// Takes replies, events and states from the wrapped session.
     pub(super) fn collect(&mut self, context: &mut Context<'_>) {
         if let Some(expiring) = &mut self.expiring
             && expiring.as_mut().poll(context).is_ready()
@@ -71,7 +72,7 @@ impl Pump {
                 lost,
                 ..
             } = self.in_flight.pop_front().expect("the first was looked at");
-            // An event that this reply must not overtake is there by now.
+            // Events that this reply must not overtake have arrived by now.
             self.collect_events(context);
             let reply = reply.map(|reply| self.adopt(reply));
             self.push(
@@ -99,7 +100,7 @@ impl Pump {
         self.watches = watches;
     }
 
-    /// Whether more may come from this watch.
+    /// Returns true if more events may come from this watch.
     fn collect_from(&mut self, watch: &mut Watch, context: &mut Context<'_>) -> bool {
         loop {
             let (event, persistent) = match &mut watch.source {
@@ -114,7 +115,7 @@ impl Pump {
                 },
             };
             if event.as_ref().is_err_and(Error::is_session_end) {
-                // Told when the session ends for the client, too.
+                // Reported once the session ends for the client as well.
                 self.orphans.push(watch.to.clone());
                 return false;
             }
@@ -221,7 +222,7 @@ impl Pump {
         }
     }
 
-    /// Hands over what is due. Whether there was any.
+    /// Delivers all messages that are due. Returns true if there were any.
     pub(super) fn deliver(&mut self) -> bool {
         let mut any = false;
         while let Some(what) = self.next_due() {
@@ -253,7 +254,7 @@ impl Pump {
             }
             What::Reply { reply, answer, .. } => {
                 if reply.as_ref().is_err_and(Error::is_session_end) {
-                    // Whoever reads that the session is over shall see it so.
+                    // The state must show the session's end to whoever reads this error.
                     self.inner_end()
                         .inspect(|state| self.line.status.set_state(*state));
                 }
@@ -272,7 +273,7 @@ impl Pump {
     }
 }
 
-/// Where a watcher of the client takes its events from.
+/// The client's end of a watch.
 struct Inbox {
     mail: mpsc::UnboundedReceiver<Result<WatchedEvent>>,
     line: Arc<SessionLink>,

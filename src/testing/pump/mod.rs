@@ -1,5 +1,5 @@
-//! [`Pump`]: it alone owns what is under way in a wrapped session. Requests go out through it in
-//! order, and replies and watch events come in through one ordered queue, each at its time.
+//! [`Pump`]: owner of everything under way in a wrapped session. Requests pass through it in order, and replies and
+//! watch events return through one ordered queue, each at its time.
 
 mod connection;
 mod inward;
@@ -35,23 +35,23 @@ pub(super) struct Pump {
     /// The states of the wrapped session, until it is over.
     states: Option<StateStream>,
     link: Link,
-    /// Whether the client is stopped, and until when (`None`: until it is told).
+    /// Set while the client is paused, with the end of the pause (`None`: until a command).
     paused: Option<Option<BootInstant>>,
-    /// What happened to the connection while the client was stopped: it finds out when it goes on.
+    /// Commands about the connection while the client was paused, which it notices when it goes on.
     unnoticed: Vec<Command>,
-    /// Since when the store has heard nothing.
+    /// Time since which the store has heard nothing.
     silent_since: Option<BootInstant>,
     /// The end of the session that is under way at the store.
     expiring: Option<BoxFuture<Result<()>>>,
     orders: Vec<Ordered>,
-    /// How long everything is held back, by command.
+    /// Delay of everything, by command.
     delay: Duration,
     in_flight: VecDeque<InFlight>,
     incoming: VecDeque<Incoming>,
-    /// When the last of what comes in is due: nothing after it is due before it.
+    /// Time of the last delivery: no later message is due before it.
     last_due: BootInstant,
     watches: Vec<Watch>,
-    /// Whose watches ended with the wrapped session.
+    /// Receivers of watches that have ended with the wrapped session.
     orphans: Vec<Mail>,
     sleep: Option<(BootInstant, Sleep)>,
     over: bool,
@@ -135,7 +135,7 @@ impl Pump {
         }
     }
 
-    /// The final state of the wrapped session, if it is over.
+    /// Returns the final state of the wrapped session, if it is over.
     fn inner_end(&self) -> Option<SessionState> {
         let state = self.line.inner()?.status().state();
         state.is_final().then_some(state)
@@ -146,7 +146,7 @@ impl Pump {
         !self.in_flight.is_empty() || self.incoming.iter().any(is_reply)
     }
 
-    /// The client learns that the session is over.
+    /// Reports the session's end to the client.
     fn end(&mut self, state: SessionState) {
         self.over = true;
         self.line.status.set_state(state);

@@ -1,4 +1,4 @@
-//! Requests: one after the other, each to its fate.
+//! The direction to the store: requests one after the other, each with its faults.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::testing::Traffic;
 use crate::testing::line::{Answer, Waiting};
 use crate::testing::plan::{Fate, Loss, Ordered};
 
-/// A request that has gone out.
+/// A request that has been sent.
 pub(super) struct InFlight {
     pub(super) response: Response,
     pub(super) answer: Answer,
@@ -18,8 +18,7 @@ pub(super) struct InFlight {
 }
 
 impl Pump {
-    /// The next request, unless a command came before it: that may have been given on another
-    /// thread, just now.
+    /// Returns the next request, unless a command came before it, which another thread may have given just now.
     fn next_request(&mut self) -> Option<Waiting> {
         let mut desk = self.line.desk.lock();
         match desk.commands.is_empty() {
@@ -28,7 +27,7 @@ impl Pump {
         }
     }
 
-    /// Sends one request. Whether there was one, or something happened to it.
+    /// Sends one request, or applies its faults. Returns true if there was one.
     pub(super) fn forward(&mut self) -> bool {
         if !self.is_open() {
             return false;
@@ -80,7 +79,7 @@ impl Pump {
             let outage = self.outage();
             return self.break_link(Some(outage), Some(answer));
         }
-        // Not under the desk's lock: the request may fire watches of this very session.
+        // Submitted outside of the lock: the request may fire watches of this very session.
         let Some(inner) = self.line.inner() else {
             return;
         };
@@ -108,7 +107,7 @@ impl Pump {
     }
 }
 
-/// A reply that comes when its own does, and cannot be read.
+/// Returns a reply that arrives when the store's does, and cannot be read.
 fn garbled(reply: Response) -> Response {
     Response::eager(async move {
         match reply.await {

@@ -1,4 +1,4 @@
-//! Which requests and replies get through, and in which order.
+//! Tests of the delivery of requests and replies, and of its order.
 
 use super::*;
 

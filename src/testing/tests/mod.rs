@@ -66,7 +66,7 @@ impl World {
     }
 }
 
-/// What a future answers at its first look.
+/// Returns a future's output if its first poll is ready.
 fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     look(pin!(future))
 }

@@ -1,4 +1,4 @@
-//! What the wrapper hands through, takes back, closes and counts.
+//! Tests of what the wrapper passes through, withdraws, closes and counts.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! How a test's time passes.
+//! Tests of virtual time.
 
 use super::*;
 

@@ -1,34 +1,34 @@
-//! srvr, stat and cons: the server's figures, and its connections.
+//! Texts of srvr, stat and cons: the server's figures, and its connections.
 
 use std::net::SocketAddr;
 
 use super::{line, put};
 use crate::types::{SessionId, Zxid};
 
-/// How long requests took, in milliseconds.
+/// Latency of requests, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub(crate) struct Latency {
     /// The shortest.
     pub(crate) min_ms: u64,
-    /// The mean. Told with four digits after the point.
+    /// The mean, shown with four decimals.
     pub(crate) mean_ms: f64,
     /// The longest.
     pub(crate) max_ms: u64,
 }
 
 impl Latency {
-    /// The mean as ZooKeeper writes it: at most four digits after the point, and at least one.
+    /// Returns the mean as ZooKeeper writes it: at most four decimals, and at least one.
     pub(super) fn mean(self) -> String {
         mean_of(self.mean_ms)
     }
 }
 
-/// A mean, likewise. (Below a thousandth ZooKeeper writes 1.0E-4; here it is 0.0001.)
+/// Formats a mean likewise. (Below a thousandth ZooKeeper writes 1.0E-4; here it is 0.0001.)
 pub(super) fn mean_of(value: f64) -> String {
     format!("{:?}", (value * 10_000.0).round() / 10_000.0)
 }
 
-/// What the server is in its ensemble.
+/// Role of the server in its ensemble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Alone.
@@ -43,7 +43,7 @@ impl Mode {
     }
 }
 
-/// What srvr tells.
+/// Figures of srvr.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figures<'a> {
     /// As `3.9.3-GIT, built on DATE`: clients read the number in front.
@@ -53,22 +53,22 @@ pub(crate) struct Figures<'a> {
     pub(crate) received: u64,
     /// Likewise.
     pub(crate) sent: u64,
-    /// Open ones, that of the word included.
+    /// Open connections, the word's own included.
     pub(crate) connections: usize,
-    /// Requests that have no answer yet.
+    /// Requests without a response yet.
     pub(crate) outstanding: u64,
-    /// The last.
+    /// The last zxid.
     pub(crate) zxid: Zxid,
     pub(crate) mode: Mode,
     pub(crate) znodes: usize,
 }
 
-/// What stat and cons tell of a connection.
+/// A connection, as stat and cons show it.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     /// The client's.
     pub(crate) address: SocketAddr,
-    /// Whether the server reads from it.
+    /// True if the server reads from it.
     pub(crate) is_read: bool,
     /// Requests that have no answer yet.
     pub(crate) queued: u64,
@@ -76,7 +76,7 @@ pub(crate) struct Connection {
     pub(crate) received: u64,
     /// Packets to it.
     pub(crate) sent: u64,
-    /// The session; none before the handshake, and of a four-letter word's own connection.
+    /// The session; `None` before the handshake, and for a four-letter word's own connection.
     pub(crate) session: Option<Attached>,
 }
 
@@ -84,23 +84,23 @@ pub(crate) struct Connection {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attached {
     pub(crate) id: SessionId,
-    /// The letters of what was last answered: `NA` before that, `SESS` for the handshake.
+    /// Letters of the last operation answered: `NA` before the first, `SESS` for the handshake.
     pub(crate) last_op: &'static str,
-    /// When the connection came, in milliseconds since the epoch.
+    /// Arrival of the connection, in milliseconds since the epoch.
     pub(crate) established_ms: i64,
     pub(crate) timeout_ms: u64,
-    /// The number of the last request; none before the first with a number of its own.
+    /// Number of the last request; `None` before the first with a number of its own.
     pub(crate) last_xid: Option<i32>,
-    /// The zxid of the last answer.
+    /// Zxid of the last response.
     pub(crate) last_zxid: Zxid,
-    /// When the last answer was given, in milliseconds of a clock of the server's own.
+    /// Time of the last response, in milliseconds of the server's clock.
     pub(crate) last_answer_ms: u64,
-    /// How long it took.
+    /// Latency of the last response, in milliseconds.
     pub(crate) last_latency_ms: u64,
     pub(crate) latency: Latency,
 }
 
-/// The figures.
+/// Returns the text of srvr.
 pub(crate) fn srvr(figures: &Figures<'_>) -> String {
     let mut text = String::new();
     put_version(figures, &mut text);
@@ -108,7 +108,7 @@ pub(crate) fn srvr(figures: &Figures<'_>) -> String {
     text
 }
 
-/// The figures, and every connection in short.
+/// Returns the text of stat: the figures, and every connection in short.
 pub(crate) fn stat<'a>(
     figures: &Figures<'_>,
     connections: impl IntoIterator<Item = &'a Connection>,
@@ -125,7 +125,7 @@ pub(crate) fn stat<'a>(
     text
 }
 
-/// Every connection.
+/// Returns the text of cons: every connection.
 pub(crate) fn cons<'a>(connections: impl IntoIterator<Item = &'a Connection>) -> String {
     let mut text = String::new();
     for connection in connections {
@@ -190,7 +190,7 @@ fn put_attached(attached: &Attached, text: &mut String) {
             attached.last_answer_ms,
             attached.last_latency_ms,
             latency.min_ms,
-            // A whole number, cut: as ZooKeeper has it here.
+            // Truncated to a whole number, as in ZooKeeper.
             latency.mean_ms as u64,
             latency.max_ms
         ),

@@ -1,13 +1,12 @@
-//! The four-letter words: four letters at the beginning of a connection, answered with a text, after which
-//! the connection is closed.
+//! The four-letter words: four letters at the beginning of a connection, answered with a text, after which the
+//! connection is closed.
 //!
-//! The texts are ZooKeeper's, byte for byte, from plain data. A word that is none, or that this server
-//! does not have (gtmk, hash, lead, orst, stmk), is a frame's length above any limit,
-//! so the connection is closed without an answer.
+//! The texts are ZooKeeper's, byte for byte, from plain data. An unknown word, or one that this server does not have
+//! (gtmk, hash, lead, orst, stmk), is a frame's length above any limit, so the connection is closed without an
+//! answer.
 
 mod clients;
 mod date;
-mod facts;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -15,60 +14,62 @@ mod tests;
 use std::fmt::Write;
 
 pub(crate) use self::clients::{Attached, Connection, Figures, Latency, Mode, cons, srvr, stat};
-pub(crate) use self::facts::{Conf, Environment, Monitor, Value, conf, dirs, envi, mntr};
-pub(crate) use self::state::{Bucket, Sessions, Watchers, dump, wchc, wchp, wchs};
+pub(crate) use self::state::{
+    Bucket, Conf, Environment, Monitor, Sessions, Value, Watchers, conf, dirs, dump, envi, mntr,
+    wchc, wchp, wchs,
+};
 
-/// What every word but `ruok` and `isro` is answered before the server serves.
+/// Answer to every word but `ruok` and `isro` while the store does not work.
 pub(crate) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 
-/// The ZooKeeper that this server is like: its rules, its quirks, and the number that clients read.
+/// Version of ZooKeeper whose rules and quirks this server follows, and that clients read.
 pub(crate) const LIKE_ZOOKEEPER: &str = "3.9.3";
 
-/// What stands for the version, in a form that clients and monitors can read: the number that they look
-/// for, what the server really is, and when it was built, in milliseconds since the epoch.
+/// Returns the version in a form that clients and monitors can read: the number that they look for, the name and
+/// version of this server, and the time of its build, given in milliseconds since the epoch.
 pub(crate) fn version(built_ms: i64) -> String {
     let own = env!("CARGO_PKG_VERSION");
     let built = date::minute(built_ms);
     format!("{LIKE_ZOOKEEPER}-lockkeeper-{own}, built on {built}")
 }
 
-/// The answer to `crst`.
+/// Answer to `crst`.
 pub(crate) const CONNECTIONS_RESET: &str = "Connection stats reset.\n";
 
-/// The answer to `srst`.
+/// Answer to `srst`.
 pub(crate) const SERVER_RESET: &str = "Server stats reset.\n";
 
-/// What `ruok` is answered.
+/// Answer to `ruok`.
 pub(crate) const IMOK: &str = "imok";
 
 /// A four-letter word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Word {
-    /// Are you there? [`IMOK`]
+    /// Liveness: [`IMOK`].
     Ruok,
     /// The server's figures: [`srvr`].
     Srvr,
-    /// And its connections, in short: [`stat`].
+    /// The server's figures, and its connections in short: [`stat`].
     Stat,
     /// Figures for monitoring: [`mntr`].
     Mntr,
     /// The connections: [`cons`].
     Cons,
-    /// The sessions, and who has ephemeral znodes: [`dump`].
+    /// The sessions and their ephemeral znodes: [`dump`].
     Dump,
-    /// How many watches there are: [`wchs`].
+    /// Counts of watches: [`wchs`].
     Wchs,
-    /// Which, by session: [`wchc`].
+    /// Watches by session: [`wchc`].
     Wchc,
-    /// Which, by path: [`wchp`].
+    /// Watches by path: [`wchp`].
     Wchp,
-    /// What the server runs on: [`envi`].
+    /// The server's environment: [`envi`].
     Envi,
-    /// Its settings: [`conf`].
+    /// The server's settings: [`conf`].
     Conf,
-    /// Whether it can only be read: [`isro`].
+    /// Read-only or not: [`isro`].
     Isro,
-    /// The sizes of its folders: [`dirs`].
+    /// The sizes of the server's folders: [`dirs`].
     Dirs,
     /// Resets the connections' statistics: [`CONNECTIONS_RESET`].
     Crst,
@@ -77,7 +78,7 @@ pub(crate) enum Word {
 }
 
 impl Word {
-    /// Every word.
+    /// All words.
     pub(crate) const ALL: [Self; 15] = [
         Self::Ruok,
         Self::Srvr,
@@ -96,14 +97,14 @@ impl Word {
         Self::Srst,
     ];
 
-    /// The word that these letters are. What follows them on the connection is ignored.
+    /// Returns the word of four letters. Bytes behind them are ignored.
     pub(crate) fn parse(letters: [u8; 4]) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|word| word.letters().as_bytes() == letters)
     }
 
-    /// Its letters.
+    /// Returns the letters.
     pub(crate) fn letters(self) -> &'static str {
         match self {
             Self::Ruok => "ruok",
@@ -124,19 +125,19 @@ impl Word {
         }
     }
 
-    /// What it is answered where it is not allowed.
+    /// Returns the answer to a word that is not in the whitelist.
     pub(crate) fn refusal(self) -> String {
         let letters = self.letters();
         format!("{letters} is not executed because it is not in the whitelist.\n")
     }
 }
 
-/// What `isro` is answered.
+/// Returns the answer to `isro`.
 pub(crate) fn isro(serves: bool) -> &'static str {
     if serves { "rw" } else { "null" }
 }
 
-/// The words that are allowed. `srvr` always is, as with ZooKeeper: its own scripts need it.
+/// Whitelist of words. `srvr` is always in it, as in ZooKeeper, whose scripts need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Whitelist(Vec<Word>);
 
@@ -147,10 +148,10 @@ impl Default for Whitelist {
 }
 
 impl Whitelist {
-    /// Reads a list as in `4lw.commands.whitelist`: words with commas between them, or `*` for all.
+    /// Parses a list as of `4lw.commands.whitelist`: words separated by commas, or `*` for all.
     ///
     /// # Errors
-    /// The first word that is none, in a sentence.
+    /// A sentence with the first unknown word.
     pub(crate) fn parse(list: &str) -> Result<Self, String> {
         let mut words = Self::default().0;
         for name in list.split(',').map(str::trim).filter(|it| !it.is_empty()) {
@@ -166,7 +167,7 @@ impl Whitelist {
         Ok(Self(words))
     }
 
-    /// Whether a word is allowed.
+    /// Returns true if a word is allowed.
     pub(crate) fn allows(&self, word: Word) -> bool {
         self.0.contains(&word)
     }

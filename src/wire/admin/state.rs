@@ -1,27 +1,160 @@
-//! dump, wchs, wchc and wchp: sessions, and who watches what.
+//! Texts of the server and its store: mntr, envi, conf, dirs, dump, wchs, wchc and wchp.
 
+use std::fmt;
+use std::path::Path;
+
+use super::clients::{Latency, Mode, mean_of};
 use super::date::date;
 use super::line;
 use crate::types::SessionId;
 
-/// Sessions that end together, unless they are heard of.
+/// Figures of mntr. ZooKeeper has some 500; these are those that tools read.
+#[derive(Clone, Debug)]
+pub(crate) struct Monitor<'a> {
+    pub(crate) version: &'a str,
+    pub(crate) mode: Mode,
+    pub(crate) ephemerals: u64,
+    pub(crate) connections: u64,
+    pub(crate) outstanding: u64,
+    pub(crate) znodes: u64,
+    pub(crate) sessions: u64,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    pub(crate) watches: u64,
+    pub(crate) latency: Latency,
+    /// Size of paths and data, in bytes.
+    pub(crate) data_bytes: u64,
+    pub(crate) open_files: u64,
+    pub(crate) max_open_files: u64,
+    pub(crate) uptime_ms: u64,
+    /// Further figures, by their names without the `zk_`.
+    pub(crate) more: Vec<(&'a str, Value)>,
+}
+
+/// Value of a figure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Value {
+    /// A count, or a number of bytes or milliseconds.
+    Whole(u64),
+    /// A mean or a share.
+    Mean(f64),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Whole(number) => write!(to, "{number}"),
+            Self::Mean(number) => to.write_str(&mean_of(*number)),
+        }
+    }
+}
+
+/// Returns the text of mntr.
+pub(crate) fn mntr(monitor: &Monitor<'_>) -> String {
+    use Value::{Mean, Whole};
+    let mut text = String::new();
+    line!(text, "zk_version\t{}", monitor.version);
+    line!(text, "zk_server_state\t{}", monitor.mode.word());
+    let figures = [
+        ("ephemerals_count", Whole(monitor.ephemerals)),
+        ("num_alive_connections", Whole(monitor.connections)),
+        ("avg_latency", Mean(monitor.latency.mean_ms)),
+        ("outstanding_requests", Whole(monitor.outstanding)),
+        ("znode_count", Whole(monitor.znodes)),
+        ("global_sessions", Whole(monitor.sessions)),
+        ("packets_sent", Whole(monitor.sent)),
+        ("packets_received", Whole(monitor.received)),
+        ("watch_count", Whole(monitor.watches)),
+        ("min_latency", Whole(monitor.latency.min_ms)),
+        ("max_file_descriptor_count", Whole(monitor.max_open_files)),
+        ("approximate_data_size", Whole(monitor.data_bytes)),
+        ("open_file_descriptor_count", Whole(monitor.open_files)),
+        ("local_sessions", Whole(0)),
+        ("uptime", Whole(monitor.uptime_ms)),
+        ("max_latency", Whole(monitor.latency.max_ms)),
+    ];
+    for (name, value) in figures.iter().chain(&monitor.more) {
+        line!(text, "zk_{name}\t{value}");
+    }
+    text
+}
+
+/// Properties of envi: names and values, in order. The first is `zookeeper.version`, which clients read.
+pub(crate) type Environment<'a> = [(&'a str, &'a str)];
+
+/// Returns the text of envi.
+pub(crate) fn envi(environment: &Environment<'_>) -> String {
+    let mut text = String::from("Environment:\n");
+    for (name, value) in environment {
+        line!(text, "{name}={value}");
+    }
+    text
+}
+
+/// Settings of conf.
+#[derive(Clone, Debug)]
+pub(crate) struct Conf<'a> {
+    /// Port for plain connections; -1 if none.
+    pub(crate) port: i32,
+    /// Port for TLS connections; -1 if none.
+    pub(crate) secure_port: i32,
+    /// Folder of the snapshots.
+    pub(crate) data: &'a Path,
+    pub(crate) data_bytes: u64,
+    /// Folder of the log.
+    pub(crate) log: &'a Path,
+    pub(crate) log_bytes: u64,
+    pub(crate) tick_ms: u64,
+    /// Limit of connections from one address; 0 for none.
+    pub(crate) max_connections: u64,
+    pub(crate) shortest_timeout_ms: u64,
+    pub(crate) longest_timeout_ms: u64,
+    /// Length of the listener's backlog; -1 for the system's default.
+    pub(crate) backlog: i64,
+}
+
+/// Returns the text of conf.
+pub(crate) fn conf(conf: &Conf<'_>) -> String {
+    let mut text = String::new();
+    line!(text, "clientPort={}", conf.port);
+    line!(text, "secureClientPort={}", conf.secure_port);
+    line!(text, "dataDir={}", conf.data.display());
+    line!(text, "dataDirSize={}", conf.data_bytes);
+    line!(text, "dataLogDir={}", conf.log.display());
+    line!(text, "dataLogSize={}", conf.log_bytes);
+    line!(text, "tickTime={}", conf.tick_ms);
+    line!(text, "maxClientCnxns={}", conf.max_connections);
+    line!(text, "minSessionTimeout={}", conf.shortest_timeout_ms);
+    line!(text, "maxSessionTimeout={}", conf.longest_timeout_ms);
+    line!(text, "clientPortListenBacklog={}", conf.backlog);
+    // A standalone server has no id.
+    line!(text, "serverId=0");
+    text
+}
+
+/// Returns the text of dirs: the sizes of the folders of snapshots and of the log, in bytes.
+pub(crate) fn dirs(data_bytes: u64, log_bytes: u64) -> String {
+    format!("datadir_size: {data_bytes}\nlogdir_size: {log_bytes}\n")
+}
+
+/// Sessions that expire at the same time, unless they are heard from.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
-    /// When, in milliseconds since the epoch.
+    /// Time of their expiry, in milliseconds since the epoch.
     pub(crate) expires_ms: i64,
     pub(crate) sessions: Vec<SessionId>,
 }
 
-/// What dump tells.
+/// Sessions, as dump shows them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sessions<'a> {
-    /// In order of time.
+    /// In order of their expiry.
     pub(crate) buckets: Vec<Bucket>,
-    /// Those that have ephemeral znodes, with the znodes' paths.
+    /// Sessions with ephemeral znodes, and the znodes' paths.
     pub(crate) ephemerals: Vec<(SessionId, Vec<&'a str>)>,
 }
 
-/// What wchs tells.
+/// Figures of wchs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Watchers {
     /// Connections that watch anything.
@@ -32,7 +165,7 @@ pub(crate) struct Watchers {
     pub(crate) watches: usize,
 }
 
-/// The sessions.
+/// Returns the text of dump.
 pub(crate) fn dump(sessions: &Sessions<'_>) -> String {
     let mut text = String::new();
     let count = sessions.buckets.iter().map(|bucket| bucket.sessions.len());
@@ -57,7 +190,7 @@ pub(crate) fn dump(sessions: &Sessions<'_>) -> String {
     text
 }
 
-/// How many watches there are.
+/// Returns the text of wchs: counts of watches.
 pub(crate) fn wchs(watchers: &Watchers) -> String {
     let Watchers {
         connections,
@@ -67,7 +200,7 @@ pub(crate) fn wchs(watchers: &Watchers) -> String {
     format!("{connections} connections watching {paths} paths\nTotal watches:{watches}\n")
 }
 
-/// What each session watches. Ask for it with care: it may be long.
+/// Returns the text of wchc: the watched paths of each session. It may be long.
 pub(crate) fn wchc<'a, P: IntoIterator<Item = &'a str>>(
     sessions: impl IntoIterator<Item = (SessionId, P)>,
 ) -> String {
@@ -80,7 +213,7 @@ pub(crate) fn wchc<'a, P: IntoIterator<Item = &'a str>>(
     text
 }
 
-/// Who watches each path. Ask for it with care: it may be long.
+/// Returns the text of wchp: the sessions that watch each path. It may be long.
 pub(crate) fn wchp<'a, S: IntoIterator<Item = SessionId>>(
     paths: impl IntoIterator<Item = (&'a str, S)>,
 ) -> String {

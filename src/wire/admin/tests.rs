@@ -1,10 +1,10 @@
-//! The texts against those of a real server (3.8.0), byte for byte.
+//! Tests of the texts against those of a real server (3.8.0), byte for byte.
 
 use std::path::Path;
 
 use super::*;
 use crate::types::{SessionId, Zxid};
-use crate::wire::op::Op;
+use crate::wire::Op;
 
 const VERSION: &str = "3.8.0-${mvngit.commit.id}, built on 2024-12-29 17:54 UTC";
 

@@ -1,4 +1,4 @@
-//! What a fuzzer starts from: a request of every kind, made by the encoder itself.
+//! The fuzzers' seed corpus: a request of every kind, made by the encoder itself.
 
 use crate::wire::*;
 
@@ -48,7 +48,7 @@ pub(crate) fn handshakes() -> Inputs {
     ]
 }
 
-/// What comes over a connection, after the size of the pieces in which it comes.
+/// Streams of a connection, each behind the size of the pieces in which it arrives.
 pub(crate) fn streams() -> Inputs {
     let stream = |piece: u8| {
         let mut bytes = vec![piece];
@@ -70,7 +70,7 @@ pub(crate) fn streams() -> Inputs {
     ]
 }
 
-/// What comes over a whole connection, after the size of the pieces in which it comes and goes.
+/// Whole connections, each behind the size of the pieces in which it arrives and its responses go.
 pub(crate) fn connections() -> Inputs {
     let connection = |piece: u8, requests: &[Request<'_>]| {
         let mut bytes = vec![piece];
@@ -249,8 +249,8 @@ fn create_ttl() -> CreateTtl<'static> {
     }
 }
 
-fn look() -> Look<'static> {
-    Look {
+fn look() -> Read<'static> {
+    Read {
         path: "/a/b".into(),
         watch: true,
     }

@@ -1,5 +1,5 @@
-//! What ZooKeeper's Java client and kazoo say, and what servers of 3.8 and 3.9 answer, bit for bit;
-//! and what the embedded store answers to the same.
+//! Tests with frames of ZooKeeper's Java client and kazoo, and what servers of 3.8 and 3.9 answer, bit for bit; and
+//! what the embedded store answers to the same.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -134,8 +134,8 @@ fn an_event_says_its_zxid_since_3_9_unless_it_answers_a_set_watches() {
     }
 }
 
-/// What is read and written in the same wrong order would come out bit for bit: here the fields are
-/// held against what the calls did.
+/// Fields that are read and written in the same wrong order would survive a round trip: here the fields are held
+/// against what the calls did.
 #[test]
 fn the_fields_of_the_records_are_those_that_they_are_called() {
     for (version, calls, _) in RECORDED {

@@ -1,5 +1,5 @@
-//! What a 3.9 server makes of frames that no client sends: the codec and the store make the same of
-//! them, but for what is listed here.
+//! Tests with frames that no client sends, and the responses of a 3.9 server: the codec and the store make the same
+//! of them, but for what is listed here.
 
 use super::transcript::{RECORDED, Talk, talks};
 use crate::data;
@@ -8,7 +8,7 @@ use crate::session::Session;
 use crate::types::{CreateMode, Stat};
 use crate::wire::*;
 
-/// Where we answer otherwise, and why.
+/// Frames that this server answers otherwise, with the reasons.
 const DIFFERENT: [(&str, &str); 3] = [
     (
         "addWatch of null",
@@ -24,11 +24,11 @@ const DIFFERENT: [(&str, &str); 3] = [
     ),
 ];
 
-/// What becomes of a frame: the code that is answered, if any; whether the connection is closed; and
-/// the record that is answered, where the store says it.
+/// Treatment of a frame: the code that is answered, if any; whether the connection is closed; and the record that is
+/// answered, where the store says it.
 type Verdict = (Option<i32>, bool, Option<Vec<u8>>);
 
-/// What a server says and does.
+/// Returns the treatment by a ZooKeeper server.
 fn recorded(talk: &Talk) -> Verdict {
     let mut answers = talk.bodies(false);
     let Some(frame) = answers.next() else {
@@ -79,7 +79,7 @@ fn essence(record: Response<'_>) -> Vec<u8> {
     bytes
 }
 
-/// What we say and do.
+/// Returns the treatment by this server.
 async fn ours(session: &Session, frame: &[u8]) -> Verdict {
     let request = match Incoming::read(frame) {
         Ok(Incoming { request, .. }) => request,
@@ -104,7 +104,8 @@ async fn ours(session: &Session, frame: &[u8]) -> Verdict {
     }
 }
 
-/// What the store has no request for, as the server must answer it, and whether it closes then.
+/// Returns the treatment of requests that the store does not have, as the server must answer it, and whether it
+/// closes then.
 fn by_the_server(request: &Request<'_>) -> (Code, bool) {
     match request {
         Request::Ping | Request::WhoAmI | Request::SetWatches(_) => (Code::Ok, false),

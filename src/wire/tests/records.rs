@@ -72,8 +72,8 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn look()(path in path(), watch in any::<bool>()) -> Look<'static> {
-        Look { path, watch }
+    fn look()(path in path(), watch in any::<bool>()) -> Read<'static> {
+        Read { path, watch }
     }
 }
 

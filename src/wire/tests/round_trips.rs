@@ -1,4 +1,4 @@
-//! What is written is read again, and nothing of it is left over.
+//! Round trips: every record that is written is read again, to its last byte.
 
 use proptest::prelude::*;
 

@@ -1,13 +1,13 @@
 //! Reads the recordings in `tests/wire`: see its README.
 
-/// What went over one connection.
+/// Transcript of one connection.
 #[derive(Debug)]
 pub(super) struct Talk {
-    /// Who spoke, or what was tried.
+    /// Sender of a frame, or the name of the case.
     pub(super) name: &'static str,
     /// Frames with their lengths, in order; whether the client sent it.
     pub(super) frames: Vec<(bool, Vec<u8>)>,
-    /// Whether the server closed the connection; of a quirk only.
+    /// True if the server closed the connection; for quirks only.
     pub(super) closed: bool,
 }
 

@@ -1,33 +1,33 @@
-//! [`Numbers`]: how far a server counts the children of a znode.
+//! [`SequenceLimit`]: the largest sequence number that is accepted from a server.
 
 use crate::error::Error;
 use crate::path::ZnodePath;
 use crate::protocol::{Op, OpReply};
 
-/// Which sequence numbers are taken from a server.
+/// Largest sequence number of a znode that is accepted from a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Numbers {
+pub(super) struct SequenceLimit {
     last: i64,
 }
 
-impl Numbers {
-    /// ZooKeeper's counter of children ends at 2^31 − 1 and goes on below zero. This far before the
-    /// end a number is refused, so that clients that count alike have all stopped when it comes.
+impl SequenceLimit {
+    /// ZooKeeper's counter of children ends at 2^31 − 1, and wraps below zero. Numbers this close to the end are
+    /// refused, so that all clients that use this limit have stopped before it wraps.
     pub(super) const ZOOKEEPER: Self = Self {
         last: i32::MAX as i64 - 1_000_001,
     };
 
-    /// A served store counts on, and gives other processes ten digits: more would be misread.
+    /// A served store's counter goes on, and its names have ten digits for other processes: more would be misread.
     pub(super) const SERVED: Self = Self {
         last: 9_999_999_999,
     };
 
-    /// Whether a number is one of them.
-    pub(super) fn has(self, number: i64) -> bool {
+    /// Returns true if a number is within the limit.
+    pub(super) fn allows(self, number: i64) -> bool {
         (0..=self.last).contains(&number)
     }
 
-    /// The error of a multi that was given a number beyond them.
+    /// The error of a multi that was given a number beyond the limit.
     pub(super) fn exhausted(self, ops: &[Op], replies: &[OpReply]) -> Option<Error> {
         let spent = ops
             .iter()
@@ -38,7 +38,7 @@ impl Numbers {
                 {
                     let number = path.as_str().strip_prefix(create.path.as_str());
                     let number = number.and_then(|number| number.parse().ok());
-                    (!number.is_some_and(|number| self.has(number))).then_some(path)
+                    (!number.is_some_and(|number| self.allows(number))).then_some(path)
                 }
                 _ => None,
             })?;
@@ -46,7 +46,7 @@ impl Numbers {
     }
 }
 
-/// The error of a znode that was made with such a number.
+/// The error of a znode that was created with a number beyond the limit.
 pub(super) fn used_up(made: &ZnodePath) -> Error {
     let parent = made.parent().unwrap_or_else(ZnodePath::root);
     Error::SequenceExhausted {
@@ -54,7 +54,7 @@ pub(super) fn used_up(made: &ZnodePath) -> Error {
     }
 }
 
-/// What a multi has made, in the order in which it can be deleted: children before their parents.
+/// Znodes that a multi has created, in the order in which they can be deleted: children before their parents.
 pub(super) fn made_by(replies: &[OpReply]) -> Vec<ZnodePath> {
     let made = replies.iter().rev().filter_map(|reply| match reply {
         OpReply::Created { path, .. } => Some(path.clone()),
@@ -72,8 +72,8 @@ mod tests {
     use crate::protocol::Create;
     use crate::types::CreateMode;
 
-    const NUMBERS: Numbers = Numbers::ZOOKEEPER;
-    const LAST: i64 = NUMBERS.last + 1;
+    const LIMIT: SequenceLimit = SequenceLimit::ZOOKEEPER;
+    const LAST: i64 = LIMIT.last + 1;
 
     fn create(path: &str, mode: CreateMode) -> Op {
         Op::Create(Create {
@@ -105,7 +105,7 @@ mod tests {
             let undone = made_by(&replies);
             assert_eq!(undone[0].name(), format!("lock-{name}"));
             assert_eq!(undone[1].as_str(), "/q/2147483647");
-            NUMBERS.exhausted(&ops, &replies)
+            LIMIT.exhausted(&ops, &replies)
         };
         let used_up = Some(Error::SequenceExhausted { path: "/q".into() });
         assert_eq!(answered("0000000000"), None);
@@ -118,8 +118,8 @@ mod tests {
 
     #[test]
     fn a_served_store_counts_to_ten_digits() {
-        assert!(Numbers::SERVED.has(9_999_999_999));
-        assert!(!Numbers::SERVED.has(10_000_000_000));
-        assert!(!Numbers::SERVED.has(-5));
+        assert!(SequenceLimit::SERVED.allows(9_999_999_999));
+        assert!(!SequenceLimit::SERVED.allows(10_000_000_000));
+        assert!(!SequenceLimit::SERVED.allows(-5));
     }
 }

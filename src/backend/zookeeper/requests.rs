@@ -1,0 +1,399 @@
+//! Requests of a session, sent through the crate's client; their replies, as the store's.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use zookeeper_client as zk;
+
+use super::convert::{self, About, Acls, CREATE};
+use super::io::spawn;
+use super::sequence_limit::{made_by, used_up};
+use super::session::{Client, Link};
+use super::watches::{events, oneshot};
+use crate::backend::Cleanup;
+use crate::error::{Error, Result};
+use crate::path::ZnodePath;
+use crate::protocol::{Create, Enqueue, Op, Predecessor, ReadOp, ReadReply, Reply, Request};
+use crate::types::{CreateMode, SessionId};
+use crate::watch::PersistentWatcher;
+
+/// Sends a request before its first await, and returns its reply.
+pub(super) async fn carry_out(
+    link: &Arc<Link>,
+    client: Arc<Client>,
+    request: Request,
+) -> Result<Reply> {
+    let session = link.session();
+    let about = |what, path, version| About {
+        what,
+        path,
+        version,
+        session,
+    };
+    match request {
+        Request::Create(create) => {
+            let (path, stat) = self::create(link, &client, &create).await?;
+            Ok(Reply::Created { path, stat })
+        }
+        Request::Delete { path, version } => delete(&client, path.as_str(), version, session).await,
+        Request::Withdraw { entry } => delete(&client, entry.as_str(), None, session).await,
+        Request::Exists { path, watch } => exists(link, &client, path.as_str(), watch).await,
+        Request::GetData { path, watch } => get_data(link, &client, path.as_str(), watch).await,
+        Request::SetData {
+            path,
+            data,
+            version,
+        } => {
+            let path = path.as_str();
+            let set = client.set_data(path, &data, version).await;
+            let stat = set.map_err(|error| about("setData", path, version).error(error))?;
+            Ok(Reply::Stat(convert::stat(stat)))
+        }
+        Request::GetChildren { path, watch } => {
+            get_children(link, &client, path.as_str(), watch).await
+        }
+        Request::Multi(ops) => multi(link, &client, &ops).await,
+        Request::MultiRead(ops) => multi_read(link, &client, &ops).await,
+        Request::Sync { path } => {
+            let path = path.as_str();
+            let synced = client.sync(path).await;
+            synced.map_err(|error| about("sync", path, None).error(error))?;
+            Ok(Reply::Done)
+        }
+        Request::GetEphemerals { prefix } => {
+            let path = prefix.as_str();
+            let found = client.list_ephemerals(path).await;
+            let paths = found.map_err(|error| about("getEphemerals", path, None).error(error))?;
+            Ok(Reply::Paths(
+                paths.iter().map(ZnodePath::new).collect::<Result<_>>()?,
+            ))
+        }
+        Request::GetAllChildrenNumber { path } => {
+            let path = path.as_str();
+            let counted = client.count_descendants_number(path).await;
+            counted
+                .map(Reply::Count)
+                .map_err(|error| about("getAllChildrenNumber", path, None).error(error))
+        }
+        Request::AddWatch { path, mode } => {
+            let watching = client.watch(path.as_str(), convert::watch_mode(mode)).await;
+            let watcher =
+                watching.map_err(|error| about("addWatch", path.as_str(), None).error(error))?;
+            let events = events(link.clone(), watcher, path, mode);
+            Ok(Reply::Watching(PersistentWatcher::from_stream(events)))
+        }
+        Request::Enqueue(entry) => enqueue(link, &client, entry).await,
+        Request::GetPredecessor(look) => {
+            let parent = look.entry.parent().unwrap_or_else(ZnodePath::root);
+            match client.list_children(parent.as_str()).await {
+                Ok(names) => Ok(Reply::Predecessor(Predecessor::Listed(names))),
+                Err(zk::Error::NoNode) => Ok(Reply::Predecessor(Predecessor::Gone)),
+                Err(error) => Err(about("getChildren", parent.as_str(), None).error(error)),
+            }
+        }
+        Request::GetQueue { parent, .. } => {
+            let path = parent.as_str();
+            let listed = client.list_children(path).await;
+            let names = listed.map_err(|error| about("getChildren", path, None).error(error))?;
+            Ok(Reply::Queue {
+                names,
+                sorted: false,
+            })
+        }
+        Request::GetAcl { path } => {
+            let path = path.as_str();
+            let found = client.get_acl(path).await;
+            let (acl, stat) = found.map_err(|error| about("getACL", path, None).error(error))?;
+            let (acl, stat) = (convert::acl(&acl), convert::stat(stat));
+            Ok(Reply::Acl { acl, stat })
+        }
+        Request::SetAcl { path, acl, version } => {
+            let (path, acls) = (path.as_str(), Acls::new(&acl));
+            let set = client.set_acl(path, &acls.list(), version).await;
+            let stat = set.map_err(|error| about("setACL", path, version).error(error))?;
+            Ok(Reply::Stat(convert::stat(stat)))
+        }
+        Request::AddAuth { scheme, secret } => {
+            let proved = client.auth(&scheme, secret.as_bytes()).await;
+            proved.map_err(|error| about("auth", "/", None).error(error))?;
+            Ok(Reply::Done)
+        }
+        Request::Close => unreachable!("closing is no request to the crate"),
+    }
+}
+
+async fn delete(
+    client: &zk::Client,
+    path: &str,
+    version: Option<i32>,
+    session: SessionId,
+) -> Result<Reply> {
+    let about = About {
+        what: "delete",
+        path,
+        version,
+        session,
+    };
+    let deleted = client.delete(path, version).await;
+    deleted.map_err(|error| about.error(error))?;
+    Ok(Reply::Done)
+}
+
+async fn exists(link: &Arc<Link>, client: &zk::Client, path: &str, watch: bool) -> Result<Reply> {
+    let found = if watch {
+        let found = client.check_and_watch_stat(path).await;
+        found.map(|(stat, watcher)| (stat, Some(oneshot(link, watcher))))
+    } else {
+        client.check_stat(path).await.map(|stat| (stat, None))
+    };
+    let (stat, watcher) = found.map_err(|error| read_at(link, "exists", path).error(error))?;
+    Ok(Reply::Exists {
+        stat: stat.map(convert::stat),
+        watcher,
+    })
+}
+
+async fn get_data(link: &Arc<Link>, client: &zk::Client, path: &str, watch: bool) -> Result<Reply> {
+    let found = if watch {
+        let found = client.get_and_watch_data(path).await;
+        found.map(|(data, stat, watcher)| (data, stat, Some(oneshot(link, watcher))))
+    } else {
+        client
+            .get_data(path)
+            .await
+            .map(|(data, stat)| (data, stat, None))
+    };
+    let (data, stat, watcher) =
+        found.map_err(|error| read_at(link, "getData", path).error(error))?;
+    Ok(Reply::Data {
+        data: Bytes::from(data),
+        stat: convert::stat(stat),
+        watcher,
+    })
+}
+
+async fn get_children(
+    link: &Arc<Link>,
+    client: &zk::Client,
+    path: &str,
+    watch: bool,
+) -> Result<Reply> {
+    let found = if watch {
+        let found = client.get_and_watch_children(path).await;
+        found.map(|(names, stat, watcher)| (names, stat, Some(oneshot(link, watcher))))
+    } else {
+        client
+            .get_children(path)
+            .await
+            .map(|(names, stat)| (names, stat, None))
+    };
+    let (names, stat, watcher) =
+        found.map_err(|error| read_at(link, "getChildren", path).error(error))?;
+    Ok(Reply::Children {
+        names,
+        stat: convert::stat(stat),
+        watcher,
+    })
+}
+
+fn read_at<'a>(link: &Link, what: &'static str, path: &'a str) -> About<'a> {
+    About {
+        what,
+        path,
+        version: None,
+        session: link.session(),
+    }
+}
+
+async fn create(
+    link: &Arc<Link>,
+    client: &zk::Client,
+    create: &Create,
+) -> Result<(ZnodePath, crate::types::Stat)> {
+    let acls = Acls::new(&create.acl);
+    let path = create.path.as_str();
+    let made = client
+        .create(path, &create.data, &acls.options(create.mode))
+        .await;
+    created(link, create, made)
+}
+
+/// Converts the reply of a create. A znode whose number is near the end of ZooKeeper's counter is deleted again.
+fn created(
+    link: &Arc<Link>,
+    create: &Create,
+    made: Result<(zk::Stat, zk::CreateSequence), zk::Error>,
+) -> Result<(ZnodePath, crate::types::Stat)> {
+    let about = About {
+        what: CREATE,
+        path: create.path.as_str(),
+        version: None,
+        session: link.session(),
+    };
+    let (stat, number) = made.map_err(|error| about.error(error))?;
+    let path = convert::made(create, number);
+    if create.mode.is_sequential() && !link.sequence_limit.allows(number.into_i64()) {
+        let error = used_up(&path);
+        undo(link, vec![path]);
+        return Err(error);
+    }
+    Ok((path, convert::stat(stat)))
+}
+
+/// Deletes znodes one after the other in the background, until it has succeeded. It keeps no client: closing the
+/// session ends it.
+fn undo(link: &Arc<Link>, made: Vec<ZnodePath>) {
+    let link = link.clone();
+    drop(spawn(Box::pin(async move {
+        for path in made {
+            let mut cleanup = Cleanup::of(&link.status, &path);
+            loop {
+                let path = path.clone();
+                let version = None;
+                let Err(error) = link.submit(Request::Delete { path, version }).await else {
+                    break;
+                };
+                if cleanup.retry(error).await.is_err() {
+                    break;
+                }
+            }
+        }
+    })));
+}
+
+/// Sends the create and the list of the queue together: one round trip.
+async fn enqueue(link: &Arc<Link>, client: &zk::Client, entry: Enqueue) -> Result<Reply> {
+    let create = Create {
+        path: entry.parent.join(&entry.name)?,
+        data: entry.data,
+        mode: CreateMode::EphemeralSequential,
+        acl: entry.acl,
+    };
+    let acls = Acls::new(&create.acl);
+    let making = client.create(
+        create.path.as_str(),
+        &create.data,
+        &acls.options(create.mode),
+    );
+    let listing = client.list_children(entry.parent.as_str());
+    let made = making.await;
+    // The list is used only if the create succeeded: otherwise it may have been answered on another connection,
+    // before the entry existed.
+    let (path, stat) = created(link, &create, made)?;
+    let ahead = match listing.await {
+        Ok(names) => Predecessor::Listed(names),
+        Err(_) => Predecessor::Unknown,
+    };
+    Ok(Reply::Enqueued {
+        path,
+        czxid: stat.czxid,
+        ahead,
+    })
+}
+
+async fn multi(link: &Arc<Link>, client: &zk::Client, ops: &[Op]) -> Result<Reply> {
+    let session = link.session();
+    let failed = |index: usize, error| Error::MultiFailed {
+        index,
+        source: Box::new(convert::about_op(&ops[index], session).error(error)),
+    };
+    let mut writer = client.new_multi_writer();
+    for (index, op) in ops.iter().enumerate() {
+        convert::add_op(&mut writer, op).map_err(|error| failed(index, error))?;
+    }
+    let results = writer.commit().await.map_err(|error| match error {
+        zk::MultiWriteError::OperationFailed { index, source } if index < ops.len() => {
+            failed(index, source)
+        }
+        error => About {
+            what: "multi",
+            path: "/",
+            version: None,
+            session,
+        }
+        .error(error.into()),
+    })?;
+    let replies = results.into_iter().map(convert::op_reply);
+    let replies = replies.collect::<Result<Vec<_>>>()?;
+    if let Some(error) = link.sequence_limit.exhausted(ops, &replies) {
+        undo(link, made_by(&replies));
+        return Err(error);
+    }
+    Ok(Reply::Multi(replies))
+}
+
+/// Reads several znodes together, or, at a server that is too old for multiRead, one by one in their order: other
+/// writes may come in between.
+async fn multi_read(link: &Link, client: &zk::Client, ops: &[ReadOp]) -> Result<Reply> {
+    let session = link.session();
+    if link.lacks_multi_read.load(Ordering::Relaxed) {
+        return read_each(client, ops, session).await;
+    }
+    let mut reader = client.new_multi_reader();
+    for op in ops {
+        convert::add_read(&mut reader, op)
+            .map_err(|error| convert::about_read(op, session).error(error))?;
+    }
+    let about = About {
+        what: "multiRead",
+        path: "/",
+        version: None,
+        session,
+    };
+    let results = match reader.commit().await {
+        Err(zk::Error::Unimplemented) => {
+            link.lacks_multi_read.store(true, Ordering::Relaxed);
+            tracing::info!(%session, "server without multiRead: reads are sent one by one");
+            return loop {
+                // With that reply the server closes the connection (`UnimplementedRequestProcessor`), which loses the
+                // reads behind it; repeating reads is safe.
+                match read_each(client, ops, session).await {
+                    Err(Error::ConnectionLoss) => {}
+                    read => break read,
+                }
+            };
+        }
+        results => results.map_err(|error| about.error(error))?,
+    };
+    let replies = ops.iter().zip(results);
+    Ok(Reply::MultiRead(
+        replies
+            .map(|(op, result)| convert::read_reply(op, result, session))
+            .collect(),
+    ))
+}
+
+/// Sends all reads, then awaits them: one round trip, as a multiRead is.
+async fn read_each(client: &zk::Client, ops: &[ReadOp], session: SessionId) -> Result<Reply> {
+    let mut reading: Vec<Reading<'_>> = Vec::with_capacity(ops.len());
+    for op in ops {
+        reading.push(match op {
+            ReadOp::GetData(path) => {
+                let found = client.get_data(path.as_str());
+                Box::pin(async move {
+                    let (data, stat) = found.await?;
+                    let (data, stat) = (Bytes::from(data), convert::stat(stat));
+                    Ok(ReadReply::Data { data, stat })
+                })
+            }
+            ReadOp::GetChildren(path) => {
+                let found = client.list_children(path.as_str());
+                Box::pin(async move { found.await.map(ReadReply::Children) })
+            }
+        });
+    }
+    let mut replies = Vec::with_capacity(ops.len());
+    for (op, reading) in ops.iter().zip(reading) {
+        let reply = reading.await;
+        let reply = reply.map_err(|error| convert::about_read(op, session).error(error));
+        replies.push(match reply {
+            Err(error) if error.is_answer() => ReadReply::Failed(error),
+            reply => reply?,
+        });
+    }
+    Ok(Reply::MultiRead(replies))
+}
+
+type Reading<'a> = Pin<Box<dyn Future<Output = Result<ReadReply, zk::Error>> + Send + 'a>>;

@@ -1,0 +1,192 @@
+//! [`TimeoutProbe`]: learns the session timeout that a reconnection has brought.
+//!
+//! A server may give another timeout to a session that comes back, and expires it by that one from then on.
+//! zookeeper-client asks for its last timeout, and does not tell the answer. So the probe asks the servers for the
+//! same timeout, for another session that is closed at once; the requests' connection is not touched. The shortest
+//! answer of several servers counts, since the client may be connected to any; a server that does not answer in time
+//! has no answer for the client either.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use super::handshake;
+use super::io::{blocking, spawn};
+use super::tls::Tls;
+use crate::backend::SessionStatus;
+use crate::types::SessionState;
+
+/// Probe of the servers of one URL.
+#[derive(Clone)]
+pub(super) struct TimeoutProbe {
+    /// As `host:port[,host:port…]`.
+    pub(super) hosts: String,
+    pub(super) tls: Option<Tls>,
+    /// Schemes and secrets: a server that requires authentication closes no session without.
+    pub(super) auth: Vec<(String, Vec<u8>)>,
+}
+
+/// The last connection whose timeout is known.
+struct KnownTimeout {
+    connection: u64,
+    timeout: Duration,
+}
+
+/// Pauses between two rounds that no server answers.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Time limit for a server to answer: this part of the timeout, within a limit.
+const PATIENCE: u32 = 8;
+const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Request for the shortest timeout that a server gives.
+const LEAST: Duration = Duration::from_millis(1);
+
+/// Writes the timeout of each new connection to the session's status, until the session ends.
+pub(super) async fn follow(probe: TimeoutProbe, status: Arc<SessionStatus>) {
+    let Some(timeout) = status.timeout() else {
+        return;
+    };
+    let mut known = KnownTimeout {
+        connection: status.connection(),
+        timeout,
+    };
+    let mut states = status.states();
+    loop {
+        if status.connection() != known.connection {
+            probe.learn(&mut known, &status).await;
+        } else if states.next().await.is_none() {
+            return;
+        }
+        if status.state().is_final() {
+            return;
+        }
+    }
+}
+
+impl TimeoutProbe {
+    /// Asks until the timeout is known, or the connection is yet another.
+    async fn learn(&self, known: &mut KnownTimeout, status: &SessionStatus) {
+        let connection = status.connection();
+        let mut pause = SHORTEST_PAUSE;
+        while status.connection() == connection && !status.state().is_final() {
+            // If the connection before was lost before its timeout was known, any server may have shortened it.
+            let missed = known.connection + 1 < connection;
+            let Some(timeout) = self.ask_all(known.timeout, missed).await else {
+                status.clock().sleep(pause).await;
+                pause = LONGEST_PAUSE.min(2 * pause);
+                continue;
+            };
+            if status.connection() != connection {
+                return;
+            }
+            if timeout != known.timeout {
+                tracing::info!(session = %status.id(), ?timeout, "session timeout renegotiated");
+            }
+            *known = KnownTimeout {
+                connection,
+                timeout,
+            };
+            // This runs on the thread that publishes states: none changes in between.
+            status.set_timeout(timeout);
+            if status.state() == SessionState::Suspended {
+                status.unsettle_timeout();
+            }
+        }
+    }
+
+    /// Returns the shortest timeout that any server gives to a request for `timeout`; `None` if none answers. If an
+    /// earlier answer was `missed` and a server is silent now, asks for the shortest that they ever give.
+    async fn ask_all(&self, timeout: Duration, missed: bool) -> Option<Duration> {
+        let answers = self.ask_each(timeout, timeout).await;
+        let all = answers.iter().all(Option::is_some);
+        let least = answers.into_iter().flatten().min()?;
+        if all || !missed {
+            return Some(least);
+        }
+        self.ask_each(LEAST, timeout)
+            .await
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    async fn ask_each(&self, timeout: Duration, known: Duration) -> Vec<Option<Duration>> {
+        let limit = LONGEST_PATIENCE.min(known / PATIENCE);
+        let hosts = self.hosts.split(',');
+        let asking: Vec<_> = hosts.map(|host| self.start(host, timeout, limit)).collect();
+        let mut answers = Vec::with_capacity(asking.len());
+        for answer in asking {
+            answers.push(answer.await.ok());
+        }
+        answers
+    }
+
+    /// Asks one server, on a new thread that also closes the session.
+    fn start(&self, host: &str, timeout: Duration, limit: Duration) -> oneshot::Receiver<Duration> {
+        let (answer, answered) = oneshot::channel();
+        let (probe, host) = (self.clone(), host.to_owned());
+        let work = move || {
+            if let Err(error) = probe.ask(&host, timeout, limit, answer) {
+                tracing::debug!(host, %error, "server does not answer the session timeout probe");
+            }
+        };
+        drop(spawn(Box::pin(blocking(work))));
+        answered
+    }
+
+    fn ask(
+        &self,
+        host: &str,
+        timeout: Duration,
+        limit: Duration,
+        answer: oneshot::Sender<Duration>,
+    ) -> io::Result<()> {
+        let stream = connect(host, limit)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_write_timeout(Some(limit))?;
+        match &self.tls {
+            None => self.probe_over(stream, timeout, answer),
+            Some(tls) => self.probe_over(tls.over(stream, host)?, timeout, answer),
+        }
+    }
+
+    /// Opens a session and closes it. The server handles both in order, so both are sent at once.
+    fn probe_over(
+        &self,
+        mut server: impl Read + Write,
+        timeout: Duration,
+        answer: oneshot::Sender<Duration>,
+    ) -> io::Result<()> {
+        let mut out = handshake::connect(timeout);
+        for (scheme, secret) in &self.auth {
+            out.extend(handshake::auth(scheme, secret));
+        }
+        out.extend(handshake::close_session());
+        server.write_all(&out)?;
+        server.flush()?;
+        let agreed = handshake::read_timeout(&mut server)?;
+        // Fails if nobody waits for the answer any more.
+        let _ = answer.send(agreed);
+        // Until the server hangs up: it would take a connection that breaks for a lost client, and keep the session for its
+        // timeout.
+        let _ = server.read_to_end(&mut Vec::new());
+        Ok(())
+    }
+}
+
+fn connect(host: &str, limit: Duration) -> io::Result<TcpStream> {
+    let mut failed = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in host.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, limit) {
+            Ok(stream) => return Ok(stream),
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}

@@ -1,0 +1,181 @@
+//! Authentication: [`Policy`] says which proofs of identity count, [`Admission`] keeps those of one client, and
+//! [`Penalties`] delays the answers to wrong ones, which makes guessing slow.
+//!
+//! Authorization is the core's: it checks access control lists for every client alike (invariant 14).
+
+use std::hash::{BuildHasher, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::connection_table::network;
+use crate::clock::BootInstant;
+use crate::error::{Error, Result};
+use crate::identity::{Identities, Identity};
+
+/// Rules by which a server admits clients.
+#[derive(Clone, Debug)]
+pub(super) struct Policy {
+    pub(super) requires_auth: bool,
+    /// Users whose digests count; empty: any digest does.
+    pub(super) users: Vec<Identity>,
+    pub(super) superuser: Option<Identity>,
+}
+
+/// Identities that one client has proved.
+pub(super) struct Admission {
+    policy: Arc<Policy>,
+    is_proven: bool,
+    /// The same identities as the store has of this connection, by the same limits: what the store refuses is not
+    /// kept here either.
+    identities: Identities,
+    /// Schemes and users, as whoAmI returns them.
+    who: Arc<[(String, String)]>,
+}
+
+/// Outcome of a proof of identity.
+pub(super) enum Proof {
+    /// The client has proved this identity.
+    Of(Identity),
+    /// Accepted, and proves nothing new.
+    Nothing,
+    Refused,
+    /// One identity too many for a client, or one that is too long.
+    BeyondLimit(Error),
+}
+
+impl Admission {
+    pub(super) fn new(policy: Arc<Policy>, address: IpAddr) -> Self {
+        Self {
+            policy,
+            is_proven: false,
+            identities: Identities::default(),
+            who: [("ip".to_owned(), address.to_string())].into(),
+        }
+    }
+
+    /// Adds a proved identity: the address or certificate of the connection, or one of an auth packet.
+    ///
+    /// # Errors
+    /// Those of the limits of [`Identities`].
+    pub(super) fn add(&mut self, identity: &Identity) -> Result<()> {
+        self.identities.add(identity.clone())?;
+        self.is_proven |= identity.is_proof();
+        let known = self.who.iter().cloned();
+        let entry = (identity.scheme.to_string(), identity.shown().to_owned());
+        if !self.who.contains(&entry) {
+            self.who = known.chain([entry]).collect();
+        }
+        Ok(())
+    }
+
+    /// Returns true if the client may send any request.
+    pub(super) fn is_admitted(&self) -> bool {
+        self.is_proven || !self.policy.requires_auth
+    }
+
+    pub(super) fn who(&self) -> Arc<[(String, String)]> {
+        self.who.clone()
+    }
+
+    /// Checks a proof of identity that a client has sent, and adds the identity if it is accepted.
+    pub(super) fn prove(&mut self, scheme: &str, secret: &[u8]) -> Proof {
+        if scheme == "ip" {
+            return Proof::Nothing;
+        }
+        let Ok(identity) = Identity::proved(scheme, secret) else {
+            return Proof::Refused;
+        };
+        let policy = &self.policy;
+        let is_known = policy.users.is_empty()
+            || policy.users.contains(&identity)
+            || policy.superuser.as_ref() == Some(&identity);
+        if !is_known {
+            return Proof::Refused;
+        }
+        match self.add(&identity) {
+            Ok(()) => Proof::Of(identity),
+            Err(error) => Proof::BeyondLimit(error),
+        }
+    }
+}
+
+/// Failed proofs of identity, counted by network.
+///
+/// A penalty delays the failed answer alone, and holds nothing but its connection: honest clients behind the same
+/// address are answered at once. Networks share slots by chance, so the table has a fixed size and cannot be filled;
+/// a shared slot can only lengthen a penalty.
+#[derive(Debug)]
+pub(super) struct Penalties {
+    slots: Mutex<Vec<Failures>>,
+    /// Seeded at random, so that nobody can choose an address that shares another one's slot.
+    hasher: RandomState,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Failures {
+    count: u32,
+    last: BootInstant,
+}
+
+const SLOTS: usize = 4_096;
+
+/// Penalty of the first failure. Each further one doubles it.
+const FIRST: Duration = Duration::from_millis(100);
+
+/// Limit of the doublings: the longest penalty is 3.2 s, which leaves time enough for a handshake.
+const DOUBLINGS: u32 = 5;
+
+/// Time without failures after which they are forgotten.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
+
+impl Default for Penalties {
+    fn default() -> Self {
+        Self {
+            slots: Mutex::new(vec![Failures::default(); SLOTS]),
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl Penalties {
+    /// Counts a failure, and returns the delay of its answer.
+    pub(super) fn add(&self, address: SocketAddr, now: BootInstant) -> Duration {
+        let slot = self.hasher.hash_one(network(address)) as usize % SLOTS;
+        let failures = &mut self.slots.lock()[slot];
+        if now.since(failures.last) >= FORGOTTEN_AFTER {
+            failures.count = 0;
+        }
+        let doublings = failures.count.min(DOUBLINGS);
+        *failures = Failures {
+            count: doublings + 1,
+            last: now,
+        };
+        FIRST * 2_u32.pow(doublings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn penalties_grow_for_each_network_and_are_forgotten() {
+        let penalties = Penalties::default();
+        let (one, other): (SocketAddr, SocketAddr) = (
+            "[2001:db8::1]:1".parse().unwrap(),
+            "[2001:db8::2]:1".parse().unwrap(),
+        );
+        let at = |address, seconds: u64| {
+            let now = BootInstant::from_nanos(seconds * 1_000_000_000);
+            penalties.add(address, now).as_millis()
+        };
+        let grown: Vec<_> = (100..107).map(|second| at(one, second)).collect();
+        assert_eq!(grown, [100, 200, 400, 800, 1_600, 3_200, 3_200]);
+        assert_eq!(at(other, 107), 3_200, "it is of the same network");
+        assert_eq!(at(one, 166), 3_200);
+        assert_eq!(at(one, 226), 100);
+    }
+}
