@@ -14,8 +14,7 @@ use super::sessions::Peer;
 use super::state::{State, Wakeups};
 use super::{Engine, Store};
 use crate::core::{
-    Core, CoreReply, Effects, Found, Now, ReattachError, SessionRef, SetWatches, UNIT_BYTES,
-    WatchFilter,
+    Core, CoreReply, Found, Now, ReattachError, SessionRef, SetWatches, UNIT_BYTES, WatchFilter,
 };
 use crate::error::{Error, Result};
 use crate::fork;
@@ -149,29 +148,18 @@ impl State {
         self.durable.as_ref()?.session_room()
     }
 
-    /// Has the core do what may make a session a part of the store: that session and its timeout.
-    ///
-    /// The log gets the longest timeout before the session itself: a start that finds the session finds the timeout, too,
-    /// for which it may have to pause.
-    fn open_session(
-        &mut self,
-        open: impl FnOnce(&mut Core, &mut Effects) -> Result<Option<(SessionRef, Duration)>>,
-    ) -> Result<Option<(SessionRef, Duration)>> {
-        self.apply_logged(|core, effects, durable| {
-            let opened = open(core, effects);
-            if let Ok(Some((_, timeout))) = &opened
-                && let Some(durable) = durable
-            {
-                durable.note_timeout(timeout.as_millis() as u64, core.last_zxid());
-            }
-            opened
-        })
-    }
-
     /// Holds what a session that was opened just now is told from now on. Returns what its client has to wait for.
     fn hold_session(&mut self, slot: u32) -> Option<Passage> {
         let durable = self.durable.as_ref()?;
         Some(durable.hold_session(self.sessions.bound(slot)))
+    }
+}
+
+/// Notes the timeout of a session that has just become a part of the store, before the session itself goes to the log: a
+/// start that finds the session finds the timeout, too, for which it may have to pause.
+fn note_timeout(durable: Option<&mut Durable>, timeout: Duration, core: &Core) {
+    if let Some(durable) = durable {
+        durable.note_timeout(timeout.as_millis() as u64, core.last_zxid());
     }
 }
 
@@ -215,8 +203,10 @@ impl Remote {
         while let Some(room) = self.room() {
             room.await;
         }
-        let (connection, kept) = self.enter(timeout, limit)?;
-        kept.await?;
+        let (connection, passage) = self.enter(timeout, limit)?;
+        if let Some(passage) = passage {
+            passage.await?;
+        }
         Ok(connection)
     }
 
@@ -224,40 +214,34 @@ impl Remote {
         self.engine.state.lock().session_room()
     }
 
-    /// Opens a session. Returns it with the future of the moment at which its client may be told of it.
-    fn enter(
-        &self,
-        timeout: Duration,
-        limit: usize,
-    ) -> Result<(Connection, BoxFuture<Result<()>>)> {
+    /// Opens a session. Returns it with what its client has to wait for before it may rely on it.
+    fn enter(&self, timeout: Duration, limit: usize) -> Result<(Connection, Option<Passage>)> {
         let engine = &self.engine;
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
         let (now, password) = (engine.now(true, true), random());
+        let requires_proof = self.requires_proof;
         let mut state = engine.state.lock();
         state.check_session()?;
-        if self.requires_proof {
-            let (session, timeout) = state.core.open_unproven(id, password, timeout, now)?;
-            let connection = self.connection(&mut state, session, timeout, password, limit);
-            // The log does not hear of it yet, so it waits for nothing.
-            state.sessions.seat(session.slot, connection.peer());
-            engine.settle(state);
-            return Ok((connection, Box::pin(std::future::ready(Ok(())))));
-        }
-        let opened = state.open_session(|core, _| {
-            let (session, granted) = core.open_session(id, password, Some(timeout), false, now)?;
-            Ok(Some((session, granted.unwrap_or(timeout))))
-        });
-        let Some((session, timeout)) = opened? else {
-            unreachable!("a session that is proved from the start is a part of the store");
+        let (session, timeout) = match requires_proof {
+            true => state.core.open_unproven(id, password, timeout, now)?,
+            false => state.apply_logged(|core, _, durable| -> Result<_> {
+                let (session, granted) =
+                    core.open_session(id, password, Some(timeout), false, now)?;
+                let timeout = granted.unwrap_or(timeout);
+                note_timeout(durable, timeout, core);
+                Ok((session, timeout))
+            })?,
         };
         let connection = self.connection(&mut state, session, timeout, password, limit);
-        state.sessions.seat(session.slot, connection.peer());
-        let passage = state.hold_session(session.slot);
+        let peer = Peer::Remote(connection.outbox.clone());
+        state.sessions.seat(session.slot, peer);
+        // The log does not hear yet of a session without a proof, so it waits for nothing.
+        let passage = match requires_proof {
+            true => None,
+            false => state.hold_session(session.slot),
+        };
         engine.settle(state);
-        if let Some(passage) = passage {
-            return Ok((connection, Box::pin(passage)));
-        }
-        Ok((connection, Box::pin(std::future::ready(Ok(())))))
+        Ok((connection, passage))
     }
 
     /// Takes a session up again over another connection: the one before is closed. The timeout is agreed anew, and
@@ -350,10 +334,6 @@ impl Remote {
 }
 
 impl Connection {
-    fn peer(&self) -> Peer {
-        Peer::Remote(self.outbox.clone())
-    }
-
     pub(crate) fn id(&self) -> SessionId {
         self.session.id
     }
@@ -380,18 +360,21 @@ impl Connection {
     /// Adds an identity, and hands the session to the log if that makes it a part of the store.
     fn identify_in(&self, identity: Identity, now: Now, state: &mut State) -> Result<()> {
         let (session, room) = (self.session, state.check_session());
-        let opened = state.open_session(|core, effects| {
+        let proved = state.apply_logged(|core, effects, durable| -> Result<_> {
             let proved = core.identify(session, identity, room, now, effects)?;
-            Ok(proved.map(|timeout| (session, timeout)))
-        });
-        if let Ok(Some(_)) = opened {
-            // It is bound now; nothing waits here, since the proof is answered in its turn.
+            if let Some(timeout) = proved {
+                note_timeout(durable, timeout, core);
+            }
+            Ok(proved.is_some())
+        })?;
+        if proved {
+            // Bound from now on; nothing waits here, since the proof is answered in its turn.
             let _ = state.hold_session(session.slot);
             let durable = state.durable.as_ref();
             let proved_at = durable.map_or(Zxid(0), |durable| durable.timeout_recorded_at());
             self.proved_at.store(proved_at.0, Ordering::Release);
         }
-        opened.map(|_| ())
+        Ok(())
     }
 
     pub(crate) fn outbox(&self) -> &Outbox {

@@ -31,8 +31,8 @@ pub(crate) fn unix_ms() -> i64 {
     date.map_or(0, |date| date.as_millis() as i64)
 }
 
-/// Would give the calling thread the lowest priority. The system's own means (`PRIO_DARWIN_THREAD`, quality of service) have
-/// no safe interface, and `setpriority` of POSIX would slow the whole process down.
+/// Fails, and leaves the calling thread's priority as it is. The system's own means (`PRIO_DARWIN_THREAD`, quality of
+/// service) have no safe interface, and `setpriority` of POSIX would slow the whole process down.
 #[cfg(feature = "file")]
 pub(crate) fn yield_to_others() -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
