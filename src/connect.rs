@@ -11,7 +11,7 @@ use crate::engine::Store;
 use crate::error::{Error, Result, TargetError};
 use crate::fork;
 use crate::session::Session;
-use crate::target::{Kind, Target};
+use crate::target::{Target, TargetKind};
 
 /// Connects to the store at a URL, with the default options.
 ///
@@ -49,7 +49,7 @@ where
         .try_into()
         .map_err(|error| Error::Target(error.into()))?;
     #[cfg(feature = "file")]
-    if let Kind::File { path } = &target.0 {
+    if let TargetKind::File { path } = &target.0 {
         let store = Store::file_aside(path.clone()).await?;
         return store.connect_with(options).await;
     }
@@ -58,24 +58,24 @@ where
 
 pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
     match &target.0 {
-        Kind::Memory { name } => Ok(Store::named(name).connector()),
+        TargetKind::Memory { name } => Ok(Store::named(name).connector()),
         #[cfg(feature = "file")]
-        Kind::File { path } => Ok(Store::file(path)?.connector()),
+        TargetKind::File { path } => Ok(Store::file(path)?.connector()),
         #[cfg(not(feature = "file"))]
-        Kind::File { .. } => Err(Error::Target(TargetError::FeatureMissing {
+        TargetKind::File { .. } => Err(Error::Target(TargetError::FeatureMissing {
             url: target.to_string(),
             feature: "file",
         })),
         #[cfg(feature = "zookeeper")]
-        Kind::ZooKeeper { hosts, chroot } => Ok(Arc::new(
+        TargetKind::ZooKeeper { hosts, chroot } => Ok(Arc::new(
             crate::backend::zookeeper::ZooKeeper::new(hosts, chroot),
         )),
         #[cfg(feature = "zookeeper")]
-        Kind::Served { host, chroot } => Ok(Arc::new(
+        TargetKind::Served { host, chroot } => Ok(Arc::new(
             crate::backend::zookeeper::ZooKeeper::served(host, chroot),
         )),
         #[cfg(not(feature = "zookeeper"))]
-        Kind::ZooKeeper { .. } | Kind::Served { .. } => {
+        TargetKind::ZooKeeper { .. } | TargetKind::Served { .. } => {
             Err(Error::Target(TargetError::FeatureMissing {
                 url: target.to_string(),
                 feature: "zookeeper",

@@ -21,10 +21,10 @@ use crate::path::ZnodePath;
 /// # Ok::<(), lockkeeper_store::TargetError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Target(pub(crate) Kind);
+pub struct Target(pub(crate) TargetKind);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum TargetKind {
     Memory { name: String },
     File { path: PathBuf },
     ZooKeeper { hosts: String, chroot: ZnodePath },
@@ -37,14 +37,14 @@ const DEFAULT_PORT: u16 = 2181;
 impl Target {
     /// Returns the default store of this process, `memory:`.
     pub fn memory() -> Self {
-        Self(Kind::Memory {
+        Self(TargetKind::Memory {
             name: String::new(),
         })
     }
 
     /// Returns the store in a folder of this machine, `file:PATH`.
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self(Kind::File { path: path.into() })
+        Self(TargetKind::File { path: path.into() })
     }
 
     /// Returns a ZooKeeper server, or the members of an ensemble, given as `host[:port][,host[:port]…][/chroot]`.
@@ -102,7 +102,7 @@ fn memory(url: &str, name: &str) -> Result<Target, TargetError> {
             name: name.into(),
         });
     }
-    Ok(Target(Kind::Memory { name: name.into() }))
+    Ok(Target(TargetKind::Memory { name: name.into() }))
 }
 
 fn file(url: &str, path: &str) -> Result<Target, TargetError> {
@@ -127,7 +127,7 @@ fn file(url: &str, path: &str) -> Result<Target, TargetError> {
 
 fn zookeeper(url: &str, rest: &str) -> Result<Target, TargetError> {
     let (hosts, chroot) = hosts_and_chroot(url, rest)?;
-    Ok(Target(Kind::ZooKeeper {
+    Ok(Target(TargetKind::ZooKeeper {
         hosts: hosts.join(","),
         chroot,
     }))
@@ -140,7 +140,7 @@ fn served(url: &str, rest: &str) -> Result<Target, TargetError> {
         host: hosts.join(","),
         reason: "a served store is one server",
     })?;
-    Ok(Target(Kind::Served { host, chroot }))
+    Ok(Target(TargetKind::Served { host, chroot }))
 }
 
 fn hosts_and_chroot(url: &str, rest: &str) -> Result<(Vec<String>, ZnodePath), TargetError> {
@@ -210,14 +210,16 @@ fn host_and_port(url: &str, text: &str) -> Result<String, TargetError> {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Kind::Memory { name } => write!(f, "memory:{name}"),
-            Kind::File { path } => write!(f, "file:{}", path.display()),
-            Kind::ZooKeeper { hosts, chroot } if chroot.is_root() => {
+            TargetKind::Memory { name } => write!(f, "memory:{name}"),
+            TargetKind::File { path } => write!(f, "file:{}", path.display()),
+            TargetKind::ZooKeeper { hosts, chroot } if chroot.is_root() => {
                 write!(f, "zookeeper://{hosts}")
             }
-            Kind::ZooKeeper { hosts, chroot } => write!(f, "zookeeper://{hosts}{chroot}"),
-            Kind::Served { host, chroot } if chroot.is_root() => write!(f, "lockkeeper://{host}"),
-            Kind::Served { host, chroot } => write!(f, "lockkeeper://{host}{chroot}"),
+            TargetKind::ZooKeeper { hosts, chroot } => write!(f, "zookeeper://{hosts}{chroot}"),
+            TargetKind::Served { host, chroot } if chroot.is_root() => {
+                write!(f, "lockkeeper://{host}")
+            }
+            TargetKind::Served { host, chroot } => write!(f, "lockkeeper://{host}{chroot}"),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::watch::{
     DeleteReason, EventKind, PersistentWatcher, PredecessorGone, WatchedEvent, Watcher,
 };
 
-type Mail = mpsc::UnboundedSender<Result<WatchedEvent>>;
+type EventSender = mpsc::UnboundedSender<Result<WatchedEvent>>;
 
 #[derive(Debug)]
 pub(super) struct Fake {
@@ -30,7 +30,7 @@ pub(super) struct Tree {
     sessions: BTreeMap<SessionId, Arc<SessionStatus>>,
     nodes: BTreeMap<String, SessionId>,
     once: Vec<(SessionId, String, oneshot::Sender<Result<WatchedEvent>>)>,
-    lasting: Vec<(SessionId, String, Mail)>,
+    lasting: Vec<(SessionId, String, EventSender)>,
     zxid: i64,
     /// Requests carried out, as `session kind path`.
     pub(super) log: Vec<String>,
@@ -170,7 +170,7 @@ fn finish(tree: &Mutex<Tree>, status: &SessionStatus, state: SessionState) {
 #[derive(Default)]
 struct Fired {
     once: Vec<(oneshot::Sender<Result<WatchedEvent>>, WatchedEvent)>,
-    lasting: Vec<(Mail, WatchedEvent)>,
+    lasting: Vec<(EventSender, WatchedEvent)>,
 }
 
 impl Fired {
@@ -293,7 +293,7 @@ impl Tree {
             .extend(lasting.map(|(_, _, to)| (to.clone(), event.clone())));
     }
 
-    fn end(&mut self, session: SessionId, fired: &mut Fired) -> Vec<Mail> {
+    fn end(&mut self, session: SessionId, fired: &mut Fired) -> Vec<EventSender> {
         let owned: Vec<_> = self
             .nodes
             .extract_if(.., |_, owner| *owner == session)

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::line::{Command, SessionLink};
 use super::plan::{Loss, Plan};
+use super::session_link::{Command, SessionLink};
 use super::{On, Traffic};
 use crate::backend::{Backend, ConnectOptions, Connector};
 use crate::clock::{BootInstant, Clock};
@@ -45,28 +45,28 @@ pub(super) struct Shared {
     opened: AtomicU64,
     pub(super) quorum_only: AtomicBool,
     /// In the order of opening: ids are random, and a seed must replay.
-    lines: Mutex<Vec<(SessionId, Weak<SessionLink>)>>,
+    links: Mutex<Vec<(SessionId, Weak<SessionLink>)>>,
 }
 
 /// A value that names a session: a [`Client`] (its current one), a [`Session`] or a [`SessionId`].
-pub trait Whose {
+pub trait SessionSelector {
     /// Returns the session's id.
     fn session_id(&self) -> SessionId;
 }
 
-impl Whose for Client {
+impl SessionSelector for Client {
     fn session_id(&self) -> SessionId {
         self.current_session().id()
     }
 }
 
-impl Whose for Session {
+impl SessionSelector for Session {
     fn session_id(&self) -> SessionId {
         self.id()
     }
 }
 
-impl Whose for SessionId {
+impl SessionSelector for SessionId {
     fn session_id(&self) -> SessionId {
         *self
     }
@@ -81,7 +81,7 @@ impl Faults {
             total: Mutex::default(),
             opened: AtomicU64::new(0),
             quorum_only: AtomicBool::new(false),
-            lines: Mutex::default(),
+            links: Mutex::default(),
         }))
     }
 
@@ -112,59 +112,59 @@ impl Faults {
     }
 
     /// Loses the next request of this kind before the store sees it; the connection breaks.
-    pub fn lose_request(&self, whose: &impl Whose, on: On) {
-        self.command(whose, Command::Lose(on, Loss::Request));
+    pub fn lose_request(&self, selector: &impl SessionSelector, on: On) {
+        self.command(selector, Command::Lose(on, Loss::Request));
     }
 
     /// Loses the reply to the next request of this kind, which the store carries out; the
     /// connection breaks.
-    pub fn lose_reply(&self, whose: &impl Whose, on: On) {
-        self.command(whose, Command::Lose(on, Loss::Reply));
+    pub fn lose_reply(&self, selector: &impl SessionSelector, on: On) {
+        self.command(selector, Command::Lose(on, Loss::Reply));
     }
 
     /// Garbles the reply to the next request of this kind, which the store carries out: the client
     /// gets [`Error::Protocol`], and the connection goes on.
-    pub fn garble_reply(&self, whose: &impl Whose, on: On) {
-        self.command(whose, Command::Lose(on, Loss::Garbled));
+    pub fn garble_reply(&self, selector: &impl SessionSelector, on: On) {
+        self.command(selector, Command::Lose(on, Loss::Garbled));
     }
 
     /// Refuses the next request of this kind with `error` before the store sees it; the connection
     /// goes on.
-    pub fn refuse(&self, whose: &impl Whose, on: On, error: Error) {
-        self.command(whose, Command::Lose(on, Loss::Refused(error)));
+    pub fn refuse(&self, selector: &impl SessionSelector, on: On, error: Error) {
+        self.command(selector, Command::Lose(on, Loss::Refused(error)));
     }
 
     /// Holds back every reply and event for so long, from now on. Zero ends it; what is on its way
     /// already keeps its time.
-    pub fn delay_replies(&self, whose: &impl Whose, delay: Duration) {
-        self.command(whose, Command::Delay(delay));
+    pub fn delay_replies(&self, selector: &impl SessionSelector, delay: Duration) {
+        self.command(selector, Command::Delay(delay));
     }
 
     /// Breaks the connection, until [`reconnect`](Self::reconnect).
-    pub fn disconnect(&self, whose: &impl Whose) {
-        self.command(whose, Command::Disconnect(None));
+    pub fn disconnect(&self, selector: &impl SessionSelector) {
+        self.command(selector, Command::Disconnect(None));
     }
 
     /// Breaks the connection for so long.
-    pub fn disconnect_for(&self, whose: &impl Whose, outage: Duration) {
-        self.command(whose, Command::Disconnect(Some(outage)));
+    pub fn disconnect_for(&self, selector: &impl SessionSelector, outage: Duration) {
+        self.command(selector, Command::Disconnect(Some(outage)));
     }
 
     /// Restores the connection. Does nothing if it is not broken.
-    pub fn reconnect(&self, whose: &impl Whose) {
-        self.command(whose, Command::Reconnect);
+    pub fn reconnect(&self, selector: &impl SessionSelector) {
+        self.command(selector, Command::Reconnect);
     }
 
     /// Stops the client, as SIGSTOP or a pause of its machine would: no request goes out, not even
     /// a renewal, and nothing comes in, until [`resume`](Self::resume). The tasks that use the
     /// client are not stopped: they go on until they wait for the store.
-    pub fn pause(&self, whose: &impl Whose) {
-        self.command(whose, Command::Pause);
+    pub fn pause(&self, selector: &impl SessionSelector) {
+        self.command(selector, Command::Pause);
     }
 
     /// Lets a stopped client go on. Its session may have expired.
-    pub fn resume(&self, whose: &impl Whose) {
-        self.command(whose, Command::Resume);
+    pub fn resume(&self, selector: &impl SessionSelector) {
+        self.command(selector, Command::Resume);
     }
 
     /// Makes the store end the session before its time. The client learns of it as soon as it is
@@ -175,8 +175,8 @@ impl Faults {
     ///
     /// # Errors
     /// Those of [`Connector::expire`].
-    pub async fn expire(&self, whose: &impl Whose) -> Result<()> {
-        self.line(whose.session_id()).expire().await
+    pub async fn expire(&self, selector: &impl SessionSelector) -> Result<()> {
+        self.link(selector.session_id()).expire().await
     }
 
     /// Ends all faults: no plan, no orders, no delays, everybody connected and going on, and what
@@ -184,15 +184,15 @@ impl Faults {
     pub fn heal(&self) {
         let seed = self.plan().seed();
         self.set_plan(Plan::new(seed));
-        let lines: Vec<_> = self
+        let links: Vec<_> = self
             .0
-            .lines
+            .links
             .lock()
             .iter()
-            .filter_map(|(_, line)| line.upgrade())
+            .filter_map(|(_, link)| link.upgrade())
             .collect();
-        for line in lines {
-            line.command(Command::Heal);
+        for link in links {
+            link.command(Command::Heal);
         }
     }
 
@@ -202,30 +202,30 @@ impl Faults {
     }
 
     /// Returns the traffic of one session.
-    pub fn traffic_of(&self, whose: &impl Whose) -> Traffic {
-        self.line(whose.session_id()).traffic()
+    pub fn traffic_of(&self, selector: &impl SessionSelector) -> Traffic {
+        self.link(selector.session_id()).traffic()
     }
 
-    fn command(&self, whose: &impl Whose, command: Command) {
-        self.line(whose.session_id()).command(command);
+    fn command(&self, selector: &impl SessionSelector, command: Command) {
+        self.link(selector.session_id()).command(command);
     }
 
-    fn line(&self, session: SessionId) -> Arc<SessionLink> {
-        let lines = self.0.lines.lock();
-        let known = lines.iter().find(|(id, _)| *id == session);
-        let line = known.and_then(|(_, line)| line.upgrade());
-        drop(lines);
-        line.unwrap_or_else(|| {
+    fn link(&self, session: SessionId) -> Arc<SessionLink> {
+        let links = self.0.links.lock();
+        let known = links.iter().find(|(id, _)| *id == session);
+        let link = known.and_then(|(_, link)| link.upgrade());
+        drop(links);
+        link.unwrap_or_else(|| {
             panic!("session {session} is none of those opened through this wrapper")
         })
     }
 
     fn wrap(&self, inner: Arc<dyn Backend>, number: u64, sent: BootInstant) -> Arc<dyn Backend> {
         let session = inner.status().id();
-        let (line, backend) = SessionLink::open(inner, self.0.clone(), number, sent);
-        let mut lines = self.0.lines.lock();
-        lines.retain(|(_, line)| line.strong_count() > 0);
-        lines.push((session, Arc::downgrade(&line)));
+        let (link, backend) = SessionLink::open(inner, self.0.clone(), number, sent);
+        let mut links = self.0.links.lock();
+        links.retain(|(_, link)| link.strong_count() > 0);
+        links.push((session, Arc::downgrade(&link)));
         backend
     }
 }

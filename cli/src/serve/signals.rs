@@ -4,7 +4,7 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 /// Meaning of a signal.
-pub(crate) enum Told {
+pub(crate) enum Action {
     /// End the server; with the signal's name.
     End(&'static str),
     /// SIGHUP: reload files. Not a reason to end, even when it means that the terminal is gone.
@@ -28,18 +28,18 @@ impl Signals {
     }
 
     /// Waits for the next signal.
-    pub(crate) async fn next(&mut self) -> Told {
+    pub(crate) async fn next(&mut self) -> Action {
         tokio::select! {
-            _ = self.terminate.recv() => Told::End("SIGTERM"),
-            _ = self.interrupt.recv() => Told::End("SIGINT"),
-            _ = self.hang_up.recv() => Told::HangUp,
+            _ = self.terminate.recv() => Action::End("SIGTERM"),
+            _ = self.interrupt.recv() => Action::End("SIGINT"),
+            _ = self.hang_up.recv() => Action::HangUp,
         }
     }
 
     /// Waits for the next signal that ends the server.
     pub(crate) async fn end(&mut self) -> &'static str {
         loop {
-            if let Told::End(signal) = self.next().await {
+            if let Action::End(signal) = self.next().await {
                 return signal;
             }
         }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use super::inward::{Source, What};
+use super::inward::{Delivery, WatchSource};
 use super::{Link, Pump};
 use crate::clock::BootInstant;
 use crate::error::Error;
-use crate::testing::line::{Answer, Command};
 use crate::testing::plan::Ordered;
+use crate::testing::session_link::{Answer, Command};
 use crate::types::SessionState;
 
 impl Pump {
@@ -16,7 +16,7 @@ impl Pump {
             Command::Disconnect(_) | Command::Reconnect if self.paused.is_some() => {
                 self.unnoticed.push(command);
             }
-            Command::Disconnect(length) => self.break_link(length, None),
+            Command::Disconnect(length) => self.disconnect(length, None),
             Command::Reconnect => self.reconnect(),
             Command::Pause => self.pause(None),
             Command::Resume => self.resume(),
@@ -25,7 +25,7 @@ impl Pump {
             Command::Heal => {
                 self.orders.clear();
                 self.delay = Duration::ZERO;
-                self.hurry();
+                self.make_all_due();
                 self.resume();
                 self.reconnect();
             }
@@ -60,7 +60,7 @@ impl Pump {
         for command in std::mem::take(&mut self.unnoticed) {
             self.carry_out(command);
         }
-        self.speak_again();
+        self.end_silence();
     }
 
     fn reconnect(&mut self) {
@@ -68,12 +68,12 @@ impl Pump {
             return;
         }
         self.link = Link::Up;
-        self.speak_again();
-        let inner = self.line.inner().map(|inner| inner.status().state());
+        self.end_silence();
+        let inner = self.session.inner().map(|inner| inner.status().state());
         match inner {
             Some(state) if state.is_final() => self.end(state),
             Some(state) if state.is_connected() => {
-                self.line.status.set_state(SessionState::Reconnected);
+                self.session.status.set_state(SessionState::Reconnected);
             }
             _ => {}
         }
@@ -87,7 +87,7 @@ impl Pump {
         self.silent_since.get_or_insert(now);
     }
 
-    fn speak_again(&mut self) {
+    fn end_silence(&mut self) {
         if self.is_open() {
             self.silent_since = None;
         }
@@ -95,19 +95,19 @@ impl Pump {
 
     /// Returns the time by which the store must have ended the session: servers are up to half a timeout late.
     pub(super) fn silence_ends(&self) -> Option<BootInstant> {
-        let timeout = self.line.status.timeout()?;
+        let timeout = self.session.status.timeout()?;
         Some(self.silent_since?.after(timeout + timeout / 2))
     }
 
     pub(super) fn expire(&mut self) {
-        self.expiring = Some(self.line.expire());
+        self.expiring = Some(self.session.expire());
     }
 
     /// Fails all that is unanswered, `last` at last.
-    pub(super) fn break_link(&mut self, length: Option<Duration>, last: Option<Answer>) {
+    pub(super) fn disconnect(&mut self, length: Option<Duration>, last: Option<Answer>) {
         self.link = Link::Down(length.map(|length| self.now().after(length)));
         self.fall_silent();
-        self.line.status.set_state(SessionState::Suspended);
+        self.session.status.set_state(SessionState::Suspended);
         for answer in self.take_unanswered().into_iter().chain(last) {
             let _ = answer.send(Err(Error::ConnectionLoss));
         }
@@ -117,8 +117,8 @@ impl Pump {
     pub(super) fn take_unanswered(&mut self) -> Vec<Answer> {
         let mut answers = Vec::new();
         for incoming in std::mem::take(&mut self.incoming) {
-            match incoming.what {
-                What::Reply { answer, .. } => answers.push(answer),
+            match incoming.delivery {
+                Delivery::Reply { answer, .. } => answers.push(answer),
                 _ => self.incoming.push_back(incoming),
             }
         }
@@ -129,17 +129,17 @@ impl Pump {
     /// Applies a broken connection to the events under way: one-shot watches are re-registered on the next connection
     /// and fire there, persistent ones miss the events of the meantime.
     fn keep_events(&mut self) {
-        let is_lasting =
-            |what: &What| matches!(what, What::Event { persistent, .. } if *persistent);
-        self.incoming.retain(|incoming| !is_lasting(&incoming.what));
-        self.hurry();
+        let is_lasting = |delivery: &Delivery| matches!(delivery, Delivery::Event { persistent, .. } if *persistent);
+        self.incoming
+            .retain(|incoming| !is_lasting(&incoming.delivery));
+        self.make_all_due();
         for watch in &mut self.watches {
             watch.gap = true;
         }
     }
 
     /// Makes everything under way due now.
-    fn hurry(&mut self) {
+    fn make_all_due(&mut self) {
         let now = self.now();
         for incoming in &mut self.incoming {
             incoming.due = now;
@@ -149,7 +149,7 @@ impl Pump {
 
     fn tell_of_gaps(&mut self) {
         for watch in &mut self.watches {
-            if std::mem::take(&mut watch.gap) && matches!(watch.source, Source::Lasting(_)) {
+            if std::mem::take(&mut watch.gap) && matches!(watch.source, WatchSource::Lasting(_)) {
                 let _ = watch.to.send(Err(Error::ConnectionLoss));
             }
         }

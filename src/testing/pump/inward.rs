@@ -15,17 +15,17 @@ use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::protocol::{Predecessor, Reply};
 use crate::testing::Traffic;
-use crate::testing::line::{Answer, SessionLink};
+use crate::testing::session_link::{Answer, SessionLink};
 use crate::types::SessionState;
 use crate::watch::{PersistentWatcher, WatchedEvent, Watcher};
 
 /// A message to the client, and the time of its delivery.
 pub(super) struct Incoming {
     pub(super) due: BootInstant,
-    pub(super) what: What,
+    pub(super) delivery: Delivery,
 }
 
-pub(super) enum What {
+pub(super) enum Delivery {
     Reply {
         reply: Result<Reply>,
         answer: Answer,
@@ -34,23 +34,23 @@ pub(super) enum What {
     },
     Event {
         event: Result<WatchedEvent>,
-        to: Mail,
+        to: EventSender,
         persistent: bool,
     },
     State(SessionState),
 }
 
-pub(super) type Mail = mpsc::UnboundedSender<Result<WatchedEvent>>;
+pub(super) type EventSender = mpsc::UnboundedSender<Result<WatchedEvent>>;
 
 /// A watch of the wrapped session, and the receiver of its events.
 pub(super) struct Watch {
-    pub(super) source: Source,
-    pub(super) to: Mail,
+    pub(super) source: WatchSource,
+    pub(super) to: EventSender,
     /// True if events may have been missed while the connection was down.
     pub(super) gap: bool,
 }
 
-pub(super) enum Source {
+pub(super) enum WatchSource {
     Once(Watcher),
     Lasting(PersistentWatcher),
 }
@@ -77,7 +77,7 @@ impl Pump {
             let reply = reply.map(|reply| self.adopt(reply));
             self.push(
                 delay,
-                What::Reply {
+                Delivery::Reply {
                     reply,
                     answer,
                     lost,
@@ -88,10 +88,10 @@ impl Pump {
         self.collect_states(context);
     }
 
-    fn push(&mut self, delay: Duration, what: What) {
+    fn push(&mut self, delay: Duration, delivery: Delivery) {
         let due = self.now().after(delay + self.delay).max(self.last_due);
         self.last_due = due;
-        self.incoming.push_back(Incoming { due, what });
+        self.incoming.push_back(Incoming { due, delivery });
     }
 
     fn collect_events(&mut self, context: &mut Context<'_>) {
@@ -104,11 +104,11 @@ impl Pump {
     fn collect_from(&mut self, watch: &mut Watch, context: &mut Context<'_>) -> bool {
         loop {
             let (event, persistent) = match &mut watch.source {
-                Source::Once(watcher) => match Pin::new(watcher).poll(context) {
+                WatchSource::Once(watcher) => match Pin::new(watcher).poll(context) {
                     Poll::Ready(event) => (event, false),
                     Poll::Pending => return true,
                 },
-                Source::Lasting(watcher) => match Pin::new(watcher).poll_next(context) {
+                WatchSource::Lasting(watcher) => match Pin::new(watcher).poll_next(context) {
                     Poll::Ready(Some(event)) => (event, true),
                     Poll::Ready(None) => return false,
                     Poll::Pending => return true,
@@ -123,7 +123,7 @@ impl Pump {
                 let to = watch.to.clone();
                 self.push(
                     Duration::ZERO,
-                    What::Event {
+                    Delivery::Event {
                         event,
                         to,
                         persistent,
@@ -143,10 +143,10 @@ impl Pump {
             if state.is_none_or(SessionState::is_final) {
                 self.states = None;
             }
-            let state = state.or_else(|| Some(self.line.inner()?.status().state()));
+            let state = state.or_else(|| Some(self.session.inner()?.status().state()));
             self.push(
                 Duration::ZERO,
-                What::State(state.unwrap_or(SessionState::Closed)),
+                Delivery::State(state.unwrap_or(SessionState::Closed)),
             );
         }
     }
@@ -177,7 +177,7 @@ impl Pump {
                 watcher: watcher.map(|watcher| self.watch_once(watcher)),
             },
             Reply::Watching(watcher) => {
-                let inbox = self.watch(Source::Lasting(watcher));
+                let inbox = self.watch(WatchSource::Lasting(watcher));
                 Reply::Watching(PersistentWatcher::from_stream(inbox))
             }
             Reply::Enqueued { path, czxid, ahead } => Reply::Enqueued {
@@ -202,37 +202,37 @@ impl Pump {
     }
 
     fn watch_once(&mut self, watcher: Watcher) -> Watcher {
-        let mut inbox = self.watch(Source::Once(watcher));
+        let mut inbox = self.watch(WatchSource::Once(watcher));
         Watcher::from_future(async move {
-            let event = std::future::poll_fn(|context| inbox.mail.poll_recv(context)).await;
-            event.unwrap_or_else(|| Err(inbox.line.lost()))
+            let event = std::future::poll_fn(|context| inbox.events.poll_recv(context)).await;
+            event.unwrap_or_else(|| Err(inbox.session.lost()))
         })
     }
 
-    fn watch(&mut self, source: Source) -> Inbox {
-        let (to, mail) = mpsc::unbounded_channel();
+    fn watch(&mut self, source: WatchSource) -> Inbox {
+        let (to, events) = mpsc::unbounded_channel();
         self.watches.push(Watch {
             source,
             to,
             gap: false,
         });
         Inbox {
-            mail,
-            line: self.line.clone(),
+            events,
+            session: self.session.clone(),
         }
     }
 
     /// Delivers all messages that are due. Returns true if there were any.
     pub(super) fn deliver(&mut self) -> bool {
         let mut any = false;
-        while let Some(what) = self.next_due() {
+        while let Some(delivery) = self.next_due() {
             any = true;
-            self.hand_over(what);
+            self.hand_over(delivery);
         }
         any
     }
 
-    fn next_due(&mut self) -> Option<What> {
+    fn next_due(&mut self) -> Option<Delivery> {
         let now = self.now();
         let first = self
             .incoming
@@ -241,55 +241,55 @@ impl Pump {
         first
             .is_some()
             .then(|| self.incoming.pop_front())?
-            .map(|first| first.what)
+            .map(|first| first.delivery)
     }
 
-    fn hand_over(&mut self, what: What) {
-        match what {
-            What::Reply {
+    fn hand_over(&mut self, delivery: Delivery) {
+        match delivery {
+            Delivery::Reply {
                 answer, lost: true, ..
             } => {
                 let outage = self.outage();
-                self.break_link(Some(outage), Some(answer));
+                self.disconnect(Some(outage), Some(answer));
             }
-            What::Reply { reply, answer, .. } => {
+            Delivery::Reply { reply, answer, .. } => {
                 if reply.as_ref().is_err_and(Error::is_session_end) {
                     // The state must show the session's end to whoever reads this error.
                     self.inner_end()
-                        .inspect(|state| self.line.status.set_state(*state));
+                        .inspect(|state| self.session.status.set_state(*state));
                 }
-                self.line.count(Traffic::of_reply(&reply));
+                self.session.count(Traffic::of_reply(&reply));
                 let _ = answer.send(reply);
             }
-            What::Event { event, to, .. } => {
+            Delivery::Event { event, to, .. } => {
                 if let Ok(event) = &event {
-                    self.line.count(Traffic::of_event(event));
+                    self.session.count(Traffic::of_event(event));
                 }
                 let _ = to.send(event);
             }
-            What::State(state) if state.is_final() => self.end(state),
-            What::State(state) => self.line.status.set_state(state),
+            Delivery::State(state) if state.is_final() => self.end(state),
+            Delivery::State(state) => self.session.status.set_state(state),
         }
     }
 }
 
 /// The client's end of a watch.
 struct Inbox {
-    mail: mpsc::UnboundedReceiver<Result<WatchedEvent>>,
-    line: Arc<SessionLink>,
+    events: mpsc::UnboundedReceiver<Result<WatchedEvent>>,
+    session: Arc<SessionLink>,
 }
 
 impl Stream for Inbox {
     type Item = Result<WatchedEvent>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.mail.poll_recv(context)
+        self.events.poll_recv(context)
     }
 }
 
 impl Drop for Inbox {
     fn drop(&mut self) {
-        self.mail.close();
-        self.line.wake();
+        self.events.close();
+        self.session.wake();
     }
 }

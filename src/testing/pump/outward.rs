@@ -6,8 +6,8 @@ use super::Pump;
 use crate::error::Error;
 use crate::protocol::{Request, Response};
 use crate::testing::Traffic;
-use crate::testing::line::{Answer, Waiting};
 use crate::testing::plan::{Fate, Loss, Ordered};
+use crate::testing::session_link::{Answer, Waiting};
 
 /// A request that has been sent.
 pub(super) struct InFlight {
@@ -20,9 +20,9 @@ pub(super) struct InFlight {
 impl Pump {
     /// Returns the next request, unless a command came before it, which another thread may have given just now.
     fn next_request(&mut self) -> Option<Waiting> {
-        let mut desk = self.line.desk.lock();
-        match desk.commands.is_empty() {
-            true => desk.requests.pop_front(),
+        let mut link_state = self.session.link_state.lock();
+        match link_state.commands.is_empty() {
+            true => link_state.requests.pop_front(),
             false => None,
         }
     }
@@ -36,13 +36,13 @@ impl Pump {
             return false;
         };
         let fate = self.fate_of(&mut waiting);
-        match self.line.status.timeout() {
+        match self.session.status.timeout() {
             // The store ends it by itself when the connection is broken for too long.
-            Some(timeout) if fate.expire => self.break_link(Some(2 * timeout), None),
+            Some(timeout) if fate.expire => self.disconnect(Some(2 * timeout), None),
             None if fate.expire => self.expire(),
             _ if fate.disconnect => {
                 let outage = self.outage();
-                self.break_link(Some(outage), None);
+                self.disconnect(Some(outage), None);
             }
             _ => {}
         }
@@ -52,7 +52,7 @@ impl Pump {
         if self.is_open() && !fate.expire {
             self.send(waiting, fate);
         } else {
-            self.line.desk.lock().requests.push_front(waiting);
+            self.session.link_state.lock().requests.push_front(waiting);
         }
         true
     }
@@ -67,20 +67,20 @@ impl Pump {
         if std::mem::replace(&mut waiting.drawn, true) {
             return Fate::default();
         }
-        self.line.shared.plan.lock().draw(&mut self.random)
+        self.session.shared.plan.lock().draw(&mut self.random)
     }
 
     fn send(&mut self, waiting: Waiting, fate: Fate) {
         let Waiting {
             request, answer, ..
         } = waiting;
-        self.line.count(Traffic::of_request(&request));
+        self.session.count(Traffic::of_request(&request));
         if fate.loss == Some(Loss::Request) {
             let outage = self.outage();
-            return self.break_link(Some(outage), Some(answer));
+            return self.disconnect(Some(outage), Some(answer));
         }
         // Submitted outside of the lock: the request may fire watches of this very session.
-        let Some(inner) = self.line.inner() else {
+        let Some(inner) = self.session.inner() else {
             return;
         };
         let is_any_delete = matches!(
@@ -103,7 +103,7 @@ impl Pump {
     }
 
     pub(super) fn outage(&mut self) -> Duration {
-        self.line.shared.plan.lock().outage(&mut self.random)
+        self.session.shared.plan.lock().outage(&mut self.random)
     }
 }
 

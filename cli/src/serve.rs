@@ -22,7 +22,7 @@ use tracing::{error, info, warn};
 
 use self::config::Config;
 use self::plan::Plan;
-use self::signals::{Signals, Told};
+use self::signals::{Action, Signals};
 use self::values::Data;
 
 pub(crate) use self::flags::Flags;
@@ -92,13 +92,13 @@ async fn live(plan: &Plan) -> Result<(), Box<dyn Error>> {
     };
     ready(&server, plan)?;
     let signal = loop {
-        let told = tokio::select! {
-            told = signals.next() => told,
+        let action = tokio::select! {
+            action = signals.next() => action,
             failure = store.failed() => return Err(failure.into()),
         };
-        match told {
-            Told::End(signal) => break signal,
-            Told::HangUp => renew(&server, plan),
+        match action {
+            Action::End(signal) => break signal,
+            Action::HangUp => renew(&server, plan),
         }
     };
     notify::stopping();

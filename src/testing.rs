@@ -10,15 +10,15 @@ mod faults;
 pub mod fuzz;
 #[cfg(feature = "server")]
 pub mod fuzz_wire;
-mod line;
 mod plan;
 mod pump;
+mod session_link;
 mod store;
 #[cfg(test)]
 mod tests;
 mod traffic;
 
-pub use faults::{Faults, Whose};
+pub use faults::{Faults, SessionSelector};
 pub use plan::Plan;
 pub use store::{TestStore, seeds};
 pub use traffic::{On, Traffic};

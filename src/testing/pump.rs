@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use self::inward::{Incoming, Mail, Watch, What};
+use self::inward::{Delivery, EventSender, Incoming, Watch};
 use self::outward::InFlight;
-use super::line::{Command, SessionLink};
 use super::plan::{Ordered, Random};
+use super::session_link::{Command, SessionLink};
 use crate::backend::StateStream;
 use crate::clock::{BootInstant, Sleep};
 use crate::error::Result;
@@ -30,7 +30,7 @@ enum Link {
 }
 
 pub(super) struct Pump {
-    line: Arc<SessionLink>,
+    session: Arc<SessionLink>,
     random: Random,
     /// The states of the wrapped session, until it is over.
     states: Option<StateStream>,
@@ -52,15 +52,15 @@ pub(super) struct Pump {
     last_due: BootInstant,
     watches: Vec<Watch>,
     /// Receivers of watches that have ended with the wrapped session.
-    orphans: Vec<Mail>,
+    orphans: Vec<EventSender>,
     sleep: Option<(BootInstant, Sleep)>,
     over: bool,
 }
 
 impl Pump {
-    pub(super) fn new(line: Arc<SessionLink>, states: StateStream, random: Random) -> Self {
+    pub(super) fn new(session: Arc<SessionLink>, states: StateStream, random: Random) -> Self {
         Self {
-            line,
+            session,
             random,
             states: Some(states),
             link: Link::Up,
@@ -81,7 +81,7 @@ impl Pump {
     }
 
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        self.line.waker.get_or_init(|| context.waker().clone());
+        self.session.waker.get_or_init(|| context.waker().clone());
         loop {
             self.obey();
             self.pass_time();
@@ -99,7 +99,7 @@ impl Pump {
     }
 
     fn now(&self) -> BootInstant {
-        self.line.status.clock().now()
+        self.session.status.clock().now()
     }
 
     fn is_open(&self) -> bool {
@@ -107,7 +107,7 @@ impl Pump {
     }
 
     fn obey(&mut self) {
-        let commands = std::mem::take(&mut self.line.desk.lock().commands);
+        let commands = std::mem::take(&mut self.session.link_state.lock().commands);
         for command in commands {
             self.carry_out(command);
         }
@@ -116,8 +116,8 @@ impl Pump {
     /// Closes the wrapped session once the client has let go of it and all its requests are out.
     fn close_if_dropped(&mut self) {
         let (dropped, idle) = {
-            let desk = self.line.desk.lock();
-            (desk.dropped, desk.requests.is_empty())
+            let link_state = self.session.link_state.lock();
+            (link_state.dropped, link_state.requests.is_empty())
         };
         if !dropped {
             return;
@@ -127,7 +127,7 @@ impl Pump {
         }
         if idle && self.is_open() {
             self.states = None;
-            let inner = self.line.desk.lock().inner.take();
+            let inner = self.session.link_state.lock().inner.take();
             drop(inner);
             if !self.awaits_replies() {
                 self.end(SessionState::Closed);
@@ -137,24 +137,27 @@ impl Pump {
 
     /// Returns the final state of the wrapped session, if it is over.
     fn inner_end(&self) -> Option<SessionState> {
-        let state = self.line.inner()?.status().state();
+        let state = self.session.inner()?.status().state();
         state.is_final().then_some(state)
     }
 
     fn awaits_replies(&self) -> bool {
-        let is_reply = |incoming: &Incoming| matches!(incoming.what, What::Reply { .. });
+        let is_reply = |incoming: &Incoming| matches!(incoming.delivery, Delivery::Reply { .. });
         !self.in_flight.is_empty() || self.incoming.iter().any(is_reply)
     }
 
     /// Reports the session's end to the client.
     fn end(&mut self, state: SessionState) {
         self.over = true;
-        self.line.status.set_state(state);
-        let error = self.line.lost();
+        self.session.status.set_state(state);
+        let error = self.session.lost();
         let (inner, waiting) = {
-            let mut desk = self.line.desk.lock();
-            desk.over = Some(error.clone());
-            (desk.inner.take(), std::mem::take(&mut desk.requests))
+            let mut link_state = self.session.link_state.lock();
+            link_state.over = Some(error.clone());
+            (
+                link_state.inner.take(),
+                std::mem::take(&mut link_state.requests),
+            )
         };
         let waiting = waiting.into_iter().map(|waiting| waiting.answer);
         for answer in self.take_unanswered().into_iter().chain(waiting) {
@@ -162,8 +165,8 @@ impl Pump {
         }
         self.incoming.clear();
         let watching = self.watches.drain(..).map(|watch| watch.to);
-        for mail in watching.chain(self.orphans.drain(..)) {
-            let _ = mail.send(Err(error.clone()));
+        for events in watching.chain(self.orphans.drain(..)) {
+            let _ = events.send(Err(error.clone()));
         }
         self.sleep = None;
         drop(inner);
@@ -180,7 +183,7 @@ impl Pump {
             .as_ref()
             .is_none_or(|(moment, _)| *moment != next)
         {
-            self.sleep = Some((next, self.line.status.clock().sleep_until(next)));
+            self.sleep = Some((next, self.session.status.clock().sleep_until(next)));
         }
         let (_, sleep) = self.sleep.as_mut().expect("it was set just now");
         Pin::new(sleep).poll(context)

@@ -28,7 +28,7 @@ use crate::protocol::{Reply, Request, Response};
 /// Shared state of a wrapped session.
 pub(super) struct SessionLink {
     pub(super) status: Arc<SessionStatus>,
-    pub(super) desk: Mutex<LinkState>,
+    pub(super) link_state: Mutex<LinkState>,
     pub(super) waker: OnceLock<Waker>,
     pub(super) shared: Arc<Shared>,
 }
@@ -90,37 +90,37 @@ impl SessionLink {
         let (states, store_id) = (theirs.states(), inner.store_id().map(str::to_owned));
         let prefix_bytes = inner.prefix_bytes();
         let random = shared.plan.lock().random(number);
-        let line = Arc::new(Self {
+        let link = Arc::new(Self {
             status,
-            desk: Mutex::new(LinkState {
+            link_state: Mutex::new(LinkState {
                 inner: Some(inner),
                 ..LinkState::default()
             }),
             waker: OnceLock::new(),
             shared,
         });
-        let mut pump = Pump::new(line.clone(), states, random);
+        let mut pump = Pump::new(link.clone(), states, random);
         crate::spawn_detached(std::future::poll_fn(move |context| pump.poll(context)));
         let backend = Arc::new(Wrapped {
-            line: line.clone(),
+            link: link.clone(),
             store_id,
             prefix_bytes,
         });
-        (line, backend)
+        (link, backend)
     }
 
     pub(super) fn command(&self, command: Command) {
-        self.desk.lock().commands.push_back(command);
+        self.link_state.lock().commands.push_back(command);
         self.wake();
     }
 
     pub(super) fn traffic(&self) -> Traffic {
-        self.desk.lock().traffic
+        self.link_state.lock().traffic
     }
 
     /// The wrapped session, while it is not over.
     pub(super) fn inner(&self) -> Option<Arc<dyn Backend>> {
-        self.desk.lock().inner.clone()
+        self.link_state.lock().inner.clone()
     }
 
     /// Makes the store end the session.
@@ -142,7 +142,7 @@ impl SessionLink {
     }
 
     pub(super) fn count(&self, traffic: Traffic) {
-        self.desk.lock().traffic += traffic;
+        self.link_state.lock().traffic += traffic;
         *self.shared.total.lock() += traffic;
     }
 
@@ -154,7 +154,7 @@ impl SessionLink {
 
 /// The session as its client sees it.
 struct Wrapped {
-    line: Arc<SessionLink>,
+    link: Arc<SessionLink>,
     store_id: Option<String>,
     prefix_bytes: usize,
 }
@@ -163,26 +163,26 @@ impl Backend for Wrapped {
     fn submit(&self, request: Request) -> Response {
         let (answer, mut reply) = oneshot::channel();
         {
-            let mut desk = self.line.desk.lock();
-            if let Some(error) = &desk.over {
+            let mut link_state = self.link.link_state.lock();
+            if let Some(error) = &link_state.over {
                 return Response::ready(Err(error.clone()));
             }
-            desk.requests.push_back(Waiting {
+            link_state.requests.push_back(Waiting {
                 request,
                 answer,
                 drawn: false,
             });
         }
-        self.line.wake();
+        self.link.wake();
         if let Ok(reply) = reply.try_recv() {
             return Response::ready(reply);
         }
-        let line = self.line.clone();
-        Response::pending(async move { reply.await.unwrap_or_else(|_| Err(line.lost())) })
+        let link = self.link.clone();
+        Response::pending(async move { reply.await.unwrap_or_else(|_| Err(link.lost())) })
     }
 
     fn status(&self) -> &Arc<SessionStatus> {
-        &self.line.status
+        &self.link.status
     }
 
     fn store_id(&self) -> Option<&str> {
@@ -194,15 +194,15 @@ impl Backend for Wrapped {
     }
 
     fn flush(&self, limit: Duration) -> Flushed {
-        let inner = self.line.inner();
+        let inner = self.link.inner();
         inner.map_or(Flushed::Skipped, |inner| inner.flush(limit))
     }
 }
 
 impl Drop for Wrapped {
     fn drop(&mut self) {
-        self.line.desk.lock().dropped = true;
-        self.line.wake();
+        self.link.link_state.lock().dropped = true;
+        self.link.wake();
     }
 }
 
@@ -211,8 +211,8 @@ impl fmt::Debug for Wrapped {
         write!(
             f,
             "Wrapped({}, {:?})",
-            self.line.status.id(),
-            self.line.status.state()
+            self.link.status.id(),
+            self.link.status.state()
         )
     }
 }

@@ -18,7 +18,7 @@ mod requests;
 mod sequence_limit;
 mod session;
 mod timeout_probe;
-#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
+#[cfg_attr(not(feature = "tls"), path = "zookeeper/no_tls.rs")]
 mod tls;
 mod watches;
 
