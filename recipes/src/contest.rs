@@ -11,6 +11,7 @@ use crate::names::{EntryId, Kind};
 use crate::options::LockOptions;
 use crate::queue::{
     Entry, Form, Held, Terms, Waiting, any_contends, ask, blocks, check_kind, contenders,
+    list_queue,
 };
 use crate::select::{Either, select};
 
@@ -108,21 +109,10 @@ impl Contest<'_> {
         let session = self.client.session().await?;
         // A reader may have any number of readers before the first who blocks it.
         let limit = usize::from(self.kind.is_exclusive());
-        loop {
-            let barrier = synced.then(|| session.sync(self.path));
-            let queue = session.get_queue(self.path, limit);
-            let caught_up = match barrier {
-                Some(barrier) => barrier.await,
-                None => Ok(()),
-            };
-            match (caught_up, queue.await) {
-                (Err(Error::ConnectionLoss), _) | (_, Err(Error::ConnectionLoss)) => {}
-                (_, Err(Error::NoNode { .. })) => return Ok(false),
-                (Ok(()) | Err(Error::NoNode { .. }), Ok((names, is_index))) => {
-                    return self.is_taken(&session, names, is_index).await;
-                }
-                (Err(error), _) | (_, Err(error)) => return Err(error.into()),
-            }
+        match list_queue(&session, self.path, limit, synced).await {
+            Ok((names, is_index)) => self.is_taken(&session, names, is_index).await,
+            Err(Error::NoNode { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 }

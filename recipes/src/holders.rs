@@ -4,6 +4,7 @@ use lockkeeper_store::{Error, SHARED_MARK, Session, ZnodePath};
 
 use crate::observe::QueueEntry;
 use crate::queue::contenders;
+use crate::retry::retry;
 
 /// Those in a queue who hold, by the rule of the recipe that their names tell: the head of the
 /// queue; with a reader at the head all readers up to the first other; of a semaphore's `leases`
@@ -56,7 +57,7 @@ impl Survey {
             let count = count(self.queue.iter().map(ZnodePath::name));
             let mut stays = Vec::with_capacity(count);
             for holder in &self.queue[..count] {
-                let stat = persistently(|| session.exists(holder)).await?;
+                let stat = retry(|| session.exists(holder)).await?;
                 stays.push(stat.is_some_and(|stat| !stat.is_ephemeral()));
             }
             if !stays.contains(&true) {
@@ -114,20 +115,6 @@ pub(crate) fn in_order(
 pub(crate) fn holding(mut queue: Vec<ZnodePath>) -> Vec<ZnodePath> {
     queue.truncate(count(queue.iter().map(ZnodePath::name)));
     queue
-}
-
-/// Asks again for as long as the connection breaks under the question. A session's end is an error
-/// of its own, so that this comes to an end.
-pub(crate) async fn persistently<T, F>(mut ask: impl FnMut() -> F) -> Result<T, Error>
-where
-    F: Future<Output = Result<T, Error>>,
-{
-    loop {
-        match ask().await {
-            Err(Error::ConnectionLoss) => {}
-            answer => return answer,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -33,6 +33,7 @@ mod path;
 mod progress;
 mod queue;
 mod reentrant;
+mod retry;
 mod revocation;
 mod rwlock;
 mod select;

@@ -16,6 +16,7 @@ use crate::metadata::EntryData;
 use crate::options::LockOptions;
 use crate::path::LockPath;
 use crate::queue::Waiting;
+use crate::retry::retry;
 
 /// Waits for several mutexes, and holds them all or none.
 ///
@@ -135,14 +136,14 @@ pub(super) async fn confirm(session: &Session, granted: &mut [Waiting<'_>]) -> R
             path: waiting.entry.path().clone(),
             version: None,
         });
-        match session.multi(checks.collect::<Vec<_>>()).await {
+        let checks: Vec<_> = checks.collect();
+        match retry(|| session.multi(checks.clone())).await {
             Ok(_) => {
                 is_certain = true;
                 granted
                     .iter_mut()
                     .for_each(|waiting| waiting.proved(lapses));
             }
-            Err(Error::ConnectionLoss) => {}
             Err(Error::MultiFailed { index, .. }) => return Err(granted[index].removed()),
             Err(error) => return Err(error.into()),
         }

@@ -13,6 +13,7 @@ use crate::names::Kind;
 use crate::options::LockOptions;
 use crate::path::LockPath;
 use crate::queue::{any_contends, check_kind, contenders};
+use crate::retry::retry;
 
 /// What [`try_lock_many`] has come to.
 #[derive(Debug)]
@@ -102,12 +103,7 @@ where
 /// Which queues look empty.
 async fn look(session: &Session, keys: &Keys) -> Result<Vec<bool>> {
     let reads: Vec<_> = keys.paths().cloned().map(ReadOp::GetChildren).collect();
-    let lists = loop {
-        match session.multi_read(reads.clone()).await {
-            Err(Error::ConnectionLoss) => {}
-            lists => break lists?,
-        }
-    };
+    let lists = retry(|| session.multi_read(reads.clone())).await?;
     let mut look_free = Vec::with_capacity(lists.len());
     for (path, list) in keys.paths().zip(lists) {
         look_free.push(looks_free(session, path, list).await?);

@@ -17,6 +17,7 @@ use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::queue::{Entry, Form, Held, make_queue, remove, remove_all};
+use crate::retry::retry;
 use crate::token::FencingToken;
 
 const KIND: Kind = Kind::Mutex;
@@ -183,12 +184,7 @@ impl<'a> Batch<'a> {
 /// Makes the queues that are missing, all at the same time.
 async fn make_missing(session: &Session, keys: &Keys) -> Result<()> {
     let reads: Vec<_> = keys.paths().cloned().map(ReadOp::GetData).collect();
-    let found = loop {
-        match session.multi_read(reads.clone()).await {
-            Err(Error::ConnectionLoss) => {}
-            found => break found?,
-        }
-    };
+    let found = retry(|| session.multi_read(reads.clone())).await?;
     let missing = keys.paths().zip(found).filter_map(|(path, found)| {
         matches!(found, ReadReply::Failed(Error::NoNode { .. })).then_some(path)
     });
@@ -236,10 +232,8 @@ async fn list(
     let mut reads = vec![ReadOp::GetData(node.clone())];
     reads.extend(keys.paths().cloned().map(ReadOp::GetChildren));
     loop {
-        let mut answers = match session.multi_read(reads.clone()).await {
-            Err(Error::ConnectionLoss) => continue,
-            answers => answers?.into_iter(),
-        };
+        let answers = retry(|| session.multi_read(reads.clone())).await?;
+        let mut answers = answers.into_iter();
         let own = answers.next();
         if let Some(ReadReply::Data { stat, .. }) = own
             && stat.ephemeral_owner == session.id()
@@ -247,8 +241,8 @@ async fn list(
             return Ok((stat.czxid, answers.map(listed).collect::<Result<_>>()?));
         }
         // A server that lags behind the multi, or the node was removed: a write tells.
-        match session.check(node, None).await {
-            Ok(()) | Err(Error::ConnectionLoss) => {}
+        match retry(|| session.check(node, None)).await {
+            Ok(()) => {}
             Err(Error::MultiFailed { .. }) => {
                 return Err(LockError::EntryDeleted {
                     entry: node.clone(),

@@ -3,6 +3,8 @@
 
 use lockkeeper_store::{Call, Cleanup, Error, Session, ZnodePath, Zxid, spawn_detached};
 
+use crate::retry::retry;
+
 /// A delete that has been sent, and perhaps answered already.
 pub(crate) type Sent = Result<Result<(), Error>, Call<()>>;
 
@@ -84,42 +86,41 @@ pub(crate) async fn find_unanswered(
     name: &str,
 ) -> Result<Option<(ZnodePath, Zxid)>, Error> {
     let unnumbered = parent.join(name)?;
-    loop {
-        let barrier = session.delete(&unnumbered, Some(NO_VERSION));
-        let list = session.get_children(parent);
-        let (barrier, list) = (barrier.await, list.await);
-        match (barrier, list) {
-            (Err(Error::ConnectionLoss), _) | (_, Err(Error::ConnectionLoss)) => {}
-            (Err(Error::NoNode { .. } | Error::BadVersion { .. }), Ok((names, _))) => {
-                let named = names.iter().filter(|child| child.starts_with(name));
-                for child in named {
-                    let path = parent.join(child)?;
-                    if let Some(czxid) = made_at(session, &path).await? {
-                        return Ok(Some((path, czxid)));
-                    }
-                }
-                return Ok(None);
-            }
-            (_, Err(Error::NoNode { .. })) => return Ok(None),
-            (_, Err(error)) | (Err(error), _) => return Err(error),
-            (Ok(()), Ok(_)) => {
-                return Err(Error::Protocol(format!("{unnumbered} should never exist")));
-            }
+    let children = retry(|| list_behind_a_write(session, parent, &unnumbered)).await?;
+    for child in children.iter().filter(|child| child.starts_with(name)) {
+        let path = parent.join(child)?;
+        if let Some(czxid) = made_at(session, &path).await? {
+            return Ok(Some((path, czxid)));
         }
+    }
+    Ok(None)
+}
+
+/// Lists a queue behind a write that was committed on the same connection: the delete of a node that never exists.
+async fn list_behind_a_write(
+    session: &Session,
+    parent: &ZnodePath,
+    missing: &ZnodePath,
+) -> Result<Vec<String>, Error> {
+    let barrier = session.delete(missing, Some(NO_VERSION));
+    let list = session.get_children(parent);
+    match (barrier.await, list.await) {
+        // Without the write the list says nothing: both are asked for again.
+        (Err(Error::ConnectionLoss), _) => Err(Error::ConnectionLoss),
+        (Err(Error::NoNode { .. } | Error::BadVersion { .. }), Ok((names, _))) => Ok(names),
+        (_, Err(Error::NoNode { .. })) => Ok(Vec::new()),
+        (_, Err(error)) | (Err(error), _) => Err(error),
+        (Ok(()), Ok(_)) => Err(Error::Protocol(format!("{missing} should never exist"))),
     }
 }
 
 /// The zxid that made a node of this session's; `None` if the node is missing, or another session's:
 /// a name can be copied, so it alone is no proof of the owner.
 pub(crate) async fn made_at(session: &Session, node: &ZnodePath) -> Result<Option<Zxid>, Error> {
-    loop {
-        match session.exists(node).await {
-            Ok(Some(stat)) if stat.ephemeral_owner == session.id() => return Ok(Some(stat.czxid)),
-            Ok(_) => return Ok(None),
-            Err(Error::ConnectionLoss) => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let stat = retry(|| session.exists(node)).await?;
+    Ok(stat
+        .filter(|stat| stat.ephemeral_owner == session.id())
+        .map(|stat| stat.czxid))
 }
 
 /// Removes the node of a create that was sent but not answered, once the answer or its loss is known.

@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::pin::Pin;
 
 use lockkeeper_store::{
-    Call, Cleanup, Create, CreateMode, Enqueue, Error, Heartbeat, Predecessor, ReadOp, ReadReply,
-    Request, Session, ZnodePath, Zxid, spawn_detached,
+    Call, Cleanup, CreateMode, Enqueue, Error, Heartbeat, Predecessor, ReadOp, ReadReply, Session,
+    ZnodePath, Zxid, spawn_detached,
 };
 
 use super::cleanup::{find_unanswered, remove, remove_all, sweep};
@@ -13,6 +13,7 @@ use super::release_marker::ReleaseMarker;
 use crate::events::{EventSink, LockEvent};
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
+use crate::retry::retry;
 
 /// An entry's node, the transaction that made it, and who is ahead of it.
 pub(crate) type Answer = (ZnodePath, Zxid, Predecessor);
@@ -295,15 +296,9 @@ pub(crate) async fn make_queue(
 ) -> Result<(), Error> {
     let mut mode = CreateMode::Container;
     loop {
-        let create = Create {
-            path: parent.clone(),
-            data: ReleaseMarker::fresh(kind).to_bytes(),
-            mode,
-            acl: session.acl().clone(),
-        };
-        match session.submit(Request::Create(create)).await {
+        let marker = ReleaseMarker::fresh(kind).to_bytes();
+        match retry(|| session.create(parent, marker.clone(), mode)).await {
             Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
-            Err(Error::ConnectionLoss) => {}
             Err(Error::Unimplemented { .. }) if mode == CreateMode::Container => {
                 mode = CreateMode::Persistent;
             }
@@ -313,10 +308,7 @@ pub(crate) async fn make_queue(
                         path: parent.to_string(),
                     });
                 };
-                match session.create_all(&above, CreateMode::Persistent).await {
-                    Ok(()) | Err(Error::ConnectionLoss) => {}
-                    Err(error) => return Err(error),
-                }
+                retry(|| session.create_all(&above, CreateMode::Persistent)).await?;
             }
             Err(error) => return Err(error),
         }

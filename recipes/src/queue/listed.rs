@@ -13,6 +13,7 @@ use super::turn::{Terms, Waiting, number_of};
 use crate::error::Result;
 use crate::events::PreviousHolder;
 use crate::names::{contender_number, converted};
+use crate::retry::retry;
 
 /// Where a look at a list of names has led.
 pub(super) enum Turn {
@@ -106,7 +107,9 @@ impl Waiting<'_> {
         for name in asked.iter().flatten() {
             reads.push(ReadOp::GetData(self.entry.parent.join(name)?));
         }
-        let mut answers = self.read_all(reads).await?.into_iter();
+        let session = self.entry.session;
+        let answers = retry(|| session.multi_read(reads.clone())).await?;
+        let mut answers = answers.into_iter();
         let found = asked.into_iter().map(|names| {
             let answers: Vec<_> = answers.by_ref().take(names.len()).collect();
             let mut found = names.into_iter().zip(&answers);
@@ -149,7 +152,8 @@ impl Waiting<'_> {
             ReadOp::GetData(self.entry.path().clone()),
             ReadOp::GetData(self.entry.parent.clone()),
         ];
-        let answers = self.read_all(reads.to_vec()).await?;
+        let session = self.entry.session;
+        let answers = retry(|| session.multi_read(reads.clone())).await?;
         match answers.first() {
             Some(ReadReply::Data { stat, .. })
                 if stat.ephemeral_owner == self.entry.session.id() => {}
@@ -164,15 +168,6 @@ impl Waiting<'_> {
         };
         self.mark = reading.as_ref().map(|reading| reading.current);
         Ok(reading.and_then(|reading| reading.released))
-    }
-
-    async fn read_all(&mut self, reads: Vec<ReadOp>) -> Result<Vec<ReadReply>> {
-        loop {
-            match self.entry.session.multi_read(reads.clone()).await {
-                Err(Error::ConnectionLoss) => {}
-                answers => return Ok(answers?),
-            }
-        }
     }
 }
 

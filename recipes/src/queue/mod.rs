@@ -14,7 +14,9 @@ mod telling;
 mod turn;
 
 pub(crate) use cleanup::{delete_until_gone, find_unanswered, made_at, remove, remove_all};
-pub(crate) use contenders::{any_contends, check_kind, contenders, first_ephemeral};
+pub(crate) use contenders::{
+    any_contends, check_kind, contenders, first_ephemeral, first_such, list_queue,
+};
 pub(crate) use entry::{Alongside, Entry, Form, ask, make_queue};
 pub(crate) use snapshot::blocks;
 pub(crate) use turn::{Held, Terms, Waiting};

@@ -13,6 +13,7 @@ use crate::error::{LockError, Result};
 use crate::events::PreviousHolder;
 use crate::names::contender_number;
 use crate::progress::Progress;
+use crate::retry::retry;
 use crate::token::FencingToken;
 
 /// What a contender waits for, and how.
@@ -149,8 +150,9 @@ impl<'a> Waiting<'a> {
     /// Waits for a lease that is fresh, and has the store commit that this entry's node is there.
     pub(crate) async fn prove(&mut self) -> Result<()> {
         self.begin_to_hold().await?;
-        match self.entry.session.check(self.entry.path(), None).await {
-            Ok(()) | Err(Error::ConnectionLoss) => Ok(()),
+        let (session, path) = (self.entry.session, self.entry.path().clone());
+        match retry(|| session.check(&path, None)).await {
+            Ok(()) => Ok(()),
             Err(Error::MultiFailed { .. }) => Err(self.removed()),
             Err(error) => Err(error.into()),
         }
@@ -158,21 +160,15 @@ impl<'a> Waiting<'a> {
 
     async fn look(&mut self, terms: &Terms) -> Result<Predecessor> {
         self.entry.alongside = None;
-        loop {
-            let look = GetPredecessor {
-                entry: self.entry.path().clone(),
-                skip: self.skip(),
-                count: terms.form.count,
-            };
-            let ahead = match self.entry.session.get_predecessor(look).now_or_never() {
-                Ok(ahead) => ahead,
-                Err(call) => Box::pin(call).await,
-            };
-            match ahead {
-                Err(Error::ConnectionLoss) => {}
-                Err(Error::NoNode { .. }) => return Ok(Predecessor::Gone),
-                ahead => return Ok(ahead?),
-            }
+        let look = GetPredecessor {
+            entry: self.entry.path().clone(),
+            skip: self.skip(),
+            count: terms.form.count,
+        };
+        let session = self.entry.session;
+        match Box::pin(retry(|| session.get_predecessor(look.clone()))).await {
+            Err(Error::NoNode { .. }) => Ok(Predecessor::Gone),
+            ahead => Ok(ahead?),
         }
     }
 
@@ -184,13 +180,11 @@ impl<'a> Waiting<'a> {
 
     /// Lists all children, as a store without an index does.
     async fn list(&mut self) -> Result<Predecessor> {
-        loop {
-            match self.entry.session.get_children(self.entry.parent).await {
-                Ok((names, _)) => return Ok(Predecessor::Listed(names)),
-                Err(Error::NoNode { .. }) => return Ok(Predecessor::Gone),
-                Err(Error::ConnectionLoss) => {}
-                Err(error) => return Err(error.into()),
-            }
+        let (session, parent) = (self.entry.session, self.entry.parent);
+        match retry(|| session.get_children(parent)).await {
+            Ok((names, _)) => Ok(Predecessor::Listed(names)),
+            Err(Error::NoNode { .. }) => Ok(Predecessor::Gone),
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -10,7 +10,9 @@
 //! readers came later, and sees the other at its first look.
 
 use bytes::Bytes;
-use lockkeeper_store::{Create, CreateMode, Error, Op, Session, ZnodePath, Zxid, spawn_detached};
+use lockkeeper_store::{
+    Create, CreateMode, Error, Op, Session, Stat, ZnodePath, Zxid, spawn_detached,
+};
 use tokio::sync::oneshot;
 
 use crate::error::{LockError, LostReason, Result};
@@ -18,7 +20,8 @@ use crate::events::LockEvent;
 use crate::guard::{Guard, Parts};
 use crate::metadata::{EntryData, LockMetadata};
 use crate::names::{Kind, contender_number, converted};
-use crate::queue::{any_contends, made_at, remove_all};
+use crate::queue::{any_contends, first_such, list_queue, made_at, remove_all};
+use crate::retry::retry;
 use crate::token::FencingToken;
 
 /// Whether a reader has become the writer.
@@ -130,13 +133,11 @@ impl Conversion {
         let Some(mine) = made_at(session, &held.path).await.map_err(ended)? else {
             return Err(LostReason::Revoked.into());
         };
-        let parent = parent_of(&held.path);
-        for names in others.chunks(ASKED_AT_ONCE) {
-            if any_before(session, &parent, names, mine).await? {
-                return Ok(None);
-            }
-        }
-        Ok(Some(mine))
+        // One that is gone has left: it cannot have been converted, since an upgrade of its own would
+        // have been refused at its first look.
+        let came_before = |stat: &Stat| stat.is_ephemeral() && stat.czxid < mine;
+        let before = first_such(session, &parent_of(&held.path), &others, came_before).await;
+        Ok(before.map_err(ended)?.is_none().then_some(mine))
     }
 
     fn finish(mut self) -> Result<Guard> {
@@ -155,9 +156,6 @@ impl Drop for Conversion {
     }
 }
 
-/// How many nodes are asked about before the answers are awaited.
-const ASKED_AT_ONCE: usize = 256;
-
 fn parent_of(node: &ZnodePath) -> ZnodePath {
     node.parent().expect("an entry has a parent")
 }
@@ -173,7 +171,7 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
     let mut written = None;
     let mut unanswered = None;
     loop {
-        let version = match session.get_data(from).await {
+        let version = match retry(|| session.get_data(from)).await {
             Ok((data, stat)) => {
                 // It was not done. A refusal that cannot be read would come again.
                 if let Some(error) = unanswered {
@@ -188,7 +186,6 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
                 let written = made.map(|_| written).ok_or(LostReason::Revoked);
                 return Ok(written?);
             }
-            Err(Error::ConnectionLoss) => continue,
             Err(error) => return Err(ended(error)),
         };
         let multi = session.multi([
@@ -205,6 +202,8 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
         ]);
         match multi.await {
             Ok(_) => return Ok(written),
+            // Not sent again unseen: if it was carried out, `from` is missing, and a second multi would
+            // fail for that as if somebody had removed it. The next round looks which of the two exists.
             Err(Error::ConnectionLoss) => {}
             Err(error) if error.is_ambiguous() => unanswered = Some(error),
             Err(Error::MultiFailed { source, .. }) => match *source {
@@ -224,54 +223,14 @@ async fn others(
     synced: bool,
 ) -> Result<Vec<String>> {
     let parent = parent_of(node);
-    loop {
-        let barrier = synced.then(|| session.sync(&parent));
-        let queue = session.get_queue(&parent, among);
-        let caught_up = match barrier {
-            Some(barrier) => barrier.await,
-            None => Ok(()),
-        };
-        match (caught_up, queue.await) {
-            (Err(Error::ConnectionLoss), _) | (_, Err(Error::ConnectionLoss)) => {}
-            (Ok(()), Ok((mut names, _))) => {
-                names.retain(|name| {
-                    name != node.name() && contender_number(session, name).is_some()
-                });
-                return Ok(names);
-            }
-            // The whole queue is gone, this node with it.
-            (Err(Error::NoNode { .. }), _) | (_, Err(Error::NoNode { .. })) => {
-                return Err(LostReason::Revoked.into());
-            }
-            (Err(error), _) | (_, Err(error)) => return Err(ended(error)),
+    match list_queue(session, &parent, among, synced).await {
+        Ok((mut names, _)) => {
+            names.retain(|name| name != node.name() && contender_number(session, name).is_some());
+            Ok(names)
         }
-    }
-}
-
-/// Whether one of these was made before a moment. One that is gone has left: it cannot have been
-/// converted, since an upgrade of its own would have been refused at its first look.
-async fn any_before(
-    session: &Session,
-    parent: &ZnodePath,
-    names: &[String],
-    moment: Zxid,
-) -> Result<bool> {
-    'again: loop {
-        let mut asked = Vec::with_capacity(names.len());
-        for name in names {
-            asked.push(session.exists(&parent.join(name)?));
-        }
-        let mut found = false;
-        for answer in asked {
-            match answer.await {
-                Ok(stat) => {
-                    found |= stat.is_some_and(|stat| stat.is_ephemeral() && stat.czxid < moment)
-                }
-                Err(Error::ConnectionLoss) => continue 'again,
-                Err(error) => return Err(ended(error)),
-            }
-        }
-        return Ok(found);
+        // The whole queue is gone, this node with it.
+        Err(Error::NoNode { .. }) => Err(LostReason::Revoked.into()),
+        Err(error) => Err(ended(error)),
     }
 }
 

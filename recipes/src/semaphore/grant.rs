@@ -11,6 +11,7 @@ use crate::events::EventSink;
 use crate::guard::Guard;
 use crate::names::Kind;
 use crate::queue::{Alongside, Entry, Held, Terms, Waiting, make_queue};
+use crate::retry::retry;
 use crate::token::FencingToken;
 
 /// The first of a queue. It alone may take permits, so what it reads as free stays free until it
@@ -213,16 +214,14 @@ impl<'a> Head<'a> {
     /// queue. A check of it goes through the whole log behind the grant.
     async fn find(&mut self) -> Result<Option<Zxid>> {
         let entry = self.waiting.entry.path().clone();
-        loop {
-            match self.session().check(&entry, None).await {
-                Ok(()) => {
-                    self.leases.refused();
-                    return Ok(None);
-                }
-                Err(Error::MultiFailed { .. }) => break,
-                Err(Error::ConnectionLoss) => {}
-                Err(error) => return Err(error.into()),
+        let session = self.session();
+        match retry(|| session.check(&entry, None)).await {
+            Ok(()) => {
+                self.leases.refused();
+                return Ok(None);
             }
+            Err(Error::MultiFailed { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
         match self.leases.find().await? {
             Some(made) => Ok(Some(made)),
@@ -234,9 +233,9 @@ impl<'a> Head<'a> {
     async fn prove(&mut self, made: Zxid) -> Result<()> {
         while !self.waiting.may_grant() {
             self.waiting.begin_to_hold().await?;
-            let first = &self.leases.paths()[0];
-            match self.session().check(first, None).await {
-                Ok(()) | Err(Error::ConnectionLoss) => {}
+            let (session, first) = (self.session(), self.leases.paths()[0].clone());
+            match retry(|| session.check(&first, None)).await {
+                Ok(()) => {}
                 Err(Error::MultiFailed { .. }) => return Err(self.waiting.removed()),
                 Err(error) => return Err(error.into()),
             }

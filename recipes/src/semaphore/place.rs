@@ -10,6 +10,7 @@ use crate::error::{LockError, Result};
 use crate::names::Kind;
 use crate::path::LockPath;
 use crate::queue::check_kind;
+use crate::retry::retry;
 
 /// The znodes of a semaphore, and what a handle knows of its number of permits.
 pub(super) struct Place {
@@ -118,15 +119,10 @@ impl Place {
 
     /// Refuses a path that another recipe uses.
     async fn check_kind(&self, session: &Session) -> Result<()> {
-        loop {
-            match session.get_children(&self.root).await {
-                Ok((names, _)) => {
-                    return check_kind(session, &self.root, Kind::Lease, &names).await;
-                }
-                Err(Error::NoNode { .. }) => return Ok(()),
-                Err(Error::ConnectionLoss) => {}
-                Err(error) => return Err(error.into()),
-            }
+        match retry(|| session.get_children(&self.root)).await {
+            Ok((names, _)) => check_kind(session, &self.root, Kind::Lease, &names).await,
+            Err(Error::NoNode { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -137,10 +133,11 @@ impl Place {
         }
         loop {
             let data = Number::to_bytes(permits);
-            match session.set_data(&self.permits, data, None).await {
+            // Sent again it may undo another's change that came in between: of several changes at
+            // once the last to be carried out wins.
+            match retry(|| session.set_data(&self.permits, data.clone(), None)).await {
                 Ok(_) => break,
                 Err(Error::NoNode { .. }) => self.store_first(session, permits).await?,
-                Err(Error::ConnectionLoss) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -153,17 +150,13 @@ impl Place {
     async fn store_first(&self, session: &Session, permits: u32) -> Result<()> {
         loop {
             let data = Number::to_bytes(permits);
-            let create = session.create(&self.permits, data, CreateMode::Persistent);
-            match create.await {
+            let mode = CreateMode::Persistent;
+            match retry(|| session.create(&self.permits, data.clone(), mode)).await {
                 Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
-                Err(Error::ConnectionLoss) => continue,
                 Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-            match session.create_all(&self.root, CreateMode::Persistent).await {
-                Ok(()) | Err(Error::ConnectionLoss) => {}
-                Err(error) => return Err(error.into()),
-            }
+            retry(|| session.create_all(&self.root, mode)).await?;
         }
     }
 
@@ -188,19 +181,16 @@ impl Place {
         loop {
             let mut reads = self.reads();
             reads.extend(other.cloned().map(ReadOp::GetData));
-            match session.multi_read(reads).await {
-                Err(Error::ConnectionLoss) => {}
-                Err(error) => return Err(error.into()),
-                Ok(answers) => match self.parse(&answers)? {
-                    Some(supply) => {
-                        let other = match answers.get(2) {
-                            Some(ReadReply::Data { stat, .. }) => Some(*stat),
-                            _ => None,
-                        };
-                        return Ok((supply, other));
-                    }
-                    None => Box::pin(self.restore(session)).await?,
-                },
+            let answers = retry(|| session.multi_read(reads.clone())).await?;
+            match self.parse(&answers)? {
+                Some(supply) => {
+                    let other = match answers.get(2) {
+                        Some(ReadReply::Data { stat, .. }) => Some(*stat),
+                        _ => None,
+                    };
+                    return Ok((supply, other));
+                }
+                None => Box::pin(self.restore(session)).await?,
             }
         }
     }
