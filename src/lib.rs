@@ -49,9 +49,9 @@ mod watch;
 mod wire;
 
 pub use backend::{
-    Backend, BoxFuture, Cleanup, Connector, Create, Enqueue, Flushed, GetPredecessor, Op, OpReply,
-    Predecessor, ReadOp, ReadReply, Reply, Request, Response, SEMAPHORE_PARTS, SHARED_MARK,
-    SessionStatus, Skip, StateStream, sequence_of,
+    Backend, BoxFuture, Cleanup, Connector, Create, Enqueue, Flushed, GetPredecessor, Lease, Op,
+    OpReply, Predecessor, ReadOp, ReadReply, Reply, Request, Response, SEMAPHORE_PARTS,
+    SHARED_MARK, SessionStatus, Skip, StateStream, sequence_of,
 };
 pub use clock::{BootInstant, Clock, Deadline, Sleep};
 pub use connect::{Client, ConnectOptions, connect, connect_with};

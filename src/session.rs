@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use crate::backend::{
-    Backend, Cleanup, Create, Enqueue, FLUSH_LIMIT, Flushed, GetPredecessor, Op, OpReply,
+    Backend, Cleanup, Create, Enqueue, FLUSH_LIMIT, Flushed, GetPredecessor, Lease, Op, OpReply,
     Predecessor, ReadOp, ReadReply, Reply, Request, Response, Sent, SessionStatus, StateStream,
     unexpected,
 };
@@ -532,17 +532,24 @@ impl Session {
         self.0.flush()
     }
 
-    /// Waits until a fifth of the timeout is left until [`held_until`](Self::held_until): what is granted
-    /// then is not lost at once. The [heartbeat](Self::heartbeat) sees to it; on a session that has been in
+    /// Returns the lease that the session has now: a lock that is granted remembers it, and is held while it is
+    /// [valid](Lease::is_valid).
+    #[inline]
+    pub fn lease(&self) -> Lease {
+        self.0.status.lease()
+    }
+
+    /// Waits until a fifth of the timeout is left until [`held_until`](Self::held_until), and returns the lease: what is
+    /// granted under it is not lost at once. The [heartbeat](Self::heartbeat) sees to it; on a session that has been in
     /// use it is so already.
     ///
     /// Cancel safe.
     ///
     /// # Errors
     /// [`Error::SessionExpired`] or [`Error::SessionClosed`] when the session ends first.
-    pub async fn fresh_lease(&self) -> Result<()> {
+    pub async fn fresh_lease(&self) -> Result<Lease> {
         let _heartbeat = self.heartbeat();
-        self.0.status.fresh().await
+        self.0.status.fresh_lease().await
     }
 
     #[inline]

@@ -35,11 +35,11 @@ impl Contest<'_> {
         };
         // A free lock of a store in this process takes no more than this: nobody waits, so there is
         // nothing that a dropped wait could leave behind.
-        let (id, lapses) = (EntryId::fresh(), session.status().lapses());
+        let (id, lease) = (EntryId::fresh(), session.lease());
         let answer = ask(&session, self.path, self.kind, id, &form).now_or_never();
         let answer = match answer {
-            Ok(Ok((path, czxid, Predecessor::Clear))) if session.status().may_grant(lapses) => {
-                let held = Held::at_once(path, czxid, lapses);
+            Ok(Ok((path, czxid, Predecessor::Clear))) if lease.may_grant() => {
+                let held = Held::at_once(path, czxid, lease);
                 return Ok(Guard::new(session, held, self.kind, data, None));
             }
             answer => answer,
@@ -51,7 +51,7 @@ impl Contest<'_> {
             progress: None,
         };
         let entry = Entry::asked(&session, self.path, self.kind, id, answer);
-        let held = Waiting::new(entry, lapses).acquire(&terms).await?;
+        let held = Waiting::new(entry, lease).acquire(&terms).await?;
         let held = held.expect("only a try comes back without the lock");
         Ok(Guard::new(session, held, self.kind, data, None))
     }

@@ -137,7 +137,7 @@ impl Guard {
             .monitor
             .as_ref()
             .and_then(|monitor| monitor.lost.get().copied());
-        let reason = told.or_else(|| reason_of(self.session.status(), self.held.lapses))?;
+        let reason = told.or_else(|| reason_of(&self.held.lease))?;
         Some(self.note(reason))
     }
 
@@ -151,7 +151,7 @@ impl Guard {
         let reason = loss(
             &self.session,
             &self.held.path,
-            self.held.lapses,
+            &self.held.lease,
             Look::Removal,
             None,
         )
@@ -175,7 +175,7 @@ impl Guard {
         }
         let listener = self.listener();
         let look = Look::Requests(&listener);
-        let loss = loss(&self.session, &self.held.path, self.held.lapses, look, None);
+        let loss = loss(&self.session, &self.held.path, &self.held.lease, look, None);
         // Polled after the other, which hears; so nothing else needs to wake it.
         let request = poll_fn(|_| match listener.take() {
             Some(request) => Poll::Ready(request),

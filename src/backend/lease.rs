@@ -1,8 +1,14 @@
-//! [`Lease`]: until when a session can be believed, by the proofs that it lives. Pure: it reads no clock.
+//! A session's lease: the time for which its holder may believe that it lives (invariant 6).
+//!
+//! [`LeaseState`] computes it from the answers of the store, and reads no clock. [`Lease`] is the handle that a lock
+//! keeps: it stays invalid once the lease has ended, whatever is proved later.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::status::SessionStatus;
 use crate::clock::BootInstant;
 
 /// A session stops believing when 1/10 of its timeout is left. A server may move the session's deadline later, after a stall
@@ -24,9 +30,56 @@ const GRAIN: u32 = 8;
 /// Limit of the touches that are kept: two witness delays' worth.
 const MAX_TOUCHES: usize = 2 * GRAIN as usize;
 
-/// The belief of one session with a timeout (invariant 6).
+/// A session's lease as it was when a lock was taken; ends with the session, or when the session's proof of life has been
+/// too old once.
+///
+/// A lock remembers the lease of its grant. A session may survive a gap in its proofs, but what was held before the gap
+/// may have passed to others meanwhile: so a lease that has ended stays ended, and the session gives out another.
+#[derive(Clone)]
+pub struct Lease {
+    status: Arc<SessionStatus>,
+    /// The session's lapses when the lease was given out.
+    lapses: u64,
+}
+
+impl Lease {
+    pub(super) fn new(status: Arc<SessionStatus>) -> Self {
+        let lapses = status.lapses();
+        Self { status, lapses }
+    }
+
+    /// Returns true while what was taken under this lease can be believed to be held, forced removal apart: the session
+    /// is alive, and [`held_until`](SessionStatus::held_until) has never passed since.
+    #[inline]
+    pub fn is_valid(&self) -> bool {
+        self.status.is_believed_since(self.lapses)
+    }
+
+    /// Returns true if a lock can be granted under this lease: it is [valid](Self::is_valid), and a fifth of the session's
+    /// timeout is left until [`held_until`](SessionStatus::held_until). So what is granted is not lost at once.
+    #[inline]
+    pub fn may_grant(&self) -> bool {
+        self.is_valid() && self.status.is_fresh()
+    }
+
+    /// Returns the status of the session that gave out the lease.
+    pub fn status(&self) -> &Arc<SessionStatus> {
+        &self.status
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("session", &self.status.id())
+            .field("is_valid", &self.is_valid())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The lease of one session with a timeout, as its proofs of life extend it.
 #[derive(Debug)]
-pub(super) struct Lease {
+pub(super) struct LeaseState {
     /// As agreed with the server.
     timeout: Duration,
     /// When the newest request was sent that is known to have kept the session alive.
@@ -81,7 +134,7 @@ pub(crate) struct Beat {
     pub(crate) is_proof: bool,
 }
 
-impl Lease {
+impl LeaseState {
     /// Of a session that was opened by a request sent at `sent`. That is its first proof, in an ensemble
     /// too: a session begins with a transaction, and the leader times it from then on
     /// (`PrepRequestProcessor` at `createSession`).

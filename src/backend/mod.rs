@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use cleanup::Cleanup;
+pub use lease::Lease;
 pub(crate) use lease::{Beat, Sent};
 pub(crate) use request::unexpected;
 pub use request::{

@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-use super::lease::{Beat, Lease, Sent};
+use super::lease::{Beat, Lease, LeaseState, Sent};
 use super::states::{StateStream, States};
 use crate::clock::{BootInstant, Clock, Deadline};
 use crate::error::{Error, Result};
@@ -20,7 +20,7 @@ pub struct SessionStatus {
     id: SessionId,
     clock: Clock,
     /// `None` where the store never expires the session.
-    lease: Option<Mutex<Lease>>,
+    lease: Option<Mutex<LeaseState>>,
     /// The tick of an ensemble; `None` where every answer proves that the session lives.
     tick: Option<Duration>,
     /// Wakes those who wait for a lease that is fresh.
@@ -57,7 +57,7 @@ impl SessionStatus {
         Self {
             id,
             clock,
-            lease: timeout.map(|timeout| Mutex::new(Lease::new(timeout, tick, sent))),
+            lease: timeout.map(|timeout| Mutex::new(LeaseState::new(timeout, tick, sent))),
             tick,
             renewed: Notify::new(),
             shortened: Notify::new(),
@@ -228,13 +228,13 @@ impl SessionStatus {
         self.shortened.notified()
     }
 
-    /// Waits until the lease has [enough left](Self::may_grant) for a grant.
+    /// Waits until the lease has [enough left](Lease::may_grant) for a grant, and returns it.
     ///
     /// Cancel safe.
     ///
     /// # Errors
     /// The error of the session's end, if it comes first.
-    pub(crate) async fn fresh(&self) -> Result<()> {
+    pub(crate) async fn fresh_lease(self: &Arc<Self>) -> Result<Lease> {
         let mut states = self.states();
         loop {
             let renewed = self.renewed.notified();
@@ -243,13 +243,15 @@ impl SessionStatus {
                 return Err(self.end().unwrap_or(Error::SessionClosed { session }));
             }
             if self.is_fresh() {
-                return Ok(());
+                return Ok(self.lease());
             }
             crate::select::select(renewed, states.next()).await;
         }
     }
 
-    fn is_fresh(&self) -> bool {
+    /// Returns true if a fifth of the timeout is left until the lease ends.
+    #[inline]
+    pub(super) fn is_fresh(&self) -> bool {
         let lease = self.lease.as_ref();
         lease.is_none_or(|lease| lease.lock().is_fresh(self.clock.now()))
     }
@@ -287,12 +289,28 @@ impl SessionStatus {
         Some(Deadline::new(self.clock.clone(), end))
     }
 
-    /// How often [`held_until`](Self::held_until) had passed when a new proof of life came. What
-    /// was held before such a lapse is lost, whether or not anybody looked meanwhile.
+    /// Returns the lease that the session has now, for a lock to remember: valid until the session ends, or
+    /// [`held_until`](Self::held_until) passes.
     #[inline]
-    pub fn lapses(&self) -> u64 {
+    pub fn lease(self: &Arc<Self>) -> Lease {
+        Lease::new(self.clone())
+    }
+
+    /// Returns how often [`held_until`](Self::held_until) had passed when a new proof of life came.
+    #[inline]
+    pub(super) fn lapses(&self) -> u64 {
         let lease = self.lease.as_ref();
         lease.map_or(0, |lease| lease.lock().lapses())
+    }
+
+    /// Returns true if the session is alive, and its lease has not ended since it had had so many lapses.
+    #[inline]
+    pub(super) fn is_believed_since(&self, lapses: u64) -> bool {
+        self.is_alive()
+            && self.lease.as_ref().is_none_or(|lease| {
+                let lease = lease.lock();
+                !lease.has_ended(self.clock.now()) && lease.lapses() == lapses
+            })
     }
 
     /// Returns the number of clean-ups of the session that have not come to their end ([`Cleanup`](super::Cleanup)).
@@ -320,24 +338,5 @@ impl SessionStatus {
             .cleaned_up
             .wait_while_for(&mut cleanups, is_pending, limit);
         !waited.timed_out()
-    }
-
-    /// Whether what this session has taken since `lapses` can be believed to be held, forced
-    /// removal apart.
-    #[inline]
-    pub fn may_hold(&self, lapses: u64) -> bool {
-        self.is_alive()
-            && self.lease.as_ref().is_none_or(|lease| {
-                let lease = lease.lock();
-                !lease.has_ended(self.clock.now()) && lease.lapses() == lapses
-            })
-    }
-
-    /// Returns true if what this session has taken since `lapses` can be granted: it
-    /// [may be held](Self::may_hold), and a fifth of the timeout is left until
-    /// [`held_until`](Self::held_until).
-    #[inline]
-    pub fn may_grant(&self, lapses: u64) -> bool {
-        self.may_hold(lapses) && self.is_fresh()
     }
 }

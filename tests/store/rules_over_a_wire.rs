@@ -97,7 +97,7 @@ on_every_server! {
         let options = ConnectOptions::new().session_timeout(timeout);
         let (proxy, client, other) = server.wired(options).await;
         let session = client.session().await.unwrap();
-        let id = session.id();
+        let (id, lease) = (session.id(), session.lease());
         create(&session, "/e", CreateMode::Ephemeral).await;
         let mut states = session.states();
 
@@ -115,7 +115,7 @@ on_every_server! {
             seen(EventKind::NodeDeleted, "/e")
         );
         assert!(
-            !session.status().may_hold(0),
+            !lease.is_valid(),
             "it had stopped to believe before the server let go"
         );
         proxy.mend();

@@ -59,8 +59,9 @@ on_every_backend! {
         create(&session, "/e", CreateMode::Ephemeral).await;
         let (_, watcher) = session.watch_exists(&path("/x")).await.unwrap();
         let mut stream = session.add_watch(&path("/x"), WatchMode::Persistent).await.unwrap();
+        let lease = session.lease();
         let closing = session.close();
-        assert!(!session.status().may_hold(0), "from the call on, nothing is believed to be held");
+        assert!(!lease.is_valid(), "from the call on, nothing is believed to be held");
         closing.await.unwrap();
         let closed = Error::SessionClosed { session: session.id() };
         assert_eq!(watcher.await, Err(closed.clone()));
@@ -79,6 +80,7 @@ on_every_backend! {
         create(&session, "/e", CreateMode::Ephemeral).await;
         let (_, watcher) = session.watch_exists(&path("/x")).await.unwrap();
         let mut stream = session.add_watch(&path("/x"), WatchMode::Persistent).await.unwrap();
+        let lease = session.lease();
         client.connector().expire(session.backend()).await.unwrap();
         let expired = Error::SessionExpired { session: session.id() };
         assert_eq!(watcher.await, Err(expired.clone()));
@@ -90,7 +92,7 @@ on_every_backend! {
         };
         assert_eq!(end, Some(Err(expired.clone())));
         assert_eq!(last_state(&mut states).await, SessionState::Expired);
-        assert!(!session.status().may_hold(0));
+        assert!(!lease.is_valid());
         assert_eq!(session.get_data(&path("/e")).await.unwrap_err(), expired);
         assert!(!is_there(&other, "/e").await);
         assert_eq!(session.close().await, Ok(()), "closing what is over is no error");
@@ -360,10 +362,10 @@ async fn held_until_moves_with_answered_requests_and_not_otherwise() {
 #[tokio::test]
 async fn an_idle_session_renews_its_proof_every_third_of_its_timeout() {
     let (clock, session, _network) = networked_session().await;
-    let start = clock.now();
+    let (start, lease) = (clock.now(), session.lease());
     for _ in 0..100 {
         clock.advance(Duration::from_secs(7));
-        assert!(session.status().may_hold(0));
+        assert!(lease.is_valid());
     }
     assert!(session.held_until().unwrap().moment() > start.after(Duration::from_secs(690)));
     assert_eq!(session.state(), SessionState::Connected);
@@ -374,11 +376,12 @@ async fn an_idle_session_renews_its_proof_every_third_of_its_timeout() {
 async fn belief_ends_before_the_store_lets_anybody_else_hold() {
     let (clock, session, network) = networked_session().await;
     create(&session, "/e", CreateMode::Ephemeral).await;
+    let lease = session.lease();
     network.send_replace(Network::Down);
     clock.advance(BELIEF - Duration::from_millis(1));
-    assert!(session.status().may_hold(0));
+    assert!(lease.is_valid());
     clock.advance(Duration::from_millis(1));
-    assert!(!session.status().may_hold(0));
+    assert!(!lease.is_valid());
     assert!(session.held_until().unwrap().has_passed());
     assert_eq!(session.held_until().unwrap().remaining(), Duration::ZERO);
     assert!(

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use lockkeeper_store::{
-    Error, Heartbeat, Session, SessionId, SessionState, SessionStatus, Watcher, ZnodePath,
+    Error, Heartbeat, Lease, Session, SessionId, SessionState, SessionStatus, Watcher, ZnodePath,
     spawn_detached,
 };
 use parking_lot::Mutex;
@@ -36,15 +36,14 @@ pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
 /// What somebody else needs to tell whether a guard holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Witness {
-    status: Arc<SessionStatus>,
-    lapses: u64,
+    lease: Lease,
     lost: Arc<OnceLock<LostReason>>,
 }
 
 impl Witness {
     /// As [`Guard::is_held`].
     pub(crate) fn is_held(&self) -> bool {
-        self.lost.get().is_none() && self.status.may_hold(self.lapses)
+        self.lost.get().is_none() && self.lease.is_valid()
     }
 }
 
@@ -53,8 +52,7 @@ impl Guard {
     /// of the lock, whatever it is. Nobody is told of a release.
     pub(crate) fn attended(mut self, on_loss: impl FnOnce(Witness) -> OnLoss) -> Self {
         let witness = Witness {
-            status: self.session.status().clone(),
-            lapses: self.held.lapses,
+            lease: self.held.lease.clone(),
             lost: Arc::default(),
         };
         let lost = witness.lost.clone();
@@ -76,7 +74,7 @@ impl Monitor {
         let is_told = told.clone();
         let asked = Arc::new(Notify::new());
         let is_asked = asked.clone();
-        let (lapses, events) = (guard.held.lapses, guard.events.clone());
+        let (lease, events) = (guard.held.lease.clone(), guard.events.clone());
         let listener = events.is_some().then(|| guard.listener());
         spawn_detached(async move {
             let look = match &listener {
@@ -84,7 +82,7 @@ impl Monitor {
                 None if on_loss.is_some() => Look::Removal,
                 None => Look::Later(&is_asked),
             };
-            let loss = loss(&session, &path, lapses, look, events.as_ref());
+            let loss = loss(&session, &path, &lease, look, events.as_ref());
             let Either::Right(reason) = select(&mut guard_gone, loss).await else {
                 return;
             };
@@ -133,12 +131,13 @@ fn tell_lost(told: &AtomicBool, events: Option<&EventSink>, reason: LostReason) 
     }
 }
 
-/// Why a session can no longer be believed to hold what it took at `lapses`.
+/// Why what was taken under a lease can no longer be believed to be held.
 #[inline]
-pub(super) fn reason_of(status: &SessionStatus, lapses: u64) -> Option<LostReason> {
-    if status.may_hold(lapses) {
+pub(super) fn reason_of(lease: &Lease) -> Option<LostReason> {
+    if lease.is_valid() {
         return None;
     }
+    let status = lease.status();
     Some(match status.state() {
         SessionState::Expired => LostReason::SessionExpired,
         SessionState::Closed => LostReason::SessionClosed,
@@ -162,7 +161,7 @@ pub(super) enum Look<'a> {
 pub(super) async fn loss(
     session: &Session,
     path: &ZnodePath,
-    lapses: u64,
+    lease: &Lease,
     look: Look<'_>,
     events: Option<&EventSink>,
 ) -> LostReason {
@@ -179,7 +178,7 @@ pub(super) async fn loss(
         }
     });
     loop {
-        if let Some(reason) = reason_of(status, lapses) {
+        if let Some(reason) = reason_of(lease) {
             return reason;
         }
         let deadline = async {
@@ -191,7 +190,7 @@ pub(super) async fn loss(
         let ends = select(deadline, status.shortened());
         match select(select(removal.as_mut(), states.next()), ends).await {
             Either::Left(Either::Left(())) => {
-                return reason_of(status, lapses).unwrap_or(LostReason::Revoked);
+                return reason_of(lease).unwrap_or(LostReason::Revoked);
             }
             Either::Left(Either::Right(Some(state))) => tell_state(events, status, state),
             _ => {}

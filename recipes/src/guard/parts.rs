@@ -84,7 +84,7 @@ pub(crate) struct Parts {
 impl Parts {
     /// A guard again; a reason, if what it held was lost meanwhile, removals apart.
     pub(crate) fn into_guard(mut self) -> Result<Guard, LostReason> {
-        let lost = reason_of(self.session.status(), self.held.lapses);
+        let lost = reason_of(&self.held.lease);
         self.own = self.own.map(|own| Box::new(own.renewed()));
         let guard = Guard::of(self);
         match lost {

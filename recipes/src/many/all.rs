@@ -130,8 +130,7 @@ pub(super) async fn confirm(session: &Session, granted: &mut [Waiting<'_>]) -> R
     // Where nobody was waited for, one look has shown all of them.
     let mut is_certain = !granted.iter().any(Waiting::has_waited);
     while !is_certain || !granted.iter().all(Waiting::may_grant) {
-        session.fresh_lease().await?;
-        let lapses = session.status().lapses();
+        let lease = session.fresh_lease().await?;
         let checks = granted.iter().map(|waiting| Op::Check {
             path: waiting.entry.path().clone(),
             version: None,
@@ -142,7 +141,7 @@ pub(super) async fn confirm(session: &Session, granted: &mut [Waiting<'_>]) -> R
                 is_certain = true;
                 granted
                     .iter_mut()
-                    .for_each(|waiting| waiting.proved(lapses));
+                    .for_each(|waiting| waiting.proved(lease.clone()));
             }
             Err(Error::MultiFailed { index, .. }) => return Err(granted[index].removed()),
             Err(error) => return Err(error.into()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper_store::ZnodePath;
+use lockkeeper_store::{Lease, ZnodePath};
 
 use super::turn::{Held, Terms, Waiting};
 use crate::error::{LockError, Result};
@@ -53,15 +53,15 @@ impl Waiting<'_> {
         self.tell_acquired(token, self.previous);
         Held {
             token,
-            lapses: self.lapses,
+            lease: self.lease.clone(),
             mark: self.mark,
             path: self.entry.take_path(),
         }
     }
 
     /// Leaves the queue, in which a grant has deleted this entry's node already: its leases are
-    /// held instead of it. Answers how many lapses the session had then.
-    pub(crate) fn granted(mut self, token: FencingToken) -> u64 {
+    /// held instead of it. Returns the session's lease of that moment.
+    pub(crate) fn granted(mut self, token: FencingToken) -> Lease {
         // Who left the queue before has got permits: that says nothing of who gave some back.
         let previous = match self.previous {
             PreviousHolder::Free => PreviousHolder::Free,
@@ -69,7 +69,7 @@ impl Waiting<'_> {
         };
         self.tell_acquired(token, previous);
         self.entry.take_path();
-        self.lapses
+        self.lease
     }
 
     fn tell_acquired(&self, token: FencingToken, previous: PreviousHolder) {

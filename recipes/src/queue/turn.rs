@@ -1,7 +1,7 @@
 //! Waiting for one's turn: watch the nearest entry that blocks, and confirm after every wake.
 
 use lockkeeper_store::{
-    BootInstant, Error, GetPredecessor, Predecessor, Skip, ZnodePath, Zxid, sequence_of,
+    BootInstant, Error, GetPredecessor, Lease, Predecessor, Skip, ZnodePath, Zxid, sequence_of,
 };
 
 use super::contenders::check_name;
@@ -30,19 +30,19 @@ pub(crate) struct Terms {
 pub(crate) struct Held {
     pub(crate) path: ZnodePath,
     pub(crate) token: FencingToken,
-    /// How many lapses the session had when this was granted.
-    pub(crate) lapses: u64,
+    /// The session's lease when this was granted.
+    pub(crate) lease: Lease,
     /// The queue's mark, where this contender has read one.
     pub(crate) mark: Option<CurrentMark>,
 }
 
 impl Held {
     /// What nobody was ahead of when it was made.
-    pub(crate) fn at_once(path: ZnodePath, czxid: Zxid, lapses: u64) -> Self {
+    pub(crate) fn at_once(path: ZnodePath, czxid: Zxid, lease: Lease) -> Self {
         Self {
             path,
             token: FencingToken::new(czxid),
-            lapses,
+            lease,
             mark: None,
         }
     }
@@ -51,14 +51,14 @@ impl Held {
 impl<'a> Entry<'a> {
     /// Enters the queue, waits for its turn, and holds. `None` when it was to be had at once and was not.
     pub(crate) async fn acquire(self, terms: &Terms) -> Result<Option<Held>> {
-        let lapses = self.session.status().lapses();
-        Waiting::new(self, lapses).acquire(terms).await
+        let lease = self.session.lease();
+        Waiting::new(self, lease).acquire(terms).await
     }
 
     /// As [`acquire`](Self::acquire), but stays an entry, whose dropping leaves the queue.
     pub(crate) async fn take_turn(self, terms: &Terms) -> Result<Option<Waiting<'a>>> {
-        let lapses = self.session.status().lapses();
-        let mut waiting = Waiting::new(self, lapses);
+        let lease = self.session.lease();
+        let mut waiting = Waiting::new(self, lease);
         Ok(waiting.turn(terms).await?.map(|_| waiting))
     }
 }
@@ -66,7 +66,7 @@ impl<'a> Entry<'a> {
 /// An entry on its way to the head of its queue.
 pub(crate) struct Waiting<'a> {
     pub(crate) entry: Entry<'a>,
-    pub(super) lapses: u64,
+    pub(super) lease: Lease,
     pub(crate) mark: Option<CurrentMark>,
     /// How many names a list would have, when that was last seen.
     pub(super) queued: usize,
@@ -79,10 +79,10 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl<'a> Waiting<'a> {
-    /// Of an entry that asks for its place, or has asked, when the session has had so many lapses.
-    pub(crate) fn new(entry: Entry<'a>, lapses: u64) -> Self {
+    /// Of an entry that asks for its place, or has asked, under this lease of the session.
+    pub(crate) fn new(entry: Entry<'a>, lease: Lease) -> Self {
         Self {
-            lapses,
+            lease,
             entry,
             mark: None,
             queued: 0,
@@ -199,14 +199,13 @@ impl<'a> Waiting<'a> {
 
     /// Returns true if what this entry is granted now is not lost at once (invariant 6).
     pub(crate) fn may_grant(&self) -> bool {
-        self.entry.session.status().may_grant(self.lapses)
+        self.lease.may_grant()
     }
 
     /// Waits for a lease that is fresh: what is granted from then on is held for as long as the session
     /// does not lapse. Dropped meanwhile, the entry leaves the queue.
     pub(crate) async fn begin_to_hold(&mut self) -> Result<()> {
-        self.entry.session.fresh_lease().await?;
-        self.lapses = self.entry.session.status().lapses();
+        self.lease = self.entry.session.fresh_lease().await?;
         Ok(())
     }
 
@@ -215,9 +214,9 @@ impl<'a> Waiting<'a> {
         self.previous != PreviousHolder::Free
     }
 
-    /// Notes that the store has committed, since the session had so many lapses, that the entry is there.
-    pub(crate) fn proved(&mut self, lapses: u64) {
-        self.lapses = lapses;
+    /// Notes that the store has committed, under this lease of the session, that the entry is there.
+    pub(crate) fn proved(&mut self, lease: Lease) {
+        self.lease = lease;
     }
 }
 

@@ -247,14 +247,14 @@ impl<'a> Head<'a> {
     fn into_permit(self, made: Zxid, events: Option<EventSink>) -> Permit {
         let session = self.session();
         let token = FencingToken::new(made);
-        let lapses = self.waiting.granted(token);
+        let lease = self.waiting.granted(token);
         // Told once for all of them.
         let mut events = events;
         let guards = self.leases.into_paths().into_iter().map(|path| {
             let held = Held {
                 path,
                 token,
-                lapses,
+                lease: lease.clone(),
                 mark: None,
             };
             let data = self.terms.form.data.clone();
