@@ -38,6 +38,7 @@ mod revocation;
 mod rwlock;
 mod select;
 mod semaphore;
+mod together;
 mod token;
 mod warden;
 

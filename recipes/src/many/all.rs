@@ -7,7 +7,6 @@ use lockkeeper_store::{Client, Error, Op, Session};
 use super::batch::{Batch, guard};
 use super::guard::MultiGuard;
 use super::keys::Keys;
-use super::together::Together;
 use crate::contest::in_time;
 #[cfg(doc)]
 use crate::error::LockError;
@@ -17,6 +16,7 @@ use crate::options::LockOptions;
 use crate::path::LockPath;
 use crate::queue::Waiting;
 use crate::retry::retry;
+use crate::together::Together;
 
 /// Waits for several mutexes, and holds them all or none.
 ///

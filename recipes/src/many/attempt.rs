@@ -5,7 +5,6 @@ use lockkeeper_store::{Client, Error, ReadOp, ReadReply, Session, ZnodePath};
 use super::all::confirm;
 use super::batch::{Batch, guard};
 use super::keys::Keys;
-use super::together::Together;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
@@ -14,6 +13,7 @@ use crate::options::LockOptions;
 use crate::path::LockPath;
 use crate::queue::{any_contends, check_kind, contenders};
 use crate::retry::retry;
+use crate::together::Together;
 
 /// What [`try_lock_many`] has come to.
 #[derive(Debug)]

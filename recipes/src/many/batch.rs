@@ -9,7 +9,6 @@ use lockkeeper_store::{
 };
 
 use super::keys::Keys;
-use super::together::Together;
 use super::unanswered::{find_all, sweep_all};
 use crate::error::{LockError, Result};
 use crate::events::EventSink;
@@ -18,6 +17,7 @@ use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::queue::{Entry, Form, Held, make_queue, remove, remove_all};
 use crate::retry::retry;
+use crate::together::Together;
 use crate::token::FencingToken;
 
 const KIND: Kind = Kind::Mutex;

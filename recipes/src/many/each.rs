@@ -9,7 +9,6 @@ use lockkeeper_store::{BootInstant, Client, Error};
 
 use super::batch::{Batch, guard};
 use super::keys::Keys;
-use super::together::Together;
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::Result;
@@ -19,6 +18,7 @@ use crate::options::LockOptions;
 use crate::path::LockPath;
 use crate::queue::Entry;
 use crate::select::{Either, select};
+use crate::together::Together;
 
 type Granted = (LockPath, Guard);
 

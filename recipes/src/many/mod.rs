@@ -6,7 +6,6 @@ mod batch;
 mod each;
 mod guard;
 mod keys;
-mod together;
 mod unanswered;
 
 pub use all::{lock_all, lock_all_with};

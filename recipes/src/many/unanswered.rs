@@ -3,8 +3,8 @@
 use lockkeeper_store::{Cleanup, Error, Session, ZnodePath};
 
 use super::keys::Keys;
-use super::together::Together;
 use crate::queue::{find_unanswered, remove};
+use crate::together::Together;
 
 /// Finds the nodes of a multi that was sent but not answered, by their common unique name and their
 /// owner: of each queue the node, if there is one. All queues are searched at the same time, each as

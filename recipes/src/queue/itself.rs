@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use lockkeeper_store::{Error, Session, ZnodePath};
 
-use super::entry::Form;
+use super::claim::Form;
 use super::sleep::{Wake, Watch};
-use super::turn::Waiting;
+use super::wait::Waiting;
 use crate::error::Result;
 use crate::holders::{holding, in_order};
 use crate::metadata::LockMetadata;

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use lockkeeper_store::{Op, Session, Stat, ZnodePath, Zxid};
 use serde::{Deserialize, Serialize};
 
-use super::turn::number_of;
+use super::wait::number_of;
 use crate::names::Kind;
 
 /// How far a queue has been released.

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use lockkeeper_store::{DeleteReason, Error, EventKind, WatchedEvent, Watcher};
 
-use super::turn::Waiting;
+use super::wait::Waiting;
 use crate::error::Result;
 use crate::events::LockEvent;
 use crate::select::{Either, select};

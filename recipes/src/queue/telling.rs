@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockkeeper_store::{Lease, ZnodePath};
 
-use super::turn::{Held, Terms, Waiting};
+use super::wait::{Held, Terms, Waiting};
 use crate::error::{LockError, Result};
 use crate::events::{LockEvent, PreviousHolder};
 use crate::token::FencingToken;

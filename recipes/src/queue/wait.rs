@@ -4,9 +4,9 @@ use lockkeeper_store::{
     BootInstant, Error, GetPredecessor, Lease, Predecessor, Skip, ZnodePath, Zxid, sequence_of,
 };
 
+use super::claim::{Entry, Form};
 use super::contenders::check_name;
-use super::entry::{Entry, Form};
-use super::listed::Turn;
+use super::list::Turn;
 use super::release_marker::CurrentMark;
 use super::sleep::Wake;
 use crate::error::{LockError, Result};

@@ -4,12 +4,12 @@
 use lockkeeper_store::{Error, ReadOp, ReadReply, ZnodePath};
 
 use super::blocker::Blocker;
+use super::claim::{Entry, Form};
 use super::contenders::check_kind;
-use super::entry::{Entry, Form};
+use super::order::{Nearest, Snapshot};
 use super::release_marker::Reading;
 use super::sleep::Wake;
-use super::snapshot::{Nearest, Snapshot};
-use super::turn::{Terms, Waiting, number_of};
+use super::wait::{Terms, Waiting, number_of};
 use crate::error::Result;
 use crate::events::PreviousHolder;
 use crate::names::{contender_number, converted};

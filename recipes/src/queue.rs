@@ -2,21 +2,21 @@
 //! leave. A recipe adds which entries block which.
 
 mod blocker;
+mod claim;
 mod cleanup;
 mod contenders;
-mod entry;
 mod itself;
-mod listed;
+mod list;
+mod order;
 mod release_marker;
 mod sleep;
-mod snapshot;
 mod telling;
-mod turn;
+mod wait;
 
+pub(crate) use claim::{Alongside, Entry, Form, ask, make_queue};
 pub(crate) use cleanup::{delete_until_gone, find_unanswered, made_at, remove, remove_all};
 pub(crate) use contenders::{
     any_contends, check_kind, contenders, first_ephemeral, first_such, list_queue,
 };
-pub(crate) use entry::{Alongside, Entry, Form, ask, make_queue};
-pub(crate) use snapshot::blocks;
-pub(crate) use turn::{Held, Terms, Waiting};
+pub(crate) use order::blocks;
+pub(crate) use wait::{Held, Terms, Waiting};
