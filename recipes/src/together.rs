@@ -23,7 +23,7 @@ struct Child<F> {
     woken: Arc<Woken>,
 }
 
-/// Those that were woken, and who is to be told of it.
+/// Futures that were woken, and the waker of the task that polls them.
 #[derive(Default)]
 struct Ready(Mutex<(VecDeque<usize>, Option<Waker>)>);
 

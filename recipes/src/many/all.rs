@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::metadata::EntryData;
 use crate::options::LockOptions;
 use crate::path::LockPath;
-use crate::queue::Waiting;
+use crate::queue::Waiter;
 use crate::retry::retry;
 use crate::together::Together;
 
@@ -105,9 +105,9 @@ async fn wait(
 ) -> Result<MultiGuard> {
     let session = client.session().await?;
     let events = options.events.as_ref();
-    let terms = options.terms(data.clone(), false);
-    let (token, entries) = Batch::enter(&session, keys, &terms.form, events).await?;
-    let mut turns = Together::new(entries.into_iter().map(|entry| entry.take_turn(&terms)));
+    let terms = options.terms(data, false);
+    let waiters = Batch::enter(&session, keys, &terms, events).await?;
+    let mut turns = Together::new(waiters.into_iter().map(Waiter::take_turn));
     let mut granted: Vec<_> = (0..keys.len()).map(|_| None).collect();
     while let Some((index, turn)) = turns.next().await {
         granted[index] = turn?;
@@ -115,10 +115,8 @@ async fn wait(
     }
     let mut granted: Vec<_> = granted.into_iter().flatten().collect();
     confirm(&session, &mut granted).await?;
-    let (data, events) = (&terms.form.data, options.events.as_ref());
-    let locks = granted.into_iter().enumerate().map(|(index, mut waiting)| {
-        let held = waiting.hold(token);
-        let guard = guard(&session, held, data, events);
+    let locks = granted.into_iter().enumerate().map(|(index, mut waiter)| {
+        let guard = guard(&session, waiter.grant(), &terms.data, events);
         (keys.key(index).clone(), guard)
     });
     Ok(MultiGuard::new(locks.collect()))
@@ -126,13 +124,13 @@ async fn wait(
 
 /// Makes sure that all places are held at the same moment: while the last was waited for, somebody
 /// may have taken away an earlier one, or the session may have fallen silent.
-pub(super) async fn confirm(session: &Session, granted: &mut [Waiting<'_>]) -> Result<()> {
+pub(super) async fn confirm(session: &Session, granted: &mut [Waiter<'_>]) -> Result<()> {
     // Where nobody was waited for, one look has shown all of them.
-    let mut is_certain = !granted.iter().any(Waiting::has_waited);
-    while !is_certain || !granted.iter().all(Waiting::may_grant) {
+    let mut is_certain = !granted.iter().any(Waiter::has_waited);
+    while !is_certain || !granted.iter().all(Waiter::may_grant) {
         let lease = session.fresh_lease().await?;
-        let checks = granted.iter().map(|waiting| Op::Check {
-            path: waiting.entry.path().clone(),
+        let checks = granted.iter().map(|waiter| Op::Check {
+            path: waiter.path().clone(),
             version: None,
         });
         let checks: Vec<_> = checks.collect();
@@ -141,7 +139,7 @@ pub(super) async fn confirm(session: &Session, granted: &mut [Waiting<'_>]) -> R
                 is_certain = true;
                 granted
                     .iter_mut()
-                    .for_each(|waiting| waiting.proved(lease.clone()));
+                    .for_each(|waiter| waiter.proved(lease.clone()));
             }
             Err(Error::MultiFailed { index, .. }) => return Err(granted[index].removed()),
             Err(error) => return Err(error.into()),

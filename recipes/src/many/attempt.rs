@@ -11,11 +11,11 @@ use crate::metadata::EntryData;
 use crate::names::Kind;
 use crate::options::LockOptions;
 use crate::path::LockPath;
-use crate::queue::{any_contends, check_kind, contenders};
+use crate::queue::{Waiter, any_contends, check_kind, contenders};
 use crate::retry::retry;
 use crate::together::Together;
 
-/// What [`try_lock_many`] has come to.
+/// Outcome of [`try_lock_many`].
 #[derive(Debug)]
 #[must_use = "dropping it releases the locks"]
 #[non_exhaustive]
@@ -100,12 +100,17 @@ where
     Ok(tried)
 }
 
-/// Which queues look empty.
+/// Finds the queues that look empty.
 async fn look(session: &Session, keys: &Keys) -> Result<Vec<bool>> {
-    let reads: Vec<_> = keys.paths().cloned().map(ReadOp::GetChildren).collect();
+    let reads: Vec<_> = keys
+        .queues()
+        .iter()
+        .cloned()
+        .map(ReadOp::GetChildren)
+        .collect();
     let lists = retry(|| session.multi_read(reads.clone())).await?;
     let mut look_free = Vec::with_capacity(lists.len());
-    for (path, list) in keys.paths().zip(lists) {
+    for (path, list) in keys.queues().iter().zip(lists) {
         look_free.push(looks_free(session, path, list).await?);
     }
     Ok(look_free)
@@ -134,10 +139,10 @@ async fn take(
     options: &LockOptions,
     data: EntryData,
 ) -> Result<Vec<Option<Guard>>> {
-    let terms = options.terms(data.clone(), true);
+    let terms = options.terms(data, true);
     let events = options.events.as_ref();
-    let (token, entries) = Batch::enter(session, keys, &terms.form, events).await?;
-    let mut turns = Together::new(entries.into_iter().map(|entry| entry.take_turn(&terms)));
+    let waiters = Batch::enter(session, keys, &terms, events).await?;
+    let mut turns = Together::new(waiters.into_iter().map(Waiter::take_turn));
     let mut places: Vec<_> = (0..keys.len()).map(|_| None).collect();
     while let Some((index, turn)) = turns.next().await {
         places[index] = turn?;
@@ -149,7 +154,7 @@ async fn take(
     let mut places = places.into_iter();
     let guards = is_mine.into_iter().map(|is_mine| {
         let mut place = is_mine.then(|| places.next()).flatten()?;
-        Some(guard(session, place.hold(token), &data, events))
+        Some(guard(session, place.grant(), &terms.data, events))
     });
     Ok(guards.collect())
 }

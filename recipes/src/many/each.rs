@@ -16,7 +16,6 @@ use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::options::LockOptions;
 use crate::path::LockPath;
-use crate::queue::Entry;
 use crate::select::{Either, select};
 use crate::together::Together;
 
@@ -103,20 +102,20 @@ fn each(
             Some(Err(error)) => return yield Err(error.into()),
             None => return yield Err(timed_out(0)),
         };
-        let entering = Batch::enter(&session, &keys, &terms.form, options.events.as_ref());
-        let (_, entries) = match before(&client, deadline, entering).await {
-            Some(Ok(entries)) => entries,
+        let entering = Batch::enter(&session, &keys, &terms, options.events.as_ref());
+        let waiters = match before(&client, deadline, entering).await {
+            Some(Ok(waiters)) => waiters,
             Some(Err(error)) => return yield Err(error),
             None => return yield Err(timed_out(0)),
         };
-        let waits = entries.into_iter().map(|entry: Entry<'_>| entry.acquire(&terms));
+        let waits = waiters.into_iter().map(|mut waiter| async move { waiter.acquire().await });
         let mut waits = Together::new(waits);
         loop {
             match before(&client, deadline, waits.next()).await {
                 Some(None) => return,
-                Some(Some((index, Ok(held)))) => {
-                    let held = held.expect("only a try comes back without the lock");
-                    let guard = guard(&session, held, &data, options.events.as_ref());
+                Some(Some((index, Ok(grant)))) => {
+                    let grant = grant.expect("only a try comes back without the lock");
+                    let guard = guard(&session, grant, &data, options.events.as_ref());
                     yield Ok((keys.key(index).clone(), guard));
                 }
                 Some(Some((_, Err(error)))) => return yield Err(error),
@@ -129,7 +128,7 @@ fn each(
     }
 }
 
-/// What a future comes to before the deadline.
+/// Runs a future until the deadline; `None` if that comes first.
 async fn before<T>(
     client: &Client,
     deadline: Option<BootInstant>,

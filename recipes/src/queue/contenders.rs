@@ -21,6 +21,16 @@ pub(crate) fn contenders<'a>(session: &Session, children: &'a [String]) -> Vec<(
     contenders
 }
 
+/// Returns the paths of the contenders among the children of a queue, by their names and in their order.
+pub(crate) fn in_order(
+    session: &Session,
+    parent: &ZnodePath,
+    names: &[String],
+) -> Result<Vec<ZnodePath>, Error> {
+    let contenders = contenders(session, names).into_iter();
+    contenders.map(|(_, name)| parent.join(name)).collect()
+}
+
 /// Returns true if one of these, which a list has shown under the names of contenders, is one. A name with a unique
 /// id is believed, so that a lock that is held costs no second request.
 pub(crate) async fn any_contends(

@@ -1,22 +1,31 @@
-//! [`Snapshot`]: those ahead of an entry, as a list of all children showed them.
+//! Order in a queue, from names alone: [`Snapshot`], the entries ahead, and [`ReleaseMarker`], how far a queue has been
+//! released. Pure.
+//!
+//! A store without an index (a ZooKeeper server) can say who is ahead only by listing all names. So that a hand-over does
+//! not list them again, the holder that leaves writes into the queue's parent, in one multi with its own delete, the
+//! number up to which the queue has been released. The next holder drops from its own snapshot whatever is not above
+//! that number. A library that does not know the marker ignores it; a parent with foreign data, or that may not be
+//! written, gets a plain delete.
 
-use lockkeeper_store::{SHARED_MARK, Skip, sequence_of};
+use bytes::Bytes;
+use lockkeeper_store::{Op, SHARED_MARK, Skip, Stat, ZnodePath, Zxid, sequence_of};
+use serde::{Deserialize, Serialize};
 
-use crate::names::{converted, is_writer};
+use crate::names::{Kind, converted, is_writer};
 
-/// Those ahead of an entry that block it, in order of their numbers.
-#[derive(Debug, PartialEq, Eq)]
+/// Entries ahead of an own one that block it, in the order of their numbers.
+#[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     blocking: Vec<(i64, String)>,
-    /// The number of the one that was watched last.
+    /// Number of the entry that was watched last.
     watched: Option<i64>,
-    /// How many contenders are ahead in all, blocking or not.
+    /// Contenders ahead in all, blocking or not.
     pub(crate) ahead: usize,
 }
 
 impl Snapshot {
-    /// Those ahead of the child `me`; `None` when it is not among the children. `number` tells the number of a
-    /// contender from its name.
+    /// Takes those ahead of the child `me` from a list of all children; `None` if `me` is not among them. `number` tells
+    /// the number of a contender from its name.
     pub(crate) fn of(
         children: Vec<String>,
         me: &str,
@@ -47,7 +56,7 @@ impl Snapshot {
         })
     }
 
-    /// The one to watch.
+    /// Returns the entry to watch: the nearest one (invariant 4).
     pub(crate) fn nearest(&self) -> Option<&str> {
         self.blocking.last().map(|(_, name)| name.as_str())
     }
@@ -58,11 +67,10 @@ impl Snapshot {
         self.ahead = self.ahead.saturating_sub(1);
     }
 
-    /// Drops the one that was watched, since it has gone, and all that have been released according
-    /// to the mark.
+    /// Drops the entry that was watched, since it has gone, and all that have been released according to the marker.
     pub(crate) fn shorten(&mut self, released: Option<i64>) {
         self.watched = self.blocking.last().map(|(sequence, _)| *sequence);
-        // What can be converted may stand there under another name, and is asked about.
+        // A reader or writer may have been converted, and exist under another name: it is asked about.
         let watched = self.nearest().map(converted);
         if watched == Some(None) {
             self.blocking.pop();
@@ -73,18 +81,18 @@ impl Snapshot {
         self.count();
     }
 
-    /// The nearest ones, nearest first: those to ask about when the nearest of all has gone.
+    /// Returns the nearest entries, nearest first: those to ask about when the nearest of all has gone.
     pub(crate) fn nearest_few(&self, few: usize) -> impl Iterator<Item = &str> {
         let names = self.blocking.iter().rev().map(|(_, name)| name.as_str());
         names.take(few)
     }
 
-    /// How many may block, as far as is known.
+    /// Returns the number of entries that may block.
     pub(crate) fn len(&self) -> usize {
         self.blocking.len()
     }
 
-    /// Takes in under which name each of the nearest few stands there now.
+    /// Takes in under which name each of the nearest few exists now, if it does.
     pub(crate) fn update(&mut self, standing: Vec<Option<String>>, skip: Skip) -> Nearest {
         for now in standing {
             let Some((sequence, name)) = self.blocking.pop() else {
@@ -110,21 +118,162 @@ impl Snapshot {
     }
 }
 
-/// Whether it is known who is nearest.
+/// State of the knowledge who is nearest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nearest {
-    /// The snapshot tells, or that nobody is ahead.
+    /// The snapshot tells it, or tells that nobody is ahead.
     Known,
-    /// All that were asked about have gone: more must be asked about, or a new list tell.
+    /// All that were asked about have gone: more must be asked about, or the queue listed again.
     Further,
-    /// A new list must tell: a writer that was not watched has gone. If it was another library's, it
-    /// may stand there as a reader under any name.
+    /// Only a new list can tell: a writer that was not watched has gone. If it was another library's, it
+    /// may exist as a reader under any name.
     Unknown,
 }
 
-/// Whether a contender ahead blocks one that skips these.
+/// Returns true if a contender ahead blocks one that skips these.
 pub(crate) fn blocks(name: &str, skip: Skip) -> bool {
     skip == Skip::None || !name.contains(SHARED_MARK)
+}
+
+/// Counts the holders in a queue: they are its first entries.
+pub(crate) fn count_holders<'a>(names: impl IntoIterator<Item = &'a str>) -> usize {
+    let mut names = names.into_iter();
+    match names.next() {
+        None => 0,
+        Some(head) if is_shared(head) => 1 + names.take_while(|name| is_shared(name)).count(),
+        Some(_) => 1,
+    }
+}
+
+/// Returns true if an entry of this name holds beside others: a reader (kazoo's, too) or a semaphore's permit.
+pub(crate) fn is_shared(name: &str) -> bool {
+    [SHARED_MARK, "__rlock__", "-lease-"]
+        .iter()
+        .any(|mark| name.contains(mark))
+}
+
+/// Returns the holders of a queue that is given in order.
+pub(crate) fn holding(mut queue: Vec<ZnodePath>) -> Vec<ZnodePath> {
+    queue.truncate(count_holders(queue.iter().map(ZnodePath::name)));
+    queue
+}
+
+/// Statement of how far a queue has been released: the data of its parent.
+///
+/// Numbers begin again under another parent. So a marker names the store and the parent (its czxid) that it was written
+/// for, and claims nothing elsewhere, where somebody has copied it to: believed there, it would let a waiter hold beside
+/// the holder (invariant 5).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReleaseMarker {
+    v: u32,
+    queue: String,
+    /// The store for which this holds. None in the marker of a queue that nobody has left yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    store: Option<String>,
+    /// The czxid of the parent for which this holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parent: Option<i64>,
+    /// All entries up to this number have left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    released: Option<i64>,
+}
+
+/// The part of a marker that all versions have: it says that the data is ours to replace.
+#[derive(Deserialize)]
+struct AnyVersion {
+    #[serde(rename = "v")]
+    _version: u32,
+    queue: String,
+}
+
+impl ReleaseMarker {
+    const VERSION: u32 = 2;
+
+    /// The marker of a queue that nobody has left yet. It claims nothing: its parent's czxid is not
+    /// known before the create that it is a part of.
+    pub(crate) fn fresh(kind: Kind) -> Self {
+        Self {
+            v: Self::VERSION,
+            queue: kind.title().to_owned(),
+            store: None,
+            parent: None,
+            released: None,
+        }
+    }
+
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        serde_json::to_vec(self)
+            .expect("a marker is plain JSON")
+            .into()
+    }
+
+    /// The claim of this marker, if it was written for this store and this parent.
+    fn released_in(&self, store: &str, parent: Zxid) -> Option<i64> {
+        let is_known = self.v == Self::VERSION;
+        let is_here = self.store.as_deref() == Some(store) && self.parent == Some(parent.0);
+        self.released.filter(|_| is_known && is_here)
+    }
+}
+
+/// The marker that stands on a queue's parent, as a contender has read it: what the next one replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CurrentMarker {
+    /// The parent's czxid. It cannot become another while the contender's own znode is there.
+    parent: Zxid,
+    /// The version of the parent's data: what anybody has written since is not overwritten.
+    version: i32,
+}
+
+impl CurrentMarker {
+    /// The operation that moves the marker on to `entry`, for the multi that deletes this entry. `None`
+    /// where nothing can be claimed, since the store has no id.
+    pub(crate) fn release(self, store: Option<&str>, kind: Kind, entry: &ZnodePath) -> Option<Op> {
+        let marker = ReleaseMarker {
+            store: Some(store?.to_owned()),
+            parent: Some(self.parent.0),
+            released: Some(number_of(entry)?),
+            ..ReleaseMarker::fresh(kind)
+        };
+        Some(Op::SetData {
+            path: entry.parent()?,
+            data: marker.to_bytes(),
+            version: Some(self.version),
+        })
+    }
+}
+
+/// Release marker as a contender has read it on its queue's parent.
+pub(crate) struct MarkerReading {
+    pub(crate) current: CurrentMarker,
+    /// All entries up to this number have left.
+    pub(crate) released: Option<i64>,
+}
+
+impl MarkerReading {
+    /// Reads the data of a queue's parent in the store of this id; `None` for foreign data, another
+    /// recipe's marker among them, which is neither believed nor replaced. A marker of this recipe that
+    /// is of another version, store or parent claims nothing here, and is replaced.
+    pub(crate) fn parse(kind: Kind, store: Option<&str>, data: &[u8], stat: &Stat) -> Option<Self> {
+        let store = store?;
+        let any: AnyVersion = serde_json::from_slice(data).ok()?;
+        if any.queue != kind.title() {
+            return None;
+        }
+        let marker: Option<ReleaseMarker> = serde_json::from_slice(data).ok();
+        Some(Self {
+            current: CurrentMarker {
+                parent: stat.czxid,
+                version: stat.version,
+            },
+            released: marker.and_then(|marker| marker.released_in(store, stat.czxid)),
+        })
+    }
+}
+
+/// Returns the number of an entry's znode.
+pub(crate) fn number_of(path: &ZnodePath) -> Option<i64> {
+    sequence_of(path.name())
 }
 
 #[cfg(test)]
@@ -272,5 +421,74 @@ mod tests {
         );
         assert_eq!(snapshot.nearest_few(32).count(), 10);
         assert_eq!(snapshot.update(vec![None; 10], Skip::None), Nearest::Known);
+    }
+
+    const STORE: &str = "one";
+
+    /// `None`: not ours. `Some(None)`: ours, and without a claim here.
+    fn read(data: &[u8]) -> Option<Option<i64>> {
+        let stat = Stat {
+            czxid: Zxid(5),
+            ..Stat::default()
+        };
+        let reading = MarkerReading::parse(Kind::Mutex, Some(STORE), data, &stat);
+        reading.map(|reading| reading.released)
+    }
+
+    #[test]
+    fn a_mark_counts_only_where_it_was_written() {
+        assert_eq!(
+            read(&ReleaseMarker::fresh(Kind::Mutex).to_bytes()),
+            Some(None)
+        );
+        let marker = br#"{"v":2,"queue":"mutex","store":"one","parent":5,"released":7}"#;
+        assert_eq!(read(marker), Some(Some(7)));
+        for elsewhere in [
+            &br#"{"v":2,"queue":"mutex","store":"two","parent":5,"released":7}"#[..],
+            br#"{"v":2,"queue":"mutex","store":"one","parent":6,"released":7}"#,
+            br#"{"v":2,"queue":"mutex","parent":5,"released":7}"#,
+            br#"{"v":2,"queue":"mutex","store":"one","released":7}"#,
+            br#"{"v":2,"queue":"mutex","store":"one","parent":5,"released":7,"more":1}"#,
+            br#"{"v":3,"queue":"mutex","store":"one","parent":5,"released":7}"#,
+            br#"{"v":1,"queue":"mutex","released":7}"#,
+        ] {
+            assert_eq!(read(elsewhere), Some(None));
+        }
+    }
+
+    #[test]
+    fn foreign_data_and_another_recipes_marks_are_left_alone() {
+        for foreign in [
+            &b""[..],
+            b"10.0.0.1",
+            br#"{"queue":"mutex"}"#,
+            br#"{"v":2,"queue":"semaphore","store":"one","parent":5,"released":7}"#,
+        ] {
+            assert_eq!(read(foreign), None);
+        }
+    }
+
+    #[test]
+    fn without_a_store_id_nothing_is_read() {
+        let data = ReleaseMarker::fresh(Kind::Mutex).to_bytes();
+        assert!(MarkerReading::parse(Kind::Mutex, None, &data, &Stat::default()).is_none());
+    }
+
+    fn held(names: &[&str]) -> usize {
+        count_holders(names.iter().copied())
+    }
+
+    #[test]
+    fn the_names_tell_who_holds() {
+        assert_eq!(held(&[]), 0);
+        assert_eq!(held(&["a-lock-0", "b-lock-1"]), 1);
+        assert_eq!(held(&["a-latch-0", "b-latch-1"]), 1);
+        assert_eq!(held(&["a-__WRIT__0", "b-__READ__1"]), 1);
+        assert_eq!(held(&["a-__READ__0", "b-__READ__1", "c-__WRIT__2"]), 2);
+        let behind = ["a-__READ__0", "b-__WRIT__1", "c-__READ__2"];
+        assert_eq!(held(&behind), 1, "who is behind a writer waits");
+        assert_eq!(held(&["a-lease-4", "b-lease-7", "c-lease-9"]), 3);
+        assert_eq!(held(&["a__rlock__0", "b__rlock__1", "c__lock__2"]), 2);
+        assert_eq!(held(&["lock-0", "lock-1"]), 1);
     }
 }

@@ -11,7 +11,7 @@
 
 use bytes::Bytes;
 use lockkeeper_store::{
-    Create, CreateMode, Error, Op, Session, Stat, ZnodePath, Zxid, spawn_detached,
+    Create, CreateMode, Error, Op, OpReply, Session, Stat, ZnodePath, Zxid, spawn_detached,
 };
 use tokio::sync::oneshot;
 
@@ -20,11 +20,11 @@ use crate::events::LockEvent;
 use crate::guard::{Guard, Parts};
 use crate::metadata::{EntryData, LockMetadata};
 use crate::names::{Kind, contender_number, converted};
-use crate::queue::{any_contends, first_such, list_queue, made_at, remove_all};
+use crate::queue::{Claim, Names, any_contends, created_at, first_such, list_queue, remove_all};
 use crate::retry::retry;
 use crate::token::FencingToken;
 
-/// Whether a reader has become the writer.
+/// Outcome of an upgrade.
 pub(super) enum Upgraded {
     Yes(Guard),
     No(Guard),
@@ -83,15 +83,12 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
 struct Conversion {
     /// `None` at the end.
     parts: Option<Parts>,
-    /// The node of the other side while it is not known whether it has replaced the held one.
-    replacing: Option<ZnodePath>,
 }
 
 impl Conversion {
     fn of(guard: Guard) -> Result<Self> {
         Ok(Self {
             parts: Some(guard.take_apart()?),
-            replacing: None,
         })
     }
 
@@ -109,7 +106,6 @@ impl Conversion {
     async fn turn(&mut self) -> Result<()> {
         let from = self.parts().held.path.clone();
         let to = other_side(&from)?;
-        self.replacing = Some(to.clone());
         let parts = self.parts();
         // Not what another library's request has been written over.
         if let Some(data) = replace(&parts.session, &from, &to).await?
@@ -122,15 +118,14 @@ impl Conversion {
             Kind::Read => Kind::Write,
             _ => Kind::Read,
         };
-        self.replacing = None;
         Ok(())
     }
 
-    /// When the node was made, if nobody is there who came before that.
+    /// Returns the transaction that created the node, if no other contender came before that.
     async fn alone_since(&mut self) -> Result<Option<Zxid>> {
         let Parts { session, held, .. } = self.parts();
         let others = others(session, &held.path, 0, false).await?;
-        let Some(mine) = made_at(session, &held.path).await.map_err(ended)? else {
+        let Some(mine) = created_at(session, &held.path).await.map_err(ended)? else {
             return Err(LostReason::Revoked.into());
         };
         // One that is gone has left: it cannot have been converted, since an upgrade of its own would
@@ -149,9 +144,7 @@ impl Conversion {
 impl Drop for Conversion {
     fn drop(&mut self) {
         if let Some(Parts { session, held, .. }) = &self.parts {
-            // One of the two is there.
-            let nodes = std::iter::once(&held.path).chain(&self.replacing);
-            remove_all(session, nodes);
+            remove_all(session, [&held.path]);
         }
     }
 }
@@ -165,9 +158,10 @@ fn other_side(node: &ZnodePath) -> Result<ZnodePath> {
     Ok(parent_of(node).join(&name)?)
 }
 
-/// Deletes one node and makes the other, in one step, with the data that is there: somebody else may
-/// have written to it. Answers that data, if it is known.
+/// Deletes one node and creates the other, in one step, with the data that the first has: somebody else may have written
+/// to it. Returns that data, if it is known. After an error the other node is removed, should it exist.
 async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<Option<Bytes>> {
+    let mut claim = Claim::<Vec<OpReply>>::new(session, Names::Exact(vec![to.clone()]));
     let mut written = None;
     let mut unanswered = None;
     loop {
@@ -182,13 +176,17 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
             }
             // An earlier round may have done it, its answer lost; or it was removed.
             Err(Error::NoNode { .. }) => {
-                let made = made_at(session, to).await.map_err(ended)?;
-                let written = made.map(|_| written).ok_or(LostReason::Revoked);
-                return Ok(written?);
+                let created = created_at(session, to).await.map_err(ended)?;
+                claim.resolve(created.is_some());
+                if created.is_none() {
+                    return Err(LostReason::Revoked.into());
+                }
+                claim.take();
+                return Ok(written);
             }
             Err(error) => return Err(ended(error)),
         };
-        let multi = session.multi([
+        let ops = [
             Op::Delete {
                 path: from.clone(),
                 version: Some(version),
@@ -199,9 +197,12 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
                 mode: CreateMode::Ephemeral,
                 acl: session.acl().clone(),
             }),
-        ]);
-        match multi.await {
-            Ok(_) => return Ok(written),
+        ];
+        match claim.request(|| session.multi(ops).now_or_never()).await {
+            Ok(_) => {
+                claim.take();
+                return Ok(written);
+            }
             // Not sent again unseen: if it was carried out, `from` is missing, and a second multi would
             // fail for that as if somebody had removed it. The next round looks which of the two exists.
             Err(Error::ConnectionLoss) => {}

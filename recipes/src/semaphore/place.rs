@@ -23,7 +23,7 @@ pub(super) struct Place {
     pub(super) permits: ZnodePath,
     /// The number that this handle expects.
     stated: Option<u32>,
-    /// Whether that has been compared with what is stored.
+    /// True once that has been compared with what is stored.
     settled: AtomicBool,
     last_seen: AtomicU32,
 }
@@ -45,14 +45,14 @@ impl Number {
     }
 }
 
-/// How many permits there are, and how many of them are held.
+/// Numbers of permits: in all, and held.
 #[derive(Debug)]
 pub(super) struct Supply {
     pub(super) total: u32,
     /// The version of the number's znode.
     pub(super) version: i32,
     pub(super) held: u32,
-    /// Whether the parent of the leases is there.
+    /// True if the parent of the leases exists.
     pub(super) has_leases: bool,
 }
 
@@ -160,7 +160,7 @@ impl Place {
         }
     }
 
-    /// What tells the supply: of a size that depends neither on who waits nor on who holds.
+    /// Returns the reads that tell the supply, of a size that depends neither on waiters nor on holders.
     pub(super) fn reads(&self) -> Vec<ReadOp> {
         [&self.permits, &self.leases]
             .map(|path| ReadOp::GetData(path.clone()))
@@ -235,7 +235,7 @@ impl Place {
         }
     }
 
-    /// Whether one look shows so many free permits and an empty queue.
+    /// Returns true if one look shows so many free permits and an empty queue.
     pub(super) async fn looks_free(&self, session: &Session, count: u32) -> Result<bool> {
         let (supply, queue) = self.read_with(session, Some(&self.locks)).await?;
         self.check_total(count, supply.total)?;
