@@ -10,7 +10,8 @@ use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::options::LockOptions;
 use crate::queue::{
-    Grant, Queue, Terms, Waiter, any_contends, blocks, check_kind, contenders, enqueue, list_queue,
+    Grant, Queue, Submitted, Terms, Waiter, any_contends, blocks, check_kind, contenders, enqueue,
+    list_queue,
 };
 use crate::select::{Either, select};
 use crate::token::FencingToken;
@@ -29,15 +30,15 @@ impl Contest<'_> {
         let session = self.client.session().await?;
         let queued_at_ms = session.clock().unix_ms();
         let data = EntryData::Default { queued_at_ms };
-        // A free lock of a store in this process takes no more than this: nobody waits, so there is
-        // nothing that a dropped wait could leave behind.
+        // A free lock of a store in this process takes no more than this: nothing is awaited, so a dropped
+        // wait can leave nothing behind.
         let (id, lease) = (EntryId::fresh(), session.lease());
-        let reply = match enqueue(&session, self.path, self.kind, id, &data, false) {
-            Ok(Ok((path, czxid, Predecessor::Clear))) if lease.may_grant() => {
+        let create = match enqueue(&session, self.path, self.kind, id, &data, false) {
+            Submitted::Replied(Ok((path, czxid, Predecessor::Clear))) if lease.may_grant() => {
                 let grant = Grant::new(path, FencingToken::new(czxid), lease);
                 return Ok(Guard::new(session, grant, self.kind, data, None));
             }
-            reply => reply,
+            create => create,
         };
         let terms = Terms {
             data,
@@ -46,8 +47,8 @@ impl Contest<'_> {
             only_if_free: false,
             progress: None,
         };
-        let sent = (id, reply);
-        let mut waiter = Waiter::sent(self.queue(&session), &terms, None, lease, sent);
+        let queue = self.queue(&session);
+        let mut waiter = Waiter::submitted(queue, &terms, None, lease, (id, create));
         let grant = waiter.acquire().await?;
         drop(waiter);
         let grant = grant.expect("only a try comes back without the lock");

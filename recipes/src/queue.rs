@@ -1,7 +1,7 @@
 //! The private queue of all recipes: one ephemeral sequential znode for each contender, in the order of their numbers.
 //!
 //! [`wait`] takes a lock, from the create of an entry to the grant, and is the place to begin reading. It is made of
-//! [`claim`] (the create that leaves nothing behind), [`order`] (who is ahead, from names alone; pure), [`list`] (the
+//! [`claim`] (the create that leaves nothing behind), [`order`] (the order of a queue from names alone; pure), [`list`] (the
 //! same at a store without an index), [`sleep`] and [`grant`]. A recipe adds which entries block which
 //! ([`Kind::skip`]).
 
@@ -19,7 +19,7 @@ use lockkeeper_store::{Session, Watcher, ZnodePath};
 
 use crate::names::Kind;
 
-pub(crate) use claim::{Claim, Creation, Names, created_at, enqueue, make_queue};
+pub(crate) use claim::{Claim, Creation, Names, Submitted, created_at, enqueue, make_queue};
 pub(crate) use cleanup::{delete_until_gone, remove, remove_all};
 pub(crate) use contenders::{
     any_contends, check_kind, contenders, first_ephemeral, first_such, in_order, list_queue,
@@ -42,7 +42,11 @@ pub(crate) enum Step {
     Clear,
     /// This entry blocks.
     Behind(Blocker),
-    /// A list does not show the waiter's own entry: it lags behind the create, or the entry was removed. A write tells.
+    /// The store has answered with the names of all children, which have to be ordered.
+    Listed(Vec<String>),
+    /// The store's index does not tell: the children have to be listed.
+    ListAll,
+    /// A list does not show the waiter's own entry: it lags behind the create, or the entry was removed.
     Unlisted,
     /// The waiter's own entry is gone.
     Gone,
@@ -65,7 +69,7 @@ pub(crate) struct Blocker {
 enum Source {
     /// The store's index, which also tells whether the way is clear when the entry goes.
     Index,
-    /// A list of names. It still tells who is next when the entry has gone if that is traceable: if all names under
+    /// A list of names. It still tells which entry is next when this one has gone, if that is traceable: if all names under
     /// which the same contender may come back are known.
     List { is_traceable: bool },
 }

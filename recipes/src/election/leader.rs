@@ -1,4 +1,4 @@
-//! [`Leader`]: who leads an election, as others see it.
+//! [`Leader`]: the leader of an election, as others see it.
 
 use bytes::Bytes;
 use lockkeeper_store::{Error, Session, SessionId, Stat, Watcher, ZnodePath};
@@ -179,7 +179,7 @@ impl Line {
         self.names.is_empty()
     }
 
-    /// Returns true if nobody of those who were listed stands: each has left, or was no candidate.
+    /// Returns true if none of those that were listed stands: each has left, or was no candidate.
     pub(super) async fn is_deserted(&self, session: &Session, path: &ZnodePath) -> Result<bool> {
         let names: Vec<_> = self.names.iter().rev().map(String::as_str).collect();
         Ok(first_ephemeral(session, path, &names).await?.is_none())

@@ -62,7 +62,7 @@ impl Election {
         self.run_with(data, LockOptions::new(), work).await
     }
 
-    /// [`run`](Self::run), with each campaign on terms of one's own.
+    /// Leads whenever it can, as [`run`](Self::run), with the given options for each campaign.
     ///
     /// # Errors
     /// Those of [`run`](Self::run); [`LockError::Timeout`] and [`LockError::QueueFull`], when the

@@ -18,15 +18,15 @@ use crate::queue::Waiter;
 use crate::retry::retry;
 use crate::together::Together;
 
-/// Waits for several mutexes, and holds them all or none.
+/// Acquires several mutexes: all of them or none.
 ///
 /// All queues are joined in one atomic step, so that every two callers stand in the same order in
 /// every queue in which they meet. Therefore callers **that hold nothing else while they wait** never
 /// wait for each other in a circle, in whatever order they name the locks, and each lock is still
 /// granted in the order of arrival. The locks are those of [`Mutex`](crate::Mutex) at the same paths.
 ///
-/// That condition is not checked, and cannot be. Who holds one lock and then waits for more is in
-/// no order with others who do so:
+/// The condition is not checked, and cannot be. A caller that holds one lock and then waits for more is in
+/// no order with others that do so:
 ///
 /// ```text
 /// task 1: let _a = lock_all(&client, ["/a"]).await?;  lock_all(&client, ["/b"]).await?;
@@ -40,8 +40,8 @@ use crate::together::Together;
 /// leaves all queues, at whatever moment it is dropped.
 ///
 /// # Errors
-/// [`LockError::EmptyKeys`]; [`LockError::DuplicateKey`], since who names a lock twice would wait for
-/// himself; [`LockError::BatchTooLarge`], before anything is sent; and those of
+/// [`LockError::EmptyKeys`]; [`LockError::DuplicateKey`], since a caller that names a lock twice would wait for
+/// itself; [`LockError::BatchTooLarge`], before anything is sent; and those of
 /// [`Mutex::lock`](crate::Mutex::lock). Whatever fails, at whichever lock: nothing is left in any queue.
 ///
 /// ```
@@ -64,7 +64,7 @@ where
     lock_all_with(client, keys, LockOptions::new()).await
 }
 
-/// [`lock_all`] on terms of one's own.
+/// Acquires several mutexes with the given options. See [`lock_all`].
 ///
 /// The timeout is one for everything: the joining, and the waits at all locks together. A queue limit
 /// is one for each queue. Events tell of each lock by itself.
@@ -95,7 +95,7 @@ where
     in_time(client, options.timeout, wait, timed_out).await
 }
 
-/// Joins all queues and waits until all are granted. `missing` tells which is the first that is not.
+/// Joins all queues and waits until all are granted. `missing` is the first that is not.
 async fn wait(
     client: &Client,
     keys: &Keys,
@@ -122,10 +122,10 @@ async fn wait(
     Ok(MultiGuard::new(locks.collect()))
 }
 
-/// Makes sure that all places are held at the same moment: while the last was waited for, somebody
-/// may have taken away an earlier one, or the session may have fallen silent.
+/// Makes sure that all locks are held at the same moment: while the last was waited for, an earlier entry
+/// may have been removed, or the session may have fallen silent.
 pub(super) async fn confirm(session: &Session, granted: &mut [Waiter<'_>]) -> Result<()> {
-    // Where nobody was waited for, one look has shown all of them.
+    // Where no lock was waited for, one look has shown all of them.
     let mut is_certain = !granted.iter().any(Waiter::has_waited);
     while !is_certain || !granted.iter().all(Waiter::may_grant) {
         let lease = session.fresh_lease().await?;

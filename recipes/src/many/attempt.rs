@@ -27,10 +27,10 @@ pub struct TryLockMany {
     pub contended: Vec<LockPath>,
 }
 
-/// Takes those of several mutexes that are free now, and says which are not. It never waits for a lock.
+/// Acquires those of several mutexes that are free now, and tells which are not. It never waits for a lock.
 ///
-/// One request looks at all queues, and one joins those that look free; where somebody was faster
-/// the place is given up again. Nothing is written at a lock that is held: trying costs its holder
+/// One request looks at all queues, and one joins those that look free; where another contender was faster
+/// the entry is given up again. Nothing is written at a lock that is held: trying costs its holder
 /// and its waiters nothing. "Held" may be as stale as the server that answers; "free" is confirmed
 /// by the queue itself.
 ///
@@ -62,7 +62,7 @@ where
     try_lock_many_with(client, keys, LockOptions::new()).await
 }
 
-/// [`try_lock_many`], with metadata and events. A timeout and a queue limit mean nothing here.
+/// Acquires those of several mutexes that are free now, with the given metadata and events. A timeout and a queue limit mean nothing here.
 ///
 /// # Errors
 /// As [`try_lock_many`].
@@ -132,7 +132,7 @@ async fn looks_free(session: &Session, path: &ZnodePath, list: ReadReply) -> Res
     }
 }
 
-/// Joins these queues, and leaves those again in which somebody is ahead.
+/// Joins these queues, and leaves those again in which an entry is ahead.
 async fn take(
     session: &Session,
     keys: &Keys,

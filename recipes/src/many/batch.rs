@@ -11,7 +11,7 @@ use crate::events::EventSink;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
-use crate::queue::{Claim, Creation, Grant, Names, Queue, Terms, Waiter, make_queue};
+use crate::queue::{Claim, Creation, Grant, Names, Queue, Submitted, Terms, Waiter, make_queue};
 use crate::retry::retry;
 use crate::together::Together;
 
@@ -69,12 +69,12 @@ impl<'a> Batch<'a> {
         }
         let session = self.session;
         loop {
-            let send = || session.multi(creates.clone()).now_or_never();
+            let send = || session.multi(creates.clone()).into();
             let error = match self.claim.create(send).await {
                 Ok(Creation::Replied(replies)) => return Ok(czxid_of(&replies)),
                 Ok(Creation::Found(found)) => match found.iter().position(Option::is_none) {
                     None => return Ok(None),
-                    // All were created, and somebody has taken this one away since.
+                    // All were created, and this one has been removed since.
                     Some(gone) => return Err(self.removed(gone)),
                 },
                 Err(Error::MultiFailed { source, .. }) => *source,
@@ -114,8 +114,9 @@ impl<'a> Batch<'a> {
                     path,
                     kind: KIND,
                 };
-                let reply = Ok(Ok((node, czxid, ahead)));
-                Waiter::sent(queue, terms, events.cloned(), session.lease(), (id, reply))
+                let (events, lease) = (events.cloned(), session.lease());
+                let create = Submitted::Replied(Ok((node, czxid, ahead)));
+                Waiter::submitted(queue, terms, events, lease, (id, create))
             })
             .collect()
     }
@@ -135,7 +136,7 @@ async fn make_missing(session: &Session, keys: &Keys) -> Result<()> {
     Ok(())
 }
 
-/// Asks of each queue who is ahead, all at the same time.
+/// Asks for the predecessor in each queue, all at the same time.
 async fn get_predecessors(
     session: &Session,
     nodes: &[ZnodePath],

@@ -21,14 +21,14 @@ use crate::together::Together;
 
 type Granted = (LockPath, Guard);
 
-/// Waits for several mutexes, and yields each as it is granted.
+/// Acquires several mutexes, and yields each as it is granted.
 ///
 /// All queues are joined in one atomic step, as [`lock_all`](crate::lock_all()) does, when the stream
 /// is first polled; so it cannot deadlock with others that join all at once, even if all guards are
-/// kept until the last has come. But who waits for *another* lock meanwhile, or has held one before,
-/// can: see [`lock_all`](crate::lock_all()).
+/// kept until the last has come. A caller that waits for *another* lock meanwhile, or has held one before,
+/// can deadlock all the same: see [`lock_all`](crate::lock_all()).
 ///
-/// A lock that is granted while nobody polls the stream is held from then on, though nobody works
+/// A lock that is granted while the stream is not polled is held from then on, though nothing is done
 /// under it: poll on, or drop the stream. Dropping it gives up all that has not been yielded, and
 /// leaves nothing of it; guards that were yielded stay.
 ///
@@ -60,7 +60,7 @@ where
     lock_each_with(client, keys, LockOptions::new())
 }
 
-/// [`lock_each`] on terms of one's own. The timeout counts from this call and is one for all locks.
+/// Acquires several mutexes with the given options, each as it is granted. See [`lock_each`]. The timeout counts from this call and is one for all locks.
 ///
 /// # Errors
 /// As [`lock_each`]; in the stream also [`LockError::Timeout`] with the first lock that was not
@@ -96,7 +96,7 @@ fn each(
             let (path, after) = (keys.path(index), options.timeout.unwrap_or_default());
             progress.timed_out(&client, path, path, after)
         };
-        let terms = options.terms(data.clone(), false);
+        let terms = options.terms(data, false);
         let session = match before(&client, deadline, client.session()).await {
             Some(Ok(session)) => session,
             Some(Err(error)) => return yield Err(error.into()),
@@ -115,7 +115,7 @@ fn each(
                 Some(None) => return,
                 Some(Some((index, Ok(grant)))) => {
                     let grant = grant.expect("only a try comes back without the lock");
-                    let guard = guard(&session, grant, &data, options.events.as_ref());
+                    let guard = guard(&session, grant, &terms.data, options.events.as_ref());
                     yield Ok((keys.key(index).clone(), guard));
                 }
                 Some(Some((_, Err(error)))) => return yield Err(error),

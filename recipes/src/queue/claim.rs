@@ -13,7 +13,7 @@ use lockkeeper_store::{
     spawn_detached,
 };
 
-use super::cleanup::{Sent, remove, remove_all};
+use super::cleanup::{remove, remove_all};
 use super::order::ReleaseMarker;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
@@ -44,12 +44,30 @@ enum State<R: Created> {
     Unsent,
     /// The create is under way.
     Sent(Box<Call<R>>),
-    /// The reply has come, and nobody has looked at it.
+    /// The reply has come, and has not been looked at.
     Replied(Result<R, Error>),
     /// The reply was lost, or cannot be read: the znodes may exist.
     Unknown,
     /// These znodes exist.
     Owned(R::Nodes),
+}
+
+/// A create that has been submitted.
+pub(crate) enum Submitted<R> {
+    /// The store has replied at once.
+    Replied(Result<R, Error>),
+    /// The create is under way. Dropping the call leaks the znodes; wrap it in a [`Claim`] first.
+    UnderWay(Call<R>),
+}
+
+impl<R> From<Call<R>> for Submitted<R> {
+    #[inline]
+    fn from(call: Call<R>) -> Self {
+        match call.now_or_never() {
+            Ok(reply) => Self::Replied(reply),
+            Err(call) => Self::UnderWay(call),
+        }
+    }
 }
 
 /// Reply to the create of a claim.
@@ -88,9 +106,18 @@ impl Created for Vec<OpReply> {
 pub(crate) enum Creation<R> {
     /// The reply came.
     Replied(R),
-    /// The reply was lost. For each queue the entry in it, and the transaction that created it; `None` where somebody
-    /// has deleted the entry since.
+    /// The reply was lost. For each queue the entry in it, and the transaction that created it; `None` where the entry
+    /// has been deleted since.
     Found(Vec<Option<(ZnodePath, Zxid)>>),
+}
+
+impl<R: Created> From<Submitted<R>> for State<R> {
+    fn from(create: Submitted<R>) -> Self {
+        match create {
+            Submitted::Replied(reply) => Self::Replied(reply),
+            Submitted::UnderWay(call) => Self::Sent(Box::new(call)),
+        }
+    }
 }
 
 impl<R: Created> State<R> {
@@ -112,16 +139,12 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// A claim whose create has been sent.
-    pub(crate) fn sent(session: &'a Session, names: Names<'a>, reply: Sent<R>) -> Self {
-        let state = match reply {
-            Ok(reply) => State::Replied(reply),
-            Err(call) => State::Sent(Box::new(call)),
-        };
+    /// A claim whose create has been submitted.
+    pub(crate) fn submitted(session: &'a Session, names: Names<'a>, create: Submitted<R>) -> Self {
         Self {
             session,
             names,
-            state,
+            state: create.into(),
         }
     }
 
@@ -153,7 +176,7 @@ impl<'a, R: Created> Claim<'a, R> {
     /// not carried out.
     pub(crate) async fn create(
         &mut self,
-        mut send: impl FnMut() -> Sent<R>,
+        mut send: impl FnMut() -> Submitted<R>,
     ) -> Result<Creation<R>, Error> {
         loop {
             let lost = match self.request(&mut send).await {
@@ -161,7 +184,7 @@ impl<'a, R: Created> Claim<'a, R> {
                 Err(error) if error.is_ambiguous() => error,
                 Err(error) => return Err(error),
             };
-            // Not sent again unseen: it would stand in the queue twice, and the one that nobody knows of would
+            // Not sent again unseen: two entries would stand in the queue, and the one that is not known would
             // block all behind it for as long as the session lives.
             let found = Box::pin(self.find()).await?;
             if found.iter().any(Option::is_some) {
@@ -176,12 +199,12 @@ impl<'a, R: Created> Claim<'a, R> {
 
     /// Sends the create unless it has been sent, and waits for its reply. After an [ambiguous](Error::is_ambiguous)
     /// error the caller finds out what has become of it, and says so with [`resolve`](Self::resolve).
-    pub(crate) async fn request(&mut self, send: impl FnOnce() -> Sent<R>) -> Result<R, Error> {
+    pub(crate) async fn request(
+        &mut self,
+        send: impl FnOnce() -> Submitted<R>,
+    ) -> Result<R, Error> {
         if !matches!(self.state, State::Sent(_) | State::Replied(_)) {
-            self.state = match send() {
-                Ok(reply) => State::Replied(reply),
-                Err(call) => State::Sent(Box::new(call)),
-            };
+            self.state = send().into();
         }
         let reply = match std::mem::replace(&mut self.state, State::Unsent) {
             State::Replied(reply) => reply,
@@ -289,7 +312,7 @@ fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, 
                             .iter()
                             .for_each(|node| remove(&session, node));
                     }
-                    // This reply, too, may be lost while nobody waits for it any more.
+                    // This reply may be lost, too, after the wait has been dropped.
                     Err(error) if error.is_ambiguous() => sweep(session, queues, name).await,
                     Err(_) => {}
                 }
@@ -387,8 +410,7 @@ pub(crate) async fn created_at(session: &Session, node: &ZnodePath) -> Result<Op
         .map(|stat| stat.czxid))
 }
 
-/// Sends the create of an entry, and the question who is ahead of it. Dropping the reply leaks the znode; wrap it in a
-/// [`Claim`] first.
+/// Submits the create of an entry, and asks for its predecessor.
 #[inline]
 pub(crate) fn enqueue(
     session: &Session,
@@ -397,7 +419,7 @@ pub(crate) fn enqueue(
     id: EntryId,
     data: &EntryData,
     count: bool,
-) -> Sent<Enqueued> {
+) -> Submitted<Enqueued> {
     let enqueue = Enqueue {
         parent: queue.clone(),
         name: kind.name(id),
@@ -406,7 +428,7 @@ pub(crate) fn enqueue(
         skip: kind.skip(),
         count,
     };
-    session.enqueue(enqueue).now_or_never()
+    session.enqueue(enqueue).into()
 }
 
 /// Creates a queue's parent, as a container where the server has them, and what is missing above it.

@@ -1,4 +1,4 @@
-//! [`List`]: who is ahead at a store that only lists names, such as ZooKeeper.
+//! [`List`]: the search for the blocker at a store that only lists names, such as ZooKeeper.
 //!
 //! The names are ordered once ([`Snapshot`]). From then on the waiter asks what has become of those ahead: a hand-over
 //! does not cost another list, so its requests and bytes do not grow with the queue.
@@ -60,7 +60,7 @@ impl List {
             let by = queue.path.join(nearest)?;
             match watch(queue.session, by, self.snapshot.ahead).await {
                 Ok(Some(blocker)) => return Ok(Step::Behind(blocker)),
-                // It only has a contender's name, and blocks nobody.
+                // It only has a contender's name, and does not block.
                 Ok(None) => self.snapshot.discard_nearest(),
                 // Not watched again on the next connection: that one's server knows a newer list.
                 Err(Error::ConnectionLoss) => return Ok(Step::Look),
@@ -119,7 +119,7 @@ impl List {
 
     /// Asks whether the nearest few exist still: an entry that died while it waited, or left a shared lock, has left no
     /// marker. When all of them have gone, it goes on with more, as long as a new list would be longer. Returns true
-    /// if the snapshot then tells who is nearest.
+    /// if the snapshot then tells the nearest.
     async fn ask_about_nearest(&mut self, queue: Queue<'_>) -> Result<bool> {
         let mut few = FEW;
         loop {

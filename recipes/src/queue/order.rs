@@ -1,7 +1,7 @@
 //! Order in a queue, from names alone: [`Snapshot`], the entries ahead, and [`ReleaseMarker`], how far a queue has been
 //! released. Pure.
 //!
-//! A store without an index (a ZooKeeper server) can say who is ahead only by listing all names. So that a hand-over does
+//! A store without an index (a ZooKeeper server) can tell the predecessors only by listing all names. So that a hand-over does
 //! not list them again, the holder that leaves writes into the queue's parent, in one multi with its own delete, the
 //! number up to which the queue has been released. The next holder drops from its own snapshot whatever is not above
 //! that number. A library that does not know the marker ignores it; a parent with foreign data, or that may not be
@@ -118,10 +118,10 @@ impl Snapshot {
     }
 }
 
-/// State of the knowledge who is nearest.
+/// State of the knowledge of the nearest entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nearest {
-    /// The snapshot tells it, or tells that nobody is ahead.
+    /// The snapshot tells it, or tells that none is ahead.
     Known,
     /// All that were asked about have gone: more must be asked about, or the queue listed again.
     Further,
@@ -168,7 +168,7 @@ pub(crate) fn holding(mut queue: Vec<ZnodePath>) -> Vec<ZnodePath> {
 pub(crate) struct ReleaseMarker {
     v: u32,
     queue: String,
-    /// The store for which this holds. None in the marker of a queue that nobody has left yet.
+    /// The store for which this holds. None in the marker of a queue that no holder has left yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     store: Option<String>,
     /// The czxid of the parent for which this holds.
@@ -190,7 +190,7 @@ struct AnyVersion {
 impl ReleaseMarker {
     const VERSION: u32 = 2;
 
-    /// The marker of a queue that nobody has left yet. It claims nothing: its parent's czxid is not
+    /// Returns the marker of a queue that no holder has left yet. It claims nothing: its parent's czxid is not
     /// known before the create that it is a part of.
     pub(crate) fn fresh(kind: Kind) -> Self {
         Self {

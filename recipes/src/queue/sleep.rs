@@ -8,7 +8,7 @@ use crate::select::{Either, select};
 
 /// Reason for which a sleep ended.
 pub(crate) enum Wake {
-    /// The entry ahead was deleted, for this reason, and the store says that nobody ahead blocks any more.
+    /// The entry ahead was deleted, for this reason, and the store says that no other ahead blocks.
     Clear(DeleteReason),
     /// The entry ahead was deleted.
     Gone,

@@ -1,11 +1,11 @@
 //! [`Waiter`]: how a lock is taken. The one loop of all recipes, on every store.
 //!
-//! 1. **Enter.** One request creates the entry, an ephemeral sequential znode, and asks who is ahead of it. A
+//! 1. **Enter.** One request creates the entry, an ephemeral sequential znode, and asks for its predecessor. A
 //!    [`Claim`] sees to it that nothing is left of it, whatever reply is lost and wherever the wait is dropped.
 //! 2. **Find the blocker.** The embedded store's index names the nearest entry that blocks, and watches it in the same
 //!    step. A store without an index lists all names, which [`List`] orders. Either comes down to a [`Step`].
 //! 3. **Sleep** until that entry goes. No other is watched: a departure wakes at most one waiter (invariant 4).
-//! 4. **Confirm.** The event may state that the own entry exists and nobody ahead blocks. If it does not, the store is
+//! 4. **Confirm.** The event may state that the own entry exists and no other ahead blocks. If it does not, the store is
 //!    asked; so it is after every reconnection (invariant 8).
 //! 5. **Grant**, if enough is left of the session's lease that the lock is not lost at once (invariant 6). Else a proof
 //!    that the session lives is waited for, and the store asked again.
@@ -19,8 +19,7 @@ use lockkeeper_store::{
     Zxid,
 };
 
-use super::claim::{Claim, Creation, Enqueued, Names, enqueue, make_queue};
-use super::cleanup::Sent;
+use super::claim::{Claim, Creation, Enqueued, Names, Submitted, enqueue, make_queue};
 use super::contenders::check_name;
 use super::grant::Grant;
 use super::itself;
@@ -42,7 +41,7 @@ pub(crate) struct Terms {
     /// Ask how many are ahead.
     pub(crate) count: bool,
     pub(crate) queue_limit: Option<usize>,
-    /// Give up at once unless nobody is ahead.
+    /// Give up at once if an entry ahead blocks.
     pub(crate) only_if_free: bool,
     pub(crate) progress: Option<Progress>,
 }
@@ -80,15 +79,15 @@ impl<'a> Waiter<'a> {
         Self::with(queue, terms, events, id, claim, lease)
     }
 
-    /// A contender whose entry has been [sent](enqueue), under this lease.
-    pub(crate) fn sent(
+    /// A contender whose entry has been [submitted](enqueue), under this lease.
+    pub(crate) fn submitted(
         queue: Queue<'a>,
         terms: &'a Terms,
         events: Option<EventSink>,
         lease: Lease,
-        (id, reply): (EntryId, Sent<Enqueued>),
+        (id, create): (EntryId, Submitted<Enqueued>),
     ) -> Self {
-        let claim = Claim::sent(queue.session, names(queue, id), reply);
+        let claim = Claim::submitted(queue.session, names(queue, id), create);
         Self::with(queue, terms, events, id, claim, lease)
     }
 
@@ -135,8 +134,8 @@ impl<'a> Waiter<'a> {
         self.wait_from(step).await
     }
 
-    /// Joins the queue, creating it where it is missing. Calls `sent` each time that the create has been sent, with true
-    /// if it is under way still: so the caller can send another request right behind it.
+    /// Joins the queue, creating it where it is missing. Calls `sent` each time that the create has been submitted, with
+    /// true if it is under way: so the caller can send another request right behind it.
     pub(crate) async fn enter(&mut self, mut sent: impl FnMut(bool)) -> Result<Step> {
         let Queue {
             session,
@@ -146,14 +145,14 @@ impl<'a> Waiter<'a> {
         let (id, terms) = (self.id, self.terms);
         loop {
             let create = self.claim.create(|| {
-                let reply = enqueue(session, path, kind, id, &terms.data, terms.count);
-                sent(reply.is_err());
-                reply
+                let create = enqueue(session, path, kind, id, &terms.data, terms.count);
+                sent(matches!(create, Submitted::UnderWay(_)));
+                create
             });
             match create.await {
                 Ok(Creation::Replied((_, czxid, ahead))) => {
                     self.czxid = czxid;
-                    return self.step(ahead).await;
+                    return self.step(ahead);
                 }
                 Ok(Creation::Found(found)) => {
                     if let Some((_, czxid)) = found.into_iter().flatten().next() {
@@ -168,55 +167,56 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Waits until nobody ahead blocks, beginning with what is known. Returns false if somebody does, and the terms ask
+    /// Waits until no entry ahead blocks, beginning with what is known. Returns false if one does, and the terms ask
     /// for a free lock.
     pub(crate) async fn wait_from(&mut self, mut step: Step) -> Result<bool> {
         loop {
-            let mut blocker = match step {
+            // Boxed, all that only a remote store asks for: a waiter in process stays small.
+            step = match step {
                 Step::Clear if self.may_grant() => return Ok(true),
-                // The turn has come, but the proof that the session lives is old: wait for a new one.
-                // Boxed, as all that only a remote store asks for: a waiter in process stays small.
+                // The turn has come, but the proof that the session lives is old; or a list does not show the own
+                // entry. A committed write tells in both cases.
                 Step::Clear | Step::Unlisted => {
                     Box::pin(self.prove()).await?;
-                    step = self.look().await?;
-                    continue;
+                    Step::Look
                 }
-                Step::Look => {
-                    step = self.look().await?;
-                    continue;
-                }
+                Step::Look => self.look().await?,
+                Step::ListAll => Box::pin(self.list_all()).await?,
+                Step::Listed(names) => Box::pin(self.order(names)).await?,
                 Step::Gone => return Err(self.removed()),
-                Step::Behind(blocker) => blocker,
-            };
-            if self.terms.only_if_free {
-                return Ok(false);
-            }
-            self.tell_blocked(&blocker.by, blocker.count)?;
-            let wake = self.sleep_behind(&mut blocker).await?;
-            step = match (wake, blocker.source) {
-                // The store has confirmed this entry and its place in the transaction that took the other out.
-                (Wake::Clear(reason), Source::Index) => {
-                    self.previous = PreviousHolder::of(reason);
-                    Step::Clear
+                Step::Behind(_) if self.terms.only_if_free => return Ok(false),
+                Step::Behind(blocker) => {
+                    self.tell_blocked(&blocker.by, blocker.count)?;
+                    self.wait_behind(blocker).await?
                 }
-                (Wake::Changed, Source::List { .. }) => Box::pin(self.watch_again()).await?,
-                (Wake::Gone | Wake::Clear(_), Source::List { is_traceable: true }) => {
-                    Box::pin(self.pass(&blocker.by)).await?
-                }
-                _ => Step::Look,
             };
         }
     }
 
-    async fn sleep_behind(&mut self, blocker: &mut Blocker) -> Result<Wake> {
-        let Some(watcher) = &mut blocker.watcher else {
-            return Ok(Wake::Gone);
+    /// Waits until one entry ahead has gone, or has changed.
+    async fn wait_behind(&mut self, mut blocker: Blocker) -> Result<Step> {
+        let wake = match &mut blocker.watcher {
+            Some(watcher) => {
+                let sleep = pin!(sleep(self.queue.session, self.events.as_ref(), watcher));
+                itself::or_warn(self.queue, &blocker.by, &self.terms.data, sleep).await?
+            }
+            None => Wake::Gone,
         };
-        let sleep = pin!(sleep(self.queue.session, self.events.as_ref(), watcher));
-        itself::or_warn(self.queue, &blocker.by, &self.terms.data, sleep).await
+        match (wake, blocker.source) {
+            // The store has confirmed this entry and its place in the transaction that took the other out.
+            (Wake::Clear(reason), Source::Index) => {
+                self.previous = PreviousHolder::of(reason);
+                Ok(Step::Clear)
+            }
+            (Wake::Changed, Source::List { .. }) => Box::pin(self.watch_again()).await,
+            (Wake::Gone | Wake::Clear(_), Source::List { is_traceable: true }) => {
+                Box::pin(self.pass(&blocker.by)).await
+            }
+            _ => Ok(Step::Look),
+        }
     }
 
-    /// Asks the store who is ahead now.
+    /// Asks the store for the predecessor as it is now.
     async fn look(&mut self) -> Result<Step> {
         self.is_first_answer = false;
         let look = GetPredecessor {
@@ -226,30 +226,28 @@ impl<'a> Waiter<'a> {
         };
         let session = self.queue.session;
         match Box::pin(retry(|| session.get_predecessor(look.clone()))).await {
-            Ok(ahead) => self.step(ahead).await,
+            Ok(ahead) => self.step(ahead),
             Err(Error::NoNode { .. }) => Ok(Step::Gone),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Makes a step of the store's answer, whatever the store can tell.
-    async fn step(&mut self, ahead: Predecessor) -> Result<Step> {
-        match ahead {
-            Predecessor::Clear => Ok(Step::Clear),
-            Predecessor::Blocked { by, watcher, count } if self.is_contender(&by)? => {
-                Ok(Step::Behind(Blocker {
-                    by,
-                    watcher: Some(watcher),
-                    count,
-                    source: Source::Index,
-                }))
-            }
+    fn step(&self, ahead: Predecessor) -> Result<Step> {
+        Ok(match ahead {
+            Predecessor::Clear => Step::Clear,
             // The index has every numbered ephemeral znode, contender or not: only names tell.
-            Predecessor::Blocked { .. } => Box::pin(self.list_all()).await,
-            Predecessor::Listed(names) => Box::pin(self.order(names)).await,
-            Predecessor::Gone => Ok(Step::Gone),
-            _ => Ok(Step::Look),
-        }
+            Predecessor::Blocked { by, .. } if !self.is_contender(&by)? => Step::ListAll,
+            Predecessor::Blocked { by, watcher, count } => Step::Behind(Blocker {
+                by,
+                watcher: Some(watcher),
+                count,
+                source: Source::Index,
+            }),
+            Predecessor::Listed(names) => Step::Listed(names),
+            Predecessor::Gone => Step::Gone,
+            _ => Step::Look,
+        })
     }
 
     fn is_contender(&self, by: &ZnodePath) -> Result<bool> {
@@ -269,7 +267,7 @@ impl<'a> Waiter<'a> {
     async fn list_all(&mut self) -> Result<Step> {
         let Queue { session, path, .. } = self.queue;
         match retry(|| session.get_children(path)).await {
-            Ok((names, _)) => self.order(names).await,
+            Ok((names, _)) => Ok(Step::Listed(names)),
             Err(Error::NoNode { .. }) => Ok(Step::Gone),
             Err(error) => Err(error.into()),
         }
@@ -325,7 +323,7 @@ impl<'a> Waiter<'a> {
         self.lease = lease;
     }
 
-    /// Returns true if it has stood behind somebody.
+    /// Returns true if it has stood behind another entry.
     pub(crate) fn has_waited(&self) -> bool {
         self.previous != PreviousHolder::Free
     }
@@ -335,12 +333,12 @@ impl<'a> Waiter<'a> {
         self.is_first_answer
     }
 
-    /// The entry's znode. Only for a contender that has entered.
+    /// Returns the entry's znode. Only for a contender that has entered.
     pub(crate) fn path(&self) -> &ZnodePath {
         &self.claim.nodes()[0]
     }
 
-    /// The error of a contender whose entry is gone.
+    /// Returns the error of a contender whose entry is gone.
     pub(crate) fn removed(&self) -> LockError {
         match self.queue.session.status().end() {
             Some(end) => end.into(),
@@ -373,7 +371,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Tells that somebody is ahead: by the queue's limit, the events, and the progress of the wait.
+    /// Tells that an entry ahead blocks: by the queue's limit, the events, and the progress of the wait.
     pub(crate) fn tell_blocked(&mut self, by: &ZnodePath, count: Option<usize>) -> Result<()> {
         self.is_first_answer = false;
         if let (None, Some(limit), Some(ahead)) = (self.since, self.terms.queue_limit, count)
@@ -419,7 +417,7 @@ impl<'a> Waiter<'a> {
     /// Ends the wait with something that is held instead of the entry, which was deleted by the transaction that
     /// created it. Returns the lease under which it is held.
     pub(crate) fn granted_instead(mut self, token: FencingToken) -> Lease {
-        // Who left the queue before has got permits: that says nothing of who gave some back.
+        // The waiter before has left the queue with permits: that does not tell how others came back.
         let previous = match self.previous {
             PreviousHolder::Free => PreviousHolder::Free,
             _ => PreviousHolder::Unknown,

@@ -1,13 +1,12 @@
-//! The conversion of what is held: a writer's node into a reader's, or the other way round.
+//! Conversion of a held lock: of a writer's znode into a reader's, or the other way round.
 //!
-//! One multi deletes the one and makes the other, with the same identity and number: the place in
-//! the queue is kept, and at no moment is nobody there. Those behind see a deletion, and look again.
+//! One multi deletes the one and creates the other, with the same id and number: the place in the queue is kept, and
+//! the queue is never without it. Those behind see a deletion, and look again.
 //!
-//! A downgrade is that alone. An upgrade must be refused when anybody else is there, and nothing in
-//! a store says "only if nobody is". So it first looks; then converts; then looks again. Who is there
-//! and came before the conversion may read (it saw a reader ahead), so the conversion is taken back.
-//! Who came after it has seen a writer ahead, and waits. No two upgrades meet: one of the two
-//! readers came later, and sees the other at its first look.
+//! A downgrade is that alone. An upgrade must be refused when another contender exists, and no operation of a store
+//! has that condition. So it looks first, converts, and looks again. A contender that came before the conversion may
+//! read (it saw a reader ahead), so the conversion is taken back. One that came after it has seen a writer ahead, and
+//! waits. No two upgrades meet: of the two readers one came later, and sees the other at its first look.
 
 use bytes::Bytes;
 use lockkeeper_store::{
@@ -45,7 +44,7 @@ pub(super) fn in_background<T: Send + 'static>(
     }
 }
 
-/// Makes a reader of the writer.
+/// Converts a writer into a reader.
 pub(super) async fn downgrade(guard: Guard) -> Result<Guard> {
     let mut conversion = Conversion::of(guard)?;
     conversion.turn().await?;
@@ -53,7 +52,7 @@ pub(super) async fn downgrade(guard: Guard) -> Result<Guard> {
     conversion.finish()
 }
 
-/// Makes the writer of a reader, if nobody else is there.
+/// Converts a reader into the writer, if there is no other contender.
 pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
     // Here the server is asked to catch up, to spare a conversion that would be taken back.
     let seen = others(guard.session(), guard.path(), 2, true).await?;
@@ -79,7 +78,7 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
     }
 }
 
-/// A held node on its way from one side to the other. Dropping it leaves nothing behind.
+/// A held znode on its way from one side to the other. Dropping it releases the lock.
 struct Conversion {
     /// `None` at the end.
     parts: Option<Parts>,
@@ -158,7 +157,7 @@ fn other_side(node: &ZnodePath) -> Result<ZnodePath> {
     Ok(parent_of(node).join(&name)?)
 }
 
-/// Deletes one node and creates the other, in one step, with the data that the first has: somebody else may have written
+/// Deletes one node and creates the other, in one step, with the data that the first has: others may have written
 /// to it. Returns that data, if it is known. After an error the other node is removed, should it exist.
 async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<Option<Bytes>> {
     let mut claim = Claim::<Vec<OpReply>>::new(session, Names::Exact(vec![to.clone()]));
@@ -198,13 +197,13 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
                 acl: session.acl().clone(),
             }),
         ];
-        match claim.request(|| session.multi(ops).now_or_never()).await {
+        match claim.request(|| session.multi(ops).into()).await {
             Ok(_) => {
                 claim.take();
                 return Ok(written);
             }
             // Not sent again unseen: if it was carried out, `from` is missing, and a second multi would
-            // fail for that as if somebody had removed it. The next round looks which of the two exists.
+            // fail for that as if it had been removed. The next round looks which of the two exists.
             Err(Error::ConnectionLoss) => {}
             Err(error) if error.is_ambiguous() => unanswered = Some(error),
             Err(Error::MultiFailed { source, .. }) => match *source {

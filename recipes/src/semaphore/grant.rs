@@ -1,4 +1,4 @@
-//! [`Head`]: the first of a semaphore's queue, which waits for permits and grants them to itself.
+//! [`PermitWaiter`]: the first of a semaphore's queue, which waits for permits and grants them to itself.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -21,7 +21,7 @@ use crate::token::FencingToken;
 
 /// The first of a queue. It alone may take permits, so what it reads as free stays free until it
 /// leaves; and it leaves in the very transaction that makes its leases.
-pub(super) struct Head<'a> {
+pub(super) struct PermitWaiter<'a> {
     place: &'a Place,
     terms: &'a Terms,
     waiter: Waiter<'a>,
@@ -35,7 +35,7 @@ const CHECK_NUMBER: usize = 0;
 const LEAVE_QUEUE: usize = 1;
 const MARKER: usize = 2;
 
-impl<'a> Head<'a> {
+impl<'a> PermitWaiter<'a> {
     /// Joins the queue, waits for the turn and for the permits, and takes them. `None` when they
     /// were to be had at once and were not.
     pub(super) async fn grant(
@@ -149,14 +149,10 @@ impl<'a> Head<'a> {
         }
         self.waiter.renew_lease().await?;
         let (session, ops) = (self.session(), self.ops(supply.version));
-        match self
-            .leases
-            .request(|| session.multi(ops).now_or_never())
-            .await
-        {
+        match self.leases.request(|| session.multi(ops).into()).await {
             Ok(replies) => zxid_of(&replies).map(Some),
             // Not sent again unseen: if it was carried out, this entry has left the queue, and a second grant would
-            // fail for that as if somebody had removed it.
+            // fail for that as if it had been removed.
             Err(error) if error.is_ambiguous() => match Box::pin(self.find()).await? {
                 // A refusal that cannot be read would come again.
                 None if error != Error::ConnectionLoss => Err(error.into()),

@@ -1,4 +1,4 @@
-//! [`Place`]: where a semaphore stands, and the number of its permits.
+//! [`Place`]: the znodes of a semaphore, and the number of its permits.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -15,7 +15,7 @@ use crate::retry::retry;
 /// The znodes of a semaphore, and what a handle knows of its number of permits.
 pub(super) struct Place {
     pub(super) root: ZnodePath,
-    /// The queue of those who wait.
+    /// The queue of the waiters.
     pub(super) locks: ZnodePath,
     /// The permits that are held: each child is one, whoever made it.
     pub(super) leases: ZnodePath,
