@@ -1,4 +1,4 @@
-//! [`Contest`]: the taking of a place in one queue, as one kind of entry; what all recipes share.
+//! [`Contest`]: the ways to take the lock of one queue that all recipes share: waiting, under a deadline, or trying.
 
 use std::time::Duration;
 
@@ -10,11 +10,13 @@ use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::options::LockOptions;
 use crate::queue::{
-    Entry, Form, Held, Terms, Waiting, any_contends, ask, blocks, check_kind, contenders,
+    Grant, Queue, Submitted, Terms, Waiter, any_contends, blocks, check_kind, contenders, enqueue,
+    list_queue,
 };
 use crate::select::{Either, select};
+use crate::token::FencingToken;
 
-/// Who contends for what.
+/// The lock of one queue, for one kind of contender of a client.
 #[derive(Clone, Copy)]
 pub(crate) struct Contest<'a> {
     pub(crate) client: &'a Client,
@@ -23,39 +25,37 @@ pub(crate) struct Contest<'a> {
 }
 
 impl Contest<'_> {
-    /// Waits, on the common terms: without a limit, without events.
+    /// Acquires the lock on the common terms: without a limit, without events.
     pub(crate) async fn acquire(self) -> Result<Guard> {
         let session = self.client.session().await?;
         let queued_at_ms = session.clock().unix_ms();
         let data = EntryData::Default { queued_at_ms };
-        let form = Form {
-            data: data.clone(),
-            count: false,
-        };
-        // A free lock of a store in this process takes no more than this: nobody waits, so there is
-        // nothing that a dropped wait could leave behind.
+        // A free lock of a store in this process takes no more than this: nothing is awaited, so a dropped
+        // wait can leave nothing behind.
         let (id, lease) = (EntryId::fresh(), session.lease());
-        let answer = ask(&session, self.path, self.kind, id, &form).now_or_never();
-        let answer = match answer {
-            Ok(Ok((path, czxid, Predecessor::Clear))) if lease.may_grant() => {
-                let held = Held::at_once(path, czxid, lease);
-                return Ok(Guard::new(session, held, self.kind, data, None));
+        let create = match enqueue(&session, self.path, self.kind, id, &data, false) {
+            Submitted::Replied(Ok((path, czxid, Predecessor::Clear))) if lease.may_grant() => {
+                let grant = Grant::new(path, FencingToken::new(czxid), lease);
+                return Ok(Guard::new(session, grant, self.kind, data, None));
             }
-            answer => answer,
+            create => create,
         };
         let terms = Terms {
-            form,
+            data,
+            count: false,
             queue_limit: None,
             only_if_free: false,
             progress: None,
         };
-        let entry = Entry::asked(&session, self.path, self.kind, id, answer);
-        let held = Waiting::new(entry, lease).acquire(&terms).await?;
-        let held = held.expect("only a try comes back without the lock");
-        Ok(Guard::new(session, held, self.kind, data, None))
+        let queue = self.queue(&session);
+        let mut waiter = Waiter::submitted(queue, &terms, None, lease, (id, create));
+        let grant = waiter.acquire().await?;
+        drop(waiter);
+        let grant = grant.expect("only a try comes back without the lock");
+        Ok(Guard::new(session, grant, self.kind, terms.data, None))
     }
 
-    /// Waits on terms of the caller's, under one deadline.
+    /// Acquires the lock with the caller's options, under one deadline.
     pub(crate) async fn acquire_with(self, mut options: LockOptions) -> Result<Guard> {
         let (timeout, progress) = (options.timeout, options.begin());
         let wait = async {
@@ -66,7 +66,7 @@ impl Contest<'_> {
         in_time(self.client, timeout, wait, timed_out).await
     }
 
-    /// Takes what is to be had now. A look comes first: what is taken costs one read and no write.
+    /// Acquires the lock if it is free now. A look comes first, so that a lock that is held costs one read and no write.
     pub(crate) async fn try_acquire(
         self,
         options: LockOptions,
@@ -82,10 +82,19 @@ impl Contest<'_> {
         let session = self.client.session().await?;
         let data = options.data(session.clock().unix_ms());
         let events = options.events.clone();
-        let terms = options.terms(data.clone(), only_if_free);
-        let entry = Entry::new(&session, self.path, self.kind, events.clone());
-        let held = entry.acquire(&terms).await?;
-        Ok(held.map(|held| Guard::new(session, held, self.kind, data, events)))
+        let terms = options.terms(data, only_if_free);
+        let mut waiter = Waiter::new(self.queue(&session), &terms, events.clone());
+        let grant = waiter.acquire().await?;
+        drop(waiter);
+        Ok(grant.map(|grant| Guard::new(session, grant, self.kind, terms.data, events)))
+    }
+
+    fn queue<'a>(&'a self, session: &'a Session) -> Queue<'a> {
+        Queue {
+            session,
+            path: self.path,
+            kind: self.kind,
+        }
     }
 
     /// Returns true if anybody in a queue would block: known for certain by a store's index, by the names in a
@@ -95,7 +104,7 @@ impl Contest<'_> {
         let contenders = contenders(session, &names).into_iter();
         let blocking: Vec<_> = contenders
             .map(|(_, name)| name)
-            .filter(|name| blocks(name, self.kind.skip()))
+            .filter(|name| blocks(name, self.kind.blockers()))
             .collect();
         if is_index {
             return Ok(!blocking.is_empty());
@@ -103,31 +112,20 @@ impl Contest<'_> {
         Ok(any_contends(session, self.path, &blocking).await?)
     }
 
-    /// Whether a list of the queue shows anybody who would block.
+    /// Returns true if a list of the queue shows a contender that would block.
     async fn looks_taken(self, synced: bool) -> Result<bool> {
         let session = self.client.session().await?;
-        // A reader may have any number of readers before the first who blocks it.
+        // A reader may have any number of readers ahead of the first writer.
         let limit = usize::from(self.kind.is_exclusive());
-        loop {
-            let barrier = synced.then(|| session.sync(self.path));
-            let queue = session.get_queue(self.path, limit);
-            let caught_up = match barrier {
-                Some(barrier) => barrier.await,
-                None => Ok(()),
-            };
-            match (caught_up, queue.await) {
-                (Err(Error::ConnectionLoss), _) | (_, Err(Error::ConnectionLoss)) => {}
-                (_, Err(Error::NoNode { .. })) => return Ok(false),
-                (Ok(()) | Err(Error::NoNode { .. }), Ok((names, is_index))) => {
-                    return self.is_taken(&session, names, is_index).await;
-                }
-                (Err(error), _) | (_, Err(error)) => return Err(error.into()),
-            }
+        match list_queue(&session, self.path, limit, synced).await {
+            Ok((names, is_index)) => self.is_taken(&session, names, is_index).await,
+            Err(Error::NoNode { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 }
 
-/// Runs a wait under a deadline for all of it. `timed_out` makes the error of one that was too long.
+/// Runs a wait under one deadline for all of it; `timed_out` makes the error of a wait that was too long.
 pub(crate) async fn in_time<T>(
     client: &Client,
     timeout: Option<Duration>,

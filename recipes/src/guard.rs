@@ -18,7 +18,7 @@ use crate::error::{LockError, LostReason, Result};
 use crate::events::EventSink;
 use crate::metadata::{EntryData, LockMetadata};
 use crate::names::Kind;
-use crate::queue::Held;
+use crate::queue::Grant;
 use crate::revocation::RevocationRequest;
 use crate::select::{Either, select};
 use crate::token::FencingToken;
@@ -44,7 +44,7 @@ use writing::SelfNode;
 #[must_use = "dropping a guard releases the lock"]
 pub struct Guard {
     session: Session,
-    held: Held,
+    held: Grant,
     kind: Kind,
     /// What it says of itself, or is about to say.
     data: Mutex<EntryData>,
@@ -59,7 +59,7 @@ impl Guard {
     #[inline]
     pub(crate) fn new(
         session: Session,
-        held: Held,
+        held: Grant,
         kind: Kind,
         data: EntryData,
         events: Option<EventSink>,

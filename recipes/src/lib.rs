@@ -33,10 +33,12 @@ mod path;
 mod progress;
 mod queue;
 mod reentrant;
+mod retry;
 mod revocation;
 mod rwlock;
 mod select;
 mod semaphore;
+mod together;
 mod token;
 mod warden;
 

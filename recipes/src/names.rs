@@ -13,11 +13,11 @@ pub(crate) enum Kind {
     Read,
     /// A read-write lock's writer.
     Write,
-    /// One who waits for a semaphore's permits, under `locks/`.
+    /// A waiter for a semaphore's permits, under `locks/`.
     Acquirer,
     /// A semaphore's permit, under `leases/`.
     Lease,
-    /// One who stands for an election.
+    /// An election's candidate.
     Candidate,
 }
 
@@ -31,10 +31,10 @@ const SEMAPHORE: Title = Title("a semaphore", "semaphore");
 const ELECTION: Title = Title("an election", "election");
 
 impl Kind {
-    /// How much longer than its queue's path that of an entry is at the most, without its number.
+    /// Longest name of an entry without its number, with the slash before it.
     pub(crate) const NAME_BYTES: usize = 1 + PREFIX.len() + UUID_CHARS + "-__READ__".len();
 
-    /// What a user calls the recipe.
+    /// Returns the recipe's name, as users know it.
     pub(crate) fn title(self) -> &'static str {
         self.recipe().1
     }
@@ -48,7 +48,7 @@ impl Kind {
         }
     }
 
-    /// What an entry's name ends with, before its number.
+    /// Returns the end of an entry's name before its number.
     fn suffix(self) -> &'static str {
         match self {
             Self::Mutex | Self::Acquirer => "-lock-",
@@ -59,20 +59,20 @@ impl Kind {
         }
     }
 
-    /// Which entries ahead do not block one of this kind.
-    pub(crate) fn skip(self) -> Blockers {
+    /// Returns the entries ahead that block one of this kind.
+    pub(crate) fn blockers(self) -> Blockers {
         match self {
             Self::Read => Blockers::Exclusive,
             _ => Blockers::All,
         }
     }
 
-    /// Whether its holder is alone, so that all ahead of it have left when it leaves.
+    /// Returns true if its holder is alone, so that all ahead of it have left when it leaves.
     pub(crate) fn is_exclusive(self) -> bool {
         !matches!(self, Self::Read | Self::Lease)
     }
 
-    /// Whether a name, or a path, ends as those of this kind.
+    /// Returns true if a name, or a path, ends as those of this kind.
     pub(crate) fn is_own(self, child: &str) -> bool {
         let digits = child.bytes().rev().take_while(u8::is_ascii_digit).count();
         child.as_bytes()[..child.len() - digits].ends_with(self.suffix().as_bytes())
@@ -91,7 +91,7 @@ impl Kind {
         (owner != self.recipe()).then_some(owner.0)
     }
 
-    /// An entry's name, without its number: `_c_<uuid>-lock-`.
+    /// Writes out an entry's name, without its number: `_c_<uuid>-lock-`.
     pub(crate) fn name(self, id: EntryId) -> String {
         let head = std::str::from_utf8(&id.head).expect("hexadecimal digits are ASCII");
         let mut name = String::with_capacity(head.len() + self.suffix().len());
@@ -190,14 +190,14 @@ pub(crate) fn has_unique_id(name: &str) -> bool {
     name.starts_with(PREFIX) || name.contains("lock__")
 }
 
-/// The name that an entry of a read-write lock has after its conversion: the same, of the other side.
+/// Returns the name of a read-write lock's entry after its conversion: the same, of the other side.
 pub(crate) fn converted(name: &str) -> Option<String> {
     const SIDES: [(&str, &str); 2] = [("__READ__", "__WRIT__"), ("__WRIT__", "__READ__")];
     let (from, to) = SIDES.iter().find(|(from, _)| name.contains(from))?;
     Some(name.replacen(from, to, 1))
 }
 
-/// Whether an entry is a read-write lock's writer.
+/// Returns true for the name of a read-write lock's writer.
 pub(crate) fn is_writer(name: &str) -> bool {
     name.contains("__WRIT__")
 }
@@ -205,7 +205,7 @@ pub(crate) fn is_writer(name: &str) -> bool {
 const PREFIX: &str = "_c_";
 const UUID_CHARS: usize = 36;
 
-/// What no other entry has: a UUID, as the head of a name, `_c_<uuid>`.
+/// Unique id of an entry, as the head of its name: `_c_<uuid>`. It finds the znode of a create whose reply was lost.
 ///
 /// Each thread draws a version 4 UUID at random, and counts on from it in its last twelve digits:
 /// two threads' ranges meet only if the 74 random bits before these are the same. Drawn and written
@@ -218,11 +218,11 @@ pub(crate) struct EntryId {
 
 const HEAD_BYTES: usize = PREFIX.len() + UUID_CHARS;
 
-/// How many digits at the end of a UUID are counted on.
+/// Number of digits at the end of a UUID that are counted on.
 const COUNTED_DIGITS: usize = 12;
 
 impl EntryId {
-    /// The next of this thread.
+    /// Returns the next id of this thread.
     pub(crate) fn fresh() -> Self {
         thread_local! {
             static NEXT: RefCell<EntryId> = RefCell::new(EntryId::random());

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::events::EventSink;
 use crate::metadata::{EntryData, LockMetadata};
 use crate::progress::Progress;
-use crate::queue::{Form, Terms};
+use crate::queue::Terms;
 
 /// How to wait for a lock, and what to say of oneself.
 ///
@@ -130,12 +130,8 @@ impl LockOptions {
 
     pub(crate) fn terms(&self, data: EntryData, only_if_free: bool) -> Terms {
         Terms {
-            form: Form {
-                data,
-                count: self.events.is_some()
-                    || self.queue_limit.is_some()
-                    || self.progress.is_some(),
-            },
+            data,
+            count: self.events.is_some() || self.queue_limit.is_some() || self.progress.is_some(),
             queue_limit: self.queue_limit,
             only_if_free,
             progress: self.progress.clone(),

@@ -1,10 +1,10 @@
-//! [`select`]: the first of two futures.
+//! [`select`]: a race of two futures.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
-/// Which of two futures was first, and with what.
+/// Output of the first of two futures.
 pub(crate) enum Either<A, B> {
     Left(A),
     Right(B),

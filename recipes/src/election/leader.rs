@@ -1,4 +1,4 @@
-//! [`Leader`]: who leads an election, as others see it.
+//! [`Leader`]: the leader of an election, as others see it.
 
 use bytes::Bytes;
 use lockkeeper_store::{Error, Session, SessionId, Stat, Watcher, ZnodePath};
@@ -11,7 +11,7 @@ use crate::names::Kind;
 use crate::queue::{check_kind, contenders, first_ephemeral};
 use crate::token::FencingToken;
 
-/// Who leads an election, as others see it.
+/// The leader of an election, as others see it.
 ///
 /// A leader may not know yet that it leads, or that it has lost; for what it may do to a resource
 /// only the [`epoch`](Self::epoch) counts, which the resource checks.
@@ -20,7 +20,7 @@ use crate::token::FencingToken;
 pub struct Leader {
     /// The number of its term, which is its fencing token. Each leader's is greater than those before.
     pub epoch: FencingToken,
-    /// What it says of itself: what it campaigned with, or has set since. `None` when another
+    /// Data that it campaigned with, or has set since. `None` when another
     /// library wrote its znode; what stands there is in [`raw`](Self::raw).
     pub data: Option<String>,
     /// All that it says of itself; `None` when another library wrote it.
@@ -49,7 +49,7 @@ impl Leader {
         }
     }
 
-    /// Whether it says the same of itself. That it is still at work is nothing new.
+    /// Returns true if it says the same of itself. That it is still at work is nothing new.
     pub(super) fn says_as(&self, other: &Self) -> bool {
         match (&self.data, &other.data) {
             (None, None) => self.raw == other.raw,
@@ -59,7 +59,7 @@ impl Leader {
 }
 
 impl Election {
-    /// Who leads now; `None` if nobody stands. As stale as the server that answers.
+    /// Returns the leader; `None` if nobody stands. As stale as the server that answers.
     ///
     /// Cancel safe.
     ///
@@ -85,11 +85,11 @@ impl Election {
 pub(super) struct Line {
     /// The last one is the head.
     names: Vec<String>,
-    /// How many of those that were looked at since the list have turned out to be gone.
+    /// Number of candidates that have turned out to be gone, one after the other, since the list.
     gone: usize,
 }
 
-/// What a look at the head of the line has found.
+/// Outcome of a look at the head of the candidates.
 pub(super) enum Head {
     /// The one who leads, watched if that was asked for.
     Leader(Box<Leader>, Option<Watcher>),
@@ -179,7 +179,7 @@ impl Line {
         self.names.is_empty()
     }
 
-    /// Returns true if nobody of those who were listed stands: each has left, or was no candidate.
+    /// Returns true if none of those that were listed stands: each has left, or was no candidate.
     pub(super) async fn is_deserted(&self, session: &Session, path: &ZnodePath) -> Result<bool> {
         let names: Vec<_> = self.names.iter().rev().map(String::as_str).collect();
         Ok(first_ephemeral(session, path, &names).await?.is_none())

@@ -62,7 +62,7 @@ impl Election {
         self.run_with(data, LockOptions::new(), work).await
     }
 
-    /// [`run`](Self::run), with each campaign on terms of one's own.
+    /// Leads whenever it can, as [`run`](Self::run), with the given options for each campaign.
     ///
     /// # Errors
     /// Those of [`run`](Self::run); [`LockError::Timeout`] and [`LockError::QueueFull`], when the
@@ -123,7 +123,7 @@ impl Drop for Term {
 pub(super) struct Backoff {
     client: Client,
     failures: u32,
-    /// When the attempt that is under way began.
+    /// Beginning of the attempt that is under way.
     began: BootInstant,
 }
 
@@ -168,7 +168,7 @@ impl Backoff {
         Ok(())
     }
 
-    /// Whether a session's end is that of the client: it opens no other then.
+    /// Returns true if a session's end is that of the client: it opens no other then.
     async fn is_closed(&self, error: &LockError) -> bool {
         let closed = |error: &Error| matches!(error, Error::SessionClosed { .. });
         matches!(error, LockError::Store(error) if closed(error))
@@ -196,7 +196,7 @@ fn mixed(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Whether another attempt may do better.
+/// Returns true if another attempt may do better.
 fn is_passing(error: &LockError) -> bool {
     match error {
         LockError::EntryDeleted { .. } | LockError::Lost(_) => true,

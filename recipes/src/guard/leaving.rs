@@ -47,9 +47,9 @@ impl Guard {
         }
         let mark = self
             .held
-            .mark
+            .marker
             .filter(|_| self.kind.is_exclusive())
-            .and_then(|mark| mark.release(&self.session, self.kind, &self.held.path));
+            .and_then(|marker| marker.release(self.session.store_id(), self.kind, &self.held.path));
         match mark {
             Some(mark) => {
                 let marked = self.marked_delete(mark);

@@ -13,7 +13,7 @@ use crate::error::LostReason;
 use crate::events::EventSink;
 use crate::metadata::EntryData;
 use crate::names::Kind;
-use crate::queue::Held;
+use crate::queue::Grant;
 
 impl Guard {
     /// The one way to make a guard.
@@ -74,7 +74,7 @@ impl Guard {
 /// What a guard is made of, while nobody looks after it.
 pub(crate) struct Parts {
     pub(crate) session: Session,
-    pub(crate) held: Held,
+    pub(crate) held: Grant,
     pub(crate) kind: Kind,
     pub(crate) data: EntryData,
     pub(crate) events: Option<EventSink>,

@@ -8,8 +8,8 @@ use tokio::sync::Mutex;
 
 use super::Guard;
 use crate::error::{LockError, LostReason, Result};
-use crate::holders::persistently;
 use crate::metadata::{EntryData, LockMetadata};
+use crate::retry::retry;
 use crate::revocation::{Listener, RevocationInbox};
 
 /// What is known of the holder's own znode.
@@ -108,7 +108,7 @@ impl Guard {
 
     /// Reads the holder's own znode, hears what is asked there, and takes over what others wrote.
     async fn read_own(&self, own: &SelfNode) -> Result<Option<LockMetadata>> {
-        let reading = persistently(|| self.session.get_data(&self.held.path)).await;
+        let reading = retry(|| self.session.get_data(&self.held.path)).await;
         let (there, stat) = reading.map_err(|error| self.end_of(error))?;
         own.version.store(stat.version, Ordering::Relaxed);
         self.listener().hear(&there, &stat);

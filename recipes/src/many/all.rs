@@ -7,7 +7,6 @@ use lockkeeper_store::{Client, Error, Op, Session};
 use super::batch::{Batch, guard};
 use super::guard::MultiGuard;
 use super::keys::Keys;
-use super::together::Together;
 use crate::contest::in_time;
 #[cfg(doc)]
 use crate::error::LockError;
@@ -15,17 +14,19 @@ use crate::error::Result;
 use crate::metadata::EntryData;
 use crate::options::LockOptions;
 use crate::path::LockPath;
-use crate::queue::Waiting;
+use crate::queue::Waiter;
+use crate::retry::retry;
+use crate::together::Together;
 
-/// Waits for several mutexes, and holds them all or none.
+/// Acquires several mutexes: all of them or none.
 ///
 /// All queues are joined in one atomic step, so that every two callers stand in the same order in
 /// every queue in which they meet. Therefore callers **that hold nothing else while they wait** never
 /// wait for each other in a circle, in whatever order they name the locks, and each lock is still
 /// granted in the order of arrival. The locks are those of [`Mutex`](crate::Mutex) at the same paths.
 ///
-/// That condition is not checked, and cannot be. Who holds one lock and then waits for more is in
-/// no order with others who do so:
+/// The condition is not checked, and cannot be. A caller that holds one lock and then waits for more is in
+/// no order with others that do so:
 ///
 /// ```text
 /// task 1: let _a = lock_all(&client, ["/a"]).await?;  lock_all(&client, ["/b"]).await?;
@@ -39,8 +40,8 @@ use crate::queue::Waiting;
 /// leaves all queues, at whatever moment it is dropped.
 ///
 /// # Errors
-/// [`LockError::EmptyKeys`]; [`LockError::DuplicateKey`], since who names a lock twice would wait for
-/// himself; [`LockError::BatchTooLarge`], before anything is sent; and those of
+/// [`LockError::EmptyKeys`]; [`LockError::DuplicateKey`], since a caller that names a lock twice would wait for
+/// itself; [`LockError::BatchTooLarge`], before anything is sent; and those of
 /// [`Mutex::lock`](crate::Mutex::lock). Whatever fails, at whichever lock: nothing is left in any queue.
 ///
 /// ```
@@ -63,7 +64,7 @@ where
     lock_all_with(client, keys, LockOptions::new()).await
 }
 
-/// [`lock_all`] on terms of one's own.
+/// Acquires several mutexes with the given options. See [`lock_all`].
 ///
 /// The timeout is one for everything: the joining, and the waits at all locks together. A queue limit
 /// is one for each queue. Events tell of each lock by itself.
@@ -94,7 +95,7 @@ where
     in_time(client, options.timeout, wait, timed_out).await
 }
 
-/// Joins all queues and waits until all are granted. `missing` tells which is the first that is not.
+/// Joins all queues and waits until all are granted. `missing` is the first that is not.
 async fn wait(
     client: &Client,
     keys: &Keys,
@@ -104,9 +105,9 @@ async fn wait(
 ) -> Result<MultiGuard> {
     let session = client.session().await?;
     let events = options.events.as_ref();
-    let terms = options.terms(data.clone(), false);
-    let (token, entries) = Batch::enter(&session, keys, &terms.form, events).await?;
-    let mut turns = Together::new(entries.into_iter().map(|entry| entry.take_turn(&terms)));
+    let terms = options.terms(data, false);
+    let waiters = Batch::enter(&session, keys, &terms, events).await?;
+    let mut turns = Together::new(waiters.into_iter().map(Waiter::take_turn));
     let mut granted: Vec<_> = (0..keys.len()).map(|_| None).collect();
     while let Some((index, turn)) = turns.next().await {
         granted[index] = turn?;
@@ -114,34 +115,32 @@ async fn wait(
     }
     let mut granted: Vec<_> = granted.into_iter().flatten().collect();
     confirm(&session, &mut granted).await?;
-    let (data, events) = (&terms.form.data, options.events.as_ref());
-    let locks = granted.into_iter().enumerate().map(|(index, mut waiting)| {
-        let held = waiting.hold(token);
-        let guard = guard(&session, held, data, events);
+    let locks = granted.into_iter().enumerate().map(|(index, mut waiter)| {
+        let guard = guard(&session, waiter.grant(), &terms.data, events);
         (keys.key(index).clone(), guard)
     });
     Ok(MultiGuard::new(locks.collect()))
 }
 
-/// Makes sure that all places are held at the same moment: while the last was waited for, somebody
-/// may have taken away an earlier one, or the session may have fallen silent.
-pub(super) async fn confirm(session: &Session, granted: &mut [Waiting<'_>]) -> Result<()> {
-    // Where nobody was waited for, one look has shown all of them.
-    let mut is_certain = !granted.iter().any(Waiting::has_waited);
-    while !is_certain || !granted.iter().all(Waiting::may_grant) {
+/// Makes sure that all locks are held at the same moment: while the last was waited for, an earlier entry
+/// may have been removed, or the session may have fallen silent.
+pub(super) async fn confirm(session: &Session, granted: &mut [Waiter<'_>]) -> Result<()> {
+    // Where no lock was waited for, one look has shown all of them.
+    let mut is_certain = !granted.iter().any(Waiter::has_waited);
+    while !is_certain || !granted.iter().all(Waiter::may_grant) {
         let lease = session.fresh_lease().await?;
-        let checks = granted.iter().map(|waiting| Op::Check {
-            path: waiting.entry.path().clone(),
+        let checks = granted.iter().map(|waiter| Op::Check {
+            path: waiter.path().clone(),
             version: None,
         });
-        match session.multi(checks.collect::<Vec<_>>()).await {
+        let checks: Vec<_> = checks.collect();
+        match retry(|| session.multi(checks.clone())).await {
             Ok(_) => {
                 is_certain = true;
                 granted
                     .iter_mut()
-                    .for_each(|waiting| waiting.proved(lease.clone()));
+                    .for_each(|waiter| waiter.proved(lease.clone()));
             }
-            Err(Error::ConnectionLoss) => {}
             Err(Error::MultiFailed { index, .. }) => return Err(granted[index].removed()),
             Err(error) => return Err(error.into()),
         }

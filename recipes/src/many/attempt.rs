@@ -5,16 +5,17 @@ use lockkeeper_store::{Client, Error, ReadOp, ReadReply, Session, ZnodePath};
 use super::all::confirm;
 use super::batch::{Batch, guard};
 use super::keys::Keys;
-use super::together::Together;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::Kind;
 use crate::options::LockOptions;
 use crate::path::LockPath;
-use crate::queue::{any_contends, check_kind, contenders};
+use crate::queue::{Waiter, any_contends, check_kind, contenders};
+use crate::retry::retry;
+use crate::together::Together;
 
-/// What [`try_lock_many`] has come to.
+/// Outcome of [`try_lock_many`].
 #[derive(Debug)]
 #[must_use = "dropping it releases the locks"]
 #[non_exhaustive]
@@ -26,10 +27,10 @@ pub struct TryLockMany {
     pub contended: Vec<LockPath>,
 }
 
-/// Takes those of several mutexes that are free now, and says which are not. It never waits for a lock.
+/// Acquires those of several mutexes that are free now, and tells which are not. It never waits for a lock.
 ///
-/// One request looks at all queues, and one joins those that look free; where somebody was faster
-/// the place is given up again. Nothing is written at a lock that is held: trying costs its holder
+/// One request looks at all queues, and one joins those that look free; where another contender was faster
+/// the entry is given up again. Nothing is written at a lock that is held: trying costs its holder
 /// and its waiters nothing. "Held" may be as stale as the server that answers; "free" is confirmed
 /// by the queue itself.
 ///
@@ -61,7 +62,7 @@ where
     try_lock_many_with(client, keys, LockOptions::new()).await
 }
 
-/// [`try_lock_many`], with metadata and events. A timeout and a queue limit mean nothing here.
+/// Acquires those of several mutexes that are free now, with the given metadata and events. A timeout and a queue limit mean nothing here.
 ///
 /// # Errors
 /// As [`try_lock_many`].
@@ -99,17 +100,17 @@ where
     Ok(tried)
 }
 
-/// Which queues look empty.
+/// Finds the queues that look empty.
 async fn look(session: &Session, keys: &Keys) -> Result<Vec<bool>> {
-    let reads: Vec<_> = keys.paths().cloned().map(ReadOp::GetChildren).collect();
-    let lists = loop {
-        match session.multi_read(reads.clone()).await {
-            Err(Error::ConnectionLoss) => {}
-            lists => break lists?,
-        }
-    };
+    let reads: Vec<_> = keys
+        .queues()
+        .iter()
+        .cloned()
+        .map(ReadOp::GetChildren)
+        .collect();
+    let lists = retry(|| session.multi_read(reads.clone())).await?;
     let mut look_free = Vec::with_capacity(lists.len());
-    for (path, list) in keys.paths().zip(lists) {
+    for (path, list) in keys.queues().iter().zip(lists) {
         look_free.push(looks_free(session, path, list).await?);
     }
     Ok(look_free)
@@ -131,17 +132,17 @@ async fn looks_free(session: &Session, path: &ZnodePath, list: ReadReply) -> Res
     }
 }
 
-/// Joins these queues, and leaves those again in which somebody is ahead.
+/// Joins these queues, and leaves those again in which an entry is ahead.
 async fn take(
     session: &Session,
     keys: &Keys,
     options: &LockOptions,
     data: EntryData,
 ) -> Result<Vec<Option<Guard>>> {
-    let terms = options.terms(data.clone(), true);
+    let terms = options.terms(data, true);
     let events = options.events.as_ref();
-    let (token, entries) = Batch::enter(session, keys, &terms.form, events).await?;
-    let mut turns = Together::new(entries.into_iter().map(|entry| entry.take_turn(&terms)));
+    let waiters = Batch::enter(session, keys, &terms, events).await?;
+    let mut turns = Together::new(waiters.into_iter().map(Waiter::take_turn));
     let mut places: Vec<_> = (0..keys.len()).map(|_| None).collect();
     while let Some((index, turn)) = turns.next().await {
         places[index] = turn?;
@@ -153,7 +154,7 @@ async fn take(
     let mut places = places.into_iter();
     let guards = is_mine.into_iter().map(|is_mine| {
         let mut place = is_mine.then(|| places.next()).flatten()?;
-        Some(guard(session, place.hold(token), &data, events))
+        Some(guard(session, place.grant(), &terms.data, events))
     });
     Ok(guards.collect())
 }

@@ -1,180 +1,122 @@
-//! [`Batch`]: one place in each of several queues, taken by one multi.
-
-use std::future::poll_fn;
-use std::pin::Pin;
+//! [`Batch`]: one entry in each of several queues, created by one multi.
 
 use lockkeeper_store::{
-    Call, Cleanup, Create, CreateMode, Error, GetPredecessor, Op, OpReply, Predecessor, ReadOp,
-    ReadReply, Session, ZnodePath, Zxid, spawn_detached,
+    Create, CreateMode, Error, GetPredecessor, Op, OpReply, Predecessor, ReadOp, ReadReply,
+    Session, ZnodePath, Zxid,
 };
 
 use super::keys::Keys;
-use super::together::Together;
-use super::unanswered::{find_all, sweep_all};
 use crate::error::{LockError, Result};
 use crate::events::EventSink;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
-use crate::queue::{Entry, Form, Held, make_queue, remove, remove_all};
-use crate::token::FencingToken;
+use crate::queue::{Claim, Creation, Grant, Names, Queue, Submitted, Terms, Waiter, make_queue};
+use crate::retry::retry;
+use crate::together::Together;
 
 const KIND: Kind = Kind::Mutex;
 
-/// One place in each of several queues. All are taken by one multi, so that every two batches stand
-/// in the same order wherever they meet. Dropping it leaves nothing in any of them.
+/// One entry in each of several queues. All are created by one multi, so that every two batches stand in the same order
+/// wherever they meet. Dropping it leaves nothing in any of them.
 pub(super) struct Batch<'a> {
     session: &'a Session,
     keys: &'a Keys,
     /// The same in all queues, and in no other batch.
-    name: String,
-    stage: Stage,
-}
-
-enum Stage {
-    /// Nothing of it is at the store.
-    Out,
-    /// The multi is under way.
-    Sent(Box<Call<Vec<OpReply>>>),
-    /// The multi's answer was lost, or cannot be read.
-    Unknown,
-    /// These are the nodes, in the order of the keys, and the zxid of them all where it is known.
-    In(Vec<ZnodePath>, Option<Zxid>),
-}
-
-impl Stage {
-    /// The nodes that are known to stand in the queues.
-    fn nodes(&self) -> &[ZnodePath] {
-        match self {
-            Self::In(nodes, _) => nodes,
-            _ => &[],
-        }
-    }
+    id: EntryId,
+    claim: Claim<'a, Vec<OpReply>>,
 }
 
 impl<'a> Batch<'a> {
-    /// Joins all queues at once; answers the token of all, and of each queue the place in it.
+    /// Joins all queues at once. Returns the contender of each queue, which has entered it.
     pub(super) async fn enter(
         session: &'a Session,
         keys: &'a Keys,
-        form: &Form,
+        terms: &'a Terms,
         events: Option<&EventSink>,
-    ) -> Result<(FencingToken, Vec<Entry<'a>>)> {
+    ) -> Result<Vec<Waiter<'a>>> {
+        let id = EntryId::fresh();
+        let names = Names::Numbered {
+            queues: keys.queues(),
+            kind: KIND,
+            id,
+        };
         let mut batch = Self {
             session,
             keys,
-            name: KIND.name(EntryId::fresh()),
-            stage: Stage::Out,
+            id,
+            claim: Claim::new(session, names),
         };
-        batch.join(form).await?;
-        let (czxid, ahead) = match &batch.stage {
-            Stage::In(nodes, Some(czxid)) => {
-                (*czxid, get_predecessor(session, nodes, form.count).await?)
-            }
-            Stage::In(nodes, None) => list(session, keys, &nodes[0]).await?,
-            _ => unreachable!("it has joined"),
+        let czxid = batch.join(terms).await?;
+        let nodes = batch.claim.nodes();
+        let (czxid, ahead) = match czxid {
+            Some(czxid) => (czxid, get_predecessors(session, nodes, terms.count).await?),
+            None => list(session, keys, &nodes[0]).await?,
         };
-        let entries = batch.into_entries(czxid, ahead, events);
-        Ok((FencingToken::new(czxid), entries))
+        Ok(batch.into_waiters(terms, czxid, ahead, events))
     }
 
-    async fn join(&mut self, form: &Form) -> Result<()> {
-        loop {
-            match self.send(form).await.and_then(made) {
-                Ok(stage) => {
-                    self.stage = stage;
-                    return Ok(());
-                }
-                Err(error) if error.is_ambiguous() => {
-                    self.stage = Stage::Unknown;
-                    if self.find().await? {
-                        return Ok(());
-                    }
-                    self.stage = Stage::Out;
-                    // As for a single entry.
-                    if error != Error::ConnectionLoss {
-                        return Err(error.into());
-                    }
-                }
-                Err(Error::MultiFailed { source, .. }) => {
-                    self.stage = Stage::Out;
-                    match *source {
-                        // Never made, or reaped since: containers go when they are empty.
-                        Error::NoNode { .. } => make_missing(self.session, self.keys).await?,
-                        error => return Err(error.into()),
-                    }
-                }
-                Err(error) => {
-                    self.stage = Stage::Out;
-                    return Err(error.into());
-                }
-            }
-        }
-    }
-
-    async fn send(&mut self, form: &Form) -> Result<Vec<OpReply>, Error> {
+    /// Creates the entries; returns the zxid of the multi, where its reply tells.
+    async fn join(&mut self, terms: &Terms) -> Result<Option<Zxid>> {
         let mut creates = Vec::with_capacity(self.keys.len());
-        for parent in self.keys.paths() {
+        for queue in self.keys.queues() {
             creates.push(Op::Create(Create {
-                path: parent.join(&self.name)?,
-                data: form.data.to_bytes(),
+                path: queue.join(&KIND.name(self.id))?,
+                data: terms.data.to_bytes(),
                 mode: CreateMode::EphemeralSequential,
                 acl: self.session.acl().clone(),
             }));
         }
-        match self.session.multi(creates).now_or_never() {
-            Ok(answer) => answer,
-            Err(call) => {
-                // Kept here while it is awaited, so that a drop finds it.
-                self.stage = Stage::Sent(Box::new(call));
-                poll_fn(|context| match &mut self.stage {
-                    Stage::Sent(call) => Pin::new(call).poll(context),
-                    _ => unreachable!("nothing else moves the stage while the answer is awaited"),
-                })
-                .await
+        let session = self.session;
+        loop {
+            let send = || session.multi(creates.clone()).into();
+            let error = match self.claim.create(send).await {
+                Ok(Creation::Replied(replies)) => return Ok(czxid_of(&replies)),
+                Ok(Creation::Found(found)) => match found.iter().position(Option::is_none) {
+                    None => return Ok(None),
+                    // All were created, and this one has been removed since.
+                    Some(gone) => return Err(self.removed(gone)),
+                },
+                Err(Error::MultiFailed { source, .. }) => *source,
+                Err(error) => return Err(error.into()),
+            };
+            match error {
+                // Never created, or reaped since: containers go when they are empty.
+                Error::NoNode { .. } => make_missing(self.session, self.keys).await?,
+                error => return Err(error.into()),
             }
         }
     }
 
-    /// Looks for the nodes of a multi whose answer was lost; whether it was carried out.
-    async fn find(&mut self) -> Result<bool> {
-        let found = find_all(self.session, self.keys, &self.name).await?;
-        let nodes: Vec<_> = found.iter().flatten().cloned().collect();
-        if nodes.is_empty() {
-            return Ok(false);
-        }
-        // From here on a drop removes them.
-        self.stage = Stage::In(nodes, None);
-        match found.iter().position(Option::is_none) {
-            None => Ok(true),
-            // All were there, and somebody has taken this one away since.
-            Some(gone) => Err(self.removed(gone)),
-        }
-    }
-
     fn removed(&self, index: usize) -> LockError {
-        let parent = self.keys.path(index);
+        let queue = self.keys.path(index);
         LockError::EntryDeleted {
-            entry: parent.join(&self.name).unwrap_or_else(|_| parent.clone()),
+            entry: queue
+                .join(&KIND.name(self.id))
+                .unwrap_or_else(|_| queue.clone()),
         }
     }
 
-    fn into_entries(
+    fn into_waiters(
         mut self,
+        terms: &'a Terms,
         czxid: Zxid,
         ahead: Vec<Predecessor>,
         events: Option<&EventSink>,
-    ) -> Vec<Entry<'a>> {
-        let Stage::In(nodes, _) = std::mem::replace(&mut self.stage, Stage::Out) else {
-            unreachable!("it has joined");
-        };
-        let answers = nodes.into_iter().zip(ahead);
-        let answers = self.keys.paths().zip(answers);
-        let (session, events) = (self.session, events.cloned());
-        answers
-            .map(|(parent, (node, ahead))| {
-                let answer = (node, czxid, ahead);
-                Entry::standing(session, parent, KIND, events.clone(), answer)
+    ) -> Vec<Waiter<'a>> {
+        let (session, id) = (self.session, self.id);
+        let entries = self.claim.take().into_iter().zip(ahead);
+        let entries = self.keys.queues().iter().zip(entries);
+        entries
+            .map(|(path, (node, ahead))| {
+                let queue = Queue {
+                    session,
+                    path,
+                    kind: KIND,
+                };
+                let (events, lease) = (events.cloned(), session.lease());
+                let create = Submitted::Replied(Ok((node, czxid, ahead)));
+                Waiter::submitted(queue, terms, events, lease, (id, create))
             })
             .collect()
     }
@@ -182,14 +124,9 @@ impl<'a> Batch<'a> {
 
 /// Makes the queues that are missing, all at the same time.
 async fn make_missing(session: &Session, keys: &Keys) -> Result<()> {
-    let reads: Vec<_> = keys.paths().cloned().map(ReadOp::GetData).collect();
-    let found = loop {
-        match session.multi_read(reads.clone()).await {
-            Err(Error::ConnectionLoss) => {}
-            found => break found?,
-        }
-    };
-    let missing = keys.paths().zip(found).filter_map(|(path, found)| {
+    let reads: Vec<_> = keys.queues().iter().cloned().map(ReadOp::GetData).collect();
+    let found = retry(|| session.multi_read(reads.clone())).await?;
+    let missing = keys.queues().iter().zip(found).filter_map(|(path, found)| {
         matches!(found, ReadReply::Failed(Error::NoNode { .. })).then_some(path)
     });
     let mut making = Together::new(missing.map(|path| make_queue(session, path, KIND)));
@@ -199,8 +136,8 @@ async fn make_missing(session: &Session, keys: &Keys) -> Result<()> {
     Ok(())
 }
 
-/// Asks of each queue who is ahead, all at the same time.
-async fn get_predecessor(
+/// Asks for the predecessor in each queue, all at the same time.
+async fn get_predecessors(
     session: &Session,
     nodes: &[ZnodePath],
     count: bool,
@@ -208,7 +145,7 @@ async fn get_predecessor(
     let looks = nodes.iter().map(|node| {
         session.get_predecessor(GetPredecessor {
             entry: node.clone(),
-            blockers: KIND.skip(),
+            blockers: KIND.blockers(),
             count,
         })
     });
@@ -234,12 +171,10 @@ async fn list(
     node: &ZnodePath,
 ) -> Result<(Zxid, Vec<Predecessor>)> {
     let mut reads = vec![ReadOp::GetData(node.clone())];
-    reads.extend(keys.paths().cloned().map(ReadOp::GetChildren));
+    reads.extend(keys.queues().iter().cloned().map(ReadOp::GetChildren));
     loop {
-        let mut answers = match session.multi_read(reads.clone()).await {
-            Err(Error::ConnectionLoss) => continue,
-            answers => answers?.into_iter(),
-        };
+        let answers = retry(|| session.multi_read(reads.clone())).await?;
+        let mut answers = answers.into_iter();
         let own = answers.next();
         if let Some(ReadReply::Data { stat, .. }) = own
             && stat.ephemeral_owner == session.id()
@@ -247,8 +182,8 @@ async fn list(
             return Ok((stat.czxid, answers.map(listed).collect::<Result<_>>()?));
         }
         // A server that lags behind the multi, or the node was removed: a write tells.
-        match session.check(node, None).await {
-            Ok(()) | Err(Error::ConnectionLoss) => {}
+        match retry(|| session.check(node, None)).await {
+            Ok(()) => {}
             Err(Error::MultiFailed { .. }) => {
                 return Err(LockError::EntryDeleted {
                     entry: node.clone(),
@@ -259,18 +194,12 @@ async fn list(
     }
 }
 
-/// What a multi of creates has made.
-fn made(replies: Vec<OpReply>) -> Result<Stage, Error> {
-    let mut nodes = Vec::with_capacity(replies.len());
-    let mut czxid = None;
-    for reply in replies {
-        let OpReply::Created { path, stat } = reply else {
-            return Err(Error::Protocol(format!("a create was answered {reply:?}")));
-        };
-        nodes.push(path);
-        czxid = stat.map(|stat| stat.czxid);
+/// The zxid of a multi of creates, where its reply tells.
+fn czxid_of(replies: &[OpReply]) -> Option<Zxid> {
+    match replies.last() {
+        Some(OpReply::Created { stat, .. }) => stat.map(|stat| stat.czxid),
+        _ => None,
     }
-    Ok(Stage::In(nodes, czxid))
 }
 
 fn listed(reply: ReadReply) -> Result<Predecessor> {
@@ -283,43 +212,12 @@ fn listed(reply: ReadReply) -> Result<Predecessor> {
     }
 }
 
-impl Drop for Batch<'_> {
-    fn drop(&mut self) {
-        match std::mem::replace(&mut self.stage, Stage::Out) {
-            Stage::Out => {}
-            Stage::In(nodes, _) => remove_all(self.session, &nodes),
-            Stage::Sent(call) => {
-                let (session, keys, name) = self.identity();
-                let pending = Cleanup::new(&session, keys.path(0));
-                spawn_detached(async move {
-                    let (_pending, session) = (pending, session);
-                    match call.await.and_then(made) {
-                        Ok(stage) => stage.nodes().iter().for_each(|node| remove(&session, node)),
-                        Err(error) if error.is_ambiguous() => sweep_all(session, keys, name).await,
-                        Err(_) => {}
-                    }
-                });
-            }
-            Stage::Unknown => {
-                let (session, keys, name) = self.identity();
-                spawn_detached(sweep_all(session, keys, name));
-            }
-        }
-    }
-}
-
-impl Batch<'_> {
-    fn identity(&self) -> (Session, Keys, String) {
-        (self.session.clone(), self.keys.clone(), self.name.clone())
-    }
-}
-
 /// The guard of one lock of a batch.
 pub(super) fn guard(
     session: &Session,
-    held: Held,
+    grant: Grant,
     data: &EntryData,
     events: Option<&EventSink>,
 ) -> Guard {
-    Guard::new(session.clone(), held, KIND, data.clone(), events.cloned())
+    Guard::new(session.clone(), grant, KIND, data.clone(), events.cloned())
 }

@@ -9,7 +9,6 @@ use lockkeeper_store::{BootInstant, Client, Error};
 
 use super::batch::{Batch, guard};
 use super::keys::Keys;
-use super::together::Together;
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::Result;
@@ -17,19 +16,19 @@ use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::options::LockOptions;
 use crate::path::LockPath;
-use crate::queue::Entry;
 use crate::select::{Either, select};
+use crate::together::Together;
 
 type Granted = (LockPath, Guard);
 
-/// Waits for several mutexes, and yields each as it is granted.
+/// Acquires several mutexes, and yields each as it is granted.
 ///
 /// All queues are joined in one atomic step, as [`lock_all`](crate::lock_all()) does, when the stream
 /// is first polled; so it cannot deadlock with others that join all at once, even if all guards are
-/// kept until the last has come. But who waits for *another* lock meanwhile, or has held one before,
-/// can: see [`lock_all`](crate::lock_all()).
+/// kept until the last has come. A caller that waits for *another* lock meanwhile, or has held one before,
+/// can deadlock all the same: see [`lock_all`](crate::lock_all()).
 ///
-/// A lock that is granted while nobody polls the stream is held from then on, though nobody works
+/// A lock that is granted while the stream is not polled is held from then on, though nothing is done
 /// under it: poll on, or drop the stream. Dropping it gives up all that has not been yielded, and
 /// leaves nothing of it; guards that were yielded stay.
 ///
@@ -61,7 +60,7 @@ where
     lock_each_with(client, keys, LockOptions::new())
 }
 
-/// [`lock_each`] on terms of one's own. The timeout counts from this call and is one for all locks.
+/// Acquires several mutexes with the given options, each as it is granted. See [`lock_each`]. The timeout counts from this call and is one for all locks.
 ///
 /// # Errors
 /// As [`lock_each`]; in the stream also [`LockError::Timeout`] with the first lock that was not
@@ -97,26 +96,26 @@ fn each(
             let (path, after) = (keys.path(index), options.timeout.unwrap_or_default());
             progress.timed_out(&client, path, path, after)
         };
-        let terms = options.terms(data.clone(), false);
+        let terms = options.terms(data, false);
         let session = match before(&client, deadline, client.session()).await {
             Some(Ok(session)) => session,
             Some(Err(error)) => return yield Err(error.into()),
             None => return yield Err(timed_out(0)),
         };
-        let entering = Batch::enter(&session, &keys, &terms.form, options.events.as_ref());
-        let (_, entries) = match before(&client, deadline, entering).await {
-            Some(Ok(entries)) => entries,
+        let entering = Batch::enter(&session, &keys, &terms, options.events.as_ref());
+        let waiters = match before(&client, deadline, entering).await {
+            Some(Ok(waiters)) => waiters,
             Some(Err(error)) => return yield Err(error),
             None => return yield Err(timed_out(0)),
         };
-        let waits = entries.into_iter().map(|entry: Entry<'_>| entry.acquire(&terms));
+        let waits = waiters.into_iter().map(|mut waiter| async move { waiter.acquire().await });
         let mut waits = Together::new(waits);
         loop {
             match before(&client, deadline, waits.next()).await {
                 Some(None) => return,
-                Some(Some((index, Ok(held)))) => {
-                    let held = held.expect("only a try comes back without the lock");
-                    let guard = guard(&session, held, &data, options.events.as_ref());
+                Some(Some((index, Ok(grant)))) => {
+                    let grant = grant.expect("only a try comes back without the lock");
+                    let guard = guard(&session, grant, &terms.data, options.events.as_ref());
                     yield Ok((keys.key(index).clone(), guard));
                 }
                 Some(Some((_, Err(error)))) => return yield Err(error),
@@ -129,7 +128,7 @@ fn each(
     }
 }
 
-/// What a future comes to before the deadline.
+/// Runs a future until the deadline; `None` if that comes first.
 async fn before<T>(
     client: &Client,
     deadline: Option<BootInstant>,

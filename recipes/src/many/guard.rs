@@ -5,13 +5,13 @@ use std::future::Future;
 
 use lockkeeper_store::{Deadline, Session};
 
-use super::together::Together;
 use crate::error::{LostReason, Result};
 use crate::guard::{Guard, drop_all, release_all};
 use crate::metadata::LockMetadata;
 use crate::path::LockPath;
 use crate::revocation::RevocationRequest;
 use crate::select::{Either, select};
+use crate::together::Together;
 use crate::token::FencingToken;
 
 /// The holding of several locks, from [`lock_all`](crate::lock_all()). It stands and falls as one: who

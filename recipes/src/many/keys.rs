@@ -11,7 +11,11 @@ use crate::path::LockPath;
 
 /// One or more locks, each named once, in the order of their naming.
 #[derive(Clone, Debug)]
-pub(super) struct Keys(Vec<LockPath>);
+pub(super) struct Keys {
+    keys: Vec<LockPath>,
+    /// Their znodes, in the same order.
+    queues: Vec<ZnodePath>,
+}
 
 impl Keys {
     /// # Errors
@@ -32,46 +36,52 @@ impl Keys {
                 path: twice.as_znode().clone(),
             }),
             None if keys.is_empty() => Err(LockError::EmptyKeys),
-            None => Ok(Self(keys)),
+            None => Ok(Self::of(keys)),
         }
+    }
+
+    fn of(keys: Vec<LockPath>) -> Self {
+        let queues = keys.iter().map(|key| key.as_znode().clone()).collect();
+        Self { keys, queues }
     }
 
     /// Some of these.
     pub(super) fn only(&self, wanted: impl Fn(usize) -> bool) -> Self {
-        let keys = self.0.iter().enumerate();
+        let keys = self.keys.iter().enumerate();
         let wanted = keys.filter(|(index, _)| wanted(*index));
-        Self(wanted.map(|(_, key)| key.clone()).collect())
+        Self::of(wanted.map(|(_, key)| key.clone()).collect())
     }
 
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.keys.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.keys.is_empty()
     }
 
     pub(super) fn key(&self, index: usize) -> &LockPath {
-        &self.0[index]
+        &self.keys[index]
     }
 
     pub(super) fn path(&self, index: usize) -> &ZnodePath {
-        self.0[index].as_znode()
+        &self.queues[index]
     }
 
-    pub(super) fn paths(&self) -> impl Iterator<Item = &ZnodePath> {
-        self.0.iter().map(LockPath::as_znode)
+    pub(super) fn queues(&self) -> &[ZnodePath] {
+        &self.queues
     }
 
     pub(super) fn into_vec(self) -> Vec<LockPath> {
-        self.0
+        self.keys
     }
 
     /// Refuses a batch that one request cannot carry: a server would break the connection over it.
     pub(super) fn check_size(&self, client: &Client, data: &EntryData) -> Result<()> {
         let (session, data) = (client.current_session(), data.to_bytes().len());
         let bytes = self
-            .paths()
+            .queues
+            .iter()
             .map(|path| session.create_bytes(path.as_str().len() + Kind::NAME_BYTES, data));
         let bytes = bytes.sum();
         if bytes > LARGEST_REQUEST_BYTES {

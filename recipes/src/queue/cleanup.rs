@@ -1,9 +1,8 @@
-//! Leaving nothing behind: deletes that are seen through while the session lives, and the search for
-//! an entry whose create was never answered.
+//! Deletes that are seen through while the session lives.
 
-use lockkeeper_store::{Call, Cleanup, Error, Session, ZnodePath, Zxid, spawn_detached};
+use lockkeeper_store::{Call, Cleanup, Error, Session, ZnodePath, spawn_detached};
 
-/// A delete that has been sent, and perhaps answered already.
+/// A delete that has been sent: its reply, or the call to await for it.
 pub(crate) type Sent = Result<Result<(), Error>, Call<()>>;
 
 /// Withdraws a node of this session's, now if the store answers at once, else in the background.
@@ -65,76 +64,5 @@ async fn until_gone(
         may_be_done |= error.is_ambiguous();
         session = cleanup.retry_after(session, error).await?;
         deleted = again(&session, &path).await;
-    }
-}
-
-/// A version that no znode has.
-const NO_VERSION: i32 = i32::MAX;
-
-/// Finds the node whose create was sent but not answered, by its unique name and its owner; also
-/// answers the zxid that made it.
-///
-/// Finding it is proof. Its absence is proof only when a write was committed on the connection on
-/// which, or before which, the list was read: until then the create itself may still be on its
-/// way. The write is a delete of the name without its number, which never exists, at a version
-/// that no node has: refused as it is, it goes through the whole log.
-pub(crate) async fn find_unanswered(
-    session: &Session,
-    parent: &ZnodePath,
-    name: &str,
-) -> Result<Option<(ZnodePath, Zxid)>, Error> {
-    let unnumbered = parent.join(name)?;
-    loop {
-        let barrier = session.delete(&unnumbered, Some(NO_VERSION));
-        let list = session.get_children(parent);
-        let (barrier, list) = (barrier.await, list.await);
-        match (barrier, list) {
-            (Err(Error::ConnectionLoss), _) | (_, Err(Error::ConnectionLoss)) => {}
-            (Err(Error::NoNode { .. } | Error::BadVersion { .. }), Ok((names, _))) => {
-                let named = names.iter().filter(|child| child.starts_with(name));
-                for child in named {
-                    let path = parent.join(child)?;
-                    if let Some(czxid) = made_at(session, &path).await? {
-                        return Ok(Some((path, czxid)));
-                    }
-                }
-                return Ok(None);
-            }
-            (_, Err(Error::NoNode { .. })) => return Ok(None),
-            (_, Err(error)) | (Err(error), _) => return Err(error),
-            (Ok(()), Ok(_)) => {
-                return Err(Error::Protocol(format!("{unnumbered} should never exist")));
-            }
-        }
-    }
-}
-
-/// The zxid that made a node of this session's; `None` if the node is missing, or another session's:
-/// a name can be copied, so it alone is no proof of the owner.
-pub(crate) async fn made_at(session: &Session, node: &ZnodePath) -> Result<Option<Zxid>, Error> {
-    loop {
-        match session.exists(node).await {
-            Ok(Some(stat)) if stat.ephemeral_owner == session.id() => return Ok(Some(stat.czxid)),
-            Ok(_) => return Ok(None),
-            Err(Error::ConnectionLoss) => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Removes the node of a create that was sent but not answered, once the answer or its loss is known.
-pub(crate) async fn sweep(session: Session, parent: ZnodePath, name: String) {
-    let mut cleanup = Cleanup::new(&session, &parent);
-    let mut session = session;
-    loop {
-        let error = match find_unanswered(&session, &parent, &name).await {
-            Ok(found) => return found.iter().for_each(|(path, _)| remove(&session, path)),
-            Err(error) => error,
-        };
-        // Given up only for good, and logged where that is decided.
-        match cleanup.retry_after(session, error).await {
-            Ok(again) => session = again,
-            Err(_) => return,
-        }
     }
 }

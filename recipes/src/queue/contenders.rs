@@ -1,10 +1,11 @@
 //! Contenders among the children of a queue. A name alone does not make one: contenders are ephemeral, and a
 //! znode that stays blocks nobody. A store with an index leaves those out; over a list they are asked about.
 
-use lockkeeper_store::{Error, Session, ZnodePath};
+use lockkeeper_store::{Error, Session, Stat, ZnodePath};
 
 use crate::error::{LockError, Result};
 use crate::names::{Kind, contender_number, has_unique_id};
+use crate::retry::retry;
 
 /// Number of znodes that are asked about before the answers are awaited.
 const ASKED_AT_ONCE: usize = 256;
@@ -18,6 +19,16 @@ pub(crate) fn contenders<'a>(session: &Session, children: &'a [String]) -> Vec<(
     let mut contenders: Vec<_> = numbered.collect();
     contenders.sort_unstable();
     contenders
+}
+
+/// Returns the paths of the contenders among the children of a queue, by their names and in their order.
+pub(crate) fn in_order(
+    session: &Session,
+    parent: &ZnodePath,
+    names: &[String],
+) -> Result<Vec<ZnodePath>, Error> {
+    let contenders = contenders(session, names).into_iter();
+    contenders.map(|(_, name)| parent.join(name)).collect()
 }
 
 /// Returns true if one of these, which a list has shown under the names of contenders, is one. A name with a unique
@@ -69,43 +80,71 @@ fn is_numbered(child: &str) -> bool {
     lockkeeper_store::sequence_of(child).is_some()
 }
 
-/// Returns the first of these children that is there and ephemeral.
+/// Returns the first of these children that exists and is ephemeral.
 pub(crate) async fn first_ephemeral<'a>(
     session: &Session,
     queue: &ZnodePath,
     names: &[&'a str],
 ) -> Result<Option<&'a str>, Error> {
-    for names in names.chunks(ASKED_AT_ONCE) {
-        let stats = ephemeral(session, queue, names).await?;
-        if let Some((name, _)) = names
+    let first = first_such(session, queue, names, Stat::is_ephemeral).await?;
+    Ok(first.map(|index| names[index]))
+}
+
+/// Returns the index of the first of these children that exists and whose state is as wanted.
+pub(crate) async fn first_such(
+    session: &Session,
+    queue: &ZnodePath,
+    names: &[impl AsRef<str>],
+    wanted: impl Fn(&Stat) -> bool,
+) -> Result<Option<usize>, Error> {
+    for (chunk, names) in names.chunks(ASKED_AT_ONCE).enumerate() {
+        let stats = retry(|| stats(session, queue, names)).await?;
+        let found = stats
             .iter()
-            .zip(stats)
-            .find(|(_, is_ephemeral)| *is_ephemeral)
-        {
-            return Ok(Some(name));
+            .position(|stat| stat.as_ref().is_some_and(&wanted));
+        if let Some(index) = found {
+            return Ok(Some(chunk * ASKED_AT_ONCE + index));
         }
     }
     Ok(None)
 }
 
-async fn ephemeral(
+/// Reads the states of several children in one round trip: all are asked for before the first is awaited.
+async fn stats(
     session: &Session,
     queue: &ZnodePath,
-    names: &[&str],
-) -> Result<Vec<bool>, Error> {
-    'again: loop {
-        let asked = names
-            .iter()
-            .map(|name| Ok(session.exists(&queue.join(name)?)))
-            .collect::<Result<Vec<_>, Error>>()?;
-        let mut found = Vec::with_capacity(names.len());
-        for answer in asked {
-            match answer.await {
-                Ok(stat) => found.push(stat.is_some_and(|stat| stat.is_ephemeral())),
-                Err(Error::ConnectionLoss) => continue 'again,
+    names: &[impl AsRef<str>],
+) -> Result<Vec<Option<Stat>>, Error> {
+    let asked = names
+        .iter()
+        .map(|name| Ok(session.exists(&queue.join(name.as_ref())?)))
+        .collect::<Result<Vec<_>, Error>>()?;
+    let mut stats = Vec::with_capacity(names.len());
+    for answer in asked {
+        stats.push(answer.await?);
+    }
+    Ok(stats)
+}
+
+/// Lists a queue as [`Session::get_queue`] does; if `synced`, on a server that has first caught up with all that was
+/// committed before.
+pub(crate) async fn list_queue(
+    session: &Session,
+    queue: &ZnodePath,
+    limit: usize,
+    synced: bool,
+) -> Result<(Vec<String>, bool), Error> {
+    retry(|| async {
+        // Sent together, in this order: the barrier costs no round trip of its own.
+        let barrier = synced.then(|| session.sync(queue));
+        let list = session.get_queue(queue, limit);
+        if let Some(barrier) = barrier {
+            match barrier.await {
+                Ok(()) | Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        return Ok(found);
-    }
+        list.await
+    })
+    .await
 }

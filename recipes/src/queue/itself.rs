@@ -1,16 +1,14 @@
-//! A wait behind an entry of the same session, which may be a task that waits for itself.
+//! Warning of a wait for a lock that the same session holds: a task that waits for itself.
 
-use std::pin::pin;
+use std::pin::Pin;
 use std::time::Duration;
 
-use lockkeeper_store::{Error, Session, ZnodePath};
+use lockkeeper_store::{Error, ZnodePath};
 
-use super::entry::Form;
-use super::sleep::{Wake, Watch};
-use super::turn::Waiting;
-use crate::error::Result;
-use crate::holders::{holding, in_order};
-use crate::metadata::LockMetadata;
+use super::Queue;
+use super::contenders::in_order;
+use super::order::holding;
+use crate::metadata::{EntryData, LockMetadata};
 use crate::names::Kind;
 use crate::select::{Either, select};
 
@@ -21,55 +19,47 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Number of entries at the head of a queue that are looked at.
 const FEW: usize = 64;
 
-impl Waiting<'_> {
-    /// Sleeps until the entry ahead has gone. If the session itself holds the lock with it, and goes on to for as
-    /// long as a session may be silent, a warning says so: no lock is re-entrant.
-    pub(super) async fn sleep_behind(
-        &mut self,
-        by: &ZnodePath,
-        watcher: &mut (impl Watch + Unpin),
-        form: &Form,
-    ) -> Result<Wake> {
-        // Candidates stand behind each other for as long as they live.
-        if self.entry.kind == Kind::Candidate {
-            return self.sleep(watcher).await;
-        }
-        let (session, queue) = (self.entry.session, self.entry.parent);
-        let timeout = session.timeout().unwrap_or(PATIENCE);
-        let patience = session.clock().sleep(timeout.min(PATIENCE));
-        let mut sleep = pin!(self.sleep(watcher));
-        if let Either::Left(wake) = select(sleep.as_mut(), patience).await {
-            return wake;
-        }
-        let told = Box::pin(tell_if_own(session, queue, by, form));
-        match select(sleep.as_mut(), told).await {
-            Either::Left(wake) => wake,
-            Either::Right(_) => sleep.await,
-        }
+/// Runs a sleep behind the entry `by`. If the session itself holds the lock with that entry, and goes on to for as long
+/// as a session may be silent, a warning says so: no lock is re-entrant.
+pub(super) async fn or_warn<T>(
+    queue: Queue<'_>,
+    by: &ZnodePath,
+    data: &EntryData,
+    mut sleep: Pin<&mut (impl Future<Output = T> + Send)>,
+) -> T {
+    // Candidates stand behind each other for as long as they live.
+    if queue.kind == Kind::Candidate {
+        return sleep.await;
+    }
+    let timeout = queue.session.timeout().unwrap_or(PATIENCE);
+    let patience = queue.session.clock().sleep(timeout.min(PATIENCE));
+    if let Either::Left(output) = select(sleep.as_mut(), patience).await {
+        return output;
+    }
+    let warning = Box::pin(warn_if_own(queue, by, data));
+    match select(sleep.as_mut(), warning).await {
+        Either::Left(output) => output,
+        Either::Right(_) => sleep.await,
     }
 }
 
 /// Warns if the session holds the lock with this entry. What cannot be read is not told.
-async fn tell_if_own(
-    session: &Session,
-    queue: &ZnodePath,
-    by: &ZnodePath,
-    form: &Form,
-) -> Result<(), Error> {
-    let (data, stat) = session.get_data(by).await?;
+async fn warn_if_own(queue: Queue<'_>, by: &ZnodePath, data: &EntryData) -> Result<(), Error> {
+    let Queue { session, path, .. } = queue;
+    let (holder, stat) = session.get_data(by).await?;
     if stat.ephemeral_owner != session.id() {
         return Ok(());
     }
-    let (names, _) = session.get_queue(queue, FEW).await?;
+    let (names, _) = session.get_queue(path, FEW).await?;
     // One of the session's that waits itself is not to blame, and its own wait tells.
-    if !holding(in_order(session, queue, &names)?).contains(by) {
+    if !holding(in_order(session, path, &names)?).contains(by) {
         return Ok(());
     }
     tracing::warn!(
-        path = %queue,
-        label = label(&form.data.to_bytes()),
+        path = %path,
+        label = label(&data.to_bytes()),
         entry = %by,
-        holder = label(&data),
+        holder = label(&holder),
         session = %session.id(),
         "a wait for a lock that the same session holds: a task that asks again for what it holds waits for ever"
     );

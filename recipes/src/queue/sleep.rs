@@ -1,88 +1,68 @@
-//! Sleeping until a watch fires, the connection is another, or the session ends.
+//! [`sleep`]: a wait for a watch, the next connection, or the end of the session.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use lockkeeper_store::{DeleteReason, Error, EventKind, Session, WatchedEvent};
 
-use lockkeeper_store::{DeleteReason, Error, EventKind, WatchedEvent, Watcher};
-
-use super::turn::Waiting;
 use crate::error::Result;
-use crate::events::LockEvent;
+use crate::events::{EventSink, LockEvent};
 use crate::select::{Either, select};
 
-/// Why a sleep ended.
-pub(super) enum Wake {
-    /// The one ahead was deleted, for this cause, and the store knows that my way is clear.
+/// Reason for which a sleep ended.
+pub(crate) enum Wake {
+    /// The entry ahead was deleted, for this reason, and the store says that no other ahead blocks.
     Clear(DeleteReason),
-    /// The one ahead was deleted.
+    /// The entry ahead was deleted.
     Gone,
-    /// The one ahead is there; its data was set (it says that it is still at work).
+    /// The entry ahead exists; its data was set, as a holder does that says that it is still at work.
     Changed,
-    /// The connection is another, or what has gone may have left another in its place: look again.
+    /// The connection is another: what is known may be out of date.
     Look,
 }
 
-impl Waiting<'_> {
-    /// Sleeps until one of two watches fires, the session is connected again, or it ends.
-    pub(crate) async fn until_either(&mut self, either: (Watcher, Watcher)) -> Result<()> {
-        self.sleep(&mut EitherWatcher(either.0, either.1))
-            .await
-            .map(drop)
+/// Sleeps until a watch fires, the session is connected again, or it ends.
+pub(crate) async fn sleep(
+    session: &Session,
+    events: Option<&EventSink>,
+    watcher: &mut (impl Future<Output = Result<WatchedEvent, Error>> + Send + Unpin),
+) -> Result<Wake> {
+    // Without a timeout the store is in this process: its watchers end with the session, and there is
+    // no connection to lose.
+    if session.timeout().is_none() {
+        return wake(watcher.await);
     }
-
-    /// Sleeps until the watch fires, the session is connected again, or it ends.
-    pub(super) async fn sleep(&mut self, watcher: &mut (impl Watch + Unpin)) -> Result<Wake> {
-        // Without a timeout the store is in this process: its watchers end with the session, and
-        // there is no connection to lose.
-        if self.entry.session.timeout().is_none() {
-            return wake(watcher.await);
-        }
-        Box::pin(self.sleep_connected(watcher)).await
-    }
-
-    async fn sleep_connected(&mut self, watcher: &mut (impl Watch + Unpin)) -> Result<Wake> {
-        let status = self.entry.session.status().clone();
-        let mut states = status.states();
-        let connection = status.connection();
-        loop {
-            match select(&mut *watcher, states.next()).await {
-                Either::Left(event) => {
-                    let wake = wake(event)?;
-                    // What came over another connection is confirmed anew.
-                    let is_same = status.connection() == connection;
-                    return Ok(if is_same { wake } else { Wake::Look });
-                }
-                Either::Right(_) => {
-                    if let Some(end) = status.end() {
-                        return Err(end.into());
-                    }
-                    if status.connection() != connection {
-                        self.entry.put(|| LockEvent::Resumed);
-                        return Ok(Wake::Look);
-                    }
-                    let held_until = None;
-                    self.entry.put(|| LockEvent::Suspended { held_until });
-                }
-            }
-        }
-    }
+    Box::pin(sleep_connected(session, events, watcher)).await
 }
 
-/// Something to sleep on: a watch, or several.
-pub(super) trait Watch: Future<Output = Result<WatchedEvent, Error>> + Send {}
-
-impl<F: Future<Output = Result<WatchedEvent, Error>> + Send> Watch for F {}
-
-/// The first event of two watches.
-struct EitherWatcher(Watcher, Watcher);
-
-impl Future for EitherWatcher {
-    type Output = Result<WatchedEvent, Error>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        match Pin::new(&mut self.0).poll(context) {
-            Poll::Pending => Pin::new(&mut self.1).poll(context),
-            ready => ready,
+async fn sleep_connected(
+    session: &Session,
+    events: Option<&EventSink>,
+    watcher: &mut (impl Future<Output = Result<WatchedEvent, Error>> + Send + Unpin),
+) -> Result<Wake> {
+    let put = |event| {
+        if let Some(events) = events {
+            events.put(event);
+        }
+    };
+    let status = session.status().clone();
+    let mut states = status.states();
+    let connection = status.connection();
+    loop {
+        match select(&mut *watcher, states.next()).await {
+            Either::Left(event) => {
+                let wake = wake(event)?;
+                // What came over another connection is confirmed anew (invariant 8).
+                let is_same = status.connection() == connection;
+                return Ok(if is_same { wake } else { Wake::Look });
+            }
+            Either::Right(_) => {
+                if let Some(end) = status.end() {
+                    return Err(end.into());
+                }
+                if status.connection() != connection {
+                    put(LockEvent::Resumed);
+                    return Ok(Wake::Look);
+                }
+                put(LockEvent::Suspended { held_until: None });
+            }
         }
     }
 }
@@ -95,6 +75,7 @@ fn wake(event: Result<WatchedEvent, Error>) -> Result<Wake> {
         }) if gone.clear => Ok(Wake::Clear(gone.reason)),
         Ok(event) if event.kind == EventKind::NodeDeleted => Ok(Wake::Gone),
         Ok(_) => Ok(Wake::Changed),
+        // The watch went with its connection, or was dropped for want of room.
         Err(Error::ConnectionLoss | Error::LimitReached { .. }) => Ok(Wake::Look),
         Err(error) => Err(error.into()),
     }

@@ -6,9 +6,10 @@ mod request;
 use bytes::Bytes;
 use lockkeeper_store::{Client, Error, Session, SessionId, ZnodePath};
 
-use crate::holders::{Survey, persistently, survey};
+use crate::holders::{Survey, survey};
 use crate::metadata::LockMetadata;
 use crate::path::LockPath;
+use crate::retry::retry;
 
 pub(crate) use inbox::{Listener, RevocationInbox};
 pub(crate) use request::CURATORS_REQUEST;
@@ -80,11 +81,11 @@ impl RevokeTarget {
         match &self.0 {
             Which::Entry(path) => Ok(vec![path.as_znode().clone()]),
             Which::Holder(path) => {
-                let survey = persistently(|| survey(session, path.as_znode())).await?;
+                let survey = retry(|| survey(session, path.as_znode())).await?;
                 survey.into_holders(session).await
             }
             Which::Session(path, owner) => {
-                let survey = persistently(|| survey(session, path.as_znode())).await?;
+                let survey = retry(|| survey(session, path.as_znode())).await?;
                 owned_by(session, survey, *owner).await
             }
         }
@@ -98,7 +99,7 @@ async fn owned_by(
 ) -> Result<Vec<ZnodePath>, Error> {
     let mut owned = Vec::new();
     for path in survey.into_all() {
-        let stat = persistently(|| session.exists(&path)).await?;
+        let stat = retry(|| session.exists(&path)).await?;
         if stat.is_some_and(|stat| stat.ephemeral_owner == owner) {
             owned.push(path);
         }
@@ -233,7 +234,7 @@ async fn ask_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Resul
     let at_ms = session.clock().unix_ms();
     let mut unanswered: Option<Bytes> = None;
     loop {
-        let (data, stat) = match persistently(|| session.get_data(path)).await {
+        let (data, stat) = match retry(|| session.get_data(path)).await {
             Err(Error::NoNode { .. }) => return Ok(unanswered.is_some()),
             read => read?,
         };

@@ -1,16 +1,17 @@
-//! The conversion of what is held: a writer's node into a reader's, or the other way round.
+//! Conversion of a held lock: of a writer's znode into a reader's, or the other way round.
 //!
-//! One multi deletes the one and makes the other, with the same identity and number: the place in
-//! the queue is kept, and at no moment is nobody there. Those behind see a deletion, and look again.
+//! One multi deletes the one and creates the other, with the same id and number: the place in the queue is kept, and
+//! the queue is never without it. Those behind see a deletion, and look again.
 //!
-//! A downgrade is that alone. An upgrade must be refused when anybody else is there, and nothing in
-//! a store says "only if nobody is". So it first looks; then converts; then looks again. Who is there
-//! and came before the conversion may read (it saw a reader ahead), so the conversion is taken back.
-//! Who came after it has seen a writer ahead, and waits. No two upgrades meet: one of the two
-//! readers came later, and sees the other at its first look.
+//! A downgrade is that alone. An upgrade must be refused when another contender exists, and no operation of a store
+//! has that condition. So it looks first, converts, and looks again. A contender that came before the conversion may
+//! read (it saw a reader ahead), so the conversion is taken back. One that came after it has seen a writer ahead, and
+//! waits. No two upgrades meet: of the two readers one came later, and sees the other at its first look.
 
 use bytes::Bytes;
-use lockkeeper_store::{Create, CreateMode, Error, Op, Session, ZnodePath, Zxid, spawn_detached};
+use lockkeeper_store::{
+    Create, CreateMode, Error, Op, OpReply, Session, Stat, ZnodePath, Zxid, spawn_detached,
+};
 use tokio::sync::oneshot;
 
 use crate::error::{LockError, LostReason, Result};
@@ -18,10 +19,11 @@ use crate::events::LockEvent;
 use crate::guard::{Guard, Parts};
 use crate::metadata::{EntryData, LockMetadata};
 use crate::names::{Kind, contender_number, converted};
-use crate::queue::{any_contends, made_at, remove_all};
+use crate::queue::{Claim, Names, any_contends, created_at, first_such, list_queue, remove_all};
+use crate::retry::retry;
 use crate::token::FencingToken;
 
-/// Whether a reader has become the writer.
+/// Outcome of an upgrade.
 pub(super) enum Upgraded {
     Yes(Guard),
     No(Guard),
@@ -42,7 +44,7 @@ pub(super) fn in_background<T: Send + 'static>(
     }
 }
 
-/// Makes a reader of the writer.
+/// Converts a writer into a reader.
 pub(super) async fn downgrade(guard: Guard) -> Result<Guard> {
     let mut conversion = Conversion::of(guard)?;
     conversion.turn().await?;
@@ -50,7 +52,7 @@ pub(super) async fn downgrade(guard: Guard) -> Result<Guard> {
     conversion.finish()
 }
 
-/// Makes the writer of a reader, if nobody else is there.
+/// Converts a reader into the writer, if there is no other contender.
 pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
     // Here the server is asked to catch up, to spare a conversion that would be taken back.
     let seen = others(guard.session(), guard.path(), 2, true).await?;
@@ -76,19 +78,16 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
     }
 }
 
-/// A held node on its way from one side to the other. Dropping it leaves nothing behind.
+/// A held znode on its way from one side to the other. Dropping it releases the lock.
 struct Conversion {
     /// `None` at the end.
     parts: Option<Parts>,
-    /// The node of the other side while it is not known whether it has replaced the held one.
-    replacing: Option<ZnodePath>,
 }
 
 impl Conversion {
     fn of(guard: Guard) -> Result<Self> {
         Ok(Self {
             parts: Some(guard.take_apart()?),
-            replacing: None,
         })
     }
 
@@ -106,7 +105,6 @@ impl Conversion {
     async fn turn(&mut self) -> Result<()> {
         let from = self.parts().held.path.clone();
         let to = other_side(&from)?;
-        self.replacing = Some(to.clone());
         let parts = self.parts();
         // Not what another library's request has been written over.
         if let Some(data) = replace(&parts.session, &from, &to).await?
@@ -119,24 +117,21 @@ impl Conversion {
             Kind::Read => Kind::Write,
             _ => Kind::Read,
         };
-        self.replacing = None;
         Ok(())
     }
 
-    /// When the node was made, if nobody is there who came before that.
+    /// Returns the transaction that created the node, if no other contender came before that.
     async fn alone_since(&mut self) -> Result<Option<Zxid>> {
         let Parts { session, held, .. } = self.parts();
         let others = others(session, &held.path, 0, false).await?;
-        let Some(mine) = made_at(session, &held.path).await.map_err(ended)? else {
+        let Some(mine) = created_at(session, &held.path).await.map_err(ended)? else {
             return Err(LostReason::Revoked.into());
         };
-        let parent = parent_of(&held.path);
-        for names in others.chunks(ASKED_AT_ONCE) {
-            if any_before(session, &parent, names, mine).await? {
-                return Ok(None);
-            }
-        }
-        Ok(Some(mine))
+        // One that is gone has left: it cannot have been converted, since an upgrade of its own would
+        // have been refused at its first look.
+        let came_before = |stat: &Stat| stat.is_ephemeral() && stat.czxid < mine;
+        let before = first_such(session, &parent_of(&held.path), &others, came_before).await;
+        Ok(before.map_err(ended)?.is_none().then_some(mine))
     }
 
     fn finish(mut self) -> Result<Guard> {
@@ -148,15 +143,10 @@ impl Conversion {
 impl Drop for Conversion {
     fn drop(&mut self) {
         if let Some(Parts { session, held, .. }) = &self.parts {
-            // One of the two is there.
-            let nodes = std::iter::once(&held.path).chain(&self.replacing);
-            remove_all(session, nodes);
+            remove_all(session, [&held.path]);
         }
     }
 }
-
-/// How many nodes are asked about before the answers are awaited.
-const ASKED_AT_ONCE: usize = 256;
 
 fn parent_of(node: &ZnodePath) -> ZnodePath {
     node.parent().expect("an entry has a parent")
@@ -167,13 +157,14 @@ fn other_side(node: &ZnodePath) -> Result<ZnodePath> {
     Ok(parent_of(node).join(&name)?)
 }
 
-/// Deletes one node and makes the other, in one step, with the data that is there: somebody else may
-/// have written to it. Answers that data, if it is known.
+/// Deletes one node and creates the other, in one step, with the data that the first has: others may have written
+/// to it. Returns that data, if it is known. After an error the other node is removed, should it exist.
 async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<Option<Bytes>> {
+    let mut claim = Claim::<Vec<OpReply>>::new(session, Names::Exact(vec![to.clone()]));
     let mut written = None;
     let mut unanswered = None;
     loop {
-        let version = match session.get_data(from).await {
+        let version = match retry(|| session.get_data(from)).await {
             Ok((data, stat)) => {
                 // It was not done. A refusal that cannot be read would come again.
                 if let Some(error) = unanswered {
@@ -184,14 +175,17 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
             }
             // An earlier round may have done it, its answer lost; or it was removed.
             Err(Error::NoNode { .. }) => {
-                let made = made_at(session, to).await.map_err(ended)?;
-                let written = made.map(|_| written).ok_or(LostReason::Revoked);
-                return Ok(written?);
+                let created = created_at(session, to).await.map_err(ended)?;
+                claim.resolve(created.is_some());
+                if created.is_none() {
+                    return Err(LostReason::Revoked.into());
+                }
+                claim.take();
+                return Ok(written);
             }
-            Err(Error::ConnectionLoss) => continue,
             Err(error) => return Err(ended(error)),
         };
-        let multi = session.multi([
+        let ops = [
             Op::Delete {
                 path: from.clone(),
                 version: Some(version),
@@ -202,9 +196,14 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
                 mode: CreateMode::Ephemeral,
                 acl: session.acl().clone(),
             }),
-        ]);
-        match multi.await {
-            Ok(_) => return Ok(written),
+        ];
+        match claim.request(|| session.multi(ops).into()).await {
+            Ok(_) => {
+                claim.take();
+                return Ok(written);
+            }
+            // Not sent again unseen: if it was carried out, `from` is missing, and a second multi would
+            // fail for that as if it had been removed. The next round looks which of the two exists.
             Err(Error::ConnectionLoss) => {}
             Err(error) if error.is_ambiguous() => unanswered = Some(error),
             Err(Error::MultiFailed { source, .. }) => match *source {
@@ -224,54 +223,14 @@ async fn others(
     synced: bool,
 ) -> Result<Vec<String>> {
     let parent = parent_of(node);
-    loop {
-        let barrier = synced.then(|| session.sync(&parent));
-        let queue = session.get_queue(&parent, among);
-        let caught_up = match barrier {
-            Some(barrier) => barrier.await,
-            None => Ok(()),
-        };
-        match (caught_up, queue.await) {
-            (Err(Error::ConnectionLoss), _) | (_, Err(Error::ConnectionLoss)) => {}
-            (Ok(()), Ok((mut names, _))) => {
-                names.retain(|name| {
-                    name != node.name() && contender_number(session, name).is_some()
-                });
-                return Ok(names);
-            }
-            // The whole queue is gone, this node with it.
-            (Err(Error::NoNode { .. }), _) | (_, Err(Error::NoNode { .. })) => {
-                return Err(LostReason::Revoked.into());
-            }
-            (Err(error), _) | (_, Err(error)) => return Err(ended(error)),
+    match list_queue(session, &parent, among, synced).await {
+        Ok((mut names, _)) => {
+            names.retain(|name| name != node.name() && contender_number(session, name).is_some());
+            Ok(names)
         }
-    }
-}
-
-/// Whether one of these was made before a moment. One that is gone has left: it cannot have been
-/// converted, since an upgrade of its own would have been refused at its first look.
-async fn any_before(
-    session: &Session,
-    parent: &ZnodePath,
-    names: &[String],
-    moment: Zxid,
-) -> Result<bool> {
-    'again: loop {
-        let mut asked = Vec::with_capacity(names.len());
-        for name in names {
-            asked.push(session.exists(&parent.join(name)?));
-        }
-        let mut found = false;
-        for answer in asked {
-            match answer.await {
-                Ok(stat) => {
-                    found |= stat.is_some_and(|stat| stat.is_ephemeral() && stat.czxid < moment)
-                }
-                Err(Error::ConnectionLoss) => continue 'again,
-                Err(error) => return Err(ended(error)),
-            }
-        }
-        return Ok(found);
+        // The whole queue is gone, this node with it.
+        Err(Error::NoNode { .. }) => Err(LostReason::Revoked.into()),
+        Err(error) => Err(ended(error)),
     }
 }
 

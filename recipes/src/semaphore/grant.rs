@@ -1,34 +1,41 @@
-//! [`Head`]: the first of a semaphore's queue, which waits for permits and grants them to itself.
+//! [`PermitWaiter`]: the first of a semaphore's queue, which waits for permits and grants them to itself.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use lockkeeper_store::{Create, CreateMode, Error, Op, OpReply, Session, Zxid};
+use lockkeeper_store::{
+    Create, CreateMode, Error, Op, OpReply, Session, WatchedEvent, Watcher, Zxid,
+};
 
-use super::leases::Leases;
+use super::leases::fresh_leases;
 use super::permit::Permit;
 use super::place::{Place, Supply};
 use crate::error::Result;
 use crate::events::EventSink;
 use crate::guard::Guard;
 use crate::names::Kind;
-use crate::queue::{Alongside, Entry, Held, Terms, Waiting, make_queue};
+use crate::queue::{Claim, Grant, Names, Queue, Terms, Waiter, created_at, make_queue};
+use crate::retry::retry;
 use crate::token::FencingToken;
 
 /// The first of a queue. It alone may take permits, so what it reads as free stays free until it
 /// leaves; and it leaves in the very transaction that makes its leases.
-pub(super) struct Head<'a> {
+pub(super) struct PermitWaiter<'a> {
     place: &'a Place,
     terms: &'a Terms,
-    waiting: Waiting<'a>,
-    leases: Leases<'a>,
+    waiter: Waiter<'a>,
+    /// The leases, whose names are complete before the grant that creates them is sent.
+    leases: Claim<'a, Vec<OpReply>>,
     wanted: u32,
 }
 
 /// The operations of a grant, in their order.
 const CHECK_NUMBER: usize = 0;
 const LEAVE_QUEUE: usize = 1;
-const MARK: usize = 2;
+const MARKER: usize = 2;
 
-impl<'a> Head<'a> {
+impl<'a> PermitWaiter<'a> {
     /// Joins the queue, waits for the turn and for the permits, and takes them. `None` when they
     /// were to be had at once and were not.
     pub(super) async fn grant(
@@ -38,28 +45,46 @@ impl<'a> Head<'a> {
         terms: &'a Terms,
         events: Option<EventSink>,
     ) -> Result<Option<Permit>> {
-        let mut entry = Entry::new(session, &place.locks, Kind::Acquirer, events.clone());
-        // In process a read costs no round trip that could be saved.
-        if session.timeout().is_some() {
-            entry.alongside = Some(Alongside::new(place.reads()));
-        }
-        let Some(waiting) = entry.take_turn(terms).await? else {
-            return Ok(None);
+        let queue = Queue {
+            session,
+            path: &place.locks,
+            kind: Kind::Acquirer,
         };
+        let mut waiter = Waiter::new(queue, terms, events.clone());
+        // The supply is read in the round trip of the create. It counts if the turn has come in that very trip: what
+        // is read before the turn may be granted to others meanwhile.
+        let mut early = None;
+        let read_early = |is_under_way: bool| {
+            // What was read behind an earlier attempt came before this entry.
+            early = is_under_way.then(|| session.multi_read(place.reads()));
+        };
+        let step = waiter.enter(read_early).await?;
+        if !waiter.wait_from(step).await? {
+            return Ok(None);
+        }
+        let early = match early.filter(|_| waiter.is_first_answer()) {
+            Some(reply) => match Box::pin(reply).await {
+                Ok(replies) => place.parse(&replies)?,
+                // Read again: the supply is no part of the queue, so nothing is lost with it.
+                Err(Error::ConnectionLoss) => None,
+                Err(error) => return Err(error.into()),
+            },
+            None => None,
+        };
+        let names = Names::Exact(fresh_leases(&place.leases, wanted)?);
         let mut head = Self {
             place,
             terms,
-            waiting,
-            leases: Leases::new(session, &place.leases, wanted)?,
+            waiter,
+            leases: Claim::new(session, names),
             wanted,
         };
-        let made = head.take().await?;
+        let made = head.take(early).await?;
         Ok(made.map(|made| head.into_permit(made, events)))
     }
 
     /// Waits until there are enough permits, and takes them.
-    async fn take(&mut self) -> Result<Option<Zxid>> {
-        let mut early = self.early().await?;
+    async fn take(&mut self, mut early: Option<Supply>) -> Result<Option<Zxid>> {
         loop {
             let supply = match early.take() {
                 Some(supply) => supply,
@@ -76,36 +101,22 @@ impl<'a> Head<'a> {
             if self.terms.only_if_free {
                 return Ok(None);
             }
-            self.waiting
-                .told_ahead(&self.place.leases, Some(0), self.terms)?;
+            self.waiter.tell_blocked(&self.place.leases, Some(0))?;
             self.until_changed().await?;
         }
     }
 
     fn session(&self) -> &'a Session {
-        self.waiting.entry.session
-    }
-
-    /// What was read in the round trip of the entry's create, if its turn came in that very trip.
-    async fn early(&mut self) -> Result<Option<Supply>> {
-        let alongside = self.waiting.entry.alongside.take();
-        let Some(answer) = alongside.and_then(|alongside| alongside.into_answer()) else {
-            return Ok(None);
-        };
-        match Box::pin(answer).await {
-            Ok(answers) => self.place.parse(&answers),
-            Err(Error::ConnectionLoss) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        self.waiter.queue.session
     }
 
     /// Reads the supply, and confirms in the same moment that this entry is there and its session's.
     async fn read(&mut self) -> Result<Supply> {
-        let entry = self.waiting.entry.path();
+        let entry = self.waiter.path();
         let (supply, mine) = self.place.read_with(self.session(), Some(entry)).await?;
         match mine {
             Some(stat) if stat.ephemeral_owner == self.session().id() => Ok(supply),
-            _ => Err(self.waiting.removed()),
+            _ => Err(self.waiter.removed()),
         }
     }
 
@@ -127,7 +138,7 @@ impl<'a> Head<'a> {
         if self.wanted > total || self.wanted <= total.saturating_sub(held) {
             return Ok(());
         }
-        self.waiting.until_either((leases, number)).await
+        self.waiter.sleep(&mut Either(leases, number)).await
     }
 
     /// Takes the permits, in one transaction that fails unless the number is the one that was read
@@ -136,10 +147,12 @@ impl<'a> Head<'a> {
         if !supply.has_leases {
             make_queue(self.session(), &self.place.leases, Kind::Lease).await?;
         }
-        self.waiting.begin_to_hold().await?;
-        let ops = self.ops(supply.version);
-        match self.leases.ask(ops).await {
+        self.waiter.renew_lease().await?;
+        let (session, ops) = (self.session(), self.ops(supply.version));
+        match self.leases.request(|| session.multi(ops).into()).await {
             Ok(replies) => zxid_of(&replies).map(Some),
+            // Not sent again unseen: if it was carried out, this entry has left the queue, and a second grant would
+            // fail for that as if it had been removed.
             Err(error) if error.is_ambiguous() => match Box::pin(self.find()).await? {
                 // A refusal that cannot be read would come again.
                 None if error != Error::ConnectionLoss => Err(error.into()),
@@ -151,13 +164,13 @@ impl<'a> Head<'a> {
     }
 
     fn ops(&self, version: i32) -> Vec<Op> {
-        let entry = self.waiting.entry.path();
-        let data = self.terms.form.data.to_bytes();
-        let mark = self.waiting.mark;
-        let mark = mark.and_then(|mark| mark.release(self.session(), Kind::Acquirer, entry));
-        let has_mark = mark.is_some();
-        let first = &self.leases.paths()[0];
-        let mut ops = Vec::with_capacity(self.leases.paths().len() + 3);
+        let entry = self.waiter.path();
+        let data = self.terms.data.to_bytes();
+        let marker = self.waiter.move_marker();
+        let has_marker = marker.is_some();
+        let leases = self.leases.exact_names();
+        let first = &leases[0];
+        let mut ops = Vec::with_capacity(leases.len() + 3);
         ops.push(Op::Check {
             path: self.place.permits.clone(),
             version: Some(version),
@@ -166,9 +179,9 @@ impl<'a> Head<'a> {
             path: entry.clone(),
             version: None,
         });
-        ops.extend(mark);
-        for path in self.leases.paths() {
-            let is_set_below = !has_mark && path == first;
+        ops.extend(marker);
+        for path in leases {
+            let is_set_below = !has_marker && path == first;
             ops.push(Op::Create(Create {
                 path: path.clone(),
                 data: if is_set_below {
@@ -180,7 +193,7 @@ impl<'a> Head<'a> {
                 acl: self.session().acl().clone(),
             }));
         }
-        if !has_mark {
+        if !has_marker {
             // ZooKeeper before 3.9 says of a setData when it was, but not of a create.
             ops.push(Op::SetData {
                 path: first.clone(),
@@ -191,16 +204,16 @@ impl<'a> Head<'a> {
         ops
     }
 
-    /// What to do about an operation that was refused.
+    /// Decides what to do about an operation that was refused.
     fn refused(&mut self, index: usize, why: Error) -> Result<Option<Zxid>> {
-        let has_mark = self.waiting.mark.is_some();
+        let has_marker = self.waiter.move_marker().is_some();
         match (index, why) {
             // It was changed; or deleted, and reading stores it again.
             (CHECK_NUMBER, Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(None),
-            (LEAVE_QUEUE, Error::NoNode { .. }) => Err(self.waiting.removed()),
-            // Somebody else writes there, or this client may not: do without a mark.
-            (MARK, Error::BadVersion { .. } | Error::NoAuth { .. }) if has_mark => {
-                self.waiting.mark = None;
+            (LEAVE_QUEUE, Error::NoNode { .. }) => Err(self.waiter.removed()),
+            // Somebody else writes there, or this client may not: do without a marker.
+            (MARKER, Error::BadVersion { .. } | Error::NoAuth { .. }) if has_marker => {
+                self.waiter.forget_marker();
                 Ok(None)
             }
             // The parent of the leases was reaped since it was read: reading tells.
@@ -212,32 +225,33 @@ impl<'a> Head<'a> {
     /// Finds out whether a grant was carried out whose answer was lost: then this entry has left the
     /// queue. A check of it goes through the whole log behind the grant.
     async fn find(&mut self) -> Result<Option<Zxid>> {
-        let entry = self.waiting.entry.path().clone();
-        loop {
-            match self.session().check(&entry, None).await {
-                Ok(()) => {
-                    self.leases.refused();
-                    return Ok(None);
-                }
-                Err(Error::MultiFailed { .. }) => break,
-                Err(Error::ConnectionLoss) => {}
-                Err(error) => return Err(error.into()),
+        let (session, entry) = (self.session(), self.waiter.path().clone());
+        match retry(|| session.check(&entry, None)).await {
+            Ok(()) => {
+                self.leases.resolve(false);
+                return Ok(None);
             }
+            Err(Error::MultiFailed { .. }) => {}
+            Err(error) => return Err(error.into()),
         }
-        match self.leases.find().await? {
-            Some(made) => Ok(Some(made)),
-            None => Err(self.waiting.removed()),
+        // The first tells of all: they are created together.
+        let created = created_at(session, &self.leases.exact_names()[0]).await?;
+        match created {
+            Some(_) => self.leases.resolve(true),
+            // A drop deletes what is left of them.
+            None => return Err(self.waiter.removed()),
         }
+        Ok(created)
     }
 
     /// Has the store commit that the leases are there, until that proves them held now.
     async fn prove(&mut self, made: Zxid) -> Result<()> {
-        while !self.waiting.may_grant() {
-            self.waiting.begin_to_hold().await?;
-            let first = &self.leases.paths()[0];
-            match self.session().check(first, None).await {
-                Ok(()) | Err(Error::ConnectionLoss) => {}
-                Err(Error::MultiFailed { .. }) => return Err(self.waiting.removed()),
+        while !self.waiter.may_grant() {
+            self.waiter.renew_lease().await?;
+            let (session, first) = (self.session(), self.leases.exact_names()[0].clone());
+            match retry(|| session.check(&first, None)).await {
+                Ok(()) => {}
+                Err(Error::MultiFailed { .. }) => return Err(self.waiter.removed()),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -245,31 +259,40 @@ impl<'a> Head<'a> {
         Ok(())
     }
 
-    fn into_permit(self, made: Zxid, events: Option<EventSink>) -> Permit {
+    fn into_permit(mut self, made: Zxid, events: Option<EventSink>) -> Permit {
         let session = self.session();
         let token = FencingToken::new(made);
-        let lease = self.waiting.granted(token);
+        let lease = self.waiter.granted_instead(token);
         // Told once for all of them.
         let mut events = events;
-        let guards = self.leases.into_paths().into_iter().map(|path| {
-            let held = Held {
-                path,
-                token,
-                lease: lease.clone(),
-                mark: None,
-            };
-            let data = self.terms.form.data.clone();
-            Guard::new(session.clone(), held, Kind::Lease, data, events.take())
+        let guards = self.leases.take().into_iter().map(|path| {
+            let grant = Grant::new(path, token, lease.clone());
+            let data = self.terms.data.clone();
+            Guard::new(session.clone(), grant, Kind::Lease, data, events.take())
         });
         Permit::new(guards.collect())
     }
 }
 
-/// When a grant was: all of it under one zxid.
+/// Returns the zxid of a grant.
 fn zxid_of(replies: &[OpReply]) -> Result<Zxid> {
     let told = replies.iter().find_map(|reply| match reply {
         OpReply::Set(stat) => Some(stat.mzxid),
         _ => None,
     });
     told.ok_or_else(|| Error::Protocol("a grant was answered without a state".to_owned()).into())
+}
+
+/// The first event of two watches.
+struct Either(Watcher, Watcher);
+
+impl Future for Either {
+    type Output = Result<WatchedEvent, Error>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match Pin::new(&mut self.0).poll(context) {
+            Poll::Pending => Pin::new(&mut self.1).poll(context),
+            ready => ready,
+        }
+    }
 }

@@ -13,7 +13,7 @@ use lockkeeper_store::{Client, Error, ZnodePath};
 
 pub use self::permit::Permit;
 
-use self::grant::Head;
+use self::grant::PermitWaiter;
 use self::leases::check_count;
 use self::place::Place;
 use crate::contest::in_time;
@@ -260,7 +260,7 @@ impl Semaphore {
         let data = options.data(session.clock().unix_ms());
         let terms = options.terms(data, only_if_free);
         let events = options.events;
-        Head::grant(&self.place, &session, count, &terms, events).await
+        PermitWaiter::grant(&self.place, &session, count, &terms, events).await
     }
 
     /// Those who wait for permits, in order. The first may be the one that is granted right now.

@@ -1,4 +1,4 @@
-//! [`Place`]: where a semaphore stands, and the number of its permits.
+//! [`Place`]: the znodes of a semaphore, and the number of its permits.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -10,11 +10,12 @@ use crate::error::{LockError, Result};
 use crate::names::Kind;
 use crate::path::LockPath;
 use crate::queue::check_kind;
+use crate::retry::retry;
 
 /// The znodes of a semaphore, and what a handle knows of its number of permits.
 pub(super) struct Place {
     pub(super) root: ZnodePath,
-    /// The queue of those who wait.
+    /// The queue of the waiters.
     pub(super) locks: ZnodePath,
     /// The permits that are held: each child is one, whoever made it.
     pub(super) leases: ZnodePath,
@@ -22,7 +23,7 @@ pub(super) struct Place {
     pub(super) permits: ZnodePath,
     /// The number that this handle expects.
     stated: Option<u32>,
-    /// Whether that has been compared with what is stored.
+    /// True once that has been compared with what is stored.
     settled: AtomicBool,
     last_seen: AtomicU32,
 }
@@ -44,14 +45,14 @@ impl Number {
     }
 }
 
-/// How many permits there are, and how many of them are held.
+/// Numbers of permits: in all, and held.
 #[derive(Debug)]
 pub(super) struct Supply {
     pub(super) total: u32,
     /// The version of the number's znode.
     pub(super) version: i32,
     pub(super) held: u32,
-    /// Whether the parent of the leases is there.
+    /// True if the parent of the leases exists.
     pub(super) has_leases: bool,
 }
 
@@ -118,15 +119,10 @@ impl Place {
 
     /// Refuses a path that another recipe uses.
     async fn check_kind(&self, session: &Session) -> Result<()> {
-        loop {
-            match session.get_children(&self.root).await {
-                Ok((names, _)) => {
-                    return check_kind(session, &self.root, Kind::Lease, &names).await;
-                }
-                Err(Error::NoNode { .. }) => return Ok(()),
-                Err(Error::ConnectionLoss) => {}
-                Err(error) => return Err(error.into()),
-            }
+        match retry(|| session.get_children(&self.root)).await {
+            Ok((names, _)) => check_kind(session, &self.root, Kind::Lease, &names).await,
+            Err(Error::NoNode { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -137,10 +133,11 @@ impl Place {
         }
         loop {
             let data = Number::to_bytes(permits);
-            match session.set_data(&self.permits, data, None).await {
+            // Sent again it may undo another's change that came in between: of several changes at
+            // once the last to be carried out wins.
+            match retry(|| session.set_data(&self.permits, data.clone(), None)).await {
                 Ok(_) => break,
                 Err(Error::NoNode { .. }) => self.store_first(session, permits).await?,
-                Err(Error::ConnectionLoss) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -153,21 +150,17 @@ impl Place {
     async fn store_first(&self, session: &Session, permits: u32) -> Result<()> {
         loop {
             let data = Number::to_bytes(permits);
-            let create = session.create(&self.permits, data, CreateMode::Persistent);
-            match create.await {
+            let mode = CreateMode::Persistent;
+            match retry(|| session.create(&self.permits, data.clone(), mode)).await {
                 Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
-                Err(Error::ConnectionLoss) => continue,
                 Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-            match session.create_all(&self.root, CreateMode::Persistent).await {
-                Ok(()) | Err(Error::ConnectionLoss) => {}
-                Err(error) => return Err(error.into()),
-            }
+            retry(|| session.create_all(&self.root, mode)).await?;
         }
     }
 
-    /// What tells the supply: of a size that depends neither on who waits nor on who holds.
+    /// Returns the reads that tell the supply, of a size that depends neither on waiters nor on holders.
     pub(super) fn reads(&self) -> Vec<ReadOp> {
         [&self.permits, &self.leases]
             .map(|path| ReadOp::GetData(path.clone()))
@@ -188,19 +181,16 @@ impl Place {
         loop {
             let mut reads = self.reads();
             reads.extend(other.cloned().map(ReadOp::GetData));
-            match session.multi_read(reads).await {
-                Err(Error::ConnectionLoss) => {}
-                Err(error) => return Err(error.into()),
-                Ok(answers) => match self.parse(&answers)? {
-                    Some(supply) => {
-                        let other = match answers.get(2) {
-                            Some(ReadReply::Data { stat, .. }) => Some(*stat),
-                            _ => None,
-                        };
-                        return Ok((supply, other));
-                    }
-                    None => Box::pin(self.restore(session)).await?,
-                },
+            let answers = retry(|| session.multi_read(reads.clone())).await?;
+            match self.parse(&answers)? {
+                Some(supply) => {
+                    let other = match answers.get(2) {
+                        Some(ReadReply::Data { stat, .. }) => Some(*stat),
+                        _ => None,
+                    };
+                    return Ok((supply, other));
+                }
+                None => Box::pin(self.restore(session)).await?,
             }
         }
     }
@@ -245,7 +235,7 @@ impl Place {
         }
     }
 
-    /// Whether one look shows so many free permits and an empty queue.
+    /// Returns true if one look shows so many free permits and an empty queue.
     pub(super) async fn looks_free(&self, session: &Session, count: u32) -> Result<bool> {
         let (supply, queue) = self.read_with(session, Some(&self.locks)).await?;
         self.check_total(count, supply.total)?;

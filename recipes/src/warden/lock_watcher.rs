@@ -11,9 +11,10 @@ use parking_lot::Mutex;
 
 use super::hold_times::{HoldTimes, is_same};
 use super::report::{Reporter, WardenReport};
-use crate::holders::{LEASES, holding, in_order, is_shared};
+use crate::holders::LEASES;
 use crate::metadata::LockMetadata;
 use crate::observe::{Change, QueueEntry};
+use crate::queue::{holding, in_order, is_shared};
 use crate::select::select;
 use crate::token::FencingToken;
 

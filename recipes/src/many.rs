@@ -6,8 +6,6 @@ mod batch;
 mod each;
 mod guard;
 mod keys;
-mod together;
-mod unanswered;
 
 pub use all::{lock_all, lock_all_with};
 pub use attempt::{TryLockMany, try_lock_many, try_lock_many_with};

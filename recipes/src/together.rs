@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 /// Several futures, of which each is polled only when it was woken itself: so a wake costs the same
 /// however many wait.
-pub(super) struct Together<F> {
+pub(crate) struct Together<F> {
     children: Vec<Option<Child<F>>>,
     left: usize,
     ready: Arc<Ready>,
@@ -23,7 +23,7 @@ struct Child<F> {
     woken: Arc<Woken>,
 }
 
-/// Those that were woken, and who is to be told of it.
+/// Futures that were woken, and the waker of the task that polls them.
 #[derive(Default)]
 struct Ready(Mutex<(VecDeque<usize>, Option<Waker>)>);
 
@@ -35,7 +35,7 @@ struct Woken {
 }
 
 impl<F: Future> Together<F> {
-    pub(super) fn new(futures: impl IntoIterator<Item = F>) -> Self {
+    pub(crate) fn new(futures: impl IntoIterator<Item = F>) -> Self {
         let ready = Arc::new(Ready::default());
         let children = futures.into_iter().enumerate().map(|(index, future)| {
             let woken = Arc::new(Woken {
@@ -56,12 +56,12 @@ impl<F: Future> Together<F> {
     }
 
     /// The next outcome, and which future's it is; `None` when all are done. Cancel safe.
-    pub(super) async fn next(&mut self) -> Option<(usize, F::Output)> {
+    pub(crate) async fn next(&mut self) -> Option<(usize, F::Output)> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
     /// The first, in the order of their naming, that is not done.
-    pub(super) fn first_left(&self) -> Option<usize> {
+    pub(crate) fn first_left(&self) -> Option<usize> {
         self.children.iter().position(Option::is_some)
     }
 

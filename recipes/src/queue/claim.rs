@@ -1,0 +1,459 @@
+//! [`Claim`]: the protected create.
+//!
+//! A create whose reply is lost may have been carried out all the same. As with Curator's protected create
+//! (`CreateBuilder.withProtection`) the znode's name holds an id that is drawn for this one create; so what was created
+//! is found again by its name and its owner, and is not created twice. A claim knows at each moment how far the create
+//! has come. Dropping it leaves no znode behind, whatever reply is lost (invariant 7).
+
+use std::future::poll_fn;
+use std::pin::Pin;
+
+use lockkeeper_store::{
+    Call, Cleanup, CreateMode, Enqueue, Error, OpReply, Predecessor, Session, ZnodePath, Zxid,
+    spawn_detached,
+};
+
+use super::cleanup::{remove, remove_all};
+use super::order::ReleaseMarker;
+use crate::metadata::EntryData;
+use crate::names::{EntryId, Kind};
+use crate::retry::retry;
+use crate::together::Together;
+
+/// Znodes that this session creates in one request, until they are handed over to guards.
+pub(crate) struct Claim<'a, R: Created> {
+    session: &'a Session,
+    names: Names<'a>,
+    state: State<R>,
+}
+
+/// Names of the znodes of a claim. No other request of any session uses them.
+pub(crate) enum Names<'a> {
+    /// One entry in each of these queues, all under the same name, to which the store appends a number.
+    Numbered {
+        queues: &'a [ZnodePath],
+        kind: Kind,
+        id: EntryId,
+    },
+    /// Names that are complete before the create is sent.
+    Exact(Vec<ZnodePath>),
+}
+
+enum State<R: Created> {
+    /// Nothing is at the store.
+    Unsent,
+    /// The create is under way.
+    Sent(Box<Call<R>>),
+    /// The reply has come, and has not been looked at.
+    Replied(Result<R, Error>),
+    /// The reply was lost, or cannot be read: the znodes may exist.
+    Unknown,
+    /// These znodes exist.
+    Owned(R::Nodes),
+}
+
+/// A create that has been submitted.
+pub(crate) enum Submitted<R> {
+    /// The store has replied at once.
+    Replied(Result<R, Error>),
+    /// The create is under way. Dropping the call leaks the znodes; wrap it in a [`Claim`] first.
+    UnderWay(Call<R>),
+}
+
+impl<R> From<Call<R>> for Submitted<R> {
+    #[inline]
+    fn from(call: Call<R>) -> Self {
+        match call.now_or_never() {
+            Ok(reply) => Self::Replied(reply),
+            Err(call) => Self::UnderWay(call),
+        }
+    }
+}
+
+/// Reply to the create of a claim.
+pub(crate) trait Created: Send + 'static {
+    /// One znode, or several: the wait for a single lock allocates no list.
+    type Nodes: AsRef<[ZnodePath]> + TryFrom<Vec<ZnodePath>> + Send;
+
+    /// Returns the znodes that were created.
+    fn nodes(&self) -> Self::Nodes;
+}
+
+/// An entry's znode, the transaction that created it, and its predecessor.
+pub(crate) type Enqueued = (ZnodePath, Zxid, Predecessor);
+
+impl Created for Enqueued {
+    type Nodes = [ZnodePath; 1];
+
+    fn nodes(&self) -> Self::Nodes {
+        [self.0.clone()]
+    }
+}
+
+impl Created for Vec<OpReply> {
+    type Nodes = Vec<ZnodePath>;
+
+    fn nodes(&self) -> Self::Nodes {
+        let created = self.iter().filter_map(|reply| match reply {
+            OpReply::Created { path, .. } => Some(path.clone()),
+            _ => None,
+        });
+        created.collect()
+    }
+}
+
+/// Outcome of a [create](Claim::create) that was carried out.
+pub(crate) enum Creation<R> {
+    /// The reply came.
+    Replied(R),
+    /// The reply was lost. For each queue the entry in it, and the transaction that created it; `None` where the entry
+    /// has been deleted since.
+    Found(Vec<Option<(ZnodePath, Zxid)>>),
+}
+
+impl<R: Created> From<Submitted<R>> for State<R> {
+    fn from(create: Submitted<R>) -> Self {
+        match create {
+            Submitted::Replied(reply) => Self::Replied(reply),
+            Submitted::UnderWay(call) => Self::Sent(Box::new(call)),
+        }
+    }
+}
+
+impl<R: Created> State<R> {
+    fn owned(nodes: Vec<ZnodePath>) -> Self {
+        match nodes.try_into() {
+            Ok(nodes) => Self::Owned(nodes),
+            Err(_) => unreachable!("a claim of one znode owns one"),
+        }
+    }
+}
+
+impl<'a, R: Created> Claim<'a, R> {
+    /// A claim of which nothing has been sent.
+    pub(crate) fn new(session: &'a Session, names: Names<'a>) -> Self {
+        Self {
+            session,
+            names,
+            state: State::Unsent,
+        }
+    }
+
+    /// A claim whose create has been submitted.
+    pub(crate) fn submitted(session: &'a Session, names: Names<'a>, create: Submitted<R>) -> Self {
+        Self {
+            session,
+            names,
+            state: create.into(),
+        }
+    }
+
+    /// Returns the znodes that are known to exist.
+    pub(crate) fn nodes(&self) -> &[ZnodePath] {
+        match &self.state {
+            State::Owned(nodes) => nodes.as_ref(),
+            _ => &[],
+        }
+    }
+
+    /// Returns the names that are complete before the create.
+    pub(crate) fn exact_names(&self) -> &[ZnodePath] {
+        match &self.names {
+            Names::Exact(names) => names,
+            Names::Numbered { .. } => &[],
+        }
+    }
+
+    /// Hands the znodes over to the caller, who deletes them from now on.
+    pub(crate) fn take(&mut self) -> R::Nodes {
+        match std::mem::replace(&mut self.state, State::Unsent) {
+            State::Owned(nodes) => nodes,
+            _ => unreachable!("only what exists is handed over"),
+        }
+    }
+
+    /// Creates the znodes. `send` sends the create; it is called again only when it is certain that the one before was
+    /// not carried out.
+    pub(crate) async fn create(
+        &mut self,
+        mut send: impl FnMut() -> Submitted<R>,
+    ) -> Result<Creation<R>, Error> {
+        loop {
+            let lost = match self.request(&mut send).await {
+                Ok(reply) => return Ok(Creation::Replied(reply)),
+                Err(error) if error.is_ambiguous() => error,
+                Err(error) => return Err(error),
+            };
+            // Not sent again unseen: two entries would stand in the queue, and the one that is not known would
+            // block all behind it for as long as the session lives.
+            let found = Box::pin(self.find()).await?;
+            if found.iter().any(Option::is_some) {
+                return Ok(Creation::Found(found));
+            }
+            // A refusal that cannot be read would come again.
+            if lost != Error::ConnectionLoss {
+                return Err(lost);
+            }
+        }
+    }
+
+    /// Sends the create unless it has been sent, and waits for its reply. After an [ambiguous](Error::is_ambiguous)
+    /// error the caller finds out what has become of it, and says so with [`resolve`](Self::resolve).
+    pub(crate) async fn request(
+        &mut self,
+        send: impl FnOnce() -> Submitted<R>,
+    ) -> Result<R, Error> {
+        if !matches!(self.state, State::Sent(_) | State::Replied(_)) {
+            self.state = send().into();
+        }
+        let reply = match std::mem::replace(&mut self.state, State::Unsent) {
+            State::Replied(reply) => reply,
+            sent => {
+                // Kept here while it is awaited, so that a drop finds it.
+                self.state = sent;
+                poll_fn(|context| match &mut self.state {
+                    State::Sent(call) => Pin::new(call).poll(context),
+                    _ => unreachable!("nothing else moves the state while the reply is awaited"),
+                })
+                .await
+            }
+        };
+        match reply.and_then(|reply| self.checked(reply)) {
+            Ok((reply, nodes)) => {
+                self.state = State::Owned(nodes);
+                Ok(reply)
+            }
+            Err(error) => {
+                self.state = match error.is_ambiguous() {
+                    true => State::Unknown,
+                    false => State::Unsent,
+                };
+                Err(error)
+            }
+        }
+    }
+
+    fn checked(&self, reply: R) -> Result<(R, R::Nodes), Error> {
+        let expected = match &self.names {
+            Names::Numbered { queues, .. } => queues.len(),
+            Names::Exact(names) => names.len(),
+        };
+        let nodes = reply.nodes();
+        match nodes.as_ref() {
+            created if created.len() == expected => Ok((reply, nodes)),
+            created => Err(Error::Protocol(format!(
+                "a create of {expected} znodes was answered with {created:?}"
+            ))),
+        }
+    }
+
+    /// Notes whether znodes with exact names, whose create was not answered, have been created. If not, the create must
+    /// not be under way any more.
+    pub(crate) fn resolve(&mut self, created: bool) {
+        self.state = match created {
+            true => State::owned(self.exact_names().to_vec()),
+            false => State::Unsent,
+        };
+    }
+
+    /// Looks for the entries of a create that was not answered. From then on a drop removes those that were found.
+    async fn find(&mut self) -> Result<Vec<Option<(ZnodePath, Zxid)>>, Error> {
+        let Names::Numbered { queues, kind, id } = self.names else {
+            unreachable!("znodes with exact names are looked for by the caller");
+        };
+        let found = find_all(self.session, queues, &kind.name(id)).await?;
+        let nodes: Vec<_> = found
+            .iter()
+            .flatten()
+            .map(|(node, _)| node.clone())
+            .collect();
+        self.state = match nodes.is_empty() {
+            true => State::Unsent,
+            false => State::owned(nodes),
+        };
+        Ok(found)
+    }
+
+    /// Removes whatever has been created, or will be, in the background where the store does not answer at once.
+    pub(crate) fn abandon(&mut self) {
+        let state = std::mem::replace(&mut self.state, State::Unsent);
+        match (state, &self.names) {
+            (State::Unsent, _) => {}
+            (State::Owned(nodes), _) => remove_all(self.session, nodes.as_ref()),
+            // What was sent before is carried out before: the deletes find whatever of these there is or will be.
+            (_, Names::Exact(names)) => remove_all(self.session, names),
+            (state, Names::Numbered { queues, kind, id }) => {
+                let (session, queues) = (self.session.clone(), queues.to_vec());
+                clean_up(session, queues, kind.name(*id), state);
+            }
+        }
+    }
+}
+
+impl<R: Created> Drop for Claim<'_, R> {
+    fn drop(&mut self) {
+        self.abandon();
+    }
+}
+
+/// Removes the entries of a create that has been sent, once its outcome is known.
+fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, state: State<R>) {
+    match state {
+        State::Replied(Ok(reply)) => remove_all(&session, reply.nodes().as_ref()),
+        State::Sent(call) => {
+            let pending = Cleanup::new(&session, &queues[0]);
+            spawn_detached(async move {
+                let (_pending, session) = (pending, session);
+                match call.await {
+                    Ok(reply) => {
+                        let nodes = reply.nodes();
+                        nodes
+                            .as_ref()
+                            .iter()
+                            .for_each(|node| remove(&session, node));
+                    }
+                    // This reply may be lost, too, after the wait has been dropped.
+                    Err(error) if error.is_ambiguous() => sweep(session, queues, name).await,
+                    Err(_) => {}
+                }
+            });
+        }
+        State::Replied(Err(error)) if !error.is_ambiguous() => {}
+        _ => spawn_detached(sweep(session, queues, name)),
+    }
+}
+
+/// Removes the entries of a create that was not answered.
+async fn sweep(session: Session, queues: Vec<ZnodePath>, name: String) {
+    let mut cleanup = Cleanup::new(&session, &queues[0]);
+    let mut session = session;
+    loop {
+        let error = match find_all(&session, &queues, &name).await {
+            Ok(found) => {
+                let nodes = found.iter().flatten();
+                return nodes.for_each(|(node, _)| remove(&session, node));
+            }
+            Err(error) => error,
+        };
+        // Given up only for good, and logged where that is decided.
+        match cleanup.retry_after(session, error).await {
+            Ok(again) => session = again,
+            Err(_) => return,
+        }
+    }
+}
+
+/// Finds the entries of a create that was not answered, all queues at the same time: for each queue the entry in it,
+/// and the transaction that created it.
+async fn find_all(
+    session: &Session,
+    queues: &[ZnodePath],
+    name: &str,
+) -> Result<Vec<Option<(ZnodePath, Zxid)>>, Error> {
+    let searches = queues.iter().map(|queue| find(session, queue, name));
+    let mut searches = Together::new(searches);
+    let mut found = vec![None; queues.len()];
+    while let Some((queue, entry)) = searches.next().await {
+        found[queue] = entry?;
+    }
+    Ok(found)
+}
+
+/// Finds one entry by its unique name and its owner.
+///
+/// Finding it is proof. Its absence is proof only when a write was committed on the connection on which, or before
+/// which, the list was read: until then the create itself may still be on its way.
+async fn find(
+    session: &Session,
+    queue: &ZnodePath,
+    name: &str,
+) -> Result<Option<(ZnodePath, Zxid)>, Error> {
+    let unnumbered = queue.join(name)?;
+    let children = retry(|| list_behind_a_write(session, queue, &unnumbered)).await?;
+    for child in children.iter().filter(|child| child.starts_with(name)) {
+        let node = queue.join(child)?;
+        if let Some(czxid) = created_at(session, &node).await? {
+            return Ok(Some((node, czxid)));
+        }
+    }
+    Ok(None)
+}
+
+/// Version that no znode has.
+const NO_VERSION: i32 = i32::MAX;
+
+/// Lists a queue behind a write that was committed on the same connection: a delete of `missing`, which never exists, at
+/// a version that no znode has. Refused as it is, it goes through the whole log.
+async fn list_behind_a_write(
+    session: &Session,
+    queue: &ZnodePath,
+    missing: &ZnodePath,
+) -> Result<Vec<String>, Error> {
+    let barrier = session.delete(missing, Some(NO_VERSION));
+    let list = session.get_children(queue);
+    match (barrier.await, list.await) {
+        // Without the write the list proves nothing: both are sent again.
+        (Err(Error::ConnectionLoss), _) => Err(Error::ConnectionLoss),
+        (Err(Error::NoNode { .. } | Error::BadVersion { .. }), Ok((names, _))) => Ok(names),
+        (_, Err(Error::NoNode { .. })) => Ok(Vec::new()),
+        (_, Err(error)) | (Err(error), _) => Err(error),
+        (Ok(()), Ok(_)) => Err(Error::Protocol(format!("{missing} should never exist"))),
+    }
+}
+
+/// Returns the transaction that created a znode of this session's; `None` if the znode is missing, or another
+/// session's: a name can be copied, so it alone does not prove the owner.
+pub(crate) async fn created_at(session: &Session, node: &ZnodePath) -> Result<Option<Zxid>, Error> {
+    let stat = retry(|| session.exists(node)).await?;
+    Ok(stat
+        .filter(|stat| stat.ephemeral_owner == session.id())
+        .map(|stat| stat.czxid))
+}
+
+/// Submits the create of an entry, and asks for its predecessor.
+#[inline]
+pub(crate) fn enqueue(
+    session: &Session,
+    queue: &ZnodePath,
+    kind: Kind,
+    id: EntryId,
+    data: &EntryData,
+    count: bool,
+) -> Submitted<Enqueued> {
+    let enqueue = Enqueue {
+        parent: queue.clone(),
+        name: kind.name(id),
+        data: data.to_bytes(),
+        acl: session.acl().clone(),
+        blockers: kind.blockers(),
+        count,
+    };
+    session.enqueue(enqueue).into()
+}
+
+/// Creates a queue's parent, as a container where the server has them, and what is missing above it.
+pub(crate) async fn make_queue(
+    session: &Session,
+    queue: &ZnodePath,
+    kind: Kind,
+) -> Result<(), Error> {
+    let mut mode = CreateMode::Container;
+    loop {
+        let marker = ReleaseMarker::fresh(kind).to_bytes();
+        match retry(|| session.create(queue, marker.clone(), mode)).await {
+            Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
+            Err(Error::Unimplemented { .. }) if mode == CreateMode::Container => {
+                mode = CreateMode::Persistent;
+            }
+            Err(Error::NoNode { .. }) => {
+                let Some(above) = queue.parent().filter(|above| !above.is_root()) else {
+                    return Err(Error::NoNode {
+                        path: queue.to_string(),
+                    });
+                };
+                retry(|| session.create_all(&above, CreateMode::Persistent)).await?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! [`List`]: the search for the blocker at a store that only lists names, such as ZooKeeper.
+//!
+//! The names are ordered once ([`Snapshot`]). From then on the waiter asks what has become of those ahead: a hand-over
+//! does not cost another list, so its requests and bytes do not grow with the queue.
+
+use lockkeeper_store::{Error, ReadOp, ReadReply, Session, ZnodePath};
+
+use super::contenders::check_kind;
+use super::order::{CurrentMarker, MarkerReading, Nearest, Snapshot, number_of};
+use super::{Blocker, Queue, Source, Step};
+use crate::error::Result;
+use crate::metadata::LockMetadata;
+use crate::names::{contender_number, converted, is_writer};
+use crate::retry::retry;
+
+/// Number of entries that are asked about at first, and at the most in one request.
+const FEW: usize = 8;
+const MOST: usize = 128;
+
+/// Number of names under which one entry is asked about.
+const MOST_NAMES: usize = 3;
+
+/// A queue as its names have told, and what has been asked about it since.
+#[derive(Default)]
+pub(super) struct List {
+    snapshot: Snapshot,
+    /// Length of a new list, when it was last seen.
+    queued: usize,
+    /// The queue's release marker, as it was last read.
+    pub(super) marker: Option<CurrentMarker>,
+    /// All entries up to this number have left, according to that marker.
+    released: Option<i64>,
+}
+
+impl List {
+    /// Takes in a list of all names, and watches the nearest that blocks `entry`.
+    pub(super) async fn order(
+        &mut self,
+        queue: Queue<'_>,
+        entry: &ZnodePath,
+        names: Vec<String>,
+    ) -> Result<Step> {
+        let Queue {
+            session,
+            path,
+            kind,
+        } = queue;
+        check_kind(session, path, kind, &names).await?;
+        let number = |name: &str| contender_number(session, name);
+        let Some(snapshot) = Snapshot::of(names, entry.name(), kind.blockers(), number) else {
+            return Ok(Step::Unlisted);
+        };
+        self.snapshot = snapshot;
+        self.watch(queue).await
+    }
+
+    /// Watches the nearest entry that may block.
+    pub(super) async fn watch(&mut self, queue: Queue<'_>) -> Result<Step> {
+        while let Some(nearest) = self.snapshot.nearest() {
+            let by = queue.path.join(nearest)?;
+            match watch(queue.session, by, self.snapshot.ahead).await {
+                Ok(Some(blocker)) => return Ok(Step::Behind(blocker)),
+                // It only has a contender's name, and does not block.
+                Ok(None) => self.snapshot.discard_nearest(),
+                // Not watched again on the next connection: that one's server knows a newer list.
+                Err(Error::ConnectionLoss) => return Ok(Step::Look),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(Step::Clear)
+    }
+
+    /// Confirms `entry` after the nearest has gone (invariant 8), and watches the next that blocks it.
+    pub(super) async fn pass(&mut self, queue: Queue<'_>, entry: &ZnodePath) -> Result<Step> {
+        if !self.confirm(queue, entry).await? {
+            return Ok(Step::Gone);
+        }
+        self.snapshot.shorten(self.released);
+        if self.snapshot.nearest().is_some() && !self.ask_about_nearest(queue).await? {
+            return Ok(Step::Look);
+        }
+        self.watch(queue).await
+    }
+
+    /// Returns true if the marker that was read last says of an entry that it was released. Nobody behind the reader has
+    /// written a marker yet: one as high as the number of the entry just ahead is that entry's own.
+    pub(super) fn has_released(&self, entry: &ZnodePath) -> bool {
+        self.released.is_some() && self.released >= number_of(entry)
+    }
+
+    /// Reads the own entry and how far the queue has been released: one request of a size that does not depend on the
+    /// queue's. Returns true if the entry exists, and is the session's.
+    async fn confirm(&mut self, queue: Queue<'_>, entry: &ZnodePath) -> Result<bool> {
+        let Queue {
+            session,
+            path,
+            kind,
+        } = queue;
+        let reads = vec![
+            ReadOp::GetData(entry.clone()),
+            ReadOp::GetData(path.clone()),
+        ];
+        let replies = retry(|| session.multi_read(reads.clone())).await?;
+        match replies.first() {
+            Some(ReadReply::Data { stat, .. }) if stat.ephemeral_owner == session.id() => {}
+            _ => return Ok(false),
+        }
+        let reading = match replies.get(1) {
+            Some(ReadReply::Data { data, stat }) => {
+                self.queued = usize::try_from(stat.num_children).unwrap_or(0);
+                MarkerReading::parse(kind, session.store_id(), data, stat)
+            }
+            _ => None,
+        };
+        self.marker = reading.as_ref().map(|reading| reading.current);
+        self.released = reading.and_then(|reading| reading.released);
+        Ok(true)
+    }
+
+    /// Asks whether the nearest few exist still: an entry that died while it waited, or left a shared lock, has left no
+    /// marker. When all of them have gone, it goes on with more, as long as a new list would be longer. Returns true
+    /// if the snapshot then tells the nearest.
+    async fn ask_about_nearest(&mut self, queue: Queue<'_>) -> Result<bool> {
+        let mut few = FEW;
+        loop {
+            let asked: Vec<_> = self.snapshot.nearest_few(few).map(names_of).collect();
+            let standing = standing(queue, asked).await?;
+            match self.snapshot.update(standing, queue.kind.blockers()) {
+                Nearest::Known => return Ok(true),
+                Nearest::Unknown => return Ok(false),
+                Nearest::Further => {}
+            }
+            few = (4 * few).min(MOST);
+            if MOST_NAMES * few.min(self.snapshot.len()) > self.queued {
+                return Ok(false);
+            }
+        }
+    }
+}
+
+/// Arms a watch on the entry `by`. Of a writer it reads the data too, which tell whether it is one of ours. `None` for a
+/// znode that is not ephemeral.
+async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<Blocker>, Error> {
+    let (stat, watcher, is_traceable) = if is_writer(by.name()) {
+        // Entries of ours are converted between reader and writer under names that follow from each other. A writer
+        // of Curator's (since 5.5, CURATOR-621) becomes a reader in a new znode of the same number and any name,
+        // which only a new list shows.
+        match session.watch_data(&by).await {
+            Ok((data, stat, watcher)) => {
+                let is_ours = LockMetadata::parse(&data).is_some();
+                (Some(stat), Some(watcher), is_ours)
+            }
+            Err(Error::NoNode { .. }) => (None, None, false),
+            Err(error) => return Err(error),
+        }
+    } else {
+        let (stat, watcher) = session.watch_exists(&by).await?;
+        (stat, stat.map(|_| watcher), true)
+    };
+    if stat.is_some_and(|stat| !stat.is_ephemeral()) {
+        return Ok(None);
+    }
+    Ok(Some(Blocker {
+        by,
+        watcher,
+        count: Some(count),
+        source: Source::List { is_traceable },
+    }))
+}
+
+/// Finds under which of its names each of these entries exists, if it does.
+async fn standing(queue: Queue<'_>, asked: Vec<Vec<String>>) -> Result<Vec<Option<String>>> {
+    let mut reads = Vec::new();
+    for name in asked.iter().flatten() {
+        reads.push(ReadOp::GetData(queue.path.join(name)?));
+    }
+    let replies = retry(|| queue.session.multi_read(reads.clone())).await?;
+    let mut replies = replies.into_iter();
+    let found = asked.into_iter().map(|names| {
+        let replies: Vec<_> = replies.by_ref().take(names.len()).collect();
+        let mut found = names.into_iter().zip(&replies);
+        let exists = found.rfind(
+            |(_, reply)| matches!(reply, ReadReply::Data { stat, .. } if stat.is_ephemeral()),
+        );
+        exists.map(|(name, _)| name)
+    });
+    Ok(found.collect())
+}
+
+/// The names under which an entry may exist.
+fn names_of(name: &str) -> Vec<String> {
+    match converted(name) {
+        // A reader that tries to become a writer, and fails, comes back under its first name: a
+        // server may carry that out between two of these reads.
+        Some(other) => vec![name.to_owned(), other, name.to_owned()],
+        None => vec![name.to_owned()],
+    }
+}

@@ -1,0 +1,503 @@
+//! Order in a queue, from names alone: [`Snapshot`], the entries ahead, and [`ReleaseMarker`], how far a queue has been
+//! released. Pure.
+//!
+//! A store without an index (a ZooKeeper server) can tell the predecessors only by listing all names. So that a hand-over does
+//! not list them again, the holder that leaves writes into the queue's parent, in one multi with its own delete, the
+//! number up to which the queue has been released. The next holder drops from its own snapshot whatever is not above
+//! that number. A library that does not know the marker ignores it; a parent with foreign data, or that may not be
+//! written, gets a plain delete.
+
+use bytes::Bytes;
+use lockkeeper_store::{Blockers, Op, SHARED_MARKER, Stat, ZnodePath, Zxid, sequence_of};
+use serde::{Deserialize, Serialize};
+
+use crate::names::{Kind, converted, is_writer};
+
+/// Entries ahead of an own one that block it, in the order of their numbers.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    blocking: Vec<(i64, String)>,
+    /// Number of the entry that was watched last.
+    watched: Option<i64>,
+    /// Contenders ahead in all, blocking or not.
+    pub(crate) ahead: usize,
+}
+
+impl Snapshot {
+    /// Takes those ahead of the child `me` from a list of all children; `None` if `me` is not among them. `number` tells
+    /// the number of a contender from its name.
+    pub(crate) fn of(
+        children: Vec<String>,
+        me: &str,
+        blockers: Blockers,
+        number: impl Fn(&str) -> Option<i64>,
+    ) -> Option<Self> {
+        let mine = sequence_of(me)?;
+        let mut found = false;
+        let mut ahead = 0;
+        let mut blocking = Vec::new();
+        for child in children {
+            found |= child == me;
+            let Some(sequence) = number(&child) else {
+                continue;
+            };
+            if (sequence, child.as_str()) < (mine, me) {
+                ahead += 1;
+                if blocks(&child, blockers) {
+                    blocking.push((sequence, child));
+                }
+            }
+        }
+        blocking.sort_unstable();
+        found.then_some(Self {
+            blocking,
+            watched: None,
+            ahead,
+        })
+    }
+
+    /// Returns the entry to watch: the nearest one (invariant 4).
+    pub(crate) fn nearest(&self) -> Option<&str> {
+        self.blocking.last().map(|(_, name)| name.as_str())
+    }
+
+    /// Drops the nearest, which has turned out to be no contender.
+    pub(crate) fn discard_nearest(&mut self) {
+        self.blocking.pop();
+        self.ahead = self.ahead.saturating_sub(1);
+    }
+
+    /// Drops the entry that was watched, since it has gone, and all that have been released according to the marker.
+    pub(crate) fn shorten(&mut self, released: Option<i64>) {
+        self.watched = self.blocking.last().map(|(sequence, _)| *sequence);
+        // A reader or writer may have been converted, and exist under another name: it is asked about.
+        let watched = self.nearest().map(converted);
+        if watched == Some(None) {
+            self.blocking.pop();
+        }
+        if let Some(released) = released {
+            self.blocking.retain(|(sequence, _)| *sequence > released);
+        }
+        self.count();
+    }
+
+    /// Returns the nearest entries, nearest first: those to ask about when the nearest of all has gone.
+    pub(crate) fn nearest_few(&self, few: usize) -> impl Iterator<Item = &str> {
+        let names = self.blocking.iter().rev().map(|(_, name)| name.as_str());
+        names.take(few)
+    }
+
+    /// Returns the number of entries that may block.
+    pub(crate) fn len(&self) -> usize {
+        self.blocking.len()
+    }
+
+    /// Takes in under which name each of the nearest few exists now, if it does.
+    pub(crate) fn update(&mut self, standing: Vec<Option<String>>, blockers: Blockers) -> Nearest {
+        for now in standing {
+            let Some((sequence, name)) = self.blocking.pop() else {
+                break;
+            };
+            if now.is_none() && is_writer(&name) && self.watched != Some(sequence) {
+                return Nearest::Unknown;
+            }
+            if let Some(name) = now.filter(|name| blocks(name, blockers)) {
+                self.blocking.push((sequence, name));
+                self.count();
+                return Nearest::Known;
+            }
+        }
+        match self.blocking.is_empty() {
+            true => Nearest::Known,
+            false => Nearest::Further,
+        }
+    }
+
+    fn count(&mut self) {
+        self.ahead = self.ahead.min(self.blocking.len());
+    }
+}
+
+/// State of the knowledge of the nearest entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Nearest {
+    /// The snapshot tells it, or tells that none is ahead.
+    Known,
+    /// All that were asked about have gone: more must be asked about, or the queue listed again.
+    Further,
+    /// Only a new list can tell: a writer that was not watched has gone. If it was another library's, it
+    /// may exist as a reader under any name.
+    Unknown,
+}
+
+/// Returns true if a contender of this name, ahead, is one of these blockers.
+pub(crate) fn blocks(name: &str, blockers: Blockers) -> bool {
+    blockers == Blockers::All || !name.contains(SHARED_MARKER)
+}
+
+/// Counts the holders in a queue: they are its first entries.
+pub(crate) fn count_holders<'a>(names: impl IntoIterator<Item = &'a str>) -> usize {
+    let mut names = names.into_iter();
+    match names.next() {
+        None => 0,
+        Some(head) if is_shared(head) => 1 + names.take_while(|name| is_shared(name)).count(),
+        Some(_) => 1,
+    }
+}
+
+/// Returns true if an entry of this name holds beside others: a reader (kazoo's, too) or a semaphore's permit.
+pub(crate) fn is_shared(name: &str) -> bool {
+    [SHARED_MARKER, "__rlock__", "-lease-"]
+        .iter()
+        .any(|mark| name.contains(mark))
+}
+
+/// Returns the holders of a queue that is given in order.
+pub(crate) fn holding(mut queue: Vec<ZnodePath>) -> Vec<ZnodePath> {
+    queue.truncate(count_holders(queue.iter().map(ZnodePath::name)));
+    queue
+}
+
+/// Statement of how far a queue has been released: the data of its parent.
+///
+/// Numbers begin again under another parent. So a marker names the store and the parent (its czxid) that it was written
+/// for, and claims nothing elsewhere, where somebody has copied it to: believed there, it would let a waiter hold beside
+/// the holder (invariant 5).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ReleaseMarker {
+    v: u32,
+    queue: String,
+    /// The store for which this holds. None in the marker of a queue that no holder has left yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    store: Option<String>,
+    /// The czxid of the parent for which this holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    parent: Option<i64>,
+    /// All entries up to this number have left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    released: Option<i64>,
+}
+
+/// The part of a marker that all versions have: it says that the data is ours to replace.
+#[derive(Deserialize)]
+struct AnyVersion {
+    #[serde(rename = "v")]
+    _version: u32,
+    queue: String,
+}
+
+impl ReleaseMarker {
+    const VERSION: u32 = 2;
+
+    /// Returns the marker of a queue that no holder has left yet. It claims nothing: its parent's czxid is not
+    /// known before the create that it is a part of.
+    pub(crate) fn fresh(kind: Kind) -> Self {
+        Self {
+            v: Self::VERSION,
+            queue: kind.title().to_owned(),
+            store: None,
+            parent: None,
+            released: None,
+        }
+    }
+
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        serde_json::to_vec(self)
+            .expect("a marker is plain JSON")
+            .into()
+    }
+
+    /// The claim of this marker, if it was written for this store and this parent.
+    fn released_in(&self, store: &str, parent: Zxid) -> Option<i64> {
+        let is_known = self.v == Self::VERSION;
+        let is_here = self.store.as_deref() == Some(store) && self.parent == Some(parent.0);
+        self.released.filter(|_| is_known && is_here)
+    }
+}
+
+/// The marker that stands on a queue's parent, as a contender has read it: what the next one replaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CurrentMarker {
+    /// The parent's czxid. It cannot become another while the contender's own znode is there.
+    parent: Zxid,
+    /// The version of the parent's data: what anybody has written since is not overwritten.
+    version: i32,
+}
+
+impl CurrentMarker {
+    /// The operation that moves the marker on to `entry`, for the multi that deletes this entry. `None`
+    /// where nothing can be claimed, since the store has no id.
+    pub(crate) fn release(self, store: Option<&str>, kind: Kind, entry: &ZnodePath) -> Option<Op> {
+        let marker = ReleaseMarker {
+            store: Some(store?.to_owned()),
+            parent: Some(self.parent.0),
+            released: Some(number_of(entry)?),
+            ..ReleaseMarker::fresh(kind)
+        };
+        Some(Op::SetData {
+            path: entry.parent()?,
+            data: marker.to_bytes(),
+            version: Some(self.version),
+        })
+    }
+}
+
+/// Release marker as a contender has read it on its queue's parent.
+pub(crate) struct MarkerReading {
+    pub(crate) current: CurrentMarker,
+    /// All entries up to this number have left.
+    pub(crate) released: Option<i64>,
+}
+
+impl MarkerReading {
+    /// Reads the data of a queue's parent in the store of this id; `None` for foreign data, another
+    /// recipe's marker among them, which is neither believed nor replaced. A marker of this recipe that
+    /// is of another version, store or parent claims nothing here, and is replaced.
+    pub(crate) fn parse(kind: Kind, store: Option<&str>, data: &[u8], stat: &Stat) -> Option<Self> {
+        let store = store?;
+        let any: AnyVersion = serde_json::from_slice(data).ok()?;
+        if any.queue != kind.title() {
+            return None;
+        }
+        let marker: Option<ReleaseMarker> = serde_json::from_slice(data).ok();
+        Some(Self {
+            current: CurrentMarker {
+                parent: stat.czxid,
+                version: stat.version,
+            },
+            released: marker.and_then(|marker| marker.released_in(store, stat.czxid)),
+        })
+    }
+}
+
+/// Returns the number of an entry's znode.
+pub(crate) fn number_of(path: &ZnodePath) -> Option<i64> {
+    sequence_of(path.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(children: &[&str], me: &str, blockers: Blockers) -> Option<Snapshot> {
+        Snapshot::of(
+            children.iter().map(|name| name.to_string()).collect(),
+            me,
+            blockers,
+            sequence_of,
+        )
+    }
+
+    #[test]
+    fn order_is_numeric_and_strangers_do_not_count() {
+        let children = [
+            "x-lock-0000000010",
+            "config",
+            "a-lock-0000000002",
+            "lock--000000003",
+            "m-0000000011",
+        ];
+        let snapshot = of(&children, "m-0000000011", Blockers::All).unwrap();
+        assert_eq!(snapshot.nearest(), Some("x-lock-0000000010"));
+        assert_eq!(snapshot.ahead, 3);
+        let names: Vec<_> = snapshot
+            .blocking
+            .iter()
+            .map(|(_, name)| name.as_str())
+            .collect();
+        assert_eq!(
+            names,
+            ["lock--000000003", "a-lock-0000000002", "x-lock-0000000010"]
+        );
+    }
+
+    #[test]
+    fn an_entry_that_is_not_listed_has_no_place() {
+        assert_eq!(of(&["a-0000000001"], "m-0000000002", Blockers::All), None);
+    }
+
+    #[test]
+    fn readers_do_not_block_where_shared_entries_are_skipped() {
+        let children = [
+            "a__WRIT__0000000001",
+            "b__READ__0000000002",
+            "m__READ__0000000003",
+        ];
+        let snapshot = of(&children, "m__READ__0000000003", Blockers::Exclusive).unwrap();
+        assert_eq!(snapshot.nearest(), Some("a__WRIT__0000000001"));
+        assert_eq!(snapshot.ahead, 2);
+    }
+
+    #[test]
+    fn a_mark_shortens_to_those_above_it() {
+        let children = [
+            "a-0000000001",
+            "b-0000000002",
+            "c-0000000003",
+            "m-0000000004",
+        ];
+        let mut snapshot = of(&children, "m-0000000004", Blockers::All).unwrap();
+        snapshot.shorten(Some(1));
+        assert_eq!(snapshot.nearest(), Some("b-0000000002"));
+        snapshot.shorten(None);
+        assert_eq!(snapshot.nearest(), None);
+    }
+
+    #[test]
+    fn a_converted_entry_blocks_on_under_its_other_name() {
+        let children = [
+            "a__READ__0000000001",
+            "b__WRIT__0000000002",
+            "m__WRIT__0000000003",
+        ];
+        let mut snapshot = of(&children, "m__WRIT__0000000003", Blockers::All).unwrap();
+        snapshot.shorten(None);
+        assert_eq!(snapshot.nearest(), Some("b__WRIT__0000000002"));
+        assert_eq!(
+            snapshot.update(vec![Some("b__READ__0000000002".to_owned())], Blockers::All),
+            Nearest::Known
+        );
+        assert_eq!(snapshot.nearest(), Some("b__READ__0000000002"));
+        assert_eq!(
+            snapshot.update(vec![None, None], Blockers::All),
+            Nearest::Known
+        );
+        assert_eq!(snapshot.nearest(), None);
+    }
+
+    #[test]
+    fn a_downgraded_writer_does_not_block_a_reader() {
+        let children = ["b__WRIT__0000000002", "m__READ__0000000003"];
+        let mut snapshot = of(&children, "m__READ__0000000003", Blockers::Exclusive).unwrap();
+        snapshot.shorten(None);
+        assert_eq!(
+            snapshot.update(
+                vec![Some("b__READ__0000000002".to_owned())],
+                Blockers::Exclusive
+            ),
+            Nearest::Known
+        );
+        assert_eq!(snapshot.nearest(), None);
+    }
+
+    #[test]
+    fn a_writer_that_has_gone_unwatched_may_stand_there_under_any_name() {
+        let children = [
+            "a__WRIT__0000000001",
+            "b__WRIT__0000000002",
+            "m__WRIT__0000000003",
+        ];
+        let mut snapshot = of(&children, "m__WRIT__0000000003", Blockers::All).unwrap();
+        snapshot.shorten(None);
+        let nearest = snapshot.update(vec![None, None], Blockers::All);
+        assert_eq!(nearest, Nearest::Unknown);
+    }
+
+    #[test]
+    fn the_same_behind_others_that_were_asked_about_before() {
+        let children = [
+            "a__WRIT__0000000001",
+            "b__READ__0000000002",
+            "c__READ__0000000003",
+            "m__WRIT__0000000004",
+        ];
+        let mut snapshot = of(&children, "m__WRIT__0000000004", Blockers::All).unwrap();
+        snapshot.shorten(None);
+        let nearest = snapshot.update(vec![None, None], Blockers::All);
+        assert_eq!(nearest, Nearest::Further);
+        let nearest = snapshot.update(vec![None], Blockers::All);
+        assert_eq!(nearest, Nearest::Unknown);
+    }
+
+    #[test]
+    fn when_all_who_were_asked_about_have_gone_the_next_are_to_be_asked_about() {
+        let children: Vec<_> = (0..20).map(|n| format!("a-{n:010}")).collect();
+        let me = "a-0000000019";
+        let mut snapshot = Snapshot::of(children, me, Blockers::All, sequence_of).unwrap();
+        snapshot.shorten(None);
+        assert_eq!(snapshot.nearest_few(8).count(), 8);
+        assert_ne!(
+            snapshot.update(vec![None; 8], Blockers::All),
+            Nearest::Known
+        );
+        assert_eq!(
+            (snapshot.len(), snapshot.nearest()),
+            (10, Some("a-0000000009"))
+        );
+        assert_eq!(snapshot.nearest_few(32).count(), 10);
+        assert_eq!(
+            snapshot.update(vec![None; 10], Blockers::All),
+            Nearest::Known
+        );
+    }
+
+    const STORE: &str = "one";
+
+    /// `None`: not ours. `Some(None)`: ours, and without a claim here.
+    fn read(data: &[u8]) -> Option<Option<i64>> {
+        let stat = Stat {
+            czxid: Zxid(5),
+            ..Stat::default()
+        };
+        let reading = MarkerReading::parse(Kind::Mutex, Some(STORE), data, &stat);
+        reading.map(|reading| reading.released)
+    }
+
+    #[test]
+    fn a_mark_counts_only_where_it_was_written() {
+        assert_eq!(
+            read(&ReleaseMarker::fresh(Kind::Mutex).to_bytes()),
+            Some(None)
+        );
+        let marker = br#"{"v":2,"queue":"mutex","store":"one","parent":5,"released":7}"#;
+        assert_eq!(read(marker), Some(Some(7)));
+        for elsewhere in [
+            &br#"{"v":2,"queue":"mutex","store":"two","parent":5,"released":7}"#[..],
+            br#"{"v":2,"queue":"mutex","store":"one","parent":6,"released":7}"#,
+            br#"{"v":2,"queue":"mutex","parent":5,"released":7}"#,
+            br#"{"v":2,"queue":"mutex","store":"one","released":7}"#,
+            br#"{"v":2,"queue":"mutex","store":"one","parent":5,"released":7,"more":1}"#,
+            br#"{"v":3,"queue":"mutex","store":"one","parent":5,"released":7}"#,
+            br#"{"v":1,"queue":"mutex","released":7}"#,
+        ] {
+            assert_eq!(read(elsewhere), Some(None));
+        }
+    }
+
+    #[test]
+    fn foreign_data_and_another_recipes_marks_are_left_alone() {
+        for foreign in [
+            &b""[..],
+            b"10.0.0.1",
+            br#"{"queue":"mutex"}"#,
+            br#"{"v":2,"queue":"semaphore","store":"one","parent":5,"released":7}"#,
+        ] {
+            assert_eq!(read(foreign), None);
+        }
+    }
+
+    #[test]
+    fn without_a_store_id_nothing_is_read() {
+        let data = ReleaseMarker::fresh(Kind::Mutex).to_bytes();
+        assert!(MarkerReading::parse(Kind::Mutex, None, &data, &Stat::default()).is_none());
+    }
+
+    fn held(names: &[&str]) -> usize {
+        count_holders(names.iter().copied())
+    }
+
+    #[test]
+    fn the_names_tell_who_holds() {
+        assert_eq!(held(&[]), 0);
+        assert_eq!(held(&["a-lock-0", "b-lock-1"]), 1);
+        assert_eq!(held(&["a-latch-0", "b-latch-1"]), 1);
+        assert_eq!(held(&["a-__WRIT__0", "b-__READ__1"]), 1);
+        assert_eq!(held(&["a-__READ__0", "b-__READ__1", "c-__WRIT__2"]), 2);
+        let behind = ["a-__READ__0", "b-__WRIT__1", "c-__READ__2"];
+        assert_eq!(held(&behind), 1, "who is behind a writer waits");
+        assert_eq!(held(&["a-lease-4", "b-lease-7", "c-lease-9"]), 3);
+        assert_eq!(held(&["a__rlock__0", "b__rlock__1", "c__lock__2"]), 2);
+        assert_eq!(held(&["lock-0", "lock-1"]), 1);
+    }
+}
