@@ -33,7 +33,7 @@ pub enum LockEvent {
     /// It holds the lock.
     Acquired {
         /// Its fencing token.
-        token: FencingToken,
+        fencing_token: FencingToken,
         /// How long it waited; zero when the lock was free.
         waited: Duration,
         /// How the one before it left: after a death, look what was left half done.
@@ -42,7 +42,7 @@ pub enum LockEvent {
     /// A reader has become the writer.
     Upgraded {
         /// Its fencing token from now on.
-        token: FencingToken,
+        fencing_token: FencingToken,
     },
     /// The writer has become a reader, and keeps its token.
     Downgraded,
@@ -120,17 +120,26 @@ impl fmt::Display for LockEvent {
                 write!(f, "queued behind {position}, next after {}", ahead.name())
             }
             Self::Advanced { position } => write!(f, "advanced, {position} ahead"),
-            Self::Acquired { token, waited, .. } if waited.is_zero() => {
-                write!(f, "acquired at once, token {token}")
+            Self::Acquired {
+                fencing_token,
+                waited,
+                ..
+            } if waited.is_zero() => {
+                write!(f, "acquired at once, token {fencing_token}")
             }
             Self::Acquired {
-                token,
+                fencing_token,
                 waited,
                 previous,
             } => {
-                write!(f, "acquired after {waited:.1?}: {previous}, token {token}")
+                write!(
+                    f,
+                    "acquired after {waited:.1?}: {previous}, token {fencing_token}"
+                )
             }
-            Self::Upgraded { token } => write!(f, "upgraded to the writer, token {token}"),
+            Self::Upgraded { fencing_token } => {
+                write!(f, "upgraded to the writer, token {fencing_token}")
+            }
             Self::Downgraded => f.write_str("downgraded to a reader"),
             Self::Suspended { held_until: None } => f.write_str("suspended"),
             Self::Suspended {

@@ -256,7 +256,7 @@ impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
             .field("path", &self.held.path)
-            .field("token", &self.held.token)
+            .field("fencing_token", &self.held.token)
             .field("held", &self.reason().is_none())
             .finish()
     }

@@ -23,7 +23,7 @@ pub struct QueueEntry {
     /// Its number, which is its place in the order of arrival.
     pub sequence: i64,
     /// The fencing token that it has, or will have.
-    pub token: FencingToken,
+    pub fencing_token: FencingToken,
     /// The session that it belongs to.
     pub owner: SessionId,
     /// How often its data was written since it joined: a request, or its holder's `keep_alive`.
@@ -48,7 +48,7 @@ const READ_AT_ONCE: usize = 256;
 /// let mutex = lockkeeper::Mutex::new(&client, "/lock/orders")?;
 /// let guard = mutex.lock().await?;
 /// let queue = lockkeeper::queue(&client, "/lock/orders").await?;
-/// assert_eq!(queue[0].token, guard.fencing_token());
+/// assert_eq!(queue[0].fencing_token, guard.fencing_token());
 /// assert_eq!(queue[0].metadata.as_ref().unwrap().pid, Some(std::process::id()));
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
@@ -86,7 +86,7 @@ async fn read_queue(session: &Session, path: &ZnodePath) -> Result<Vec<QueueEntr
                 entries.push(QueueEntry {
                     path: path.clone(),
                     sequence: *sequence,
-                    token: FencingToken::new(stat.czxid),
+                    fencing_token: FencingToken::new(stat.czxid),
                     owner: stat.ephemeral_owner,
                     version: stat.version,
                     metadata: LockMetadata::parse(&data),

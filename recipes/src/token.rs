@@ -136,17 +136,20 @@ impl FencingGate {
 
 fn refuse_before(newest: Option<FencingToken>, token: FencingToken) -> Result<(), StaleToken> {
     match newest {
-        Some(newest) if token < newest => Err(StaleToken { token, newest }),
+        Some(newest) if token < newest => Err(StaleToken {
+            fencing_token: token,
+            newest,
+        }),
         _ => Ok(()),
     }
 }
 
 /// A token that is older than one that the resource has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("token {token} is stale: {newest} was seen")]
+#[error("token {fencing_token} is stale: {newest} was seen")]
 pub struct StaleToken {
     /// The token that was refused.
-    pub token: FencingToken,
+    pub fencing_token: FencingToken,
     /// The newest that was seen.
     pub newest: FencingToken,
 }
@@ -166,7 +169,12 @@ mod tests {
     #[test]
     fn a_reader_is_refused_after_a_newer_writer_and_after_nobody_else() {
         let [first, second, third, fourth] = [1, 2, 3, 4].map(FencingToken);
-        let stale = |token, newest| Err(StaleToken { token, newest });
+        let stale = |token, newest| {
+            Err(StaleToken {
+                fencing_token: token,
+                newest,
+            })
+        };
         let mut gate = FencingGate::default();
         assert_eq!(gate.admit_shared(second), Ok(()));
         assert_eq!(gate.admit_shared(first), Ok(()));

@@ -172,10 +172,10 @@ on_every_store! {
         assert_eq!((both.count(), semaphore().available().unwrap()), (2, 0));
         assert!(semaphore().try_acquire().unwrap().is_none());
         let one = both.split(1).unwrap();
-        assert_eq!(one.token(), both.token());
+        assert_eq!(one.fencing_token(), both.fencing_token());
         one.release().unwrap();
         let third = semaphore().acquire_timeout(LONG).unwrap();
-        assert!(third.token() > both.token());
+        assert!(third.fencing_token() > both.fencing_token());
         semaphore().set_permits(3).unwrap();
         let open = Semaphore::open(&store.client(), LOCK).unwrap();
         assert_eq!((open.permits().unwrap(), open.available().unwrap()), (3, 1));

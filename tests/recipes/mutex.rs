@@ -38,7 +38,7 @@ on_every_backend! {
             holder = granted(waiter).await;
             granted_tokens.push(holder.fencing_token());
         }
-        let arrived: Vec<_> = arrived.iter().map(|entry| entry.token).collect();
+        let arrived: Vec<_> = arrived.iter().map(|entry| entry.fencing_token).collect();
         assert_eq!(granted_tokens, arrived);
         assert!(arrived.is_sorted());
     }

@@ -108,7 +108,7 @@ guards! {
     /// [`WriteGuard`](crate::WriteGuard).
     WriteGuard(crate::WriteGuard) fencing_token;
     /// The holding of permits. Dropping it gives them back. See [`Permit`](crate::Permit).
-    Permit(crate::Permit) token;
+    Permit(crate::Permit) fencing_token;
     /// The holding of an election. Dropping it resigns. See [`Leadership`](crate::Leadership).
     Leadership(crate::Leadership) epoch;
 }

@@ -149,7 +149,7 @@ impl Drop for MultiGuard {
 impl fmt::Debug for MultiGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MultiGuard")
-            .field("token", &self.fencing_token())
+            .field("fencing_token", &self.fencing_token())
             .field("locks", &self.locks)
             .finish()
     }

@@ -75,7 +75,7 @@ impl Waiting<'_> {
     fn tell_acquired(&self, token: FencingToken, previous: PreviousHolder) {
         let clock = self.entry.session.clock();
         self.entry.put(|| LockEvent::Acquired {
-            token,
+            fencing_token: token,
             waited: self
                 .since
                 .map_or(Duration::ZERO, |since| clock.now().since(since)),

@@ -279,7 +279,7 @@ impl Semaphore {
     pub async fn holders(&self) -> Result<Vec<QueueEntry>, Error> {
         let leases = LockPath::try_from(self.place.leases.clone())?;
         let mut held = queue(&self.client, leases).await?;
-        held.sort_by_key(|lease| (lease.token, lease.sequence));
+        held.sort_by_key(|lease| (lease.fencing_token, lease.sequence));
         Ok(held)
     }
 }

@@ -18,7 +18,7 @@ use crate::token::FencingToken;
 /// back, as the drop of a [`Guard`] does; [`release`](Self::release) says when that is done.
 ///
 /// It belongs to the session that took it, and is lost with it. A semaphore of more than one permit
-/// excludes nobody, so its [`token`](Self::token) fences nobody off either: it identifies the grant,
+/// excludes nobody, so its [`fencing_token`](Self::fencing_token) fences nobody off either: it identifies the grant,
 /// in the logs of the resource for instance. Only with a single permit in all, and as long as that is
 /// not changed, is it a fencing token like a mutex's.
 #[must_use = "dropping a permit gives it back"]
@@ -54,7 +54,7 @@ impl Permit {
     }
 
     /// What identifies the grant: all its permits share it, and later grants have greater ones.
-    pub fn token(&self) -> FencingToken {
+    pub fn fencing_token(&self) -> FencingToken {
         self.first().fencing_token()
     }
 
@@ -174,7 +174,7 @@ impl fmt::Debug for Permit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Permit")
             .field("count", &self.count())
-            .field("token", &self.token())
+            .field("fencing_token", &self.fencing_token())
             .field("held", &self.is_held())
             .finish()
     }

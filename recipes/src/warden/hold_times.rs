@@ -91,7 +91,7 @@ impl HoldTimes {
 /// Whether two sights are of one holder. The permits of one grant have one token, and a path may be
 /// that of a node made anew.
 pub(super) fn is_same(one: &QueueEntry, other: &QueueEntry) -> bool {
-    one.token == other.token && one.path == other.path
+    one.fencing_token == other.fencing_token && one.path == other.path
 }
 
 impl Sighting {
@@ -168,7 +168,7 @@ mod tests {
         QueueEntry {
             path: "/lock/a-lock-0000000001".parse().unwrap(),
             sequence: 1,
-            token: FencingToken::new(Zxid(7)),
+            fencing_token: FencingToken::new(Zxid(7)),
             owner: SessionId(3),
             version,
             metadata: LockMetadata::parse(data),

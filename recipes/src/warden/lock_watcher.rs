@@ -206,7 +206,7 @@ async fn look_past(
         look.holders.push(QueueEntry {
             sequence: sequence_of(path.name()).unwrap_or_default(),
             path,
-            token: FencingToken::new(stat.czxid),
+            fencing_token: FencingToken::new(stat.czxid),
             owner: stat.ephemeral_owner,
             version: stat.version,
             metadata: LockMetadata::parse(&data),

@@ -130,7 +130,7 @@ on_every_backend! {
         settled(&world, &[reading]).await;
         assert!(reader.is_held());
         reader.release().await.unwrap();
-        assert!(matches!(events.next().await, Some(LockEvent::Upgraded { token: new }) if new == token));
+        assert!(matches!(events.next().await, Some(LockEvent::Upgraded { fencing_token: new }) if new == token));
         assert!(matches!(events.next().await, Some(LockEvent::Downgraded)));
         assert!(matches!(events.next().await, Some(LockEvent::Released)));
         assert!(events.next().await.is_none());

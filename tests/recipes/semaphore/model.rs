@@ -284,7 +284,7 @@ impl Both {
         assert!(self.permits.values().all(Permit::is_held));
         let tokens = |held: &[Asked]| -> Vec<_> {
             held.iter()
-                .map(|asked| self.permits[&asked.id].token())
+                .map(|asked| self.permits[&asked.id].fencing_token())
                 .collect()
         };
         assert!(
