@@ -1,17 +1,12 @@
 //! [`LockEvent`]s: what happens to one contender, as a stream.
 
 use std::fmt;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_core::Stream;
 use lockkeeper_store::{Deadline, DeleteReason, ZnodePath};
-use tokio::sync::mpsc;
 
 use crate::error::LostReason;
+use crate::stream::{Lossy, LossySender, lossy, named_stream};
 use crate::token::FencingToken;
 
 /// What happened to a contender.
@@ -156,9 +151,6 @@ impl fmt::Display for LockEvent {
     }
 }
 
-/// How many events a reader may leave unread before some are dropped.
-const LONGEST_BACKLOG: usize = 1_024;
-
 /// A sink to hand to [`LockOptions::events`](crate::LockOptions::events), and the stream of what
 /// goes into it.
 ///
@@ -180,66 +172,31 @@ const LONGEST_BACKLOG: usize = 1_024;
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 pub fn lock_events() -> (EventSink, LockEvents) {
-    let (sender, mut receiver) = mpsc::channel(LONGEST_BACKLOG);
-    let missed = Arc::new(AtomicU64::new(0));
-    let sink = EventSink {
-        sender,
-        missed: missed.clone(),
-    };
-    let events = Box::pin(async_stream::stream! {
-        while let Some(event) = receiver.recv().await {
-            yield event;
-            if receiver.is_empty() {
-                let count = missed.swap(0, Ordering::Relaxed);
-                if count > 0 {
-                    yield LockEvent::Missed { count };
-                }
-            }
-        }
-    });
-    (sink, LockEvents { events })
+    let (sender, events) = lossy();
+    (EventSink(sender), LockEvents(events))
 }
 
-/// Where a lock puts its events. See [`lock_events`]. A clone is the same sink.
+/// Sender of a contender's events, for [`LockOptions::events`](crate::LockOptions::events). See [`lock_events`].
+/// A clone is the same sink.
 #[derive(Clone, Debug)]
-pub struct EventSink {
-    sender: mpsc::Sender<LockEvent>,
-    missed: Arc<AtomicU64>,
-}
+pub struct EventSink(LossySender<LockEvent>);
 
 impl EventSink {
     pub(crate) fn put(&self, event: LockEvent) {
-        // A closed channel means that nobody reads: nothing is missed then.
-        if let Err(mpsc::error::TrySendError::Full(_)) = self.sender.try_send(event) {
-            self.missed.fetch_add(1, Ordering::Relaxed);
-        }
+        self.0.send(event);
     }
 }
 
-/// The stream of [`lock_events`].
-pub struct LockEvents {
-    events: Pin<Box<dyn Stream<Item = LockEvent> + Send>>,
+impl Lossy for LockEvent {
+    fn missed(count: u64) -> Self {
+        Self::Missed { count }
+    }
 }
 
-impl LockEvents {
-    /// The next event; `None` when nothing can follow.
+named_stream! {
+    /// The stream of [`lock_events`].
+    LockEvents of LockEvent;
+    /// Waits for the next event; `None` when nothing can follow.
     ///
     /// Cancel safe.
-    pub async fn next(&mut self) -> Option<LockEvent> {
-        std::future::poll_fn(|context| self.events.as_mut().poll_next(context)).await
-    }
-}
-
-impl Stream for LockEvents {
-    type Item = LockEvent;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<LockEvent>> {
-        self.events.as_mut().poll_next(context)
-    }
-}
-
-impl fmt::Debug for LockEvents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LockEvents")
-    }
 }

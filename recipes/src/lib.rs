@@ -37,6 +37,7 @@ mod revocation;
 mod rwlock;
 mod select;
 mod semaphore;
+mod stream;
 mod token;
 mod warden;
 
@@ -66,7 +67,7 @@ pub use metadata::LockMetadata;
 pub use mutex::Mutex;
 pub use observe::{QueueEntry, Snapshots, observe, queue};
 pub use options::LockOptions;
-pub use path::LockPath;
+pub use path::{IntoLockPath, LockPath};
 pub use reentrant::{Owner, ReentrantGuard, ReentrantMutex};
 pub use revocation::{FencingEnforced, RevocationRequest, RevokeTarget, Revoker};
 pub use rwlock::{ReadGuard, RwLock, Upgrade, WriteGuard};

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::guard::Guard;
 use crate::names::Kind;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::{IntoLockPath, LockPath};
 
 /// A mutex among all programs that name the same path of the same store.
 ///
@@ -49,14 +49,10 @@ impl Mutex {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn new<P>(client: &Client, path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
+    pub fn new(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         Ok(Self {
             client: client.clone(),
-            path: path.try_into().map_err(Into::into)?,
+            path: path.into_lock_path()?,
         })
     }
 

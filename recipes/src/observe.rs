@@ -1,17 +1,13 @@
 //! Looking at queues from outside: who holds, who waits, since when and what for.
 
-use std::fmt;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 use bytes::Bytes;
-use futures_core::Stream;
 use lockkeeper_store::{Client, Error, ReadOp, ReadReply, Session, SessionId, Watcher, ZnodePath};
 
 use crate::metadata::LockMetadata;
-use crate::path::LockPath;
+use crate::path::IntoLockPath;
 use crate::queue::contenders;
 use crate::select::select;
+use crate::stream::named_stream;
 use crate::token::FencingToken;
 
 /// One entry of a queue, as an observer sees it.
@@ -52,12 +48,8 @@ const READ_AT_ONCE: usize = 256;
 /// assert_eq!(queue[0].metadata.as_ref().unwrap().pid, Some(std::process::id()));
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
-pub async fn queue<P>(client: &Client, path: P) -> Result<Vec<QueueEntry>, Error>
-where
-    P: TryInto<LockPath>,
-    P::Error: Into<Error>,
-{
-    let path = path.try_into().map_err(Into::into)?;
+pub async fn queue(client: &Client, path: impl IntoLockPath) -> Result<Vec<QueueEntry>, Error> {
+    let path = path.into_lock_path()?;
     let session = client.session().await?;
     read_queue(&session, path.as_znode()).await
 }
@@ -106,12 +98,8 @@ async fn read_queue(session: &Session, path: &ZnodePath) -> Result<Vec<QueueEntr
 ///
 /// # Errors
 /// [`Error::InvalidPath`] at once; those of the store in the stream.
-pub fn observe<P>(client: &Client, path: P) -> Result<Snapshots, Error>
-where
-    P: TryInto<LockPath>,
-    P::Error: Into<Error>,
-{
-    let path = path.try_into().map_err(Into::into)?;
+pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Error> {
+    let path = path.into_lock_path()?;
     let client = client.clone();
     let snapshots = Box::pin(async_stream::stream! {
         let mut last: Option<Vec<QueueEntry>> = None;
@@ -132,7 +120,7 @@ where
             }
         }
     });
-    Ok(Snapshots { snapshots })
+    Ok(Snapshots(snapshots))
 }
 
 /// What to wait for before a queue is read again.
@@ -189,28 +177,10 @@ async fn observe_once(
     Ok((entries, change))
 }
 
-/// The stream of [`observe`].
-pub struct Snapshots {
-    snapshots: Pin<Box<dyn Stream<Item = Result<Vec<QueueEntry>, Error>> + Send>>,
-}
-
-impl Snapshots {
-    /// The next snapshot. Cancel safe.
-    pub async fn next(&mut self) -> Option<Result<Vec<QueueEntry>, Error>> {
-        std::future::poll_fn(|context| self.snapshots.as_mut().poll_next(context)).await
-    }
-}
-
-impl Stream for Snapshots {
-    type Item = Result<Vec<QueueEntry>, Error>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.snapshots.as_mut().poll_next(context)
-    }
-}
-
-impl fmt::Debug for Snapshots {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Snapshots")
-    }
+named_stream! {
+    /// The stream of [`observe`].
+    Snapshots of Result<Vec<QueueEntry>, Error>;
+    /// Waits for the next snapshot; `None` after an error.
+    ///
+    /// Cancel safe.
 }

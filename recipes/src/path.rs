@@ -103,6 +103,49 @@ impl TryFrom<ZnodePath> for LockPath {
     }
 }
 
+/// A name of a lock, as every recipe takes it: a [`LockPath`], a [`ZnodePath`] or a text.
+///
+/// It stands for [`TryInto`] a [`LockPath`], which is the trait to implement for a type of the caller's.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use lockkeeper::{Client, Error, IntoLockPath, LockPath, Mutex};
+///
+/// fn of_order(client: &Client, orders: impl IntoLockPath, id: &str) -> Result<Mutex, Error> {
+///     Mutex::new(client, orders.into_lock_path()?.key(id))
+/// }
+///
+/// # let client = lockkeeper::connect("memory:into-lock-path").await?;
+/// assert_eq!(of_order(&client, "/lock/orders", "4711")?.path().as_str(), "/lock/orders/4711");
+/// assert!(of_order(&client, "orders", "4711").is_err()); // no absolute path
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub trait IntoLockPath {
+    /// Checks the name.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`] for what is no absolute znode path, or is the root.
+    fn into_lock_path(self) -> Result<LockPath, Error>;
+}
+
+impl<T> IntoLockPath for T
+where
+    T: TryInto<LockPath>,
+    T::Error: Into<Error>,
+{
+    fn into_lock_path(self) -> Result<LockPath, Error> {
+        self.try_into().map_err(Into::into)
+    }
+}
+
+impl TryFrom<&ZnodePath> for LockPath {
+    type Error = Error;
+
+    fn try_from(path: &ZnodePath) -> Result<Self, Error> {
+        Self::try_from(path.clone())
+    }
+}
+
 impl TryFrom<&str> for LockPath {
     type Error = Error;
 

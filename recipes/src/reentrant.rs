@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::guard::Guard;
 use crate::mutex::Mutex;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::IntoLockPath;
 
 /// A mutex that its owner may enter again while it holds it.
 ///
@@ -48,11 +48,7 @@ impl ReentrantMutex {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn new<P>(client: &Client, path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
+    pub fn new(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         let mutex = Mutex::new(client, path)?;
         Ok(Self { mutex })
     }

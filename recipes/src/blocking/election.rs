@@ -8,7 +8,7 @@ use super::{Client, Leadership, outside_runtime, wait};
 use crate::election::{Leader, LeaderChange};
 use crate::error::Result;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::IntoLockPath;
 
 /// An election among all programs that name the same path of the same store. See
 /// [`Election`](crate::Election).
@@ -23,11 +23,7 @@ impl Election {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn new<P>(client: &Client, path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
+    pub fn new(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         crate::Election::new(client.as_async(), path).map(Self)
     }
 

@@ -7,7 +7,7 @@ use lockkeeper_store::{Error, ZnodePath};
 use super::{Client, Guard, wait};
 use crate::error::Result;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::IntoLockPath;
 
 /// A mutex among all programs that name the same path of the same store. See
 /// [`Mutex`](crate::Mutex).
@@ -19,11 +19,7 @@ impl Mutex {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn new<P>(client: &Client, path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
+    pub fn new(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         crate::Mutex::new(client.as_async(), path).map(Self)
     }
 

@@ -7,7 +7,7 @@ use lockkeeper_store::{Error, ZnodePath};
 use super::{Client, ReadGuard, WriteGuard, wait};
 use crate::error::Result;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::IntoLockPath;
 
 /// A read-write lock among all programs that name the same path of the same store. See
 /// [`RwLock`](crate::RwLock).
@@ -19,11 +19,7 @@ impl RwLock {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn new<P>(client: &Client, path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
+    pub fn new(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         crate::RwLock::new(client.as_async(), path).map(Self)
     }
 

@@ -7,7 +7,7 @@ use lockkeeper_store::{Error, ZnodePath};
 use super::{Client, Permit, wait};
 use crate::error::Result;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::IntoLockPath;
 
 /// A number of permits among all programs that name the same path of the same store. See
 /// [`Semaphore`](crate::Semaphore).
@@ -19,11 +19,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn new<P>(client: &Client, path: P, permits: u32) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
+    pub fn new(client: &Client, path: impl IntoLockPath, permits: u32) -> Result<Self, Error> {
         crate::Semaphore::new(client.as_async(), path, permits).map(Self)
     }
 
@@ -31,11 +27,7 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn open<P>(client: &Client, path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
+    pub fn open(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         crate::Semaphore::open(client.as_async(), path).map(Self)
     }
 

@@ -1,10 +1,5 @@
 //! [`LeaderChanges`]: who leads, again each time that changes.
 
-use std::fmt;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use futures_core::Stream;
 use lockkeeper_store::{Error, Session, SessionStatus, Watcher, ZnodePath};
 
 use super::Election;
@@ -12,6 +7,7 @@ use super::leader::{Head, Leader, Line};
 use super::run::Backoff;
 use crate::error::Result;
 use crate::select::select;
+use crate::stream::named_stream;
 
 /// A change in who leads an election.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,7 +98,7 @@ impl Election {
                 watch.changed().await;
             }
         });
-        LeaderChanges { changes }
+        LeaderChanges(changes)
     }
 }
 
@@ -207,28 +203,10 @@ async fn reconnected(status: &SessionStatus, connection: u64) {
     }
 }
 
-/// The stream of [`Election::observe`].
-pub struct LeaderChanges {
-    changes: Pin<Box<dyn Stream<Item = Result<LeaderChange>> + Send>>,
-}
-
-impl LeaderChanges {
-    /// The next change; `None` after an error. Cancel safe.
-    pub async fn next(&mut self) -> Option<Result<LeaderChange>> {
-        std::future::poll_fn(|context| self.changes.as_mut().poll_next(context)).await
-    }
-}
-
-impl Stream for LeaderChanges {
-    type Item = Result<LeaderChange>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.changes.as_mut().poll_next(context)
-    }
-}
-
-impl fmt::Debug for LeaderChanges {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LeaderChanges")
-    }
+named_stream! {
+    /// The stream of [`Election::observe`].
+    LeaderChanges of Result<LeaderChange>;
+    /// Waits for the next change; `None` after an error.
+    ///
+    /// Cancel safe.
 }

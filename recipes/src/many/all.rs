@@ -14,7 +14,7 @@ use crate::error::LockError;
 use crate::error::Result;
 use crate::metadata::EntryData;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::IntoLockPath;
 use crate::queue::Waiting;
 
 /// Waits for several mutexes, and holds them all or none.
@@ -54,12 +54,10 @@ use crate::queue::Waiting;
 /// guard.release().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
-pub async fn lock_all<I>(client: &Client, keys: I) -> Result<MultiGuard>
-where
-    I: IntoIterator,
-    I::Item: TryInto<LockPath>,
-    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
-{
+pub async fn lock_all(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+) -> Result<MultiGuard> {
     lock_all_with(client, keys, LockOptions::new()).await
 }
 
@@ -71,16 +69,11 @@ where
 /// # Errors
 /// [`LockError::Timeout`] with the first lock that was not granted, [`LockError::QueueFull`], and
 /// those of [`lock_all`].
-pub async fn lock_all_with<I>(
+pub async fn lock_all_with(
     client: &Client,
-    keys: I,
+    keys: impl IntoIterator<Item: IntoLockPath>,
     mut options: LockOptions,
-) -> Result<MultiGuard>
-where
-    I: IntoIterator,
-    I::Item: TryInto<LockPath>,
-    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
-{
+) -> Result<MultiGuard> {
     let keys = Keys::parse(keys)?;
     let progress = options.begin();
     let data = options.data(client.clock().unix_ms());

@@ -11,7 +11,7 @@ use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::Kind;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::{IntoLockPath, LockPath};
 use crate::queue::{any_contends, check_kind, contenders};
 
 /// What [`try_lock_many`] has come to.
@@ -52,12 +52,10 @@ pub struct TryLockMany {
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
-pub async fn try_lock_many<I>(client: &Client, keys: I) -> Result<TryLockMany>
-where
-    I: IntoIterator,
-    I::Item: TryInto<LockPath>,
-    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
-{
+pub async fn try_lock_many(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+) -> Result<TryLockMany> {
     try_lock_many_with(client, keys, LockOptions::new()).await
 }
 
@@ -65,16 +63,11 @@ where
 ///
 /// # Errors
 /// As [`try_lock_many`].
-pub async fn try_lock_many_with<I>(
+pub async fn try_lock_many_with(
     client: &Client,
-    keys: I,
+    keys: impl IntoIterator<Item: IntoLockPath>,
     options: LockOptions,
-) -> Result<TryLockMany>
-where
-    I: IntoIterator,
-    I::Item: TryInto<LockPath>,
-    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
-{
+) -> Result<TryLockMany> {
     let keys = Keys::parse(keys)?;
     let data = options.data(client.clock().unix_ms());
     keys.check_size(client, &data)?;

@@ -8,7 +8,7 @@ use lockkeeper_store::{Client, Error, Session, SessionId, ZnodePath};
 
 use crate::holders::{Survey, persistently, survey};
 use crate::metadata::LockMetadata;
-use crate::path::LockPath;
+use crate::path::{IntoLockPath, LockPath};
 
 pub(crate) use inbox::{Listener, RevocationInbox};
 pub(crate) use request::CURATORS_REQUEST;
@@ -42,12 +42,8 @@ impl RevokeTarget {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn holder<P>(path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
-        Ok(Self(Which::Holder(path.try_into().map_err(Into::into)?)))
+    pub fn holder(path: impl IntoLockPath) -> Result<Self, Error> {
+        Ok(Self(Which::Holder(path.into_lock_path()?)))
     }
 
     /// One entry, by the path of its own znode, as [`QueueEntry::path`](crate::QueueEntry::path)
@@ -55,24 +51,16 @@ impl RevokeTarget {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn entry<P>(path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
-        Ok(Self(Which::Entry(path.try_into().map_err(Into::into)?)))
+    pub fn entry(path: impl IntoLockPath) -> Result<Self, Error> {
+        Ok(Self(Which::Entry(path.into_lock_path()?)))
     }
 
     /// All that a session has in the lock at `path`, whether it holds or waits.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn session<P>(path: P, session: SessionId) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
-        let path = path.try_into().map_err(Into::into)?;
+    pub fn session(path: impl IntoLockPath, session: SessionId) -> Result<Self, Error> {
+        let path = path.into_lock_path()?;
         Ok(Self(Which::Session(path, session)))
     }
 

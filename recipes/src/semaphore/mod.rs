@@ -22,7 +22,7 @@ use crate::error::LockError;
 use crate::error::Result;
 use crate::observe::{QueueEntry, queue};
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::{IntoLockPath, LockPath};
 
 /// A number of permits that all programs share that name the same path of the same store.
 ///
@@ -74,12 +74,8 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn new<P>(client: &Client, path: P, permits: u32) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
-        Self::stating(client, path.try_into().map_err(Into::into)?, Some(permits))
+    pub fn new(client: &Client, path: impl IntoLockPath, permits: u32) -> Result<Self, Error> {
+        Self::stating(client, path.into_lock_path()?, Some(permits))
     }
 
     /// The semaphore at a path, with however many permits it has. Nothing is sent.
@@ -88,12 +84,8 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn open<P>(client: &Client, path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
-        Self::stating(client, path.try_into().map_err(Into::into)?, None)
+    pub fn open(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
+        Self::stating(client, path.into_lock_path()?, None)
     }
 
     fn stating(client: &Client, path: LockPath, permits: Option<u32>) -> Result<Self, Error> {
