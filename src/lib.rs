@@ -44,6 +44,7 @@ mod tls;
 mod types;
 mod wake;
 mod watch;
+mod watch_channel;
 #[cfg(feature = "server")]
 #[allow(dead_code, unused_imports, reason = "the server takes it up")]
 mod wire;
@@ -76,6 +77,7 @@ pub use types::{
 };
 pub use wake::{wake, wake_all};
 pub use watch::{PersistentWatcher, Watcher};
+pub use watch_channel::{WatchNotifier, WatchReceiver, WatchSender};
 
 #[cfg(doctest)]
 #[doc = include_str!("README.md")]

@@ -1,90 +1,63 @@
 //! [`StateStream`]: the changes of a session's state, told in the order in which they were asked for.
-//!
-//! By hand, since a general channel's order of waking is random, and faults must replay from their
-//! seeds.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use futures_core::Stream;
-use parking_lot::Mutex;
 
-use crate::fork;
 use crate::types::SessionState;
-use crate::wake::wake_all;
+use crate::watch_channel::{WatchReceiver, WatchSender};
 
 /// The state of a session, for its backend to write.
 #[derive(Debug)]
-pub(super) struct States(Arc<Mutex<Shared>>);
+pub(super) struct States(WatchSender<Latest>);
 
 #[derive(Debug)]
-struct Shared {
+struct Latest {
     state: SessionState,
-    /// How often the state has changed.
+    /// Number of changes of the state.
     changes: u64,
-    /// How many connections there have been.
+    /// Number of connections, the first included.
     connections: u64,
-    /// Who waits for the next change, by the number of the stream.
-    waiting: BTreeMap<u64, Waker>,
-    streams: u64,
-    /// Nobody will write any more.
-    gone: bool,
 }
 
 impl States {
-    /// Of a session that has just been connected.
+    /// Creates the state of a session that has just been connected.
     pub(super) fn connected() -> Self {
-        Self(Arc::new(Mutex::new(Shared {
+        Self(WatchSender::new(Latest {
             state: SessionState::Connected,
             changes: 0,
             connections: 1,
-            waiting: BTreeMap::new(),
-            streams: 0,
-            gone: false,
-        })))
+        }))
     }
 
     pub(super) fn connections(&self) -> u64 {
-        self.0.lock().connections
+        self.0.read(|latest| latest.connections)
     }
 
     /// Writes a new state, which `publish` makes known before anybody is woken. A final one stays.
     pub(super) fn set(&self, state: SessionState, publish: impl FnOnce()) {
-        let mut shared = self.0.lock();
-        if shared.state.is_final() || shared.state == state {
-            return;
-        }
-        shared.state = state;
-        shared.changes += 1;
-        shared.connections += u64::from(state == SessionState::Reconnected);
-        publish();
-        let waiting = std::mem::take(&mut shared.waiting);
-        drop(shared);
-        wake_all(waiting.into_values());
+        self.0.modify_if(|latest| {
+            if latest.state.is_final() || latest.state == state {
+                return None;
+            }
+            latest.state = state;
+            latest.changes += 1;
+            latest.connections += u64::from(state == SessionState::Reconnected);
+            publish();
+            Some(())
+        });
     }
 
     pub(super) fn stream(&self) -> StateStream {
-        let mut shared = self.0.lock();
-        shared.streams += 1;
+        let receiver = self.0.subscribe();
+        let (seen, done) = receiver.read(|latest| (latest.changes, latest.state.is_final()));
         StateStream {
-            number: shared.streams,
-            seen: shared.changes,
-            done: shared.state.is_final(),
-            shared: self.0.clone(),
+            receiver,
+            seen,
+            done,
         }
-    }
-}
-
-impl Drop for States {
-    fn drop(&mut self) {
-        let mut shared = self.0.lock();
-        shared.gone = true;
-        let waiting = std::mem::take(&mut shared.waiting);
-        drop(shared);
-        wake_all(waiting.into_values());
     }
 }
 
@@ -92,15 +65,14 @@ impl Drop for States {
 ///
 /// A slow reader misses what was overtaken, never the latest; it ends after a final state.
 pub struct StateStream {
-    shared: Arc<Mutex<Shared>>,
-    number: u64,
-    /// How many changes it has told, or left out.
+    receiver: WatchReceiver<Latest>,
+    /// Number of changes that it has told, or left out.
     seen: u64,
     done: bool,
 }
 
 impl StateStream {
-    /// The next change; `None` after a final state.
+    /// Waits for the next change; `None` after a final state.
     ///
     /// Cancel safe.
     pub async fn next(&mut self) -> Option<SessionState> {
@@ -119,32 +91,15 @@ impl Stream for StateStream {
         if this.done {
             return Poll::Ready(None);
         }
-        // Neither cloned nor dropped under the lock: a waker may own streams of this session.
-        let waker = context.waker().clone();
-        let mut shared = this.shared.lock();
-        if shared.changes != this.seen {
-            this.seen = shared.changes;
-            this.done = shared.state.is_final();
-            return Poll::Ready(Some(shared.state));
-        }
-        if shared.gone {
-            return Poll::Ready(None);
-        }
-        let former = shared.waiting.insert(this.number, waker);
-        drop(shared);
-        drop(former);
-        Poll::Pending
-    }
-}
-
-impl Drop for StateStream {
-    fn drop(&mut self) {
-        // In the child of a fork the lock may be that of a thread which is not here.
-        if fork::is_forked() {
-            return;
-        }
-        let former = self.shared.lock().waiting.remove(&self.number);
-        drop(former);
+        let seen = this.seen;
+        let news =
+            |latest: &Latest| (latest.changes != seen).then_some((latest.changes, latest.state));
+        this.receiver.poll_pick(context, news).map(|news| {
+            let (changes, state) = news?;
+            this.seen = changes;
+            this.done = state.is_final();
+            Some(state)
+        })
     }
 }
 
@@ -190,7 +145,6 @@ mod tests {
             assert_eq!(poll(&mut other), Poll::Pending);
             other
         });
-        assert!(states.0.lock().waiting.is_empty());
         drop(states);
         assert_eq!(poll(&mut stream), Poll::Ready(None));
     }
