@@ -72,7 +72,7 @@ pub use reentrant::{Owner, ReentrantGuard, ReentrantMutex};
 pub use revocation::{FencingEnforced, RevocationRequest, RevokeTarget, Revoker};
 pub use rwlock::{ReadGuard, RwLock, Upgrade, WriteGuard};
 pub use semaphore::{Permit, Semaphore};
-pub use token::{FencingGate, FencingToken, StaleToken};
+pub use token::{FencingGate, FencingToken, InvalidToken, StaleToken};
 pub use warden::{Overdue, OverdueLevel, Warden, WardenBuilder, WardenReport, WardenReports};
 
 #[cfg(feature = "test-util")]
