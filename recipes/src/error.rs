@@ -113,12 +113,6 @@ pub enum LockError {
         /// How many it may take.
         limit: usize,
     },
-    /// A blocking call was made inside a tokio runtime, whose thread it would have stopped.
-    #[error(
-        "a blocking call inside a tokio runtime would stop its thread: use the async types of \
-         lockkeeper here, or call from a thread of std"
-    )]
-    InsideRuntime,
     /// What was to be released had been lost before.
     #[error("the lock was lost: {0}")]
     Lost(#[from] LostReason),

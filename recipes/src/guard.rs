@@ -1,8 +1,10 @@
 //! [`Guard`]: the holding of a lock.
 
+mod family;
 mod leaving;
 mod monitor;
 mod parts;
+mod set;
 mod writing;
 
 use std::fmt;
@@ -23,7 +25,10 @@ use crate::revocation::RevocationRequest;
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-pub(crate) use leaving::{drop_all, release_all};
+pub use family::LockGuard;
+pub use set::GuardSet;
+
+use leaving::{drop_all, release_all};
 pub(crate) use monitor::{OnLoss, Witness};
 pub(crate) use parts::Parts;
 

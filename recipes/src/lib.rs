@@ -38,6 +38,7 @@ mod rwlock;
 mod select;
 mod semaphore;
 mod stream;
+mod synced;
 mod token;
 mod warden;
 
@@ -46,7 +47,7 @@ pub use election::{
 };
 pub use error::{LockError, LostReason, Result};
 pub use events::{EventSink, LockEvent, LockEvents, PreviousHolder, lock_events};
-pub use guard::Guard;
+pub use guard::{Guard, GuardSet, LockGuard};
 pub use holders::holders;
 #[cfg(all(feature = "server", feature = "tls"))]
 pub use lockkeeper_store::TlsOptions;
@@ -60,8 +61,9 @@ pub use lockkeeper_store::{Durability, disk};
 #[cfg(feature = "server")]
 pub use lockkeeper_store::{Server, ServerError, ServerOptions};
 pub use many::{
-    LockEach, MultiGuard, TryLockMany, lock_all, lock_all_with, lock_each, lock_each_with,
-    try_lock_many, try_lock_many_with,
+    LockEach, MultiGuard, TryLockMany, lock_all, lock_all_timeout, lock_all_with, lock_each,
+    lock_each_timeout, lock_each_with, try_lock_all, try_lock_all_with, try_lock_many,
+    try_lock_many_with,
 };
 pub use metadata::LockMetadata;
 pub use mutex::Mutex;

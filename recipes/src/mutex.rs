@@ -103,14 +103,6 @@ impl Mutex {
         self.contest().acquire_with(options).await
     }
 
-    fn contest(&self) -> Contest<'_> {
-        Contest {
-            client: &self.client,
-            path: self.path(),
-            kind: Kind::Mutex,
-        }
-    }
-
     /// Takes the lock if it is free now; `None` if it is held or waited for.
     ///
     /// A held lock costs one read and no write. "Held" may be as stale as the server that answers
@@ -122,21 +114,23 @@ impl Mutex {
         self.try_lock_with(LockOptions::new()).await
     }
 
-    /// [`try_lock`](Self::try_lock), with metadata and events. A timeout and a queue limit mean nothing here.
+    /// Acquires the lock if it is free now, with the given options; `None` if it is held or waited for. A queue limit
+    /// has no effect.
+    ///
+    /// Cancel safe, as [`lock`](Self::lock).
     ///
     /// # Errors
-    /// Those of [`lock`](Self::lock).
+    /// [`LockError::Timeout`] when the store has not answered in time, and those of [`lock`](Self::lock).
     pub async fn try_lock_with(&self, options: LockOptions) -> Result<Option<Guard>> {
-        self.contest().try_acquire(options, false).await
+        self.contest().try_acquire(options).await
     }
 
-    /// [`try_lock`](Self::try_lock), on a server that has first caught up with all that was
-    /// committed before: its "held" is no staler than this call.
-    ///
-    /// # Errors
-    /// Those of [`lock`](Self::lock).
-    pub async fn try_lock_synced(&self) -> Result<Option<Guard>> {
-        self.contest().try_acquire(LockOptions::new(), true).await
+    fn contest(&self) -> Contest<'_> {
+        Contest {
+            client: &self.client,
+            path: self.path(),
+            kind: Kind::Mutex,
+        }
     }
 }
 

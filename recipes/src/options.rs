@@ -29,6 +29,7 @@ pub struct LockOptions {
     metadata: Option<Box<LockMetadata>>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) queue_limit: Option<usize>,
+    pub(crate) synced: bool,
     pub(crate) events: Option<EventSink>,
     /// Set by a wait under a deadline.
     pub(crate) progress: Option<Progress>,
@@ -49,6 +50,16 @@ impl LockOptions {
     /// Fails at once when more than this many are ahead, the holder included.
     pub fn queue_limit(mut self, ahead: usize) -> Self {
         self.queue_limit = Some(ahead);
+        self
+    }
+
+    /// Has a try look at a server that has first caught up with all that was committed before the call: its "held" is
+    /// no staler than that. Without it, a follower of an ensemble may answer from some time ago. One server alone is
+    /// always up to date.
+    ///
+    /// It has no effect on a wait, and none on "free", which the queue itself always confirms.
+    pub fn synced(mut self) -> Self {
+        self.synced = true;
         self
     }
 

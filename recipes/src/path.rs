@@ -154,6 +154,15 @@ impl TryFrom<&str> for LockPath {
     }
 }
 
+/// For the items of a slice, as in `lock_all(&client, &names[1..])`.
+impl TryFrom<&&str> for LockPath {
+    type Error = Error;
+
+    fn try_from(path: &&str) -> Result<Self, Error> {
+        Self::new(path)
+    }
+}
+
 impl TryFrom<&String> for LockPath {
     type Error = Error;
 

@@ -163,43 +163,28 @@ impl RwLock {
         self.try_write_with(LockOptions::new()).await
     }
 
-    /// [`try_read`](Self::try_read), with metadata and events. A timeout and a queue limit mean
-    /// nothing here.
+    /// Acquires the lock as a reader if no writer holds it or waits for it now, with the given options; `None` otherwise.
+    /// A queue limit has no effect.
+    ///
+    /// Cancel safe, as [`read`](Self::read).
     ///
     /// # Errors
-    /// Those of [`read`](Self::read).
+    /// [`LockError::Timeout`](crate::LockError::Timeout) when the store has not answered in time, and those of
+    /// [`read`](Self::read).
     pub async fn try_read_with(&self, options: LockOptions) -> Result<Option<ReadGuard>> {
-        let guard = self.readers().try_acquire(options, false).await?;
+        let guard = self.readers().try_acquire(options).await?;
         Ok(guard.map(ReadGuard::new))
     }
 
-    /// [`try_write`](Self::try_write), with metadata and events. A timeout and a queue limit mean
-    /// nothing here.
+    /// Acquires the lock as the writer if nobody holds it or waits for it now, with the given options; `None` otherwise.
+    /// A queue limit has no effect.
+    ///
+    /// Cancel safe, as [`read`](Self::read).
     ///
     /// # Errors
-    /// Those of [`read`](Self::read).
+    /// Those of [`try_read_with`](Self::try_read_with).
     pub async fn try_write_with(&self, options: LockOptions) -> Result<Option<WriteGuard>> {
-        let guard = self.writers().try_acquire(options, false).await?;
-        Ok(guard.map(WriteGuard::new))
-    }
-
-    /// [`try_read`](Self::try_read), on a server that has first caught up with all that was
-    /// committed before: its "taken" is no staler than this call.
-    ///
-    /// # Errors
-    /// Those of [`read`](Self::read).
-    pub async fn try_read_synced(&self) -> Result<Option<ReadGuard>> {
-        let guard = self.readers().try_acquire(LockOptions::new(), true).await?;
-        Ok(guard.map(ReadGuard::new))
-    }
-
-    /// [`try_write`](Self::try_write), on a server that has first caught up. See
-    /// [`try_read_synced`](Self::try_read_synced).
-    ///
-    /// # Errors
-    /// Those of [`read`](Self::read).
-    pub async fn try_write_synced(&self) -> Result<Option<WriteGuard>> {
-        let guard = self.writers().try_acquire(LockOptions::new(), true).await?;
+        let guard = self.writers().try_acquire(options).await?;
         Ok(guard.map(WriteGuard::new))
     }
 

@@ -16,6 +16,7 @@ mod endings;
 #[cfg(feature = "zookeeper")]
 mod ensemble;
 mod events;
+mod family;
 mod foreign;
 mod forked;
 mod guard;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 
 use serde_json::Value;
 
@@ -83,7 +83,8 @@ impl Leadership {
             .await
     }
 
-    /// Resigns, and waits until the store has confirmed it: the next candidate leads then.
+    /// Resigns, and waits until the store has confirmed it: the next candidate leads then. The term of elections for
+    /// [`release`](Self::release).
     ///
     /// The resignation is sent by the call itself; dropping the future does not stop it.
     ///
@@ -91,7 +92,16 @@ impl Leadership {
     /// [`LockError::Lost`](crate::LockError::Lost) when the leadership had been lost before: what was
     /// done under it since may have been done beside another leader.
     pub fn resign(self) -> impl Future<Output = Result<()>> + Send + 'static {
+        self.release()
+    }
+
+    /// Releases the leadership, as [`resign`](Self::resign): the name that all guards share.
+    ///
+    /// # Errors
+    /// Those of [`resign`](Self::resign).
+    pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         let Self { seat, guard } = self;
+        // First, so that no state of the election says leader once the next one may lead.
         drop(seat);
         guard.release()
     }
@@ -117,12 +127,6 @@ impl Deref for Leadership {
 
     fn deref(&self) -> &Guard {
         &self.guard
-    }
-}
-
-impl DerefMut for Leadership {
-    fn deref_mut(&mut self) -> &mut Guard {
-        &mut self.guard
     }
 }
 

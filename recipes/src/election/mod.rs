@@ -148,9 +148,25 @@ impl Election {
     /// # Errors
     /// Those of [`campaign`](Self::campaign).
     pub async fn try_campaign(&self, data: impl Into<String>) -> Result<Option<Leadership>> {
-        let options = LockOptions::new().field(DATA, data.into());
+        self.try_campaign_with(data, LockOptions::new()).await
+    }
+
+    /// Leads if nobody does and nobody stands for it now, with the given options; `None` otherwise. A field `data` of the
+    /// options is replaced by `data`; a queue limit has no effect.
+    ///
+    /// Cancel safe, as [`campaign`](Self::campaign).
+    ///
+    /// # Errors
+    /// [`LockError::Timeout`](crate::LockError::Timeout) when the store has not answered in time, and those of
+    /// [`campaign`](Self::campaign).
+    pub async fn try_campaign_with(
+        &self,
+        data: impl Into<String>,
+        options: LockOptions,
+    ) -> Result<Option<Leadership>> {
+        let options = options.field(DATA, data.into());
         let candidacy = self.board.candidacy();
-        let guard = self.contest().try_acquire(options, false).await?;
+        let guard = self.contest().try_acquire(options).await?;
         Ok(guard.map(|guard| Leadership::new(guard, candidacy)))
     }
 

@@ -148,7 +148,7 @@ async fn after_marked(
 }
 
 /// Drops several guards of one session. All their releases are sent before the writing of any is waited for.
-pub(crate) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
+pub(super) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
     let mut under_way = None;
     for mut guard in guards {
         if !std::mem::replace(guard.released.get_mut(), true) && guard.leave().is_under_way() {
@@ -162,7 +162,7 @@ pub(crate) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
 
 /// Releases several guards, and waits until the store has confirmed it of all; the first error counts.
 /// All releases are sent by the call itself.
-pub(crate) fn release_all<I>(
+pub(super) fn release_all<I>(
     guards: I,
 ) -> impl Future<Output = Result<()>> + Send + 'static + use<I>
 where

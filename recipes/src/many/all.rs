@@ -1,6 +1,7 @@
 //! [`lock_all`]: all locks or none.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use lockkeeper_store::{Client, Error, Op, Session};
 
@@ -17,7 +18,7 @@ use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 use crate::queue::Waiting;
 
-/// Waits for several mutexes, and holds them all or none.
+/// Acquires several mutexes: waits until all are granted, and holds them all or none.
 ///
 /// All queues are joined in one atomic step, so that every two callers stand in the same order in
 /// every queue in which they meet. Therefore callers **that hold nothing else while they wait** never
@@ -61,7 +62,21 @@ pub async fn lock_all(
     lock_all_with(client, keys, LockOptions::new()).await
 }
 
-/// [`lock_all`] on terms of one's own.
+/// Acquires several mutexes within `timeout`: one deadline for everything, the joining of the queues included.
+///
+/// Cancel safe, as [`lock_all`].
+///
+/// # Errors
+/// [`LockError::Timeout`] with the first lock that was not granted, and those of [`lock_all`].
+pub async fn lock_all_timeout(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+    timeout: Duration,
+) -> Result<MultiGuard> {
+    lock_all_with(client, keys, LockOptions::new().timeout(timeout)).await
+}
+
+/// Acquires several mutexes with the given options.
 ///
 /// The timeout is one for everything: the joining, and the waits at all locks together. A queue limit
 /// is one for each queue. Events tell of each lock by itself.
@@ -79,7 +94,10 @@ pub async fn lock_all_with(
     let data = options.data(client.clock().unix_ms());
     keys.check_size(client, &data)?;
     let missing = AtomicUsize::new(0);
-    let wait = wait(client, &keys, &options, data, &missing);
+    let wait = async {
+        let guard = wait(client, &keys, &options, data, &missing, false).await?;
+        Ok(guard.expect("only a try comes back without the locks"))
+    };
     let timed_out = |after| {
         let first = keys.path(missing.load(Ordering::Relaxed));
         progress.timed_out(client, first, first, after)
@@ -87,22 +105,28 @@ pub async fn lock_all_with(
     in_time(client, options.timeout, wait, timed_out).await
 }
 
-/// Joins all queues and waits until all are granted. `missing` tells which is the first that is not.
-async fn wait(
+/// Joins all queues and waits until all are granted. `missing` tells which is the first that is not. `None`: all were
+/// to be had at once, and one was not.
+pub(super) async fn wait(
     client: &Client,
     keys: &Keys,
     options: &LockOptions,
     data: EntryData,
     missing: &AtomicUsize,
-) -> Result<MultiGuard> {
+    only_if_free: bool,
+) -> Result<Option<MultiGuard>> {
     let session = client.session().await?;
     let events = options.events.as_ref();
-    let terms = options.terms(data.clone(), false);
+    let terms = options.terms(data.clone(), only_if_free);
     let (token, entries) = Batch::enter(&session, keys, &terms.form, events).await?;
     let mut turns = Together::new(entries.into_iter().map(|entry| entry.take_turn(&terms)));
     let mut granted: Vec<_> = (0..keys.len()).map(|_| None).collect();
     while let Some((index, turn)) = turns.next().await {
-        granted[index] = turn?;
+        let Some(place) = turn? else {
+            // Dropping the others leaves their queues: all or none.
+            return Ok(None);
+        };
+        granted[index] = Some(place);
         missing.store(turns.first_left().unwrap_or(0), Ordering::Relaxed);
     }
     let mut granted: Vec<_> = granted.into_iter().flatten().collect();
@@ -113,7 +137,7 @@ async fn wait(
         let guard = guard(&session, held, data, events);
         (keys.key(index).clone(), guard)
     });
-    Ok(MultiGuard::new(locks.collect()))
+    Ok(Some(MultiGuard::new(locks.collect())))
 }
 
 /// Makes sure that all places are held at the same moment: while the last was waited for, somebody

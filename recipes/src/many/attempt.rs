@@ -6,6 +6,9 @@ use super::all::confirm;
 use super::batch::{Batch, guard};
 use super::keys::Keys;
 use super::together::Together;
+use crate::contest::in_time;
+#[cfg(doc)]
+use crate::error::LockError;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
@@ -13,8 +16,9 @@ use crate::names::Kind;
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
 use crate::queue::{any_contends, check_kind, contenders};
+use crate::synced::look_synced;
 
-/// What [`try_lock_many`] has come to.
+/// Outcome of [`try_lock_many`]: the locks that were free, and those that were not.
 #[derive(Debug)]
 #[must_use = "dropping it releases the locks"]
 #[non_exhaustive]
@@ -26,7 +30,7 @@ pub struct TryLockMany {
     pub contended: Vec<LockPath>,
 }
 
-/// Takes those of several mutexes that are free now, and says which are not. It never waits for a lock.
+/// Acquires those of several mutexes that are free now, and names the others. It never waits for a lock.
 ///
 /// One request looks at all queues, and one joins those that look free; where somebody was faster
 /// the place is given up again. Nothing is written at a lock that is held: trying costs its holder
@@ -59,20 +63,41 @@ pub async fn try_lock_many(
     try_lock_many_with(client, keys, LockOptions::new()).await
 }
 
-/// [`try_lock_many`], with metadata and events. A timeout and a queue limit mean nothing here.
+/// Acquires those of several mutexes that are free now, with the given options. A queue limit has no effect.
+///
+/// Cancel safe, as [`try_lock_many`].
 ///
 /// # Errors
-/// As [`try_lock_many`].
+/// [`LockError::Timeout`] when the store has not answered in time, and those of [`try_lock_many`].
 pub async fn try_lock_many_with(
     client: &Client,
     keys: impl IntoIterator<Item: IntoLockPath>,
-    options: LockOptions,
+    mut options: LockOptions,
 ) -> Result<TryLockMany> {
     let keys = Keys::parse(keys)?;
+    let (timeout, progress) = (options.timeout, options.begin());
     let data = options.data(client.clock().unix_ms());
     keys.check_size(client, &data)?;
+    let first = keys.path(0).clone();
+    let timed_out = |after| progress.timed_out(client, &first, &first, after);
+    in_time(
+        client,
+        timeout,
+        attempt(client, keys, options, data),
+        timed_out,
+    )
+    .await
+}
+
+async fn attempt(
+    client: &Client,
+    keys: Keys,
+    options: LockOptions,
+    data: EntryData,
+) -> Result<TryLockMany> {
     let session = client.session().await?;
-    let looks_free = look(&session, &keys).await?;
+    let looks = || look(&session, &keys);
+    let looks_free = look_synced(&session, keys.path(0), options.synced, looks).await?;
     let free = keys.only(|index| looks_free[index]);
     let taken = match free.is_empty() {
         true => Vec::new(),
@@ -93,7 +118,7 @@ pub async fn try_lock_many_with(
 }
 
 /// Which queues look empty.
-async fn look(session: &Session, keys: &Keys) -> Result<Vec<bool>> {
+pub(super) async fn look(session: &Session, keys: &Keys) -> Result<Vec<bool>> {
     let reads: Vec<_> = keys.paths().cloned().map(ReadOp::GetChildren).collect();
     let lists = loop {
         match session.multi_read(reads.clone()).await {

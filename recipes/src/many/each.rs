@@ -3,6 +3,7 @@
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_core::Stream;
 use lockkeeper_store::{BootInstant, Client};
@@ -22,7 +23,7 @@ use crate::select::{Either, select};
 
 type Granted = (LockPath, Guard);
 
-/// Waits for several mutexes, and yields each as it is granted.
+/// Acquires several mutexes, and yields each as it is granted.
 ///
 /// All queues are joined in one atomic step, as [`lock_all`](crate::lock_all()) does, when the stream
 /// is first polled; so it cannot deadlock with others that join all at once, even if all guards are
@@ -56,7 +57,19 @@ pub fn lock_each(client: &Client, keys: impl IntoIterator<Item: IntoLockPath>) -
     lock_each_with(client, keys, LockOptions::new())
 }
 
-/// [`lock_each`] on terms of one's own. The timeout counts from this call and is one for all locks.
+/// Acquires several mutexes, and yields each as it is granted, all within `timeout` from this call on.
+///
+/// # Errors
+/// As [`lock_each`]; in the stream also [`LockError::Timeout`] with the first lock that was not granted.
+pub fn lock_each_timeout(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+    timeout: Duration,
+) -> Result<LockEach> {
+    lock_each_with(client, keys, LockOptions::new().timeout(timeout))
+}
+
+/// Acquires several mutexes with the given options, and yields each as it is granted. The timeout counts from this call and is one for all locks.
 ///
 /// # Errors
 /// As [`lock_each`]; in the stream also [`LockError::Timeout`] with the first lock that was not

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 /// Several futures, of which each is polled only when it was woken itself: so a wake costs the same
 /// however many wait.
-pub(super) struct Together<F> {
+pub(crate) struct Together<F> {
     children: Vec<Option<Child<F>>>,
     left: usize,
     ready: Arc<Ready>,
@@ -35,7 +35,7 @@ struct Woken {
 }
 
 impl<F: Future> Together<F> {
-    pub(super) fn new(futures: impl IntoIterator<Item = F>) -> Self {
+    pub(crate) fn new(futures: impl IntoIterator<Item = F>) -> Self {
         let ready = Arc::new(Ready::default());
         let children = futures.into_iter().enumerate().map(|(index, future)| {
             let woken = Arc::new(Woken {
@@ -56,7 +56,7 @@ impl<F: Future> Together<F> {
     }
 
     /// The next outcome, and which future's it is; `None` when all are done. Cancel safe.
-    pub(super) async fn next(&mut self) -> Option<(usize, F::Output)> {
+    pub(crate) async fn next(&mut self) -> Option<(usize, F::Output)> {
         poll_fn(|context| self.poll_next(context)).await
     }
 

@@ -1,6 +1,6 @@
 //! [`ReadGuard`] and [`WriteGuard`]: the two ways to hold a read-write lock, and from one to the other.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 
 use super::convert;
 use crate::error::Result;
@@ -128,12 +128,6 @@ macro_rules! is_a_guard {
 
             fn deref(&self) -> &Guard {
                 &self.0
-            }
-        }
-
-        impl DerefMut for $name {
-            fn deref_mut(&mut self) -> &mut Guard {
-                &mut self.0
             }
         }
 

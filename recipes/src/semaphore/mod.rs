@@ -23,6 +23,7 @@ use crate::error::Result;
 use crate::observe::{QueueEntry, queue};
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
+use crate::synced::look_synced;
 
 /// A number of permits that all programs share that name the same path of the same store.
 ///
@@ -168,7 +169,7 @@ impl Semaphore {
     /// [`Error::TooLarge`] for more than one request can carry (some thousands), and those of
     /// [`acquire`](Self::acquire).
     pub async fn acquire_many(&self, count: u32) -> Result<Permit> {
-        let permit = self.request(count, LockOptions::new(), false).await?;
+        let permit = self.grant(count, LockOptions::new(), false).await?;
         Ok(permit.expect("only a try comes back without permits"))
     }
 
@@ -195,15 +196,9 @@ impl Semaphore {
     /// # Errors
     /// [`LockError::Timeout`], [`LockError::QueueFull`], and those of
     /// [`acquire_many`](Self::acquire_many).
-    pub async fn acquire_with(&self, count: u32, mut options: LockOptions) -> Result<Permit> {
-        let (timeout, progress) = (options.timeout, options.begin());
-        let wait = async {
-            let permit = self.request(count, options, false).await?;
-            Ok(permit.expect("only a try comes back without permits"))
-        };
-        let (client, path, queue) = (&self.client, self.path(), &self.place.locks);
-        let timed_out = |after| progress.timed_out(client, path, queue, after);
-        in_time(client, timeout, wait, timed_out).await
+    pub async fn acquire_with(&self, count: u32, options: LockOptions) -> Result<Permit> {
+        let permit = self.grant_in_time(count, options, false).await?;
+        Ok(permit.expect("only a try comes back without permits"))
     }
 
     /// Takes a permit if one is free now and nobody else is in the queue; else `None`.
@@ -225,10 +220,39 @@ impl Semaphore {
     /// # Errors
     /// Those of [`acquire_many`](Self::acquire_many).
     pub async fn try_acquire_many(&self, count: u32) -> Result<Option<Permit>> {
-        self.request(count, LockOptions::new(), true).await
+        self.try_acquire_with(count, LockOptions::new()).await
     }
 
-    async fn request(
+    /// Acquires `count` permits if so many are free now and nobody else is in the queue, with the given options; else
+    /// `None`. A queue limit has no effect. See [`try_acquire`](Self::try_acquire).
+    ///
+    /// Cancel safe, as [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    /// [`LockError::Timeout`] when the store has not answered in time, and those of
+    /// [`acquire_many`](Self::acquire_many).
+    pub async fn try_acquire_with(
+        &self,
+        count: u32,
+        options: LockOptions,
+    ) -> Result<Option<Permit>> {
+        self.grant_in_time(count, options, true).await
+    }
+
+    async fn grant_in_time(
+        &self,
+        count: u32,
+        mut options: LockOptions,
+        only_if_free: bool,
+    ) -> Result<Option<Permit>> {
+        let (timeout, progress) = (options.timeout, options.begin());
+        let grant = self.grant(count, options, only_if_free);
+        let (client, path, queue) = (&self.client, self.path(), &self.place.locks);
+        let timed_out = |after| progress.timed_out(client, path, queue, after);
+        in_time(client, timeout, grant, timed_out).await
+    }
+
+    async fn grant(
         &self,
         count: u32,
         options: LockOptions,
@@ -246,8 +270,11 @@ impl Semaphore {
             self.place.check_total(count, supply.total)?;
         }
         check_count(&self.place.leases, count)?;
-        if only_if_free && !self.place.looks_free(&session, count).await? {
-            return Ok(None);
+        if only_if_free {
+            let look = || self.place.looks_free(&session, count);
+            if !look_synced(&session, self.path(), options.synced, look).await? {
+                return Ok(None);
+            }
         }
         let data = options.data(session.clock().unix_ms());
         let terms = options.terms(data, only_if_free);
