@@ -111,6 +111,8 @@ impl fmt::Debug for StateStream {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
     use super::*;
 
     fn poll(stream: &mut StateStream) -> Poll<Option<SessionState>> {

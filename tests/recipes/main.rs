@@ -47,6 +47,7 @@ mod rwlock;
 mod seeds;
 mod semaphore;
 mod team;
+mod token;
 mod types;
 mod unindexed;
 mod wakes;

@@ -59,7 +59,7 @@ impl<G: LockGuard> BlockingGuard<G> {
     /// Blocks until it is lost, and returns the reason.
     ///
     /// # Panics
-    /// Inside an async task, as all that blocks: see the [module](self).
+    /// Inside an async task, as all that blocks: see the [module](crate::blocking).
     #[track_caller]
     pub fn lost(&self) -> LostReason {
         block_on(self.0.lost())
@@ -131,7 +131,7 @@ impl<G: LockGuard> BlockingGuard<G> {
     /// [`LockError::Lost`] when it had been lost before, and those of the store.
     ///
     /// # Panics
-    /// Inside an async task: see the [module](self). The release is sent then, without a confirmation.
+    /// Inside an async task: see the [module](crate::blocking). The release is sent then, without a confirmation.
     #[track_caller]
     pub fn release(self) -> Result<()> {
         wait(self.0.release())
