@@ -1,4 +1,4 @@
-//! [`LockEvent`]s: what happens to one contender, as a stream.
+//! [`LockEvent`]s of one contender, as a stream.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,29 +9,29 @@ use crate::error::LostReason;
 use crate::stream::{Lossy, LossySender, lossy, named_stream};
 use crate::token::FencingToken;
 
-/// What happened to a contender.
+/// An event of one contender: its wait, its grant, its loss.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LockEvent {
     /// It joined the queue and has to wait.
     Queued {
-        /// How many entries are ahead of it, the holder included.
+        /// Number of entries ahead of it, the holder included.
         position: usize,
         /// The entry that it waits for.
         ahead: ZnodePath,
     },
     /// Somebody ahead of it left, and it still has to wait.
     Advanced {
-        /// How many entries are ahead of it now.
+        /// Number of entries ahead of it now.
         position: usize,
     },
     /// It holds the lock.
     Acquired {
         /// Its fencing token.
         fencing_token: FencingToken,
-        /// How long it waited; zero when the lock was free.
+        /// Duration of the wait; zero when the lock was free.
         waited: Duration,
-        /// How the one before it left: after a death, look what was left half done.
+        /// Manner in which the holder before it left: after a death, work may be half done.
         previous: PreviousHolder,
     },
     /// A reader has become the writer.
@@ -43,7 +43,7 @@ pub enum LockEvent {
     Downgraded,
     /// The connection is lost; the lock may be held until the deadline, or as long as the session lives.
     Suspended {
-        /// Until when the lock can be believed to be held.
+        /// Deadline up to which the lock can be believed to be held.
         held_until: Option<Deadline>,
     },
     /// The connection is back, in the same session.
@@ -51,12 +51,12 @@ pub enum LockEvent {
     /// Somebody asks for the lock (see [`Revoker`](crate::Revoker)). Each request is told once; of
     /// several that were made before the holder looked, the last.
     RevocationRequested {
-        /// Who asks, as far as that is known.
+        /// Name of the asker, as far as that is known.
         by: Option<String>,
     },
     /// The lock is lost.
     Lost {
-        /// Why.
+        /// Reason of the loss.
         reason: LostReason,
     },
     /// The lock was released.
@@ -65,12 +65,12 @@ pub enum LockEvent {
     Abandoned,
     /// The reader was slow, and this many events were dropped.
     Missed {
-        /// How many.
+        /// Number of events that were dropped.
         count: u64,
     },
 }
 
-/// How the one whose place a holder took has left.
+/// Manner in which the holder before has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PreviousHolder {
@@ -80,14 +80,13 @@ pub enum PreviousHolder {
     Released,
     /// It left without releasing: its session ended, or somebody else removed it.
     Died,
-    /// That cannot be said: it gave up just when its turn came, so it may never have looked how the one
-    /// before it had left. On ZooKeeper also after a death, after a holder that did not have to wait
+    /// Not known: it gave up just when its turn came, so it may never have looked how the one before it had left. On ZooKeeper also after a death, after a holder that did not have to wait
     /// itself, and after one of another library.
     Unknown,
 }
 
 impl PreviousHolder {
-    /// What a waiter was told of the one that it waited for.
+    /// Translates the reason that the store gives a waiter for the deletion it waited for.
     pub(crate) fn of(cause: DeleteReason) -> Self {
         match cause {
             DeleteReason::Released => Self::Released,
@@ -151,11 +150,11 @@ impl fmt::Display for LockEvent {
     }
 }
 
-/// A sink to hand to [`LockOptions::events`](crate::LockOptions::events), and the stream of what
-/// goes into it.
+/// Creates a sink for [`LockOptions::events`](crate::LockOptions::events), and the stream of the events that locks put
+/// into it.
 ///
-/// A slow reader never slows the lock: what it misses is dropped, and it is told how much. The
-/// stream ends when the sink and all that use it are gone.
+/// A slow reader never slows the lock: from 1,024 unread events on new ones are dropped, and
+/// [`Missed`](LockEvent::Missed) tells their number. The stream ends when the sink and all that use it are gone.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

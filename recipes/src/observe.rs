@@ -1,4 +1,4 @@
-//! Looking at queues from outside: who holds, who waits, since when and what for.
+//! [`queue`] and [`observe`]: the entries of a lock, as others see them.
 
 use bytes::Bytes;
 use lockkeeper_store::{Client, Error, ReadOp, ReadReply, Session, SessionId, Watcher, ZnodePath};
@@ -16,27 +16,31 @@ use crate::token::FencingToken;
 pub struct QueueEntry {
     /// Its znode.
     pub path: ZnodePath,
-    /// Its number, which is its place in the order of arrival.
+    /// Its sequence number: the order of arrival.
     pub sequence: i64,
     /// The fencing token that it has, or will have.
     pub fencing_token: FencingToken,
     /// The session that it belongs to.
     pub owner: SessionId,
-    /// How often its data was written since it joined: a request, or its holder's `keep_alive`.
+    /// Version of its data: the number of writes since it joined (a request, or its holder's `keep_alive`).
     pub version: i32,
-    /// What it says of itself; `None` when another library wrote it.
+    /// Its description of itself; `None` when another library wrote it.
     pub metadata: Option<LockMetadata>,
     /// The data of its znode as it is.
     pub data: Bytes,
 }
 
-/// How many znodes are read in one request.
+/// Number of znodes that are read in one request.
 const READ_AT_ONCE: usize = 256;
 
-/// The queue of a lock: the holder first, then those who wait, in order. Empty when nobody is there.
+/// Reads the queue of a lock: the holder first, then the waiters, in order of arrival. Empty when nobody contends.
+///
+/// The list is as stale as the server that answers, and several reads: an entry that leaves in between is left out.
+/// Of a semaphore, see [`Semaphore::holders`](crate::Semaphore::holders) and
+/// [`Semaphore::waiters`](crate::Semaphore::waiters). Cancel safe.
 ///
 /// # Errors
-/// Those of the store.
+/// [`Error::InvalidPath`], and those of the store.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -90,7 +94,7 @@ async fn read_queue(session: &Session, path: &ZnodePath) -> Result<Vec<QueueEntr
     Ok(entries)
 }
 
-/// The queue of a lock, again each time it changes. See [`queue`].
+/// Reads the queue of a lock again each time it changes. See [`queue`].
 ///
 /// The first snapshot comes at once. Changes that come faster than the reader reads are seen
 /// together. The queue is read anew after every reconnection; after the session's expiry a new one
@@ -123,7 +127,7 @@ pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Er
     Ok(Snapshots(snapshots))
 }
 
-/// What to wait for before a queue is read again.
+/// A change that is awaited before a queue is read again: an event, or another connection.
 pub(crate) struct Change {
     session: Session,
     connection: u64,

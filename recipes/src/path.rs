@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use lockkeeper_store::{Error, SEMAPHORE_PARTS, ZnodePath};
 
-/// The znode under which a lock's queue stands.
+/// The path of a lock: the znode under which its queue stands.
 ///
 /// [`key`](Self::key) makes one of any text of the user's, percent-encoding what a znode's name
 /// must not or should not hold:
@@ -27,7 +27,7 @@ use lockkeeper_store::{Error, SEMAPHORE_PARTS, ZnodePath};
 pub struct LockPath(ZnodePath);
 
 impl LockPath {
-    /// A lock at this path.
+    /// Checks a path.
     ///
     /// # Errors
     /// [`Error::InvalidPath`] for what is no absolute znode path, or is the root.
@@ -35,14 +35,14 @@ impl LockPath {
         Self::try_from(ZnodePath::new(path)?)
     }
 
-    /// The lock of this name below this path. Different texts give different paths.
+    /// Returns the lock of this name below this path. Different texts give different paths.
     #[must_use]
     pub fn key(&self, text: &str) -> Self {
         let child = self.0.join(&encode(text));
         Self(child.expect("an encoded name is one valid part of a path"))
     }
 
-    /// The znode's path.
+    /// Returns the path of the znode.
     pub fn as_znode(&self) -> &ZnodePath {
         &self.0
     }
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(parent.key("..").to_string(), "/l/%2E%2E");
     }
 
-    /// The text that a key was made of.
+    /// Decodes the text of a key.
     fn decode(key: &str) -> String {
         if key == "%" {
             return String::new();

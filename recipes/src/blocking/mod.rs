@@ -20,8 +20,8 @@
 //!
 //! # Streams
 //!
-//! What only yields items, such as the events of a lock or a warden's reports, is the async stream, read by
-//! [`iter`]; and what never waits, such as [`Warden`](crate::Warden), is used as it is, with [`Client::as_async`].
+//! The streams of the async recipes, such as the events of a lock or a warden's reports, are read by [`iter`]; types
+//! that never wait, such as [`Warden`](crate::Warden), are used as they are, with [`Client::as_async`].
 //!
 //! ```
 //! use std::time::Duration;

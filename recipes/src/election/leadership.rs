@@ -1,4 +1,4 @@
-//! [`Leadership`]: the holding of an election.
+//! [`Leadership`]: the guard of an election.
 
 use std::fmt;
 use std::future::Future;
@@ -12,10 +12,10 @@ use crate::error::Result;
 use crate::guard::Guard;
 use crate::token::FencingToken;
 
-/// The holding of an election, from the grant until it is resigned, dropped or lost.
+/// The guard of an election, from the grant until it is resigned, dropped or lost.
 ///
-/// It is a [`Guard`], and can all that one can: [`is_held`](Guard::is_held), [`lost`](Guard::lost),
-/// [`protect`](Guard::protect), [`held_until`](Guard::held_until). Beyond other guards it notices a
+/// It is a [`Guard`], and has all its methods: [`is_held`](Guard::is_held), [`lost`](Guard::lost),
+/// [`protect`](Guard::protect), [`held_until`](Guard::held_until). Unlike other guards it notices a
 /// forced removal although nobody waits for that.
 ///
 /// ```
@@ -34,7 +34,7 @@ use crate::token::FencingToken;
 /// ```
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership {
-    /// First, so that nobody is told of a leader that has resigned.
+    /// Dropped first, so that no state of the election says leader once the next one may lead.
     seat: LeaderSlot,
     guard: Guard,
 }
@@ -50,13 +50,13 @@ impl Leadership {
         }
     }
 
-    /// The number of this term: the fencing token that the resource must check. It is greater than
-    /// that of every earlier leader.
+    /// Returns the number of this term: the [`fencing_token`](Guard::fencing_token), by the name that elections give it.
+    /// It is greater than that of every earlier leader.
     pub fn epoch(&self) -> FencingToken {
         self.guard.fencing_token()
     }
 
-    /// What this leader says of itself: what it campaigned with, or what it set since.
+    /// Returns the leader's data: those that it campaigned with, or has set since.
     pub fn data(&self) -> String {
         let mut metadata = self.guard.metadata();
         match metadata.other.remove(DATA) {
@@ -65,13 +65,13 @@ impl Leadership {
         }
     }
 
-    /// Says something else of itself. Observers see it; of changes that come fast they may see only
+    /// Changes the leader's data. Observers see it; of changes that come fast they may see only
     /// the last. Two changes under way at the same time are written in the order of the calls.
     ///
     /// Not for a path that is shared with Curator: a `LeaderLatch` that waits behind this leader takes
     /// the change for nothing, and misses the leader's end.
     ///
-    /// Dropped midway, the change may be made or not.
+    /// Dropped midway, the change may be written or not.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) when the leadership is lost, and those of the
@@ -115,7 +115,7 @@ impl Leadership {
         resigned
     }
 
-    /// The guard alone, for code that takes any. The [`state`](super::Election::state) of the election
+    /// Turns it into the plain guard. The [`state`](super::Election::state) of the election
     /// does not count it any more.
     pub fn into_guard(self) -> Guard {
         self.guard

@@ -10,7 +10,7 @@ use lockkeeper_store::{WatchReceiver, WatchSender};
 use crate::guard::{OnLoss, Witness};
 use crate::token::FencingToken;
 
-/// The part that one plays in an election.
+/// The part that an election object plays in its election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Role {
@@ -26,7 +26,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether this is the leader.
+    /// Returns true for the leader.
     pub fn is_leader(self) -> bool {
         matches!(self, Self::Leader { .. })
     }

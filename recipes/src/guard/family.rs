@@ -1,4 +1,6 @@
 //! [`LockGuard`]: the interface that the guards of all recipes share.
+//!
+//! A guard is one or several [`Guard`]s of one grant, so the trait needs no more of it than those.
 
 use std::fmt;
 use std::future::Future;
@@ -19,7 +21,8 @@ use crate::token::FencingToken;
 
 /// The interface of all guards, for code that takes any of them.
 ///
-/// Each guard has these methods as its own, so that they need no import; the trait is sealed.
+/// Each guard has these methods without an import, too: its own, or those of the [`Guard`] or [`GuardSet`] to which it
+/// dereferences. The trait is sealed.
 ///
 /// | guard | of | beside that |
 /// |---|---|---|

@@ -93,7 +93,7 @@ impl Guard {
     }
 }
 
-/// How far a release has come.
+/// Progress of a release.
 pub(super) enum Leave {
     Done(Result<bool, Error>),
     UnderWay(oneshot::Receiver<Result<bool, Error>>),
@@ -105,7 +105,7 @@ impl Leave {
         matches!(self, Self::UnderWay(_))
     }
 
-    /// What the release came to, of a lock that was `known` to be lost before or not.
+    /// Waits for the outcome of the release; `known` is the loss that was known before it.
     async fn confirmed(self, known: Option<LostReason>) -> Result<()> {
         let had_it = match self {
             Self::Done(answer) => answer,

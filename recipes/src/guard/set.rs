@@ -135,7 +135,7 @@ impl GuardSet {
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) when any of the set had been lost before: what was done under it
     /// since may have been done beside another holder. The others are released all the same.
-    pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
+    pub(crate) fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         release_all(self.into_guards())
     }
 }

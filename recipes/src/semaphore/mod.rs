@@ -65,7 +65,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// The semaphore at a path, with the number of permits that this program expects it to have.
+    /// Creates the semaphore at a path, with the number of permits that this program expects it to have.
     /// Nothing is sent.
     ///
     /// At its first use the number is stored, if there is none; if another is stored, that use and
@@ -79,7 +79,7 @@ impl Semaphore {
         Self::stating(client, path.into_lock_path()?, Some(permits))
     }
 
-    /// The semaphore at a path, with however many permits it has. Nothing is sent.
+    /// Opens the semaphore at a path, with however many permits it has. Nothing is sent.
     ///
     /// Its use fails with [`LockError::NoPermits`] where no number is stored.
     ///
@@ -96,17 +96,17 @@ impl Semaphore {
         })
     }
 
-    /// The znode under which the semaphore stands.
+    /// Returns the znode under which the semaphore stands.
     pub fn path(&self) -> &ZnodePath {
         &self.place.root
     }
 
-    /// The client that the semaphore speaks through.
+    /// Returns the client that the semaphore speaks through.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// How many permits there are in all, held or not.
+    /// Returns the number of all permits, held or not.
     ///
     /// # Errors
     /// [`LockError::PermitsMismatch`], [`LockError::NoPermits`], [`LockError::InvalidPermitsData`],
@@ -115,8 +115,8 @@ impl Semaphore {
         Ok(self.supply().await?.total)
     }
 
-    /// How many permits nobody holds now; none when more are held than there are, after the number
-    /// was lowered. Those who wait are not counted.
+    /// Returns the number of permits that nobody holds now; 0 when more are held than there are, after the number
+    /// was lowered. Waiters are not counted.
     ///
     /// # Errors
     /// Those of [`permits`](Self::permits).
@@ -132,9 +132,8 @@ impl Semaphore {
 
     /// Changes the number of permits for everybody, and stores it where there was none.
     ///
-    /// Those who wait are granted what a higher number allows. A lower one revokes nothing; who
-    /// waits for more than there are now fails with [`LockError::TooManyPermits`] when its turn
-    /// comes. With 0 all requests are refused.
+    /// Waiters are granted what a higher number allows. A lower one revokes nothing; a waiter for more than there are
+    /// now fails with [`LockError::TooManyPermits`] when its turn comes. With 0 all requests are refused.
     ///
     /// Once it is sent, dropping the future does not take it back. If the connection breaks before
     /// the answer comes it is sent again, so that the last of several changes at once wins.
@@ -146,7 +145,7 @@ impl Semaphore {
         self.place.change(&session, permits).await
     }
 
-    /// Waits for a permit, in the order of arrival.
+    /// Acquires a permit: waits for it, in the order of arrival.
     ///
     /// Cancel safe: a dropped wait leaves the queue and holds nothing, at whatever moment it is
     /// dropped. It loses its place.
@@ -158,8 +157,8 @@ impl Semaphore {
         self.acquire_many(1).await
     }
 
-    /// Waits for several permits, all granted at once, in the order of arrival: whoever comes later
-    /// waits behind this request, though it asks for fewer.
+    /// Acquires several permits, all granted at once, in the order of arrival: a later request waits behind this one,
+    /// though it asks for fewer.
     ///
     /// Cancel safe, as [`acquire`](Self::acquire).
     ///
@@ -173,8 +172,7 @@ impl Semaphore {
         Ok(permit.expect("only a try comes back without permits"))
     }
 
-    /// Waits for a permit for no longer than `timeout`: one deadline for everything, the joining of
-    /// the queue included.
+    /// Acquires a permit within `timeout`: one deadline for everything, the joining of the queue included.
     ///
     /// Cancel safe, as [`acquire`](Self::acquire).
     ///
@@ -185,8 +183,7 @@ impl Semaphore {
             .await
     }
 
-    /// Waits for permits on terms of one's own. A queue limit counts those who wait ahead, not those
-    /// who hold.
+    /// Acquires `count` permits with the given options. A queue limit counts the waiters ahead, not the holders.
     ///
     /// Of the events, `Queued` and `Advanced` with position 0 say that nobody is ahead, but that not
     /// enough permits are free.
@@ -201,12 +198,13 @@ impl Semaphore {
         Ok(permit.expect("only a try comes back without permits"))
     }
 
-    /// Takes a permit if one is free now and nobody else is in the queue; else `None`.
+    /// Acquires a permit if one is free now and nobody else is in the queue; else `None`.
     ///
-    /// That there is none costs one read and no write. It may be as stale as the server that answers
-    /// (a follower's view); that there is one is confirmed. Somebody is in the queue, too, for the
-    /// moment in which a request is granted that does not have to wait: a try beside it may come
-    /// back without a permit though several are free.
+    /// A failed try costs one read and no write. Its answer may be as stale as the server that gives it (a follower's
+    /// view), unless the options say [`synced`](LockOptions::synced); a grant is confirmed. A request that does not have to
+    /// wait stands in the queue for a moment, too: a try beside it may come back without a permit though several are free.
+    ///
+    /// Cancel safe, as [`acquire`](Self::acquire).
     ///
     /// # Errors
     /// Those of [`acquire`](Self::acquire).
@@ -214,7 +212,7 @@ impl Semaphore {
         self.try_acquire_many(1).await
     }
 
-    /// Takes several permits if so many are free now and nobody else is in the queue; else `None`.
+    /// Acquires several permits if so many are free now and nobody else is in the queue; else `None`.
     /// See [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
@@ -264,7 +262,7 @@ impl Semaphore {
         }
         let session = self.client.session().await?;
         self.place.settle(&session).await?;
-        // What was seen last tells most who ask for too many before they join the queue.
+        // The number that was seen last spares most requests for too many a place in the queue.
         if count > self.place.last_seen() {
             let supply = self.place.read(&session).await?;
             self.place.check_total(count, supply.total)?;
@@ -282,7 +280,7 @@ impl Semaphore {
         Head::grant(&self.place, &session, count, &terms, events).await
     }
 
-    /// Those who wait for permits, in order. The first may be the one that is granted right now.
+    /// Lists the requests that wait for permits, in order. The first may be granted right now.
     ///
     /// # Errors
     /// Those of the store.
@@ -290,7 +288,7 @@ impl Semaphore {
         queue(&self.client, LockPath::try_from(self.place.locks.clone())?).await
     }
 
-    /// The permits that are held, one entry for each, in the order of their grants. Of those that
+    /// Lists the permits that are held, one entry for each, in the order of their grants. Of those that
     /// were granted together, `sequence` counts from 0.
     ///
     /// # Errors

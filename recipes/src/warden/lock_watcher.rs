@@ -32,11 +32,11 @@ pub(super) struct LockWatcher {
 /// A look at a lock.
 struct Look {
     holders: Vec<QueueEntry>,
-    /// What fires when somebody else may hold, or a holder writes.
+    /// Watchers that fire when somebody else may hold, or a holder writes.
     watchers: Vec<Watcher>,
 }
 
-/// How long to wait after a failed attempt to open a session.
+/// Pause after a failed attempt to open a session.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl LockWatcher {

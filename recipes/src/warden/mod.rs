@@ -76,7 +76,7 @@ struct Watched {
     _warden_lives: oneshot::Sender<()>,
 }
 
-/// What a [`Warden`] shall do.
+/// Locks that a [`Warden`] is to watch, and the removal of overdue holders.
 #[derive(Clone, Debug)]
 #[must_use = "a warden watches when it is started"]
 pub struct WardenBuilder {

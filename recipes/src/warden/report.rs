@@ -1,4 +1,4 @@
-//! What a warden tells: [`Overdue`] and the stream of [`WardenReport`]s.
+//! [`Overdue`] holders, and the stream of [`WardenReport`]s.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub enum OverdueLevel {
 impl OverdueLevel {
     pub(super) const ALL: [Self; 3] = [Self::Expected, Self::Alert, Self::AutoUnlock];
 
-    /// After how long a holder of this metadata is overdue, on this level.
+    /// Returns the duration after which a holder of this metadata is overdue, on this level.
     pub(super) fn after(self, metadata: &LockMetadata) -> Option<Duration> {
         match self {
             Self::Expected => metadata.expected_hold(),
@@ -56,7 +56,7 @@ pub struct Overdue {
     pub level: OverdueLevel,
     /// For how long the warden has seen it hold without a sign of life. It may have held for longer.
     pub seen_for: Duration,
-    /// How much of that is more than it stated, on this level.
+    /// Excess of that over the duration that it stated, on this level.
     pub over_by: Duration,
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for Overdue {
     }
 }
 
-/// What a [`Warden`](super::Warden) tells.
+/// A report of a [`Warden`](super::Warden).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WardenReport {
@@ -94,12 +94,12 @@ pub enum WardenReport {
     Failed {
         /// The lock.
         path: ZnodePath,
-        /// Why.
+        /// The refusal.
         error: Error,
     },
     /// The reader was slow, and this many reports were dropped.
     Missed {
-        /// How many.
+        /// Number of reports that were dropped.
         count: u64,
     },
 }
