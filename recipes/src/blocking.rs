@@ -12,9 +12,9 @@
 //! [`block_in_place`](https://docs.rs/tokio/latest/tokio/task/fn.block_in_place.html).
 //!
 //! Inside an async task it would stop everything else that its thread has to run, the task that releases the lock
-//! among them. So it **panics** there, as tokio's own `blocking_recv` and `blocking_lock` do, before anything is sent
-//! ([`BlockingGuard::release`] alone has sent the release by then). Use the async types there. Other executors give
-//! no way to tell: there a call blocks wherever it is made.
+//! among them. So it **panics** there, as tokio's own `blocking_recv` and `blocking_lock` do, before anything is sent;
+//! but a [`release`](BlockingGuard::release), and a conversion of a read-write lock, has been sent by then. Use the
+//! async types there. Other executors give no way to tell: there a call blocks wherever it is made.
 //!
 //! Dropping a guard is allowed everywhere; see [`Guard`](crate::Guard).
 //!
