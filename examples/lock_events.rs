@@ -84,7 +84,7 @@ async fn from_queue_to_release(target: &Target) -> Outcome {
         let label = label.as_deref().unwrap_or("(no label)");
         println!(
             "  number {:<4} token {:<20} {label}",
-            entry.sequence, entry.token
+            entry.sequence, entry.fencing_token
         );
     }
 

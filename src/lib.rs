@@ -47,6 +47,7 @@ mod tls;
 mod types;
 mod wake;
 mod watch;
+mod watch_channel;
 #[cfg(any(feature = "server", feature = "zookeeper"))]
 #[allow(
     dead_code,
@@ -86,6 +87,7 @@ pub use wake::{wake, wake_all};
 pub use watch::{
     DeleteReason, EventKind, PersistentWatcher, PredecessorGone, WatchMode, WatchedEvent, Watcher,
 };
+pub use watch_channel::{WatchNotifier, WatchReceiver, WatchSender};
 
 #[cfg(doctest)]
 #[doc = include_str!("README.md")]

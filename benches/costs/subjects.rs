@@ -125,7 +125,7 @@ impl Subject for Permits {
     }
 
     fn token(held: &Permit) -> i64 {
-        held.token().as_i64()
+        held.fencing_token().as_i64()
     }
 }
 

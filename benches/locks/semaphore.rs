@@ -35,7 +35,7 @@ impl Lock for Quota {
     }
 
     fn token(permit: &Permit) -> Option<i64> {
-        Some(permit.token().as_i64())
+        Some(permit.fencing_token().as_i64())
     }
 
     async fn settled(&self, queued: usize) {

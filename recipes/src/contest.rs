@@ -66,16 +66,17 @@ impl Contest<'_> {
         in_time(self.client, timeout, wait, timed_out).await
     }
 
-    /// Acquires the lock if it is free now. A look comes first, so that a lock that is held costs one read and no write.
-    pub(crate) async fn try_acquire(
-        self,
-        options: LockOptions,
-        synced: bool,
-    ) -> Result<Option<Guard>> {
-        if self.looks_taken(synced).await? {
-            return Ok(None);
-        }
-        self.contend(options, true).await
+    /// Takes what is to be had now. A look comes first: what is taken costs one read and no write.
+    pub(crate) async fn try_acquire(self, mut options: LockOptions) -> Result<Option<Guard>> {
+        let (timeout, progress) = (options.timeout, options.begin());
+        let attempt = async {
+            if self.looks_taken(options.synced).await? {
+                return Ok(None);
+            }
+            self.contend(options, true).await
+        };
+        let timed_out = |after| progress.timed_out(self.client, self.path, self.path, after);
+        in_time(self.client, timeout, attempt, timed_out).await
     }
 
     async fn contend(self, options: LockOptions, only_if_free: bool) -> Result<Option<Guard>> {

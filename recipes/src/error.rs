@@ -1,4 +1,4 @@
-//! Why a lock could not be had, or was lost.
+//! [`LockError`] and [`LostReason`]: failures of a call, and losses of what was held.
 
 use std::time::Duration;
 
@@ -7,11 +7,12 @@ use lockkeeper_store::{Error, ZnodePath};
 /// The result of an operation on a lock.
 pub type Result<T, E = LockError> = std::result::Result<T, E>;
 
-/// Why a lock could not be had.
+/// Failure of a call on a lock. Nothing of the call is held or queued after it, if its own documentation does not say
+/// otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The lock was not granted in time. Nothing of the wait is left in the queue.
+    /// The lock was not granted in time, or the store did not answer a try. Nothing of it is left in the queue.
     #[error(
         "{path} was not granted within {after:?}: {}",
         .ahead.map_or("the store did not answer".to_owned(), |ahead| format!("{ahead} ahead"))
@@ -19,7 +20,7 @@ pub enum LockError {
     Timeout {
         /// The lock.
         path: ZnodePath,
-        /// How long it was waited for.
+        /// The timeout of the call.
         after: Duration,
         /// The number of contenders ahead, the holder among them, when the queue was last looked at; of a semaphore those
         /// who waited, not those who hold. `None` if the store did not answer.
@@ -30,9 +31,9 @@ pub enum LockError {
     QueueFull {
         /// The lock.
         path: ZnodePath,
-        /// How many were ahead.
+        /// Number of contenders ahead, the holder included.
         ahead: usize,
-        /// How many were allowed to be.
+        /// The limit that the caller set.
         limit: usize,
     },
     /// The path is in use by another kind of recipe.
@@ -60,9 +61,9 @@ pub enum LockError {
     PermitsMismatch {
         /// The semaphore.
         path: ZnodePath,
-        /// How many this program expects.
+        /// Number that this program expects.
         stated: u32,
-        /// How many it has.
+        /// Number that is stored.
         stored: u32,
     },
     /// A semaphore was opened that nobody has given a number of permits.
@@ -78,7 +79,7 @@ pub enum LockError {
     InvalidPermitsData {
         /// The znode.
         path: ZnodePath,
-        /// What it holds.
+        /// Data of the znode.
         found: String,
     },
     /// More permits were asked for than there are, held or not: that would never be granted.
@@ -86,9 +87,9 @@ pub enum LockError {
     TooManyPermits {
         /// The semaphore.
         path: ZnodePath,
-        /// How many were asked for.
+        /// Number that was asked for.
         wanted: u32,
-        /// How many there are.
+        /// Number of all permits, held or not.
         total: u32,
     },
     /// Several locks were asked for, and none named.
@@ -106,20 +107,14 @@ pub enum LockError {
          (ZooKeeper's jute.maxbuffer)"
     )]
     BatchTooLarge {
-        /// How many locks were asked for.
+        /// Number of locks that were asked for.
         keys: usize,
-        /// How many bytes the request would take.
+        /// Size of the request, in bytes.
         bytes: usize,
-        /// How many it may take.
+        /// Largest size of a request, in bytes.
         limit: usize,
     },
-    /// A blocking call was made inside a tokio runtime, whose thread it would have stopped.
-    #[error(
-        "a blocking call inside a tokio runtime would stop its thread: use the async types of \
-         lockkeeper here, or call from a thread of std"
-    )]
-    InsideRuntime,
-    /// What was to be released had been lost before.
+    /// The guard had been lost before: another may have held since.
     #[error("the lock was lost: {0}")]
     Lost(#[from] LostReason),
     /// The store refused a request, or could not be reached.
@@ -128,13 +123,13 @@ pub enum LockError {
 }
 
 impl LockError {
-    /// Whether the session ended under the wait. The recipe opens a new one at the next attempt.
+    /// Returns true if the session ended under the call. The recipe opens a new one at the next attempt.
     pub fn is_session_end(&self) -> bool {
         matches!(self, Self::Store(error) if error.is_session_end())
     }
 }
 
-/// Why a guard no longer holds.
+/// Reason of a loss: the guard holds no longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum LostReason {

@@ -1,54 +1,49 @@
-//! [`LockEvent`]s: what happens to one contender, as a stream.
+//! [`LockEvent`]s of one contender, as a stream.
 
 use std::fmt;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_core::Stream;
 use lockkeeper_store::{Deadline, DeleteReason, ZnodePath};
-use tokio::sync::mpsc;
 
 use crate::error::LostReason;
+use crate::stream::{Lossy, LossySender, lossy, named_stream};
 use crate::token::FencingToken;
 
-/// What happened to a contender.
+/// An event of one contender: its wait, its grant, its loss.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LockEvent {
     /// It joined the queue and has to wait.
     Queued {
-        /// How many entries are ahead of it, the holder included.
+        /// Number of entries ahead of it, the holder included.
         position: usize,
         /// The entry that it waits for.
         ahead: ZnodePath,
     },
     /// Somebody ahead of it left, and it still has to wait.
     Advanced {
-        /// How many entries are ahead of it now.
+        /// Number of entries ahead of it now.
         position: usize,
     },
     /// It holds the lock.
     Acquired {
         /// Its fencing token.
-        token: FencingToken,
-        /// How long it waited; zero when the lock was free.
+        fencing_token: FencingToken,
+        /// Duration of the wait; zero when the lock was free.
         waited: Duration,
-        /// How the one before it left: after a death, look what was left half done.
+        /// Manner in which the holder before it left: after a death, work may be half done.
         previous: PreviousHolder,
     },
     /// A reader has become the writer.
     Upgraded {
         /// Its fencing token from now on.
-        token: FencingToken,
+        fencing_token: FencingToken,
     },
     /// The writer has become a reader, and keeps its token.
     Downgraded,
     /// The connection is lost; the lock may be held until the deadline, or as long as the session lives.
     Suspended {
-        /// Until when the lock can be believed to be held.
+        /// Deadline up to which the lock can be believed to be held.
         held_until: Option<Deadline>,
     },
     /// The connection is back, in the same session.
@@ -56,12 +51,12 @@ pub enum LockEvent {
     /// Somebody asks for the lock (see [`Revoker`](crate::Revoker)). Each request is told once; of
     /// several that were made before the holder looked, the last.
     RevocationRequested {
-        /// Who asks, as far as that is known.
+        /// Name of the asker, as far as that is known.
         by: Option<String>,
     },
     /// The lock is lost.
     Lost {
-        /// Why.
+        /// Reason of the loss.
         reason: LostReason,
     },
     /// The lock was released.
@@ -70,12 +65,12 @@ pub enum LockEvent {
     Abandoned,
     /// The reader was slow, and this many events were dropped.
     Missed {
-        /// How many.
+        /// Number of events that were dropped.
         count: u64,
     },
 }
 
-/// How the one whose place a holder took has left.
+/// Manner in which the holder before has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PreviousHolder {
@@ -85,14 +80,13 @@ pub enum PreviousHolder {
     Released,
     /// It left without releasing: its session ended, or somebody else removed it.
     Died,
-    /// That cannot be said: it gave up just when its turn came, so it may never have looked how the one
-    /// before it had left. On ZooKeeper also after a death, after a holder that did not have to wait
+    /// Not known: it gave up just when its turn came, so it may never have looked how the one before it had left. On ZooKeeper also after a death, after a holder that did not have to wait
     /// itself, and after one of another library.
     Unknown,
 }
 
 impl PreviousHolder {
-    /// What a waiter was told of the one that it waited for.
+    /// Translates the reason that the store gives a waiter for the deletion it waited for.
     pub(crate) fn of(cause: DeleteReason) -> Self {
         match cause {
             DeleteReason::Released => Self::Released,
@@ -120,17 +114,26 @@ impl fmt::Display for LockEvent {
                 write!(f, "queued behind {position}, next after {}", ahead.name())
             }
             Self::Advanced { position } => write!(f, "advanced, {position} ahead"),
-            Self::Acquired { token, waited, .. } if waited.is_zero() => {
-                write!(f, "acquired at once, token {token}")
+            Self::Acquired {
+                fencing_token,
+                waited,
+                ..
+            } if waited.is_zero() => {
+                write!(f, "acquired at once, token {fencing_token}")
             }
             Self::Acquired {
-                token,
+                fencing_token,
                 waited,
                 previous,
             } => {
-                write!(f, "acquired after {waited:.1?}: {previous}, token {token}")
+                write!(
+                    f,
+                    "acquired after {waited:.1?}: {previous}, token {fencing_token}"
+                )
             }
-            Self::Upgraded { token } => write!(f, "upgraded to the writer, token {token}"),
+            Self::Upgraded { fencing_token } => {
+                write!(f, "upgraded to the writer, token {fencing_token}")
+            }
             Self::Downgraded => f.write_str("downgraded to a reader"),
             Self::Suspended { held_until: None } => f.write_str("suspended"),
             Self::Suspended {
@@ -147,14 +150,11 @@ impl fmt::Display for LockEvent {
     }
 }
 
-/// How many events a reader may leave unread before some are dropped.
-const LONGEST_BACKLOG: usize = 1_024;
-
-/// A sink to hand to [`LockOptions::events`](crate::LockOptions::events), and the stream of what
-/// goes into it.
+/// Creates a sink for [`LockOptions::events`](crate::LockOptions::events), and the stream of the events that locks put
+/// into it.
 ///
-/// A slow reader never slows the lock: what it misses is dropped, and it is told how much. The
-/// stream ends when the sink and all that use it are gone.
+/// A slow reader never slows the lock: from 1,024 unread events on new ones are dropped, and
+/// [`Missed`](LockEvent::Missed) tells their number. The stream ends when the sink and all that use it are gone.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -171,66 +171,31 @@ const LONGEST_BACKLOG: usize = 1_024;
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 pub fn lock_events() -> (EventSink, LockEvents) {
-    let (sender, mut receiver) = mpsc::channel(LONGEST_BACKLOG);
-    let missed = Arc::new(AtomicU64::new(0));
-    let sink = EventSink {
-        sender,
-        missed: missed.clone(),
-    };
-    let events = Box::pin(async_stream::stream! {
-        while let Some(event) = receiver.recv().await {
-            yield event;
-            if receiver.is_empty() {
-                let count = missed.swap(0, Ordering::Relaxed);
-                if count > 0 {
-                    yield LockEvent::Missed { count };
-                }
-            }
-        }
-    });
-    (sink, LockEvents { events })
+    let (sender, events) = lossy();
+    (EventSink(sender), LockEvents(events))
 }
 
-/// Where a lock puts its events. See [`lock_events`]. A clone is the same sink.
+/// Sender of a contender's events, for [`LockOptions::events`](crate::LockOptions::events). See [`lock_events`].
+/// A clone is the same sink.
 #[derive(Clone, Debug)]
-pub struct EventSink {
-    sender: mpsc::Sender<LockEvent>,
-    missed: Arc<AtomicU64>,
-}
+pub struct EventSink(LossySender<LockEvent>);
 
 impl EventSink {
     pub(crate) fn put(&self, event: LockEvent) {
-        // A closed channel means that nobody reads: nothing is missed then.
-        if let Err(mpsc::error::TrySendError::Full(_)) = self.sender.try_send(event) {
-            self.missed.fetch_add(1, Ordering::Relaxed);
-        }
+        self.0.send(event);
     }
 }
 
-/// The stream of [`lock_events`].
-pub struct LockEvents {
-    events: Pin<Box<dyn Stream<Item = LockEvent> + Send>>,
+impl Lossy for LockEvent {
+    fn missed(count: u64) -> Self {
+        Self::Missed { count }
+    }
 }
 
-impl LockEvents {
-    /// The next event; `None` when nothing can follow.
+named_stream! {
+    /// The stream of [`lock_events`].
+    LockEvents of LockEvent;
+    /// Waits for the next event; `None` when nothing can follow.
     ///
     /// Cancel safe.
-    pub async fn next(&mut self) -> Option<LockEvent> {
-        std::future::poll_fn(|context| self.events.as_mut().poll_next(context)).await
-    }
-}
-
-impl Stream for LockEvents {
-    type Item = LockEvent;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<LockEvent>> {
-        self.events.as_mut().poll_next(context)
-    }
-}
-
-impl fmt::Debug for LockEvents {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LockEvents")
-    }
 }

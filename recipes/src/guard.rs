@@ -1,8 +1,14 @@
-//! [`Guard`]: the holding of a lock.
+//! [`Guard`]: a held lock, the core of all guards.
+//!
+//! A guard owns one znode of one session. It is believed to hold while the lease of its grant is valid and the znode is
+//! not known to be gone, and once it is lost it stays lost (invariant 6). [`GuardSet`] is several as one, [`LockGuard`]
+//! the interface of all.
 
+mod family;
 mod leaving;
 mod monitor;
 mod parts;
+mod set;
 mod writing;
 
 use std::fmt;
@@ -23,14 +29,19 @@ use crate::revocation::RevocationRequest;
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-pub(crate) use leaving::{drop_all, release_all};
+pub use family::LockGuard;
+pub use set::GuardSet;
+
+use leaving::{drop_all, release_all};
 pub(crate) use monitor::{OnLoss, Witness};
 pub(crate) use parts::Parts;
 
 use monitor::{Look, Monitor, loss, reason_of};
 use writing::SelfNode;
 
-/// The holding of a lock. Dropping it releases the lock; [`release`](Self::release) says when that is done.
+/// The guard of a lock: proof that it is held, until it is released, dropped or lost.
+///
+/// Dropping it releases the lock; [`release`](Self::release) waits until the store has confirmed that.
 ///
 /// With a store in another process the drop sends the release, and returns when that has been written to the connection, so
 /// that the end of the process cannot overtake it; it waits for at most 5 ms, and not at all while the
@@ -46,7 +57,7 @@ pub struct Guard {
     session: Session,
     held: Grant,
     kind: Kind,
-    /// What it says of itself, or is about to say.
+    /// The holder's description of itself, as written or about to be.
     data: Mutex<EntryData>,
     own: OnceLock<Box<SelfNode>>,
     lost: OnceLock<LostReason>,
@@ -74,20 +85,20 @@ impl Guard {
         })
     }
 
-    /// The token that the resource must check. It is greater than that of every earlier holder.
+    /// Returns the token that the resource must check. It is greater than that of every earlier holder.
     pub fn fencing_token(&self) -> FencingToken {
         self.held.token
     }
 
-    /// Until when nobody else can hold the lock, as far as clocks and the server allow; it moves on
-    /// while the session lives. `None`: until it is released, closed or removed.
+    /// Returns the deadline up to which nobody else can hold the lock, as far as clocks and the server allow; it moves
+    /// on while the session lives. `None`: until it is released, closed or removed.
     ///
     /// It is the session's, and says nothing of a forced removal: see [`is_held`](Self::is_held).
     pub fn held_until(&self) -> Option<Deadline> {
         self.session.held_until()
     }
 
-    /// Returns false when the lock can no longer be believed to be held, and from then on.
+    /// Returns true while the lock can be believed to be held; false from the first doubt on.
     ///
     /// A forced removal (by a [`Revoker`](crate::Revoker), a [`Warden`](crate::Warden) or an operator) is noticed
     /// without anybody awaiting [`lost`](Self::lost):
@@ -111,7 +122,7 @@ impl Guard {
         }
     }
 
-    /// Looks whether the node is there, at a store that answers at once.
+    /// Looks for the node, at a store that answers at once.
     fn stands(&self) -> bool {
         match self.session.exists(&self.held.path).now_or_never() {
             Ok(Ok(stat)) if !self.is_mine(stat) => {
@@ -128,7 +139,7 @@ impl Guard {
         stat.is_some_and(|stat| stat.ephemeral_owner == self.session.id())
     }
 
-    /// Why the lock is lost, if that is known.
+    /// Returns the reason of the loss, if it is known.
     pub(crate) fn reason(&self) -> Option<LostReason> {
         if let Some(reason) = self.lost.get() {
             return Some(*reason);
@@ -141,7 +152,7 @@ impl Guard {
         Some(self.note(reason))
     }
 
-    /// Waits until the lock is lost, and says why. While it waits, a forced removal is noticed too.
+    /// Waits until the lock is lost, and returns the reason. While it waits, a forced removal is noticed too.
     ///
     /// Cancel safe.
     pub async fn lost(&self) -> LostReason {
@@ -163,7 +174,7 @@ impl Guard {
     /// has asked already. Each request is answered once, to one caller; of several that came before
     /// this was called, the last.
     ///
-    /// What to do about it is the holder's own affair: finish and release, or go on.
+    /// The holder decides: it finishes and releases, or goes on.
     ///
     /// Cancel safe.
     ///
@@ -199,17 +210,17 @@ impl Guard {
         }
     }
 
-    /// What this holder wrote of itself into its znode.
+    /// Returns the holder's description of itself, as it stands in its znode.
     pub fn metadata(&self) -> LockMetadata {
         LockMetadata::parse(&self.data.lock().to_bytes()).unwrap_or_default()
     }
 
-    /// The holder's znode.
+    /// Returns the holder's znode.
     pub fn path(&self) -> &ZnodePath {
         &self.held.path
     }
 
-    /// The session that holds.
+    /// Returns the session that holds.
     pub fn session(&self) -> &Session {
         &self.session
     }
@@ -256,7 +267,7 @@ impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
             .field("path", &self.held.path)
-            .field("token", &self.held.token)
+            .field("fencing_token", &self.held.token)
             .field("held", &self.reason().is_none())
             .finish()
     }

@@ -18,7 +18,7 @@ use crate::retry::retry;
 /// let guard = lockkeeper::Mutex::new(&client, "/lock/orders")?.lock().await?;
 /// let queue = lockkeeper::queue(&client, "/lock/orders").await?;
 /// let holders = lockkeeper::holders(&queue);
-/// assert_eq!(holders[0].token, guard.fencing_token());
+/// assert_eq!(holders[0].fencing_token, guard.fencing_token());
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 pub fn holders(queue: &[QueueEntry]) -> &[QueueEntry] {

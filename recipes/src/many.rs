@@ -1,4 +1,7 @@
-//! Several locks at once: [`lock_all`], [`try_lock_many`], [`lock_each`].
+//! Several mutexes at once: [`lock_all`], [`try_lock_all`], [`lock_each`], [`try_lock_many`].
+//!
+//! All queues are joined in one multi, so that any two callers stand in the same order in all queues in which they
+//! meet.
 
 mod all;
 mod attempt;
@@ -6,8 +9,10 @@ mod batch;
 mod each;
 mod guard;
 mod keys;
+mod try_all;
 
-pub use all::{lock_all, lock_all_with};
+pub use all::{lock_all, lock_all_timeout, lock_all_with};
 pub use attempt::{TryLockMany, try_lock_many, try_lock_many_with};
-pub use each::{LockEach, lock_each, lock_each_with};
+pub use each::{LockEach, lock_each, lock_each_timeout, lock_each_with};
 pub use guard::MultiGuard;
+pub use try_all::{try_lock_all, try_lock_all_with};

@@ -1,4 +1,4 @@
-//! [`LockMetadata`]: who holds or waits, written in the create itself.
+//! [`LockMetadata`]: the description that a contender writes into its znode.
 
 use std::cell::RefCell;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::revocation::RevocationRequest;
 
-/// What an entry of a queue says of itself: the data of its znode, as JSON.
+/// Description of a contender by itself: the data of its znode, as JSON.
 ///
 /// It is written in the create itself, never in a second step that can fail. Fields that this
 /// version does not know are kept. Other languages read and write it: `v` is 1, times are
@@ -20,7 +20,7 @@ use crate::revocation::RevocationRequest;
 pub struct LockMetadata {
     /// The version of the format.
     pub v: u32,
-    /// What the caller calls itself.
+    /// Name that the caller gives itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
     /// The host's name.
@@ -29,25 +29,26 @@ pub struct LockMetadata {
     /// The process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// When the entry joined the queue, by its own clock.
+    /// Time at which the entry joined the queue, by its own clock, in milliseconds since the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at_ms: Option<i64>,
-    /// How long the holder expects to hold, from its grant or its last `keep_alive` on.
+    /// Expected duration of the hold, from its grant or its last `keep_alive` on, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_hold_ms: Option<u64>,
-    /// How long after its grant or its last `keep_alive` a hold is worth an alarm.
+    /// Duration after its grant or its last `keep_alive` from which a hold is worth an alarm, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alert_at_ms: Option<u64>,
-    /// How long after its grant or its last `keep_alive` a [`Warden`](crate::Warden) may take the lock away.
+    /// Duration after its grant or its last `keep_alive` from which a [`Warden`](crate::Warden) may take the lock away,
+    /// in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auto_unlock_at_ms: Option<u64>,
-    /// How often the holder has said that it is still at work.
+    /// Number of times that the holder has said that it is still at work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kept_alive: Option<u64>,
-    /// What the lock is wanted for.
+    /// Purpose of the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Where in the code it was asked for.
+    /// Call stack at which the lock was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backtrace: Option<String>,
     /// The last request to give the lock up (see [`Revoker`](crate::Revoker)).
@@ -67,17 +68,18 @@ impl LockMetadata {
         serde_json::from_slice(data).ok()
     }
 
-    /// How long the holder expects to hold.
+    /// Returns the expected duration of the hold, from the grant or the last `keep_alive` on.
     pub fn expected_hold(&self) -> Option<Duration> {
         self.expected_hold_ms.map(Duration::from_millis)
     }
 
-    /// How long after its grant or its last `keep_alive` a hold is worth an alarm.
+    /// Returns the duration from which the hold is worth an alarm, from the grant or the last `keep_alive` on.
     pub fn alert_after(&self) -> Option<Duration> {
         self.alert_at_ms.map(Duration::from_millis)
     }
 
-    /// How long after its grant or its last `keep_alive` a [`Warden`](crate::Warden) may take the lock away.
+    /// Returns the duration from which a [`Warden`](crate::Warden) may take the lock away, from the grant or the last
+    /// `keep_alive` on.
     pub fn auto_unlock_after(&self) -> Option<Duration> {
         self.auto_unlock_at_ms.map(Duration::from_millis)
     }
@@ -103,7 +105,7 @@ impl LockMetadata {
 pub(crate) enum EntryData {
     /// This process's default metadata.
     Default {
-        /// When the entry joined the queue.
+        /// Time at which the entry joined the queue.
         queued_at_ms: i64,
     },
     /// Metadata that has more to say.

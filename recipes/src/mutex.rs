@@ -1,4 +1,4 @@
-//! [`Mutex`]: the fair lock.
+//! [`Mutex`]: the fair lock. All that it does is one contest in one queue, in which every entry blocks those behind it.
 
 use std::fmt;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::error::Result;
 use crate::guard::Guard;
 use crate::names::Kind;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::{IntoLockPath, LockPath};
 
 /// A mutex among all programs that name the same path of the same store.
 ///
-/// It is fair: the lock is granted in the order in which the contenders' znodes were made. Each
+/// It is fair: the lock is granted in the order in which the contenders' znodes were created. Each
 /// contender watches only the one before it, so that a release wakes one. It outlives its client's
 /// sessions: after an expiry the next `lock` opens a new one. A clone is the same mutex. It is not
-/// re-entrant: who locks twice waits for himself. A wait behind a holder of the same session is logged as a warning,
+/// re-entrant: a second `lock` waits for the first (see [`ReentrantMutex`](crate::ReentrantMutex)). A wait behind a holder of the same session is logged as a warning,
 /// with the path and the labels of both, when it has lasted for the session's timeout, or 10 s if that is less or
 /// there is none: tasks of one client take turns, and only the time tells them from a task that waits for itself.
 ///
@@ -45,32 +45,28 @@ pub struct Mutex {
 }
 
 impl Mutex {
-    /// The mutex at a path. Nothing is sent.
+    /// Creates the mutex at a path. Nothing is sent.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn new<P>(client: &Client, path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
+    pub fn new(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         Ok(Self {
             client: client.clone(),
-            path: path.try_into().map_err(Into::into)?,
+            path: path.into_lock_path()?,
         })
     }
 
-    /// The znode under which the queue stands.
+    /// Returns the znode under which the queue stands.
     pub fn path(&self) -> &ZnodePath {
         self.path.as_znode()
     }
 
-    /// The client that the mutex speaks through.
+    /// Returns the client that the mutex speaks through.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Waits for the lock, in the order of arrival.
+    /// Acquires the lock: waits for it, in the order of arrival.
     ///
     /// A free lock of a store in this process is granted without giving way to other tasks: a loop
     /// that does nothing but lock should yield now and then.
@@ -86,8 +82,7 @@ impl Mutex {
         self.contest().acquire()
     }
 
-    /// Waits for the lock for no longer than `timeout`: one deadline for everything, the joining of
-    /// the queue included.
+    /// Acquires the lock within `timeout`: one deadline for everything, the joining of the queue included.
     ///
     /// Cancel safe, as [`lock`](Self::lock).
     ///
@@ -97,7 +92,7 @@ impl Mutex {
         self.lock_with(LockOptions::new().timeout(timeout)).await
     }
 
-    /// Waits for the lock on terms of one's own.
+    /// Acquires the lock with the given options.
     ///
     /// Cancel safe, as [`lock`](Self::lock).
     ///
@@ -107,18 +102,13 @@ impl Mutex {
         self.contest().acquire_with(options).await
     }
 
-    fn contest(&self) -> Contest<'_> {
-        Contest {
-            client: &self.client,
-            path: self.path(),
-            kind: Kind::Mutex,
-        }
-    }
-
-    /// Takes the lock if it is free now; `None` if it is held or waited for.
+    /// Acquires the lock if it is free now; `None` if it is held or waited for.
     ///
     /// A held lock costs one read and no write. "Held" may be as stale as the server that answers
-    /// (a follower's view); "free" is confirmed by the queue itself.
+    /// (a follower's view), unless the options say [`synced`](LockOptions::synced); "free" is confirmed by the queue
+    /// itself.
+    ///
+    /// Cancel safe, as [`lock`](Self::lock).
     ///
     /// # Errors
     /// Those of [`lock`](Self::lock).
@@ -126,21 +116,23 @@ impl Mutex {
         self.try_lock_with(LockOptions::new()).await
     }
 
-    /// [`try_lock`](Self::try_lock), with metadata and events. A timeout and a queue limit mean nothing here.
+    /// Acquires the lock if it is free now, with the given options; `None` if it is held or waited for. A queue limit
+    /// has no effect.
+    ///
+    /// Cancel safe, as [`lock`](Self::lock).
     ///
     /// # Errors
-    /// Those of [`lock`](Self::lock).
+    /// [`LockError::Timeout`] when the store has not answered in time, and those of [`lock`](Self::lock).
     pub async fn try_lock_with(&self, options: LockOptions) -> Result<Option<Guard>> {
-        self.contest().try_acquire(options, false).await
+        self.contest().try_acquire(options).await
     }
 
-    /// [`try_lock`](Self::try_lock), on a server that has first caught up with all that was
-    /// committed before: its "held" is no staler than this call.
-    ///
-    /// # Errors
-    /// Those of [`lock`](Self::lock).
-    pub async fn try_lock_synced(&self) -> Result<Option<Guard>> {
-        self.contest().try_acquire(LockOptions::new(), true).await
+    fn contest(&self) -> Contest<'_> {
+        Contest {
+            client: &self.client,
+            path: self.path(),
+            kind: Kind::Mutex,
+        }
     }
 }
 

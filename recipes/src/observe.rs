@@ -1,17 +1,13 @@
-//! Looking at queues from outside: who holds, who waits, since when and what for.
-
-use std::fmt;
-use std::pin::Pin;
-use std::task::{Context, Poll};
+//! [`queue`] and [`observe`]: the entries of a lock, as others see them.
 
 use bytes::Bytes;
-use futures_core::Stream;
 use lockkeeper_store::{Client, Error, ReadOp, ReadReply, Session, SessionId, Watcher, ZnodePath};
 
 use crate::metadata::LockMetadata;
-use crate::path::LockPath;
+use crate::path::IntoLockPath;
 use crate::queue::contenders;
 use crate::select::select;
+use crate::stream::named_stream;
 use crate::token::FencingToken;
 
 /// One entry of a queue, as an observer sees it.
@@ -20,27 +16,31 @@ use crate::token::FencingToken;
 pub struct QueueEntry {
     /// Its znode.
     pub path: ZnodePath,
-    /// Its number, which is its place in the order of arrival.
+    /// Its sequence number: the order of arrival.
     pub sequence: i64,
     /// The fencing token that it has, or will have.
-    pub token: FencingToken,
+    pub fencing_token: FencingToken,
     /// The session that it belongs to.
     pub owner: SessionId,
-    /// How often its data was written since it joined: a request, or its holder's `keep_alive`.
+    /// Version of its data: the number of writes since it joined (a request, or its holder's `keep_alive`).
     pub version: i32,
-    /// What it says of itself; `None` when another library wrote it.
+    /// Its description of itself; `None` when another library wrote it.
     pub metadata: Option<LockMetadata>,
     /// The data of its znode as it is.
     pub data: Bytes,
 }
 
-/// How many znodes are read in one request.
+/// Number of znodes that are read in one request.
 const READ_AT_ONCE: usize = 256;
 
-/// The queue of a lock: the holder first, then those who wait, in order. Empty when nobody is there.
+/// Reads the queue of a lock: the holder first, then the waiters, in order of arrival. Empty when nobody contends.
+///
+/// The list is as stale as the server that answers, and several reads: an entry that leaves in between is left out.
+/// Of a semaphore, see [`Semaphore::holders`](crate::Semaphore::holders) and
+/// [`Semaphore::waiters`](crate::Semaphore::waiters). Cancel safe.
 ///
 /// # Errors
-/// Those of the store.
+/// [`Error::InvalidPath`], and those of the store.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -48,16 +48,12 @@ const READ_AT_ONCE: usize = 256;
 /// let mutex = lockkeeper::Mutex::new(&client, "/lock/orders")?;
 /// let guard = mutex.lock().await?;
 /// let queue = lockkeeper::queue(&client, "/lock/orders").await?;
-/// assert_eq!(queue[0].token, guard.fencing_token());
+/// assert_eq!(queue[0].fencing_token, guard.fencing_token());
 /// assert_eq!(queue[0].metadata.as_ref().unwrap().pid, Some(std::process::id()));
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
-pub async fn queue<P>(client: &Client, path: P) -> Result<Vec<QueueEntry>, Error>
-where
-    P: TryInto<LockPath>,
-    P::Error: Into<Error>,
-{
-    let path = path.try_into().map_err(Into::into)?;
+pub async fn queue(client: &Client, path: impl IntoLockPath) -> Result<Vec<QueueEntry>, Error> {
+    let path = path.into_lock_path()?;
     let session = client.session().await?;
     read_queue(&session, path.as_znode()).await
 }
@@ -86,7 +82,7 @@ async fn read_queue(session: &Session, path: &ZnodePath) -> Result<Vec<QueueEntr
                 entries.push(QueueEntry {
                     path: path.clone(),
                     sequence: *sequence,
-                    token: FencingToken::new(stat.czxid),
+                    fencing_token: FencingToken::new(stat.czxid),
                     owner: stat.ephemeral_owner,
                     version: stat.version,
                     metadata: LockMetadata::parse(&data),
@@ -98,7 +94,7 @@ async fn read_queue(session: &Session, path: &ZnodePath) -> Result<Vec<QueueEntr
     Ok(entries)
 }
 
-/// The queue of a lock, again each time it changes. See [`queue`].
+/// Reads the queue of a lock again each time it changes. See [`queue`].
 ///
 /// The first snapshot comes at once. Changes that come faster than the reader reads are seen
 /// together. The queue is read anew after every reconnection; after the session's expiry a new one
@@ -106,12 +102,8 @@ async fn read_queue(session: &Session, path: &ZnodePath) -> Result<Vec<QueueEntr
 ///
 /// # Errors
 /// [`Error::InvalidPath`] at once; those of the store in the stream.
-pub fn observe<P>(client: &Client, path: P) -> Result<Snapshots, Error>
-where
-    P: TryInto<LockPath>,
-    P::Error: Into<Error>,
-{
-    let path = path.try_into().map_err(Into::into)?;
+pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Error> {
+    let path = path.into_lock_path()?;
     let client = client.clone();
     let snapshots = Box::pin(async_stream::stream! {
         let mut last: Option<Vec<QueueEntry>> = None;
@@ -132,10 +124,10 @@ where
             }
         }
     });
-    Ok(Snapshots { snapshots })
+    Ok(Snapshots(snapshots))
 }
 
-/// What to wait for before a queue is read again.
+/// A change that is awaited before a queue is read again: an event, or another connection.
 pub(crate) struct Change {
     session: Session,
     connection: u64,
@@ -189,28 +181,10 @@ async fn observe_once(
     Ok((entries, change))
 }
 
-/// The stream of [`observe`].
-pub struct Snapshots {
-    snapshots: Pin<Box<dyn Stream<Item = Result<Vec<QueueEntry>, Error>> + Send>>,
-}
-
-impl Snapshots {
-    /// The next snapshot. Cancel safe.
-    pub async fn next(&mut self) -> Option<Result<Vec<QueueEntry>, Error>> {
-        std::future::poll_fn(|context| self.snapshots.as_mut().poll_next(context)).await
-    }
-}
-
-impl Stream for Snapshots {
-    type Item = Result<Vec<QueueEntry>, Error>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.snapshots.as_mut().poll_next(context)
-    }
-}
-
-impl fmt::Debug for Snapshots {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Snapshots")
-    }
+named_stream! {
+    /// The stream of [`observe`].
+    Snapshots of Result<Vec<QueueEntry>, Error>;
+    /// Waits for the next snapshot; `None` after an error.
+    ///
+    /// Cancel safe.
 }

@@ -1,4 +1,4 @@
-//! [`LockOptions`]: how to wait for a lock, and what to say of oneself.
+//! [`LockOptions`]: the terms of a call, and the metadata of its contender.
 
 use std::backtrace::Backtrace;
 use std::time::Duration;
@@ -10,7 +10,14 @@ use crate::metadata::{EntryData, LockMetadata};
 use crate::progress::Progress;
 use crate::queue::Terms;
 
-/// How to wait for a lock, and what to say of oneself.
+/// Terms of a call on a lock, and metadata of the contender: the same for every recipe.
+///
+/// | option | a wait | a try |
+/// |---|---|---|
+/// | [`timeout`](Self::timeout) | fails when not granted in time | fails when not answered in time |
+/// | [`queue_limit`](Self::queue_limit) | fails when too many are ahead | no effect |
+/// | [`synced`](Self::synced) | no effect | "held" is no staler than the call |
+/// | [`events`](Self::events), and all metadata | yes | yes |
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,61 +36,74 @@ pub struct LockOptions {
     metadata: Option<Box<LockMetadata>>,
     pub(crate) timeout: Option<Duration>,
     pub(crate) queue_limit: Option<usize>,
+    pub(crate) synced: bool,
     pub(crate) events: Option<EventSink>,
     /// Set by a wait under a deadline.
     pub(crate) progress: Option<Progress>,
 }
 
 impl LockOptions {
-    /// Waits for as long as it takes, and says host, process and time.
+    /// Creates the default options: a wait without limit, and host, process and time as metadata.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// How long to wait at the most, everything included.
+    /// Limits the call, everything included: opening a session, joining the queue, waiting.
+    /// See [`LockError::Timeout`](crate::LockError::Timeout).
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = Some(timeout);
         self
     }
 
-    /// Fails at once when more than this many are ahead, the holder included.
+    /// Refuses to wait behind more than `ahead` others, the holder included. See
+    /// [`LockError::QueueFull`](crate::LockError::QueueFull).
     pub fn queue_limit(mut self, ahead: usize) -> Self {
         self.queue_limit = Some(ahead);
         self
     }
 
-    /// Where to put the events of this contender.
+    /// Has a try look at a server that has first caught up with all that was committed before the call: its "held" is
+    /// no staler than that. Without it, a follower of an ensemble may answer from some time ago. One server alone is
+    /// always up to date.
+    ///
+    /// It has no effect on a wait, and none on "free", which the queue itself always confirms.
+    pub fn synced(mut self) -> Self {
+        self.synced = true;
+        self
+    }
+
+    /// Sends the events of this contender to a sink. See [`lock_events`](crate::lock_events).
     pub fn events(mut self, sink: EventSink) -> Self {
         self.events = Some(sink);
         self
     }
 
-    /// What the caller calls itself.
+    /// Names the caller.
     pub fn label(mut self, label: impl Into<String>) -> Self {
         self.metadata().label = Some(label.into());
         self
     }
 
-    /// What the lock is wanted for.
+    /// States the purpose of the lock.
     pub fn reason(mut self, reason: impl Into<String>) -> Self {
         self.metadata().reason = Some(reason.into());
         self
     }
 
-    /// How long the lock will be held, as far as the caller knows.
+    /// States the expected duration of the hold, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on.
     pub fn expected_hold(mut self, duration: Duration) -> Self {
         self.metadata().expected_hold_ms = Some(millis(duration));
         self
     }
 
-    /// After how long, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on, the
-    /// hold is worth an alarm: a [`Warden`](crate::Warden) reports it.
+    /// States the duration, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on, from which the hold is
+    /// worth an alarm: a [`Warden`](crate::Warden) reports it.
     pub fn alert_after(mut self, duration: Duration) -> Self {
         self.metadata().alert_at_ms = Some(millis(duration));
         self
     }
 
-    /// After how long, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on, a
+    /// States the duration, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on, from which a
     /// [`Warden`](crate::Warden) may take the lock away. Only for locks whose resources check
     /// tokens, see [`FencingEnforced`](crate::FencingEnforced).
     pub fn auto_unlock_after(mut self, duration: Duration) -> Self {
@@ -91,13 +111,13 @@ impl LockOptions {
         self
     }
 
-    /// Notes where in the code the lock is asked for: the call stack at this call.
+    /// Notes the call stack of this call, which takes some milliseconds.
     pub fn backtrace(mut self) -> Self {
         self.metadata().backtrace = Some(Backtrace::force_capture().to_string());
         self
     }
 
-    /// A field of one's own.
+    /// Adds a field to the metadata.
     pub fn field(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.metadata().other.insert(name.into(), value.into());
         self
@@ -108,7 +128,7 @@ impl LockOptions {
             .get_or_insert_with(|| Box::new(LockMetadata::of_this_process()))
     }
 
-    /// What to write into the entry's znode.
+    /// Renders the data of the entry's znode.
     pub(crate) fn data(&self, queued_at_ms: i64) -> EntryData {
         let Some(metadata) = &self.metadata else {
             return EntryData::Default { queued_at_ms };
@@ -120,7 +140,7 @@ impl LockOptions {
         EntryData::Written(metadata.to_bytes())
     }
 
-    /// The progress of a wait with these options, to be asked for when its timeout has passed.
+    /// Begins to note the progress of a call with these options, for the error of its timeout.
     pub(crate) fn begin(&mut self) -> Progress {
         match self.timeout {
             Some(_) => self.progress.get_or_insert_default().clone(),

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 
 use lockkeeper_store::{Error, SEMAPHORE_CHILDREN, ZnodePath};
 
-/// The znode under which a lock's queue stands.
+/// The path of a lock: the znode under which its queue stands.
 ///
 /// [`key`](Self::key) makes one of any text of the user's, percent-encoding what a znode's name
 /// must not or should not hold:
@@ -27,7 +27,7 @@ use lockkeeper_store::{Error, SEMAPHORE_CHILDREN, ZnodePath};
 pub struct LockPath(ZnodePath);
 
 impl LockPath {
-    /// A lock at this path.
+    /// Checks a path.
     ///
     /// # Errors
     /// [`Error::InvalidPath`] for what is no absolute znode path, or is the root.
@@ -35,14 +35,14 @@ impl LockPath {
         Self::try_from(ZnodePath::new(path)?)
     }
 
-    /// The lock of this name below this path. Different texts give different paths.
+    /// Returns the lock of this name below this path. Different texts give different paths.
     #[must_use]
     pub fn key(&self, text: &str) -> Self {
         let child = self.0.join(&encode(text));
         Self(child.expect("an encoded name is one valid part of a path"))
     }
 
-    /// The znode's path.
+    /// Returns the path of the znode.
     pub fn as_znode(&self) -> &ZnodePath {
         &self.0
     }
@@ -103,10 +103,62 @@ impl TryFrom<ZnodePath> for LockPath {
     }
 }
 
+/// A name of a lock, as every recipe takes it: a [`LockPath`], a [`ZnodePath`] or a text.
+///
+/// It stands for [`TryInto`] a [`LockPath`], which is the trait to implement for a type of the caller's.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// use lockkeeper::{Client, Error, IntoLockPath, LockPath, Mutex};
+///
+/// fn of_order(client: &Client, orders: impl IntoLockPath, id: &str) -> Result<Mutex, Error> {
+///     Mutex::new(client, orders.into_lock_path()?.key(id))
+/// }
+///
+/// # let client = lockkeeper::connect("memory:into-lock-path").await?;
+/// assert_eq!(of_order(&client, "/lock/orders", "4711")?.path().as_str(), "/lock/orders/4711");
+/// assert!(of_order(&client, "orders", "4711").is_err()); // no absolute path
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub trait IntoLockPath {
+    /// Checks the name.
+    ///
+    /// # Errors
+    /// [`Error::InvalidPath`] for what is no absolute znode path, or is the root.
+    fn into_lock_path(self) -> Result<LockPath, Error>;
+}
+
+impl<T> IntoLockPath for T
+where
+    T: TryInto<LockPath>,
+    T::Error: Into<Error>,
+{
+    fn into_lock_path(self) -> Result<LockPath, Error> {
+        self.try_into().map_err(Into::into)
+    }
+}
+
+impl TryFrom<&ZnodePath> for LockPath {
+    type Error = Error;
+
+    fn try_from(path: &ZnodePath) -> Result<Self, Error> {
+        Self::try_from(path.clone())
+    }
+}
+
 impl TryFrom<&str> for LockPath {
     type Error = Error;
 
     fn try_from(path: &str) -> Result<Self, Error> {
+        Self::new(path)
+    }
+}
+
+/// For the items of a slice, as in `lock_all(&client, &names[1..])`.
+impl TryFrom<&&str> for LockPath {
+    type Error = Error;
+
+    fn try_from(path: &&str) -> Result<Self, Error> {
         Self::new(path)
     }
 }
@@ -151,7 +203,7 @@ mod tests {
         assert_eq!(parent.key("..").to_string(), "/l/%2E%2E");
     }
 
-    /// The text that a key was made of.
+    /// Decodes the text of a key.
     fn decode(key: &str) -> String {
         if key == "%" {
             return String::new();

@@ -14,12 +14,12 @@ use crate::error::Result;
 use crate::guard::Guard;
 use crate::mutex::Mutex;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::IntoLockPath;
 
 /// A mutex that its owner may enter again while it holds it.
 ///
-/// Who the owner is cannot be guessed: a task has no identity, and moves between threads. It is whoever
-/// has a clone of the same [`Owner`]: pass it down with the call that may need to enter again. Among
+/// The owner is explicit, since a task has no identity, and moves between threads: it is any code that has a clone of
+/// the same [`Owner`]. Pass it down with the call that may need to enter again. Among
 /// owners it is the same fair [`Mutex`], and at the same path it excludes the other's holders too.
 /// A clone is the same mutex.
 ///
@@ -44,30 +44,26 @@ pub struct ReentrantMutex {
 }
 
 impl ReentrantMutex {
-    /// The mutex at a path. Nothing is sent.
+    /// Creates the mutex at a path. Nothing is sent.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn new<P>(client: &Client, path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
+    pub fn new(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         let mutex = Mutex::new(client, path)?;
         Ok(Self { mutex })
     }
 
-    /// The znode under which the queue stands.
+    /// Returns the znode under which the queue stands.
     pub fn path(&self) -> &ZnodePath {
         self.mutex.path()
     }
 
-    /// The client that the mutex speaks through.
+    /// Returns the client that the mutex speaks through.
     pub fn client(&self) -> &Client {
         self.mutex.client()
     }
 
-    /// A new owner, which excludes every other.
+    /// Creates an owner, which excludes every other.
     pub fn owner(&self) -> Owner {
         Owner(Arc::new(Shared {
             mutex: self.mutex.clone(),
@@ -76,14 +72,14 @@ impl ReentrantMutex {
     }
 }
 
-/// Who may enter again. A clone is the same owner. See [`ReentrantMutex`].
+/// The identity under which a [`ReentrantMutex`] may be entered again. A clone is the same owner.
 #[derive(Clone)]
 pub struct Owner(Arc<Shared>);
 
 struct Shared {
     mutex: Mutex,
-    /// What the owner holds, if it does. Who contends for the first entry keeps this to itself, so
-    /// that the others of the same owner wait for the outcome.
+    /// The guard that the owner holds, if it does. The contender for the first entry keeps this locked, so that the
+    /// others of the same owner wait for the outcome.
     hold: Turnstile<Weak<Guard>>,
 }
 
@@ -97,13 +93,13 @@ impl Owner {
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) while guards are left of a holding that was lost:
-    /// who is still at work under them must not take a new one for the old. Once they are gone, the
+    /// work under them must not take a new holding for the old. Once they are gone, the
     /// lock is taken anew. And those of [`Mutex::lock`].
     pub async fn lock(&self) -> Result<ReentrantGuard> {
         self.enter(LockOptions::new()).await
     }
 
-    /// [`lock`](Self::lock) for no longer than `timeout`: one deadline for everything.
+    /// Enters within `timeout`: one deadline for everything.
     ///
     /// # Errors
     /// [`LockError::Timeout`](crate::LockError::Timeout), and those of [`lock`](Self::lock).
@@ -111,8 +107,8 @@ impl Owner {
         self.lock_with(LockOptions::new().timeout(timeout)).await
     }
 
-    /// [`lock`](Self::lock) on terms of one's own. Metadata, events and the queue's limit are those of
-    /// the first entry; they mean nothing to who enters again.
+    /// Enters with the given options. Metadata, events and the queue's limit are those of the first entry; they have no
+    /// effect on an entry that follows.
     ///
     /// # Errors
     /// [`LockError::Timeout`](crate::LockError::Timeout),
@@ -135,10 +131,13 @@ impl Owner {
         self.try_lock_with(LockOptions::new()).await
     }
 
-    /// [`try_lock`](Self::try_lock), with metadata and events. A timeout and a queue limit mean nothing here.
+    /// Enters if this owner holds the lock or it is free, with the given options; else `None`. A queue limit has no effect.
+    ///
+    /// Cancel safe, as [`lock`](Self::lock).
     ///
     /// # Errors
-    /// Those of [`lock`](Self::lock).
+    /// [`LockError::Timeout`](crate::LockError::Timeout) when the store has not answered in time, and those of
+    /// [`lock`](Self::lock).
     pub async fn try_lock_with(&self, options: LockOptions) -> Result<Option<ReentrantGuard>> {
         let Ok(mut hold) = self.0.hold.try_lock() else {
             return Ok(None);
@@ -159,9 +158,9 @@ impl Owner {
         Ok(first(&mut hold, guard))
     }
 
-    /// Whether this owner holds the lock now, as far as can be believed.
+    /// Returns true while this owner can be believed to hold the lock.
     pub fn is_held(&self) -> bool {
-        // Who keeps it to itself is waiting to enter, or about to.
+        // A task that keeps it locked is waiting to enter, or about to.
         let hold = self.0.hold.try_lock();
         let hold = hold.ok().and_then(|hold| hold.upgrade());
         hold.is_some_and(|guard| guard.is_held())
@@ -195,7 +194,7 @@ impl fmt::Debug for Owner {
     }
 }
 
-/// One of an [`Owner`]'s entries. The lock is released when the last of them goes.
+/// The guard of one of an [`Owner`]'s entries. The lock is released when the last of them goes.
 ///
 /// All entries share one znode, and so one token. What a [`Guard`] can be asked, it can be asked too.
 #[must_use = "dropping the last guard releases the lock"]
@@ -204,23 +203,14 @@ pub struct ReentrantGuard {
 }
 
 impl ReentrantGuard {
-    /// How many entries the owner has now, this one included.
+    /// Returns the number of entries that the owner has now, this one included.
     pub fn entries(&self) -> usize {
         Arc::strong_count(&self.guard)
     }
 
-    /// Says that the holder is still at work: its expected duration counts anew from now.
+    /// Leaves. The last entry to leave releases the lock, and waits until the store has confirmed it.
     ///
-    /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) when the lock is lost, and those of the store.
-    pub async fn keep_alive(&self) -> Result<()> {
-        self.guard.keep_alive().await
-    }
-
-    /// Leaves; who leaves last releases the lock, and waits until the store has confirmed it.
-    ///
-    /// Who is last is decided, and the release sent, by the call itself; dropping the future does
-    /// not stop it.
+    /// The call itself decides whether this is the last, and sends the release; dropping the future does not stop it.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) when the lock had been lost before, to every one

@@ -12,7 +12,7 @@ use crate::contest::Contest;
 use crate::error::Result;
 use crate::names::Kind;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::{IntoLockPath, LockPath};
 
 pub use guards::{ReadGuard, Upgrade, WriteGuard};
 
@@ -27,9 +27,9 @@ pub use guards::{ReadGuard, Upgrade, WriteGuard};
 /// writer; a writer wakes at most once for each reader ahead.
 ///
 /// It outlives its client's sessions: after an expiry the next `read` or `write` opens a new one. A
-/// clone is the same lock. It is not re-entrant: who reads and then waits to write waits for
-/// himself ([`try_upgrade`](ReadGuard::try_upgrade) does not wait); and who reads twice can wait
-/// for a writer that came in between, which waits for the first read.
+/// clone is the same lock. It is not re-entrant: a reader that waits to write waits for itself
+/// ([`try_upgrade`](ReadGuard::try_upgrade) does not wait), and a second read can wait for a writer that came in
+/// between, which waits for the first read.
 ///
 /// The znodes' names are those of Curator's `InterProcessReadWriteLock`, with which it shares a path.
 ///
@@ -57,32 +57,28 @@ pub struct RwLock {
 }
 
 impl RwLock {
-    /// The lock at a path. Nothing is sent.
+    /// Creates the lock at a path. Nothing is sent.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn new<P>(client: &Client, path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
+    pub fn new(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         Ok(Self {
             client: client.clone(),
-            path: path.try_into().map_err(Into::into)?,
+            path: path.into_lock_path()?,
         })
     }
 
-    /// The znode under which the queue stands.
+    /// Returns the znode under which the queue stands.
     pub fn path(&self) -> &ZnodePath {
         self.path.as_znode()
     }
 
-    /// The client that the lock speaks through.
+    /// Returns the client that the lock speaks through.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Waits until all writers that came before have left.
+    /// Acquires the lock as a reader: waits until all writers that came before have left.
     ///
     /// Cancel safe: a dropped wait leaves the queue, at whatever moment it is dropped. It loses its
     /// place.
@@ -95,7 +91,7 @@ impl RwLock {
         self.readers().acquire().await.map(ReadGuard::new)
     }
 
-    /// Waits until everybody that came before has left.
+    /// Acquires the lock as the writer: waits until everybody that came before has left.
     ///
     /// Cancel safe, as [`read`](Self::read).
     ///
@@ -105,7 +101,7 @@ impl RwLock {
         self.writers().acquire().await.map(WriteGuard::new)
     }
 
-    /// [`read`](Self::read), for no longer than `timeout`: one deadline for everything, the joining
+    /// Acquires the lock as a reader within `timeout`: one deadline for everything, the joining
     /// of the queue included.
     ///
     /// # Errors
@@ -114,7 +110,7 @@ impl RwLock {
         self.read_with(LockOptions::new().timeout(timeout)).await
     }
 
-    /// [`write`](Self::write), for no longer than `timeout`: one deadline for everything, the
+    /// Acquires the lock as the writer within `timeout`: one deadline for everything, the
     /// joining of the queue included.
     ///
     /// # Errors
@@ -123,8 +119,8 @@ impl RwLock {
         self.write_with(LockOptions::new().timeout(timeout)).await
     }
 
-    /// [`read`](Self::read), on terms of one's own. A queue limit counts all that are ahead, readers
-    /// that hold the lock included; it is asked only of who has to wait.
+    /// Acquires the lock as a reader with the given options. A queue limit counts all that are ahead, readers
+    /// that hold the lock included; it counts only for a contender that has to wait.
     ///
     /// # Errors
     /// [`LockError::Timeout`](crate::LockError::Timeout),
@@ -136,7 +132,7 @@ impl RwLock {
             .map(ReadGuard::new)
     }
 
-    /// [`write`](Self::write), on terms of one's own. See [`read_with`](Self::read_with).
+    /// Acquires the lock as the writer with the given options. See [`read_with`](Self::read_with).
     ///
     /// # Errors
     /// Those of [`read_with`](Self::read_with).
@@ -147,10 +143,13 @@ impl RwLock {
             .map(WriteGuard::new)
     }
 
-    /// Reads if no writer holds the lock or waits for it now; `None` otherwise.
+    /// Acquires the lock as a reader if no writer holds it or waits for it now; `None` otherwise.
     ///
     /// A lock that is taken costs one request, a read, and no write. "Taken" may be as stale as the
-    /// server that answers (a follower's view); "free" is confirmed by the queue itself.
+    /// server that answers (a follower's view), unless the options say [`synced`](LockOptions::synced); "free" is confirmed by
+    /// the queue itself.
+    ///
+    /// Cancel safe, as [`read`](Self::read).
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
@@ -158,7 +157,7 @@ impl RwLock {
         self.try_read_with(LockOptions::new()).await
     }
 
-    /// Writes if nobody holds the lock or waits for it now; `None` otherwise. It costs what
+    /// Acquires the lock as the writer if nobody holds it or waits for it now; `None` otherwise. It costs what
     /// [`try_read`](Self::try_read) costs.
     ///
     /// # Errors
@@ -167,43 +166,28 @@ impl RwLock {
         self.try_write_with(LockOptions::new()).await
     }
 
-    /// [`try_read`](Self::try_read), with metadata and events. A timeout and a queue limit mean
-    /// nothing here.
+    /// Acquires the lock as a reader if no writer holds it or waits for it now, with the given options; `None` otherwise.
+    /// A queue limit has no effect.
+    ///
+    /// Cancel safe, as [`read`](Self::read).
     ///
     /// # Errors
-    /// Those of [`read`](Self::read).
+    /// [`LockError::Timeout`](crate::LockError::Timeout) when the store has not answered in time, and those of
+    /// [`read`](Self::read).
     pub async fn try_read_with(&self, options: LockOptions) -> Result<Option<ReadGuard>> {
-        let guard = self.readers().try_acquire(options, false).await?;
+        let guard = self.readers().try_acquire(options).await?;
         Ok(guard.map(ReadGuard::new))
     }
 
-    /// [`try_write`](Self::try_write), with metadata and events. A timeout and a queue limit mean
-    /// nothing here.
+    /// Acquires the lock as the writer if nobody holds it or waits for it now, with the given options; `None` otherwise.
+    /// A queue limit has no effect.
+    ///
+    /// Cancel safe, as [`read`](Self::read).
     ///
     /// # Errors
-    /// Those of [`read`](Self::read).
+    /// Those of [`try_read_with`](Self::try_read_with).
     pub async fn try_write_with(&self, options: LockOptions) -> Result<Option<WriteGuard>> {
-        let guard = self.writers().try_acquire(options, false).await?;
-        Ok(guard.map(WriteGuard::new))
-    }
-
-    /// [`try_read`](Self::try_read), on a server that has first caught up with all that was
-    /// committed before: its "taken" is no staler than this call.
-    ///
-    /// # Errors
-    /// Those of [`read`](Self::read).
-    pub async fn try_read_synced(&self) -> Result<Option<ReadGuard>> {
-        let guard = self.readers().try_acquire(LockOptions::new(), true).await?;
-        Ok(guard.map(ReadGuard::new))
-    }
-
-    /// [`try_write`](Self::try_write), on a server that has first caught up. See
-    /// [`try_read_synced`](Self::try_read_synced).
-    ///
-    /// # Errors
-    /// Those of [`read`](Self::read).
-    pub async fn try_write_synced(&self) -> Result<Option<WriteGuard>> {
-        let guard = self.writers().try_acquire(LockOptions::new(), true).await?;
+        let guard = self.writers().try_acquire(options).await?;
         Ok(guard.map(WriteGuard::new))
     }
 

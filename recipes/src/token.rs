@@ -4,28 +4,69 @@ use std::fmt;
 use std::str::FromStr;
 
 use lockkeeper_store::Zxid;
+use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A number that grows with every grant: what makes a lock safe.
+/// Number of a grant, greater than those of all grants before it: what makes a lock safe.
 ///
 /// A holder hands it to the resource that the lock protects, and the resource refuses one that is
 /// older than the newest that it has seen. So a holder that was paused past its session's timeout
 /// does no harm when it goes on.
 ///
-/// It is the czxid of the holder's znode. Tokens of one store compare; those of different stores
-/// do not. In JSON it is a decimal string, since it exceeds 2^53.
+/// It is the czxid of the holder's znode, and always positive. Tokens of one store compare; those of different
+/// stores do not.
+///
+/// # As text and in JSON
+///
+/// It is written as a decimal string, since it may exceed 2^53, above which JSON numbers are rounded by many
+/// programs. A JSON number is read too, as far as it is exact: up to 2^53 - 1.
+///
+/// ```
+/// use lockkeeper::FencingToken;
+///
+/// let token = FencingToken::from_i64(17)?; // from a column of a database
+/// assert_eq!("17".parse::<FencingToken>()?, token);
+/// assert!(FencingToken::from_i64(0).is_err());
+/// # Ok::<(), lockkeeper::InvalidToken>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(i64);
+
+/// The greatest integer up to which every JSON number is exact in every program: above it neighbours have one double.
+const MAX_EXACT: u64 = (1 << 53) - 1;
 
 impl FencingToken {
     pub(crate) fn new(czxid: Zxid) -> Self {
         Self(czxid.0)
     }
 
-    /// The number, for resources that keep it in a column of their own.
+    /// Reads a token back from the number that [`as_i64`](Self::as_i64) returned.
+    ///
+    /// # Errors
+    /// [`InvalidToken::NotPositive`]: no grant has such a token. A column's 0 or -1 for "none yet" is no token.
+    pub fn from_i64(number: i64) -> Result<Self, InvalidToken> {
+        match number {
+            1.. => Ok(Self(number)),
+            _ => Err(InvalidToken::NotPositive(number)),
+        }
+    }
+
+    /// Returns the number, for resources that keep it in a column of their own.
     pub fn as_i64(self) -> i64 {
         self.0
     }
+}
+
+/// The reason why something is no [`FencingToken`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidToken {
+    /// A number that no grant can have.
+    #[error("a fencing token is a positive number, not {0}")]
+    NotPositive(i64),
+    /// A text that is no decimal number of 64 bits.
+    #[error("a fencing token is a decimal number of 64 bits: {0}")]
+    NotANumber(#[from] std::num::ParseIntError),
 }
 
 impl fmt::Display for FencingToken {
@@ -35,10 +76,10 @@ impl fmt::Display for FencingToken {
 }
 
 impl FromStr for FencingToken {
-    type Err = std::num::ParseIntError;
+    type Err = InvalidToken;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        text.parse().map(Self)
+        Self::from_i64(text.parse()?)
     }
 }
 
@@ -50,12 +91,55 @@ impl Serialize for FencingToken {
 
 impl<'de> Deserialize<'de> for FencingToken {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
+        if deserializer.is_human_readable() {
+            deserializer.deserialize_any(TokenVisitor)
+        } else {
+            // Such a format may not say what it holds: it holds what was written.
+            deserializer.deserialize_str(TokenVisitor)
+        }
     }
 }
 
-/// What a resource keeps to refuse the writes of those who no longer hold the lock.
+struct TokenVisitor;
+
+impl Visitor<'_> for TokenVisitor {
+    type Value = FencingToken;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a fencing token: a decimal string, or a number below 2^53")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<FencingToken, E> {
+        text.parse().map_err(E::custom)
+    }
+
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<FencingToken, E> {
+        match u64::try_from(number) {
+            Ok(number) => self.visit_u64(number),
+            Err(_) => Err(E::custom(InvalidToken::NotPositive(number))),
+        }
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<FencingToken, E> {
+        // A rounded token may be greater than that of any grant, and would shut out every holder to come; or be
+        // smaller, and let a stale one in.
+        match i64::try_from(number) {
+            Ok(exact) if number <= MAX_EXACT => FencingToken::from_i64(exact).map_err(E::custom),
+            _ => Err(E::custom(format_args!(
+                "{number} may have been rounded: a fencing token above 2^53 has to be a string"
+            ))),
+        }
+    }
+
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<FencingToken, E> {
+        if number.fract() == 0.0 && (1.0..=MAX_EXACT as f64).contains(&number) {
+            return self.visit_u64(number as u64);
+        }
+        Err(E::invalid_value(de::Unexpected::Float(number), &self))
+    }
+}
+
+/// Memory of a resource: the newest tokens that it has seen, to refuse the writes of those that no longer hold the lock.
 ///
 /// It belongs with the resource's own data: read it, ask it, and write it back in the same atomic
 /// step as the data (a transaction, or a file replaced under a lock). A holder first
@@ -70,22 +154,22 @@ impl<'de> Deserialize<'de> for FencingToken {
 /// gate.admit(new).unwrap(); // the same holder again
 /// let refused = gate.admit(old).unwrap_err();
 /// assert_eq!(refused.to_string(), "token 17 is stale: 19 was seen");
-/// # Ok::<(), std::num::ParseIntError>(())
+/// # Ok::<(), lockkeeper::InvalidToken>(())
 /// ```
 ///
 /// The readers of an [`RwLock`](crate::RwLock) have tokens that are shared: they come with
 /// [`admit_shared`](Self::admit_shared), and no reader shuts another out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FencingGate {
-    /// The newest of those who were alone.
+    /// The newest exclusive token.
     newest: Option<FencingToken>,
-    /// The newest of those who were not.
+    /// The newest shared token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     newest_shared: Option<FencingToken>,
 }
 
 impl FencingGate {
-    /// Lets the newest token through, and those that are newer still; remembers it.
+    /// Admits the newest token and those that are newer still, and remembers it.
     ///
     /// # Errors
     /// [`StaleToken`], when a newer one was seen: the caller no longer holds the lock and must not
@@ -96,7 +180,7 @@ impl FencingGate {
         Ok(())
     }
 
-    /// Lets a reader through, unless a writer has come since that reader was granted the lock;
+    /// Admits a reader, unless a writer has come since that reader was granted the lock;
     /// remembers it, so that a writer from before the reader is refused.
     ///
     /// ```
@@ -122,7 +206,7 @@ impl FencingGate {
         Ok(())
     }
 
-    /// The newest token seen, a writer's or a reader's.
+    /// Returns the newest token seen, a writer's or a reader's.
     pub fn newest(&self) -> Option<FencingToken> {
         self.newest.max(self.newest_shared)
     }
@@ -136,17 +220,20 @@ impl FencingGate {
 
 fn refuse_before(newest: Option<FencingToken>, token: FencingToken) -> Result<(), StaleToken> {
     match newest {
-        Some(newest) if token < newest => Err(StaleToken { token, newest }),
+        Some(newest) if token < newest => Err(StaleToken {
+            fencing_token: token,
+            newest,
+        }),
         _ => Ok(()),
     }
 }
 
 /// A token that is older than one that the resource has seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("token {token} is stale: {newest} was seen")]
+#[error("token {fencing_token} is stale: {newest} was seen")]
 pub struct StaleToken {
     /// The token that was refused.
-    pub token: FencingToken,
+    pub fencing_token: FencingToken,
     /// The newest that was seen.
     pub newest: FencingToken,
 }
@@ -166,7 +253,12 @@ mod tests {
     #[test]
     fn a_reader_is_refused_after_a_newer_writer_and_after_nobody_else() {
         let [first, second, third, fourth] = [1, 2, 3, 4].map(FencingToken);
-        let stale = |token, newest| Err(StaleToken { token, newest });
+        let stale = |token, newest| {
+            Err(StaleToken {
+                fencing_token: token,
+                newest,
+            })
+        };
         let mut gate = FencingGate::default();
         assert_eq!(gate.admit_shared(second), Ok(()));
         assert_eq!(gate.admit_shared(first), Ok(()));

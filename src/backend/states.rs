@@ -1,99 +1,71 @@
-//! [`StateStream`]: a watch channel of a session's state, whose readers are woken in the order in which they were
-//! created.
-//!
-//! Not tokio's watch channel: its order of waking is random, and faults must replay from their seeds.
+//! [`StateStream`]: the changes of a session's state; readers are woken in the order in which they subscribed.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
 use futures_core::Stream;
-use parking_lot::Mutex;
 
-use crate::fork;
 use crate::types::SessionState;
-use crate::wake::wake_all;
+use crate::watch_channel::{WatchReceiver, WatchSender};
 
 /// Sender's side: the state of a session, written by its backend.
 #[derive(Debug)]
-pub(super) struct States(Arc<Mutex<Shared>>);
+pub(super) struct States(WatchSender<Latest>);
 
 #[derive(Debug)]
-struct Shared {
+struct Latest {
     state: SessionState,
-    /// Number of changes.
+    /// Number of changes of the state.
     changes: u64,
-    /// Number of connections so far.
+    /// Number of connections, the first included.
     connections: u64,
-    /// Wakers of the readers that wait, by the number of the stream.
-    waiting: BTreeMap<u64, Waker>,
-    streams: u64,
-    /// True once the sender has been dropped.
-    gone: bool,
 }
 
 impl States {
-    /// Returns the state of a session that has just been connected.
+    /// Creates the state of a session that has just been connected.
     pub(super) fn connected() -> Self {
-        Self(Arc::new(Mutex::new(Shared {
+        Self(WatchSender::new(Latest {
             state: SessionState::Connected,
             changes: 0,
             connections: 1,
-            waiting: BTreeMap::new(),
-            streams: 0,
-            gone: false,
-        })))
+        }))
     }
 
     pub(super) fn connections(&self) -> u64 {
-        self.0.lock().connections
+        self.0.read(|latest| latest.connections)
     }
 
     /// Writes a new state, calls `publish`, and wakes the readers. A final state is never overwritten.
     pub(super) fn set(&self, state: SessionState, publish: impl FnOnce()) {
-        let mut shared = self.0.lock();
-        if shared.state.is_final() || shared.state == state {
-            return;
-        }
-        shared.state = state;
-        shared.changes += 1;
-        shared.connections += u64::from(state == SessionState::Reconnected);
-        publish();
-        let waiting = std::mem::take(&mut shared.waiting);
-        drop(shared);
-        wake_all(waiting.into_values());
+        self.0.modify_if(|latest| {
+            if latest.state.is_final() || latest.state == state {
+                return None;
+            }
+            latest.state = state;
+            latest.changes += 1;
+            latest.connections += u64::from(state == SessionState::Reconnected);
+            publish();
+            Some(())
+        });
     }
 
     pub(super) fn stream(&self) -> StateStream {
-        let mut shared = self.0.lock();
-        shared.streams += 1;
+        let receiver = self.0.subscribe();
+        let (seen, done) = receiver.read(|latest| (latest.changes, latest.state.is_final()));
         StateStream {
-            number: shared.streams,
-            seen: shared.changes,
-            done: shared.state.is_final(),
-            shared: self.0.clone(),
+            receiver,
+            seen,
+            done,
         }
     }
 }
 
-impl Drop for States {
-    fn drop(&mut self) {
-        let mut shared = self.0.lock();
-        shared.gone = true;
-        let waiting = std::mem::take(&mut shared.waiting);
-        drop(shared);
-        wake_all(waiting.into_values());
-    }
-}
-
-/// Stream of a session's changes of state. See [`SessionStatus::states`](super::SessionStatus::states).
+/// The changes of a session's state. See [`SessionStatus::states`](super::SessionStatus::states).
 ///
 /// A slow reader misses states that were overwritten, never the latest. The stream ends after a final state.
 pub struct StateStream {
-    shared: Arc<Mutex<Shared>>,
-    number: u64,
+    receiver: WatchReceiver<Latest>,
     /// Number of changes that it has returned or skipped.
     seen: u64,
     done: bool,
@@ -119,33 +91,15 @@ impl Stream for StateStream {
         if this.done {
             return Poll::Ready(None);
         }
-        // Wakers are neither cloned nor dropped under the lock: one may own a stream of this session, whose drop
-        // takes it.
-        let waker = context.waker().clone();
-        let mut shared = this.shared.lock();
-        if shared.changes != this.seen {
-            this.seen = shared.changes;
-            this.done = shared.state.is_final();
-            return Poll::Ready(Some(shared.state));
-        }
-        if shared.gone {
-            return Poll::Ready(None);
-        }
-        let former = shared.waiting.insert(this.number, waker);
-        drop(shared);
-        drop(former);
-        Poll::Pending
-    }
-}
-
-impl Drop for StateStream {
-    fn drop(&mut self) {
-        // In the child of a fork, the lock may be held by a thread that does not exist there.
-        if fork::is_forked() {
-            return;
-        }
-        let former = self.shared.lock().waiting.remove(&self.number);
-        drop(former);
+        let seen = this.seen;
+        let news =
+            |latest: &Latest| (latest.changes != seen).then_some((latest.changes, latest.state));
+        this.receiver.poll_pick(context, news).map(|news| {
+            let (changes, state) = news?;
+            this.seen = changes;
+            this.done = state.is_final();
+            Some(state)
+        })
     }
 }
 
@@ -157,6 +111,8 @@ impl fmt::Debug for StateStream {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
     use super::*;
 
     fn poll(stream: &mut StateStream) -> Poll<Option<SessionState>> {
@@ -191,7 +147,6 @@ mod tests {
             assert_eq!(poll(&mut other), Poll::Pending);
             other
         });
-        assert!(states.0.lock().waiting.is_empty());
         drop(states);
         assert_eq!(poll(&mut stream), Poll::Ready(None));
     }

@@ -1,21 +1,24 @@
 //! The blocking recipes, from plain threads.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use lockkeeper::blocking::{
-    Client, Election, Mutex, RwLock, Semaphore, Upgrade, connect, connect_with,
+    Client, Election, Mutex, ReentrantMutex, Revoker, RwLock, Semaphore, Upgrade, connect,
+    connect_with, iter, lock_all, lock_all_timeout, lock_each, observe, queue, try_lock_all,
+    try_lock_many,
 };
 use lockkeeper::{
-    ConnectOptions, FencingToken, LeaderChange, LockError, LockEvent, LockOptions, LostReason,
-    RevokeTarget, Revoker, lock_events,
+    ConnectOptions, FencingEnforced, FencingToken, LeaderChange, LockError, LockEvent, LockOptions,
+    LostReason, RevokeTarget, Role, Warden, WardenReport, lock_events,
 };
 
 use crate::common::{LOCK, LONG};
 use crate::support::unique;
 
-/// Makes of each `fn name(store: Place)` the tests `name::memory`, `name::served` and
+/// Makes of each `fn name(store: Place)` the tests `name::memory`, `name::file`, `name::served` and
 /// `name::zookeeper`, outside any runtime. One that hangs fails.
 macro_rules! on_every_store {
     ($(fn $name:ident($store:ident: Place) $body:block)*) => {$(
@@ -27,6 +30,13 @@ macro_rules! on_every_store {
             #[test]
             fn memory() {
                 within_reason(Place(format!("memory:{}", unique("blocking"))), test);
+            }
+
+            #[cfg(feature = "file")]
+            #[test]
+            fn file() {
+                let folder = crate::support::TempFolder::new("blocking");
+                within_reason(Place(format!("file:{}", folder.path().display())), test);
             }
 
             #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
@@ -124,9 +134,9 @@ on_every_store! {
     fn a_closed_client_tells_the_holder(store: Place) {
         let client = store.client();
         let guard = Mutex::new(&client, LOCK).unwrap().lock().unwrap();
-        assert_eq!(guard.lost_within(Duration::from_millis(1)).unwrap(), None);
+        assert_eq!(guard.lost_timeout(Duration::from_millis(1)), None);
         client.close().unwrap();
-        assert_eq!(guard.lost().unwrap(), LostReason::SessionClosed);
+        assert_eq!(guard.lost(), LostReason::SessionClosed);
         assert!(!guard.is_held());
         assert_eq!(guard.release(), Err(LockError::Lost(LostReason::SessionClosed)));
     }
@@ -134,16 +144,16 @@ on_every_store! {
     fn a_holder_is_asked_for_the_lock(store: Place) {
         let client = store.client();
         let guard = Mutex::new(&client, LOCK).unwrap().lock().unwrap();
-        assert_eq!(guard.revocation_requested_within(Duration::from_millis(1)), Ok(None));
+        assert_eq!(guard.revocation_requested_timeout(Duration::from_millis(1)), Ok(None));
         let (asker, holder) = (store.client(), RevokeTarget::holder(LOCK).unwrap());
-        let revoker = Revoker::new(asker.as_async()).by("ops: jane");
-        assert_eq!(pollster::block_on(revoker.request(&holder)).unwrap().len(), 1);
-        let request = guard.revocation_requested_within(LONG).unwrap().unwrap();
+        let revoker = Revoker::new(&asker).by("ops: jane");
+        assert_eq!(revoker.request(&holder).unwrap().len(), 1);
+        let request = guard.revocation_requested_timeout(LONG).unwrap().unwrap();
         assert_eq!(request.by.as_deref(), Some("ops: jane"));
-        assert_eq!(guard.revocation_requested_within(Duration::from_millis(1)), Ok(None));
+        assert_eq!(guard.revocation_requested_timeout(Duration::from_millis(1)), Ok(None));
         client.close().unwrap();
-        let lost = LockError::Lost(LostReason::SessionClosed);
-        assert_eq!(guard.revocation_requested_within(LONG), Err(lost));
+        assert_eq!(guard.revocation_requested_timeout(LONG), Err(LostReason::SessionClosed));
+        assert_eq!(guard.revocation_requested(), Err(LostReason::SessionClosed));
     }
 
     fn readers_share_and_a_writer_is_alone(store: Place) {
@@ -172,10 +182,10 @@ on_every_store! {
         assert_eq!((both.count(), semaphore().available().unwrap()), (2, 0));
         assert!(semaphore().try_acquire().unwrap().is_none());
         let one = both.split(1).unwrap();
-        assert_eq!(one.token(), both.token());
+        assert_eq!(one.fencing_token(), both.fencing_token());
         one.release().unwrap();
         let third = semaphore().acquire_timeout(LONG).unwrap();
-        assert!(third.token() > both.token());
+        assert!(third.fencing_token() > both.fencing_token());
         semaphore().set_permits(3).unwrap();
         let open = Semaphore::open(&store.client(), LOCK).unwrap();
         assert_eq!((open.permits().unwrap(), open.available().unwrap()), (3, 1));
@@ -202,21 +212,152 @@ on_every_store! {
         assert_eq!(election().leader().unwrap().unwrap().epoch, second.epoch());
     }
 
-    fn inside_a_runtime_each_call_is_refused(store: Place) {
-        let mutex = store.mutex();
-        let mut guard = mutex.lock().unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let refused = Err::<(), _>(LockError::InsideRuntime);
-            assert_eq!(connect(store.0.as_str()).map(drop), refused);
-            assert_eq!(mutex.lock().map(drop), refused);
-            assert_eq!(mutex.try_lock().map(drop), refused);
-            assert_eq!(guard.keep_alive(), refused);
-            assert_eq!(guard.lost().map(drop), refused);
-            let words = LockError::InsideRuntime.to_string();
-            assert!(words.contains("use the async types"), "{words}");
-            assert!(guard.is_held());
-        });
-        guard.release().unwrap();
+    fn a_forced_removal_tells_the_holder(store: Place) {
+        let guard = store.mutex().lock().unwrap();
+        let revoker = Revoker::new(&store.client());
+        let holder = RevokeTarget::holder(LOCK).unwrap();
+        let removed = revoker.force(&holder, FencingEnforced).unwrap();
+        assert_eq!(removed, guard.paths().cloned().collect::<Vec<_>>());
+        assert_eq!(guard.lost_timeout(LONG), Some(LostReason::Revoked));
+        assert!(queue(&store.client(), LOCK).unwrap().is_empty());
     }
+
+    fn an_owner_enters_again_from_any_thread(store: Place) {
+        let owner = || ReentrantMutex::new(&store.client(), LOCK).unwrap().owner();
+        let (one, other) = (owner(), owner());
+        let outer = one.lock().unwrap();
+        assert!(one.is_held() && !other.is_held());
+        let again = one.clone();
+        let inner = thread::spawn(move || again.lock_timeout(LONG).unwrap()).join().unwrap();
+        assert_eq!((inner.entries(), inner.fencing_token()), (2, outer.fencing_token()));
+        assert!(other.try_lock().unwrap().is_none());
+        inner.keep_alive().unwrap();
+        outer.release().unwrap();
+        assert!(inner.is_held() && one.try_lock().unwrap().is_some());
+        inner.release().unwrap();
+        other.lock_with(LockOptions::new().timeout(LONG)).unwrap().release().unwrap();
+    }
+
+    fn several_locks_are_held_at_once_or_not_at_all(store: Place) {
+        let client = store.client();
+        let keys = ["/many/a", "/many/b", "/many/c"];
+        let all = lock_all(&client, keys).unwrap();
+        assert_eq!(all.keys().map(ToString::to_string).collect::<Vec<_>>(), keys);
+        assert_eq!(all.paths().count(), 3);
+        let within = Duration::from_millis(50);
+        let refusal = lock_all_timeout(&store.client(), keys, within).unwrap_err();
+        assert!(matches!(refusal, LockError::Timeout { .. }), "{refusal}");
+        let mut one_by_one = all.into_guards();
+        let (_, last) = one_by_one.pop().unwrap();
+        last.release().unwrap();
+        assert!(try_lock_all(&store.client(), keys).unwrap().is_none());
+        let tried = try_lock_many(&store.client(), keys).unwrap();
+        assert_eq!((tried.acquired.len(), tried.contended.len()), (1, 2));
+        drop((tried, one_by_one));
+        let all = lock_all_timeout(&store.client(), keys, LONG).unwrap();
+        all.release().unwrap();
+        let mut each = lock_each(&store.client(), keys).unwrap();
+        let granted: Vec<_> = each.by_ref().map(Result::unwrap).collect();
+        assert_eq!(granted.len(), 3);
+        assert!(granted.iter().all(|(_, guard)| guard.is_held()));
+        drop(granted);
+        // The drop has been written, not yet carried out.
+        let all = loop {
+            if let Some(all) = try_lock_all(&store.client(), keys).unwrap() {
+                break all;
+            }
+        };
+        all.release().unwrap();
+    }
+
+    fn an_observer_sees_the_queue_and_a_warden_its_holder(store: Place) {
+        let client = store.client();
+        let mut snapshots = observe(&store.client(), LOCK).unwrap();
+        assert_eq!(snapshots.next(), Some(Ok(Vec::new())));
+        let options = LockOptions::new().auto_unlock_after(Duration::from_millis(1));
+        let guard = Mutex::new(&client, LOCK).unwrap().lock_with(options).unwrap();
+        let seen = snapshots.find(|seen| seen.as_ref().is_ok_and(|seen| !seen.is_empty()));
+        let seen = seen.unwrap().unwrap();
+        assert_eq!(seen[0].fencing_token, guard.fencing_token());
+        assert_eq!(queue(&client, LOCK).unwrap(), seen);
+        let (_warden, reports) = Warden::builder(client.as_async()).watch(LOCK).unwrap().start();
+        let report = iter(reports).next();
+        assert!(matches!(report, Some(WardenReport::Overdue(_))), "{report:?}");
+    }
+
+    fn a_state_follows_the_leadership(store: Place) {
+        let election = Election::new(&store.client(), LOCK).unwrap();
+        let mut state = election.state();
+        assert_eq!(state.current(), Role::Bystander);
+        let leadership = election.try_campaign("one").unwrap().unwrap();
+        let leads = Role::Leader { epoch: leadership.epoch() };
+        assert_eq!(state.wait_for(Role::is_leader), Some(leads));
+        assert_eq!(leadership.epoch(), leadership.fencing_token());
+        leadership.release().unwrap();
+        assert_eq!(state.changed(), Some(Role::Bystander));
+    }
+
+    fn it_blocks_wherever_no_task_is_driven(store: Place) {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .build()
+            .unwrap();
+        let [one, two, three] = [store.mutex(), store.mutex(), store.mutex()];
+        runtime.block_on(async {
+            // Each waits for the one before, so that each blocks for real.
+            let held = tokio::task::block_in_place(|| one.lock().unwrap());
+            let waiter = tokio::task::spawn_blocking(move || two.lock().unwrap());
+            tokio::task::spawn_blocking(move || held.release().unwrap());
+            let held = waiter.await.unwrap();
+            let waiter = tokio::spawn(async move {
+                tokio::task::block_in_place(|| three.lock().unwrap().release().unwrap());
+            });
+            tokio::task::spawn_blocking(move || drop(held));
+            waiter.await.unwrap();
+        });
+        let current = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mutex = store.mutex();
+        let blocking = current.spawn_blocking(move || mutex.lock().unwrap().release().unwrap());
+        current.block_on(blocking).unwrap();
+        // Beside a runtime whose context is entered, but which drives nothing here.
+        let _entered = current.enter();
+        store.mutex().lock().unwrap().release().unwrap();
+    }
+
+    fn inside_a_task_each_call_panics(store: Place) {
+        let (mutex, place) = (store.mutex(), store.0.clone());
+        let guard = mutex.lock().unwrap();
+        let multi = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let current = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let calls = async move {
+            panics(|| drop(connect(place.as_str())));
+            panics(|| drop(mutex.lock()));
+            panics(|| drop(mutex.try_lock()));
+            panics(|| drop(guard.keep_alive()));
+            panics(|| _ = guard.lost_timeout(LONG));
+            assert!(guard.is_held());
+            (guard, mutex)
+        };
+        // As the runtime's first future, and as a task.
+        let (guard, mutex) = current.block_on(calls);
+        assert_eq!(queue(&store.client(), LOCK).unwrap().len(), 1, "a call was made");
+        let task = multi.spawn(async move {
+            panics(|| drop(mutex.lock_timeout(LONG)));
+            panics(|| drop(guard.release()));
+            mutex
+        });
+        let mutex = multi.block_on(task).unwrap();
+        // The release was sent all the same.
+        mutex.lock_timeout(LONG).unwrap().release().unwrap();
+    }
+}
+
+/// Fails unless a call panics, and says why.
+fn panics(call: impl FnOnce()) {
+    let panic = catch_unwind(AssertUnwindSafe(call)).expect_err("it blocks the task's thread");
+    let words = panic.downcast_ref::<String>().map(String::as_str);
+    let words = words
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .expect("a text");
+    assert!(words.contains("Cannot block the current thread"), "{words}");
 }

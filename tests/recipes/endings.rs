@@ -176,7 +176,7 @@ impl Holdings {
             self.entries[0].fencing_token(),
             self.read.fencing_token(),
             self.write.fencing_token(),
-            self.permit.token(),
+            self.permit.fencing_token(),
             self.leadership.epoch(),
             self.all.fencing_token(),
         ];

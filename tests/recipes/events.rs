@@ -68,7 +68,7 @@ on_every_backend! {
         assert_eq!(next(&mut events).await, "advanced, 1 ahead");
         holder.release().await.unwrap();
         let guard = granted(waiter).await;
-        let Some(LockEvent::Acquired { token, waited, .. }) = events.next().await else {
+        let Some(LockEvent::Acquired { fencing_token: token, waited, .. }) = events.next().await else {
             panic!("it is granted");
         };
         assert_eq!(token, guard.fencing_token());

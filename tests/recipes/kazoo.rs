@@ -92,7 +92,7 @@ async fn each_reads_what_the_other_wrote() {
         };
         assert_eq!(theirs.metadata, None);
         assert_eq!(theirs.data, "billing-by-kazoo");
-        assert!(theirs.sequence < ours.sequence && theirs.token < ours.token);
+        assert!(theirs.sequence < ours.sequence && theirs.fencing_token < ours.fencing_token);
 
         let seen = seen_by(&mut kazoo).await;
         let names = entries.iter().map(|entry| entry.path.name());

@@ -16,6 +16,7 @@ mod endings;
 #[cfg(feature = "zookeeper")]
 mod ensemble;
 mod events;
+mod family;
 mod foreign;
 mod forked;
 mod guard;
@@ -46,6 +47,7 @@ mod rwlock;
 mod seeds;
 mod semaphore;
 mod team;
+mod token;
 mod types;
 mod unindexed;
 mod wakes;

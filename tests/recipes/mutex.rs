@@ -38,7 +38,7 @@ on_every_backend! {
             holder = granted(waiter).await;
             granted_tokens.push(holder.fencing_token());
         }
-        let arrived: Vec<_> = arrived.iter().map(|entry| entry.token).collect();
+        let arrived: Vec<_> = arrived.iter().map(|entry| entry.fencing_token).collect();
         assert_eq!(granted_tokens, arrived);
         assert!(arrived.is_sorted());
     }
@@ -108,7 +108,7 @@ on_every_backend! {
         let mutex = world.mutex().await;
         let guard = mutex.try_lock().await.unwrap().unwrap();
         guard.release().await.unwrap();
-        let guard = mutex.try_lock_synced().await.unwrap().unwrap();
+        let guard = mutex.try_lock_with(LockOptions::new().synced()).await.unwrap().unwrap();
         assert!(guard.is_held());
     }
 
@@ -127,7 +127,7 @@ on_every_backend! {
         let _holder = hold(&world).await;
         let mutex = world.mutex().await;
         let before = world.traffic_of(mutex.client());
-        assert!(mutex.try_lock_synced().await.unwrap().is_none());
+        assert!(mutex.try_lock_with(LockOptions::new().synced()).await.unwrap().is_none());
         let cost = world.traffic_of(mutex.client()) - before;
         let kinds = [On::Any, On::Sync, On::GetQueue].map(|kind| cost.requests(kind));
         assert_eq!(kinds, [2, 1, 1]);

@@ -41,7 +41,7 @@ on_every_backend! {
         let entries = queue(&world.observer, LOCK).await.unwrap();
         assert_eq!(labels(&entries), ["a", "b", "c"]);
         assert_eq!(entries[0].path, *guard.path());
-        assert_eq!(entries[0].token, guard.fencing_token());
+        assert_eq!(entries[0].fencing_token, guard.fencing_token());
         let sequences: Vec<_> = entries.iter().map(|entry| entry.sequence).collect();
         assert_eq!(sequences, [0, 1, 2]);
         let owners: Vec<_> = entries.iter().map(|entry| entry.owner).collect();

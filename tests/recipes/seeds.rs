@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use futures_executor::block_on;
 use lockkeeper::testing::{Plan, TestStore, seeds};
 use lockkeeper::{
-    Client, Clock, ConnectOptions, FencingGate, FencingToken, Guard, LockError, Mutex, Store,
-    StoreOptions,
+    Client, Clock, ConnectOptions, FencingGate, FencingToken, Guard, LockError, LockOptions, Mutex,
+    Store, StoreOptions,
 };
 
 use lockkeeper_store::Connector;
@@ -346,7 +346,7 @@ impl Worker {
         let limit = Duration::from_millis(self.random.within(0..10_000));
         match self.random.within(0..6) {
             0 => self.mutex.try_lock().await,
-            1 => self.mutex.try_lock_synced().await,
+            1 => self.mutex.try_lock_with(LockOptions::new().synced()).await,
             2 => self.mutex.lock_timeout(limit).await.map(Some),
             3 => {
                 let (mutex, sleep) = (self.mutex.clone(), self.clock.sleep(limit));

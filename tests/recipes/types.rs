@@ -99,7 +99,12 @@ fn futures_are_send() {
     let mutex = Mutex::new(&client, "/lock").unwrap();
     block_on(sent(async {
         drop(sent(mutex.try_lock()).await.unwrap().unwrap());
-        drop(sent(mutex.try_lock_synced()).await.unwrap().unwrap());
+        drop(
+            sent(mutex.try_lock_with(LockOptions::new().synced()))
+                .await
+                .unwrap()
+                .unwrap(),
+        );
         drop(
             sent(mutex.lock_timeout(std::time::Duration::from_secs(1)))
                 .await
@@ -162,7 +167,7 @@ fn a_semaphores_futures_are_send() {
         drop(sent(semaphore.acquire_timeout(limit)).await.unwrap());
         sent(semaphore.set_permits(2)).await.unwrap();
         assert_eq!(sent(semaphore.available()).await, Ok(2));
-        let mut permit = sent(semaphore.acquire_many(2)).await.unwrap();
+        let permit = sent(semaphore.acquire_many(2)).await.unwrap();
         sent(permit.keep_alive()).await.unwrap();
         assert_eq!(sent(permit.protect(async { 1 })).await, Ok(1));
         assert_eq!(sent(semaphore.holders()).await.unwrap().len(), 2);
@@ -185,7 +190,10 @@ fn the_futures_of_a_read_write_lock_are_send() {
         drop(sent(lock.read_timeout(second)).await.unwrap());
         drop(sent(lock.write_with(LockOptions::new())).await.unwrap());
         drop(sent(lock.try_read()).await.unwrap().unwrap());
-        let guard = sent(lock.try_write_synced()).await.unwrap().unwrap();
+        let guard = sent(lock.try_write_with(LockOptions::new().synced()))
+            .await
+            .unwrap()
+            .unwrap();
         let guard = sent(guard.downgrade()).await.unwrap();
         let upgrade = sent(guard.try_upgrade());
         // It needs neither the lock nor the guard that it came of.

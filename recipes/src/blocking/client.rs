@@ -1,4 +1,4 @@
-//! [`Client`]: what the blocking recipes are made from.
+//! [`Client`]: the connection from which the blocking recipes are created.
 
 use lockkeeper_store::{ConnectOptions, Error, Target, TargetError};
 
@@ -8,7 +8,8 @@ use crate::error::Result;
 /// Connects to the store at a URL, with the default options. See [`connect`](fn@crate::connect).
 ///
 /// # Errors
-/// Those of [`connect`](fn@crate::connect), and [`LockError::InsideRuntime`](crate::LockError::InsideRuntime).
+/// Those of [`connect`](fn@crate::connect).
+#[track_caller]
 pub fn connect<T>(target: T) -> Result<Client>
 where
     T: TryInto<Target>,
@@ -21,6 +22,7 @@ where
 ///
 /// # Errors
 /// As [`connect`].
+#[track_caller]
 pub fn connect_with<T>(target: T, options: ConnectOptions) -> Result<Client>
 where
     T: TryInto<Target>,
@@ -32,7 +34,7 @@ where
     wait(crate::connect_with(target, options)).map(Client)
 }
 
-/// A store's client. A clone is the same client.
+/// The client of a store, with a session. A clone is the same client.
 #[derive(Clone, Debug)]
 pub struct Client(crate::Client);
 
@@ -41,11 +43,12 @@ impl Client {
     ///
     /// # Errors
     /// Those of [`Client::close`](crate::Client::close).
+    #[track_caller]
     pub fn close(&self) -> Result<()> {
         wait(self.0.close())
     }
 
-    /// The client for async code.
+    /// Returns the client for async code, and for what never waits, such as a [`Warden`](crate::Warden).
     pub fn as_async(&self) -> &crate::Client {
         &self.0
     }

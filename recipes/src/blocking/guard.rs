@@ -1,144 +1,160 @@
-//! The guards of the blocking recipes.
+//! [`BlockingGuard`]: the guards of the blocking recipes.
 
 use std::time::Duration;
 
-use lockkeeper_store::Deadline;
+use lockkeeper_store::{Deadline, Session, ZnodePath};
 
-use super::wait;
-use crate::error::{LockError, LostReason, Result};
+use super::{block_on, wait};
+#[cfg(doc)]
+use crate::error::LockError;
+use crate::error::{LostReason, Result};
+use crate::guard::LockGuard;
 use crate::metadata::LockMetadata;
+use crate::path::LockPath;
 use crate::revocation::RevocationRequest;
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-/// What all guards can do.
-macro_rules! guards {
-    ($($(#[$meta:meta])* $name:ident($inner:ty) $token:ident;)*) => {$(
-        $(#[$meta])*
-        #[derive(Debug)]
-        #[must_use = "dropping it releases what it holds"]
-        pub struct $name(pub(super) $inner);
+/// The guard of a blocking recipe: one of the async guards, with methods that block. Dropping it releases what it
+/// holds, as the drop of a [`Guard`](crate::Guard) does.
+///
+/// Its methods are those of [`LockGuard`]; only `protect` is missing, since a call that blocks cannot be stopped: look
+/// at [`is_held`](Self::is_held) between the steps of the work.
+#[derive(Debug)]
+#[must_use = "dropping a guard releases what it holds"]
+pub struct BlockingGuard<G: LockGuard>(pub(super) G);
 
-        impl $name {
-            /// The token of the grant, which the resource must check.
-            pub fn $token(&self) -> FencingToken {
-                self.0.$token()
-            }
+/// The guard of a mutex. See [`Guard`](crate::Guard).
+pub type Guard = BlockingGuard<crate::Guard>;
+/// The guard of a read-write lock that is held with other readers. See [`ReadGuard`](crate::ReadGuard).
+pub type ReadGuard = BlockingGuard<crate::ReadGuard>;
+/// The guard of a read-write lock that is held alone. See [`WriteGuard`](crate::WriteGuard).
+pub type WriteGuard = BlockingGuard<crate::WriteGuard>;
+/// The guard of one entry of an owner. See [`ReentrantGuard`](crate::ReentrantGuard).
+pub type ReentrantGuard = BlockingGuard<crate::ReentrantGuard>;
+/// The guard of a semaphore's permits. See [`Permit`](crate::Permit).
+pub type Permit = BlockingGuard<crate::Permit>;
+/// The guard of an election. See [`Leadership`](crate::Leadership).
+pub type Leadership = BlockingGuard<crate::Leadership>;
+/// The guard of several locks that are held as one. See [`MultiGuard`](crate::MultiGuard).
+pub type MultiGuard = BlockingGuard<crate::MultiGuard>;
 
-            /// Whether it can be believed to be held. Once this says no, it stays with that.
-            pub fn is_held(&self) -> bool {
-                self.0.is_held()
-            }
+impl<G: LockGuard> BlockingGuard<G> {
+    /// Returns the token that the resource must check. See [`Guard::fencing_token`](crate::Guard::fencing_token).
+    pub fn fencing_token(&self) -> FencingToken {
+        self.0.fencing_token()
+    }
 
-            /// Until when nobody else can hold it, as far as clocks and the server allow. `None`:
-            /// until it is released, closed or removed.
-            pub fn held_until(&self) -> Option<Deadline> {
-                self.0.held_until()
-            }
+    /// Returns true while it can be believed to be held, and false from the loss on. See
+    /// [`Guard::is_held`](crate::Guard::is_held).
+    pub fn is_held(&self) -> bool {
+        self.0.is_held()
+    }
 
-            /// Blocks until it is lost, and says why.
-            ///
-            /// # Errors
-            /// [`LockError::InsideRuntime`].
-            pub fn lost(&self) -> Result<LostReason> {
-                wait(async { Ok::<_, LockError>(self.0.lost().await) })
-            }
+    /// Returns the deadline up to which nobody else can hold. See [`Guard::held_until`](crate::Guard::held_until).
+    pub fn held_until(&self) -> Option<Deadline> {
+        self.0.held_until()
+    }
 
-            /// Blocks until it is lost, but no longer than `timeout`: why it is lost, or `None` if
-            /// it is still held.
-            ///
-            /// # Errors
-            /// [`LockError::InsideRuntime`].
-            pub fn lost_within(&self, timeout: Duration) -> Result<Option<LostReason>> {
-                let clock = self.0.session().clock();
-                wait(async {
-                    Ok::<_, LockError>(match select(self.0.lost(), clock.sleep(timeout)).await {
-                        Either::Left(reason) => Some(reason),
-                        Either::Right(()) => None,
-                    })
-                })
-            }
+    /// Blocks until it is lost, and returns the reason.
+    ///
+    /// # Panics
+    /// Inside an async task, as all that blocks: see the [module](crate::blocking).
+    #[track_caller]
+    pub fn lost(&self) -> LostReason {
+        block_on(self.0.lost())
+    }
 
-            /// Blocks until somebody asks for it, but no longer than `timeout`: what was asked, or
-            /// `None` if nobody has. Each request is answered once.
-            ///
-            /// # Errors
-            /// [`LockError::Lost`], if it is lost first, and [`LockError::InsideRuntime`].
-            pub fn revocation_requested_within(
-                &self,
-                timeout: Duration,
-            ) -> Result<Option<RevocationRequest>> {
-                let clock = self.0.session().clock();
-                wait(async {
-                    match select(self.0.revocation_requested(), clock.sleep(timeout)).await {
-                        Either::Left(request) => request.map(Some),
-                        Either::Right(()) => Ok(None),
-                    }
-                })
-            }
-
-            /// Says that the holder is still at work: its expected duration counts anew from now.
-            ///
-            /// # Errors
-            /// Those of [`Guard::keep_alive`](crate::Guard::keep_alive).
-            pub fn keep_alive(&mut self) -> Result<()> {
-                wait(self.0.keep_alive())
-            }
-
-            /// What this holder wrote of itself into its znode.
-            pub fn metadata(&self) -> LockMetadata {
-                self.0.metadata()
-            }
-
-            /// The same for async code.
-            pub fn into_async(self) -> $inner {
-                self.0
-            }
+    /// Blocks until it is lost, for no longer than `timeout`: `None` if it is still held then.
+    #[track_caller]
+    pub fn lost_timeout(&self, timeout: Duration) -> Option<LostReason> {
+        let timeout = self.0.session().clock().sleep(timeout);
+        match block_on(select(self.0.lost(), timeout)) {
+            Either::Left(reason) => Some(reason),
+            Either::Right(()) => None,
         }
-    )*};
-}
+    }
 
-guards! {
-    /// The holding of a mutex. Dropping it releases the lock. See [`Guard`](crate::Guard).
-    Guard(crate::Guard) fencing_token;
-    /// The holding of a read-write lock with other readers. Dropping it releases the lock. See
-    /// [`ReadGuard`](crate::ReadGuard).
-    ReadGuard(crate::ReadGuard) fencing_token;
-    /// The holding of a read-write lock alone. Dropping it releases the lock. See
-    /// [`WriteGuard`](crate::WriteGuard).
-    WriteGuard(crate::WriteGuard) fencing_token;
-    /// The holding of permits. Dropping it gives them back. See [`Permit`](crate::Permit).
-    Permit(crate::Permit) token;
-    /// The holding of an election. Dropping it resigns. See [`Leadership`](crate::Leadership).
-    Leadership(crate::Leadership) epoch;
-}
+    /// Blocks until somebody asks for it. Each request is returned once. See
+    /// [`Guard::revocation_requested`](crate::Guard::revocation_requested).
+    ///
+    /// # Errors
+    /// [`LostReason`], if it is lost first.
+    #[track_caller]
+    pub fn revocation_requested(&self) -> Result<RevocationRequest, LostReason> {
+        block_on(self.0.revocation_requested())
+    }
 
-/// The giving back, which is sent at once, and confirmed outside of any runtime only.
-macro_rules! releases {
-    ($($name:ident $release:ident;)*) => {$(
-        impl $name {
-            /// Gives it back and blocks until the store has confirmed that. Inside a runtime it is
-            /// given back in the background, without a confirmation.
-            ///
-            /// # Errors
-            /// [`LockError::Lost`] when it had been lost before, [`LockError::InsideRuntime`], and
-            /// those of the store.
-            pub fn $release(self) -> Result<()> {
-                wait(self.0.$release())
-            }
+    /// Blocks until somebody asks for it, for no longer than `timeout`: `None` if nobody has by then.
+    ///
+    /// # Errors
+    /// [`LostReason`], if it is lost first.
+    #[track_caller]
+    pub fn revocation_requested_timeout(
+        &self,
+        timeout: Duration,
+    ) -> Result<Option<RevocationRequest>, LostReason> {
+        let timeout = self.0.session().clock().sleep(timeout);
+        match block_on(select(self.0.revocation_requested(), timeout)) {
+            Either::Left(request) => request.map(Some),
+            Either::Right(()) => Ok(None),
         }
-    )*};
+    }
+
+    /// Says that the holder is still at work. See [`Guard::keep_alive`](crate::Guard::keep_alive).
+    ///
+    /// # Errors
+    /// [`LockError::Lost`] when it is lost, and those of the store.
+    #[track_caller]
+    pub fn keep_alive(&self) -> Result<()> {
+        wait(self.0.keep_alive())
+    }
+
+    /// Returns the holder's description of itself. See [`Guard::metadata`](crate::Guard::metadata).
+    pub fn metadata(&self) -> LockMetadata {
+        self.0.metadata()
+    }
+
+    /// Returns the holder's znodes, one for each lock or permit.
+    pub fn paths(&self) -> impl Iterator<Item = &ZnodePath> {
+        self.0.paths()
+    }
+
+    /// Returns the session that holds.
+    pub fn session(&self) -> &Session {
+        self.0.session()
+    }
+
+    /// Releases it, and blocks until the store has confirmed that.
+    ///
+    /// # Errors
+    /// [`LockError::Lost`] when it had been lost before, and those of the store.
+    ///
+    /// # Panics
+    /// Inside an async task: see the [module](crate::blocking). The release is sent then, without a confirmation.
+    #[track_caller]
+    pub fn release(self) -> Result<()> {
+        wait(self.0.release())
+    }
+
+    /// Returns the guard for async code.
+    pub fn as_async(&self) -> &G {
+        &self.0
+    }
+
+    /// Turns it into the guard for async code.
+    pub fn into_async(self) -> G {
+        self.0
+    }
 }
 
-releases! {
-    Guard release;
-    ReadGuard release;
-    WriteGuard release;
-    Permit release;
-    Leadership resign;
+impl<G: LockGuard> From<G> for BlockingGuard<G> {
+    fn from(guard: G) -> Self {
+        Self(guard)
+    }
 }
 
-/// What came of [`ReadGuard::try_upgrade`].
+/// Outcome of [`ReadGuard::try_upgrade`](BlockingGuard::try_upgrade).
 #[derive(Debug)]
 #[must_use = "dropping it releases the lock"]
 pub enum Upgrade {
@@ -154,27 +170,35 @@ impl ReadGuard {
     ///
     /// # Errors
     /// Those of [`ReadGuard::try_upgrade`](crate::ReadGuard::try_upgrade). Nothing is held then.
+    #[track_caller]
     pub fn try_upgrade(self) -> Result<Upgrade> {
         Ok(match wait(self.0.try_upgrade())? {
-            crate::Upgrade::Upgraded(guard) => Upgrade::Upgraded(WriteGuard(guard)),
-            crate::Upgrade::Refused(guard) => Upgrade::Refused(Self(guard)),
+            crate::Upgrade::Upgraded(guard) => Upgrade::Upgraded(BlockingGuard(guard)),
+            crate::Upgrade::Refused(guard) => Upgrade::Refused(BlockingGuard(guard)),
         })
     }
 }
 
 impl WriteGuard {
-    /// Becomes a reader, in the same place. See
-    /// [`WriteGuard::downgrade`](crate::WriteGuard::downgrade).
+    /// Becomes a reader, in the same place. See [`WriteGuard::downgrade`](crate::WriteGuard::downgrade).
     ///
     /// # Errors
     /// Those of [`WriteGuard::downgrade`](crate::WriteGuard::downgrade). Nothing is held then.
+    #[track_caller]
     pub fn downgrade(self) -> Result<ReadGuard> {
-        wait(self.0.downgrade()).map(ReadGuard)
+        wait(self.0.downgrade()).map(BlockingGuard)
+    }
+}
+
+impl ReentrantGuard {
+    /// Returns the number of entries that the owner has now, this one included.
+    pub fn entries(&self) -> usize {
+        self.0.entries()
     }
 }
 
 impl Permit {
-    /// How many permits this holds: one at least.
+    /// Returns the number of permits that this holds: one at least.
     pub fn count(&self) -> u32 {
         self.0.count()
     }
@@ -185,17 +209,45 @@ impl Permit {
     }
 }
 
+impl MultiGuard {
+    /// Returns the locks, in the order in which they were named.
+    pub fn keys(&self) -> impl Iterator<Item = &LockPath> {
+        self.0.keys()
+    }
+
+    /// Takes the locks apart, to be released one by one.
+    pub fn into_guards(self) -> Vec<(LockPath, Guard)> {
+        super::many::blocking(self.0.into_guards())
+    }
+}
+
 impl Leadership {
-    /// What this leader says of itself.
+    /// Returns the number of this term, which is its fencing token. See
+    /// [`Leadership::epoch`](crate::Leadership::epoch).
+    pub fn epoch(&self) -> FencingToken {
+        self.0.epoch()
+    }
+
+    /// Returns the leader's data: those that it campaigned with, or has set since.
     pub fn data(&self) -> String {
         self.0.data()
     }
 
-    /// Says something else of itself. Observers see it.
+    /// Changes the leader's data. Observers see it.
     ///
     /// # Errors
     /// Those of [`Leadership::set_data`](crate::Leadership::set_data).
+    #[track_caller]
     pub fn set_data(&self, data: impl Into<String>) -> Result<()> {
         wait(self.0.set_data(data))
+    }
+
+    /// Resigns, and blocks until the store has confirmed that: the term of elections for [`release`](Self::release).
+    ///
+    /// # Errors
+    /// Those of [`release`](Self::release).
+    #[track_caller]
+    pub fn resign(self) -> Result<()> {
+        self.release()
     }
 }

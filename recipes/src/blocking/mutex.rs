@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use lockkeeper_store::{Error, ZnodePath};
 
-use super::{Client, Guard, wait};
+use super::{BlockingGuard, Client, Guard, wait};
 use crate::error::Result;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::IntoLockPath;
 
 /// A mutex among all programs that name the same path of the same store. See
 /// [`Mutex`](crate::Mutex).
@@ -15,52 +15,61 @@ use crate::path::LockPath;
 pub struct Mutex(crate::Mutex);
 
 impl Mutex {
-    /// The mutex at a path. Nothing is sent.
+    /// Creates the mutex at a path. Nothing is sent.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn new<P>(client: &Client, path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
+    pub fn new(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         crate::Mutex::new(client.as_async(), path).map(Self)
     }
 
-    /// The znode under which the queue stands.
+    /// Returns the znode under which the queue stands.
     pub fn path(&self) -> &ZnodePath {
         self.0.path()
     }
 
-    /// Waits for the lock, in the order of arrival.
+    /// Acquires the lock, in the order of arrival.
     ///
     /// # Errors
     /// Those of [`Mutex::lock`](crate::Mutex::lock).
+    #[track_caller]
     pub fn lock(&self) -> Result<Guard> {
-        wait(self.0.lock()).map(Guard)
+        wait(self.0.lock()).map(BlockingGuard)
     }
 
-    /// Waits for the lock for no longer than `timeout`, everything included.
+    /// Acquires the lock within `timeout`, everything included.
     ///
     /// # Errors
     /// Those of [`Mutex::lock_timeout`](crate::Mutex::lock_timeout).
+    #[track_caller]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<Guard> {
-        wait(self.0.lock_timeout(timeout)).map(Guard)
+        wait(self.0.lock_timeout(timeout)).map(BlockingGuard)
     }
 
-    /// Waits for the lock on terms of one's own.
+    /// Acquires the lock with the given options.
     ///
     /// # Errors
     /// Those of [`Mutex::lock_with`](crate::Mutex::lock_with).
+    #[track_caller]
     pub fn lock_with(&self, options: LockOptions) -> Result<Guard> {
-        wait(self.0.lock_with(options)).map(Guard)
+        wait(self.0.lock_with(options)).map(BlockingGuard)
     }
 
-    /// Takes the lock if it is free now.
+    /// Acquires the lock if it is free now; else `None`.
     ///
     /// # Errors
     /// Those of [`Mutex::try_lock`](crate::Mutex::try_lock).
+    #[track_caller]
     pub fn try_lock(&self) -> Result<Option<Guard>> {
-        Ok(wait(self.0.try_lock())?.map(Guard))
+        Ok(wait(self.0.try_lock())?.map(BlockingGuard))
+    }
+
+    /// Acquires the lock if it is free now, with the given options.
+    ///
+    /// # Errors
+    /// Those of [`Mutex::try_lock_with`](crate::Mutex::try_lock_with).
+    #[track_caller]
+    pub fn try_lock_with(&self, options: LockOptions) -> Result<Option<Guard>> {
+        Ok(wait(self.0.try_lock_with(options))?.map(BlockingGuard))
     }
 }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use lockkeeper_store::{Error, ZnodePath};
 
-use super::{Client, Permit, wait};
+use super::{BlockingGuard, Client, Permit, wait};
 use crate::error::Result;
+use crate::observe::QueueEntry;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::IntoLockPath;
 
 /// A number of permits among all programs that name the same path of the same store. See
 /// [`Semaphore`](crate::Semaphore).
@@ -15,47 +16,41 @@ use crate::path::LockPath;
 pub struct Semaphore(crate::Semaphore);
 
 impl Semaphore {
-    /// The semaphore at a path, of so many permits. Nothing is sent.
+    /// Creates the semaphore at a path, of so many permits. Nothing is sent.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn new<P>(client: &Client, path: P, permits: u32) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
+    pub fn new(client: &Client, path: impl IntoLockPath, permits: u32) -> Result<Self, Error> {
         crate::Semaphore::new(client.as_async(), path, permits).map(Self)
     }
 
-    /// The semaphore at a path, of as many permits as it has. Nothing is sent.
+    /// Creates the semaphore at a path, of as many permits as it has. Nothing is sent.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn open<P>(client: &Client, path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
+    pub fn open(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         crate::Semaphore::open(client.as_async(), path).map(Self)
     }
 
-    /// The znode of the semaphore.
+    /// Returns the znode of the semaphore.
     pub fn path(&self) -> &ZnodePath {
         self.0.path()
     }
 
-    /// How many permits there are in all.
+    /// Returns the number of all permits, held or not.
     ///
     /// # Errors
     /// Those of [`Semaphore::permits`](crate::Semaphore::permits).
+    #[track_caller]
     pub fn permits(&self) -> Result<u32> {
         wait(self.0.permits())
     }
 
-    /// How many permits nobody holds.
+    /// Returns the number of permits that nobody holds.
     ///
     /// # Errors
     /// Those of [`Semaphore::available`](crate::Semaphore::available).
+    #[track_caller]
     pub fn available(&self) -> Result<u32> {
         wait(self.0.available())
     }
@@ -64,55 +59,89 @@ impl Semaphore {
     ///
     /// # Errors
     /// Those of [`Semaphore::set_permits`](crate::Semaphore::set_permits).
+    #[track_caller]
     pub fn set_permits(&self, permits: u32) -> Result<()> {
         wait(self.0.set_permits(permits))
     }
 
-    /// Waits for a permit, in the order of arrival.
+    /// Acquires a permit, in the order of arrival.
     ///
     /// # Errors
     /// Those of [`Semaphore::acquire`](crate::Semaphore::acquire).
+    #[track_caller]
     pub fn acquire(&self) -> Result<Permit> {
-        wait(self.0.acquire()).map(Permit)
+        wait(self.0.acquire()).map(BlockingGuard)
     }
 
-    /// Waits for `count` permits at once, in the order of arrival.
+    /// Acquires `count` permits at once, in the order of arrival.
     ///
     /// # Errors
     /// Those of [`Semaphore::acquire_many`](crate::Semaphore::acquire_many).
+    #[track_caller]
     pub fn acquire_many(&self, count: u32) -> Result<Permit> {
-        wait(self.0.acquire_many(count)).map(Permit)
+        wait(self.0.acquire_many(count)).map(BlockingGuard)
     }
 
-    /// Waits for a permit for no longer than `timeout`.
+    /// Acquires a permit within `timeout`.
     ///
     /// # Errors
     /// Those of [`Semaphore::acquire_timeout`](crate::Semaphore::acquire_timeout).
+    #[track_caller]
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<Permit> {
-        wait(self.0.acquire_timeout(timeout)).map(Permit)
+        wait(self.0.acquire_timeout(timeout)).map(BlockingGuard)
     }
 
-    /// Waits for `count` permits on terms of one's own.
+    /// Acquires `count` permits with the given options.
     ///
     /// # Errors
     /// Those of [`Semaphore::acquire_with`](crate::Semaphore::acquire_with).
+    #[track_caller]
     pub fn acquire_with(&self, count: u32, options: LockOptions) -> Result<Permit> {
-        wait(self.0.acquire_with(count, options)).map(Permit)
+        wait(self.0.acquire_with(count, options)).map(BlockingGuard)
     }
 
-    /// Takes a permit if one is to be had now.
+    /// Acquires a permit if one is free now; else `None`.
     ///
     /// # Errors
     /// Those of [`Semaphore::try_acquire`](crate::Semaphore::try_acquire).
+    #[track_caller]
     pub fn try_acquire(&self) -> Result<Option<Permit>> {
-        Ok(wait(self.0.try_acquire())?.map(Permit))
+        Ok(wait(self.0.try_acquire())?.map(BlockingGuard))
     }
 
-    /// Takes `count` permits if they are to be had now.
+    /// Acquires `count` permits if so many are free now; else `None`.
     ///
     /// # Errors
     /// Those of [`Semaphore::try_acquire_many`](crate::Semaphore::try_acquire_many).
+    #[track_caller]
     pub fn try_acquire_many(&self, count: u32) -> Result<Option<Permit>> {
-        Ok(wait(self.0.try_acquire_many(count))?.map(Permit))
+        Ok(wait(self.0.try_acquire_many(count))?.map(BlockingGuard))
+    }
+
+    /// Acquires `count` permits if so many are free now, with the given options.
+    ///
+    /// # Errors
+    /// Those of [`Semaphore::try_acquire_with`](crate::Semaphore::try_acquire_with).
+    #[track_caller]
+    pub fn try_acquire_with(&self, count: u32, options: LockOptions) -> Result<Option<Permit>> {
+        Ok(wait(self.0.try_acquire_with(count, options))?.map(BlockingGuard))
+    }
+
+    /// Lists the requests that wait for permits, in order.
+    ///
+    /// # Errors
+    /// Those of [`Semaphore::waiters`](crate::Semaphore::waiters).
+    #[track_caller]
+    pub fn waiters(&self) -> Result<Vec<QueueEntry>> {
+        wait(self.0.waiters())
+    }
+
+    /// Lists the permits that are held, in the order of their grants.
+    ///
+    /// # Errors
+    /// Those of [`Semaphore::holders`](crate::Semaphore::holders).
+    #[track_caller]
+    pub fn holders(&self) -> Result<Vec<QueueEntry>> {
+        wait(self.0.holders())
     }
 }

@@ -1,8 +1,8 @@
-//! [`Leadership`]: the holding of an election.
+//! [`Leadership`]: the guard of an election.
 
 use std::fmt;
 use std::future::Future;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 
 use serde_json::Value;
 
@@ -12,10 +12,10 @@ use crate::error::Result;
 use crate::guard::Guard;
 use crate::token::FencingToken;
 
-/// The holding of an election, from the grant until it is resigned, dropped or lost.
+/// The guard of an election, from the grant until it is resigned, dropped or lost.
 ///
-/// It is a [`Guard`], and can all that one can: [`is_held`](Guard::is_held), [`lost`](Guard::lost),
-/// [`protect`](Guard::protect), [`held_until`](Guard::held_until). Beyond other guards it notices a
+/// It is a [`Guard`], and has all its methods: [`is_held`](Guard::is_held), [`lost`](Guard::lost),
+/// [`protect`](Guard::protect), [`held_until`](Guard::held_until). Unlike other guards it notices a
 /// forced removal although nobody waits for that.
 ///
 /// ```
@@ -34,7 +34,7 @@ use crate::token::FencingToken;
 /// ```
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership {
-    /// First, so that nobody is told of a leader that has resigned.
+    /// Dropped first, so that no state of the election says leader once the next one may lead.
     seat: LeaderSlot,
     guard: Guard,
 }
@@ -50,13 +50,13 @@ impl Leadership {
         }
     }
 
-    /// The number of this term: the fencing token that the resource must check. It is greater than
-    /// that of every earlier leader.
+    /// Returns the number of this term: the [`fencing_token`](Guard::fencing_token), by the name that elections give it.
+    /// It is greater than that of every earlier leader.
     pub fn epoch(&self) -> FencingToken {
         self.guard.fencing_token()
     }
 
-    /// What this leader says of itself: what it campaigned with, or what it set since.
+    /// Returns the leader's data: those that it campaigned with, or has set since.
     pub fn data(&self) -> String {
         let mut metadata = self.guard.metadata();
         match metadata.other.remove(DATA) {
@@ -65,13 +65,13 @@ impl Leadership {
         }
     }
 
-    /// Says something else of itself. Observers see it; of changes that come fast they may see only
+    /// Changes the leader's data. Observers see it; of changes that come fast they may see only
     /// the last. Two changes under way at the same time are written in the order of the calls.
     ///
     /// Not for a path that is shared with Curator: a `LeaderLatch` that waits behind this leader takes
     /// the change for nothing, and misses the leader's end.
     ///
-    /// Dropped midway, the change may be made or not.
+    /// Dropped midway, the change may be written or not.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) when the leadership is lost, and those of the
@@ -83,7 +83,8 @@ impl Leadership {
             .await
     }
 
-    /// Resigns, and waits until the store has confirmed it: the next candidate leads then.
+    /// Resigns, and waits until the store has confirmed it: the next candidate leads then. The term of elections for
+    /// [`release`](Self::release).
     ///
     /// The resignation is sent by the call itself; dropping the future does not stop it.
     ///
@@ -91,7 +92,16 @@ impl Leadership {
     /// [`LockError::Lost`](crate::LockError::Lost) when the leadership had been lost before: what was
     /// done under it since may have been done beside another leader.
     pub fn resign(self) -> impl Future<Output = Result<()>> + Send + 'static {
+        self.release()
+    }
+
+    /// Releases the leadership, as [`resign`](Self::resign): the name that all guards share.
+    ///
+    /// # Errors
+    /// Those of [`resign`](Self::resign).
+    pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         let Self { seat, guard } = self;
+        // First, so that no state of the election says leader once the next one may lead.
         drop(seat);
         guard.release()
     }
@@ -105,7 +115,7 @@ impl Leadership {
         resigned
     }
 
-    /// The guard alone, for code that takes any. The [`state`](super::Election::state) of the election
+    /// Turns it into the plain guard. The [`state`](super::Election::state) of the election
     /// does not count it any more.
     pub fn into_guard(self) -> Guard {
         self.guard
@@ -117,12 +127,6 @@ impl Deref for Leadership {
 
     fn deref(&self) -> &Guard {
         &self.guard
-    }
-}
-
-impl DerefMut for Leadership {
-    fn deref_mut(&mut self) -> &mut Guard {
-        &mut self.guard
     }
 }
 

@@ -1,17 +1,13 @@
-//! [`LeaderChanges`]: who leads, again each time that changes.
+//! [`LeaderChanges`]: the leader of an election, again each time that it changes.
 
-use std::fmt;
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
-use futures_core::Stream;
-use lockkeeper_store::{Error, Session, SessionStatus, Watcher, ZnodePath};
+use lockkeeper_store::{Error, Session, Watcher, ZnodePath};
 
 use super::Election;
 use super::leader::{Head, Leader, Line};
 use super::run::Backoff;
 use crate::error::Result;
-use crate::select::select;
+use crate::observe::Change;
+use crate::stream::named_stream;
 
 /// A change in who leads an election.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +22,7 @@ pub enum LeaderChange {
 }
 
 impl LeaderChange {
-    /// Who leads now.
+    /// Returns the leader after the change.
     pub fn leader(&self) -> Option<&Leader> {
         match self {
             Self::Elected(leader) | Self::DataChanged(leader) => Some(leader),
@@ -34,7 +30,7 @@ impl LeaderChange {
         }
     }
 
-    /// Who leads now.
+    /// Turns it into the leader after the change.
     pub fn into_leader(self) -> Option<Leader> {
         match self {
             Self::Elected(leader) | Self::DataChanged(leader) => Some(leader),
@@ -42,7 +38,7 @@ impl LeaderChange {
         }
     }
 
-    /// What has changed; `None` if nothing has that is worth telling.
+    /// Compares two looks; `None` if nothing has changed that is worth telling.
     fn between(told: Option<&Option<Leader>>, now: &Option<Leader>) -> Option<Self> {
         match (told, now) {
             (Some(None), None) => None,
@@ -56,8 +52,8 @@ impl LeaderChange {
 }
 
 impl Election {
-    /// Who leads now, and again each time that changes: a new leader, none, or other data of the
-    /// same one.
+    /// Follows the election: yields the leader now, and each change from then on: a new leader, none, or other data of
+    /// the same one.
     ///
     /// The first item comes at once. Changes that come faster than they are read may be seen
     /// together (a term that is over by then is left out), but the latest is never missed: after
@@ -102,7 +98,7 @@ impl Election {
                 watch.changed().await;
             }
         });
-        LeaderChanges { changes }
+        LeaderChanges(changes)
     }
 }
 
@@ -110,15 +106,8 @@ impl Election {
 struct Watch<'a> {
     election: &'a Election,
     line: Line,
-    armed: Option<Armed>,
+    armed: Option<Change>,
     backoff: Backoff,
-}
-
-/// What was watched on which connection.
-struct Armed {
-    session: Session,
-    connection: u64,
-    watcher: Watcher,
 }
 
 impl<'a> Watch<'a> {
@@ -131,7 +120,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Who leads now; from now on watched.
+    /// Reads the leader, and watches it from now on.
     async fn look(&mut self) -> Result<Option<Leader>> {
         loop {
             match self.try_look().await {
@@ -161,11 +150,7 @@ impl<'a> Watch<'a> {
                 },
                 _ => continue,
             };
-            self.armed = Some(Armed {
-                session,
-                connection,
-                watcher,
-            });
+            self.armed = Some(Change::new(session, connection, watcher));
             return Ok(leader);
         }
     }
@@ -190,45 +175,16 @@ impl<'a> Watch<'a> {
 
     /// Waits until what is watched has changed, or the connection is another.
     async fn changed(&mut self) {
-        if let Some(armed) = self.armed.take() {
-            let status = armed.session.status().clone();
-            select(armed.watcher, reconnected(&status, armed.connection)).await;
+        if let Some(change) = self.armed.take() {
+            change.wait().await;
         }
     }
 }
 
-/// Waits until a session has another connection, or is over.
-async fn reconnected(status: &SessionStatus, connection: u64) {
-    let mut states = status.states();
-    while status.connection() == connection && status.is_alive() {
-        if states.next().await.is_none() {
-            return;
-        }
-    }
-}
-
-/// The stream of [`Election::observe`].
-pub struct LeaderChanges {
-    changes: Pin<Box<dyn Stream<Item = Result<LeaderChange>> + Send>>,
-}
-
-impl LeaderChanges {
-    /// The next change; `None` after an error. Cancel safe.
-    pub async fn next(&mut self) -> Option<Result<LeaderChange>> {
-        std::future::poll_fn(|context| self.changes.as_mut().poll_next(context)).await
-    }
-}
-
-impl Stream for LeaderChanges {
-    type Item = Result<LeaderChange>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.changes.as_mut().poll_next(context)
-    }
-}
-
-impl fmt::Debug for LeaderChanges {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("LeaderChanges")
-    }
+named_stream! {
+    /// The stream of [`Election::observe`].
+    LeaderChanges of Result<LeaderChange>;
+    /// Waits for the next change; `None` after an error.
+    ///
+    /// Cancel safe.
 }

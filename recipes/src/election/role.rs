@@ -1,21 +1,16 @@
-//! [`ElectionState`]: which part an election object plays itself, for others to look at and wait on.
-//!
-//! By hand, as [`StateStream`](lockkeeper_store::StateStream): the order of waking must not be
-//! random, or faults would not replay from their seeds.
+//! [`ElectionState`]: the part that an election object plays itself, to look at and to wait on.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
 
-use lockkeeper_store::wake_all;
-use parking_lot::Mutex;
+use lockkeeper_store::{WatchReceiver, WatchSender};
 
 use crate::guard::{OnLoss, Witness};
 use crate::token::FencingToken;
 
-/// The part that one plays in an election.
+/// The part that an election object plays in its election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Role {
@@ -31,7 +26,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// Whether this is the leader.
+    /// Returns true for the leader.
     pub fn is_leader(self) -> bool {
         matches!(self, Self::Leader { .. })
     }
@@ -47,22 +42,19 @@ impl fmt::Display for Role {
     }
 }
 
-/// What the campaigns and leaderships of one election object write, and its states read.
+/// The campaigns and leaderships of one election object, for its states to read.
 #[derive(Default)]
-pub(super) struct RoleState(Arc<Mutex<Shared>>);
+pub(super) struct RoleState(WatchSender<Terms>);
 
 #[derive(Default)]
-struct Shared {
+struct Terms {
     campaigns: usize,
     seats: BTreeMap<u64, (FencingToken, Witness)>,
-    /// Who waits for a change, by the number of the state.
-    waiting: BTreeMap<u64, Waker>,
-    next_number: u64,
-    /// Nobody will write any more.
-    gone: bool,
+    /// Number of the next leadership.
+    next: u64,
 }
 
-impl Shared {
+impl Terms {
     fn role(&self) -> Role {
         let held = self.seats.values().filter(|(_, witness)| witness.is_held());
         match held.map(|(epoch, _)| *epoch).max() {
@@ -71,45 +63,23 @@ impl Shared {
             None => Role::Bystander,
         }
     }
-
-    fn number(&mut self) -> u64 {
-        self.next_number += 1;
-        self.next_number
-    }
-}
-
-/// Makes a change, and wakes those who wait for one.
-fn change<T>(shared: &Mutex<Shared>, make: impl FnOnce(&mut Shared) -> T) -> T {
-    let mut locked = shared.lock();
-    let made = make(&mut locked);
-    let waiting = std::mem::take(&mut locked.waiting);
-    drop(locked);
-    wake_all(waiting.into_values());
-    made
 }
 
 impl RoleState {
     /// Notes a campaign, until it is dropped or seated.
     pub(super) fn candidacy(self: &Arc<Self>) -> Candidacy {
-        change(&self.0, |shared| shared.campaigns += 1);
+        self.0.modify(|terms| terms.campaigns += 1);
         Candidacy {
             board: Some(self.clone()),
         }
     }
 
     pub(super) fn state(&self) -> ElectionState {
-        let mut shared = self.0.lock();
+        let receiver = self.0.subscribe();
         ElectionState {
-            number: shared.number(),
-            seen: shared.role(),
-            shared: self.0.clone(),
+            seen: receiver.read(Terms::role),
+            receiver,
         }
-    }
-}
-
-impl Drop for RoleState {
-    fn drop(&mut self) {
-        change(&self.0, |shared| shared.gone = true);
     }
 }
 
@@ -120,14 +90,14 @@ pub(super) struct Candidacy {
 }
 
 impl Candidacy {
-    /// The candidate leads, in one step.
+    /// Makes the candidate the leader, in one step: no state says bystander in between.
     pub(super) fn seat(mut self, epoch: FencingToken, witness: Witness) -> LeaderSlot {
         let board = self.board.take().expect("only the end takes it");
-        let number = change(&board.0, |shared| {
-            let number = shared.number();
-            shared.campaigns -= 1;
-            shared.seats.insert(number, (epoch, witness));
-            number
+        let number = board.0.modify(|terms| {
+            terms.next += 1;
+            terms.campaigns -= 1;
+            terms.seats.insert(terms.next, (epoch, witness));
+            terms.next
         });
         LeaderSlot { board, number }
     }
@@ -136,7 +106,7 @@ impl Candidacy {
 impl Drop for Candidacy {
     fn drop(&mut self) {
         if let Some(board) = self.board.take() {
-            change(&board.0, |shared| shared.campaigns -= 1);
+            board.0.modify(|terms| terms.campaigns -= 1);
         }
     }
 }
@@ -148,21 +118,25 @@ pub(super) struct LeaderSlot {
 }
 
 impl LeaderSlot {
-    /// What to call when the leadership is lost. That it is lost is seen by looking.
+    /// Returns the function to call when the leadership is lost. The loss itself is seen by looking.
     pub(super) fn on_loss(&self) -> OnLoss {
-        let shared = self.board.0.clone();
-        Box::new(move || change(&shared, |_| ()))
+        let states = self.board.0.notifier();
+        Box::new(move || states.notify())
     }
 
     /// Has everybody look again.
     pub(super) fn tell(&self) {
-        change(&self.board.0, |_| ());
+        self.board.0.modify(|_| ());
     }
 }
 
 impl Drop for LeaderSlot {
     fn drop(&mut self) {
-        change(&self.board.0, |shared| shared.seats.remove(&self.number));
+        let seat = self
+            .board
+            .0
+            .modify(|terms| terms.seats.remove(&self.number));
+        drop(seat);
     }
 }
 
@@ -187,43 +161,29 @@ impl Drop for LeaderSlot {
 /// assert_eq!(state.changed().await, Some(Role::Bystander));
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
+#[derive(Clone)]
 pub struct ElectionState {
-    shared: Arc<Mutex<Shared>>,
-    number: u64,
+    receiver: WatchReceiver<Terms>,
     seen: Role,
 }
 
 impl ElectionState {
-    /// The role now. It never says leader when the leadership is known to be lost, or can no longer
-    /// be believed in. Of several leaderships (from successive campaigns of one object) the newest counts.
+    /// Returns the role now. It is never the leader's when the leadership is known to be lost, or can no longer be
+    /// believed in. Of several leaderships (from successive campaigns of one object) the newest counts.
     pub fn current(&self) -> Role {
-        self.shared.lock().role()
+        self.receiver.read(Terms::role)
     }
 
-    /// Waits until the role is another than this handle has seen last: at its making, or here.
+    /// Waits until the role differs from the one that this handle has seen last: at its making, or here.
     /// Changes that come faster than they are read are seen together. `None` when no change can
     /// come any more: the election, its clones, and all that came from them are gone.
     ///
     /// Cancel safe.
     pub async fn changed(&mut self) -> Option<Role> {
-        poll_fn(|context| {
-            // Neither cloned nor dropped under the lock: a waker may own states of this election.
-            let waker = context.waker().clone();
-            let mut shared = self.shared.lock();
-            let role = shared.role();
-            if role != self.seen {
-                self.seen = role;
-                return Poll::Ready(Some(role));
-            }
-            if shared.gone {
-                return Poll::Ready(None);
-            }
-            let former = shared.waiting.insert(self.number, waker);
-            drop(shared);
-            drop(former);
-            Poll::Pending
-        })
-        .await
+        let seen = self.seen;
+        let news = |terms: &Terms| Some(terms.role()).filter(|role| *role != seen);
+        self.seen = poll_fn(|context| self.receiver.poll_pick(context, news)).await?;
+        Some(self.seen)
     }
 
     /// Waits until the role is as wanted. `None` when it can no longer become so.
@@ -235,23 +195,6 @@ impl ElectionState {
             self.changed().await?;
         }
         Some(self.seen)
-    }
-}
-
-impl Clone for ElectionState {
-    fn clone(&self) -> Self {
-        Self {
-            number: self.shared.lock().number(),
-            seen: self.seen,
-            shared: self.shared.clone(),
-        }
-    }
-}
-
-impl Drop for ElectionState {
-    fn drop(&mut self) {
-        let former = self.shared.lock().waiting.remove(&self.number);
-        drop(former);
     }
 }
 

@@ -93,7 +93,7 @@ impl Guard {
     }
 }
 
-/// How far a release has come.
+/// Progress of a release.
 pub(super) enum Leave {
     Done(Result<bool, Error>),
     UnderWay(oneshot::Receiver<Result<bool, Error>>),
@@ -105,7 +105,7 @@ impl Leave {
         matches!(self, Self::UnderWay(_))
     }
 
-    /// What the release came to, of a lock that was `known` to be lost before or not.
+    /// Waits for the outcome of the release; `known` is the loss that was known before it.
     async fn confirmed(self, known: Option<LostReason>) -> Result<()> {
         let had_it = match self {
             Self::Done(answer) => answer,
@@ -148,7 +148,7 @@ async fn after_marked(
 }
 
 /// Drops several guards of one session. All their releases are sent before the writing of any is waited for.
-pub(crate) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
+pub(super) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
     let mut under_way = None;
     for mut guard in guards {
         if !std::mem::replace(guard.released.get_mut(), true) && guard.leave().is_under_way() {
@@ -162,7 +162,7 @@ pub(crate) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
 
 /// Releases several guards, and waits until the store has confirmed it of all; the first error counts.
 /// All releases are sent by the call itself.
-pub(crate) fn release_all<I>(
+pub(super) fn release_all<I>(
     guards: I,
 ) -> impl Future<Output = Result<()>> + Send + 'static + use<I>
 where

@@ -1,4 +1,4 @@
-//! What looks after a guard, and how a loss is noticed.
+//! [`Monitor`]: notices the loss of a guard while nobody asks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,10 +18,10 @@ use crate::queue::remove;
 use crate::revocation::Listener;
 use crate::select::{Either, select};
 
-/// What looks after a guard whose session can lapse, or whose events somebody reads.
+/// Watch over a guard whose session can lapse, or whose events somebody reads.
 pub(super) struct Monitor {
     pub(super) lost: Arc<OnceLock<LostReason>>,
-    /// Whether the loss has been told as an event: by the monitor, or by a holder who heard of it
+    /// True once the loss has been told as an event: by the monitor, or by a holder that heard of it
     /// first, and released.
     told: Arc<AtomicBool>,
     /// Told when somebody asks whether the lock is held.
@@ -30,10 +30,10 @@ pub(super) struct Monitor {
     lives: Mutex<Option<(oneshot::Sender<()>, Heartbeat)>>,
 }
 
-/// Who is told of a loss, besides the guard.
+/// Function to call at a loss.
 pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
 
-/// What somebody else needs to tell whether a guard holds.
+/// View of a guard from elsewhere, enough to tell that it holds.
 #[derive(Clone, Debug)]
 pub(crate) struct Witness {
     lease: Lease,
@@ -131,7 +131,7 @@ fn tell_lost(told: &AtomicBool, events: Option<&EventSink>, reason: LostReason) 
     }
 }
 
-/// Why what was taken under a lease can no longer be believed to be held.
+/// Returns the reason for which a lease can no longer be believed in; `None` while it is valid.
 #[inline]
 pub(super) fn reason_of(lease: &Lease) -> Option<LostReason> {
     if lease.is_valid() {
@@ -146,14 +146,14 @@ pub(super) fn reason_of(lease: &Lease) -> Option<LostReason> {
     })
 }
 
-/// What of a held node is watched, beside its session.
+/// Extent of the watch over a held node, beside its session.
 pub(super) enum Look<'a> {
     /// Its presence, once somebody asks or it has been held for a while: a look costs a request, which a short
     /// hold is spared.
     Later(&'a Notify),
-    /// Whether it is there.
+    /// Its presence.
     Removal,
-    /// Whether it is there, and what others write into it.
+    /// Its presence, and the data that others write into it.
     Requests(&'a Listener),
 }
 

@@ -1,4 +1,4 @@
-//! What a guard is made of: how one is put together, and taken apart.
+//! [`Parts`] of a guard: it is put together of them, and taken apart for a conversion.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -16,7 +16,7 @@ use crate::names::Kind;
 use crate::queue::Grant;
 
 impl Guard {
-    /// The one way to make a guard.
+    /// Puts a guard together: the only constructor.
     #[inline]
     pub(super) fn of(parts: Parts) -> Self {
         let Parts {
@@ -71,7 +71,7 @@ impl Guard {
     }
 }
 
-/// What a guard is made of, while nobody looks after it.
+/// The parts of a guard, while nothing looks after them.
 pub(crate) struct Parts {
     pub(crate) session: Session,
     pub(crate) held: Grant,

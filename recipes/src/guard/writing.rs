@@ -1,4 +1,6 @@
-//! What a holder says of itself, written beside what others write into its znode.
+//! Writes of a holder into its own znode, beside those of others.
+//!
+//! Each write is at the version that was read last, so that no request is overwritten unread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -12,7 +14,7 @@ use crate::metadata::{EntryData, LockMetadata};
 use crate::retry::retry;
 use crate::revocation::{Listener, RevocationInbox};
 
-/// What is known of the holder's own znode.
+/// State of the holder's own znode, as far as it is known.
 #[derive(Default)]
 pub(super) struct SelfNode {
     hearing: Arc<RevocationInbox>,
@@ -150,7 +152,7 @@ impl Guard {
     }
 }
 
-/// Whether what was sent stands there, whatever has been asked since.
+/// Returns true if the data that were sent stand there, whatever has been requested since.
 fn says(there: &LockMetadata, sent: &[u8]) -> bool {
     let plain = |metadata: &LockMetadata| LockMetadata {
         revocation: None,

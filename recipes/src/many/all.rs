@@ -1,6 +1,7 @@
 //! [`lock_all`]: all locks or none.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use lockkeeper_store::{Client, Error, Op, Session};
 
@@ -13,12 +14,12 @@ use crate::error::LockError;
 use crate::error::Result;
 use crate::metadata::EntryData;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::IntoLockPath;
 use crate::queue::Waiter;
 use crate::retry::retry;
 use crate::together::Together;
 
-/// Acquires several mutexes: all of them or none.
+/// Acquires several mutexes: waits until all are granted, and holds them all or none.
 ///
 /// All queues are joined in one atomic step, so that every two callers stand in the same order in
 /// every queue in which they meet. Therefore callers **that hold nothing else while they wait** never
@@ -55,16 +56,28 @@ use crate::together::Together;
 /// guard.release().await?;
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
-pub async fn lock_all<I>(client: &Client, keys: I) -> Result<MultiGuard>
-where
-    I: IntoIterator,
-    I::Item: TryInto<LockPath>,
-    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
-{
+pub async fn lock_all(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+) -> Result<MultiGuard> {
     lock_all_with(client, keys, LockOptions::new()).await
 }
 
-/// Acquires several mutexes with the given options. See [`lock_all`].
+/// Acquires several mutexes within `timeout`: one deadline for everything, the joining of the queues included.
+///
+/// Cancel safe, as [`lock_all`].
+///
+/// # Errors
+/// [`LockError::Timeout`] with the first lock that was not granted, and those of [`lock_all`].
+pub async fn lock_all_timeout(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+    timeout: Duration,
+) -> Result<MultiGuard> {
+    lock_all_with(client, keys, LockOptions::new().timeout(timeout)).await
+}
+
+/// Acquires several mutexes with the given options.
 ///
 /// The timeout is one for everything: the joining, and the waits at all locks together. A queue limit
 /// is one for each queue. Events tell of each lock by itself.
@@ -72,22 +85,20 @@ where
 /// # Errors
 /// [`LockError::Timeout`] with the first lock that was not granted, [`LockError::QueueFull`], and
 /// those of [`lock_all`].
-pub async fn lock_all_with<I>(
+pub async fn lock_all_with(
     client: &Client,
-    keys: I,
+    keys: impl IntoIterator<Item: IntoLockPath>,
     mut options: LockOptions,
-) -> Result<MultiGuard>
-where
-    I: IntoIterator,
-    I::Item: TryInto<LockPath>,
-    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
-{
+) -> Result<MultiGuard> {
     let keys = Keys::parse(keys)?;
     let progress = options.begin();
     let data = options.data(client.clock().unix_ms());
     keys.check_size(client, &data)?;
     let missing = AtomicUsize::new(0);
-    let wait = wait(client, &keys, &options, data, &missing);
+    let wait = async {
+        let guard = wait(client, &keys, &options, data, &missing, false).await?;
+        Ok(guard.expect("only a try comes back without the locks"))
+    };
     let timed_out = |after| {
         let first = keys.path(missing.load(Ordering::Relaxed));
         progress.timed_out(client, first, first, after)
@@ -95,22 +106,28 @@ where
     in_time(client, options.timeout, wait, timed_out).await
 }
 
-/// Joins all queues and waits until all are granted. `missing` is the first that is not.
-async fn wait(
+/// Joins all queues and waits until all are granted. `missing` is the first that is not. `None` if `only_if_free` and one
+/// of them is not free.
+pub(super) async fn wait(
     client: &Client,
     keys: &Keys,
     options: &LockOptions,
     data: EntryData,
     missing: &AtomicUsize,
-) -> Result<MultiGuard> {
+    only_if_free: bool,
+) -> Result<Option<MultiGuard>> {
     let session = client.session().await?;
     let events = options.events.as_ref();
-    let terms = options.terms(data, false);
+    let terms = options.terms(data, only_if_free);
     let waiters = Batch::enter(&session, keys, &terms, events).await?;
     let mut turns = Together::new(waiters.into_iter().map(Waiter::take_turn));
     let mut granted: Vec<_> = (0..keys.len()).map(|_| None).collect();
     while let Some((index, turn)) = turns.next().await {
-        granted[index] = turn?;
+        let Some(place) = turn? else {
+            // Dropping the others leaves their queues: all or none.
+            return Ok(None);
+        };
+        granted[index] = Some(place);
         missing.store(turns.first_left().unwrap_or(0), Ordering::Relaxed);
     }
     let mut granted: Vec<_> = granted.into_iter().flatten().collect();
@@ -119,7 +136,7 @@ async fn wait(
         let guard = guard(&session, waiter.grant(), &terms.data, events);
         (keys.key(index).clone(), guard)
     });
-    Ok(MultiGuard::new(locks.collect()))
+    Ok(Some(MultiGuard::new(locks.collect())))
 }
 
 /// Makes sure that all locks are held at the same moment: while the last was waited for, an earlier entry

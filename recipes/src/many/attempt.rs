@@ -5,17 +5,21 @@ use lockkeeper_store::{Client, Error, ReadOp, ReadReply, Session, ZnodePath};
 use super::all::confirm;
 use super::batch::{Batch, guard};
 use super::keys::Keys;
+use crate::contest::in_time;
+#[cfg(doc)]
+use crate::error::LockError;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::Kind;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::{IntoLockPath, LockPath};
 use crate::queue::{Waiter, any_contends, check_kind, contenders};
 use crate::retry::retry;
+use crate::synced::look_synced;
 use crate::together::Together;
 
-/// Outcome of [`try_lock_many`].
+/// Outcome of [`try_lock_many`]: the locks that were free, and those that were not.
 #[derive(Debug)]
 #[must_use = "dropping it releases the locks"]
 #[non_exhaustive]
@@ -27,7 +31,7 @@ pub struct TryLockMany {
     pub contended: Vec<LockPath>,
 }
 
-/// Acquires those of several mutexes that are free now, and tells which are not. It never waits for a lock.
+/// Acquires those of several mutexes that are free now, and names the others. It never waits for a lock.
 ///
 /// One request looks at all queues, and one joins those that look free; where another contender was faster
 /// the entry is given up again. Nothing is written at a lock that is held: trying costs its holder
@@ -53,34 +57,48 @@ pub struct TryLockMany {
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
-pub async fn try_lock_many<I>(client: &Client, keys: I) -> Result<TryLockMany>
-where
-    I: IntoIterator,
-    I::Item: TryInto<LockPath>,
-    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
-{
+pub async fn try_lock_many(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+) -> Result<TryLockMany> {
     try_lock_many_with(client, keys, LockOptions::new()).await
 }
 
-/// Acquires those of several mutexes that are free now, with the given metadata and events. A timeout and a queue limit mean nothing here.
+/// Acquires those of several mutexes that are free now, with the given options. A queue limit has no effect.
+///
+/// Cancel safe, as [`try_lock_many`].
 ///
 /// # Errors
-/// As [`try_lock_many`].
-pub async fn try_lock_many_with<I>(
+/// [`LockError::Timeout`] when the store has not answered in time, and those of [`try_lock_many`].
+pub async fn try_lock_many_with(
     client: &Client,
-    keys: I,
-    options: LockOptions,
-) -> Result<TryLockMany>
-where
-    I: IntoIterator,
-    I::Item: TryInto<LockPath>,
-    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
-{
+    keys: impl IntoIterator<Item: IntoLockPath>,
+    mut options: LockOptions,
+) -> Result<TryLockMany> {
     let keys = Keys::parse(keys)?;
+    let (timeout, progress) = (options.timeout, options.begin());
     let data = options.data(client.clock().unix_ms());
     keys.check_size(client, &data)?;
+    let first = keys.path(0).clone();
+    let timed_out = |after| progress.timed_out(client, &first, &first, after);
+    in_time(
+        client,
+        timeout,
+        attempt(client, keys, options, data),
+        timed_out,
+    )
+    .await
+}
+
+async fn attempt(
+    client: &Client,
+    keys: Keys,
+    options: LockOptions,
+    data: EntryData,
+) -> Result<TryLockMany> {
     let session = client.session().await?;
-    let looks_free = look(&session, &keys).await?;
+    let looks = || look(&session, &keys);
+    let looks_free = look_synced(&session, keys.path(0), options.synced, looks).await?;
     let free = keys.only(|index| looks_free[index]);
     let taken = match free.is_empty() {
         true => Vec::new(),
@@ -101,7 +119,7 @@ where
 }
 
 /// Finds the queues that look empty.
-async fn look(session: &Session, keys: &Keys) -> Result<Vec<bool>> {
+pub(super) async fn look(session: &Session, keys: &Keys) -> Result<Vec<bool>> {
     let reads: Vec<_> = keys
         .queues()
         .iter()

@@ -3,9 +3,10 @@
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_core::Stream;
-use lockkeeper_store::{BootInstant, Client, Error};
+use lockkeeper_store::{BootInstant, Client};
 
 use super::batch::{Batch, guard};
 use super::keys::Keys;
@@ -15,7 +16,7 @@ use crate::error::Result;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::{IntoLockPath, LockPath};
 use crate::select::{Either, select};
 use crate::together::Together;
 
@@ -51,26 +52,32 @@ type Granted = (LockPath, Guard);
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
-pub fn lock_each<I>(client: &Client, keys: I) -> Result<LockEach>
-where
-    I: IntoIterator,
-    I::Item: TryInto<LockPath>,
-    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
-{
+pub fn lock_each(client: &Client, keys: impl IntoIterator<Item: IntoLockPath>) -> Result<LockEach> {
     lock_each_with(client, keys, LockOptions::new())
 }
 
-/// Acquires several mutexes with the given options, each as it is granted. See [`lock_each`]. The timeout counts from this call and is one for all locks.
+/// Acquires several mutexes, and yields each as it is granted, all within `timeout` from this call on.
+///
+/// # Errors
+/// As [`lock_each`]; in the stream also [`LockError::Timeout`] with the first lock that was not granted.
+pub fn lock_each_timeout(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+    timeout: Duration,
+) -> Result<LockEach> {
+    lock_each_with(client, keys, LockOptions::new().timeout(timeout))
+}
+
+/// Acquires several mutexes with the given options, and yields each as it is granted. The timeout counts from this call and is one for all locks.
 ///
 /// # Errors
 /// As [`lock_each`]; in the stream also [`LockError::Timeout`] with the first lock that was not
 /// granted, and [`LockError::QueueFull`].
-pub fn lock_each_with<I>(client: &Client, keys: I, options: LockOptions) -> Result<LockEach>
-where
-    I: IntoIterator,
-    I::Item: TryInto<LockPath>,
-    <I::Item as TryInto<LockPath>>::Error: Into<Error>,
-{
+pub fn lock_each_with(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+    options: LockOptions,
+) -> Result<LockEach> {
     let keys = Keys::parse(keys)?;
     let data = options.data(client.clock().unix_ms());
     keys.check_size(client, &data)?;

@@ -7,7 +7,7 @@ use lockkeeper_store::{Client, Error, LARGEST_REQUEST_BYTES, ZnodePath};
 use crate::error::{LockError, Result};
 use crate::metadata::EntryData;
 use crate::names::Kind;
-use crate::path::LockPath;
+use crate::path::{IntoLockPath, LockPath};
 
 /// One or more locks, each named once, in the order of their naming.
 #[derive(Clone, Debug)]
@@ -20,15 +20,8 @@ pub(super) struct Keys {
 impl Keys {
     /// # Errors
     /// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], and that of a path that cannot be one.
-    pub(super) fn parse<I>(keys: I) -> Result<Self>
-    where
-        I: IntoIterator,
-        I::Item: TryInto<LockPath>,
-        <I::Item as TryInto<LockPath>>::Error: Into<Error>,
-    {
-        let keys = keys
-            .into_iter()
-            .map(|key| key.try_into().map_err(Into::into));
+    pub(super) fn parse(keys: impl IntoIterator<Item: IntoLockPath>) -> Result<Self> {
+        let keys = keys.into_iter().map(|key| key.into_lock_path());
         let keys = keys.collect::<Result<Vec<_>, Error>>()?;
         let mut seen = BTreeSet::new();
         match keys.iter().find(|key| !seen.insert(*key)) {

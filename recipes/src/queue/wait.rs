@@ -434,7 +434,7 @@ impl<'a> Waiter<'a> {
         let now = self.queue.session.clock().now();
         let waited = self.since.map_or(Duration::ZERO, |since| now.since(since));
         events.put(LockEvent::Acquired {
-            token,
+            fencing_token: token,
             waited,
             previous,
         });

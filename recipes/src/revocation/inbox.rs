@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::request::{RevocationRequest, found};
 use crate::events::{EventSink, LockEvent};
 
-/// What a holder has heard, whoever of its watchers heard it first.
+/// Requests that a holder has heard, from any of its watchers.
 #[derive(Default)]
 pub(crate) struct RevocationInbox(Mutex<Heard>);
 
@@ -17,7 +17,7 @@ struct Heard {
     /// The write that was looked at last: what is older is no news.
     seen: Zxid,
     last: Option<RevocationRequest>,
-    /// Whether the last request has not been answered to a caller yet.
+    /// True until the last request is returned to a caller.
     is_news: bool,
 }
 
@@ -51,7 +51,7 @@ impl RevocationInbox {
     }
 }
 
-/// Who listens at a holder's node, and where it tells.
+/// Listener at a holder's node, and the sink that it tells.
 #[derive(Clone)]
 pub(crate) struct Listener {
     pub(crate) hearing: Arc<RevocationInbox>,

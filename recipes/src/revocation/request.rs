@@ -11,13 +11,13 @@ use crate::metadata::LockMetadata;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RevocationRequest {
-    /// Who asks; `None` where that is not known: Curator's `Revoker` does not say.
+    /// Name of the asker; `None` where it is not known: Curator's `Revoker` does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// When it was asked, in milliseconds since the epoch, by the asker's clock.
+    /// Time of the request, in milliseconds since the epoch, by the asker's clock.
     #[serde(default)]
     pub at_ms: i64,
-    /// How many requests this entry has had, with this one. It starts again after the greatest number.
+    /// Number of requests that this entry has had, with this one. It starts again after the greatest number.
     #[serde(default)]
     pub number: u64,
     /// All else.
@@ -25,7 +25,7 @@ pub struct RevocationRequest {
     pub other: Map<String, Value>,
 }
 
-/// What Curator's `Revoker` writes over a holder's data, and what its holders listen for.
+/// The data that Curator's `Revoker` writes over a holder's, and that its holders listen for.
 pub(crate) const CURATORS_REQUEST: &[u8] = b"__REVOKE__";
 
 /// An entry's data with a request in it: beside all that it says of itself, or, where that is not

@@ -68,7 +68,9 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
         Some(czxid) => {
             let token = FencingToken::new(czxid);
             conversion.parts().held.token = token;
-            conversion.put(LockEvent::Upgraded { token });
+            conversion.put(LockEvent::Upgraded {
+                fencing_token: token,
+            });
             conversion.finish().map(Upgraded::Yes)
         }
         None => {

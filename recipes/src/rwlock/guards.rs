@@ -1,13 +1,12 @@
-//! [`ReadGuard`] and [`WriteGuard`]: the two ways to hold a read-write lock, and from one to the other.
+//! [`ReadGuard`] and [`WriteGuard`]: the guards of a read-write lock, and the conversions between them.
 
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 
 use super::convert;
 use crate::error::Result;
 use crate::guard::Guard;
 
-/// The holding of a read-write lock together with other readers. A [`Guard`], with what readers can
-/// do beside.
+/// The guard of a read-write lock that is held together with other readers: a [`Guard`], and the upgrade.
 ///
 /// Its [token](Guard::fencing_token) is shared: the resource admits it with
 /// [`FencingGate::admit_shared`](crate::FencingGate::admit_shared).
@@ -15,12 +14,12 @@ use crate::guard::Guard;
 #[must_use = "dropping a guard releases the lock"]
 pub struct ReadGuard(Guard);
 
-/// The holding of a read-write lock alone. A [`Guard`], with what writers can do beside.
+/// The guard of a read-write lock that is held alone: a [`Guard`], and the downgrade.
 #[derive(Debug)]
 #[must_use = "dropping a guard releases the lock"]
 pub struct WriteGuard(Guard);
 
-/// What came of [`ReadGuard::try_upgrade`].
+/// Outcome of [`ReadGuard::try_upgrade`].
 #[derive(Debug)]
 #[must_use = "dropping it releases the lock"]
 pub enum Upgrade {
@@ -43,7 +42,7 @@ impl ReadGuard {
         self.0.release()
     }
 
-    /// The guard without what is special to readers.
+    /// Turns it into the plain guard, which cannot be upgraded.
     pub fn into_guard(self) -> Guard {
         self.0
     }
@@ -57,7 +56,7 @@ impl ReadGuard {
     ///
     /// The upgrade is sent by the call itself, and goes on when the future is dropped; what came of
     /// it is released then. If somebody else is there at the first look, that look is all that is
-    /// sent; whoever comes just after it may see this reader as a writer for a moment.
+    /// sent; a contender that joins just after it may see this reader as a writer for a moment.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) when the lock was lost, and those of the store.
@@ -101,7 +100,7 @@ impl WriteGuard {
         self.0.release()
     }
 
-    /// The guard without what is special to writers.
+    /// Turns it into the plain guard, which cannot be downgraded.
     pub fn into_guard(self) -> Guard {
         self.0
     }
@@ -128,12 +127,6 @@ macro_rules! is_a_guard {
 
             fn deref(&self) -> &Guard {
                 &self.0
-            }
-        }
-
-        impl DerefMut for $name {
-            fn deref_mut(&mut self) -> &mut Guard {
-                &mut self.0
             }
         }
 

@@ -17,7 +17,7 @@ struct Sighting {
     /// Since when the durations that it states count: its first sight as a holder, or the first
     /// sight of its last sign of life. Both came before, so this is never too early.
     since: BootInstant,
-    /// What has been reported.
+    /// The levels that have been reported.
     told: Vec<OverdueLevel>,
 }
 
@@ -53,7 +53,7 @@ impl HoldTimes {
         self.0.iter().filter_map(highest).collect()
     }
 
-    /// What has become overdue and was not answered here before.
+    /// Takes the levels that have become overdue since the last call.
     pub(super) fn news(&mut self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
         let mut news = Vec::new();
         for seen in &mut self.0 {
@@ -76,7 +76,7 @@ impl HoldTimes {
         overdue.into_iter().map(|overdue| overdue.entry).collect()
     }
 
-    /// When there is news next, if nobody shows a sign of life.
+    /// Returns the next moment at which there is news, if no holder shows a sign of life.
     pub(super) fn next_due(&self) -> Option<BootInstant> {
         let due = self.0.iter().flat_map(|seen| {
             let untold = OverdueLevel::ALL
@@ -88,10 +88,10 @@ impl HoldTimes {
     }
 }
 
-/// Whether two sights are of one holder. The permits of one grant have one token, and a path may be
+/// Returns true if two sights are of one holder. The permits of one grant have one token, and a path may be
 /// that of a node made anew.
 pub(super) fn is_same(one: &QueueEntry, other: &QueueEntry) -> bool {
-    one.token == other.token && one.path == other.path
+    one.fencing_token == other.fencing_token && one.path == other.path
 }
 
 impl Sighting {
@@ -114,7 +114,7 @@ impl Sighting {
         Self { entry, ..self }
     }
 
-    /// Whether nothing but a request for revocation was written since. That is no sign of life of
+    /// Returns true if nothing but a request for revocation was written since. That is no sign of life of
     /// the holder's: who asks often must not keep it alive. Any other write is one.
     fn is_silent_until(&self, now: &QueueEntry) -> bool {
         if now.version == self.entry.version {
@@ -168,7 +168,7 @@ mod tests {
         QueueEntry {
             path: "/lock/a-lock-0000000001".parse().unwrap(),
             sequence: 1,
-            token: FencingToken::new(Zxid(7)),
+            fencing_token: FencingToken::new(Zxid(7)),
             owner: SessionId(3),
             version,
             metadata: LockMetadata::parse(data),

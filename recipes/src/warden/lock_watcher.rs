@@ -10,12 +10,13 @@ use lockkeeper_store::{BootInstant, Client, Error, Session, Watcher, ZnodePath, 
 use parking_lot::Mutex;
 
 use super::hold_times::{HoldTimes, is_same};
-use super::report::{Reporter, WardenReport};
+use super::report::WardenReport;
 use crate::holders::LEASES;
 use crate::metadata::LockMetadata;
 use crate::observe::{Change, QueueEntry};
 use crate::queue::{holding, in_order, is_shared};
 use crate::select::select;
+use crate::stream::LossySender;
 use crate::token::FencingToken;
 
 /// The watch over one lock.
@@ -23,7 +24,7 @@ pub(super) struct LockWatcher {
     pub(super) client: Client,
     pub(super) path: ZnodePath,
     pub(super) sightings: Arc<Mutex<HoldTimes>>,
-    pub(super) reporter: Reporter,
+    pub(super) reporter: LossySender<WardenReport>,
     pub(super) removes: bool,
     /// Those whose deletion was sent, and not answered.
     pub(super) unanswered: Vec<QueueEntry>,
@@ -32,11 +33,11 @@ pub(super) struct LockWatcher {
 /// A look at a lock.
 struct Look {
     holders: Vec<QueueEntry>,
-    /// What fires when somebody else may hold, or a holder writes.
+    /// Watchers that fire when somebody else may hold, or a holder writes.
     watchers: Vec<Watcher>,
 }
 
-/// How long to wait after a failed attempt to open a session.
+/// Pause after a failed attempt to open a session.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl LockWatcher {
@@ -61,7 +62,7 @@ impl LockWatcher {
         tracing::warn!(path = %self.path, %error, "a lock is not watched any more");
         self.sightings.lock().forget();
         let path = self.path;
-        self.reporter.put(WardenReport::Failed { path, error });
+        self.reporter.send(WardenReport::Failed { path, error });
     }
 
     /// Looks again at each change, and when somebody becomes overdue; so that what is reported was
@@ -102,7 +103,7 @@ impl LockWatcher {
         for entry in std::mem::take(&mut self.unanswered) {
             if !holders.iter().any(|holder| is_same(holder, &entry)) {
                 let path = path.clone();
-                self.reporter.put(WardenReport::Removed { path, entry });
+                self.reporter.send(WardenReport::Removed { path, entry });
             }
         }
         // After the answer has come: what it shows was so before.
@@ -113,7 +114,7 @@ impl LockWatcher {
         drop(sightings);
         for overdue in news {
             tracing::warn!(path = %overdue.entry.path, level = ?overdue.level, "a lock is overdue");
-            self.reporter.put(WardenReport::Overdue(overdue));
+            self.reporter.send(WardenReport::Overdue(overdue));
         }
         now
     }
@@ -135,7 +136,7 @@ impl LockWatcher {
                 Ok(()) => {
                     tracing::warn!(path = %entry.path, "an overdue lock was taken away");
                     let path = self.path.clone();
-                    self.reporter.put(WardenReport::Removed { path, entry });
+                    self.reporter.send(WardenReport::Removed { path, entry });
                 }
                 Err(Error::BadVersion { .. } | Error::NoNode { .. }) => {}
                 Err(Error::ConnectionLoss) => self.unanswered.push(entry),
@@ -207,7 +208,7 @@ async fn look_past(
         look.holders.push(QueueEntry {
             sequence: sequence_of(path.name()).unwrap_or_default(),
             path,
-            token: FencingToken::new(stat.czxid),
+            fencing_token: FencingToken::new(stat.czxid),
             owner: stat.ephemeral_owner,
             version: stat.version,
             metadata: LockMetadata::parse(&data),

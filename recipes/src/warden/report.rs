@@ -1,18 +1,13 @@
-//! What a warden tells: [`Overdue`] and the stream of [`WardenReport`]s.
+//! [`Overdue`] holders, and the stream of [`WardenReport`]s.
 
 use std::fmt;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use futures_core::Stream;
 use lockkeeper_store::{Error, ZnodePath};
-use tokio::sync::mpsc;
 
 use crate::metadata::LockMetadata;
 use crate::observe::QueueEntry;
+use crate::stream::{Lossy, named_stream};
 
 /// Which of the times that a holder stated has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -29,7 +24,7 @@ pub enum OverdueLevel {
 impl OverdueLevel {
     pub(super) const ALL: [Self; 3] = [Self::Expected, Self::Alert, Self::AutoUnlock];
 
-    /// After how long a holder of this metadata is overdue, on this level.
+    /// Returns the duration after which a holder of this metadata is overdue, on this level.
     pub(super) fn after(self, metadata: &LockMetadata) -> Option<Duration> {
         match self {
             Self::Expected => metadata.expected_hold(),
@@ -61,7 +56,7 @@ pub struct Overdue {
     pub level: OverdueLevel,
     /// For how long the warden has seen it hold without a sign of life. It may have held for longer.
     pub seen_for: Duration,
-    /// How much of that is more than it stated, on this level.
+    /// Excess of that over the duration that it stated, on this level.
     pub over_by: Duration,
 }
 
@@ -81,7 +76,7 @@ impl fmt::Display for Overdue {
     }
 }
 
-/// What a [`Warden`](super::Warden) tells.
+/// A report of a [`Warden`](super::Warden).
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WardenReport {
@@ -99,79 +94,27 @@ pub enum WardenReport {
     Failed {
         /// The lock.
         path: ZnodePath,
-        /// Why.
+        /// The refusal.
         error: Error,
     },
     /// The reader was slow, and this many reports were dropped.
     Missed {
-        /// How many.
+        /// Number of reports that were dropped.
         count: u64,
     },
 }
 
-/// How many reports a reader may leave unread before some are dropped.
-const LONGEST_BACKLOG: usize = 1_024;
-
-/// Where a warden puts its reports, and their stream.
-pub(super) fn reports() -> (Reporter, WardenReports) {
-    let (sender, mut receiver) = mpsc::channel(LONGEST_BACKLOG);
-    let missed = Arc::new(AtomicU64::new(0));
-    let reporter = Reporter {
-        sender,
-        missed: missed.clone(),
-    };
-    let reports = Box::pin(async_stream::stream! {
-        while let Some(report) = receiver.recv().await {
-            yield report;
-            if receiver.is_empty() {
-                let count = missed.swap(0, Ordering::Relaxed);
-                if count > 0 {
-                    yield WardenReport::Missed { count };
-                }
-            }
-        }
-    });
-    (reporter, WardenReports { reports })
-}
-
-#[derive(Clone)]
-pub(super) struct Reporter {
-    sender: mpsc::Sender<WardenReport>,
-    missed: Arc<AtomicU64>,
-}
-
-impl Reporter {
-    pub(super) fn put(&self, report: WardenReport) {
-        // A closed channel means that nobody reads: nothing is missed then.
-        if let Err(mpsc::error::TrySendError::Full(_)) = self.sender.try_send(report) {
-            self.missed.fetch_add(1, Ordering::Relaxed);
-        }
+impl Lossy for WardenReport {
+    fn missed(count: u64) -> Self {
+        Self::Missed { count }
     }
 }
 
-/// The stream of a warden's reports. It ends with the warden. A slow reader never slows the warden:
-/// what it misses is dropped, and it is told how much.
-pub struct WardenReports {
-    reports: Pin<Box<dyn Stream<Item = WardenReport> + Send>>,
-}
-
-impl WardenReports {
-    /// The next report; `None` when the warden has gone. Cancel safe.
-    pub async fn next(&mut self) -> Option<WardenReport> {
-        std::future::poll_fn(|context| self.reports.as_mut().poll_next(context)).await
-    }
-}
-
-impl Stream for WardenReports {
-    type Item = WardenReport;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.reports.as_mut().poll_next(context)
-    }
-}
-
-impl fmt::Debug for WardenReports {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("WardenReports")
-    }
+named_stream! {
+    /// The stream of a warden's reports. It ends with the warden. A slow reader never slows the warden: reports
+    /// that find the backlog full are dropped, and the reader is told how many.
+    WardenReports of WardenReport;
+    /// Waits for the next report; `None` when the warden is gone.
+    ///
+    /// Cancel safe.
 }

@@ -41,7 +41,7 @@ async fn queue_up(
 
 async fn enter_as_one_of(world: &World, permits: usize, permit: &Permit) -> Inside {
     let lease = permit.paths().next().unwrap();
-    enter(world, As::OneOf(permits), lease, permit.token()).await
+    enter(world, As::OneOf(permits), lease, permit.fencing_token()).await
 }
 
 /// Waits until so many leases stand there.

@@ -76,7 +76,7 @@ on_every_backend! {
         let token = first.fencing_token();
         for key in KEYS {
             let queue = lockkeeper::queue(&world.observer, key).await.unwrap();
-            assert_eq!(queue[0].token, token);
+            assert_eq!(queue[0].fencing_token, token);
             assert_eq!(queue[0].owner, first.session().id());
             let metadata: &LockMetadata = queue[0].metadata.as_ref().unwrap();
             assert_eq!(metadata.pid, Some(std::process::id()));

@@ -8,6 +8,7 @@ mod each;
 mod half_way;
 mod model;
 mod seeds;
+mod try_all;
 
 use std::time::Duration;
 

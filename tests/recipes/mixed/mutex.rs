@@ -64,7 +64,7 @@ pub(crate) async fn a_queue_is_served_in_order(world: &World, process: &Process,
     let foreign = order.iter().map(|entry| entry.metadata.is_none());
     assert!(foreign.eq([false, true, false, true, false, true, false]));
     assert!(order.is_sorted_by_key(|entry| entry.sequence));
-    assert!(order.is_sorted_by_key(|entry| entry.token));
+    assert!(order.is_sorted_by_key(|entry| entry.fencing_token));
 
     work(world, first).await;
     for (turn, (mut theirs, mutex, ours)) in waiting.into_iter().enumerate() {

@@ -196,7 +196,10 @@ impl Scene {
     async fn attempt(&mut self, client: usize, synced: bool) {
         let mutex = &self.mutexes[client];
         if synced {
-            let guard = mutex.try_lock_synced().await.unwrap();
+            let guard = mutex
+                .try_lock_with(LockOptions::new().synced())
+                .await
+                .unwrap();
             assert_eq!(guard.is_some(), self.line.is_empty());
             return;
         }

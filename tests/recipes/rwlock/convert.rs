@@ -49,7 +49,7 @@ on_every_backend! {
         assert!(writer.fencing_token() > token);
         assert_eq!(writer.path().as_str(), at.as_str().replace("__READ__", "__WRIT__"));
         let [waiter] = queue_up_all(&world, [Read]).await;
-        assert!(lock(&world).await.try_read_synced().await.unwrap().is_none());
+        assert!(lock(&world).await.try_read_with(LockOptions::new().synced()).await.unwrap().is_none());
         assert!(!waiter.is_finished());
         let newest = writer.fencing_token();
         writer.release().await.unwrap();
@@ -130,7 +130,7 @@ on_every_backend! {
         settled(&world, &[reading]).await;
         assert!(reader.is_held());
         reader.release().await.unwrap();
-        assert!(matches!(events.next().await, Some(LockEvent::Upgraded { token: new }) if new == token));
+        assert!(matches!(events.next().await, Some(LockEvent::Upgraded { fencing_token: new }) if new == token));
         assert!(matches!(events.next().await, Some(LockEvent::Downgraded)));
         assert!(matches!(events.next().await, Some(LockEvent::Released)));
         assert!(events.next().await.is_none());

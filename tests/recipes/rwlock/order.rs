@@ -110,12 +110,12 @@ on_every_backend! {
         let world = World::new(env).await;
         let lock = lock(&world).await;
         let one = lock.try_read().await.unwrap().unwrap();
-        let other = lock.try_read_synced().await.unwrap().unwrap();
+        let other = lock.try_read_with(LockOptions::new().synced()).await.unwrap().unwrap();
         assert!(lock.try_write().await.unwrap().is_none());
-        assert!(lock.try_write_synced().await.unwrap().is_none());
+        assert!(lock.try_write_with(LockOptions::new().synced()).await.unwrap().is_none());
         one.release().await.unwrap();
         other.release().await.unwrap();
-        let writer = lock.try_write_synced().await.unwrap().unwrap();
+        let writer = lock.try_write_with(LockOptions::new().synced()).await.unwrap().unwrap();
         assert!(lock.try_read().await.unwrap().is_none());
         assert!(lock.try_write().await.unwrap().is_none());
         writer.release().await.unwrap();
@@ -133,7 +133,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let _reader = take(&lock(&world).await, Read).await;
         let [_writer] = queue_up_all(&world, [Write]).await;
-        assert!(lock(&world).await.try_read_synced().await.unwrap().is_none());
+        assert!(lock(&world).await.try_read_with(LockOptions::new().synced()).await.unwrap().is_none());
         world.until_count(2).await;
     }
 
@@ -153,7 +153,7 @@ on_every_backend! {
             assert_eq!((cost.requests(On::Any), cost.requests(On::GetQueue)), (tries, tries));
 
             let start = before(&world);
-            assert!(lock.try_write_synced().await.unwrap().is_none());
+            assert!(lock.try_write_with(LockOptions::new().synced()).await.unwrap().is_none());
             let cost = before(&world) - start;
             let kinds = [On::Any, On::Sync, On::GetQueue].map(|kind| cost.requests(kind));
             assert_eq!(kinds, [2, 1, 1]);

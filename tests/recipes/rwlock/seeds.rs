@@ -235,7 +235,10 @@ impl Worker {
         let sleep = self.clock.sleep(limit);
         Ok(match self.random.within(0..11) {
             0 => lock.try_read().await?.map(Had::Reader),
-            1 => lock.try_read_synced().await?.map(Had::Reader),
+            1 => lock
+                .try_read_with(LockOptions::new().synced())
+                .await?
+                .map(Had::Reader),
             2 => lock.try_write().await?.map(Had::Writer),
             3 => Some(Had::Reader(lock.read_timeout(limit).await?)),
             4 => Some(Had::Writer(lock.write_timeout(limit).await?)),

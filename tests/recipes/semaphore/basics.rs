@@ -23,7 +23,7 @@ on_every_backend! {
             assert_eq!(ground.observing_semaphore().available().await, Ok(free));
         }
         assert!(held.iter().all(|permit| permit.is_held() && permit.count() == 1));
-        assert!(held.is_sorted_by_key(|permit| permit.token()));
+        assert!(held.is_sorted_by_key(|permit| permit.fencing_token()));
         let next = ground.queue_up(&ground.semaphore().await, 1).await;
         assert!(!next.is_finished());
         held.remove(1).release().await.unwrap();
@@ -45,7 +45,7 @@ on_every_backend! {
             assert!(!request.is_finished());
             held.remove(turn % 2).release().await.unwrap();
             let permit = permitted(request).await;
-            tokens.push(permit.token());
+            tokens.push(permit.fencing_token());
             held.push(permit);
         }
         assert!(tokens.is_sorted());
@@ -87,7 +87,7 @@ on_every_backend! {
         let one = all.split(1).unwrap();
         let two = all.split(2).unwrap();
         assert_eq!([all.count(), one.count(), two.count()], [2, 1, 2]);
-        assert_eq!(all.token(), one.token());
+        assert_eq!(all.fencing_token(), one.fencing_token());
         for none in [0, 2, 3] {
             assert!(all.split(none).is_none());
         }
@@ -219,7 +219,7 @@ on_every_backend! {
         assert!(permit.is_held());
         let holders = ground.observing_semaphore().holders().await.unwrap();
         assert_eq!(holders.len(), 2);
-        assert_eq!((holders[0].metadata.is_none(), holders[1].token), (true, permit.token()));
+        assert_eq!((holders[0].metadata.is_none(), holders[1].fencing_token), (true, permit.fencing_token()));
     }
 
     async fn waiters_and_holders_are_listed_with_their_metadata(env: Env) {
@@ -232,7 +232,7 @@ on_every_backend! {
         assert_eq!(holders.iter().map(|lease| lease.sequence).collect::<Vec<_>>(), [0, 1]);
         for lease in &holders {
             assert_eq!(lease.metadata.as_ref().unwrap(), &holder.metadata());
-            assert_eq!((lease.token, lease.owner), (holder.token(), holder.session().id()));
+            assert_eq!((lease.fencing_token, lease.owner), (holder.fencing_token(), holder.session().id()));
         }
         let waiters = semaphore.waiters().await.unwrap();
         assert_eq!(waiters[0].metadata.as_ref().unwrap().label.as_deref(), Some("waiter"));
@@ -262,10 +262,10 @@ on_every_backend! {
         assert!(matches!(events.next().await, Some(LockEvent::Advanced { position: 0 })));
         before.release().await.unwrap();
         let mut permit = permitted(request).await;
-        let Some(LockEvent::Acquired { token, previous, .. }) = events.next().await else {
+        let Some(LockEvent::Acquired { fencing_token: token, previous, .. }) = events.next().await else {
             panic!("it was granted");
         };
-        assert_eq!((token, previous), (permit.token(), PreviousHolder::Unknown));
+        assert_eq!((token, previous), (permit.fencing_token(), PreviousHolder::Unknown));
         let part = permit.split(1).unwrap();
         part.release().await.unwrap();
         permit.release().await.unwrap();

@@ -96,14 +96,14 @@ on_every_backend! {
         assert_eq!(ground.held().await, 3);
         ground.observing_semaphore().set_permits(4).await.unwrap();
         held.push(permitted(last).await);
-        assert!(held.iter().all(Permit::is_held));
+        assert!(held.iter().all(|permit| permit.is_held()));
     }
 
     async fn a_lower_number_revokes_nothing_and_grants_nothing_until_enough_is_back(env: Env) {
         let ground = Ground::new(env, 4).await;
         let mut held = [ground.hold(1).await, ground.hold(3).await];
         ground.observing_semaphore().set_permits(2).await.unwrap();
-        assert!(held.iter().all(Permit::is_held));
+        assert!(held.iter().all(|permit| permit.is_held()));
         assert_eq!(ground.observing_semaphore().available().await, Ok(0));
         let request = ground.queue_up(&ground.semaphore().await, 1).await;
         let [one, three] = &mut held;

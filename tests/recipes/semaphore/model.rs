@@ -281,10 +281,10 @@ impl Both {
         self.world.until_waiting(self.model.queue.len()).await;
         self.world.until_held(self.model.held() as usize).await;
         assert!(self.requests.values().all(|request| !request.is_finished()));
-        assert!(self.permits.values().all(Permit::is_held));
+        assert!(self.permits.values().all(|permit| permit.is_held()));
         let tokens = |held: &[Asked]| -> Vec<_> {
             held.iter()
-                .map(|asked| self.permits[&asked.id].token())
+                .map(|asked| self.permits[&asked.id].fencing_token())
                 .collect()
         };
         assert!(

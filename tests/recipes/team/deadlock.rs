@@ -87,7 +87,7 @@ on_every_backend! {
         let mut sessions = [&one, &two].map(|client| client.current_session().id());
         sessions.sort_unstable();
         assert_eq!(stuck, sessions);
-        assert_eq!([seen[0][0].token, seen[1][0].token], [a.fencing_token(), b.fencing_token()]);
+        assert_eq!([seen[0][0].fencing_token, seen[1][0].fencing_token], [a.fencing_token(), b.fencing_token()]);
         assert!(!one_waits.is_finished() && !two_waits.is_finished());
 
         // One is told to give up, and lets go of what it has.

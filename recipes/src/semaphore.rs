@@ -22,7 +22,8 @@ use crate::error::LockError;
 use crate::error::Result;
 use crate::observe::{QueueEntry, queue};
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::{IntoLockPath, LockPath};
+use crate::synced::look_synced;
 
 /// A number of permits that all programs share that name the same path of the same store.
 ///
@@ -64,7 +65,7 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// The semaphore at a path, with the number of permits that this program expects it to have.
+    /// Creates the semaphore at a path, with the number of permits that this program expects it to have.
     /// Nothing is sent.
     ///
     /// At its first use the number is stored, if there is none; if another is stored, that use and
@@ -74,26 +75,18 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn new<P>(client: &Client, path: P, permits: u32) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
-        Self::stating(client, path.try_into().map_err(Into::into)?, Some(permits))
+    pub fn new(client: &Client, path: impl IntoLockPath, permits: u32) -> Result<Self, Error> {
+        Self::stating(client, path.into_lock_path()?, Some(permits))
     }
 
-    /// The semaphore at a path, with however many permits it has. Nothing is sent.
+    /// Opens the semaphore at a path, with however many permits it has. Nothing is sent.
     ///
     /// Its use fails with [`LockError::NoPermits`] where no number is stored.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn open<P>(client: &Client, path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
-        Self::stating(client, path.try_into().map_err(Into::into)?, None)
+    pub fn open(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
+        Self::stating(client, path.into_lock_path()?, None)
     }
 
     fn stating(client: &Client, path: LockPath, permits: Option<u32>) -> Result<Self, Error> {
@@ -103,17 +96,17 @@ impl Semaphore {
         })
     }
 
-    /// The znode under which the semaphore stands.
+    /// Returns the znode under which the semaphore stands.
     pub fn path(&self) -> &ZnodePath {
         &self.place.root
     }
 
-    /// The client that the semaphore speaks through.
+    /// Returns the client that the semaphore speaks through.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// How many permits there are in all, held or not.
+    /// Returns the number of all permits, held or not.
     ///
     /// # Errors
     /// [`LockError::PermitsMismatch`], [`LockError::NoPermits`], [`LockError::InvalidPermitsData`],
@@ -122,8 +115,8 @@ impl Semaphore {
         Ok(self.supply().await?.total)
     }
 
-    /// How many permits nobody holds now; none when more are held than there are, after the number
-    /// was lowered. Those who wait are not counted.
+    /// Returns the number of permits that nobody holds now; 0 when more are held than there are, after the number
+    /// was lowered. Waiters are not counted.
     ///
     /// # Errors
     /// Those of [`permits`](Self::permits).
@@ -139,9 +132,8 @@ impl Semaphore {
 
     /// Changes the number of permits for everybody, and stores it where there was none.
     ///
-    /// Those who wait are granted what a higher number allows. A lower one revokes nothing; who
-    /// waits for more than there are now fails with [`LockError::TooManyPermits`] when its turn
-    /// comes. With 0 all requests are refused.
+    /// Waiters are granted what a higher number allows. A lower one revokes nothing; a waiter for more than there are
+    /// now fails with [`LockError::TooManyPermits`] when its turn comes. With 0 all requests are refused.
     ///
     /// Once it is sent, dropping the future does not take it back. If the connection breaks before
     /// the answer comes it is sent again, so that the last of several changes at once wins.
@@ -153,7 +145,7 @@ impl Semaphore {
         self.place.change(&session, permits).await
     }
 
-    /// Waits for a permit, in the order of arrival.
+    /// Acquires a permit: waits for it, in the order of arrival.
     ///
     /// Cancel safe: a dropped wait leaves the queue and holds nothing, at whatever moment it is
     /// dropped. It loses its place.
@@ -165,8 +157,8 @@ impl Semaphore {
         self.acquire_many(1).await
     }
 
-    /// Waits for several permits, all granted at once, in the order of arrival: whoever comes later
-    /// waits behind this request, though it asks for fewer.
+    /// Acquires several permits, all granted at once, in the order of arrival: a later request waits behind this one,
+    /// though it asks for fewer.
     ///
     /// Cancel safe, as [`acquire`](Self::acquire).
     ///
@@ -176,12 +168,11 @@ impl Semaphore {
     /// [`Error::TooLarge`] for more than one request can carry (some thousands), and those of
     /// [`acquire`](Self::acquire).
     pub async fn acquire_many(&self, count: u32) -> Result<Permit> {
-        let permit = self.request(count, LockOptions::new(), false).await?;
+        let permit = self.grant(count, LockOptions::new(), false).await?;
         Ok(permit.expect("only a try comes back without permits"))
     }
 
-    /// Waits for a permit for no longer than `timeout`: one deadline for everything, the joining of
-    /// the queue included.
+    /// Acquires a permit within `timeout`: one deadline for everything, the joining of the queue included.
     ///
     /// Cancel safe, as [`acquire`](Self::acquire).
     ///
@@ -192,8 +183,7 @@ impl Semaphore {
             .await
     }
 
-    /// Waits for permits on terms of one's own. A queue limit counts those who wait ahead, not those
-    /// who hold.
+    /// Acquires `count` permits with the given options. A queue limit counts the waiters ahead, not the holders.
     ///
     /// Of the events, `Queued` and `Advanced` with position 0 say that nobody is ahead, but that not
     /// enough permits are free.
@@ -203,23 +193,18 @@ impl Semaphore {
     /// # Errors
     /// [`LockError::Timeout`], [`LockError::QueueFull`], and those of
     /// [`acquire_many`](Self::acquire_many).
-    pub async fn acquire_with(&self, count: u32, mut options: LockOptions) -> Result<Permit> {
-        let (timeout, progress) = (options.timeout, options.begin());
-        let wait = async {
-            let permit = self.request(count, options, false).await?;
-            Ok(permit.expect("only a try comes back without permits"))
-        };
-        let (client, path, queue) = (&self.client, self.path(), &self.place.locks);
-        let timed_out = |after| progress.timed_out(client, path, queue, after);
-        in_time(client, timeout, wait, timed_out).await
+    pub async fn acquire_with(&self, count: u32, options: LockOptions) -> Result<Permit> {
+        let permit = self.grant_in_time(count, options, false).await?;
+        Ok(permit.expect("only a try comes back without permits"))
     }
 
-    /// Takes a permit if one is free now and nobody else is in the queue; else `None`.
+    /// Acquires a permit if one is free now and nobody else is in the queue; else `None`.
     ///
-    /// That there is none costs one read and no write. It may be as stale as the server that answers
-    /// (a follower's view); that there is one is confirmed. Somebody is in the queue, too, for the
-    /// moment in which a request is granted that does not have to wait: a try beside it may come
-    /// back without a permit though several are free.
+    /// A failed try costs one read and no write. Its answer may be as stale as the server that gives it (a follower's
+    /// view), unless the options say [`synced`](LockOptions::synced); a grant is confirmed. A request that does not have to
+    /// wait stands in the queue for a moment, too: a try beside it may come back without a permit though several are free.
+    ///
+    /// Cancel safe, as [`acquire`](Self::acquire).
     ///
     /// # Errors
     /// Those of [`acquire`](Self::acquire).
@@ -227,16 +212,45 @@ impl Semaphore {
         self.try_acquire_many(1).await
     }
 
-    /// Takes several permits if so many are free now and nobody else is in the queue; else `None`.
+    /// Acquires several permits if so many are free now and nobody else is in the queue; else `None`.
     /// See [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
     /// Those of [`acquire_many`](Self::acquire_many).
     pub async fn try_acquire_many(&self, count: u32) -> Result<Option<Permit>> {
-        self.request(count, LockOptions::new(), true).await
+        self.try_acquire_with(count, LockOptions::new()).await
     }
 
-    async fn request(
+    /// Acquires `count` permits if so many are free now and nobody else is in the queue, with the given options; else
+    /// `None`. A queue limit has no effect. See [`try_acquire`](Self::try_acquire).
+    ///
+    /// Cancel safe, as [`acquire`](Self::acquire).
+    ///
+    /// # Errors
+    /// [`LockError::Timeout`] when the store has not answered in time, and those of
+    /// [`acquire_many`](Self::acquire_many).
+    pub async fn try_acquire_with(
+        &self,
+        count: u32,
+        options: LockOptions,
+    ) -> Result<Option<Permit>> {
+        self.grant_in_time(count, options, true).await
+    }
+
+    async fn grant_in_time(
+        &self,
+        count: u32,
+        mut options: LockOptions,
+        only_if_free: bool,
+    ) -> Result<Option<Permit>> {
+        let (timeout, progress) = (options.timeout, options.begin());
+        let grant = self.grant(count, options, only_if_free);
+        let (client, path, queue) = (&self.client, self.path(), &self.place.locks);
+        let timed_out = |after| progress.timed_out(client, path, queue, after);
+        in_time(client, timeout, grant, timed_out).await
+    }
+
+    async fn grant(
         &self,
         count: u32,
         options: LockOptions,
@@ -248,14 +262,17 @@ impl Semaphore {
         }
         let session = self.client.session().await?;
         self.place.settle(&session).await?;
-        // What was seen last tells most who ask for too many before they join the queue.
+        // The number that was seen last spares most requests for too many a place in the queue.
         if count > self.place.last_seen() {
             let supply = self.place.read(&session).await?;
             self.place.check_total(count, supply.total)?;
         }
         check_count(&self.place.leases, count)?;
-        if only_if_free && !self.place.looks_free(&session, count).await? {
-            return Ok(None);
+        if only_if_free {
+            let look = || self.place.looks_free(&session, count);
+            if !look_synced(&session, self.path(), options.synced, look).await? {
+                return Ok(None);
+            }
         }
         let data = options.data(session.clock().unix_ms());
         let terms = options.terms(data, only_if_free);
@@ -263,7 +280,7 @@ impl Semaphore {
         PermitWaiter::grant(&self.place, &session, count, &terms, events).await
     }
 
-    /// Those who wait for permits, in order. The first may be the one that is granted right now.
+    /// Lists the requests that wait for permits, in order. The first may be granted right now.
     ///
     /// # Errors
     /// Those of the store.
@@ -271,7 +288,7 @@ impl Semaphore {
         queue(&self.client, LockPath::try_from(self.place.locks.clone())?).await
     }
 
-    /// The permits that are held, one entry for each, in the order of their grants. Of those that
+    /// Lists the permits that are held, one entry for each, in the order of their grants. Of those that
     /// were granted together, `sequence` counts from 0.
     ///
     /// # Errors
@@ -279,7 +296,7 @@ impl Semaphore {
     pub async fn holders(&self) -> Result<Vec<QueueEntry>, Error> {
         let leases = LockPath::try_from(self.place.leases.clone())?;
         let mut held = queue(&self.client, leases).await?;
-        held.sort_by_key(|lease| (lease.token, lease.sequence));
+        held.sort_by_key(|lease| (lease.fencing_token, lease.sequence));
         Ok(held)
     }
 }

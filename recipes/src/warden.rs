@@ -12,14 +12,13 @@ use lockkeeper_store::{Client, Error, ZnodePath, spawn_detached};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use crate::path::LockPath;
+use crate::path::IntoLockPath;
 use crate::revocation::FencingEnforced;
 use crate::select::select;
+use crate::stream::{LossySender, lossy};
 
 use hold_times::HoldTimes;
 use lock_watcher::LockWatcher;
-use report::{Reporter, reports};
-
 pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports};
 
 /// Watches locks for holders that hold for longer than they stated, by
@@ -77,7 +76,7 @@ struct Watched {
     _warden_lives: oneshot::Sender<()>,
 }
 
-/// What a [`Warden`] shall do.
+/// Locks that a [`Warden`] is to watch, and the removal of overdue holders.
 #[derive(Clone, Debug)]
 #[must_use = "a warden watches when it is started"]
 pub struct WardenBuilder {
@@ -101,12 +100,8 @@ impl Warden {
     ///
     /// # Errors
     /// [`Error::InvalidPath`], and [`Error::BadArguments`] for a lock that it does not watch.
-    pub fn overdue<P>(&self, path: P) -> Result<Vec<Overdue>, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
-        let path = path.try_into().map_err(Into::into)?;
+    pub fn overdue(&self, path: impl IntoLockPath) -> Result<Vec<Overdue>, Error> {
+        let path = path.into_lock_path()?;
         let path = path.as_znode();
         let Some(watched) = self.0.locks.get(path) else {
             let refusal = format!("the lock {path}: this warden does not watch it");
@@ -134,12 +129,8 @@ impl WardenBuilder {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn watch<P>(mut self, path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
-        let path = path.try_into().map_err(Into::into)?;
+    pub fn watch(mut self, path: impl IntoLockPath) -> Result<Self, Error> {
+        let path = path.into_lock_path()?;
         self.locks.push(path.as_znode().clone());
         Ok(self)
     }
@@ -156,7 +147,7 @@ impl WardenBuilder {
 
     /// Begins to watch.
     pub fn start(self) -> (Warden, WardenReports) {
-        let (reporter, reports) = reports();
+        let (reporter, reports) = lossy();
         let mut locks = BTreeMap::new();
         for path in &self.locks {
             locks
@@ -164,10 +155,13 @@ impl WardenBuilder {
                 .or_insert_with(|| self.begin_watching(path, &reporter));
         }
         let client = self.client;
-        (Warden(Arc::new(Inner { client, locks })), reports)
+        (
+            Warden(Arc::new(Inner { client, locks })),
+            WardenReports(reports),
+        )
     }
 
-    fn begin_watching(&self, path: &ZnodePath, reporter: &Reporter) -> Watched {
+    fn begin_watching(&self, path: &ZnodePath, reporter: &LossySender<WardenReport>) -> Watched {
         let sightings = Arc::new(Mutex::new(HoldTimes::default()));
         let (warden_lives, warden_gone) = oneshot::channel::<()>();
         let post = LockWatcher {

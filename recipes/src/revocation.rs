@@ -8,7 +8,7 @@ use lockkeeper_store::{Client, Error, Session, SessionId, ZnodePath};
 
 use crate::holders::{Survey, survey};
 use crate::metadata::LockMetadata;
-use crate::path::LockPath;
+use crate::path::{IntoLockPath, LockPath};
 use crate::retry::retry;
 
 pub(crate) use inbox::{Listener, RevocationInbox};
@@ -17,15 +17,15 @@ pub use request::RevocationRequest;
 
 /// The promise that whatever the lock protects checks fencing tokens.
 ///
-/// Who is forced out of a lock does not know it at once: until the news has come it works on as if
+/// A holder that is forced out of a lock does not know it at once: until the news has come it works on as if
 /// it held, beside the next holder. Only a resource that refuses the older
 /// [`FencingToken`](crate::FencingToken) keeps its writes out; [`FencingGate`](crate::FencingGate)
 /// is one way to do so. With this value the caller says that every resource behind the lock does.
-/// Where that is not so, ask instead of forcing.
+/// Otherwise, ask instead of forcing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FencingEnforced;
 
-/// Whose lock is to be revoked.
+/// The holder or entry whose lock is to be revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RevokeTarget(Which);
 
@@ -43,12 +43,8 @@ impl RevokeTarget {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn holder<P>(path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
-        Ok(Self(Which::Holder(path.try_into().map_err(Into::into)?)))
+    pub fn holder(path: impl IntoLockPath) -> Result<Self, Error> {
+        Ok(Self(Which::Holder(path.into_lock_path()?)))
     }
 
     /// One entry, by the path of its own znode, as [`QueueEntry::path`](crate::QueueEntry::path)
@@ -56,24 +52,16 @@ impl RevokeTarget {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn entry<P>(path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
-        Ok(Self(Which::Entry(path.try_into().map_err(Into::into)?)))
+    pub fn entry(path: impl IntoLockPath) -> Result<Self, Error> {
+        Ok(Self(Which::Entry(path.into_lock_path()?)))
     }
 
     /// All that a session has in the lock at `path`, whether it holds or waits.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn session<P>(path: P, session: SessionId) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
-        let path = path.try_into().map_err(Into::into)?;
+    pub fn session(path: impl IntoLockPath, session: SessionId) -> Result<Self, Error> {
+        let path = path.into_lock_path()?;
         Ok(Self(Which::Session(path, session)))
     }
 
@@ -140,7 +128,7 @@ pub struct Revoker {
 }
 
 impl Revoker {
-    /// One that does not say who it is. Nothing is sent.
+    /// Creates a revoker that does not say who asks. Nothing is sent.
     pub fn new(client: &Client) -> Self {
         Self {
             client: client.clone(),
@@ -158,7 +146,7 @@ impl Revoker {
     /// Asks for a lock. Answers the znodes of those that were asked; who has left by then is not
     /// among them.
     ///
-    /// Who waits can be asked too, and is told when it holds. When several ask before the holder
+    /// A waiter can be asked too, and is told when it holds. When several ask before the holder
     /// has looked, it is told of the last. When an answer of the store is lost and another asks
     /// meanwhile, it may be told twice.
     ///
@@ -254,7 +242,7 @@ async fn ask_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Resul
     }
 }
 
-/// Whether the request in what was sent stands in an entry's data.
+/// Returns true if the request in `sent` stands in an entry's data.
 fn stands(sent: &[u8], data: &[u8]) -> bool {
     match LockMetadata::parse(sent) {
         Some(sent) => {

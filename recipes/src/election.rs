@@ -16,7 +16,7 @@ use crate::contest::Contest;
 use crate::error::Result;
 use crate::names::Kind;
 use crate::options::LockOptions;
-use crate::path::LockPath;
+use crate::path::{IntoLockPath, LockPath};
 
 pub use leader::Leader;
 pub use leadership::Leadership;
@@ -64,34 +64,30 @@ pub struct Election {
 }
 
 impl Election {
-    /// The election at a path. Nothing is sent.
+    /// Creates the election at a path. Nothing is sent.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
-    pub fn new<P>(client: &Client, path: P) -> Result<Self, Error>
-    where
-        P: TryInto<LockPath>,
-        P::Error: Into<Error>,
-    {
+    pub fn new(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         Ok(Self {
             client: client.clone(),
-            path: path.try_into().map_err(Into::into)?,
+            path: path.into_lock_path()?,
             board: Arc::default(),
         })
     }
 
-    /// The znode under which the candidates stand.
+    /// Returns the znode under which the candidates stand.
     pub fn path(&self) -> &ZnodePath {
         self.path.as_znode()
     }
 
-    /// The client that the election speaks through.
+    /// Returns the client that the election speaks through.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Stands for election, and waits until it leads. `data` says who this is (an address, a name);
-    /// all who look at the election see it.
+    /// Stands for election, and waits until it leads. `data` identifies the candidate (an address, a name) to all that
+    /// look at the election.
     ///
     /// Fair: candidates lead in the order of their arrival.
     ///
@@ -106,8 +102,7 @@ impl Election {
         self.campaign_with(data, LockOptions::new()).await
     }
 
-    /// Stands for election for no longer than `timeout`: one deadline for everything, the joining
-    /// included.
+    /// Stands for election, and leads within `timeout`: one deadline for everything, the joining of the queue included.
     ///
     /// Cancel safe, as [`campaign`](Self::campaign).
     ///
@@ -122,8 +117,8 @@ impl Election {
             .await
     }
 
-    /// Stands for election on terms of one's own. A field `data` of the options is replaced by
-    /// `data`.
+    /// Stands for election with the given options, and waits until it leads. A field `data` of the options is replaced
+    /// by `data`.
     ///
     /// Cancel safe, as [`campaign`](Self::campaign).
     ///
@@ -144,22 +139,37 @@ impl Election {
 
     /// Leads if nobody does and nobody stands for it now; `None` otherwise.
     ///
-    /// A taken election costs one read and no write, and may be as stale as the server that answers;
-    /// that nobody else stands is confirmed by the queue itself.
+    /// A taken election costs one read and no write, and that answer may be as stale as the server that gives it, unless
+    /// the options say [`synced`](LockOptions::synced); a free one is confirmed by the queue itself.
     ///
     /// Cancel safe, as [`campaign`](Self::campaign).
     ///
     /// # Errors
     /// Those of [`campaign`](Self::campaign).
     pub async fn try_campaign(&self, data: impl Into<String>) -> Result<Option<Leadership>> {
-        let options = LockOptions::new().field(DATA, data.into());
+        self.try_campaign_with(data, LockOptions::new()).await
+    }
+
+    /// Leads if nobody does and nobody stands for it now, with the given options; `None` otherwise. A field `data` of the
+    /// options is replaced by `data`; a queue limit has no effect.
+    ///
+    /// Cancel safe, as [`campaign`](Self::campaign).
+    ///
+    /// # Errors
+    /// [`LockError::Timeout`](crate::LockError::Timeout) when the store has not answered in time, and those of
+    /// [`campaign`](Self::campaign).
+    pub async fn try_campaign_with(
+        &self,
+        data: impl Into<String>,
+        options: LockOptions,
+    ) -> Result<Option<Leadership>> {
+        let options = options.field(DATA, data.into());
         let candidacy = self.board.candidacy();
-        let guard = self.contest().try_acquire(options, false).await?;
+        let guard = self.contest().try_acquire(options).await?;
         Ok(guard.map(|guard| Leadership::new(guard, candidacy)))
     }
 
-    /// The part that this election and its clones play themselves, as a state to look at and to
-    /// wait on.
+    /// Returns the part that this election and its clones play themselves, as a state to look at and to wait on.
     pub fn state(&self) -> ElectionState {
         self.board.state()
     }

@@ -1,0 +1,192 @@
+//! Several mutexes at once: [`lock_all`], [`try_lock_all`], [`lock_each`], [`try_lock_many`].
+
+use std::time::Duration;
+
+use super::observe::Iter;
+use super::{BlockingGuard, Client, Guard, MultiGuard, wait};
+use crate::error::Result;
+use crate::options::LockOptions;
+use crate::path::{IntoLockPath, LockPath};
+
+/// Acquires several mutexes, all or none. See [`lock_all`](crate::lock_all()).
+///
+/// # Errors
+/// Those of [`lock_all`](crate::lock_all()).
+///
+/// ```
+/// use lockkeeper::blocking::{self, lock_all};
+///
+/// let client = blocking::connect("memory:blocking-lock-all")?;
+/// let both = lock_all(&client, ["/account/ann", "/account/bob"])?;
+/// println!("one token for both: {}", both.fencing_token());
+/// both.release()?;
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
+#[track_caller]
+pub fn lock_all(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+) -> Result<MultiGuard> {
+    wait(crate::lock_all(client.as_async(), keys)).map(BlockingGuard)
+}
+
+/// Acquires several mutexes within `timeout`. See [`lock_all_timeout`](crate::lock_all_timeout()).
+///
+/// # Errors
+/// Those of [`lock_all_timeout`](crate::lock_all_timeout()).
+#[track_caller]
+pub fn lock_all_timeout(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+    timeout: Duration,
+) -> Result<MultiGuard> {
+    wait(crate::lock_all_timeout(client.as_async(), keys, timeout)).map(BlockingGuard)
+}
+
+/// Acquires several mutexes with the given options. See [`lock_all_with`](crate::lock_all_with()).
+///
+/// # Errors
+/// Those of [`lock_all_with`](crate::lock_all_with()).
+#[track_caller]
+pub fn lock_all_with(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+    options: LockOptions,
+) -> Result<MultiGuard> {
+    wait(crate::lock_all_with(client.as_async(), keys, options)).map(BlockingGuard)
+}
+
+/// Acquires several mutexes if all of them are free now. See [`try_lock_all`](crate::try_lock_all()).
+///
+/// # Errors
+/// Those of [`try_lock_all`](crate::try_lock_all()).
+#[track_caller]
+pub fn try_lock_all(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+) -> Result<Option<MultiGuard>> {
+    Ok(wait(crate::try_lock_all(client.as_async(), keys))?.map(BlockingGuard))
+}
+
+/// Acquires several mutexes if all of them are free now, with the given options. See
+/// [`try_lock_all_with`](crate::try_lock_all_with()).
+///
+/// # Errors
+/// Those of [`try_lock_all_with`](crate::try_lock_all_with()).
+#[track_caller]
+pub fn try_lock_all_with(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+    options: LockOptions,
+) -> Result<Option<MultiGuard>> {
+    Ok(wait(crate::try_lock_all_with(client.as_async(), keys, options))?.map(BlockingGuard))
+}
+
+/// Outcome of [`try_lock_many`]: the locks that were free, and those that were not.
+#[derive(Debug)]
+#[must_use = "dropping it releases the locks"]
+#[non_exhaustive]
+pub struct TryLockMany {
+    /// The locks that were free, each with its guard, in the order of their naming.
+    pub acquired: Vec<(LockPath, Guard)>,
+    /// The locks that others hold or wait for, in the order of their naming.
+    pub contended: Vec<LockPath>,
+}
+
+impl From<crate::TryLockMany> for TryLockMany {
+    fn from(tried: crate::TryLockMany) -> Self {
+        Self {
+            acquired: blocking(tried.acquired),
+            contended: tried.contended,
+        }
+    }
+}
+
+/// Turns guards into those of blocking code.
+pub(super) fn blocking(guards: Vec<(LockPath, crate::Guard)>) -> Vec<(LockPath, Guard)> {
+    let guards = guards.into_iter();
+    guards
+        .map(|(key, guard)| (key, BlockingGuard(guard)))
+        .collect()
+}
+
+/// Acquires those of several mutexes that are free now. See [`try_lock_many`](crate::try_lock_many()).
+///
+/// # Errors
+/// Those of [`try_lock_many`](crate::try_lock_many()).
+#[track_caller]
+pub fn try_lock_many(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+) -> Result<TryLockMany> {
+    wait(crate::try_lock_many(client.as_async(), keys)).map(Into::into)
+}
+
+/// Acquires those of several mutexes that are free now, with the given options. See
+/// [`try_lock_many_with`](crate::try_lock_many_with()).
+///
+/// # Errors
+/// Those of [`try_lock_many_with`](crate::try_lock_many_with()).
+#[track_caller]
+pub fn try_lock_many_with(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+    options: LockOptions,
+) -> Result<TryLockMany> {
+    wait(crate::try_lock_many_with(client.as_async(), keys, options)).map(Into::into)
+}
+
+/// Acquires several mutexes, and yields each as it is granted. See [`lock_each`](crate::lock_each()).
+///
+/// # Errors
+/// Those of [`lock_each`](crate::lock_each()).
+pub fn lock_each(client: &Client, keys: impl IntoIterator<Item: IntoLockPath>) -> Result<LockEach> {
+    crate::lock_each(client.as_async(), keys).map(LockEach::new)
+}
+
+/// Acquires several mutexes within `timeout` from this call on, and yields each as it is granted. See
+/// [`lock_each_timeout`](crate::lock_each_timeout()).
+///
+/// # Errors
+/// Those of [`lock_each_timeout`](crate::lock_each_timeout()).
+pub fn lock_each_timeout(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+    timeout: Duration,
+) -> Result<LockEach> {
+    crate::lock_each_timeout(client.as_async(), keys, timeout).map(LockEach::new)
+}
+
+/// Acquires several mutexes with the given options, and yields each as it is granted. See
+/// [`lock_each_with`](crate::lock_each_with()).
+///
+/// # Errors
+/// Those of [`lock_each_with`](crate::lock_each_with()).
+pub fn lock_each_with(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+    options: LockOptions,
+) -> Result<LockEach> {
+    crate::lock_each_with(client.as_async(), keys, options).map(LockEach::new)
+}
+
+/// The iterator of [`lock_each`]: blocks until the next lock is granted.
+#[derive(Debug)]
+#[must_use = "nothing is locked until it is iterated"]
+pub struct LockEach(Iter<crate::LockEach>);
+
+impl LockEach {
+    fn new(each: crate::LockEach) -> Self {
+        Self(super::iter(each))
+    }
+}
+
+impl Iterator for LockEach {
+    type Item = Result<(LockPath, Guard)>;
+
+    #[track_caller]
+    fn next(&mut self) -> Option<Self::Item> {
+        let granted = self.0.next()?;
+        Some(granted.map(|(key, guard)| (key, BlockingGuard(guard))))
+    }
+}

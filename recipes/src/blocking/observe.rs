@@ -1,0 +1,64 @@
+//! [`Iter`]: streams of the async recipes as iterators, and the observers of queues.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+
+use futures_core::Stream;
+use lockkeeper_store::Error;
+
+use super::{Client, block_on, wait};
+use crate::error::Result;
+use crate::observe::QueueEntry;
+use crate::path::IntoLockPath;
+
+/// Reads a stream of the async recipes from a thread: the iterator blocks for each item.
+///
+/// ```
+/// use lockkeeper::blocking::{self, Mutex, iter};
+/// use lockkeeper::{LockEvent, LockOptions, lock_events};
+///
+/// let client = blocking::connect("memory:blocking-iter")?;
+/// let (sink, events) = lock_events();
+/// let mutex = Mutex::new(&client, "/lock/orders")?;
+/// mutex.lock_with(LockOptions::new().events(sink))?.release()?;
+/// let events: Vec<_> = iter(events).collect(); // up to the release, after which none can follow
+/// assert!(matches!(events[..], [LockEvent::Acquired { .. }, LockEvent::Released]));
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
+pub fn iter<S: Stream + Unpin>(stream: S) -> Iter<S> {
+    Iter(stream)
+}
+
+/// The iterator of [`iter`].
+#[derive(Debug)]
+pub struct Iter<S>(S);
+
+impl<S: Stream + Unpin> Iterator for Iter<S> {
+    type Item = S::Item;
+
+    #[track_caller]
+    fn next(&mut self) -> Option<S::Item> {
+        block_on(poll_fn(|context| Pin::new(&mut self.0).poll_next(context)))
+    }
+}
+
+/// The iterator of [`observe`].
+pub type Snapshots = Iter<crate::Snapshots>;
+
+/// Reads the queue of a lock: the holder first, then the waiters, in order. See [`queue`](crate::queue()).
+///
+/// # Errors
+/// Those of the store.
+#[track_caller]
+pub fn queue(client: &Client, path: impl IntoLockPath) -> Result<Vec<QueueEntry>> {
+    wait(crate::queue(client.as_async(), path))
+}
+
+/// Reads the queue of a lock again each time it changes; the iterator blocks for the next change. See
+/// [`observe`](crate::observe()).
+///
+/// # Errors
+/// [`Error::InvalidPath`] at once; those of the store from the iterator.
+pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Error> {
+    crate::observe(client.as_async(), path).map(Iter)
+}

@@ -1,0 +1,58 @@
+//! [`Revoker`]: requests to give a lock up, and its forced removal.
+
+use lockkeeper_store::ZnodePath;
+
+use super::{Client, wait};
+use crate::error::Result;
+use crate::revocation::{FencingEnforced, RevokeTarget};
+
+/// Revokes locks of any recipe: asks the holder to give up, or takes the lock away. See
+/// [`Revoker`](crate::Revoker).
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper::RevokeTarget;
+/// use lockkeeper::blocking::{self, Mutex, Revoker};
+///
+/// let client = blocking::connect("memory:blocking-revoker")?;
+/// let guard = Mutex::new(&client, "/lock/orders")?.lock()?;
+/// let revoker = Revoker::new(&client).by("ops: jane");
+/// revoker.request(&RevokeTarget::holder("/lock/orders")?)?;
+/// let request = guard.revocation_requested_timeout(Duration::from_secs(5))?;
+/// assert_eq!(request.and_then(|request| request.by).as_deref(), Some("ops: jane"));
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Revoker(crate::Revoker);
+
+impl Revoker {
+    /// Creates a revoker that does not say who asks. Nothing is sent.
+    pub fn new(client: &Client) -> Self {
+        Self(crate::Revoker::new(client.as_async()))
+    }
+
+    /// Says who asks.
+    #[must_use]
+    pub fn by(self, who: impl Into<String>) -> Self {
+        Self(self.0.by(who))
+    }
+
+    /// Asks for a lock, and returns the znodes of the entries that were asked. See
+    /// [`Revoker::request`](crate::Revoker::request).
+    ///
+    /// # Errors
+    /// Those of [`Revoker::request`](crate::Revoker::request).
+    #[track_caller]
+    pub fn request(&self, target: &RevokeTarget) -> Result<Vec<ZnodePath>> {
+        wait(self.0.request(target))
+    }
+
+    /// Takes a lock away, and returns the znodes that were deleted. See [`Revoker::force`](crate::Revoker::force).
+    ///
+    /// # Errors
+    /// Those of [`Revoker::force`](crate::Revoker::force).
+    #[track_caller]
+    pub fn force(&self, target: &RevokeTarget, promise: FencingEnforced) -> Result<Vec<ZnodePath>> {
+        wait(self.0.force(target, promise))
+    }
+}

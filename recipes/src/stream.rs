@@ -1,0 +1,101 @@
+//! Streams of the recipes: named types over a boxed stream, and the channel that a slow reader cannot hold up.
+//!
+//! The channel is bounded, and its sender never waits: what finds it full is dropped and counted, and the reader
+//! is told the count once it has caught up (invariant 10).
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_core::Stream;
+use tokio::sync::mpsc;
+
+pub(crate) type BoxStream<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
+
+/// Declares a public stream over a [`BoxStream`], with a `next` of its own: users need no trait in scope.
+macro_rules! named_stream {
+    ($(#[$meta:meta])* $name:ident of $item:ty; $(#[$next:meta])*) => {
+        $(#[$meta])*
+        pub struct $name(pub(crate) $crate::stream::BoxStream<$item>);
+
+        impl $name {
+            $(#[$next])*
+            pub async fn next(&mut self) -> Option<$item> {
+                std::future::poll_fn(|context| self.0.as_mut().poll_next(context)).await
+            }
+        }
+
+        impl futures_core::Stream for $name {
+            type Item = $item;
+
+            fn poll_next(
+                mut self: std::pin::Pin<&mut Self>,
+                context: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<Option<$item>> {
+                self.0.as_mut().poll_next(context)
+            }
+        }
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        }
+    };
+}
+pub(crate) use named_stream;
+
+/// Number of items that a reader may leave unread before some are dropped.
+const MAX_BACKLOG: usize = 1_024;
+
+/// An item of a [`lossy`] channel.
+pub(crate) trait Lossy: Send + 'static {
+    /// The item that stands for `count` others, which were dropped.
+    fn missed(count: u64) -> Self;
+}
+
+/// Creates a channel whose sender never waits. The stream ends when all senders are gone.
+pub(crate) fn lossy<T: Lossy>() -> (LossySender<T>, BoxStream<T>) {
+    let (sender, mut receiver) = mpsc::channel(MAX_BACKLOG);
+    let missed = Arc::new(AtomicU64::new(0));
+    let count_missed = missed.clone();
+    let items = async_stream::stream! {
+        while let Some(item) = receiver.recv().await {
+            yield item;
+            // Not before the backlog is read: what was dropped came after it.
+            if receiver.is_empty() {
+                let count = count_missed.swap(0, Ordering::Relaxed);
+                if count > 0 {
+                    yield T::missed(count);
+                }
+            }
+        }
+    };
+    (LossySender { sender, missed }, Box::pin(items))
+}
+
+/// Sender of a [`lossy`] channel. A clone sends to the same stream.
+#[derive(Debug)]
+pub(crate) struct LossySender<T> {
+    sender: mpsc::Sender<T>,
+    missed: Arc<AtomicU64>,
+}
+
+impl<T> LossySender<T> {
+    /// Sends an item, or drops and counts it where the reader is too slow.
+    pub(crate) fn send(&self, item: T) {
+        // A closed channel has no reader: nothing is missed then.
+        if let Err(mpsc::error::TrySendError::Full(_)) = self.sender.try_send(item) {
+            self.missed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<T> Clone for LossySender<T> {
+    fn clone(&self) -> Self {
+        Self {
+            sender: self.sender.clone(),
+            missed: self.missed.clone(),
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Watch channel: the latest value of something, and tasks that wait until it is as they want it.
+//!
+//! It does what `tokio::sync::watch` does, and three things beside that the locks need:
+//! - Tasks are woken in the order of their receivers. tokio spreads them over lists at random, and a run with
+//!   faults would not replay from its seed.
+//! - Wakers run outside the lock, and one that panics harms no other (`wake_all`): they are the users' code.
+//! - A receiver is dropped without a lock in the child of a fork, where the lock may be that of a thread which
+//!   does not exist there.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+
+use crate::fork;
+use crate::wake::wake_all;
+
+#[derive(Debug, Default)]
+struct Shared<T> {
+    value: T,
+    /// Tasks that wait, by the number of their receiver: the order of waking.
+    waiting: BTreeMap<u64, Waker>,
+    receivers: u64,
+    /// The sender is gone: no change can follow.
+    closed: bool,
+}
+
+/// Sender of a watch channel: owns the value, and changes it. Dropping it closes the channel.
+#[derive(Debug, Default)]
+pub struct WatchSender<T>(Arc<Mutex<Shared<T>>>);
+
+impl<T> WatchSender<T> {
+    /// Creates a channel with its first value.
+    pub fn new(value: T) -> Self {
+        Self(Arc::new(Mutex::new(Shared {
+            value,
+            waiting: BTreeMap::new(),
+            receivers: 0,
+            closed: false,
+        })))
+    }
+
+    /// Reads the value, under the channel's lock.
+    pub fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        read(&self.0.lock().value)
+    }
+
+    /// Changes the value, and wakes the receivers that wait.
+    pub fn modify<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
+        modify(&self.0, |value| Some(change(value))).expect("it was changed")
+    }
+
+    /// Changes the value, or leaves it: receivers are woken only if `change` returns `Some`.
+    pub fn modify_if<R>(&self, change: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
+        modify(&self.0, change)
+    }
+
+    /// Creates a receiver.
+    pub fn subscribe(&self) -> WatchReceiver<T> {
+        subscribe(&self.0)
+    }
+
+    /// Creates a handle that can announce a change, and does not keep the channel open.
+    pub fn notifier(&self) -> WatchNotifier<T> {
+        WatchNotifier(self.0.clone())
+    }
+}
+
+fn modify<T, R>(shared: &Mutex<Shared<T>>, change: impl FnOnce(&mut T) -> Option<R>) -> Option<R> {
+    let mut locked = shared.lock();
+    let changed = change(&mut locked.value)?;
+    let waiting = std::mem::take(&mut locked.waiting);
+    // A waker may run a task in place, which may come back here.
+    drop(locked);
+    wake_all(waiting.into_values());
+    Some(changed)
+}
+
+fn subscribe<T>(shared: &Arc<Mutex<Shared<T>>>) -> WatchReceiver<T> {
+    let mut locked = shared.lock();
+    locked.receivers += 1;
+    WatchReceiver {
+        number: locked.receivers,
+        shared: shared.clone(),
+    }
+}
+
+impl<T> Drop for WatchSender<T> {
+    fn drop(&mut self) {
+        let mut shared = self.0.lock();
+        shared.closed = true;
+        let waiting = std::mem::take(&mut shared.waiting);
+        drop(shared);
+        wake_all(waiting.into_values());
+    }
+}
+
+/// Handle of a watch channel that wakes its receivers, for a value that depends on more than the channel holds.
+#[derive(Debug)]
+pub struct WatchNotifier<T>(Arc<Mutex<Shared<T>>>);
+
+impl<T> WatchNotifier<T> {
+    /// Has every receiver that waits look again.
+    pub fn notify(&self) {
+        modify(&self.0, |_| Some(()));
+    }
+}
+
+/// Receiver of a watch channel. A clone is a receiver of its own, woken after those that exist.
+pub struct WatchReceiver<T> {
+    number: u64,
+    shared: Arc<Mutex<Shared<T>>>,
+}
+
+impl<T> WatchReceiver<T> {
+    /// Reads the value, under the channel's lock.
+    pub fn read<R>(&self, read: impl FnOnce(&T) -> R) -> R {
+        read(&self.shared.lock().value)
+    }
+
+    /// Polls until `pick` finds what it wants in the value: `Ready(None)` when it does not, and the sender is gone.
+    ///
+    /// `pick` runs under the channel's lock, so that no change falls between the look and the registration.
+    pub fn poll_pick<R>(
+        &mut self,
+        context: &mut Context<'_>,
+        pick: impl FnOnce(&T) -> Option<R>,
+    ) -> Poll<Option<R>> {
+        // Neither cloned nor dropped under the lock: a waker may own receivers of this channel.
+        let waker = context.waker().clone();
+        let mut shared = self.shared.lock();
+        if let Some(picked) = pick(&shared.value) {
+            return Poll::Ready(Some(picked));
+        }
+        if shared.closed {
+            return Poll::Ready(None);
+        }
+        let former = shared.waiting.insert(self.number, waker);
+        drop(shared);
+        drop(former);
+        Poll::Pending
+    }
+}
+
+impl<T> Clone for WatchReceiver<T> {
+    fn clone(&self) -> Self {
+        subscribe(&self.shared)
+    }
+}
+
+impl<T> Drop for WatchReceiver<T> {
+    fn drop(&mut self) {
+        // In the child of a fork the lock may be that of a thread which does not exist there.
+        if fork::is_forked() {
+            return;
+        }
+        let former = self.shared.lock().waiting.remove(&self.number);
+        drop(former);
+    }
+}
+
+impl<T> fmt::Debug for WatchReceiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WatchReceiver").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    fn poll(receiver: &mut WatchReceiver<u32>, over: u32) -> Poll<Option<u32>> {
+        let mut context = Context::from_waker(Waker::noop());
+        receiver.poll_pick(&mut context, |value| (*value > over).then_some(*value))
+    }
+
+    #[test]
+    fn a_receiver_sees_the_latest_value_and_ends_with_the_sender() {
+        let sender = WatchSender::new(0);
+        let mut receiver = sender.subscribe();
+        assert_eq!(poll(&mut receiver, 0), Poll::Pending);
+        sender.modify(|value| *value = 1);
+        sender.modify(|value| *value = 2);
+        assert_eq!(poll(&mut receiver, 0), Poll::Ready(Some(2)));
+        drop(sender);
+        assert_eq!(poll(&mut receiver, 1), Poll::Ready(Some(2)));
+        assert_eq!(poll(&mut receiver, 2), Poll::Ready(None));
+    }
+
+    #[test]
+    fn a_dropped_receiver_leaves_nothing() {
+        let sender = WatchSender::new(0);
+        drop({
+            let mut receiver = sender.subscribe();
+            assert_eq!(poll(&mut receiver, 0), Poll::Pending);
+            receiver
+        });
+        assert!(sender.0.lock().waiting.is_empty());
+    }
+
+    /// Notes when it is woken, among others.
+    struct Noting(AtomicUsize, Arc<AtomicUsize>);
+
+    impl Wake for Noting {
+        fn wake(self: Arc<Self>) {
+            let turn = self.1.fetch_add(1, Ordering::Relaxed);
+            self.0.store(turn, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn receivers_are_woken_in_the_order_of_their_creation() {
+        let (sender, turns) = (WatchSender::new(0), Arc::new(AtomicUsize::new(0)));
+        let mut receivers: Vec<_> = (0..100).map(|_| sender.subscribe()).collect();
+        let noting = || Arc::new(Noting(AtomicUsize::new(usize::MAX), turns.clone()));
+        let woken: Vec<_> = (0..100).map(|_| noting()).collect();
+        for (receiver, woken) in receivers.iter_mut().zip(&woken).rev() {
+            let waker = Waker::from(woken.clone());
+            let polled = receiver.poll_pick(&mut Context::from_waker(&waker), |_| None::<()>);
+            assert!(polled.is_pending());
+        }
+        sender.modify(|value| *value = 1);
+        let order: Vec<_> = woken
+            .iter()
+            .map(|woken| woken.0.load(Ordering::Relaxed))
+            .collect();
+        assert_eq!(order, (0..100).collect::<Vec<_>>());
+    }
+}
