@@ -125,7 +125,9 @@ async fn live(run: &Run, number: usize, task: Task) -> Result<(), Failure> {
         }
         Task::Die(transfer, put_back) => {
             let options = options.session_timeout(DOOMED_TIMEOUT);
-            let mortal = Mortal::connect(&run.target, options).await?;
+            let first =
+                connect_with(run.target.clone(), ConnectOptions::new().create_chroot()).await?;
+            let mortal = Mortal::open(&first, options).await?;
             let mut worker = Worker::new(run, number, mortal.client(), ledger)?;
             worker.die_posting(&transfer, &mortal, put_back).await?;
         }

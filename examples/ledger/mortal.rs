@@ -1,17 +1,16 @@
-//! [`Mortal`]: a client that can be cut off from its store, as the death of its program would do.
+//! [`Mortal`]: a client that can be cut off from its store, as by the death of its program.
 //!
-//! What the store sees is the same in both cases: the client falls silent, no closeSession comes,
-//! and the session lives on until its timeout has passed.
+//! The store sees the same in both cases: the client falls silent without a closeSession, and the
+//! session lives on until its timeout has passed.
 //!
-//! - In memory the client's requests go through a [`Wire`], which swallows them once it is cut.
-//! - To ZooKeeper they go through a relay on a local port, which is then torn down with its
-//!   connections.
+//! - In this process the client's requests go through a [`Wire`], which swallows them once it is cut.
+//! - To a server they go through a relay on a local port, which is closed with all its connections.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockkeeper::{Client, Clock, ConnectOptions, Error, Target, connect_with};
+use lockkeeper::{Client, Clock, ConnectOptions, Error, connect_with};
 use lockkeeper_store::{Backend, BoxFuture, Connector, Request, Response, SessionStatus};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -25,12 +24,11 @@ pub(crate) struct Mortal {
 }
 
 impl Mortal {
-    /// Connects to the store at `target`.
-    pub(crate) async fn connect(target: &Target, options: ConnectOptions) -> Result<Self, Error> {
+    /// Opens another client of the store that `first` is a client of.
+    pub(crate) async fn open(first: &Client, options: ConnectOptions) -> Result<Self, Error> {
         let cut = Arc::<AtomicBool>::default();
-        let url = target.to_string();
-        let Some(hosts) = url.strip_prefix("zookeeper://") else {
-            let first = connect_with(target.clone(), ConnectOptions::new()).await?;
+        let url = first.target().to_owned();
+        let Some((scheme, hosts)) = url.split_once("://") else {
             let wires = Wires {
                 connector: first.connector().clone(),
                 cut: cut.clone(),
@@ -43,9 +41,9 @@ impl Mortal {
         };
         let (hosts, chroot) = hosts.split_at(hosts.find('/').unwrap_or(hosts.len()));
         let (port, relay) = relay(hosts).await.map_err(unreachable)?;
-        let near = Target::zookeeper(&format!("127.0.0.1:{port}{chroot}"))?;
+        let near = format!("{scheme}://127.0.0.1:{port}{chroot}");
         Ok(Self {
-            client: connect_with(near, options).await?,
+            client: connect_with(near.as_str(), options).await?,
             cut,
             relay: Some(relay),
         })
