@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lockkeeper::{RwLock, WriteGuard};
 
 use crate::figures::{Row, Times};
-use crate::report::Contender;
+use crate::rounds::Contender;
 use crate::systems::{Keeper, Lock, Place};
 use crate::workloads::{Case, Workload};
 

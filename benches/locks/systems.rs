@@ -10,7 +10,7 @@ use lockkeeper_store::CreateMode;
 use crate::election::Candidate;
 use crate::figures::{Row, Times};
 use crate::many::Two;
-use crate::report::Contender;
+use crate::rounds::Contender;
 use crate::semaphore::Quota;
 use crate::workloads::{Case, Workload};
 

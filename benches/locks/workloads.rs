@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::figures::{Row, Times};
 use crate::systems::Lock;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Workload {
     /// One client locks and unlocks.
     W1,
@@ -24,8 +24,6 @@ pub(crate) enum Workload {
 }
 
 impl Workload {
-    pub(crate) const ALL: [Self; 4] = [Self::W1, Self::W2, Self::W3, Self::W4];
-
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::W1 => "w1",

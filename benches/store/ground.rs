@@ -7,7 +7,8 @@ use bytes::Bytes;
 use lockkeeper::{Client, Session, Store, StoreOptions, ZnodePath};
 use lockkeeper_store::{Create, CreateMode, Op};
 
-use crate::args::{Args, Durability};
+use crate::args::Args;
+use crate::options::Durability;
 
 /// A store, or on a server that has others too, a znode of its own.
 pub(crate) struct Ground {
@@ -96,7 +97,7 @@ impl Ground {
 
 /// Opens the store in a folder, which takes its time and its thread.
 async fn open(folder: &Path, args: &Args) -> Store {
-    let durability = match args.durability {
+    let durability = match args.durability() {
         Durability::Fsync => lockkeeper_store::Durability::Fsync,
         Durability::DelayedRestart => lockkeeper_store::Durability::DelayedRestart,
         Durability::None => lockkeeper_store::Durability::None,

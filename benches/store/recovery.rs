@@ -4,7 +4,6 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::str::FromStr;
 use std::time::Instant;
 
 use lockkeeper_store::{Server, ServerOptions, Store, disk};
@@ -15,10 +14,9 @@ use crate::connection::Connection;
 use crate::figures::Row;
 use crate::ground::{self, Ground};
 use crate::jute::{EPHEMERAL_SEQUENTIAL, Put, op};
-use crate::report::Line;
 
-/// What another process does, and says in one line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A part of a measurement that another process runs, and reports in one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Child {
     /// Makes znodes, and ends without a word to the store.
     Znodes,
@@ -38,20 +36,10 @@ impl Child {
     }
 }
 
-impl FromStr for Child {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let mut all = [Self::Znodes, Self::Sessions, Self::Open].into_iter();
-        all.find(|child| child.name() == name)
-            .ok_or_else(|| format!("--child {name} is not known"))
-    }
-}
-
 pub(crate) async fn measure(args: &Args) {
     if args.folder().is_none() && !args.url.starts_with("memory:") {
         let why = "only a store in this program is opened by it";
-        return Line::new(args, "recovery").print_skipped(why);
+        return args.line("recovery").print_skipped(why);
     }
     let znodes = Case {
         child: Child::Znodes,
@@ -93,7 +81,7 @@ impl Case {
     fn measure(self, args: &Args) {
         let folder = args.folder().map(|parent| ground::fresh_folder(&parent));
         let line = |when: &str| {
-            let line = Line::new(args, "recovery").with(self.child.name(), self.count);
+            let line = args.line("recovery").with(self.child.name(), self.count);
             line.with("bytes", args.bytes).with("when", when)
         };
         let filled = self.run(args, self.child, folder.as_deref());
@@ -132,7 +120,7 @@ impl Case {
         let this = std::env::current_exe().expect("the path of this program");
         let mut command = Command::new(this);
         command.args(["--child", child.name(), "--url", &url]);
-        command.args(["--durability", args.durability.name()]);
+        command.args(["--durability", args.durability().name()]);
         if let Some(bytes) = self.segment_bytes {
             command.args(["--segment-bytes", &bytes.to_string()]);
         }

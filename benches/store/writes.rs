@@ -29,18 +29,22 @@ async fn measure_with(args: &Args, workload: Workload, clients: usize) {
     for _ in 0..clients {
         writers.push(Writer::make(&mut ground, workload, args.bytes).await);
     }
-    let folder = ground.folder().filter(|_| args.sketch);
+    let folder = ground.folder().filter(|_| args.sketch());
     let mut disk = folder.map(|folder| Disk::make(folder, clients, args.bytes));
     let mut rounds = Vec::new();
-    for _ in 0..args.rounds {
+    for _ in 0..args.timing.rounds {
         let (times, per_s) = write_for(&writers, args.round()).await;
         rounds.push(row_of(times, per_s));
         if let Some(disk) = &mut disk {
             disk.round(args.round()).await;
         }
     }
-    let line = || Line::new(args, workload.name()).with("clients", clients);
-    let full = || line().with("bytes", args.bytes).with("rounds", args.rounds);
+    let line = || args.line(workload.name()).with("clients", clients);
+    let full = || {
+        line()
+            .with("bytes", args.bytes)
+            .with("rounds", args.timing.rounds)
+    };
     let ours = medians(&rounds);
     full().print(&ours);
     if let Some(disk) = disk {
@@ -89,7 +93,7 @@ impl Disk {
 
     fn compare(self, ours: &Row, full: impl Fn() -> Line, line: impl Fn() -> Line) {
         let (sketch, syncs) = (medians(&self.sketches), medians(&self.syncs));
-        full().system("sketch").print(&sketch);
+        full().with("system", "sketch").print(&sketch);
         for field in ["writes_per_s", "commit_p50_us"] {
             line().print_ratio(field, "sketch", ours[field] / sketch[field]);
         }

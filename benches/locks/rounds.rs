@@ -1,14 +1,13 @@
-//! Rounds that alternate between the systems, their medians, and the lines that say so.
+//! Rounds that alternate between the systems, and the report of their medians.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::{Value, json};
-
 use crate::args::Args;
-use crate::figures::{self, Row, rounded};
+use crate::figures::{self, Row};
+use crate::report::Line;
 use crate::systems::Lock;
 use crate::workloads::{self, Case, Workload};
 
@@ -46,9 +45,9 @@ impl Contender {
 /// Runs the rounds of all contenders in turns, prints each one's medians and the ratios of the
 /// first to the others, and answers those of the first.
 pub(crate) async fn measure(args: &Args, case: Case, contenders: Vec<Contender>) -> Row {
-    let time = args.seconds / args.rounds;
+    let time = args.timing.round();
     let mut rounds: Vec<Vec<Row>> = contenders.iter().map(|_| Vec::new()).collect();
-    for _ in 0..args.rounds {
+    for _ in 0..args.timing.rounds {
         for (contender, rounds) in contenders.iter().zip(&mut rounds) {
             rounds.push((contender.round)(time).await);
         }
@@ -87,35 +86,23 @@ const COMPARED: [&str; 6] = [
 ];
 
 fn print_row(args: &Args, case: Case, contender: &Contender, row: &Row) {
-    let mut line = case_of(case);
-    line["system"] = contender.system.as_str().into();
-    line["url"] = contender.url.as_str().into();
-    line["recipe"] = args.recipe.name().into();
-    line["threads"] = args.threads.into();
-    line["rounds"] = args.rounds.into();
-    for (field, value) in row {
-        line[field] = rounded(*value);
-    }
-    println!("{line}");
+    let line = line_of(case, &contender.system, &contender.url);
+    line.with("recipe", args.recipe.name())
+        .with("threads", args.threads)
+        .with("rounds", args.timing.rounds)
+        .print(row);
 }
 
-/// Prints how one measurement compares with another.
+/// Prints the ratio of our figure to that of another system.
 pub(crate) fn ratio(case: Case, field: &str, to: &str, value: f64) {
-    let mut line = case_of(case);
-    line["ratio"] = field.into();
-    line["to"] = to.into();
-    line["value"] = rounded(value);
-    println!("{line}");
+    line_of(case, "lockkeeper", "").print_ratio(field, to, value);
 }
 
-fn case_of(case: Case) -> Value {
-    let mut line = json!({
-        "workload": case.workload.name(),
-        "clients": case.clients,
-        "n": case.n,
-    });
-    if case.workload == Workload::W3 {
-        line["release_from"] = case.from.name().into();
+fn line_of(case: Case, system: &str, url: &str) -> Line {
+    let line = Line::new(system, url, case.workload.name());
+    let line = line.with("clients", case.clients).with("n", case.n);
+    match case.workload {
+        Workload::W3 => line.with("release_from", case.from.name()),
+        _ => line,
     }
-    line
 }

@@ -1,8 +1,6 @@
 //! The encoding of requests, as far as they are needed here: big-endian numbers, and text and data with
 //! their length in front.
 
-#![allow(dead_code, reason = "each benchmark takes what it needs")]
-
 /// Operations, by ZooKeeper's numbers.
 pub(crate) mod op {
     pub(crate) const CREATE: i32 = 1;

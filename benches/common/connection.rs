@@ -1,14 +1,12 @@
 //! A session over a connection of its own.
 
-#![allow(dead_code, reason = "each benchmark takes what it needs")]
-
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::jute::{self, Put};
+use super::jute::{self, Put};
 
 /// The timeout that every session asks for.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use crate::figures::Row;
 use crate::process;
-use crate::report::Contender;
+use crate::rounds::Contender;
 use crate::workloads::{Case, Workload};
 
 /// What it needs, as Debian names the files (libcurator-recipes-java, zookeeper, default-jdk-headless).

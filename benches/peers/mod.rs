@@ -1,16 +1,15 @@
 //! Other servers that keep locks, each started for the run.
 
+mod curator;
 mod pipe;
 mod postgres;
 mod redis;
 mod wire;
 
-use serde_json::json;
-
-use crate::args::{Args, Recipe};
-use crate::curator::Curator;
-use crate::report::Contender;
-use crate::store_server::{Serving, StoreServer};
+use crate::args::{Args, Recipe, System};
+use crate::report::Line;
+use crate::rounds::Contender;
+use crate::store_server::StoreServer;
 use crate::systems::Keeper;
 use crate::workloads::Case;
 
@@ -20,7 +19,7 @@ pub(crate) struct Peers {
     redis: Option<redis::Redis>,
     postgres: Option<postgres::Postgres>,
     zookeeper: Option<Keeper>,
-    curator: Option<Curator>,
+    curator: Option<curator::Curator>,
     wire: Option<wire::Wire>,
     _server: Option<StoreServer>,
 }
@@ -32,29 +31,24 @@ impl Peers {
             wire: wire::Wire::of(ours).filter(|_| args.recipe == Recipe::Mutex),
             ..Self::default()
         };
-        if args.redis {
+        if args.has(System::Redis) {
             peers.redis = told("redis", redis::Redis::start().await);
         }
-        if args.postgres {
+        if args.has(System::Postgres) {
             peers.postgres = told("postgres", postgres::Postgres::start().await);
         }
         let mut zookeeper = ours.starts_with("zookeeper:").then(|| ours.to_owned());
-        if zookeeper.is_none() && (args.zookeeper || args.curator) {
-            let durability = args.serving.durability.clone();
-            let serving = Serving {
-                durability,
-                ..Serving::default()
-            };
-            let server = told("zookeeper", StoreServer::of("zookeeper://", &serving));
+        if zookeeper.is_none() && (args.has(System::ZooKeeper) || args.has(System::Curator)) {
+            let server = told("zookeeper", StoreServer::of("zookeeper://", &args.serving));
             zookeeper = server.as_ref().map(|server| server.url().to_owned());
             peers._server = server;
         }
         if let Some(url) = zookeeper {
-            if args.zookeeper {
+            if args.has(System::ZooKeeper) {
                 peers.zookeeper = Some(Keeper::connect(&url).await);
             }
-            if args.curator {
-                peers.curator = told("curator", Curator::start(&url));
+            if args.has(System::Curator) {
+                peers.curator = told("curator", curator::Curator::start(&url));
             }
         }
         peers
@@ -91,7 +85,7 @@ fn told<T>(system: &str, started: Result<T, String>) -> Option<T> {
         Ok(peer) => return Some(peer),
         Err(fault) => fault,
     };
-    println!("{}", json!({ "system": system, "skipped": fault }));
+    Line::new(system, "", "").print_skipped(&fault);
     eprintln!("without {system}: {fault}");
     None
 }
