@@ -27,6 +27,7 @@ use crate::scenes::Scene;
 
 /// The costs of each recipe at a store.
 #[derive(Debug, Parser)]
+#[command(name = "costs")]
 struct Args {
     /// memory:, or zookeeper://HOST:PORT[/CHROOT]
     #[arg(long, default_value = "memory:")]

@@ -110,7 +110,7 @@ async fn ours(system: &str, keeper: &Keeper, recipe: Recipe, case: Case) -> Cont
     }
 }
 
-/// What is to be measured, in order.
+/// Returns the cases to measure, in order.
 fn cases(args: &Args) -> Vec<Case> {
     let mut cases = match args.recipe {
         Recipe::RwLockRead => rwlock::cases_of_readers(),

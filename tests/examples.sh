@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the examples against one store, and checks what they say of themselves.
+# Runs the examples against one store, and checks their output.
 #
 #   tests/examples.sh [URL]          URL is memory: (default), file:PATH, lockkeeper://HOST:PORT or zookeeper://HOST:PORT
 #   EXAMPLES=DIR tests/examples.sh   uses the programs in DIR instead of building them
@@ -166,7 +166,7 @@ stop() {
 start one
 one=$pid
 until_says one 'one: leads, epoch'
-if [ "${url#zookeeper:}" != "$url" ]; then
+if [ "${url#*://}" != "$url" ]; then
     start two
     two=$pid
     until_says two 'two: stands by'

@@ -16,10 +16,10 @@ pub(crate) const EVENT: i32 = -1;
 
 pub(crate) struct Connection {
     stream: TcpStream,
-    /// What is to be sent next.
+    /// Bytes to send next.
     outgoing: Vec<u8>,
     incoming: Vec<u8>,
-    /// How much of it has been taken.
+    /// Number of bytes of it that have been taken.
     taken: usize,
 }
 
@@ -133,7 +133,7 @@ impl Connection {
     }
 }
 
-/// What ten thousand connections can have each.
+/// Initial room of a connection, affordable for ten thousand of them.
 const FIRST_ROOM: usize = 512;
 
 fn read(frame: &[u8]) -> Reply<'_> {

@@ -1,4 +1,4 @@
-//! What the disk itself needs for a durable write: the floor of every acknowledgement.
+//! The disk's own time for a durable write: the floor of every acknowledgement.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

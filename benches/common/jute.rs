@@ -11,11 +11,11 @@ pub(crate) mod op {
     pub(crate) const PING: i32 = 11;
 }
 
-/// How long a znode lives, and whether its name is numbered.
+/// Create modes: the lifetime of a znode, and a numbered name.
 pub(crate) const PERSISTENT: i32 = 0;
 pub(crate) const EPHEMERAL_SEQUENTIAL: i32 = 3;
 
-/// What is appended to a request.
+/// Encoder that appends to a request.
 pub(crate) trait Put {
     fn int(&mut self, value: i32);
     fn long(&mut self, value: i64);

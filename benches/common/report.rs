@@ -9,9 +9,14 @@ use super::figures::{Row, rounded};
 pub(crate) struct Line(Value);
 
 impl Line {
-    /// Creates a line about a workload on a system.
+    /// Creates a line about a workload on a system, and on a store if it has a URL.
     pub(crate) fn new(system: &str, url: &str, workload: &str) -> Self {
-        Self(json!({ "system": system, "url": url, "workload": workload }))
+        let line = Self(json!({ "system": system, "workload": workload }));
+        if url.is_empty() {
+            line
+        } else {
+            line.with("url", url)
+        }
     }
 
     /// Adds a condition, or replaces it.

@@ -13,7 +13,7 @@ use super::process::{self, Process};
 pub(crate) struct StoreServer {
     url: String,
     process: Option<Process>,
-    /// Where it keeps its data, on a disk.
+    /// Directory of its data, on a disk.
     folder: Option<PathBuf>,
 }
 
@@ -39,7 +39,7 @@ impl StoreServer {
         &self.url
     }
 
-    /// Where its data is, if this program has started it with a folder.
+    /// Returns the folder of its data, if this program has started it with one.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }

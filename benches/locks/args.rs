@@ -54,6 +54,7 @@ pub(crate) enum System {
 
 /// The locks' speed beside that of their peers.
 #[derive(Debug, Parser)]
+#[command(name = "locks")]
 pub(crate) struct Args {
     /// memory:, file:FOLDER, lockkeeper://[HOST:PORT] or zookeeper://[HOST:PORT]; without a host, the server is started
     #[arg(long, default_value = "memory:")]

@@ -34,7 +34,7 @@ impl Workload {
     }
 }
 
-/// Where the holder of a hand-over runs: a task like the waiters, or a thread outside the runtime,
+/// Place of the holder of a hand-over: a task like the waiters, or a thread outside the runtime,
 /// whose release has to wake one of the runtime's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
@@ -55,9 +55,9 @@ impl From {
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) workload: Workload,
-    /// How many sessions.
+    /// Number of sessions.
     pub(crate) clients: usize,
-    /// How many are queued (w3), or how many keys there are (w4).
+    /// Number of queued contenders (w3), or of keys (w4).
     pub(crate) n: usize,
     pub(crate) from: From,
 }
@@ -123,7 +123,7 @@ async fn cycles<L: Lock>(lock: &L, time: Duration) -> f64 {
     }
 }
 
-/// What the holders check of one another.
+/// Checks of the holders on one another.
 #[derive(Default)]
 struct Arena {
     stop: AtomicBool,
@@ -284,7 +284,7 @@ async fn lock_noting<L: Lock>(lock: &L, asked: &AtomicUsize) -> L::Guard {
     .await
 }
 
-/// How many tasks of w4 have a lock in hand or under way.
+/// Number of tasks of w4 that hold or request a lock.
 const IN_FLIGHT: usize = 256;
 
 /// Each key once, whatever time that takes.

@@ -11,7 +11,7 @@ use crate::process;
 use crate::rounds::Contender;
 use crate::workloads::{Case, Workload};
 
-/// What it needs, as Debian names the files (libcurator-recipes-java, zookeeper, default-jdk-headless).
+/// Jars that it needs, as Debian names them (libcurator-recipes-java, zookeeper, default-jdk-headless).
 const JARS: [&str; 11] = [
     "curator-recipes",
     "curator-framework",

@@ -18,7 +18,7 @@ pub(crate) trait Protocol: 'static {
 
 struct Ask<A> {
     bytes: Vec<u8>,
-    /// Where the answer goes, if anybody wants it.
+    /// Receiver of the answer, if one is wanted.
     answer: oneshot::Sender<A>,
 }
 

@@ -99,7 +99,7 @@ impl Postgres {
 /// The others are refused.
 const MOST_SESSIONS: &str = "1200";
 
-/// Where `initdb` and `postgres` are: Debian keeps them out of the way.
+/// Returns the folder of `initdb` and `postgres`, which Debian keeps out of the path.
 fn programs() -> Option<PathBuf> {
     let versions = std::fs::read_dir("/usr/lib/postgresql").ok();
     let versions = versions.into_iter().flatten().flatten();
@@ -288,7 +288,7 @@ pub(crate) struct Messages;
 
 pub(crate) struct Answer {
     error: Option<String>,
-    /// Whether a row said `true`.
+    /// True if a row said `true`.
     is_true: bool,
 }
 

@@ -18,14 +18,14 @@ pub(crate) struct Redis {
     _process: Process,
 }
 
-/// What a holder deletes its key with.
+/// Script with which a holder deletes its key.
 const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] \
     then return redis.call('del', KEYS[1]) else return 0 end";
 
 /// After this a lock is free again, whoever holds it.
 const HELD_FOR_MS: &str = "30000";
 
-/// How long a client waits before it asks again, at the most: twice as long each time, up to what
+/// Longest pause of a client before it asks again: it doubles each time, up to what
 /// common clients of Redis wait from the first time on (redis-py 100 ms, node-redlock 200 ms). How
 /// long in fact is drawn anew each time.
 const SHORTEST: Duration = Duration::from_millis(10);

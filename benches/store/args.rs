@@ -52,6 +52,7 @@ enum System {
 
 /// The store's speed.
 #[derive(Clone, Debug, Parser)]
+#[command(name = "store")]
 pub(crate) struct Args {
     /// memory:, file:FOLDER, lockkeeper://[HOST:PORT] or zookeeper://[HOST:PORT]; each case makes a store of its own
     /// in FOLDER, and removes it; without a host, the server is started

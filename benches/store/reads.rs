@@ -11,12 +11,12 @@ use crate::figures::{Row, Times, medians};
 use crate::ground::Ground;
 use crate::writes::{Writer, write_for};
 
-/// What the readers read.
+/// Znodes that the readers read.
 #[derive(Clone, Copy)]
 enum Which {
-    /// What is never written.
+    /// Znodes that are never written.
     Unwritten,
-    /// What the writers write.
+    /// Znodes that the writers write.
     Written,
 }
 

@@ -1,4 +1,4 @@
-//! How long a store takes to open, and how much memory what is in it takes. Each figure is that of
+//! Time of opening a store, and memory of its content. Each figure is that of
 //! a fresh process: this program, started again as a [`Child`].
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -66,10 +66,10 @@ pub(crate) async fn measure(args: &Args) {
     }
 }
 
-/// What a create takes in the log beside its data, and more.
+/// Upper bound of a create's bytes in the log beside its data.
 const MOST_BESIDE_DATA_BYTES: usize = 120;
 
-/// What is put into a store that is then opened again.
+/// Content of a store that is opened again.
 #[derive(Clone, Copy)]
 struct Case {
     child: Child,
@@ -103,7 +103,7 @@ impl Case {
         }
     }
 
-    /// What it takes to open the store, and what was there to be read.
+    /// Measures the opening of the store, and the size of its files.
     fn open(self, args: &Args, folder: &Path) -> Row {
         let files = sizes(folder);
         let mut row = self.run(args, Child::Open, Some(folder));
@@ -144,7 +144,7 @@ impl Case {
     }
 }
 
-/// What the other process does.
+/// Runs a part of a measurement in this process.
 pub(crate) async fn run_child(args: &Args, child: Child) {
     let before = resident_bytes("VmRSS:");
     let start = Instant::now();
@@ -215,7 +215,7 @@ fn resident_bytes(field: &str) -> f64 {
     kib * 1024.0
 }
 
-/// How much of the store's files is log, and how much snapshot.
+/// Returns the sizes of the store's logs and snapshots.
 fn sizes(folder: &Path) -> Row {
     let mut row = Row::new();
     for file in std::fs::read_dir(folder).expect("a list").flatten() {

@@ -1,4 +1,4 @@
-//! What writers feel of a snapshot, and what it costs.
+//! Effect of a snapshot on writers, and its cost.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,7 @@ async fn measure_with(args: &Args, clients: usize, line: Line) {
     ground.end().await;
 }
 
-/// How many snapshots are looked at.
+/// Number of snapshots measured.
 const SNAPSHOTS: usize = 2;
 
 fn summary(dated: &Dated, makings: &[Making], bytes: u64) -> Row {
@@ -166,7 +166,7 @@ fn look_out(folder: &Path, stop: &AtomicBool, seen: &Mutex<Vec<Making>>) {
     }
 }
 
-/// Where the kernel says how long a thread of this process has worked.
+/// Returns the kernel's file with the working time of a thread of this process.
 fn schedstat_of(name: &str) -> Option<PathBuf> {
     let tasks = fs::read_dir("/proc/self/task").ok()?.flatten();
     let mut tasks = tasks.map(|task| task.path());

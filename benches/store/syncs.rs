@@ -1,4 +1,4 @@
-//! What the disk itself needs for what a log does: the floor of every durable write.
+//! The disk's own time for the writes of a log: the floor of every durable write.
 
 use std::fs::File;
 use std::io::Write;
@@ -49,7 +49,7 @@ pub(crate) struct Floor {
     at: u64,
 }
 
-/// What is written before it is measured.
+/// Bytes written before the measurement.
 const WRITTEN_BYTES: u64 = 64 << 20;
 
 impl Floor {

@@ -54,7 +54,7 @@ async fn measure_with(args: &Args, workload: Workload, clients: usize) {
     ground.end().await;
 }
 
-/// What is measured beside a durable store, in the same rounds: the disk's own syncs, and the
+/// Measurements beside a durable store, in the same rounds: the disk's own syncs, and the
 /// simplest group commit.
 struct Disk {
     folder: PathBuf,
@@ -105,7 +105,7 @@ impl Disk {
     }
 }
 
-/// What a round of writes came to.
+/// Returns the figures of a round of writes.
 pub(crate) fn row_of(times: Times, per_s: f64) -> Row {
     let mut row = Row::new();
     row.insert("writes_per_s".into(), per_s);
@@ -118,7 +118,7 @@ pub(crate) struct Writer {
     session: Session,
     path: ZnodePath,
     data: Bytes,
-    /// How many children have been made; `None` if the znode itself is set.
+    /// Number of children created; `None` if the znode itself is set.
     made: Option<AtomicU64>,
 }
 
@@ -170,10 +170,10 @@ impl Writer {
     }
 }
 
-/// How long who is refused for now lets the disk work.
+/// Pause after a refusal for now, in which the disk works.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What becomes of the times of writes.
+/// Collector of the times of writes.
 pub(crate) trait Notes: Default + Send + 'static {
     fn note(&mut self, asked: Instant, took: Duration);
     fn append(&mut self, other: Self);

@@ -35,6 +35,7 @@ impl FromStr for Measurement {
 
 /// A server's own speed, without any client library.
 #[derive(Debug, Parser)]
+#[command(name = "wire")]
 pub(crate) struct Args {
     /// lockkeeper://[HOST:PORT] or zookeeper://[HOST:PORT]; without a host, the server is started; the first is compared
     /// with the others, in turns

@@ -17,7 +17,7 @@ use crate::mix;
 use crate::store_server::StoreServer;
 use crate::usage::{Usage, resident_bytes};
 
-/// How many are opened at once.
+/// Number of sessions opened at once.
 const OPENED_AT_ONCE: usize = 64;
 
 pub(crate) async fn measure(args: &Args, server: &StoreServer) {

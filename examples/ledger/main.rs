@@ -128,6 +128,7 @@ fn left_to_post(book: &Book, transfers: &[Transfer]) -> Result<Vec<Transfer>, St
 }
 
 type Outcome = (Vec<worker::Grant>, Arrivals, Summary);
+type Results = mpsc::UnboundedReceiver<Result<(), Failure>>;
 
 /// Has the workers post what is left.
 #[tokio::main(flavor = "current_thread")]
@@ -166,7 +167,14 @@ async fn work(
         crashed: 0.into(),
         late_writes_refused: 0.into(),
     });
-    let worked = start(args, &run, left).wait().await;
+    let mut results = start(args, &run, left);
+    let worked: Result<(), Failure> = async {
+        for _ in 0..args.workers {
+            results.recv().await.ok_or(Failure::Panicked)??;
+        }
+        Ok(())
+    }
+    .await;
     teller.end();
     if let Some(printing) = printing {
         printing.join().map_err(|_| "the printing failed")?;
@@ -192,11 +200,11 @@ async fn work(
     Ok((std::mem::take(&mut *run.grants.lock()), arrivals, summary))
 }
 
-/// Starts the workers; those who are to die come last.
-fn start(args: &Args, run: &Arc<Run>, mut left: Vec<Transfer>) -> Workers {
+/// Starts the workers, those that are to die last, and returns the receiver of their results.
+fn start(args: &Args, run: &Arc<Run>, mut left: Vec<Transfer>) -> Results {
     let (put, jobs) = mpsc::unbounded_channel();
     let jobs = Arc::new(tokio::sync::Mutex::new(jobs));
-    let (results, workers) = mpsc::unbounded_channel();
+    let (results, received) = mpsc::unbounded_channel();
     let (count, crash) = (usize::from(args.workers), usize::from(args.crash));
     // They die over transfers from the front, so that the others have enough left to do.
     let fatal: Vec<_> = left.drain(..crash).collect();
@@ -217,29 +225,10 @@ fn start(args: &Args, run: &Arc<Run>, mut left: Vec<Transfer>) -> Workers {
         let task = Task::Die(transfer, put.clone());
         worker::spawn(run, number, task, results.clone());
     }
-    Workers {
-        count,
-        results: workers,
-    }
+    received
 }
 
-/// The workers at work.
-struct Workers {
-    count: usize,
-    results: mpsc::UnboundedReceiver<Result<(), Failure>>,
-}
-
-impl Workers {
-    /// Waits until all are done, or one has failed.
-    async fn wait(mut self) -> Result<(), Failure> {
-        for _ in 0..self.count {
-            self.results.recv().await.ok_or(Failure::Panicked)??;
-        }
-        Ok(())
-    }
-}
-
-/// Where the ledger is. A temporary one is removed in the end, unless it is kept.
+/// Location of the ledger. A temporary one is removed in the end, unless it is kept.
 struct Place {
     file: PathBuf,
     temporary: Option<PathBuf>,

@@ -26,7 +26,10 @@ pub mod fencing {}
 
 // Of this guide and of the one on migration, the code needs a feature; the text does not.
 #[cfg(any(not(doctest), feature = "test-util"))]
-#[cfg_attr(feature = "test-util", doc = "[`TestStore`]: crate::testing::TestStore")]
+#[cfg_attr(
+    feature = "test-util",
+    doc = "[`TestStore`]: crate::testing::TestStore"
+)]
 #[cfg_attr(feature = "test-util", doc = "[`Plan`]: crate::testing::Plan\n\n")]
 #[doc = include_str!("../guides/testing.md")]
 pub mod testing {}

@@ -9,13 +9,9 @@ use lockkeeper::{
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
+use super::mortal::Mortal;
 use super::schedule::Schedule;
 use crate::support::{TempFolder, on_every_backend};
-
-#[path = "../../../examples/ledger/mortal.rs"]
-mod mortal;
-
-use mortal::Mortal;
 
 pub(super) const ELECTION: &str = "/election/scenario";
 

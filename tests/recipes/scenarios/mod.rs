@@ -4,8 +4,11 @@
 mod api_quota;
 mod batch_jobs;
 mod candidates;
+#[path = "../../../examples/ledger/mortal.rs"]
+mod mortal;
 #[cfg(feature = "zookeeper")]
 mod processes;
 mod report_cache;
 mod schedule;
+mod silence;
 mod transfer;
