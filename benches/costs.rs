@@ -17,7 +17,7 @@ mod subjects;
 
 use clap::{Parser, ValueEnum};
 use common::figures::Row;
-use common::options::count;
+use common::options::{count, name};
 use common::report::Line;
 use lockkeeper::{Client, LockPath};
 use meter::{Cost, Ground};
@@ -51,18 +51,6 @@ enum Recipe {
     Semaphore,
     Election,
     LockAll,
-}
-
-impl Recipe {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Mutex => "mutex",
-            Self::RwLock => "rwlock",
-            Self::Semaphore => "semaphore",
-            Self::Election => "election",
-            Self::LockAll => "lock-all",
-        }
-    }
 }
 
 fn main() {
@@ -106,7 +94,7 @@ impl Bench {
         if self.args.recipe.is_some_and(|only| only != recipe) {
             return;
         }
-        let recipe = recipe.name();
+        let recipe = &*name(recipe);
         for side in S::SIDES {
             let client = self.ground.client().await;
             let subject = subject(&client, self.ground.fresh_path());

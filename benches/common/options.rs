@@ -44,14 +44,10 @@ pub(crate) enum Durability {
     None,
 }
 
-impl Durability {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Fsync => "fsync",
-            Self::DelayedRestart => "delayed-restart",
-            Self::None => "none",
-        }
-    }
+/// Returns the name of a value, as the command line has it.
+pub(crate) fn name(value: impl ValueEnum) -> String {
+    let value = value.to_possible_value().expect("no value is hidden");
+    value.get_name().to_owned()
 }
 
 /// Parses a number of seconds.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::options::{Durability, Serving};
+use super::options::{Durability, Serving, name};
 use super::process::{self, Process};
 
 /// A store's URL, and its server if this program has started it.
@@ -70,7 +70,7 @@ fn lockkeeper(serving: &Serving) -> Result<StoreServer, String> {
     serve.args(["serve", "--listen", "127.0.0.1:0", "--data"]);
     serve.arg(data);
     if serving.data != "memory" {
-        serve.args(["--durability", serving.durability.name()]);
+        serve.args(["--durability", &name(serving.durability)]);
     }
     serve.stdout(Stdio::piped());
     let log = std::fs::File::create(folder.join("log"));

@@ -23,19 +23,6 @@ pub(crate) enum Recipe {
     RwLockWrite,
 }
 
-impl Recipe {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Mutex => "mutex",
-            Self::Semaphore => "semaphore",
-            Self::Election => "election",
-            Self::LockAll => "lock-all",
-            Self::RwLockRead => "rwlock-read",
-            Self::RwLockWrite => "rwlock-write",
-        }
-    }
-}
-
 /// A system that runs beside the locks under test, in the same rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum System {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::args::Args;
 use crate::figures::{self, Row};
+use crate::options::name;
 use crate::report::Line;
 use crate::systems::Lock;
 use crate::workloads::{self, Case, Workload};
@@ -87,7 +88,7 @@ const COMPARED: [&str; 6] = [
 
 fn print_row(args: &Args, case: Case, contender: &Contender, row: &Row) {
     let line = line_of(case, &contender.system, &contender.url);
-    line.with("recipe", args.recipe.name())
+    line.with("recipe", name(args.recipe))
         .with("threads", args.threads)
         .with("rounds", args.timing.rounds)
         .print(row);
@@ -99,7 +100,7 @@ pub(crate) fn ratio(case: Case, field: &str, to: &str, value: f64) {
 }
 
 fn line_of(case: Case, system: &str, url: &str) -> Line {
-    let line = Line::new(system, url, case.workload.name());
+    let line = Line::new(system, url, &name(case.workload));
     let line = line.with("clients", case.clients).with("n", case.n);
     match case.workload {
         Workload::W3 => line.with("release_from", case.from.name()),

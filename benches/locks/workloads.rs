@@ -23,17 +23,6 @@ pub(crate) enum Workload {
     W4,
 }
 
-impl Workload {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::W1 => "w1",
-            Self::W2 => "w2",
-            Self::W3 => "w3",
-            Self::W4 => "w4",
-        }
-    }
-}
-
 /// Place of the holder of a hand-over: a task like the waiters, or a thread outside the runtime,
 /// whose release has to wake one of the runtime's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

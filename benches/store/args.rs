@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Parser, ValueEnum};
 
-use crate::options::{Durability, Serving, Timing, count};
+use crate::options::{Durability, Serving, Timing, count, name};
 use crate::recovery::Child;
 use crate::report::Line;
 
@@ -26,20 +26,6 @@ pub(crate) enum Workload {
     Snapshot,
     /// The store is opened again
     Recovery,
-}
-
-impl Workload {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Syncs => "syncs",
-            Self::Create => "create",
-            Self::Set => "set",
-            Self::Reads => "reads",
-            Self::Fanout => "fanout",
-            Self::Snapshot => "snapshot",
-            Self::Recovery => "recovery",
-        }
-    }
 }
 
 /// A system that runs beside `file:`, in the same rounds.
@@ -138,7 +124,7 @@ impl Args {
             line = line.with("data", self.serving.data.as_str());
         }
         if self.folder().is_some() || is_served && self.serving.data != "memory" {
-            line = line.with("durability", self.durability().name());
+            line = line.with("durability", name(self.durability()));
         }
         line
     }

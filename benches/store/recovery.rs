@@ -14,6 +14,7 @@ use crate::connection::Connection;
 use crate::figures::Row;
 use crate::ground::{self, Ground};
 use crate::jute::{EPHEMERAL_SEQUENTIAL, Put, op};
+use crate::options::name;
 
 /// A part of a measurement that another process runs, and reports in one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -24,16 +25,6 @@ pub(crate) enum Child {
     Sessions,
     /// Opens the store.
     Open,
-}
-
-impl Child {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Znodes => "znodes",
-            Self::Sessions => "sessions",
-            Self::Open => "open",
-        }
-    }
 }
 
 pub(crate) async fn measure(args: &Args) {
@@ -81,7 +72,7 @@ impl Case {
     fn measure(self, args: &Args) {
         let folder = args.folder().map(|parent| ground::fresh_folder(&parent));
         let line = |when: &str| {
-            let line = args.line("recovery").with(self.child.name(), self.count);
+            let line = args.line("recovery").with(&name(self.child), self.count);
             line.with("bytes", args.bytes).with("when", when)
         };
         let filled = self.run(args, self.child, folder.as_deref());
@@ -119,8 +110,8 @@ impl Case {
         };
         let this = std::env::current_exe().expect("the path of this program");
         let mut command = Command::new(this);
-        command.args(["--child", child.name(), "--url", &url]);
-        command.args(["--durability", args.durability().name()]);
+        command.args(["--child", &*name(child), "--url", &url]);
+        command.args(["--durability", &name(args.durability())]);
         if let Some(bytes) = self.segment_bytes {
             command.args(["--segment-bytes", &bytes.to_string()]);
         }

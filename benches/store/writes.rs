@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use crate::args::{Args, Workload};
 use crate::figures::{Row, Times, medians};
 use crate::ground::Ground;
+use crate::options::name;
 use crate::report::Line;
 use crate::sketch;
 use crate::syncs::{Floor, Way};
@@ -39,7 +40,7 @@ async fn measure_with(args: &Args, workload: Workload, clients: usize) {
             disk.round(args.round()).await;
         }
     }
-    let line = || args.line(workload.name()).with("clients", clients);
+    let line = || args.line(&name(workload)).with("clients", clients);
     let full = || {
         line()
             .with("bytes", args.bytes)
