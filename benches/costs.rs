@@ -1,11 +1,11 @@
-//! What each recipe asks of a store: requests, events and bytes, of a free acquire and release, and
+//! The costs of each recipe at a store: requests, events and bytes of a free acquire and release, and
 //! of a hand-over while many wait. One JSON object a line.
 //!
 //! `cargo bench --bench costs --features test-util -- --url memory:`; docs/performance.md has the
-//! tables, and says what is counted.
+//! tables, and explains the counts.
 
-#[path = "costs/args.rs"]
-mod args;
+#[path = "common/mod.rs"]
+mod common;
 #[path = "costs/line.rs"]
 mod line;
 #[path = "costs/meter.rs"]
@@ -15,13 +15,43 @@ mod scenes;
 #[path = "costs/subjects.rs"]
 mod subjects;
 
-use args::Args;
+use clap::{Parser, ValueEnum};
+use common::figures::Row;
+use common::options::{count, name};
+use common::report::Line;
 use lockkeeper::{Client, LockPath};
 use meter::{Cost, Ground};
-use serde_json::json;
 use subjects::{Permits, Stand, Subject, Two};
 
 use crate::scenes::Scene;
+
+/// The costs of each recipe at a store.
+#[derive(Debug, Parser)]
+#[command(name = "costs")]
+struct Args {
+    /// memory:, or zookeeper://HOST:PORT[/CHROOT]
+    #[arg(long, default_value = "memory:")]
+    url: String,
+    /// Only this recipe
+    #[arg(long, value_enum)]
+    recipe: Option<Recipe>,
+    /// Only the hand-overs while so many wait
+    #[arg(long, value_delimiter = ',', value_parser = count, default_values_t = [2, 100, 1_000])]
+    n: Vec<usize>,
+    /// `cargo bench` passes this to every benchmark.
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Recipe {
+    Mutex,
+    #[value(name = "rwlock")]
+    RwLock,
+    Semaphore,
+    Election,
+    LockAll,
+}
 
 fn main() {
     let args = Args::parse();
@@ -36,21 +66,16 @@ async fn run(args: Args) {
         ground: Ground::at(&args.url),
         args,
     };
+    let one_by_one = &[Scene::ONE_BY_ONE];
     bench
-        .recipe("mutex", &[Scene::ONE_BY_ONE], subjects::mutex)
+        .recipe(Recipe::Mutex, one_by_one, subjects::mutex)
         .await;
-    bench
-        .recipe("rwlock", &Scene::OF_RWLOCK, subjects::rwlock)
-        .await;
-    bench
-        .recipe("semaphore", &[Scene::OF_SEMAPHORE], Permits::new)
-        .await;
-    bench
-        .recipe("election", &[Scene::ONE_BY_ONE], Stand::new)
-        .await;
-    bench
-        .recipe("lock-all", &[Scene::ONE_BY_ONE], Two::new)
-        .await;
+    let scenes = &Scene::OF_RWLOCK;
+    bench.recipe(Recipe::RwLock, scenes, subjects::rwlock).await;
+    let scenes = &[Scene::OF_SEMAPHORE];
+    bench.recipe(Recipe::Semaphore, scenes, Permits::new).await;
+    bench.recipe(Recipe::Election, one_by_one, Stand::new).await;
+    bench.recipe(Recipe::LockAll, one_by_one, Two::new).await;
 }
 
 struct Bench {
@@ -62,18 +87,14 @@ impl Bench {
     /// Measures a recipe, unless others are asked for: when it is free, and in each of the scenes.
     async fn recipe<S: Subject>(
         &self,
-        recipe: &str,
+        recipe: Recipe,
         scenes: &[Scene],
         subject: impl Fn(&Client, LockPath) -> S,
     ) {
-        if self
-            .args
-            .recipe
-            .as_deref()
-            .is_some_and(|only| only != recipe)
-        {
+        if self.args.recipe.is_some_and(|only| only != recipe) {
             return;
         }
+        let recipe = &*name(recipe);
         for side in S::SIDES {
             let client = self.ground.client().await;
             let subject = subject(&client, self.ground.fresh_path());
@@ -84,7 +105,7 @@ impl Bench {
             client.close().await.expect("closed");
         }
         for scene in scenes {
-            for n in self.args.sizes() {
+            for &n in &self.args.n {
                 let client = self.ground.client().await;
                 let subject = subject(&client, self.ground.fresh_path());
                 let cost = scene.hand_over(&self.ground, &subject, n).await;
@@ -95,15 +116,15 @@ impl Bench {
     }
 
     fn print(&self, recipe: &str, operation: &str, n: usize, cost: Cost) {
-        let line = json!({
-            "recipe": recipe,
-            "url": self.args.url,
-            "operation": operation,
-            "n": n,
-            "requests": cost.requests,
-            "events": cost.events,
-            "bytes": cost.bytes,
-        });
-        println!("{line}");
+        let figures = [
+            ("requests", cost.requests),
+            ("events", cost.events),
+            ("bytes", cost.bytes),
+        ];
+        let row: Row = figures
+            .map(|(name, value)| (name.to_owned(), value as f64))
+            .into();
+        let line = Line::new("lockkeeper", &self.args.url, operation);
+        line.with("recipe", recipe).with("n", n).print(&row);
     }
 }

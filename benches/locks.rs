@@ -1,47 +1,40 @@
 //! The locks' speed beside that of their peers, in the same run: one JSON object a line.
 //!
 //! `cargo bench --bench locks -- --url memory:|file:FOLDER|lockkeeper:// --workload w1,w2`;
-//! docs/performance.md says what is measured, and how.
+//! docs/performance.md explains the measurements.
 
 #[path = "locks/args.rs"]
 mod args;
-#[path = "locks/curator.rs"]
-mod curator;
-#[path = "common/disk.rs"]
-mod disk;
+#[path = "common/mod.rs"]
+mod common;
 #[path = "locks/election.rs"]
 mod election;
-#[path = "common/figures.rs"]
-mod figures;
 #[path = "locks/many.rs"]
 mod many;
-#[path = "locks/peers/mod.rs"]
+#[path = "peers/mod.rs"]
 mod peers;
-#[path = "common/process.rs"]
-mod process;
-#[path = "locks/report.rs"]
-mod report;
+#[path = "locks/rounds.rs"]
+mod rounds;
 #[path = "locks/rwlock.rs"]
 mod rwlock;
 #[path = "locks/semaphore.rs"]
 mod semaphore;
-#[path = "common/store_server.rs"]
-mod store_server;
 #[path = "locks/systems.rs"]
 mod systems;
 #[path = "locks/workloads.rs"]
 mod workloads;
 
-use args::{Args, Recipe};
+use args::{Args, Recipe, System};
+use common::store_server::StoreServer;
+use common::{disk, figures, options, process, report, store_server};
 use peers::Peers;
-use report::Contender;
+use rounds::Contender;
 use semaphore::TokioQuota;
-use store_server::StoreServer;
 use systems::{Keeper, TokioLock};
 use workloads::{Case, From, Workload};
 
 fn main() {
-    let args = Args::parse();
+    let args = Args::read();
     let mut builder = match args.threads {
         1 => tokio::runtime::Builder::new_current_thread(),
         _ => tokio::runtime::Builder::new_multi_thread(),
@@ -60,7 +53,7 @@ async fn run(args: Args) {
         std::process::exit(1);
     });
     let keeper = Keeper::connect(server.url()).await;
-    let memory = match args.memory {
+    let memory = match args.has(System::Memory) {
         true => Some(Keeper::connect("memory:").await),
         false => None,
     };
@@ -71,7 +64,7 @@ async fn run(args: Args) {
         if let Some(memory) = &memory {
             contenders.push(ours("memory", memory, args.recipe, case).await);
         }
-        if args.tokio {
+        if args.has(System::Tokio) {
             contenders.push(match args.recipe {
                 Recipe::RwLockRead => rwlock::tokio_readers(case),
                 Recipe::RwLockWrite => rwlock::tokio_writers(case),
@@ -91,12 +84,12 @@ async fn run(args: Args) {
                 std::future::ready(floor.round(time / 4))
             }));
         }
-        let ours = report::measure(&args, case, contenders).await;
+        let ours = rounds::measure(&args, case, contenders).await;
         if case.workload == Workload::W3 {
             let p50 = ours["handover_p50_us"];
             match w3_of_one {
                 Some((from, one)) if from == case.from => {
-                    report::ratio(case, "handover_p50_us", "lockkeeper at n = 1", p50 / one);
+                    rounds::ratio(case, "handover_p50_us", "lockkeeper at n = 1", p50 / one);
                 }
                 _ => w3_of_one = Some((case.from, p50)),
             }
@@ -117,7 +110,7 @@ async fn ours(system: &str, keeper: &Keeper, recipe: Recipe, case: Case) -> Cont
     }
 }
 
-/// What is to be measured, in order.
+/// Returns the cases to measure, in order.
 fn cases(args: &Args) -> Vec<Case> {
     let mut cases = match args.recipe {
         Recipe::RwLockRead => rwlock::cases_of_readers(),

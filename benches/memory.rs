@@ -1,14 +1,17 @@
-//! What a waiter costs in memory: the growth of live allocations over 100,000 waiters of one
+//! The memory of a waiter: the growth of live allocations over 100,000 waiters of one
 //! session, each with default metadata, less what as many tasks cost that wait for a tokio mutex.
 //!
 //! `cargo bench --bench memory`; a benchmark of its own, since counting slows every allocation.
+
+#[path = "common/mod.rs"]
+mod common;
 
 use std::alloc::System;
 use std::future::Future;
 use std::hint::black_box;
 
+use common::report::Line;
 use lockkeeper::{Mutex, Store};
-use serde_json::json;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 #[global_allocator]
@@ -21,18 +24,15 @@ fn main() {
     runtime.expect("a runtime").block_on(async {
         let ours = growth(ours().await).await;
         let task = growth(tokio_mutex().await).await;
-        let line = json!({
-            "system": "lockkeeper",
-            "url": "memory:",
-            "recipe": "mutex",
-            "workload": "memory",
-            "clients": 1,
-            "n": WAITERS,
-            "bytes_per_waiter": ours - task,
-            "bytes_per_waiter_with_its_task": ours,
-            "bytes_per_tokio_waiter_with_its_task": task,
-        });
-        println!("{line}");
+        let figures = [
+            ("bytes_per_waiter", ours - task),
+            ("bytes_per_waiter_with_its_task", ours),
+            ("bytes_per_tokio_waiter_with_its_task", task),
+        ];
+        let row = figures.map(|(name, bytes)| (name.to_owned(), bytes as f64));
+        let line = Line::new("lockkeeper", "memory:", "memory");
+        let line = line.with("recipe", "mutex").with("clients", 1);
+        line.with("n", WAITERS).print(&row.into());
     });
 }
 

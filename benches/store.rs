@@ -1,34 +1,24 @@
 //! The store's speed: one JSON object a line.
 //!
 //! `cargo bench --bench store -- --url memory:|file:FOLDER|lockkeeper://|zookeeper:// --workload create,set`;
-//! docs/performance.md says what is measured, and how.
+//! docs/performance.md explains the measurements.
 
 #[path = "store/args.rs"]
 mod args;
-#[path = "wire/connection.rs"]
-mod connection;
+#[path = "common/mod.rs"]
+mod common;
 #[path = "store/fanout.rs"]
 mod fanout;
-#[path = "common/figures.rs"]
-mod figures;
 #[path = "store/ground.rs"]
 mod ground;
-#[path = "wire/jute.rs"]
-mod jute;
-#[path = "common/process.rs"]
-mod process;
 #[path = "store/reads.rs"]
 mod reads;
 #[path = "store/recovery.rs"]
 mod recovery;
-#[path = "store/report.rs"]
-mod report;
 #[path = "store/sketch.rs"]
 mod sketch;
 #[path = "store/snapshot.rs"]
 mod snapshot;
-#[path = "common/store_server.rs"]
-mod store_server;
 #[path = "store/syncs.rs"]
 mod syncs;
 #[path = "store/writes.rs"]
@@ -37,11 +27,12 @@ mod writes;
 use std::sync::Arc;
 
 use args::{Args, Workload};
-use store_server::StoreServer;
+use common::store_server::StoreServer;
+use common::{connection, figures, jute, options, report};
 
 fn main() {
-    let mut args = Args::parse();
-    let server = StoreServer::of(&args.url, &args.serving()).unwrap_or_else(|fault| {
+    let mut args = Args::read();
+    let server = StoreServer::of(&args.url, &args.serving).unwrap_or_else(|fault| {
         eprintln!("{}: {fault}", args.url);
         std::process::exit(1);
     });

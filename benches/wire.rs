@@ -2,39 +2,29 @@
 //! over plain connections. One JSON object a line.
 //!
 //! `cargo bench --bench wire -- --url lockkeeper://,zookeeper:// --mix get,locks`; docs/performance.md
-//! says what is measured, and how.
+//! explains the measurements.
 
 #[path = "wire/args.rs"]
 mod args;
-#[path = "wire/connection.rs"]
-mod connection;
-#[path = "common/disk.rs"]
-mod disk;
-#[path = "common/figures.rs"]
-mod figures;
+#[path = "common/mod.rs"]
+mod common;
 #[path = "wire/flood.rs"]
 mod flood;
-#[path = "wire/jute.rs"]
-mod jute;
 #[path = "wire/load.rs"]
 mod load;
 #[path = "wire/mix.rs"]
 mod mix;
-#[path = "common/process.rs"]
-mod process;
-#[path = "wire/report.rs"]
-mod report;
 #[path = "wire/sessions.rs"]
 mod sessions;
-#[path = "common/store_server.rs"]
-mod store_server;
 #[path = "wire/usage.rs"]
 mod usage;
 
-use args::{Args, What};
+use args::{Args, Measurement};
+use clap::Parser;
+use common::store_server::StoreServer;
+use common::{connection, disk, figures, jute, options, report, store_server};
+
 use load::Load;
-use report::Line;
-use store_server::StoreServer;
 
 fn main() {
     let args = Args::parse();
@@ -55,15 +45,15 @@ async fn run(args: &Args) {
         })
     };
     let servers: Vec<StoreServer> = args.urls.iter().map(start).collect();
-    for &what in &args.mixes {
-        match what {
-            What::Mix(mix) => {
+    for &measurement in &args.mixes {
+        match measurement {
+            Measurement::Mix(mix) => {
                 for (connections, in_flight) in args.cases(mix) {
                     measure(args, &servers, Load::new(mix, connections, in_flight)).await;
                 }
             }
-            What::Flood => flood::measure(args, &servers).await,
-            What::Sessions => {
+            Measurement::Flood => flood::measure(args, &servers).await,
+            Measurement::Sessions => {
                 for server in &servers {
                     sessions::measure(args, server).await;
                 }
@@ -82,14 +72,14 @@ async fn measure(args: &Args, servers: &[StoreServer], load: Load) {
     let mut rounds: Vec<_> = servers.iter().map(|_| Vec::new()).collect();
     let floor = servers[0].folder().map(disk::Floor::make);
     let mut syncs = Vec::new();
-    for _ in 0..args.rounds {
+    for _ in 0..args.timing.rounds {
         let sync = floor
             .as_ref()
-            .map(|floor| floor.round(args.seconds / args.rounds / 4));
+            .map(|floor| floor.round(args.timing.round() / 4));
         syncs.extend(sync);
         for ((ground, rows), server) in grounds.iter_mut().zip(&mut rounds).zip(servers) {
             let used = usage::Usage::of(server.process());
-            let mut row = load.round(ground, args.seconds / args.rounds).await;
+            let mut row = load.round(ground, args.timing.round()).await;
             used.write_since(&mut row);
             rows.push(row);
         }
@@ -98,13 +88,13 @@ async fn measure(args: &Args, servers: &[StoreServer], load: Load) {
         load.clean(ground).await;
     }
     let line = |url: &str| {
-        let line = Line::new(url, load.mix.name(), args.threads);
+        let line = args.line(url, load.mix.name());
         let line = line.with("connections", load.connections);
         line.with("in_flight", load.in_flight)
     };
     let medians: Vec<_> = rounds.iter().map(|rows| figures::medians(rows)).collect();
     for (server, row) in servers.iter().zip(&medians) {
-        let line = line(server.url()).with("rounds", args.rounds);
+        let line = line(server.url()).with("rounds", args.timing.rounds);
         line.with("bytes", args.bytes).print(row);
     }
     if !syncs.is_empty() {

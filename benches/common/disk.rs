@@ -1,11 +1,11 @@
-//! What the disk itself needs for a durable write: the floor of every acknowledgement.
+//! The disk's own time for a durable write: the floor of every acknowledgement.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::figures::{Row, Times};
+use super::figures::{Row, Times};
 
 /// A file that has been written before, as a log's is; it goes when this is dropped. One for all rounds:
 /// making another would have the file system's journal in them.

@@ -1,11 +1,11 @@
-//! What is measured, its medians, and the digits that are worth showing.
+//! Figures: times, medians, and rounding to the significant digits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// What a round has measured, by the names of the fields.
+/// Figures of a round, by the names of the fields.
 pub(crate) type Row = BTreeMap<String, f64>;
 
 /// The median of each field over the rounds; of faults the sum.

@@ -30,7 +30,6 @@ impl Process {
     }
 
     /// Has it end by this signal.
-    #[allow(dead_code, reason = "not every benchmark has such a server")]
     pub(crate) fn end_with(&mut self, signal: &'static str) {
         self.leash.kill().expect("it waits for this process");
         let _ = self.leash.wait();
@@ -68,7 +67,6 @@ impl Process {
     }
 
     /// Its number among the processes.
-    #[allow(dead_code, reason = "not every benchmark asks the kernel about it")]
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }

@@ -6,32 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::process::{self, Process};
+use super::options::{Durability, Serving, name};
+use super::process::{self, Process};
 
 /// A store's URL, and its server if this program has started it.
 pub(crate) struct StoreServer {
     url: String,
     process: Option<Process>,
-    /// Where it keeps its data, on a disk.
+    /// Directory of its data, on a disk.
     folder: Option<PathBuf>,
-}
-
-/// What the options say of a server.
-#[derive(Clone, Debug)]
-pub(crate) struct Serving {
-    /// Of `lockkeeper serve`: `memory`, or a folder, in which it gets one of its own.
-    pub(crate) data: String,
-    /// `fsync`, `delayed-restart` or `none`. ZooKeeper syncs unless it is `none`.
-    pub(crate) durability: String,
-}
-
-impl Default for Serving {
-    fn default() -> Self {
-        Self {
-            data: "memory".into(),
-            durability: "fsync".into(),
-        }
-    }
 }
 
 impl StoreServer {
@@ -56,14 +39,12 @@ impl StoreServer {
         &self.url
     }
 
-    /// Where its data is, if this program has started it with a folder.
-    #[allow(dead_code, reason = "not every benchmark measures the disk beside")]
+    /// Returns the folder of its data, if this program has started it with one.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
 
     /// The server's process, if this program has started it.
-    #[allow(dead_code, reason = "not every benchmark asks the kernel about it")]
     pub(crate) fn process(&self) -> Option<u32> {
         self.process.as_ref().map(Process::id)
     }
@@ -89,7 +70,7 @@ fn lockkeeper(serving: &Serving) -> Result<StoreServer, String> {
     serve.args(["serve", "--listen", "127.0.0.1:0", "--data"]);
     serve.arg(data);
     if serving.data != "memory" {
-        serve.args(["--durability", &serving.durability]);
+        serve.args(["--durability", &name(serving.durability)]);
     }
     serve.stdout(Stdio::piped());
     let log = std::fs::File::create(folder.join("log"));
@@ -147,7 +128,7 @@ fn zookeeper(serving: &Serving) -> Result<StoreServer, String> {
     std::fs::write(&file, config).map_err(|error| error.to_string())?;
     let mut command = Command::new("java");
     command.args(["-Xmx2g", "-Dzookeeper.admin.enableServer=false"]);
-    if serving.durability == "none" {
+    if serving.durability == Durability::None {
         command.arg("-Dzookeeper.forceSync=no");
     }
     let class_path = std::env::join_paths(JARS).expect("no colon in them");

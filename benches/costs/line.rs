@@ -82,7 +82,7 @@ impl<S: Subject> Line<S> {
     }
 }
 
-/// Who lets go before a hand-over.
+/// Holders that release before a hand-over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Leaving {
     /// So many, at once.

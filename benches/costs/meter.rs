@@ -43,7 +43,7 @@ impl Ground {
     }
 }
 
-/// What has gone through a session.
+/// Traffic of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Cost {
     pub(crate) requests: u64,

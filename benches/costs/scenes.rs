@@ -1,10 +1,10 @@
-//! What is handed over, from whom to whom.
+//! Scenes: hand-overs between the sides of a recipe.
 
 use crate::line::{Leaving, Line};
 use crate::meter::{Cost, Ground};
 use crate::subjects::{PERMITS, Side, Subject};
 
-/// How many of those who take turns: one, or as many as the size says.
+/// Number of contenders of a turn: one, or the size of the case.
 #[derive(Clone, Copy)]
 enum Count {
     One,
@@ -22,16 +22,16 @@ impl Count {
 
 /// A hand-over that is measured, and the one after which it comes.
 pub(crate) struct Scene {
-    /// What tells it from others of its recipe.
+    /// Suffix that distinguishes it from other scenes of its recipe.
     pub(crate) suffix: &'static str,
-    /// How many hold at first, taken as writers.
+    /// Number of holders at first, taken as writers.
     holders: usize,
     /// To whom it is handed over, in turns; the last one is measured.
     turns: &'static [(Side, Count)],
     is_newest_first: bool,
 }
 
-/// How many hand-overs are looked at: a renewal of the session may fall into one of them.
+/// Number of hand-overs measured: a renewal of the session may fall into one of them.
 const HAND_OVERS: usize = 5;
 
 /// As many where each is that of `n` holders.
@@ -76,7 +76,7 @@ impl Scene {
         }
     }
 
-    /// What the cheapest such hand-over costs, until nothing is under way any more.
+    /// Returns the cost of the cheapest such hand-over, until nothing is under way any more.
     pub(crate) async fn hand_over<S: Subject>(
         &self,
         ground: &Ground,
@@ -111,7 +111,7 @@ impl Scene {
         cheapest.expect("some are measured")
     }
 
-    /// How many rounds of turns are not measured, how many there are, and how many wait behind them.
+    /// Returns the number of unmeasured rounds, of all rounds, and of the waiters behind them.
     fn rounds(&self, n: usize) -> (usize, usize, usize) {
         match self
             .turns
@@ -124,7 +124,7 @@ impl Scene {
     }
 }
 
-/// What the cheapest acquire costs when nobody holds or waits, and the cheapest release.
+/// Returns the cost of the cheapest acquire of a free lock, and of the cheapest release.
 pub(crate) async fn when_free<S: Subject>(ground: &Ground, subject: &S, side: Side) -> [Cost; 2] {
     let mut meter = ground.meter(subject.client());
     let (mut acquires, mut releases) = (Vec::new(), Vec::new());

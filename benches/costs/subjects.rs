@@ -7,7 +7,7 @@ use lockkeeper::{
     Semaphore, WriteGuard, lock_all,
 };
 
-/// How something is taken.
+/// Mode of an acquire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Read,
@@ -15,7 +15,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    /// What tells it from the other one, of a recipe that has these sides.
+    /// Returns the suffix that distinguishes it from the other side, of a recipe that has these sides.
     pub(crate) fn suffix(self, sides: &[Self]) -> &'static str {
         match self {
             _ if sides.len() == 1 => "",
@@ -96,7 +96,7 @@ impl Subject for RwLock {
     }
 }
 
-/// How many permits a semaphore has.
+/// Permits of a semaphore.
 pub(crate) const PERMITS: usize = 3;
 
 /// A semaphore of which one permit at a time is taken.

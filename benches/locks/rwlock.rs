@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use lockkeeper::{RwLock, WriteGuard};
 
 use crate::figures::{Row, Times};
-use crate::report::Contender;
+use crate::rounds::Contender;
 use crate::systems::{Keeper, Lock, Place};
 use crate::workloads::{Case, Workload};
 
-/// How many readers read at a time.
+/// Returns the cases of concurrent readers.
 pub(crate) fn cases_of_readers() -> Vec<Case> {
     let of = |clients| Case {
         clients,
@@ -47,7 +47,7 @@ async fn handles(keeper: &Keeper, case: &Case) -> Vec<Ours> {
     keeper.handles(case, handle).await
 }
 
-/// What can be read by many.
+/// A lock that readers share.
 trait Shared: Clone + Send + Sync + 'static {
     fn read(&self) -> impl Future<Output = ()> + Send;
 }
@@ -92,7 +92,7 @@ async fn reads<L: Shared>(locks: Arc<[L]>, time: Duration) -> Row {
     row
 }
 
-/// How many reads there are between two that are timed.
+/// Number of reads between two that are timed.
 const BETWEEN: u64 = 15;
 
 /// A handle to Lockkeeper's lock.

@@ -1,4 +1,4 @@
-//! What is measured: Lockkeeper's mutex, and tokio's as the floor.
+//! Systems under test: Lockkeeper's mutex, and tokio's as the floor.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use lockkeeper_store::CreateMode;
 use crate::election::Candidate;
 use crate::figures::{Row, Times};
 use crate::many::Two;
-use crate::report::Contender;
+use crate::rounds::Contender;
 use crate::semaphore::Quota;
 use crate::workloads::{Case, Workload};
 
@@ -130,7 +130,7 @@ impl Keeper {
         LockPath::new(format!("/bench/{run}-{number}")).expect("a valid path")
     }
 
-    /// What bounds an acquire on a remote store: a create and a delete with nothing around them;
+    /// Lower bounds of an acquire on a remote store: a create and a delete with nothing around them;
     /// and the way of most recipes, which list only when the create has been answered.
     pub(crate) async fn raw(&self, case: Case) -> [Contender; 2] {
         assert_eq!(case.workload, Workload::W1);
@@ -175,13 +175,13 @@ pub(crate) struct Ours {
     place: Place,
 }
 
-/// What looks on while queues are joined.
+/// Observer of queues while they are joined.
 #[derive(Clone)]
 pub(crate) struct Place {
     observer: Session,
 }
 
-/// How long a contender on a remote store needs, at the most, to find whom it waits for.
+/// Longest time in which a contender on a remote store finds its predecessor.
 pub(crate) const REMOTE_PAUSE: Duration = Duration::from_millis(5);
 
 impl Place {

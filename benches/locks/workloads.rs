@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use crate::figures::{Row, Times};
 use crate::systems::Lock;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Workload {
     /// One client locks and unlocks.
     W1,
@@ -23,20 +23,7 @@ pub(crate) enum Workload {
     W4,
 }
 
-impl Workload {
-    pub(crate) const ALL: [Self; 4] = [Self::W1, Self::W2, Self::W3, Self::W4];
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::W1 => "w1",
-            Self::W2 => "w2",
-            Self::W3 => "w3",
-            Self::W4 => "w4",
-        }
-    }
-}
-
-/// Where the holder of a hand-over runs: a task like the waiters, or a thread outside the runtime,
+/// Place of the holder of a hand-over: a task like the waiters, or a thread outside the runtime,
 /// whose release has to wake one of the runtime's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
@@ -57,9 +44,9 @@ impl From {
 #[derive(Clone, Copy)]
 pub(crate) struct Case {
     pub(crate) workload: Workload,
-    /// How many sessions.
+    /// Number of sessions.
     pub(crate) clients: usize,
-    /// How many are queued (w3), or how many keys there are (w4).
+    /// Number of queued contenders (w3), or of keys (w4).
     pub(crate) n: usize,
     pub(crate) from: From,
 }
@@ -125,7 +112,7 @@ async fn cycles<L: Lock>(lock: &L, time: Duration) -> f64 {
     }
 }
 
-/// What the holders check of one another.
+/// Checks of the holders on one another.
 #[derive(Default)]
 struct Arena {
     stop: AtomicBool,
@@ -286,7 +273,7 @@ async fn lock_noting<L: Lock>(lock: &L, asked: &AtomicUsize) -> L::Guard {
     .await
 }
 
-/// How many tasks of w4 have a lock in hand or under way.
+/// Number of tasks of w4 that hold or request a lock.
 const IN_FLIGHT: usize = 256;
 
 /// Each key once, whatever time that takes.

@@ -13,7 +13,6 @@ use tokio::sync::mpsc;
 use crate::args::Args;
 use crate::figures::{Row, Times, medians};
 use crate::ground::Ground;
-use crate::report::Line;
 
 /// Watchers share sessions when there are more of them.
 const MOST_SESSIONS: usize = 100;
@@ -32,13 +31,14 @@ async fn measure_with(args: &Args, watchers: usize) {
     let made = setter.create(&path, "", CreateMode::Persistent);
     made.await.expect("a znode to watch");
     let mut rounds = Vec::new();
-    for _ in 0..args.rounds {
+    for _ in 0..args.timing.rounds {
         rounds.push(round(&setter, &sessions, &path, watchers, args).await);
     }
-    let line = Line::new(args, "fanout").with("watchers", watchers);
+    let line = args.line("fanout").with("watchers", watchers);
     let line = line.with("sessions", sessions.len());
     let line = line.with("bytes", args.bytes);
-    line.with("rounds", args.rounds).print(&medians(&rounds));
+    line.with("rounds", args.timing.rounds)
+        .print(&medians(&rounds));
     drop((setter, sessions));
     ground.end().await;
 }

@@ -7,13 +7,14 @@ use bytes::Bytes;
 use lockkeeper::{Client, Session, Store, StoreOptions, ZnodePath};
 use lockkeeper_store::{Create, CreateMode, Op};
 
-use crate::args::{Args, Durability};
+use crate::args::Args;
+use crate::options::Durability;
 
 /// A store, or on a server that has others too, a znode of its own.
 pub(crate) struct Ground {
     store: Option<Store>,
     url: String,
-    /// Where an embedded durable store keeps its files.
+    /// Folder of an embedded durable store.
     folder: Option<PathBuf>,
     /// Sessions live as long as their clients.
     clients: Vec<Client>,
@@ -21,7 +22,7 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// Where nobody has been before.
+    /// Creates a ground that is empty.
     pub(crate) async fn fresh(args: &Args) -> Self {
         Self::new(args, args.folder().map(|parent| fresh_folder(&parent))).await
     }
@@ -67,12 +68,12 @@ impl Ground {
         sessions
     }
 
-    /// What everything is made below.
+    /// Returns the znode that everything is created below.
     pub(crate) fn root(&self) -> &ZnodePath {
         &self.root
     }
 
-    /// Where the store's files are, if it has any.
+    /// Returns the folder of the store's files, if it has any.
     pub(crate) fn folder(&self) -> Option<&Path> {
         self.folder.as_deref()
     }
@@ -96,7 +97,7 @@ impl Ground {
 
 /// Opens the store in a folder, which takes its time and its thread.
 async fn open(folder: &Path, args: &Args) -> Store {
-    let durability = match args.durability {
+    let durability = match args.durability() {
         Durability::Fsync => lockkeeper_store::Durability::Fsync,
         Durability::DelayedRestart => lockkeeper_store::Durability::DelayedRestart,
         Durability::None => lockkeeper_store::Durability::None,
@@ -110,7 +111,7 @@ async fn open(folder: &Path, args: &Args) -> Store {
     opened.await.expect("no panic").expect("the store opens")
 }
 
-/// How many znodes are made in one multi, and how many below one parent.
+/// Number of znodes in one multi, and below one parent.
 const BATCH: usize = 500;
 
 /// Makes so many znodes, and their parents.
@@ -137,7 +138,7 @@ pub(crate) async fn fill(ground: &mut Ground, znodes: usize, bytes: usize) {
     }
 }
 
-/// How many multis are under way.
+/// Number of multis under way.
 const FILLERS: usize = 8;
 
 async fn make_batch(session: &Session, parent: ZnodePath, count: usize, data: &Bytes) {

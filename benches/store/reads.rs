@@ -9,15 +9,14 @@ use lockkeeper::{Session, ZnodePath};
 use crate::args::{Args, Workload};
 use crate::figures::{Row, Times, medians};
 use crate::ground::Ground;
-use crate::report::Line;
 use crate::writes::{Writer, write_for};
 
-/// What the readers read.
+/// Znodes that the readers read.
 #[derive(Clone, Copy)]
 enum Which {
-    /// What is never written.
+    /// Znodes that are never written.
     Unwritten,
-    /// What the writers write.
+    /// Znodes that the writers write.
     Written,
 }
 
@@ -44,7 +43,7 @@ async fn measure_with(args: &Args, clients: usize) {
         ("written", Some(Which::Written)),
     ];
     let mut rounds = cases.map(|_| Vec::new());
-    for _ in 0..args.rounds {
+    for _ in 0..args.timing.rounds {
         for ((_, beside), rows) in cases.iter().zip(&mut rounds) {
             let paths = match beside {
                 Some(Which::Written) => &written,
@@ -57,15 +56,15 @@ async fn measure_with(args: &Args, clients: usize) {
     let medians = rounds.each_ref().map(|rows| medians(rows));
     for ((znodes, beside), row) in cases.iter().zip(&medians) {
         let writers = beside.map_or(0, |_| clients);
-        let line = Line::new(args, "reads").with("clients", clients);
+        let line = args.line("reads").with("clients", clients);
         let line = line.with("writers", writers).with("znodes", *znodes);
         line.with("bytes", args.bytes)
-            .with("rounds", args.rounds)
+            .with("rounds", args.timing.rounds)
             .print(row);
     }
     for ((znodes, _), row) in cases.iter().zip(&medians).skip(1) {
         for field in ["reads_per_s", "read_p50_us", "read_p99_us"] {
-            let line = Line::new(args, "reads").with("clients", clients);
+            let line = args.line("reads").with("clients", clients);
             let line = line.with("znodes", *znodes);
             line.print_ratio(field, "without writers", row[field] / medians[0][field]);
         }

@@ -1,10 +1,9 @@
-//! How long a store takes to open, and how much memory what is in it takes. Each figure is that of
+//! Time of opening a store, and memory of its content. Each figure is that of
 //! a fresh process: this program, started again as a [`Child`].
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::str::FromStr;
 use std::time::Instant;
 
 use lockkeeper_store::{Server, ServerOptions, Store, disk};
@@ -15,10 +14,10 @@ use crate::connection::Connection;
 use crate::figures::Row;
 use crate::ground::{self, Ground};
 use crate::jute::{EPHEMERAL_SEQUENTIAL, Put, op};
-use crate::report::Line;
+use crate::options::name;
 
-/// What another process does, and says in one line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A part of a measurement that another process runs, and reports in one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Child {
     /// Makes znodes, and ends without a word to the store.
     Znodes,
@@ -28,30 +27,10 @@ pub(crate) enum Child {
     Open,
 }
 
-impl Child {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Znodes => "znodes",
-            Self::Sessions => "sessions",
-            Self::Open => "open",
-        }
-    }
-}
-
-impl FromStr for Child {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let mut all = [Self::Znodes, Self::Sessions, Self::Open].into_iter();
-        all.find(|child| child.name() == name)
-            .ok_or_else(|| format!("--child {name} is not known"))
-    }
-}
-
 pub(crate) async fn measure(args: &Args) {
     if args.folder().is_none() && !args.url.starts_with("memory:") {
         let why = "only a store in this program is opened by it";
-        return Line::new(args, "recovery").print_skipped(why);
+        return args.line("recovery").print_skipped(why);
     }
     let znodes = Case {
         child: Child::Znodes,
@@ -78,10 +57,10 @@ pub(crate) async fn measure(args: &Args) {
     }
 }
 
-/// What a create takes in the log beside its data, and more.
+/// Upper bound of a create's bytes in the log beside its data.
 const MOST_BESIDE_DATA_BYTES: usize = 120;
 
-/// What is put into a store that is then opened again.
+/// Content of a store that is opened again.
 #[derive(Clone, Copy)]
 struct Case {
     child: Child,
@@ -93,7 +72,7 @@ impl Case {
     fn measure(self, args: &Args) {
         let folder = args.folder().map(|parent| ground::fresh_folder(&parent));
         let line = |when: &str| {
-            let line = Line::new(args, "recovery").with(self.child.name(), self.count);
+            let line = args.line("recovery").with(&name(self.child), self.count);
             line.with("bytes", args.bytes).with("when", when)
         };
         let filled = self.run(args, self.child, folder.as_deref());
@@ -115,7 +94,7 @@ impl Case {
         }
     }
 
-    /// What it takes to open the store, and what was there to be read.
+    /// Measures the opening of the store, and the size of its files.
     fn open(self, args: &Args, folder: &Path) -> Row {
         let files = sizes(folder);
         let mut row = self.run(args, Child::Open, Some(folder));
@@ -131,8 +110,8 @@ impl Case {
         };
         let this = std::env::current_exe().expect("the path of this program");
         let mut command = Command::new(this);
-        command.args(["--child", child.name(), "--url", &url]);
-        command.args(["--durability", args.durability.name()]);
+        command.args(["--child", &*name(child), "--url", &url]);
+        command.args(["--durability", &name(args.durability())]);
         if let Some(bytes) = self.segment_bytes {
             command.args(["--segment-bytes", &bytes.to_string()]);
         }
@@ -156,7 +135,7 @@ impl Case {
     }
 }
 
-/// What the other process does.
+/// Runs a part of a measurement in this process.
 pub(crate) async fn run_child(args: &Args, child: Child) {
     let before = resident_bytes("VmRSS:");
     let start = Instant::now();
@@ -227,7 +206,7 @@ fn resident_bytes(field: &str) -> f64 {
     kib * 1024.0
 }
 
-/// How much of the store's files is log, and how much snapshot.
+/// Returns the sizes of the store's logs and snapshots.
 fn sizes(folder: &Path) -> Row {
     let mut row = Row::new();
     for file in std::fs::read_dir(folder).expect("a list").flatten() {

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use crate::figures::Times;
 use crate::syncs::{Floor, Way};
 
-/// What a record has beside its data: a path, numbers, its share of a frame.
+/// Bytes of a record beside its data: a path, numbers, its share of a frame.
 const RECORD_BYTES: usize = 60;
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! What writers feel of a snapshot, and what it costs.
+//! Effect of a snapshot on writers, and its cost.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) async fn measure(args: &Args) {
     for clients in args.clients(&[64]) {
-        let line = Line::new(args, "snapshot").with("clients", clients);
+        let line = args.line("snapshot").with("clients", clients);
         measure_with(args, clients, line).await;
     }
 }
@@ -43,7 +43,7 @@ async fn measure_with(args: &Args, clients: usize, line: Line) {
     while start.elapsed() < PATIENCE && lookout.seen() < SNAPSHOTS {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    tokio::time::sleep(args.seconds).await;
+    tokio::time::sleep(args.timing.seconds).await;
     let dated = writing.end().await;
     let makings = lookout.end();
     if makings.is_empty() {
@@ -54,7 +54,7 @@ async fn measure_with(args: &Args, clients: usize, line: Line) {
         let row = summary(&dated, &makings, bytes);
         let line = line.with("znodes", args.znodes).with("bytes", args.bytes);
         line.with("snapshots", makings.len()).print(&row);
-        let line = Line::new(args, "snapshot").with("clients", clients);
+        let line = args.line("snapshot").with("clients", clients);
         let ratio = row["commit_during_p99_us"] / row["commit_without_p99_us"];
         line.print_ratio("commit_during_p99_us", "commit_without_p99_us", ratio);
     }
@@ -62,7 +62,7 @@ async fn measure_with(args: &Args, clients: usize, line: Line) {
     ground.end().await;
 }
 
-/// How many snapshots are looked at.
+/// Number of snapshots measured.
 const SNAPSHOTS: usize = 2;
 
 fn summary(dated: &Dated, makings: &[Making], bytes: u64) -> Row {
@@ -166,7 +166,7 @@ fn look_out(folder: &Path, stop: &AtomicBool, seen: &Mutex<Vec<Making>>) {
     }
 }
 
-/// Where the kernel says how long a thread of this process has worked.
+/// Returns the kernel's file with the working time of a thread of this process.
 fn schedstat_of(name: &str) -> Option<PathBuf> {
     let tasks = fs::read_dir("/proc/self/task").ok()?.flatten();
     let mut tasks = tasks.map(|task| task.path());

@@ -1,4 +1,4 @@
-//! What the disk itself needs for what a log does: the floor of every durable write.
+//! The disk's own time for the writes of a log: the floor of every durable write.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use crate::args::Args;
 use crate::figures::{Row, Times, medians};
 use crate::ground;
-use crate::report::Line;
 use crate::{sketch, writes};
 
 /// A write and its sync, as databases do them.
@@ -50,7 +49,7 @@ pub(crate) struct Floor {
     at: u64,
 }
 
-/// What is written before it is measured.
+/// Bytes written before the measurement.
 const WRITTEN_BYTES: u64 = 64 << 20;
 
 impl Floor {
@@ -112,12 +111,14 @@ impl Drop for Floor {
 /// The ways in turns, round by round; then the simplest group commit.
 pub(crate) async fn measure(args: &Args) {
     let Some(parent) = args.folder() else {
-        return Line::new(args, "syncs").print_skipped("only file: has a disk of its own");
+        return args
+            .line("syncs")
+            .print_skipped("only file: has a disk of its own");
     };
     let folder = ground::fresh_folder(&parent);
     let mut floors = Way::ALL.map(|way| Some(Floor::make(&folder, way)));
     let mut rounds = Way::ALL.map(|_| Vec::new());
-    for _ in 0..args.rounds {
+    for _ in 0..args.timing.rounds {
         for (floor, rows) in floors.iter_mut().zip(&mut rounds) {
             let (done, times) = floor.take().expect("put back").round(args.round()).await;
             *floor = Some(done);
@@ -127,17 +128,17 @@ pub(crate) async fn measure(args: &Args) {
         }
     }
     for (way, rows) in Way::ALL.into_iter().zip(&rounds) {
-        let line = Line::new(args, "syncs").with("way", way.name());
+        let line = args.line("syncs").with("way", way.name());
         line.with("bytes", way.bytes()).print(&medians(rows));
     }
     drop(floors);
     for clients in args.clients(&[1, 8, 64, 512]) {
         let mut rows = Vec::new();
-        for _ in 0..args.rounds {
+        for _ in 0..args.timing.rounds {
             let (times, per_s) = sketch::round(&folder, clients, args.bytes, args.round()).await;
             rows.push(writes::row_of(times, per_s));
         }
-        let line = Line::new(args, "syncs").system("sketch");
+        let line = args.line("syncs").with("system", "sketch");
         let line = line.with("way", "group").with("clients", clients);
         line.with("bytes", args.bytes).print(&medians(&rows));
     }

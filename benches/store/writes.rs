@@ -13,6 +13,7 @@ use tokio::task::JoinHandle;
 use crate::args::{Args, Workload};
 use crate::figures::{Row, Times, medians};
 use crate::ground::Ground;
+use crate::options::name;
 use crate::report::Line;
 use crate::sketch;
 use crate::syncs::{Floor, Way};
@@ -29,18 +30,22 @@ async fn measure_with(args: &Args, workload: Workload, clients: usize) {
     for _ in 0..clients {
         writers.push(Writer::make(&mut ground, workload, args.bytes).await);
     }
-    let folder = ground.folder().filter(|_| args.sketch);
+    let folder = ground.folder().filter(|_| args.sketch());
     let mut disk = folder.map(|folder| Disk::make(folder, clients, args.bytes));
     let mut rounds = Vec::new();
-    for _ in 0..args.rounds {
+    for _ in 0..args.timing.rounds {
         let (times, per_s) = write_for(&writers, args.round()).await;
         rounds.push(row_of(times, per_s));
         if let Some(disk) = &mut disk {
             disk.round(args.round()).await;
         }
     }
-    let line = || Line::new(args, workload.name()).with("clients", clients);
-    let full = || line().with("bytes", args.bytes).with("rounds", args.rounds);
+    let line = || args.line(&name(workload)).with("clients", clients);
+    let full = || {
+        line()
+            .with("bytes", args.bytes)
+            .with("rounds", args.timing.rounds)
+    };
     let ours = medians(&rounds);
     full().print(&ours);
     if let Some(disk) = disk {
@@ -50,7 +55,7 @@ async fn measure_with(args: &Args, workload: Workload, clients: usize) {
     ground.end().await;
 }
 
-/// What is measured beside a durable store, in the same rounds: the disk's own syncs, and the
+/// Measurements beside a durable store, in the same rounds: the disk's own syncs, and the
 /// simplest group commit.
 struct Disk {
     folder: PathBuf,
@@ -89,7 +94,7 @@ impl Disk {
 
     fn compare(self, ours: &Row, full: impl Fn() -> Line, line: impl Fn() -> Line) {
         let (sketch, syncs) = (medians(&self.sketches), medians(&self.syncs));
-        full().system("sketch").print(&sketch);
+        full().with("system", "sketch").print(&sketch);
         for field in ["writes_per_s", "commit_p50_us"] {
             line().print_ratio(field, "sketch", ours[field] / sketch[field]);
         }
@@ -101,7 +106,7 @@ impl Disk {
     }
 }
 
-/// What a round of writes came to.
+/// Returns the figures of a round of writes.
 pub(crate) fn row_of(times: Times, per_s: f64) -> Row {
     let mut row = Row::new();
     row.insert("writes_per_s".into(), per_s);
@@ -114,7 +119,7 @@ pub(crate) struct Writer {
     session: Session,
     path: ZnodePath,
     data: Bytes,
-    /// How many children have been made; `None` if the znode itself is set.
+    /// Number of children created; `None` if the znode itself is set.
     made: Option<AtomicU64>,
 }
 
@@ -166,10 +171,10 @@ impl Writer {
     }
 }
 
-/// How long who is refused for now lets the disk work.
+/// Pause after a refusal for now, in which the disk works.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What becomes of the times of writes.
+/// Collector of the times of writes.
 pub(crate) trait Notes: Default + Send + 'static {
     fn note(&mut self, asked: Instant, took: Duration);
     fn append(&mut self, other: Self);

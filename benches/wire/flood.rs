@@ -13,7 +13,6 @@ use crate::figures::{Row, medians};
 use crate::jute::{self, Put, op};
 use crate::load::Load;
 use crate::mix::Mix;
-use crate::report::Line;
 use crate::store_server::StoreServer;
 use crate::usage::Usage;
 
@@ -32,9 +31,9 @@ pub(crate) async fn measure(args: &Args, servers: &[StoreServer]) {
         let address = connection::address_of(server.url());
         grounds.push(load.prepare(address, args.bytes).await);
     }
-    let half = args.seconds / args.rounds / 2;
+    let half = args.timing.round() / 2;
     let mut rounds: Vec<_> = servers.iter().map(|_| Vec::new()).collect();
-    for _ in 0..args.rounds {
+    for _ in 0..args.timing.rounds {
         for ((ground, rows), server) in grounds.iter_mut().zip(&mut rounds).zip(servers) {
             let mut row = Row::new();
             row.extend(under("quiet", load.round(ground, half).await));
@@ -57,10 +56,11 @@ pub(crate) async fn measure(args: &Args, servers: &[StoreServer]) {
         load.clean(ground).await;
     }
     for (server, rows) in servers.iter().zip(&rounds) {
-        let line = Line::new(server.url(), "flood", args.threads);
+        let line = args.line(server.url(), "flood");
         let line = line.with("connections", load.connections);
         let line = line.with("flooding", args.flood);
-        line.with("rounds", args.rounds).print(&medians(rows));
+        line.with("rounds", args.timing.rounds)
+            .print(&medians(rows));
     }
 }
 

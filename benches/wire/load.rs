@@ -19,7 +19,7 @@ pub(crate) struct Load {
     pause: Option<Duration>,
 }
 
-/// What a case works on, on one server.
+/// Znodes and connections of a case on one server.
 pub(crate) struct Ground {
     clients: Vec<Client>,
     /// Everything that was made for it, parents first.
@@ -32,7 +32,7 @@ struct Client {
     slots: Vec<Slot>,
 }
 
-/// What a connection has done in a round.
+/// Work of a connection in a round.
 #[derive(Default)]
 struct Tally {
     requests: usize,

@@ -1,4 +1,4 @@
-//! What a slot asks for, again and again. So many slots share a connection as requests may be under
+//! Slots: each repeats one request. As many slots share a connection as requests may be under
 //! way on it.
 
 use crate::connection::{Connection, Reply};
@@ -11,7 +11,7 @@ pub(crate) enum Mix {
     Set,
     /// A persistent znode is made, and deleted.
     Create,
-    /// What an uncontended lock asks for: create and list, sent together; then delete.
+    /// Requests of an uncontended lock: create and list, sent together; then delete.
     Locks,
 }
 
@@ -28,7 +28,7 @@ impl Mix {
         }
     }
 
-    /// How many connections, and how many slots on each.
+    /// Returns the numbers of connections, and of slots on each.
     pub(crate) fn cases(self) -> &'static [(usize, usize)] {
         match self {
             Self::Ping => &[(1, 1), (2, 128)],
@@ -40,10 +40,10 @@ impl Mix {
     }
 }
 
-/// How many keys there are to lock.
+/// Number of keys to lock.
 pub(crate) const KEYS: usize = 10_000;
 
-/// What a slot works on.
+/// State of a slot.
 pub(crate) struct Slot {
     mix: Mix,
     /// Its own znode, or what the keys are below.
@@ -51,12 +51,12 @@ pub(crate) struct Slot {
     data: Vec<u8>,
     /// The next key to lock.
     key: usize,
-    /// What it has made.
+    /// Path of the znode that it has created.
     made: Option<String>,
     waits_for: Wait,
 }
 
-/// What a slot waits for.
+/// Reply that a slot waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wait {
     /// One answer, and that is that.
@@ -69,7 +69,7 @@ enum Wait {
     Deletion,
 }
 
-/// What an answer has finished.
+/// Operation that a reply has completed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Done {
     Nothing,
@@ -77,7 +77,7 @@ pub(crate) enum Done {
     Request,
     /// All that makes a lock one's own.
     Acquire,
-    /// What lets it go.
+    /// Its release.
     Release,
 }
 
@@ -159,7 +159,7 @@ impl Slot {
         }
     }
 
-    /// Whether nothing would be left of it.
+    /// Returns true if it would leave nothing behind.
     pub(crate) fn is_clean(&self) -> bool {
         self.made.is_none()
     }

@@ -14,11 +14,10 @@ use crate::connection::{self, Connection, EVENT, TIMEOUT};
 use crate::figures::{Row, Times, medians};
 use crate::jute::{PERSISTENT, Put, op};
 use crate::mix;
-use crate::report::Line;
 use crate::store_server::StoreServer;
 use crate::usage::{Usage, resident_bytes};
 
-/// How many are opened at once.
+/// Number of sessions opened at once.
 const OPENED_AT_ONCE: usize = 64;
 
 pub(crate) async fn measure(args: &Args, server: &StoreServer) {
@@ -42,7 +41,7 @@ pub(crate) async fn measure(args: &Args, server: &StoreServer) {
         let used = Usage::of(server.process());
         ping_for(&mut setter, args.rest).await;
         used.write_since(&mut row);
-        let line = Line::new(server.url(), "sessions", args.threads);
+        let line = args.line(server.url(), "sessions");
         line.with("sessions", count).print(&row);
     }
     sessions.shutdown().await;
@@ -166,7 +165,7 @@ async fn fan_out(
     row: &mut Row,
 ) {
     let mut rounds = Vec::new();
-    for _ in 0..args.rounds {
+    for _ in 0..args.timing.rounds {
         watched.wait_until(&watched.armed, count).await;
         watched.armed.store(0, std::sync::atomic::Ordering::Release);
         watched.heard.store(0, std::sync::atomic::Ordering::Release);

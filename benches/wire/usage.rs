@@ -1,4 +1,4 @@
-//! What a server's process uses, as the kernel counts it.
+//! Resource usage of a server's process, as the kernel counts it.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::figures::Row;
 
-/// What a process had used at a moment.
+/// Resource usage of a process at a moment.
 pub(crate) struct Usage {
     process: Option<u32>,
     at: Instant,

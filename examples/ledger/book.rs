@@ -16,14 +16,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::input::{Balances, Transfer};
 
-/// What is in the ledger.
+/// Content of the ledger.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Book {
     /// Refuses old tokens.
     pub(crate) gate: FencingGate,
-    /// How many holders have recorded their token here.
+    /// Number of holders that have recorded their token here.
     pub(crate) grants: u64,
-    /// How often the file was written.
+    /// Number of writes of the file.
     pub(crate) writes: u64,
     pub(crate) balances: Balances,
     /// The ids of the transfers, in the order in which they were posted.

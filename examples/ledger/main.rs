@@ -7,19 +7,32 @@
 //! cargo run --release --example ledger -- --without-lock
 //! ```
 //!
-//! To post a transfer is to read the whole ledger, change it, and write it back, so any overlap of
-//! two workers would lose money. [`worker`] shows the use of the lock, [`book`] what a resource
-//! does with fencing tokens. At the end the ledger is compared with what the input comes to without
-//! locks, and the grants with the arrivals that another session has seen ([`observer`]).
+//! Posting a transfer reads the whole ledger, changes it, and writes it back, so two workers that
+//! overlap would lose money. [`worker`] shows the use of the lock, [`book`] the check of fencing tokens
+//! at the resource. At the end the ledger is compared with the sum of the input, computed without
+//! locks, and the order of the grants with the order of arrival that another session has seen
+//! ([`observer`]).
 //!
-//! Why a death in the middle of a write does no harm (`--crash`): a write becomes the ledger in
-//! one step or not at all; a transfer whose worker died goes back to the others; and when the dead
-//! worker's write arrives late, the ledger refuses its token, since it has seen a newer one.
+//! A death in the middle of a write (`--crash`) does no harm: a write becomes the ledger in one step or
+//! not at all; a transfer whose worker died goes back to the others; and the ledger refuses the dead
+//! worker's late write, since it has seen a newer token.
+//!
+//! The last lines of the output:
+//!
+//! ```text
+//! transfers applied         3000 of 3000
+//! final balances            as computed without locks
+//! overlaps seen             0
+//! tokens out of order       0 of 3000
+//! grants out of order       0 of 3000, against the arrivals that another session saw
+//! wait for the lock         p50 930 µs, p99 2460 µs
+//! 8 workers on memory: in 0.37 s: 8108 transfers/s
+//! All is right.
+//! ```
 
 mod args;
 mod book;
 mod input;
-#[path = "../common/mortal.rs"]
 mod mortal;
 mod observer;
 mod summary;
@@ -37,7 +50,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use lockkeeper::{ConnectOptions, LockPath, connect_with};
 use tokio::sync::{mpsc, watch};
 
-use crate::args::{Args, HELP};
+use crate::args::Args;
 use crate::book::{Book, Ledger};
 use crate::input::Transfer;
 use crate::observer::{Arrivals, Observer};
@@ -46,17 +59,7 @@ use crate::teller::Teller;
 use crate::worker::{Failure, Run, Task};
 
 fn main() -> ExitCode {
-    let args = match Args::parse(lexopt::Parser::from_env()) {
-        Ok(args) => args,
-        Err(error) => {
-            eprintln!("ledger: {error} (see --help)");
-            return ExitCode::from(2);
-        }
-    };
-    if args.help {
-        print!("{HELP}");
-        return ExitCode::SUCCESS;
-    }
+    let args = Args::read();
     match run(&args) {
         Ok(summary) => report(&args, &summary),
         Err(error) => {
@@ -66,7 +69,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the summary, and says whether all is right.
+/// Prints the summary, and returns the exit status.
 fn report(args: &Args, summary: &Summary) -> ExitCode {
     let wrongs = summary.wrongs();
     let verdict = match wrongs.as_slice() {
@@ -93,13 +96,9 @@ fn run(args: &Args) -> Result<Summary, Box<dyn Error>> {
     let ledger = Ledger::open(&place.file, "main")?;
     let book = ledger.open_book(&opening)?;
     let left = left_to_post(&book, &transfers)?;
-    if left.len() < args.crash {
-        return Err(format!(
-            "{} workers cannot die over {} transfers",
-            args.crash,
-            left.len()
-        )
-        .into());
+    if left.len() < args.crash.into() {
+        let (crash, left) = (args.crash, left.len());
+        return Err(format!("{crash} workers cannot die over {left} transfers").into());
     }
 
     let began = Instant::now();
@@ -129,6 +128,7 @@ fn left_to_post(book: &Book, transfers: &[Transfer]) -> Result<Vec<Transfer>, St
 }
 
 type Outcome = (Vec<worker::Grant>, Arrivals, Summary);
+type Results = mpsc::UnboundedReceiver<Result<(), Failure>>;
 
 /// Has the workers post what is left.
 #[tokio::main(flavor = "current_thread")]
@@ -143,14 +143,20 @@ async fn work(
         None
     } else {
         let options = ConnectOptions::new().create_chroot();
-        let client = connect_with(args.target.clone(), options).await?;
+        let client = connect_with(args.url.clone(), options).await?;
         let observer = Observer::start(&client, &lock).await?;
         Some((client, observer))
     };
     let posted_before = transfers - left.len();
-    let (teller, telling) = Teller::start(args.telling, transfers, posted_before);
+    let (teller, printing) = match args.quiet {
+        true => (Teller::quiet(), None),
+        false => {
+            let (teller, printing) = Teller::start(args.all_events, transfers, posted_before);
+            (teller, Some(printing))
+        }
+    };
     let run = Arc::new(Run {
-        target: args.target.clone(),
+        target: args.url.clone(),
         lock,
         ledger: ledger.to_owned(),
         teller: teller.clone(),
@@ -161,9 +167,18 @@ async fn work(
         crashed: 0.into(),
         late_writes_refused: 0.into(),
     });
-    let worked = start(args, &run, left).wait().await;
+    let mut results = start(args, &run, left);
+    let worked: Result<(), Failure> = async {
+        for _ in 0..args.workers {
+            results.recv().await.ok_or(Failure::Panicked)??;
+        }
+        Ok(())
+    }
+    .await;
     teller.end();
-    telling.join().map_err(|_| "the telling failed")?;
+    if let Some(printing) = printing {
+        printing.join().map_err(|_| "the printing failed")?;
+    }
     worked?;
 
     let mut arrivals = Arrivals::default();
@@ -174,28 +189,29 @@ async fn work(
     let summary = Summary {
         posted_before,
         overlaps: run.overlaps.load(Ordering::SeqCst),
-        workers: args.workers,
-        crash: args.crash,
+        workers: args.workers.into(),
+        crash: args.crash.into(),
         crashed: run.crashed.load(Ordering::SeqCst),
         late_writes_refused: run.late_writes_refused.load(Ordering::SeqCst),
         with_lock: !args.without_lock,
-        url: args.target.to_string(),
+        url: args.url.to_string(),
         ..Summary::default()
     };
     Ok((std::mem::take(&mut *run.grants.lock()), arrivals, summary))
 }
 
-/// Starts the workers; those who are to die come last.
-fn start(args: &Args, run: &Arc<Run>, mut left: Vec<Transfer>) -> Workers {
+/// Starts the workers, those that are to die last, and returns the receiver of their results.
+fn start(args: &Args, run: &Arc<Run>, mut left: Vec<Transfer>) -> Results {
     let (put, jobs) = mpsc::unbounded_channel();
     let jobs = Arc::new(tokio::sync::Mutex::new(jobs));
-    let (results, workers) = mpsc::unbounded_channel();
+    let (results, received) = mpsc::unbounded_channel();
+    let (count, crash) = (usize::from(args.workers), usize::from(args.crash));
     // They die over transfers from the front, so that the others have enough left to do.
-    let fatal: Vec<_> = left.drain(..args.crash).collect();
+    let fatal: Vec<_> = left.drain(..crash).collect();
     for transfer in left {
         put.send(transfer).expect("the receiver is here");
     }
-    for number in 1..=args.workers - args.crash {
+    for number in 1..=count - crash {
         let jobs = jobs.clone();
         let task = if args.without_lock {
             Task::PostWithoutLock(jobs)
@@ -205,33 +221,14 @@ fn start(args: &Args, run: &Arc<Run>, mut left: Vec<Transfer>) -> Workers {
         worker::spawn(run, number, task, results.clone());
     }
     for (index, transfer) in fatal.into_iter().enumerate() {
-        let number = args.workers - args.crash + 1 + index;
+        let number = count - crash + 1 + index;
         let task = Task::Die(transfer, put.clone());
         worker::spawn(run, number, task, results.clone());
     }
-    Workers {
-        count: args.workers,
-        results: workers,
-    }
+    received
 }
 
-/// The workers at work.
-struct Workers {
-    count: usize,
-    results: mpsc::UnboundedReceiver<Result<(), Failure>>,
-}
-
-impl Workers {
-    /// Waits until all are done, or one has failed.
-    async fn wait(mut self) -> Result<(), Failure> {
-        for _ in 0..self.count {
-            self.results.recv().await.ok_or(Failure::Panicked)??;
-        }
-        Ok(())
-    }
-}
-
-/// Where the ledger is. A temporary one is removed in the end, unless it is kept.
+/// Location of the ledger. A temporary one is removed in the end, unless it is kept.
 struct Place {
     file: PathBuf,
     temporary: Option<PathBuf>,

@@ -17,12 +17,12 @@ pub(crate) struct Arrival {
     pub(crate) czxid: Option<Zxid>,
 }
 
-/// What the observer has seen.
+/// Arrivals that the observer has seen.
 #[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     /// The contenders, in the order in which the store told of them.
     pub(crate) seen: Vec<Arrival>,
-    /// How often the store may have told of some that were not heard.
+    /// Number of interruptions in which arrivals may have gone unseen.
     pub(crate) gaps: usize,
 }
 

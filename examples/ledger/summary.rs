@@ -12,41 +12,41 @@ use crate::input::{Balances, Transfer};
 use crate::observer::Arrivals;
 use crate::worker::Grant;
 
-/// What a run came to. Its JSON is the last line of the output under `--json`.
+/// Outcome of a run. Its JSON is the last line of the output under `--json`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Summary {
-    /// How many transfers the input has.
+    /// Transfers of the input.
     pub(crate) transfers: usize,
-    /// How many of them are in the ledger, each counted once.
+    /// Transfers of the input that are in the ledger, each counted once.
     pub(crate) applied: usize,
-    /// How many of those were there when this run began.
+    /// Transfers that were in the ledger when this run began.
     pub(crate) posted_before: usize,
-    /// How many stand in the ledger a second time, or are none of the input's.
+    /// Transfers in the ledger that are duplicates, or not in the input.
     pub(crate) surplus: usize,
-    /// Whether every balance is what the input comes to without locks.
+    /// True if every balance is the sum of the input, computed without locks.
     pub(crate) balances_correct: bool,
-    /// How many workers found another one inside, or overwrote what another had written.
+    /// Workers that met another one at the ledger, or overwrote another's write.
     pub(crate) overlaps: usize,
     pub(crate) grants: usize,
-    /// How many grants had a token that was not above that of the grant before.
+    /// Grants whose token was not above that of the grant before.
     pub(crate) token_regressions: usize,
-    /// How many grants went to somebody who had arrived before the previous holder.
+    /// Grants to a contender that had arrived before the previous holder.
     pub(crate) order_violations: usize,
-    /// How many grants went to somebody whose arrival the observer had not seen.
+    /// Grants to a contender whose arrival the observer had not seen.
     pub(crate) arrivals_unseen: usize,
-    /// How often the observer's connection broke, so that arrivals may have gone unseen.
+    /// Interruptions of the observer's connection, in which arrivals may have gone unseen.
     pub(crate) observer_gaps: usize,
     pub(crate) wait_p50_us: u64,
     pub(crate) wait_p99_us: u64,
     pub(crate) workers: usize,
-    /// How many workers were to be cut off, and were.
+    /// Workers that were to be cut off; `crashed` are those that were.
     pub(crate) crash: usize,
     pub(crate) crashed: usize,
     pub(crate) late_writes_refused: usize,
     pub(crate) with_lock: bool,
     pub(crate) url: String,
     pub(crate) elapsed_ms: u64,
-    /// Where the ledger was left to be looked at, if anything is wrong with it.
+    /// Path of the ledger that is kept, if anything is wrong with it.
     #[serde(skip)]
     pub(crate) kept: Option<PathBuf>,
 }
@@ -94,98 +94,86 @@ impl Summary {
             count_pairs(&arrived, |a, b| b <= a) + count_pairs(&czxids, |a, b| b <= a);
     }
 
-    /// All that is wrong, in words.
+    /// Returns a description of each fault.
     pub(crate) fn wrongs(&self) -> Vec<String> {
-        let unseen = self.arrivals_unseen > 0 && self.observer_gaps == 0;
-        let checks = [
-            (
-                self.applied != self.transfers,
-                format!("{} transfers are missing", self.transfers - self.applied),
-            ),
-            (
-                self.surplus > 0,
-                format!("{} transfers stand there too often", self.surplus),
-            ),
-            (!self.balances_correct, "the balances are wrong".to_owned()),
-            (self.overlaps > 0, format!("{} overlaps", self.overlaps)),
-            (
-                self.token_regressions > 0,
-                format!("{} tokens went back", self.token_regressions),
-            ),
-            (
-                self.order_violations > 0,
-                format!("{} grants were out of order", self.order_violations),
-            ),
-            (
-                unseen,
-                format!("{} holders never arrived", self.arrivals_unseen),
-            ),
-            (
-                self.crashed != self.crash,
-                format!("{} of {} workers died", self.crashed, self.crash),
-            ),
-            (
-                self.late_writes_refused != self.crashed,
-                format!("{} late writes were refused", self.late_writes_refused),
-            ),
-        ];
-        let wrong = checks.into_iter().filter(|(wrong, _)| *wrong);
-        wrong.map(|(_, text)| text).collect()
+        let mut wrongs = Vec::new();
+        let mut check = |count: usize, fault: &str| {
+            if count > 0 {
+                wrongs.push(format!("{count} {fault}"));
+            }
+        };
+        let unseen = if self.observer_gaps == 0 {
+            self.arrivals_unseen
+        } else {
+            0
+        };
+        check(self.transfers - self.applied, "transfers are missing");
+        check(self.surplus, "transfers are posted too often");
+        check(self.overlaps, "overlaps");
+        check(self.token_regressions, "tokens went back");
+        check(self.order_violations, "grants were out of order");
+        check(unseen, "holders never arrived");
+        check(
+            self.crash.abs_diff(self.crashed),
+            "workers did not die as they should",
+        );
+        check(
+            self.crashed.abs_diff(self.late_writes_refused),
+            "late writes were not refused",
+        );
+        if !self.balances_correct {
+            wrongs.push("the balances are wrong".to_owned());
+        }
+        wrongs
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let seconds = Duration::from_millis(self.elapsed_ms).as_secs_f64();
-        let rate = self.applied.saturating_sub(self.posted_before) as f64 / seconds.max(0.001);
-        let balances = if self.balances_correct {
-            "as computed without locks"
-        } else {
-            "NOT as computed without locks"
+        let mut line = |name: &str, value: String| writeln!(f, "{name:<26}{value}");
+        let (applied, transfers, grants) = (self.applied, self.transfers, self.grants);
+        let before = match self.posted_before {
+            0 => String::new(),
+            before => format!(", {before} of them before this run"),
         };
-        let (applied, transfers) = (self.applied, self.transfers);
-        write!(f, "transfers applied         {applied} of {transfers}")?;
-        match self.posted_before {
-            0 => writeln!(f)?,
-            before => writeln!(f, ", {before} of them before this run")?,
-        }
-        writeln!(f, "final balances            {balances}")?;
-        writeln!(f, "overlaps seen             {}", self.overlaps)?;
+        line(
+            "transfers applied",
+            format!("{applied} of {transfers}{before}"),
+        )?;
+        let not = if self.balances_correct { "" } else { "NOT " };
+        line("final balances", format!("{not}as computed without locks"))?;
+        line("overlaps seen", self.overlaps.to_string())?;
         if self.with_lock {
-            let regressions = self.token_regressions;
-            writeln!(
-                f,
-                "tokens out of order       {regressions} of {}",
-                self.grants
+            let (regressions, violations) = (self.token_regressions, self.order_violations);
+            line("tokens out of order", format!("{regressions} of {grants}"))?;
+            let against = "against the arrivals that another session saw";
+            line(
+                "grants out of order",
+                format!("{violations} of {grants}, {against}"),
             )?;
-            let violations = self.order_violations;
-            write!(
-                f,
-                "grants out of order       {violations} of {}, ",
-                self.grants
-            )?;
-            writeln!(f, "against the arrivals that another session saw")?;
-            if self.arrivals_unseen > 0 || self.observer_gaps > 0 {
-                let (unseen, gaps) = (self.arrivals_unseen, self.observer_gaps);
-                writeln!(
-                    f,
-                    "arrivals not seen         {unseen} (the observer missed events {gaps} times)"
+            let (unseen, gaps) = (self.arrivals_unseen, self.observer_gaps);
+            if unseen > 0 || gaps > 0 {
+                line(
+                    "arrivals not seen",
+                    format!("{unseen} ({gaps} interruptions)"),
                 )?;
             }
             let (p50, p99) = (self.wait_p50_us, self.wait_p99_us);
-            writeln!(f, "wait for the lock         p50 {p50} µs, p99 {p99} µs")?;
+            line("wait for the lock", format!("p50 {p50} µs, p99 {p99} µs"))?;
         }
         if self.crash > 0 {
             let (crashed, refused) = (self.crashed, self.late_writes_refused);
-            writeln!(
-                f,
-                "workers that died         {crashed}; late writes of theirs refused: {refused}"
+            line(
+                "workers that died",
+                format!("{crashed}; late writes of theirs refused: {refused}"),
             )?;
         }
+        let seconds = Duration::from_millis(self.elapsed_ms).as_secs_f64();
+        let rate = self.applied.saturating_sub(self.posted_before) as f64 / seconds.max(0.001);
+        let (workers, url) = (self.workers, &self.url);
         write!(
             f,
-            "{} workers on {} in {seconds:.2} s: {rate:.0} transfers/s",
-            self.workers, self.url
+            "{workers} workers on {url} in {seconds:.2} s: {rate:.0} transfers/s"
         )
     }
 }

@@ -21,10 +21,10 @@ use crate::teller::Teller;
 /// ticks). Their death holds the others up for that long.
 const DOOMED_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long those without a lock think between reading and writing.
+/// Pause of the workers without a lock between reading and writing.
 const THINKING: Duration = Duration::from_millis(1);
 
-/// What all workers of a run share.
+/// State that all workers of a run share.
 pub(crate) struct Run {
     pub(crate) target: Target,
     pub(crate) lock: LockPath,
@@ -49,7 +49,7 @@ pub(crate) struct Grant {
     pub(crate) waited: Duration,
 }
 
-/// What the workers take their transfers from. It ends when it is empty and no worker is left who
+/// Queue of transfers for the workers. It ends when it is empty and no worker is left that
 /// could put one back.
 pub(crate) type Jobs = Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<Transfer>>>;
 
@@ -76,7 +76,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// What a worker does with its life.
+/// Task of a worker.
 pub(crate) enum Task {
     /// Posts transfers under the lock until there are no more.
     Post(Jobs),
@@ -125,7 +125,9 @@ async fn live(run: &Run, number: usize, task: Task) -> Result<(), Failure> {
         }
         Task::Die(transfer, put_back) => {
             let options = options.session_timeout(DOOMED_TIMEOUT);
-            let mortal = Mortal::connect(&run.target, options).await?;
+            let first =
+                connect_with(run.target.clone(), ConnectOptions::new().create_chroot()).await?;
+            let mortal = Mortal::open(&first, options).await?;
             let mut worker = Worker::new(run, number, mortal.client(), ledger)?;
             worker.die_posting(&transfer, &mortal, put_back).await?;
         }
@@ -176,7 +178,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Whether it is worth trying again: after the loss of the session, or of the lock.
+    /// Returns the failure unless a retry is worthwhile: after the loss of the session, or of the lock.
     fn get_over(&self, failure: Failure) -> Result<(), Failure> {
         let lost = match &failure {
             Failure::Lock(error) => error.is_session_end(),
@@ -289,7 +291,7 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// What the same work comes to when nothing keeps the workers apart.
+/// Posts a transfer without a lock, as a demonstration of what goes wrong.
 async fn post_without_lock(run: &Run, ledger: &Ledger, transfer: &Transfer) -> Result<(), Failure> {
     let inside = Inside::enter(run);
     let mut book = ledger.read()?;

@@ -54,6 +54,8 @@ mod election;
 mod error;
 mod events;
 mod guard;
+#[cfg(any(doc, doctest))]
+pub mod guides;
 mod holders;
 mod many;
 mod metadata;
@@ -114,18 +116,6 @@ pub use warden::{Overdue, OverdueLevel, Warden, WardenBuilder, WardenReport, War
 #[cfg(feature = "test-util")]
 pub use lockkeeper_store::testing;
 
-#[cfg(all(doctest, feature = "test-util"))]
-#[doc = include_str!("../../docs/testing.md")]
-pub struct TestingGuide;
-
-#[cfg(all(doctest, feature = "test-util"))]
-#[doc = include_str!("../../docs/migrating.md")]
-pub struct MigrationGuide;
-
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 pub struct Readme;
-
-#[cfg(doctest)]
-#[doc = include_str!("../../docs/operations.md")]
-pub struct OperationsGuide;

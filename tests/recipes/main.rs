@@ -44,6 +44,7 @@ mod refusals;
 mod restore;
 mod revocation;
 mod rwlock;
+mod scenarios;
 mod seeds;
 mod semaphore;
 mod team;

@@ -19,7 +19,7 @@ struct Account {
 }
 
 impl Accounts {
-    /// The balance. From now on the account refuses older tokens: whoever reads is about to write.
+    /// Returns the balance. From now on the account refuses older tokens: the caller is about to write.
     ///
     /// # Errors
     /// [`StaleToken`]: a later holder of the account's lock has been here.

@@ -1,10 +1,10 @@
-//! An HTTP service that works under locks: one request at a time per account, in order of arrival,
+//! An HTTP service that works under locks: one request at a time per account, in the order of arrival,
 //! over all processes of the service.
 //!
-//! What to copy from here:
+//! Copy from here:
 //!
-//! - `Service::post`: the lock with one deadline for the whole wait, the work that ends when the
-//!   lock is lost, and the fencing token that goes with every access to the resource.
+//! - `post`: the lock with one deadline for the whole wait, the work that ends when the lock is lost,
+//!   and the fencing token that goes with every access to the resource.
 //! - [`serve`]: requests under way are finished first, and only then is the client closed.
 
 mod accounts;
@@ -17,28 +17,21 @@ use std::time::Duration;
 use axum::extract::{Path, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use lockkeeper::{Client, LockOptions, LockPath, Mutex, ZnodePath};
-use serde::{Deserialize, Serialize};
+use lockkeeper::{Client, LockError, LockOptions, LockPath, Mutex, ZnodePath};
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 pub use accounts::Accounts;
 use refusal::Refusal;
 
-/// How the service behaves.
+/// Options of the service.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How long a request may wait for its account's lock.
+    /// The time that a request may wait for its account's lock.
     pub lock_timeout: Duration,
-    /// How long a posting takes. It stands for the time of a database, or of another service.
+    /// The time that a posting takes. It stands for that of a database, or of another service.
     pub work: Duration,
 }
-
-/// How many may be ahead of a request before it is refused at once: waiting longer than the
-/// client does helps nobody.
-const QUEUE_LIMIT: usize = 100;
-
-/// How long the store may take to answer before the service calls itself unready.
-const READY_WITHIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 struct Service {
@@ -47,21 +40,13 @@ struct Service {
     options: Options,
 }
 
-/// What a request asks for.
-#[derive(Deserialize)]
+/// The body of a request.
+#[derive(serde::Deserialize)]
 struct Posting {
     cents: i64,
 }
 
-/// What it is answered.
-#[derive(Serialize)]
-struct Posted {
-    account: String,
-    balance: i64,
-    token: lockkeeper::FencingToken,
-}
-
-/// The service's routes: `POST /accounts/{account}` and `GET /healthz`.
+/// Returns the service's routes: `POST /accounts/{account}` and `GET /healthz`.
 pub fn router(client: &Client, accounts: &Arc<Accounts>, options: Options) -> Router {
     let service = Service {
         client: client.clone(),
@@ -69,8 +54,8 @@ pub fn router(client: &Client, accounts: &Arc<Accounts>, options: Options) -> Ro
         options,
     };
     Router::new()
-        .route("/accounts/{account}", post(Service::post))
-        .route("/healthz", get(Service::healthz))
+        .route("/accounts/{account}", post(post_cents))
+        .route("/healthz", get(healthz))
         .with_state(service)
 }
 
@@ -93,58 +78,53 @@ pub async fn serve(
     client.close().await.map_err(io::Error::other)
 }
 
-impl Service {
-    /// Adds to an account, under its lock.
-    ///
-    /// When the caller hangs up, this is dropped wherever it stands: a wait leaves its queue, and a
-    /// guard releases its lock.
-    async fn post(
-        State(service): State<Self>,
-        Path(account): Path<String>,
-        Json(posting): Json<Posting>,
-    ) -> Result<Json<Posted>, Refusal> {
-        let lock = LockPath::new("/lock")?.key(&account);
-        let options = LockOptions::new()
-            .label("axum-service")
-            .timeout(service.options.lock_timeout)
-            .queue_limit(QUEUE_LIMIT);
-        let guard = Mutex::new(&service.client, lock)?
-            .lock_with(options)
-            .await?;
-        let token = guard.fencing_token();
+/// Adds to an account, under its lock.
+///
+/// When the caller hangs up, axum drops this future: a wait leaves its queue, and a guard releases its
+/// lock.
+async fn post_cents(
+    State(service): State<Service>,
+    Path(account): Path<String>,
+    Json(posting): Json<Posting>,
+) -> Result<Json<Value>, Refusal> {
+    let options = LockOptions::new()
+        .label("axum-service")
+        .timeout(service.options.lock_timeout)
+        // With so many ahead it would not be granted in time: refuse at once.
+        .queue_limit(100);
+    let lock = LockPath::new("/lock")?.key(&account);
+    let mutex = Mutex::new(&service.client, lock)?;
+    let guard = mutex.lock_with(options).await?;
+    let token = guard.fencing_token();
 
-        let work = async {
-            let balance = service.accounts.read(&account, token)?;
-            service.client.clock().sleep(service.options.work).await;
-            let balance = balance
-                .checked_add(posting.cents)
-                .ok_or(Refusal::Overflow)?;
-            service.accounts.write(&account, balance, token)?;
-            Ok::<_, Refusal>(balance)
-        };
-        // When the lock is lost the work is dropped where it stands, before its write. Had it been
-        // further, the account would have refused the old token as soon as it had seen a newer one.
-        let balance = guard.protect(work).await??;
+    let work = async {
+        let balance = service.accounts.read(&account, token)?;
+        service.client.clock().sleep(service.options.work).await;
+        let balance = balance.checked_add(posting.cents);
+        let balance = balance.ok_or_else(Refusal::overflow)?;
+        service.accounts.write(&account, balance, token)?;
+        Ok::<_, Refusal>(balance)
+    };
+    // When the lock is lost, the work is dropped at an await. If it is past its last await, the account
+    // refuses the token as soon as it has seen a newer one.
+    let balance = guard.protect(work).await.map_err(LockError::Lost)??;
 
-        // An error would say that the lock was lost after the write, which the account has accepted.
-        let _ = guard.release().await;
-        Ok(Json(Posted {
-            account,
-            balance,
-            token,
-        }))
-    }
+    // An error would say that the lock was lost after the write, which the account has accepted.
+    let _ = guard.release().await;
+    Ok(Json(
+        json!({ "account": account, "balance": balance, "token": token }),
+    ))
+}
 
-    /// Says whether the service can do its work: whether the store answers in time.
-    async fn healthz(State(service): State<Self>) -> Result<&'static str, Refusal> {
-        let asking = async {
-            let session = service.client.session().await?;
-            session.exists(&ZnodePath::root()).await?;
-            Ok("ready")
-        };
-        tokio::select! {
-            answer = asking => answer,
-            () = service.client.clock().sleep(READY_WITHIN) => Err(Refusal::Unready),
-        }
+/// Reports the service as ready if the store answers within a second.
+async fn healthz(State(service): State<Service>) -> Result<&'static str, Refusal> {
+    let asking = async {
+        let session = service.client.session().await?;
+        session.exists(&ZnodePath::root()).await?;
+        Ok("ready")
+    };
+    tokio::select! {
+        answer = asking => answer,
+        () = service.client.clock().sleep(Duration::from_secs(1)) => Err(Refusal::unready()),
     }
 }

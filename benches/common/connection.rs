@@ -1,0 +1,152 @@
+//! A session over a connection of its own.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use super::jute::{self, Put};
+
+/// The timeout that every session asks for.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The xid of an event.
+pub(crate) const EVENT: i32 = -1;
+
+pub(crate) struct Connection {
+    stream: TcpStream,
+    /// Bytes to send next.
+    outgoing: Vec<u8>,
+    incoming: Vec<u8>,
+    /// Number of bytes of it that have been taken.
+    taken: usize,
+}
+
+/// An answer or an event, without its length.
+pub(crate) struct Reply<'a> {
+    pub(crate) xid: i32,
+    /// 0, or what went wrong.
+    pub(crate) error: i32,
+    pub(crate) body: &'a [u8],
+}
+
+impl Reply<'_> {
+    /// The text that the body begins with.
+    pub(crate) fn text(&self) -> &str {
+        let length = jute::int_at(self.body, 0) as usize;
+        std::str::from_utf8(&self.body[4..4 + length]).expect("a path is text")
+    }
+}
+
+impl Connection {
+    /// Connects, and opens a session.
+    pub(crate) async fn open(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).await;
+        let stream = stream.expect("the server listens");
+        stream.set_nodelay(true).expect("a socket has that option");
+        let mut connection = Self {
+            stream,
+            outgoing: Vec::new(),
+            incoming: Vec::new(),
+            taken: 0,
+        };
+        jute::frame(&mut connection.outgoing, |to| {
+            to.int(0);
+            to.long(0);
+            to.int(TIMEOUT.as_millis() as i32);
+            to.long(0);
+            to.data(&[0; 16]);
+            to.flag(false);
+        });
+        connection.flush().await;
+        let answer = connection.frame().await;
+        let granted = jute::int_at(answer, 4);
+        assert_eq!(granted, TIMEOUT.as_millis() as i32, "the session's timeout");
+        connection
+    }
+
+    /// Takes the connection itself: with nothing under way.
+    pub(crate) fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
+    /// Adds a request to what is to be sent.
+    pub(crate) fn put(&mut self, xid: i32, op: i32, body: impl FnOnce(&mut Vec<u8>)) {
+        jute::frame(&mut self.outgoing, |to| {
+            to.int(xid);
+            to.int(op);
+            body(to);
+        });
+    }
+
+    /// Sends what has gathered.
+    pub(crate) async fn flush(&mut self) {
+        let sent = self.stream.write_all(&self.outgoing).await;
+        sent.expect("the server reads");
+        self.outgoing.clear();
+    }
+
+    /// The next answer or event.
+    pub(crate) async fn next(&mut self) -> Reply<'_> {
+        let frame = self.frame().await;
+        read(frame)
+    }
+
+    /// The next one, if it has arrived.
+    pub(crate) fn arrived(&mut self) -> Option<Reply<'_>> {
+        let length = self.whole()?;
+        Some(read(self.take(length)))
+    }
+
+    /// Waits until there is more. It may be given up.
+    pub(crate) async fn read(&mut self) {
+        self.incoming.drain(..self.taken);
+        self.taken = 0;
+        if self.incoming.is_empty() && self.incoming.capacity() == 0 {
+            self.incoming.reserve(FIRST_ROOM);
+        }
+        let read = self.stream.read_buf(&mut self.incoming).await;
+        assert_ne!(read.expect("the server writes"), 0, "the server hung up");
+    }
+
+    async fn frame(&mut self) -> &[u8] {
+        loop {
+            if let Some(length) = self.whole() {
+                return self.take(length);
+            }
+            self.read().await;
+        }
+    }
+
+    /// The length of the next frame, if it has arrived as a whole.
+    fn whole(&self) -> Option<usize> {
+        let waiting = &self.incoming[self.taken..];
+        let length = jute::int_at(waiting.get(..4)?, 0) as usize;
+        (waiting.len() >= 4 + length).then_some(length)
+    }
+
+    fn take(&mut self, length: usize) -> &[u8] {
+        let start = self.taken + 4;
+        self.taken = start + length;
+        &self.incoming[start..start + length]
+    }
+}
+
+/// Initial room of a connection, affordable for ten thousand of them.
+const FIRST_ROOM: usize = 512;
+
+fn read(frame: &[u8]) -> Reply<'_> {
+    Reply {
+        xid: jute::int_at(frame, 0),
+        error: jute::int_at(frame, 12),
+        body: &frame[16..],
+    }
+}
+
+/// The address in a URL.
+pub(crate) fn address_of(url: &str) -> SocketAddr {
+    let host = url.split("://").nth(1).unwrap_or(url);
+    let address = host.split('/').next().unwrap_or(host).parse();
+    address.expect("the URL names an address and a port")
+}

@@ -1,0 +1,91 @@
+//! Other servers that keep locks, each started for the run.
+
+mod curator;
+mod pipe;
+mod postgres;
+mod redis;
+mod wire;
+
+use crate::args::{Args, Recipe, System};
+use crate::report::Line;
+use crate::rounds::Contender;
+use crate::store_server::StoreServer;
+use crate::systems::Keeper;
+use crate::workloads::Case;
+
+/// Those that were asked for.
+#[derive(Default)]
+pub(crate) struct Peers {
+    redis: Option<redis::Redis>,
+    postgres: Option<postgres::Postgres>,
+    zookeeper: Option<Keeper>,
+    curator: Option<curator::Curator>,
+    wire: Option<wire::Wire>,
+    _server: Option<StoreServer>,
+}
+
+impl Peers {
+    /// `ours` is the URL of the store under test: where it is a ZooKeeper, there is no other beside.
+    pub(crate) async fn start(args: &Args, ours: &str) -> Self {
+        let mut peers = Self {
+            wire: wire::Wire::of(ours).filter(|_| args.recipe == Recipe::Mutex),
+            ..Self::default()
+        };
+        if args.has(System::Redis) {
+            peers.redis = told("redis", redis::Redis::start().await);
+        }
+        if args.has(System::Postgres) {
+            peers.postgres = told("postgres", postgres::Postgres::start().await);
+        }
+        let mut zookeeper = ours.starts_with("zookeeper:").then(|| ours.to_owned());
+        if zookeeper.is_none() && (args.has(System::ZooKeeper) || args.has(System::Curator)) {
+            let server = told("zookeeper", StoreServer::of("zookeeper://", &args.serving));
+            zookeeper = server.as_ref().map(|server| server.url().to_owned());
+            peers._server = server;
+        }
+        if let Some(url) = zookeeper {
+            if args.has(System::ZooKeeper) {
+                peers.zookeeper = Some(Keeper::connect(&url).await);
+            }
+            if args.has(System::Curator) {
+                peers.curator = told("curator", curator::Curator::start(&url));
+            }
+        }
+        peers
+    }
+
+    /// Those that know this case.
+    pub(crate) async fn contenders(&mut self, case: Case) -> Vec<Contender> {
+        let mut contenders = Vec::new();
+        if let Some(wire) = &self.wire
+            && let Some(locks) = wire.locks(&case).await
+        {
+            contenders.push(Contender::of("wire", "", case, locks));
+        }
+        if let Some(redis) = &mut self.redis {
+            contenders.push(Contender::of("redis", "", case, redis.locks(&case).await));
+        }
+        if let Some(postgres) = &mut self.postgres {
+            let locks = postgres.locks(&case).await;
+            contenders.push(Contender::of("postgres", "", case, locks));
+        }
+        if let Some(keeper) = &self.zookeeper {
+            let locks = keeper.locks(&case).await;
+            contenders.push(Contender::of("zookeeper", keeper.url(), case, locks));
+        }
+        let curator = self.curator.as_ref();
+        contenders.extend(curator.and_then(|curator| curator.contender(case)));
+        contenders
+    }
+}
+
+/// A peer that cannot be had leaves a line that says why.
+fn told<T>(system: &str, started: Result<T, String>) -> Option<T> {
+    let fault = match started {
+        Ok(peer) => return Some(peer),
+        Err(fault) => fault,
+    };
+    Line::new(system, "", "").print_skipped(&fault);
+    eprintln!("without {system}: {fault}");
+    None
+}

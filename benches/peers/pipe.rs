@@ -1,0 +1,103 @@
+//! A connection over which requests are pipelined, as common clients of Redis and Postgres do it: one
+//! task writes what has gathered, and answers come in the order of the requests.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{mpsc, oneshot};
+
+/// Finds the answers in what comes over a connection.
+pub(crate) trait Protocol: 'static {
+    type Answer: Send + 'static;
+
+    /// The first answer and its length, if it is there as a whole.
+    fn parse(bytes: &[u8]) -> Option<(usize, Self::Answer)>;
+}
+
+struct Ask<A> {
+    bytes: Vec<u8>,
+    /// Receiver of the answer, if one is wanted.
+    answer: oneshot::Sender<A>,
+}
+
+/// A handle to a connection.
+pub(crate) struct Pipe<P: Protocol> {
+    asks: mpsc::UnboundedSender<Ask<P::Answer>>,
+}
+
+impl<P: Protocol> Clone for Pipe<P> {
+    fn clone(&self) -> Self {
+        Self {
+            asks: self.asks.clone(),
+        }
+    }
+}
+
+impl<P: Protocol> Pipe<P> {
+    /// Connects to a server of this machine.
+    pub(crate) async fn connect(port: u16) -> std::io::Result<Self> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        let (asks, asked) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            // Who still waits for an answer then finds that there is none.
+            let _ = carry::<P>(stream, asked).await;
+        });
+        Ok(Self { asks })
+    }
+
+    /// Sends a request at once; its answer may be left alone.
+    pub(crate) fn send(&self, bytes: Vec<u8>) -> oneshot::Receiver<P::Answer> {
+        let (answer, answered) = oneshot::channel();
+        // A connection that has failed drops the ask, which its answer tells.
+        let _ = self.asks.send(Ask { bytes, answer });
+        answered
+    }
+
+    /// Sends a request and waits for its answer.
+    pub(crate) async fn ask(&self, bytes: Vec<u8>) -> P::Answer {
+        self.send(bytes).await.expect("the server answers")
+    }
+}
+
+async fn carry<P: Protocol>(
+    mut stream: TcpStream,
+    mut asked: mpsc::UnboundedReceiver<Ask<P::Answer>>,
+) -> std::io::Result<()> {
+    let (mut reader, mut writer) = stream.split();
+    let mut waiting = VecDeque::new();
+    let (mut outgoing, mut incoming) = (Vec::new(), Vec::with_capacity(64 * 1024));
+    loop {
+        tokio::select! {
+            ask = asked.recv() => {
+                let mut next = match ask {
+                    Some(ask) => Some(ask),
+                    None => return Ok(()),
+                };
+                while let Some(ask) = next {
+                    outgoing.extend_from_slice(&ask.bytes);
+                    waiting.push_back(ask.answer);
+                    next = asked.try_recv().ok();
+                }
+                writer.write_all(&outgoing).await?;
+                outgoing.clear();
+            }
+            read = reader.read_buf(&mut incoming) => {
+                if read? == 0 {
+                    return Ok(());
+                }
+                let mut taken = 0;
+                while let Some((length, answer)) = P::parse(&incoming[taken..]) {
+                    taken += length;
+                    let to: Option<oneshot::Sender<P::Answer>> = waiting.pop_front();
+                    // Nobody has to wait for it.
+                    let _ = to.expect("it was asked for").send(answer);
+                }
+                incoming.drain(..taken);
+            }
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Postgres as a peer: advisory locks of a session, for which the server queues.
+
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+
+use super::pipe::{Pipe, Protocol};
+use crate::process::{self, Process};
+use crate::systems::Lock;
+use crate::workloads::{Case, Workload};
+
+/// A cluster of its own, and sessions of it.
+pub(crate) struct Postgres {
+    pool: Pool,
+    cases: usize,
+    _process: Process,
+}
+
+impl Postgres {
+    pub(crate) async fn start() -> Result<Self, String> {
+        process::need("postgresql", || programs().is_some())?;
+        let programs = programs().expect("found, or installed");
+        let (folder, port) = (process::fresh_folder("postgres"), process::free_port());
+        let user = user()?;
+        if let Some((uid, gid)) = user {
+            let owned = chown(&folder, Some(uid), Some(gid));
+            owned.map_err(|error| format!("chown: {error}"))?;
+        }
+        let command = |program: &str| {
+            let mut command = Command::new(programs.join(program));
+            command.current_dir(&folder);
+            if let Some((uid, gid)) = user {
+                command.uid(uid).gid(gid);
+            }
+            command
+        };
+        let data = folder.join("data");
+        let mut initdb = command("initdb");
+        initdb.args(["--auth=trust", "--username=bench", "--no-sync"]);
+        initdb.args(["--encoding=UTF8", "--locale=C", "--pgdata"]);
+        let made = initdb.arg(&data).output();
+        let made = made.map_err(|error| format!("initdb: {error}"))?;
+        if !made.status.success() {
+            let said = String::from_utf8_lossy(&made.stderr);
+            return Err(format!("initdb: {said}"));
+        }
+        let mut postgres = command("postgres");
+        postgres
+            .arg("-D")
+            .arg(&data)
+            .arg("-p")
+            .arg(port.to_string());
+        postgres.args(["-h", "127.0.0.1", "-k", "", "-N", MOST_SESSIONS]);
+        process::log_to(&folder, &mut postgres);
+        let mut process = Process::spawn(&mut postgres, folder.clone())?;
+        // Killed, it would leave its processes to find that out.
+        process.end_with("QUIT");
+        let status = || std::fs::read_to_string(data.join("postmaster.pid"));
+        process.wait_until(|| status().is_ok_and(|lines| lines.contains("\nready")))?;
+        Ok(Self {
+            pool: Pool {
+                port,
+                idle: Arc::default(),
+            },
+            cases: 0,
+            _process: process,
+        })
+    }
+
+    /// The handles that a case needs. The sessions are pooled: who holds a lock has its session, as
+    /// a session would be granted again what it holds.
+    pub(crate) async fn locks(&mut self, case: &Case) -> Vec<PostgresLock> {
+        // One who was granted a lock queues anew before it is let go.
+        self.pool.fill(case.clients + 2).await;
+        self.cases += 1;
+        let key = (self.cases * 1_000_000) as i64;
+        match case.workload {
+            Workload::W4 => {
+                let shared: Vec<_> = (0..case.clients).map(|_| self.pool.take()).collect();
+                let lock = |number: usize| PostgresLock {
+                    key: key + number as i64,
+                    sessions: Sessions::Shared(shared[number % shared.len()].clone()),
+                };
+                (0..case.n).map(lock).collect()
+            }
+            _ => {
+                let lock = |_| PostgresLock {
+                    key,
+                    sessions: Sessions::Pooled(self.pool.clone()),
+                };
+                (0..case.clients).map(lock).collect()
+            }
+        }
+    }
+}
+
+/// The others are refused.
+const MOST_SESSIONS: &str = "1200";
+
+/// Returns the folder of `initdb` and `postgres`, which Debian keeps out of the path.
+fn programs() -> Option<PathBuf> {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").ok();
+    let versions = versions.into_iter().flatten().flatten();
+    let folders = versions.map(|version| version.path().join("bin"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut folders: Vec<PathBuf> = folders.chain(std::env::split_paths(&path)).collect();
+    folders.retain(|folder| folder.join("initdb").exists() && folder.join("postgres").exists());
+    folders.into_iter().max()
+}
+
+/// Postgres does not run as root; then as the user that its package has made.
+fn user() -> Result<Option<(u32, u32)>, String> {
+    use std::os::unix::fs::MetadataExt;
+    let me = std::fs::metadata("/proc/self").map_err(|error| error.to_string())?;
+    if me.uid() != 0 {
+        return Ok(None);
+    }
+    let users = std::fs::read_to_string(Path::new("/etc/passwd"));
+    let users = users.map_err(|error| format!("/etc/passwd: {error}"))?;
+    let user = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let is_meant = fields.next() == Some("postgres");
+        let ids = (fields.nth(1)?.parse().ok()?, fields.next()?.parse().ok()?);
+        is_meant.then_some(ids)
+    });
+    user.map(Some)
+        .ok_or("there is no user postgres to run it as".into())
+}
+
+/// Sessions that nobody uses.
+#[derive(Clone)]
+struct Pool {
+    port: u16,
+    idle: Arc<Mutex<Vec<Pipe<Messages>>>>,
+}
+
+impl Pool {
+    async fn fill(&self, count: usize) {
+        while self.idle.lock().expect("no panic").len() < count {
+            let session = open(self.port).await;
+            self.put(session);
+        }
+    }
+
+    fn take(&self) -> Pipe<Messages> {
+        let idle = self.idle.lock().expect("no panic").pop();
+        idle.expect("there is a session for each who asks")
+    }
+
+    fn put(&self, session: Pipe<Messages>) {
+        self.idle.lock().expect("no panic").push(session);
+    }
+}
+
+async fn open(port: u16) -> Pipe<Messages> {
+    let session = Pipe::<Messages>::connect(port).await;
+    let session = session.expect("postgres answers");
+    let mut start = Vec::new();
+    start.extend_from_slice(&[0, 3, 0, 0]);
+    start.extend_from_slice(b"user\0bench\0database\0postgres\0\0");
+    session.ask(with_length(&start)).await.expect_ok();
+    for (name, function) in [("l", "pg_advisory_lock"), ("u", "pg_advisory_unlock")] {
+        let mut body = format!("{name}\0SELECT {function}($1)\0").into_bytes();
+        body.extend_from_slice(&1_i16.to_be_bytes());
+        body.extend_from_slice(&BIGINT.to_be_bytes());
+        let mut prepare = message(b'P', &body);
+        prepare.extend_from_slice(&message(b'S', &[]));
+        session.ask(prepare).await.expect_ok();
+    }
+    session
+}
+
+/// Postgres' number of the type.
+const BIGINT: i32 = 20;
+
+/// A client's handle to a lock.
+#[derive(Clone)]
+pub(crate) struct PostgresLock {
+    key: i64,
+    sessions: Sessions,
+}
+
+#[derive(Clone)]
+enum Sessions {
+    /// One of them for each holder or waiter.
+    Pooled(Pool),
+    /// One for many keys, each of which nobody else asks for.
+    Shared(Pipe<Messages>),
+}
+
+/// A lock that a session holds. Dropping it asks for its release, and does not wait.
+pub(crate) struct PostgresGuard {
+    session: Option<Pipe<Messages>>,
+    lock: PostgresLock,
+}
+
+impl PostgresLock {
+    fn session(&self) -> Pipe<Messages> {
+        match &self.sessions {
+            Sessions::Pooled(pool) => pool.take(),
+            Sessions::Shared(session) => session.clone(),
+        }
+    }
+
+    fn give_back(&self, session: Pipe<Messages>) {
+        if let Sessions::Pooled(pool) = &self.sessions {
+            pool.put(session);
+        }
+    }
+}
+
+impl Lock for PostgresLock {
+    type Guard = PostgresGuard;
+
+    async fn lock(&self) -> PostgresGuard {
+        let session = self.session();
+        session.ask(execute("l", self.key)).await.expect_ok();
+        PostgresGuard {
+            session: Some(session),
+            lock: self.clone(),
+        }
+    }
+
+    async fn unlock(mut guard: PostgresGuard) {
+        let session = guard.session.take().expect("still held");
+        let answer = session.ask(execute("u", guard.lock.key)).await;
+        assert!(answer.expect_ok(), "it was held");
+        guard.lock.give_back(session);
+    }
+
+    fn token(_guard: &PostgresGuard) -> Option<i64> {
+        None
+    }
+
+    async fn settled(&self, _queued: usize) {
+        tokio::time::sleep(100 * crate::systems::REMOTE_PAUSE).await;
+    }
+
+    async fn settled_again(&self) {
+        tokio::time::sleep(crate::systems::REMOTE_PAUSE).await;
+    }
+}
+
+impl Drop for PostgresGuard {
+    fn drop(&mut self) {
+        if let Some(session) = self.session.take() {
+            drop(session.send(execute("u", self.lock.key)));
+            // What is asked next over it comes behind that.
+            self.lock.give_back(session);
+        }
+    }
+}
+
+/// Binds a key to a prepared statement, runs it, and ends the transaction.
+fn execute(statement: &str, key: i64) -> Vec<u8> {
+    let mut bind = format!("\0{statement}\0").into_bytes();
+    // One format, binary; one parameter, and its length; one format of results, binary.
+    for short in [1_i16, 1, 1] {
+        bind.extend_from_slice(&short.to_be_bytes());
+    }
+    bind.extend_from_slice(&8_i32.to_be_bytes());
+    bind.extend_from_slice(&key.to_be_bytes());
+    for short in [1_i16, 1] {
+        bind.extend_from_slice(&short.to_be_bytes());
+    }
+    let mut bytes = message(b'B', &bind);
+    bytes.extend_from_slice(&message(b'E', &[0, 0, 0, 0, 0]));
+    bytes.extend_from_slice(&message(b'S', &[]));
+    bytes
+}
+
+fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![kind];
+    bytes.extend_from_slice(&with_length(body));
+    bytes
+}
+
+fn with_length(body: &[u8]) -> Vec<u8> {
+    let mut bytes = (4 + body.len() as i32).to_be_bytes().to_vec();
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// Postgres' protocol, as far as it is needed here: an answer is all up to `ReadyForQuery`.
+pub(crate) struct Messages;
+
+pub(crate) struct Answer {
+    error: Option<String>,
+    /// True if a row said `true`.
+    is_true: bool,
+}
+
+impl Answer {
+    fn expect_ok(self) -> bool {
+        if let Some(error) = self.error {
+            panic!("postgres: {error}");
+        }
+        self.is_true
+    }
+}
+
+impl Protocol for Messages {
+    type Answer = Answer;
+
+    fn parse(bytes: &[u8]) -> Option<(usize, Answer)> {
+        let (mut at, mut error, mut is_true) = (0, None, false);
+        loop {
+            let kind = *bytes.get(at)?;
+            let length = bytes.get(at + 1..at + 5)?.try_into().expect("4 bytes");
+            let end = at + 1 + i32::from_be_bytes(length) as usize;
+            let body = bytes.get(at + 5..end)?;
+            at = end;
+            match kind {
+                b'E' => error = Some(String::from_utf8_lossy(body).into_owned()),
+                b'D' => is_true = body.last() == Some(&1),
+                b'Z' => return Some((at, Answer { error, is_true })),
+                _ => {}
+            }
+        }
+    }
+}

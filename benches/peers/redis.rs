@@ -1,0 +1,198 @@
+//! Redis as a peer: a lock is a key that is set where it is absent, and deleted by a script that looks
+//! whether it is still one's own. Nobody waits in a queue: clients ask again.
+
+use std::process::Command;
+use std::time::Duration;
+
+use super::pipe::{Pipe, Protocol};
+use crate::process::{self, Process};
+use crate::systems::Lock;
+use crate::workloads::{Case, Workload};
+
+/// Redis, without anything written to the disk, and connections to it.
+pub(crate) struct Redis {
+    port: u16,
+    connections: Vec<Pipe<Resp>>,
+    unlock: String,
+    cases: usize,
+    _process: Process,
+}
+
+/// Script with which a holder deletes its key.
+const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] \
+    then return redis.call('del', KEYS[1]) else return 0 end";
+
+/// After this a lock is free again, whoever holds it.
+const HELD_FOR_MS: &str = "30000";
+
+/// Longest pause of a client before it asks again: it doubles each time, up to what
+/// common clients of Redis wait from the first time on (redis-py 100 ms, node-redlock 200 ms). How
+/// long in fact is drawn anew each time.
+const SHORTEST: Duration = Duration::from_millis(10);
+const LONGEST: Duration = Duration::from_millis(200);
+
+impl Redis {
+    pub(crate) async fn start() -> Result<Self, String> {
+        let is_there = || Command::new("redis-server").arg("-v").output().is_ok();
+        process::need("redis-server", is_there)?;
+        let (folder, port) = (process::fresh_folder("redis"), process::free_port());
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]);
+        command.args(["--save", "", "--appendonly", "no", "--dir"]);
+        command.arg(&folder);
+        process::log_to(&folder, &mut command);
+        let mut process = Process::spawn(&mut command, folder)?;
+        process.wait_until(|| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok())?;
+        let first = Pipe::<Resp>::connect(port).await;
+        let first = first.map_err(|error| format!("redis: {error}"))?;
+        let Answer::Text(unlock) = first.ask(command_of(&["SCRIPT", "LOAD", UNLOCK])).await else {
+            return Err("redis takes no script".into());
+        };
+        Ok(Self {
+            port,
+            connections: vec![first],
+            unlock,
+            cases: 0,
+            _process: process,
+        })
+    }
+
+    /// The handles that a case needs: each client has a connection of its own.
+    pub(crate) async fn locks(&mut self, case: &Case) -> Vec<RedisLock> {
+        while self.connections.len() < case.clients {
+            let connection = Pipe::connect(self.port).await;
+            self.connections.push(connection.expect("redis answers"));
+        }
+        self.cases += 1;
+        let count = match case.workload {
+            Workload::W4 => case.n,
+            _ => case.clients,
+        };
+        let lock = |number: usize| RedisLock {
+            connection: self.connections[number % case.clients].clone(),
+            key: match case.workload {
+                Workload::W4 => format!("bench:{}:{number}", self.cases),
+                _ => format!("bench:{}", self.cases),
+            },
+            unlock: self.unlock.clone(),
+        };
+        (0..count).map(lock).collect()
+    }
+}
+
+/// A client's handle to a lock.
+#[derive(Clone)]
+pub(crate) struct RedisLock {
+    connection: Pipe<Resp>,
+    key: String,
+    unlock: String,
+}
+
+/// A key that is ours. Dropping it asks for its deletion, and does not wait.
+pub(crate) struct RedisGuard {
+    connection: Pipe<Resp>,
+    unlock: Option<Vec<u8>>,
+}
+
+impl Lock for RedisLock {
+    type Guard = RedisGuard;
+
+    async fn lock(&self) -> RedisGuard {
+        let token = format!("{:016x}{:016x}", random(), random());
+        let set = ["SET", &self.key, &token, "NX", "PX", HELD_FOR_MS];
+        let mut backoff = SHORTEST;
+        loop {
+            match self.connection.ask(command_of(&set)).await {
+                Answer::Text(_) => break,
+                Answer::Nothing => {
+                    let share = random() as f64 / u64::MAX as f64;
+                    tokio::time::sleep(backoff.mul_f64(share)).await;
+                    backoff = LONGEST.min(2 * backoff);
+                }
+                answer => panic!("redis: {answer:?}"),
+            }
+        }
+        let unlock = ["EVALSHA", &self.unlock, "1", &self.key, &token];
+        RedisGuard {
+            connection: self.connection.clone(),
+            unlock: Some(command_of(&unlock)),
+        }
+    }
+
+    async fn unlock(mut guard: RedisGuard) {
+        let unlock = guard.unlock.take().expect("still held");
+        let answer = guard.connection.ask(unlock).await;
+        assert_eq!(answer, Answer::Number(1), "it was still ours");
+    }
+
+    fn token(_guard: &RedisGuard) -> Option<i64> {
+        None
+    }
+
+    /// There is no queue: a moment, in which each asks some times.
+    async fn settled(&self, _queued: usize) {
+        tokio::time::sleep(LONGEST).await;
+    }
+
+    async fn settled_again(&self) {
+        tokio::time::sleep(crate::systems::REMOTE_PAUSE).await;
+    }
+}
+
+impl Drop for RedisGuard {
+    fn drop(&mut self) {
+        if let Some(unlock) = self.unlock.take() {
+            drop(self.connection.send(unlock));
+        }
+    }
+}
+
+/// Another number each time, drawn from the keys of the standard library's hash maps.
+fn random() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}
+
+/// Redis' protocol, as far as it is needed here.
+pub(crate) struct Resp;
+
+#[derive(Debug, PartialEq)]
+pub(crate) enum Answer {
+    Text(String),
+    Number(i64),
+    Nothing,
+    Error(String),
+}
+
+fn command_of(words: &[&str]) -> Vec<u8> {
+    let mut bytes = format!("*{}\r\n", words.len());
+    for word in words {
+        bytes.push_str(&format!("${}\r\n{word}\r\n", word.len()));
+    }
+    bytes.into_bytes()
+}
+
+impl Protocol for Resp {
+    type Answer = Answer;
+
+    fn parse(bytes: &[u8]) -> Option<(usize, Answer)> {
+        let end = bytes.windows(2).position(|two| two == b"\r\n")?;
+        let line = std::str::from_utf8(&bytes[..end]).expect("redis writes text");
+        let (kind, rest) = line.split_at(1);
+        let number = || rest.parse::<i64>().expect("a number");
+        let answer = match kind {
+            "+" => Answer::Text(rest.to_owned()),
+            "-" => Answer::Error(rest.to_owned()),
+            ":" => Answer::Number(number()),
+            "$" if number() < 0 => Answer::Nothing,
+            "$" => {
+                let (start, length) = (end + 2, number() as usize);
+                let text = bytes.get(start..start + length + 2)?;
+                let text = String::from_utf8_lossy(&text[..length]).into_owned();
+                return Some((start + length + 2, Answer::Text(text)));
+            }
+            _ => panic!("redis says {line:?}"),
+        };
+        Some((end + 2, answer))
+    }
+}

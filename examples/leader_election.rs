@@ -1,0 +1,121 @@
+//! Leader election: a service of which one instance works, and the others stand by.
+//!
+//! ```text
+//! cargo run --example leader_election                                      # two instances, in memory
+//! cargo run --example leader_election -- zookeeper://127.0.0.1:2181 NAME   # one: start several, stop the leader
+//! ```
+//!
+//! Output of the first:
+//!
+//! ```text
+//! A: leads, epoch N
+//! B: stands by
+//! A: stops
+//! B: leads, epoch N
+//! B: stops
+//! ```
+//!
+//! Stop a leader with Ctrl-C or SIGTERM, and the next one leads at once; with `kill -9`, and the next
+//! one leads when the session has expired.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper::{ConnectOptions, Election, ElectionState, Leadership, Role, connect_with};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+/// A running instance of the service.
+struct Instance {
+    name: String,
+    state: ElectionState,
+    stop: oneshot::Sender<()>,
+    serving: JoinHandle<Result>,
+}
+
+impl Instance {
+    async fn start(url: &str, name: &str) -> Result<Self> {
+        // The others wait for so long when a leader dies without a word.
+        let options = ConnectOptions::new().session_timeout(Duration::from_secs(6));
+        let client = connect_with(url, options).await?;
+        let election = Election::new(&client, "/example/election")?;
+        let (name, state) = (name.to_owned(), election.state());
+        let (stop, stopped) = oneshot::channel();
+        let serving = tokio::spawn(serve(election, name.clone(), stopped));
+        Ok(Self {
+            name,
+            state,
+            stop,
+            serving,
+        })
+    }
+
+    fn print_role(&self) {
+        match self.state.current() {
+            Role::Leader { epoch } => println!("{}: leads, epoch {epoch}", self.name),
+            Role::Candidate => println!("{}: stands by", self.name),
+            _ => println!("{}: does not lead", self.name),
+        }
+    }
+
+    async fn stop(self) -> Result {
+        println!("{}: stops", self.name);
+        let _ = self.stop.send(()); // It may have ended by itself.
+        self.serving.await?
+    }
+}
+
+/// Stands for election, and works while it leads, until `stopped` ends.
+async fn serve(election: Election, name: String, stopped: oneshot::Receiver<()>) -> Result {
+    tokio::select! {
+        // Stands again after each loss of the leadership, so this returns only when the work ends.
+        // The name is what others see of the leader; use its address, for example.
+        done = election.run(name, work) => done?,
+        // Dropping `run` drops the work at an await, and resigns, or leaves the queue.
+        _ = stopped => {}
+    }
+    // The resignation is confirmed when this returns.
+    Ok(election.client().close().await?)
+}
+
+/// The work of a leader. It is dropped at an await when the leadership is lost.
+async fn work(leadership: Arc<Leadership>) {
+    loop {
+        // A former leader may still be at work in another process, and not know it yet. So pass the
+        // epoch to whatever you write to, which refuses an older one: see `mutex.rs`.
+        let _epoch = leadership.epoch();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result {
+    let mut arguments = std::env::args().skip(1);
+    let url = arguments.next().unwrap_or("memory:".into());
+    if let Some(name) = arguments.next() {
+        let mut terminate = signal(SignalKind::terminate())?;
+        let mut instance = Instance::start(&url, &name).await?;
+        loop {
+            tokio::select! {
+                Some(_) = instance.state.changed() => instance.print_role(),
+                ended = &mut instance.serving => return ended?,
+                _ = terminate.recv() => return instance.stop().await,
+                _ = tokio::signal::ctrl_c() => return instance.stop().await,
+            }
+        }
+    }
+    let mut a = Instance::start(&url, "A").await?;
+    a.state.wait_for(Role::is_leader).await;
+    a.print_role();
+    let mut b = Instance::start(&url, "B").await?;
+    b.state.wait_for(|role| role == Role::Candidate).await;
+    b.print_role();
+    a.stop().await?;
+    b.state.wait_for(Role::is_leader).await;
+    b.print_role();
+    b.stop().await
+}

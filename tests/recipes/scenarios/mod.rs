@@ -1,0 +1,14 @@
+//! Scenarios: several clients do a job under locks, at a resource that checks tokens, and the job's outcome is
+//! checked as a whole.
+
+mod api_quota;
+mod batch_jobs;
+mod candidates;
+#[path = "../../../examples/ledger/mortal.rs"]
+mod mortal;
+#[cfg(feature = "zookeeper")]
+mod processes;
+mod report_cache;
+mod schedule;
+mod silence;
+mod transfer;
