@@ -11,8 +11,8 @@ use lockkeeper::{
 use lockkeeper_store::CreateMode;
 
 use crate::common::*;
+use crate::harness::unindexed::Unindexed;
 use crate::support::Quorum;
-use crate::unindexed::Unindexed;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 

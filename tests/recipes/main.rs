@@ -19,6 +19,7 @@ mod events;
 mod foreign;
 mod forked;
 mod guard;
+mod harness;
 mod itself;
 #[cfg(feature = "zookeeper")]
 mod kazoo;
@@ -47,6 +48,5 @@ mod seeds;
 mod semaphore;
 mod team;
 mod types;
-mod unindexed;
 mod wakes;
 mod warden;

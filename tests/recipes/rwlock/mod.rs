@@ -14,13 +14,42 @@ use lockkeeper::{Client, Guard, LockOptions, ReadGuard, RwLock, Upgrade, WriteGu
 
 use crate::common::*;
 
-/// On which side of the lock.
+/// Side of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Side {
     Read,
     Write,
 }
 use Side::{Read, Write};
+
+/// A guard of either side.
+enum Had {
+    Reader(ReadGuard),
+    Writer(WriteGuard),
+}
+
+impl Had {
+    fn side(&self) -> Side {
+        match self {
+            Self::Reader(_) => Read,
+            Self::Writer(_) => Write,
+        }
+    }
+
+    fn guard(&self) -> &Guard {
+        match self {
+            Self::Reader(guard) => guard,
+            Self::Writer(guard) => guard,
+        }
+    }
+
+    fn into_guard(self) -> Guard {
+        match self {
+            Self::Reader(guard) => guard.into_guard(),
+            Self::Writer(guard) => guard.into_guard(),
+        }
+    }
+}
 
 /// The lock, for a client of its own.
 async fn lock(world: &World) -> RwLock {

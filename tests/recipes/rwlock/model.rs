@@ -62,28 +62,6 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// What is held.
-enum Had {
-    Reader(ReadGuard),
-    Writer(WriteGuard),
-}
-
-impl Had {
-    fn guard(&self) -> &Guard {
-        match self {
-            Self::Reader(guard) => guard,
-            Self::Writer(guard) => guard,
-        }
-    }
-
-    fn into_guard(self) -> Guard {
-        match self {
-            Self::Reader(guard) => guard.into_guard(),
-            Self::Writer(guard) => guard.into_guard(),
-        }
-    }
-}
-
 type Wait = JoinHandle<Result<Had, LockError>>;
 
 enum State {

@@ -1,0 +1,4 @@
+//! Machinery that the recipes' tests share: a recipe supplies only its scenario.
+
+pub(crate) mod simulation;
+pub(crate) mod unindexed;
