@@ -1,4 +1,5 @@
 //! Machinery that the recipes' tests share: a recipe supplies only its scenario.
 
+pub(crate) mod model;
 pub(crate) mod simulation;
 pub(crate) mod unindexed;

@@ -30,7 +30,6 @@ mod lease;
 mod many;
 #[cfg(feature = "zookeeper")]
 mod mixed;
-mod modelling;
 mod mutex;
 mod nested;
 mod observe;

@@ -16,14 +16,14 @@ use crate::common::*;
 
 /// Side of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+pub(crate) enum Side {
     Read,
     Write,
 }
 use Side::{Read, Write};
 
 /// A guard of either side.
-enum Had {
+pub(crate) enum Had {
     Reader(ReadGuard),
     Writer(WriteGuard),
 }
