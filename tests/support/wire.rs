@@ -1,5 +1,7 @@
-//! As much of ZooKeeper's protocol as the tests speak, by hand: nothing of the store's own code, and
-//! nothing that stops them from breaking its rules.
+//! An independent client of ZooKeeper's protocol, by hand: it shares no code with the store's codec, which
+//! it checks, and nothing stops it from breaking the protocol's rules.
+
+#![allow(dead_code, reason = "each test binary takes what it needs")]
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
@@ -120,7 +122,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// What a client says that has none yet.
+    /// Returns the session of a client that has none yet.
     pub(crate) fn none(timeout: Duration) -> Self {
         let password = vec![0; 16];
         Self {
@@ -276,7 +278,7 @@ impl Conn {
         rest
     }
 
-    /// Whether the server has closed the connection without a word; it does not wait.
+    /// Returns true if the server has closed the connection without a word; it does not wait.
     pub(crate) fn is_closed(&self) -> bool {
         self.stream.set_nonblocking(true).unwrap();
         let peeked = self.stream.peek(&mut [0]);
@@ -288,7 +290,7 @@ impl Conn {
     }
 }
 
-/// Whether an error says that the other side has closed the connection.
+/// Returns true if an error says that the other side has closed the connection.
 pub(crate) fn is_closed(error: &io::Error) -> bool {
     use ErrorKind::*;
     matches!(
