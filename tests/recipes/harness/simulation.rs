@@ -19,8 +19,9 @@ use lockkeeper::{Client, Clock, ConnectOptions, Store, StoreOptions};
 use lockkeeper_store::Connector;
 
 pub(crate) use actor::{Actor, Contender, compete, or_cancelled};
-pub(crate) use executor::Random;
 pub(crate) use resource::{Fenced, Holding, Resource};
+
+pub(crate) use crate::support::Random;
 
 use crate::common::{LOCK, children};
 use crate::harness::unindexed::Unindexed;

@@ -1,4 +1,4 @@
-//! Tasks and random numbers that a seed decides.
+//! Tasks that run on one thread, always in the same order.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -44,22 +44,5 @@ impl Executor {
             });
         }
         !self.tasks.is_empty()
-    }
-}
-
-/// SplitMix64.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
-    pub(crate) fn within(&mut self, range: std::ops::Range<u64>) -> u64 {
-        range.start + self.next() % (range.end - range.start)
     }
 }
