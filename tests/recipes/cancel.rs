@@ -10,7 +10,7 @@ use lockkeeper::{LostReason, Mutex};
 use crate::common::*;
 use crate::support::on_every_backend;
 
-/// What each wait loses on the way, first the requests, then the replies.
+/// Losses of each wait on the way: first requests, then replies.
 type Losses = (&'static [On], &'static [On]);
 
 /// Every combination of a lost create, a lost list after it, and a lost clean-up.

@@ -24,7 +24,7 @@ async fn next(events: &mut LockEvents) -> String {
     }
 }
 
-/// How the one before the new holder left.
+/// Returns the departure of the holder before the new one.
 async fn previous(events: &mut LockEvents) -> PreviousHolder {
     loop {
         match events.next().await.expect("it is granted the lock") {

@@ -1,4 +1,4 @@
-//! What other lock recipes got wrong, one test for each; docs/known-bugs.md is the table.
+//! Known bugs of other lock recipes, one test for each; docs/known-bugs.md is the table.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use crate::support::{Env, on_every_backend};
 /// A session that ends soon when it is not heard of.
 const BRIEF: Duration = Duration::from_millis(800);
 
-/// What the name of the one entry ends with.
+/// Returns the number in the name of the only entry.
 async fn number_of_the_only_entry(world: &World) -> String {
     let names = world.children().await;
     assert_eq!(names.len(), 1);
@@ -423,7 +423,7 @@ mod waiting {
     }
 }
 
-/// What stands between a client and its store.
+/// Interference between a client and its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meddle {
     /// The list that follows a create gets lost.

@@ -46,7 +46,7 @@ async fn next(reports: &mut WardenReports) -> (String, ZnodePath) {
     }
 }
 
-/// What the warden has told and nobody has read yet.
+/// Returns the reports that nobody has read yet.
 async fn unread(reports: &mut WardenReports) -> Vec<String> {
     let mut told = Vec::new();
     while let Some((report, _)) = polled(next(reports), 1).await {
@@ -387,7 +387,7 @@ fn watch_departure(base: Session, clock: Clock, entry: ZnodePath) -> Rc<Cell<Opt
     gone
 }
 
-/// Whether the holder was removed while it tried to stay, and how often it kept itself alive.
+/// Returns true if the holder was removed while it tried to stay, and how often it kept itself alive.
 async fn keeping_alive(base: &Store, store: &TestStore, seed: u64) -> (bool, u64) {
     const UNLOCK: Duration = ms(5_000);
     let clock = store.clock().clone();

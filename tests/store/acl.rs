@@ -32,7 +32,7 @@ fn alice() -> ConnectOptions {
     ConnectOptions::new().auth("digest", "alice:secret")
 }
 
-/// What `digest` makes of `alice:secret`.
+/// The scheme `digest`'s id for `alice:secret`.
 const ALICE: &str = "alice:aYXlLOpEooaV1cRAvUL1fp9Qt7E=";
 
 fn denied<T>(at: &str) -> Result<T, Error> {

@@ -265,7 +265,7 @@ async fn joining_a_queue_takes_nothing_from_those_who_watch_it() {
     );
 }
 
-/// What becomes of requests and answers.
+/// Fate of requests and answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Network {
     Up,
@@ -309,7 +309,7 @@ impl Backend for Networked {
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What of it a session believes in.
+/// Part of it in which a session believes.
 const BELIEF: Duration = Duration::from_secs(18);
 
 async fn networked_session() -> (Clock, Session, watch::Sender<Network>) {

@@ -1,4 +1,4 @@
-//! What only a real ZooKeeper can show: the wire, reconnections, and the end of a session.
+//! Behaviour that only a real ZooKeeper can show: the wire, reconnections, and the end of a session.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who leads, who comes next, and what a leader says of itself.
+//! Leaders, their successors, and the data of a leader.
 
 use std::time::Duration;
 

@@ -24,7 +24,7 @@ const KEYS: [&str; 3] = ["/many/a", "/many/b", "/many/c"];
 type Waiting = JoinHandle<Result<MultiGuard, LockError>>;
 
 impl World {
-    /// What stands in the queues of all locks together.
+    /// Returns the number of entries in the queues of all locks together.
     async fn standing(&self) -> usize {
         let session = self.observing().await;
         let mut standing = 0;
@@ -80,7 +80,7 @@ async fn all_refused(waiting: Waiting) -> LockError {
     waiting.await.unwrap().unwrap_err()
 }
 
-/// What the losses of a test are: first requests, then replies.
+/// Losses of a test: first requests, then replies.
 type Losses = (&'static [On], &'static [On]);
 
 /// A client that loses these; each answer comes in a turn of its own, on every backend.

@@ -10,7 +10,7 @@ use lockkeeper::testing::On;
 use super::*;
 use crate::support::on_every_backend;
 
-/// What each wait loses on the way, first the requests, then the replies.
+/// Losses of each wait on the way: first requests, then replies.
 const LOSSES: [(&[On], &[On]); 7] = [
     (&[], &[]),
     (&[On::Enqueue], &[]),

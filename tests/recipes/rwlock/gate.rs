@@ -14,9 +14,9 @@ use crate::support::Env;
 pub(crate) struct Gate {
     connector: Arc<dyn Connector>,
     on: On,
-    /// How many have come.
+    /// Number that have come.
     come: Arc<watch::Sender<u32>>,
-    /// How many may pass.
+    /// Number that may pass.
     let_through: Arc<watch::Sender<u32>>,
 }
 

@@ -1,4 +1,4 @@
-//! Who comes, goes or is lost while somebody converts what is held.
+//! Contenders that come, go or are lost during a conversion.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -28,7 +28,7 @@ async fn lock_behind(store: &TestStore) -> RwLock {
     lock_of(&store.client_with(options).await.unwrap())
 }
 
-/// What an operation on what is held may lose on the way: requests, then replies.
+/// Losses of an operation on a guard on the way: requests, then replies.
 const LOSSES: [(&[On], &[On]); 11] = [
     (&[], &[]),
     (&[On::Multi], &[]),

@@ -1,4 +1,4 @@
-//! How permits are had: in order, at once, in time, or not at all.
+//! Acquisition of permits: in order, at once, in time, or not at all.
 
 use std::time::Duration;
 

@@ -10,7 +10,7 @@ use lockkeeper::testing::On;
 use super::*;
 use crate::support::on_every_backend;
 
-/// What each wait loses on the way, first the requests, then the replies.
+/// Losses of each wait on the way: first requests, then replies.
 type Losses = (&'static [On], &'static [On]);
 
 const LOSSES: [Losses; 13] = [
@@ -42,7 +42,7 @@ async fn contender(ground: &Ground, (requests, replies): Losses) -> Semaphore {
     semaphore
 }
 
-/// What a wait comes to that was polled so often; whether it was granted.
+/// Ends a wait that was polled so often, and returns true if it was granted.
 async fn given_back(outcome: Option<Result<Permit, LockError>>) -> bool {
     let granted = outcome.is_some();
     if let Some(permit) = outcome {

@@ -75,7 +75,7 @@ struct Observer {
     semaphore: Semaphore,
     /// The highest number that was stored since the last check.
     highest: Cell<usize>,
-    /// How many were held at the last check.
+    /// Number that were held at the last check.
     before: Cell<usize>,
     held: Resource<Permit>,
 }

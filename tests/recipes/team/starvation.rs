@@ -13,7 +13,7 @@ use crate::support::on_every_backend;
 const CONTENDERS: usize = 6;
 const ROUNDS: usize = 15;
 
-/// Who had the lock, in order.
+/// Holders of the lock, in order.
 type Turns = Arc<Cell<Vec<(Who, FencingToken)>>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
