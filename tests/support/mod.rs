@@ -9,6 +9,7 @@
 
 mod again;
 mod folder;
+mod intercept;
 mod logs;
 mod proxy;
 mod quorum;
@@ -29,6 +30,7 @@ use lockkeeper_store::{
 
 pub(crate) use again::{ChildProcess, again, again_at, alone};
 pub(crate) use folder::TempFolder;
+pub(crate) use intercept::{Intercept, intercepted};
 pub(crate) use logs::on_warning;
 pub(crate) use proxy::{Frame, Proxy};
 pub(crate) use quorum::Quorum;

@@ -24,7 +24,7 @@ pub(crate) use resource::{Fenced, Holding, Resource};
 pub(crate) use crate::support::Random;
 
 use crate::common::{LOCK, children};
-use crate::harness::unindexed::Unindexed;
+use crate::harness::unindexed::unindexed;
 use crate::support::{report, rounds};
 use executor::Executor;
 
@@ -109,7 +109,7 @@ impl Simulation {
         let base = Store::memory_with(options);
         let connector: Arc<dyn Connector> = match kind.is_indexed {
             true => base.connector(),
-            false => Arc::new(Unindexed(base.connector())),
+            false => unindexed(base.connector()),
         };
         let store = TestStore::wrapping(connector, "memory:seeds", plan(seed, &mut random));
         if kind.is_ensemble {

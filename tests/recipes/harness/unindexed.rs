@@ -5,44 +5,30 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{Clock, ConnectOptions};
 use lockkeeper_store::{
-    Backend, BoxFuture, Connector, Create, CreateMode, Enqueue, Predecessor, Reply, Request,
-    Response, Result, SessionStatus, ZnodePath,
+    Backend, Connector, Create, CreateMode, Enqueue, Predecessor, Reply, Request, Response, Result,
+    ZnodePath,
 };
 
+use crate::support::{Intercept, intercepted};
+
 /// Wraps the connector of a store in memory.
-#[derive(Debug)]
-pub(crate) struct Unindexed(pub(crate) Arc<dyn Connector>);
-
-impl Connector for Unindexed {
-    fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
-        let opening = self.0.open(options);
-        Box::pin(async move { Ok(Arc::new(Plain(opening.await?)) as Arc<dyn Backend>) })
-    }
-
-    fn clock(&self) -> &Clock {
-        self.0.clock()
-    }
-
-    fn expire(&self, backend: &Arc<dyn Backend>) -> BoxFuture<Result<()>> {
-        self.0.expire(backend)
-    }
+pub(crate) fn unindexed(connector: Arc<dyn Connector>) -> Arc<dyn Connector> {
+    intercepted(connector, || Unindexed)
 }
 
-#[derive(Debug)]
-struct Plain(Arc<dyn Backend>);
+struct Unindexed;
 
 /// Between two reads of one request.
 const PAUSE: Duration = Duration::from_millis(1);
 
-impl Backend for Plain {
-    fn submit(&self, request: Request) -> Response {
+impl Intercept for Unindexed {
+    fn submit(&self, inner: &Arc<dyn Backend>, request: Request) -> Response {
         match request {
-            Request::Enqueue(enqueue) => self.enqueue(enqueue),
+            Request::Enqueue(enqueue) => enqueue_by_list(inner, enqueue),
             Request::GetPredecessor(look) => {
                 let parent = look.entry.parent().unwrap();
-                let list = self.list(parent);
+                let list = list(inner, parent);
                 Response::eager(async move {
                     names(list.await)
                         .map(Predecessor::Listed)
@@ -50,7 +36,7 @@ impl Backend for Plain {
                 })
             }
             Request::GetQueue { parent, .. } => {
-                let list = self.list(parent);
+                let list = list(inner, parent);
                 Response::eager(async move {
                     let names = names(list.await)?;
                     let sorted = false;
@@ -58,7 +44,7 @@ impl Backend for Plain {
                 })
             }
             Request::MultiRead(reads) => {
-                let inner = self.0.clone();
+                let inner = inner.clone();
                 Response::eager(async move {
                     let mut replies = Vec::new();
                     for (number, read) in reads.into_iter().enumerate() {
@@ -73,44 +59,34 @@ impl Backend for Plain {
                     Ok(Reply::MultiRead(replies))
                 })
             }
-            other => self.0.submit(other),
+            other => inner.submit(other),
         }
-    }
-
-    fn status(&self) -> &Arc<SessionStatus> {
-        self.0.status()
-    }
-
-    fn store_id(&self) -> Option<&str> {
-        self.0.store_id()
     }
 }
 
-impl Plain {
-    fn list(&self, path: ZnodePath) -> Response {
-        let watch = false;
-        self.0.submit(Request::GetChildren { path, watch })
-    }
+fn list(inner: &Arc<dyn Backend>, path: ZnodePath) -> Response {
+    let watch = false;
+    inner.submit(Request::GetChildren { path, watch })
+}
 
-    fn enqueue(&self, enqueue: Enqueue) -> Response {
-        let create = self.0.submit(Request::Create(Create {
-            path: enqueue.parent.join(&enqueue.name).unwrap(),
-            data: enqueue.data,
-            mode: CreateMode::EphemeralSequential,
-            acl: enqueue.acl,
-        }));
-        let list = self.list(enqueue.parent);
-        Response::eager(async move {
-            match create.await? {
-                Reply::Created { path, stat } => Ok(Reply::Enqueued {
-                    path,
-                    czxid: stat.czxid,
-                    ahead: Predecessor::Listed(names(list.await)?),
-                }),
-                other => panic!("{other:?}"),
-            }
-        })
-    }
+fn enqueue_by_list(inner: &Arc<dyn Backend>, enqueue: Enqueue) -> Response {
+    let create = inner.submit(Request::Create(Create {
+        path: enqueue.parent.join(&enqueue.name).unwrap(),
+        data: enqueue.data,
+        mode: CreateMode::EphemeralSequential,
+        acl: enqueue.acl,
+    }));
+    let list = list(inner, enqueue.parent);
+    Response::eager(async move {
+        match create.await? {
+            Reply::Created { path, stat } => Ok(Reply::Enqueued {
+                path,
+                czxid: stat.czxid,
+                ahead: Predecessor::Listed(names(list.await)?),
+            }),
+            other => panic!("{other:?}"),
+        }
+    })
 }
 
 fn names(reply: Result<Reply>) -> Result<Vec<String>> {

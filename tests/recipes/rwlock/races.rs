@@ -55,7 +55,7 @@ fn lose(store: &TestStore, lock: &RwLock, (requests, replies): (&[On], &[On])) {
 on_every_backend! {
     async fn a_writer_that_comes_between_the_look_and_the_conversion_has_the_upgrade_refused(env: Env) {
         let world = World::new(env).await;
-        let gate = Gate::over(&world.env, On::Multi);
+        let gate = Gate::new(On::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         let waiting = lock(&world).await;
         let writer = queue_up(&world, &waiting, Write).await;
@@ -73,7 +73,7 @@ on_every_backend! {
 
     async fn a_reader_that_comes_between_the_look_and_the_conversion_has_the_upgrade_refused(env: Env) {
         let world = World::new(env).await;
-        let gate = Gate::over(&world.env, On::Multi);
+        let gate = Gate::new(On::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         let other = take(&lock(&world).await, Read).await;
         gate.let_through(2);
@@ -87,7 +87,7 @@ on_every_backend! {
 
     async fn readers_that_see_a_refused_upgrade_go_on_when_it_is_taken_back(env: Env) {
         let world = World::new(env).await;
-        let gate = Gate::over(&world.env, On::Multi);
+        let gate = Gate::new(On::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         let early = take(&lock(&world).await, Read).await;
         gate.let_through(1);
@@ -111,7 +111,7 @@ on_every_backend! {
     async fn who_comes_after_the_conversion_waits_for_the_new_writer(env: Env) {
         let world = World::new(env).await;
         // The first look passes; the second, after the conversion, is held back.
-        let gate = Gate::over(&world.env, On::GetQueue);
+        let gate = Gate::new(On::GetQueue);
         gate.let_through(1);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         gate.until_come(2).await;
@@ -130,7 +130,7 @@ on_every_backend! {
 
     async fn what_somebody_else_writes_to_the_node_just_before_the_conversion_stays(env: Env) {
         let world = World::new(env).await;
-        let gate = Gate::over(&world.env, On::Multi);
+        let gate = Gate::new(On::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         let name = world.children().await.remove(0);
         let session = world.observing().await;
@@ -217,7 +217,7 @@ on_every_backend! {
     async fn a_refused_upgrade_survives_lost_requests_and_replies(env: Env) {
         let world = World::new(env).await;
         for losses in LOSSES {
-            let gate = Gate::over(&world.env, On::Multi);
+            let gate = Gate::new(On::Multi);
             let store = gate.store(&world.env);
             let reading = lock_behind(&store).await;
             let reader = reading.read().await.unwrap();
@@ -278,7 +278,7 @@ on_every_backend! {
     async fn the_node_is_removed_by_somebody_else_midway(env: Env) {
         let world = World::new(env).await;
         // Before the conversion.
-        let gate = Gate::over(&world.env, On::Multi);
+        let gate = Gate::new(On::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         let name = world.children().await.remove(0);
         world.revoke(&path(&format!("{LOCK}/{name}"))).await;
@@ -286,7 +286,7 @@ on_every_backend! {
         let refusal = attempt.await.unwrap().unwrap_err();
         assert_eq!(refusal, LockError::Lost(LostReason::Revoked));
         // After it, and before the second look.
-        let gate = Gate::over(&world.env, On::GetQueue);
+        let gate = Gate::new(On::GetQueue);
         gate.let_through(1);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         gate.until_come(2).await;
