@@ -51,8 +51,7 @@ mod orphans {
             let holder = world.mutex().await.lock().await.unwrap();
             let waiter = world.queue_up(&mutex).await;
             // What was sent before this, the create among it, has been answered when this is.
-            let session = mutex.client().current_session();
-            while let Err(Error::ConnectionLoss) = session.exists(&path(LOCK)).await {}
+            until_carried_out(mutex.client(), &path(LOCK)).await;
             tokio::task::yield_now().await;
             assert!(!waiter.is_finished());
             holder.release().await.unwrap();

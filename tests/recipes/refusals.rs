@@ -112,8 +112,7 @@ mod refused {
             world.lose_reply(&client, On::Multi);
             refuse(&world, &client, &[On::Delete, On::MultiRead]);
             assert!(polled(lock_all(&client, KEYS), 1).await.is_none(), "cancelled inside the multi");
-            let session = client.current_session();
-            while let Err(Error::ConnectionLoss) = session.exists(&path(KEYS[0])).await {}
+            until_carried_out(&client, &path(KEYS[0])).await;
             soon(until_no_batch(&world)).await;
         }
 

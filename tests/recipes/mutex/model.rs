@@ -176,12 +176,11 @@ impl Scene {
         let before = world.children().await;
         self.line.lose_reply(client, unheard);
         let observing = world.observing().await;
-        let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
         tokio::select! {
             biased;
             _ = polled(self.line.recipes[client].lock(), polls) => {}
             // Nothing more would wake it.
-            () = until(&observing, LOCK, joined) => {}
+            () = until_joined(&observing, LOCK, &before) => {}
         }
         self.arrive(client).await;
     }
@@ -189,8 +188,7 @@ impl Scene {
     /// Waits until what this client has sent has been carried out: an entry that is given up may still be on
     /// its way, and nobody else can see that.
     async fn arrive(&self, client: usize) {
-        let session = self.line.recipes[client].client().current_session();
-        while let Err(Error::ConnectionLoss) = session.exists(&path(LOCK)).await {}
+        until_carried_out(self.line.recipes[client].client(), &path(LOCK)).await;
     }
 
     async fn time_out(&mut self, client: usize) {

@@ -2,7 +2,6 @@
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex as Lock};
-use std::time::Duration;
 
 use lockkeeper::{Client, ConnectOptions, Guard, Mutex, SessionState};
 use lockkeeper_store::{Flushed, spawn_detached};

@@ -227,8 +227,7 @@ impl Scene {
     }
 
     async fn joined(&self, before: &[String]) {
-        let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
-        until(&self.world.observing().await, LOCK, joined).await;
+        until_joined(&self.world.observing().await, LOCK, before).await;
     }
 
     async fn attempt(&mut self, owner: usize) {

@@ -2,7 +2,6 @@
 //! go on when a session ends anywhere in the queue.
 
 use std::pin::pin;
-use std::time::Duration;
 
 use lockkeeper::LostReason;
 use lockkeeper::testing::On;
@@ -11,7 +10,7 @@ use super::*;
 use crate::support::on_every_backend;
 
 /// Losses of each wait on the way: first requests, then replies.
-const LOSSES: [(&[On], &[On]); 7] = [
+const LOSSES: [Losses; 7] = [
     (&[], &[]),
     (&[On::Enqueue], &[]),
     (&[], &[On::Enqueue]),
@@ -21,16 +20,9 @@ const LOSSES: [(&[On], &[On]); 7] = [
     (&[], &[On::GetPredecessor, On::MultiRead, On::MultiRead]),
 ];
 
-async fn contender(world: &World, (requests, replies): (&[On], &[On])) -> RwLock {
+async fn contender(world: &World, losses: Losses) -> RwLock {
     let lock = lock(world).await;
-    // Each answer comes in a turn of its own, on every backend.
-    world.delay_replies(lock.client(), Duration::from_millis(1));
-    for on in requests {
-        world.lose_request(lock.client(), *on);
-    }
-    for on in replies {
-        world.lose_reply(lock.client(), *on);
-    }
+    world.lose(lock.client(), losses);
     lock
 }
 

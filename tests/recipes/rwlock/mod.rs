@@ -73,17 +73,14 @@ async fn queue_up(world: &World, lock: &RwLock, side: Side) -> Waiter {
 }
 
 async fn queue_up_with(world: &World, lock: &RwLock, side: Side, options: LockOptions) -> Waiter {
-    let before = world.children().await;
     let lock = lock.clone();
-    let waiter = tokio::spawn(async move {
+    let wait = async move {
         match side {
             Read => Ok(lock.read_with(options).await?.into_guard()),
             Write => Ok(lock.write_with(options).await?.into_guard()),
         }
-    });
-    let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
-    until(&world.observing().await, LOCK, joined).await;
-    waiter
+    };
+    world.queue_up_at(LOCK, wait).await
 }
 
 /// Starts to wait, each through a client of its own.

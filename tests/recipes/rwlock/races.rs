@@ -29,7 +29,7 @@ async fn lock_behind(store: &TestStore) -> RwLock {
 }
 
 /// Losses of an operation on a guard on the way: requests, then replies.
-const LOSSES: [(&[On], &[On]); 11] = [
+const LOSSES: [Losses; 11] = [
     (&[], &[]),
     (&[On::Multi], &[]),
     (&[], &[On::Multi]),
@@ -42,15 +42,6 @@ const LOSSES: [(&[On], &[On]); 11] = [
     (&[], &[On::Sync, On::GetQueue, On::GetQueue]),
     (&[On::Exists], &[On::GetQueue, On::Multi, On::GetQueue]),
 ];
-
-fn lose(store: &TestStore, lock: &RwLock, (requests, replies): (&[On], &[On])) {
-    for on in requests {
-        store.lose_request(lock.client(), *on);
-    }
-    for on in replies {
-        store.lose_reply(lock.client(), *on);
-    }
-}
 
 on_every_backend! {
     async fn a_writer_that_comes_between_the_look_and_the_conversion_has_the_upgrade_refused(env: Env) {
@@ -198,13 +189,13 @@ on_every_backend! {
             let lock = lock(&world).await;
             let reader = lock.read().await.unwrap();
             let token = reader.fencing_token();
-            lose(&world, &lock, losses);
+            lose(&world, lock.client(), losses);
             let writer = upgraded(reader.try_upgrade().await.unwrap());
             world.heal();
             let new = writer.fencing_token();
             assert!(new > token && writer.is_held(), "{losses:?}");
             assert_eq!(world.children().await, [writer.path().name()], "{losses:?}");
-            lose(&world, &lock, losses);
+            lose(&world, lock.client(), losses);
             let reader = writer.downgrade().await.unwrap();
             assert_eq!(reader.fencing_token(), new);
             assert_eq!(world.children().await, [reader.path().name()], "{losses:?}");
@@ -222,7 +213,7 @@ on_every_backend! {
             let reading = lock_behind(&store).await;
             let reader = reading.read().await.unwrap();
             let token = reader.fencing_token();
-            lose(&store, &reading, losses);
+            lose(&store, reading.client(), losses);
             let attempt = tokio::spawn(reader.try_upgrade());
             gate.until_come(1).await;
             let other = take(&lock(&world).await, Read).await;
@@ -248,7 +239,7 @@ on_every_backend! {
                 let lock = lock(&world).await;
                 let reader = lock.read().await.unwrap();
                 world.delay_replies(lock.client(), Duration::from_millis(1));
-                lose(&world, &lock, losses);
+                lose(&world, lock.client(), losses);
                 let attempt = polled(reader.try_upgrade(), polls).await;
                 let done = attempt.is_some();
                 drop(attempt);
@@ -262,7 +253,7 @@ on_every_backend! {
                 let lock = lock(&world).await;
                 let writer = lock.write().await.unwrap();
                 world.delay_replies(lock.client(), Duration::from_millis(1));
-                lose(&world, &lock, losses);
+                lose(&world, lock.client(), losses);
                 let attempt = polled(writer.downgrade(), polls).await;
                 let done = attempt.is_some();
                 drop(attempt);

@@ -217,10 +217,7 @@ impl<R: Queued> Line<R> {
             self.world.make(LOCK).await;
         }
         self.lose_reply(client, lost);
-        let before = self.world.children().await;
-        let state = State::Waiting(tokio::spawn(wait));
-        let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
-        until(&self.world.observing().await, LOCK, joined).await;
+        let state = State::Waiting(self.world.queue_up_at(LOCK, wait).await);
         self.standing.push(Standing {
             client,
             kind,
