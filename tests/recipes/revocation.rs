@@ -142,7 +142,7 @@ on_every_backend! {
         assert_eq!(guard.revocation_requested().await, Err(LostReason::SessionExpired));
     }
 
-    async fn who_is_asked_while_it_waits_is_told_when_it_holds(env: Env) {
+    async fn a_request_to_a_waiter_is_told_when_it_holds(env: Env) {
         let world = World::new(env).await;
         let first = world.mutex().await.lock().await.unwrap();
         let (sink, mut events) = lock_events();
@@ -364,7 +364,7 @@ on_every_backend! {
         assert!(next.epoch() > leader.epoch());
     }
 
-    async fn who_holds_several_is_asked_for_any(env: Env) {
+    async fn the_holder_of_several_locks_is_asked_for_any(env: Env) {
         let world = World::new(env).await;
         let keys = ["a", "b"].map(|key| LockPath::new(LOCK).unwrap().key(key));
         let guard = lock_all(&world.client().await, &keys).await.unwrap();

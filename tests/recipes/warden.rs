@@ -114,7 +114,7 @@ on_every_backend! {
         assert!(matches!(elsewhere, Error::BadArguments(_)), "{elsewhere}");
     }
 
-    async fn holders_of_every_recipe_are_watched_and_who_waits_is_not(env: Env) {
+    async fn holders_of_every_recipe_are_watched_and_waiters_are_not(env: Env) {
         let world = World::new(env).await;
         let names = ["rw", "leader", "permits", "plain"].map(|name| format!("{LOCK}/{name}"));
         let mut builder = Warden::builder(&world.observer);
@@ -173,7 +173,7 @@ on_every_backend! {
         drop(warden);
     }
 
-    async fn who_is_asked_for_the_lock_stays_overdue(env: Env) {
+    async fn a_revocation_request_leaves_the_holder_overdue(env: Env) {
         let world = World::new(env).await;
         let (warden, mut reports) = removing(&world.observer);
         for by_curator in [false, true] {

@@ -608,7 +608,7 @@ async fn zookeepers_script_finds_the_server_at_work() {
 }
 
 #[tokio::test]
-async fn mntr_counts_who_was_refused_and_why() {
+async fn mntr_counts_refusals_by_their_reason() {
     let store = store();
     let options = ServerOptions::new()
         .listen(([127, 0, 0, 1], 0).into())

@@ -243,7 +243,7 @@ async fn no_watch_is_left_behind_by_dropped_watchers() {
 }
 
 #[tokio::test]
-async fn joining_a_queue_takes_nothing_from_those_who_watch_it() {
+async fn joining_a_queue_takes_nothing_from_its_watchers() {
     let session = session_at(&Store::memory()).await;
     make(&session, "/q").await;
     let join = || entry("/q", "n-");

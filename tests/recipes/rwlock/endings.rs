@@ -164,7 +164,7 @@ on_every_backend! {
         assert!(granted(last).await.is_held());
     }
 
-    async fn the_session_of_one_who_has_converted_expires(env: Env) {
+    async fn the_session_of_a_converted_holder_expires(env: Env) {
         let world = World::new(env).await;
         let (up, down) = (lock(&world).await, lock(&world).await);
         let writer = upgraded(up.read().await.unwrap().try_upgrade().await.unwrap());

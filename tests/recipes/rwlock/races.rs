@@ -99,7 +99,7 @@ on_every_backend! {
         world.until_count(0).await;
     }
 
-    async fn who_comes_after_the_conversion_waits_for_the_new_writer(env: Env) {
+    async fn a_contender_after_the_conversion_waits_for_the_new_writer(env: Env) {
         let world = World::new(env).await;
         // The first look passes; the second, after the conversion, is held back.
         let gate = Gate::new(On::GetQueue);
@@ -119,7 +119,7 @@ on_every_backend! {
         assert!(granted(writer).await.is_held());
     }
 
-    async fn what_somebody_else_writes_to_the_node_just_before_the_conversion_stays(env: Env) {
+    async fn a_foreign_write_to_the_node_just_before_the_conversion_stays(env: Env) {
         let world = World::new(env).await;
         let gate = Gate::new(On::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
@@ -266,7 +266,7 @@ on_every_backend! {
         }
     }
 
-    async fn the_node_is_removed_by_somebody_else_midway(env: Env) {
+    async fn the_node_is_removed_by_another_client_midway(env: Env) {
         let world = World::new(env).await;
         // Before the conversion.
         let gate = Gate::new(On::Multi);

@@ -195,7 +195,7 @@ async fn what_is_no_tls_is_hung_up_on_at_once() {
 }
 
 #[tokio::test]
-async fn whoever_says_nothing_keeps_nobody_else_waiting_and_goes_in_time() {
+async fn a_silent_client_keeps_no_other_waiting_and_goes_in_time() {
     let authority = Authority::new("the tests' authority");
     let tls = authority.server(ADDRESS, When::Now).options();
     let options = ServerOptions::new()
