@@ -5,7 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::harness::model::{
-    Line, Model, Queued, State, Step, expire, leave, let_drop, model_tests, reconnect, wait, words,
+    Line, Model, Queued, State, Step, drop_at, expire, leave, metadata_fields, model_tests,
+    reconnect, wait,
 };
 use crate::support::Env;
 
@@ -51,7 +52,7 @@ impl Queued for Election {
     async fn labels(world: &World) -> Vec<String> {
         let data =
             |metadata: lockkeeper::LockMetadata| metadata.other["data"].as_str().map(str::to_owned);
-        words(world, data).await
+        metadata_fields(world, data).await
     }
 }
 
@@ -72,7 +73,7 @@ impl Model for Scene {
             2 => leave(1..9, 0.0),
             // The leader resigns, or is dropped.
             4 => leave(0..1, 0.25),
-            1 => let_drop(0..1),
+            1 => drop_at(0..1),
             1 => expire(),
             1 => reconnect(),
         ];

@@ -15,7 +15,7 @@ use crate::common::*;
 use crate::support::{Env, scaled, within_reason};
 
 pub(crate) use line::{
-    Line, Queued, State, Step, attempt, expire, leave, let_drop, reconnect, wait,
+    Line, Queued, State, Step, attempt, drop_at, expire, leave, reconnect, wait,
 };
 
 /// Number of clients in a run.
@@ -111,17 +111,17 @@ pub(crate) async fn clients(world: &World) -> Vec<Client> {
 
 /// The labels of all entries of the queue, in order.
 pub(crate) async fn labels(world: &World) -> Vec<String> {
-    words(world, |metadata| metadata.label).await
+    metadata_fields(world, |metadata| metadata.label).await
 }
 
-/// One word of the metadata of each entry of the queue, in order.
-pub(crate) async fn words(
+/// A field of the metadata of each entry of the queue, in order.
+pub(crate) async fn metadata_fields(
     world: &World,
-    word: impl Fn(LockMetadata) -> Option<String>,
+    field: impl Fn(LockMetadata) -> Option<String>,
 ) -> Vec<String> {
     let entries = queue(&world.observer, LOCK).await.unwrap().into_iter();
-    let word = |metadata: Option<LockMetadata>| word(metadata?);
+    let field = |metadata: Option<LockMetadata>| field(metadata?);
     entries
-        .map(|entry| word(entry.metadata).expect("each has written its word"))
+        .map(|entry| field(entry.metadata).expect("each entry has the field"))
         .collect()
 }

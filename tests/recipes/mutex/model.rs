@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::harness::model::{
-    CLIENTS, Line, Model, Queued, State, Step, expire, leave, let_drop, model_tests, reconnect,
+    CLIENTS, Line, Model, Queued, State, Step, drop_at, expire, leave, model_tests, reconnect,
 };
 use crate::support::Env;
 
@@ -81,7 +81,7 @@ impl Model for Scene {
         let lost = || prop::option::weighted(0.3, Just(On::Enqueue));
         let step = prop_oneof![
             6 => leave(0..6, 0.3),
-            1 => let_drop(0..6),
+            1 => drop_at(0..6),
             1 => expire(),
             1 => reconnect(),
         ];

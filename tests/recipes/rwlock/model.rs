@@ -7,8 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::harness::model::{
-    Line, Model, Queued, State, Step, attempt, expire, leave, let_drop, model_tests, reconnect,
-    wait,
+    Line, Model, Queued, State, Step, attempt, drop_at, expire, leave, model_tests, reconnect, wait,
 };
 use crate::support::Env;
 
@@ -76,7 +75,7 @@ impl Model for Scene {
             8 => wait(side(), 0.2),
             2 => attempt(side()),
             5 => leave(0..8, 0.2),
-            1 => let_drop(0..8),
+            1 => drop_at(0..8),
             1 => expire(),
             1 => reconnect(),
         ];

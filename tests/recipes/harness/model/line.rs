@@ -114,7 +114,7 @@ pub(crate) fn leave<K: std::fmt::Debug>(
         .prop_map(|(place, unheard)| Step::Leave { place, unheard })
 }
 
-pub(crate) fn let_drop<K: std::fmt::Debug>(place: Range<usize>) -> impl Strategy<Value = Step<K>> {
+pub(crate) fn drop_at<K: std::fmt::Debug>(place: Range<usize>) -> impl Strategy<Value = Step<K>> {
     place.prop_map(|place| Step::Drop { place })
 }
 
