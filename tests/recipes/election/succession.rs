@@ -9,7 +9,7 @@ use lockkeeper_store::CreateMode;
 use super::*;
 use crate::support::on_every_backend;
 
-/// What each campaign loses on the way, first the requests, then the replies.
+/// Losses of each campaign on the way: first requests, then replies.
 const LOSSES: [Losses; 6] = [
     (&[], &[]),
     (&[On::Enqueue], &[]),
