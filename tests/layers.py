@@ -10,17 +10,17 @@ import sys
 LAYERS = {
     "src": """
         data detached future platform random tls types wake
-        error fork path target identity acl clock watch
-        protocol size core
+        error fork watch_channel path target identity acl clock watch
+        protocol size wire core
         log backend engine session connect
-        disk wire server testing
+        disk server testing
     """,
     "recipes/src": """
-        error names path select token progress events
+        error retry synced stream together names path select token progress events
         queue+metadata+revocation+holders+observe
         options guard contest
         mutex rwlock reentrant semaphore many election warden
-        blocking
+        lock_guard blocking guides
     """,
 }
 

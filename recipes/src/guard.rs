@@ -1,10 +1,9 @@
 //! [`Guard`]: a held lock, the core of all guards.
 //!
 //! A guard owns one znode of one session. It is believed to hold while the lease of its grant is valid and the znode is
-//! not known to be gone, and once it is lost it stays lost (invariant 6). [`GuardSet`] is several as one, [`LockGuard`]
+//! not known to be gone, and once it is lost it stays lost (invariant 6). [`GuardSet`] is several as one, [`LockGuard`](crate::LockGuard)
 //! the interface of all.
 
-mod family;
 mod leaving;
 mod monitor;
 mod parts;
@@ -29,7 +28,6 @@ use crate::revocation::RevocationRequest;
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-pub use family::LockGuard;
 pub use set::GuardSet;
 
 use leaving::{drop_all, release_all};

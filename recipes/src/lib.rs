@@ -57,6 +57,7 @@ mod guard;
 #[cfg(any(doc, doctest))]
 pub mod guides;
 mod holders;
+mod lock_guard;
 mod many;
 mod metadata;
 mod mutex;
@@ -83,8 +84,9 @@ pub use election::{
 };
 pub use error::{LockError, LostReason, Result};
 pub use events::{EventSink, LockEvent, LockEvents, PreviousHolder, lock_events};
-pub use guard::{Guard, GuardSet, LockGuard};
+pub use guard::{Guard, GuardSet};
 pub use holders::holders;
+pub use lock_guard::LockGuard;
 #[cfg(all(feature = "server", feature = "tls"))]
 pub use lockkeeper_store::TlsOptions;
 pub use lockkeeper_store::{

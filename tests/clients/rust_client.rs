@@ -81,7 +81,7 @@ fn fails<T: Debug>(name: &str, got: Result<T, Error>, expected: Error) {
     check(name, got.map(drop), Err::<(), _>(expected));
 }
 
-/// What of a Stat is the same on every server and in every run.
+/// Returns the parts of a Stat that are the same on every server and in every run.
 fn shape(stat: &Stat) -> String {
     format!(
         "version {}, cversion {}, aversion {}, {} bytes, {} children",

@@ -71,7 +71,7 @@ fn within_reason(place: Place, test: fn(&Place)) {
     }
 }
 
-/// Where a store is.
+/// Location of a store.
 struct Place(String);
 
 impl Place {

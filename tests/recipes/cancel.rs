@@ -2,16 +2,12 @@
 //! those who wait go on when a session ends anywhere in the queue.
 
 use std::pin::pin;
-use std::time::Duration;
 
 use lockkeeper::testing::On;
 use lockkeeper::{LostReason, Mutex};
 
 use crate::common::*;
 use crate::support::on_every_backend;
-
-/// What each wait loses on the way, first the requests, then the replies.
-type Losses = (&'static [On], &'static [On]);
 
 /// Every combination of a lost create, a lost list after it, and a lost clean-up.
 const LOSSES: [Losses; 11] = [
@@ -28,16 +24,9 @@ const LOSSES: [Losses; 11] = [
     (&[], &[On::GetPredecessor, On::MultiRead]),
 ];
 
-async fn contender(world: &World, (requests, replies): Losses) -> Mutex {
+async fn contender(world: &World, losses: Losses) -> Mutex {
     let mutex = world.mutex().await;
-    // Each answer comes in a turn of its own, on every backend.
-    world.delay_replies(mutex.client(), Duration::from_millis(1));
-    for on in requests {
-        world.lose_request(mutex.client(), *on);
-    }
-    for on in replies {
-        world.lose_reply(mutex.client(), *on);
-    }
+    world.lose(mutex.client(), losses);
     mutex
 }
 

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper::testing::{Plan, TestStore};
+use lockkeeper::testing::{On, Plan, TestStore};
 use lockkeeper::{Client, ConnectOptions, Error, Guard, LockError, LockOptions, Mutex, Session};
 use lockkeeper_store::{CreateMode, ZnodePath};
 use tokio::task::JoinHandle;
@@ -25,6 +25,9 @@ pub(crate) fn path(path: &str) -> ZnodePath {
 
 /// A wait that goes on in a task of its own.
 pub(crate) type Waiter = JoinHandle<Result<Guard, LockError>>;
+
+/// Losses of a client on the way: first requests, then replies.
+pub(crate) type Losses = (&'static [On], &'static [On]);
 
 /// A store of a test's own behind a wrapper that makes faults, and an observer beside it.
 pub(crate) struct World {
@@ -86,9 +89,7 @@ impl World {
 
     /// Waits until nothing of this client's is in the queue, nor on its way there.
     pub(crate) async fn until_swept(&self, mutex: &Mutex) {
-        let session = mutex.client().current_session();
-        // What was sent before has been carried out when this is answered, or when the session ended.
-        while let Err(Error::ConnectionLoss) = session.exists(mutex.path()).await {}
+        until_carried_out(mutex.client(), mutex.path()).await;
         self.until_count(0).await;
     }
 
@@ -98,12 +99,28 @@ impl World {
     }
 
     pub(crate) async fn queue_up_with(&self, mutex: &Mutex, options: LockOptions) -> Waiter {
-        let before = self.children().await;
         let mutex = mutex.clone();
-        let waiter = tokio::spawn(async move { mutex.lock_with(options).await });
-        let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
-        until(&self.observing().await, LOCK, joined).await;
+        self.queue_up_at(LOCK, async move { mutex.lock_with(options).await })
+            .await
+    }
+
+    /// Starts a wait in a task of its own, and returns when its entry stands in the queue at this path.
+    pub(crate) async fn queue_up_at<T: Send + 'static>(
+        &self,
+        at: &str,
+        wait: impl Future<Output = T> + Send + 'static,
+    ) -> JoinHandle<T> {
+        let session = self.observing().await;
+        let before = children(&session, at).await;
+        let waiter = tokio::spawn(wait);
+        until_joined(&session, at, &before).await;
         waiter
+    }
+
+    /// Loses these on the way to and from a client; each answer comes in a turn of its own, on every backend.
+    pub(crate) fn lose(&self, client: &Client, losses: Losses) {
+        self.delay_replies(client, Duration::from_millis(1));
+        lose(self, client, losses);
     }
 
     /// Makes the store end a client's session, and waits until the client has learnt of it: before, it
@@ -134,6 +151,28 @@ pub(crate) async fn children(session: &Session, at: &str) -> Vec<String> {
         Err(Error::NoNode { .. }) => Vec::new(),
         Err(error) => panic!("{error}"),
     }
+}
+
+/// Loses these on the way to and from a client.
+pub(crate) fn lose(store: &TestStore, client: &Client, (requests, replies): Losses) {
+    for on in requests {
+        store.lose_request(client, *on);
+    }
+    for on in replies {
+        store.lose_reply(client, *on);
+    }
+}
+
+/// Waits until all that a client has sent has been carried out, or its session has ended.
+pub(crate) async fn until_carried_out(client: &Client, at: &ZnodePath) {
+    let session = client.current_session();
+    while let Err(Error::ConnectionLoss) = session.exists(at).await {}
+}
+
+/// Waits until a name is under a path that was not there before.
+pub(crate) async fn until_joined(session: &Session, at: &str, before: &[String]) {
+    let is_new = |name: &String| !before.contains(name);
+    until(session, at, |names| names.iter().any(is_new)).await;
 }
 
 /// Waits until the names under a path are as wanted.

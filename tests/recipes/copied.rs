@@ -4,18 +4,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use lockkeeper::{
-    Client, Clock, ConnectOptions, LockEvent, LockEvents, LockOptions, Mutex, lock_events,
-};
-use lockkeeper_store::{
-    Backend, BoxFuture, Connector, CreateMode, Request, Response, Result, Session, SessionStatus,
-};
+use lockkeeper::{Client, ConnectOptions, LockEvent, LockEvents, LockOptions, Mutex, lock_events};
+use lockkeeper_store::{Backend, Connector, CreateMode, Session};
 use serde_json::{Map, Value, json};
 use tokio::task::JoinHandle;
 
 use crate::common::*;
 use crate::semaphore::{Ground, LEASES, LOCKS, PERMITS, QUOTA};
-use crate::support::on_every_backend;
+use crate::support::{Intercept, intercepted, on_every_backend};
 
 /// The queue that data is copied from.
 const SOURCE: &str = "/source/orders";
@@ -200,7 +196,7 @@ on_every_backend! {
     async fn a_store_has_no_id(env: Env) {
         let world = World::new(env).await;
         forge(&world, |marker| drop(marker.remove("store"))).await;
-        let connector: Arc<dyn Connector> = Arc::new(Nameless(world.env.connector().clone()));
+        let connector = intercepted(world.env.connector().clone(), || Nameless);
         let clients = [(); 3].map(|()| nameless(connector.clone()));
         the_third_of_waits_for_the_first(clients, &world).await;
     }
@@ -260,33 +256,10 @@ async fn nameless(connector: Arc<dyn Connector>) -> Client {
 }
 
 /// A store that tells nobody its id, as one whose clients may neither read nor make it.
-#[derive(Debug)]
-struct Nameless(Arc<dyn Connector>);
+struct Nameless;
 
-impl Connector for Nameless {
-    fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
-        let opening = self.0.open(options);
-        Box::pin(async move { Ok(Arc::new(NamelessSession(opening.await?)) as Arc<dyn Backend>) })
-    }
-
-    fn clock(&self) -> &Clock {
-        self.0.clock()
-    }
-}
-
-#[derive(Debug)]
-struct NamelessSession(Arc<dyn Backend>);
-
-impl Backend for NamelessSession {
-    fn submit(&self, request: Request) -> Response {
-        self.0.submit(request)
-    }
-
-    fn status(&self) -> &Arc<SessionStatus> {
-        self.0.status()
-    }
-
-    fn store_id(&self) -> Option<&str> {
+impl Intercept for Nameless {
+    fn store_id<'a>(&self, _inner: &'a Arc<dyn Backend>) -> Option<&'a str> {
         None
     }
 }

@@ -17,7 +17,7 @@ use crate::peer::{GRANTS, INSIDE, Process, hosts};
 /// It names the jars that it needs itself.
 const CURATOR: &str = "/usr/share/java/curator-recipes.jar";
 
-/// Where ZooKeeper's client logs to.
+/// Jar to which ZooKeeper's client logs.
 const LOGGER: &str = "/usr/share/java/slf4j-simple.jar";
 
 /// A process of java's, for contenders of Curator's.
@@ -45,7 +45,7 @@ fn curator_for(world: &World, timeout: Duration) -> Process {
     Process::start(command)
 }
 
-/// Where `tests/curator` was compiled to.
+/// Returns the folder to which `tests/curator` was compiled.
 fn classes() -> PathBuf {
     let default = || concat!(env!("CARGO_MANIFEST_DIR"), "/../target/curator").into();
     let classes = PathBuf::from(env::var_os("LOCKKEEPER_CURATOR").unwrap_or_else(default));

@@ -16,15 +16,15 @@ use crate::common::*;
 use crate::support::{Env, on_every_backend};
 
 const PERMITS: u32 = 2;
-/// What the client holds.
+/// Queue of a lock that the client holds.
 const HELD: &str = "/program/held";
-/// What another holds, and the client waits for.
+/// Queue of a lock that another holds, and the client waits for.
 const AWAITED: &str = "/program/awaited";
-/// Where the client serves by [`Election::run`].
+/// Election in which the client serves by [`Election::run`].
 const SERVED: &str = "/program/served";
-/// What one stream has yielded before it waits for more.
+/// Queue of a lock that one stream has yielded before it waits for more.
 const YIELDED: &str = "/program/yielded";
-/// What a warden watches.
+/// Queue that a warden watches.
 const WATCHED: &str = "/program/watched";
 
 /// The paths below which a recipe has its znodes.
@@ -42,7 +42,7 @@ const QUEUES: [&str; 11] = [
     "each-2",
 ];
 
-/// How many znodes one program holds there.
+/// Returns the number of znodes that one program holds there.
 fn held_at(queue: &str) -> usize {
     match queue {
         "permits/locks" => 0,
@@ -51,7 +51,7 @@ fn held_at(queue: &str) -> usize {
     }
 }
 
-/// How many one waits with.
+/// Returns the number of znodes that one program waits with.
 fn awaited_at(queue: &str) -> usize {
     usize::from(queue != "permits/leases")
 }
@@ -217,7 +217,7 @@ impl Holdings {
     }
 }
 
-/// How it ends.
+/// End of a program.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     Close,

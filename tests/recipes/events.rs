@@ -24,7 +24,7 @@ async fn next(events: &mut LockEvents) -> String {
     }
 }
 
-/// How the one before the new holder left.
+/// Returns the departure of the holder before the new one.
 async fn previous(events: &mut LockEvents) -> PreviousHolder {
     loop {
         match events.next().await.expect("it is granted the lock") {
@@ -95,7 +95,7 @@ on_every_backend! {
         assert_eq!(next(&mut events).await, "end");
     }
 
-    async fn who_is_granted_the_lock_is_told_how_the_one_before_left(env: Env) {
+    async fn a_grant_tells_how_the_previous_holder_left(env: Env) {
         let world = World::new(env).await;
         // A server's events do not say; of a holder that has waited itself its mark does.
         let embedded = |previous| match world.env.is_embedded() {
@@ -219,7 +219,7 @@ async fn joined<F: Future>(mut wait: Pin<&mut F>) {
 }
 
 #[tokio::test]
-async fn who_gives_up_when_its_turn_has_come_has_released_nothing() {
+async fn a_waiter_that_gives_up_at_its_turn_has_released_nothing() {
     let store = Store::memory();
     let mut mutexes = Vec::new();
     for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! What other lock recipes got wrong, one test for each; docs/known-bugs.md is the table.
+//! Known bugs of other lock recipes, one test for each; docs/known-bugs.md is the table.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,21 +6,17 @@ use std::time::Duration;
 
 use lockkeeper::testing::{On, Plan, TestStore};
 use lockkeeper::{
-    Clock, ConnectOptions, Error, FencingGate, LockError, LockOptions, LostReason, Mutex, lock_all,
-    queue,
+    Clock, Error, FencingGate, LockError, LockOptions, LostReason, Mutex, lock_all, queue,
 };
-use lockkeeper_store::{
-    Backend, BoxFuture, Connector, CreateMode, Op, Predecessor, Reply, Request, Response,
-    SessionStatus,
-};
+use lockkeeper_store::{Backend, CreateMode, Op, Predecessor, Reply, Request, Response};
 
 use crate::common::*;
-use crate::support::{Env, on_every_backend};
+use crate::support::{Env, Intercept, intercepted, on_every_backend};
 
 /// A session that ends soon when it is not heard of.
 const BRIEF: Duration = Duration::from_millis(800);
 
-/// What the name of the one entry ends with.
+/// Returns the number in the name of the only entry.
 async fn number_of_the_only_entry(world: &World) -> String {
     let names = world.children().await;
     assert_eq!(names.len(), 1);
@@ -55,8 +51,7 @@ mod orphans {
             let holder = world.mutex().await.lock().await.unwrap();
             let waiter = world.queue_up(&mutex).await;
             // What was sent before this, the create among it, has been answered when this is.
-            let session = mutex.client().current_session();
-            while let Err(Error::ConnectionLoss) = session.exists(&path(LOCK)).await {}
+            until_carried_out(mutex.client(), &path(LOCK)).await;
             tokio::task::yield_now().await;
             assert!(!waiter.is_finished());
             holder.release().await.unwrap();
@@ -423,7 +418,7 @@ mod waiting {
     }
 }
 
-/// What stands between a client and its store.
+/// Interference between a client and its store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meddle {
     /// The list that follows a create gets lost.
@@ -434,55 +429,23 @@ enum Meddle {
     UseUpNumbers,
 }
 
-#[derive(Debug)]
 struct Between {
-    connector: Arc<dyn Connector>,
-    meddle: Meddle,
-}
-
-impl Between {
-    fn over(env: &Env, meddle: Meddle) -> TestStore {
-        let connector = env.connector().clone();
-        let between = Arc::new(Self { connector, meddle });
-        TestStore::wrapping(between, env.target(), Plan::calm())
-    }
-}
-
-impl Connector for Between {
-    fn open(
-        &self,
-        options: &ConnectOptions,
-    ) -> BoxFuture<lockkeeper_store::Result<Arc<dyn Backend>>> {
-        let (opening, meddle) = (self.connector.open(options), self.meddle);
-        Box::pin(async move {
-            let inner = opening.await?;
-            let behind = AtomicBool::new(false);
-            Ok(Arc::new(BetweenSession {
-                inner,
-                meddle,
-                behind,
-            }) as Arc<dyn Backend>)
-        })
-    }
-
-    fn clock(&self) -> &Clock {
-        self.connector.clock()
-    }
-
-    fn expire(&self, backend: &Arc<dyn Backend>) -> BoxFuture<lockkeeper_store::Result<()>> {
-        self.connector.expire(backend)
-    }
-}
-
-#[derive(Debug)]
-struct BetweenSession {
-    inner: Arc<dyn Backend>,
     meddle: Meddle,
     behind: AtomicBool,
 }
 
-impl Backend for BetweenSession {
-    fn submit(&self, request: Request) -> Response {
+impl Between {
+    fn over(env: &Env, meddle: Meddle) -> TestStore {
+        let between = intercepted(env.connector().clone(), move || Self {
+            meddle,
+            behind: AtomicBool::new(false),
+        });
+        TestStore::wrapping(between, env.target(), Plan::calm())
+    }
+}
+
+impl Intercept for Between {
+    fn submit(&self, inner: &Arc<dyn Backend>, request: Request) -> Response {
         let meddle = self.meddle;
         match &request {
             Request::Enqueue(enqueue) if meddle == Meddle::UseUpNumbers => {
@@ -504,7 +467,7 @@ impl Backend for BetweenSession {
             _ => {}
         }
         let lags = meddle == Meddle::LagBehind && self.behind.load(Ordering::Relaxed);
-        let response = self.inner.submit(request);
+        let response = inner.submit(request);
         Response::pending(async move {
             Ok(match response.await? {
                 Reply::Enqueued { path, czxid, .. } if meddle == Meddle::LoseLists => {
@@ -522,13 +485,5 @@ impl Backend for BetweenSession {
                 reply => reply,
             })
         })
-    }
-
-    fn status(&self) -> &Arc<SessionStatus> {
-        self.inner.status()
-    }
-
-    fn store_id(&self) -> Option<&str> {
-        self.inner.store_id()
     }
 }

@@ -11,8 +11,8 @@ use lockkeeper::{
 use lockkeeper_store::CreateMode;
 
 use crate::common::*;
+use crate::harness::unindexed::unindexed;
 use crate::support::Quorum;
-use crate::unindexed::Unindexed;
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -29,7 +29,7 @@ async fn ensemble() -> TestStore {
         let made = maker.create_all(&parent, CreateMode::Persistent);
         made.await.unwrap();
     }
-    let store = Quorum(Arc::new(Unindexed(base.connector())));
+    let store = Quorum(unindexed(base.connector()));
     TestStore::wrapping(Arc::new(store), "memory:ensemble", Plan::calm())
 }
 

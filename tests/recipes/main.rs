@@ -20,6 +20,7 @@ mod family;
 mod foreign;
 mod forked;
 mod guard;
+mod harness;
 mod itself;
 #[cfg(feature = "zookeeper")]
 mod kazoo;
@@ -30,7 +31,6 @@ mod lease;
 mod many;
 #[cfg(feature = "zookeeper")]
 mod mixed;
-mod modelling;
 mod mutex;
 mod nested;
 mod observe;
@@ -50,6 +50,5 @@ mod semaphore;
 mod team;
 mod token;
 mod types;
-mod unindexed;
 mod wakes;
 mod warden;

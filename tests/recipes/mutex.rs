@@ -1,4 +1,4 @@
-//! How the lock is had: in order, in time, or not at all.
+//! Acquisition of the mutex: in order, in time, or not at all.
 
 mod model;
 

@@ -34,11 +34,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use crate::common::*;
 use crate::support::Env;
 
-/// Where those who hold are, in children of their own: `x-…` alone, `s-…` beside others of that
+/// Parent of the holders' own children: `x-…` alone, `s-…` beside others of that
 /// mark, `p-…` as many as there are permits.
 pub(crate) const INSIDE: &str = "/inside";
 
-/// Who held, in order: children with `ZNODE CZXID` as data.
+/// Parent of the grants in order: children with `ZNODE CZXID` as data.
 pub(crate) const GRANTS: &str = "/grants";
 
 /// A store on the shared ZooKeeper, with a gate.
@@ -154,7 +154,7 @@ impl Contender {
         }
     }
 
-    /// What went wrong: that something does is expected.
+    /// Returns the failure, which is expected.
     pub(crate) async fn failure(&mut self) -> String {
         loop {
             let answer = self.any_answer().await;
@@ -230,7 +230,7 @@ pub(crate) struct Inside {
     place: ZnodePath,
 }
 
-/// How a holder passes the gate.
+/// Manner in which a holder passes the gate.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum As {
     /// Alone.

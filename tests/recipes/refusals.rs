@@ -6,18 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockkeeper::testing::{On, Plan};
-use lockkeeper::{
-    Client, Clock, ConnectOptions, Error, LockError, Mutex, RwLock, Upgrade, lock_all,
-};
-use lockkeeper_store::{
-    Backend, BoxFuture, Connector, CreateMode, Op, Request, Response, Session, SessionStatus,
-    ZnodePath,
-};
+use lockkeeper::{Client, ConnectOptions, Error, LockError, Mutex, RwLock, Upgrade, lock_all};
+use lockkeeper_store::{Backend, Connector, CreateMode, Op, Request, Response, Session, ZnodePath};
 use tokio::sync::watch;
 
 use crate::common::*;
 use crate::semaphore::Ground;
-use crate::support::on_every_backend;
+use crate::support::{Intercept, intercepted, on_every_backend};
 
 /// Refusals that a store takes back by itself: of too much work, of a full disk, and what a client
 /// makes of an error code that it does not know.
@@ -117,8 +112,7 @@ mod refused {
             world.lose_reply(&client, On::Multi);
             refuse(&world, &client, &[On::Delete, On::MultiRead]);
             assert!(polled(lock_all(&client, KEYS), 1).await.is_none(), "cancelled inside the multi");
-            let session = client.current_session();
-            while let Err(Error::ConnectionLoss) = session.exists(&path(KEYS[0])).await {}
+            until_carried_out(&client, &path(KEYS[0])).await;
             soon(until_no_batch(&world)).await;
         }
 
@@ -396,7 +390,9 @@ impl Thief {
 
     async fn client(&self) -> Client {
         let options = ConnectOptions::new().session_timeout(LONG);
-        let client = Client::open(Arc::new(self.clone()), "stolen".to_owned(), options);
+        let (inner, thief) = (self.0.connector.clone(), self.clone());
+        let connector = intercepted(inner, move || thief.clone());
+        let client = Client::open(connector, "stolen".to_owned(), options);
         client.await.unwrap()
     }
 
@@ -414,29 +410,7 @@ impl Thief {
             self.0.session.delete(&path, None).await.unwrap();
         }
     }
-}
 
-impl Connector for Thief {
-    fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>, Error>> {
-        let (opening, stolen) = (self.0.connector.open(options), self.0.clone());
-        Box::pin(async move {
-            let inner = opening.await?;
-            Ok(Arc::new(Robbed { inner, stolen }) as Arc<dyn Backend>)
-        })
-    }
-
-    fn clock(&self) -> &Clock {
-        self.0.connector.clock()
-    }
-}
-
-#[derive(Debug)]
-struct Robbed {
-    inner: Arc<dyn Backend>,
-    stolen: Arc<Stolen>,
-}
-
-impl Robbed {
     /// The nodes that a request makes in queues.
     fn made(request: &Request) -> Vec<ZnodePath> {
         match request {
@@ -453,23 +427,23 @@ impl Robbed {
     }
 }
 
-impl Backend for Robbed {
-    fn submit(&self, request: Request) -> Response {
-        let so_far = self.stolen.requests.fetch_add(1, Ordering::Relaxed);
+impl Intercept for Thief {
+    fn submit(&self, inner: &Arc<dyn Backend>, request: Request) -> Response {
+        let so_far = self.0.requests.fetch_add(1, Ordering::Relaxed);
         if so_far >= FAR_TOO_MANY {
             let what = "so many requests";
             return Response::ready(Err(Error::Unimplemented { what }));
         }
         let made = Self::made(&request);
-        if made.is_empty() || *self.stolen.lost.borrow() {
-            return self.inner.submit(request);
+        if made.is_empty() || *self.0.lost.borrow() {
+            return inner.submit(request);
         }
-        let session = &self.stolen.session;
+        let session = &self.0.session;
         let made = made
             .iter()
             .map(|path| session.create(path, "", CreateMode::EphemeralSequential));
         let made: Vec<_> = made.collect();
-        let mut lost = self.stolen.lost.subscribe();
+        let mut lost = self.0.lost.subscribe();
         Response::pending(async move {
             for made in made {
                 made.await.unwrap();
@@ -477,13 +451,5 @@ impl Backend for Robbed {
             lost.wait_for(|lost| *lost).await.unwrap();
             Err(Error::ConnectionLoss)
         })
-    }
-
-    fn status(&self) -> &Arc<SessionStatus> {
-        self.inner.status()
-    }
-
-    fn store_id(&self) -> Option<&str> {
-        self.inner.store_id()
     }
 }

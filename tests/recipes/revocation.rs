@@ -24,7 +24,7 @@ fn holder() -> RevokeTarget {
     RevokeTarget::holder(LOCK).unwrap()
 }
 
-/// Who asks, from the next request that the events tell.
+/// Returns the asker of the next request among the events.
 async fn asked_by(events: &mut LockEvents) -> Option<String> {
     loop {
         match events.next().await.expect("the stream goes on") {
@@ -35,7 +35,7 @@ async fn asked_by(events: &mut LockEvents) -> Option<String> {
     }
 }
 
-/// How many requests are among the events from here to the end of the stream.
+/// Returns the number of requests among the events from here to the end of the stream.
 async fn rest(mut events: LockEvents) -> usize {
     let mut requests = 0;
     while let Some(event) = events.next().await {
@@ -69,7 +69,7 @@ impl World {
         (path, id)
     }
 
-    /// What Curator's `Revoker` does.
+    /// Asks as Curator's `Revoker` does.
     async fn ask_as_curator(&self, entry: &ZnodePath) {
         let session = self.observing().await;
         session.set_data(entry, "__REVOKE__", None).await.unwrap();
@@ -142,7 +142,7 @@ on_every_backend! {
         assert_eq!(guard.revocation_requested().await, Err(LostReason::SessionExpired));
     }
 
-    async fn who_is_asked_while_it_waits_is_told_when_it_holds(env: Env) {
+    async fn a_request_to_a_waiter_is_told_when_it_holds(env: Env) {
         let world = World::new(env).await;
         let first = world.mutex().await.lock().await.unwrap();
         let (sink, mut events) = lock_events();
@@ -364,7 +364,7 @@ on_every_backend! {
         assert!(next.epoch() > leader.epoch());
     }
 
-    async fn who_holds_several_is_asked_for_any(env: Env) {
+    async fn the_holder_of_several_locks_is_asked_for_any(env: Env) {
         let world = World::new(env).await;
         let keys = ["a", "b"].map(|key| LockPath::new(LOCK).unwrap().key(key));
         let guard = lock_all(&world.client().await, &keys).await.unwrap();

@@ -1,4 +1,4 @@
-//! What a team that runs its own distributed lock tests before it trusts one: deadlock, starvation,
+//! Tests of a team that runs its own distributed lock, before it trusts one: deadlock, starvation,
 //! redeployment, processes that are stopped, and high conflict.
 
 mod conflict;

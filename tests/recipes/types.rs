@@ -1,4 +1,4 @@
-//! What the types promise: which may cross threads, and that no runtime is needed in process.
+//! Promises of the types: which may cross threads, and that no runtime is needed in process.
 
 use std::fmt::Debug;
 use std::sync::Arc;

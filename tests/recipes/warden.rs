@@ -46,7 +46,7 @@ async fn next(reports: &mut WardenReports) -> (String, ZnodePath) {
     }
 }
 
-/// What the warden has told and nobody has read yet.
+/// Returns the reports that nobody has read yet.
 async fn unread(reports: &mut WardenReports) -> Vec<String> {
     let mut told = Vec::new();
     while let Some((report, _)) = polled(next(reports), 1).await {
@@ -114,7 +114,7 @@ on_every_backend! {
         assert!(matches!(elsewhere, Error::BadArguments(_)), "{elsewhere}");
     }
 
-    async fn holders_of_every_recipe_are_watched_and_who_waits_is_not(env: Env) {
+    async fn holders_of_every_recipe_are_watched_and_waiters_are_not(env: Env) {
         let world = World::new(env).await;
         let names = ["rw", "leader", "permits", "plain"].map(|name| format!("{LOCK}/{name}"));
         let mut builder = Warden::builder(&world.observer);
@@ -173,7 +173,7 @@ on_every_backend! {
         drop(warden);
     }
 
-    async fn who_is_asked_for_the_lock_stays_overdue(env: Env) {
+    async fn a_revocation_request_leaves_the_holder_overdue(env: Env) {
         let world = World::new(env).await;
         let (warden, mut reports) = removing(&world.observer);
         for by_curator in [false, true] {
@@ -387,7 +387,7 @@ fn watch_departure(base: Session, clock: Clock, entry: ZnodePath) -> Rc<Cell<Opt
     gone
 }
 
-/// Whether the holder was removed while it tried to stay, and how often it kept itself alive.
+/// Returns true if the holder was removed while it tried to stay, and how often it kept itself alive.
 async fn keeping_alive(base: &Store, store: &TestStore, seed: u64) -> (bool, u64) {
     const UNLOCK: Duration = ms(5_000);
     let clock = store.clock().clone();

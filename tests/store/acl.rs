@@ -32,7 +32,7 @@ fn alice() -> ConnectOptions {
     ConnectOptions::new().auth("digest", "alice:secret")
 }
 
-/// What `digest` makes of `alice:secret`.
+/// The scheme `digest`'s id for `alice:secret`.
 const ALICE: &str = "alice:aYXlLOpEooaV1cRAvUL1fp9Qt7E=";
 
 fn denied<T>(at: &str) -> Result<T, Error> {
@@ -172,7 +172,7 @@ on_every_backend! {
         session.multi([create("/a", AclEntry::CREATE), create("/a/b", 31)]).await.unwrap();
     }
 
-    async fn rule_23_who_proves_nothing_sees_no_digest(env: Env) {
+    async fn rule_23_a_session_that_proves_nothing_sees_no_digest(env: Env) {
         let (owner, other) = (env.session_with(alice()).await, env.session().await);
         make(&owner, "/a").await;
         let list = others(AclEntry::READ);
@@ -203,7 +203,7 @@ on_every_backend! {
         assert!(over.is_session_end(), "{over:?}");
     }
 
-    async fn rule_22_who_may_not_read_a_znode_is_not_told_of_it(env: Env) {
+    async fn rule_22_a_session_without_the_right_to_read_is_not_told_of_a_znode(env: Env) {
         let (owner, other) = (env.session_with(alice()).await, env.session().await);
         make(&owner, "/a").await;
         let (_, mut once) = other.watch_exists(&path("/a")).await.unwrap();

@@ -14,7 +14,7 @@ pub(crate) fn path(path: &str) -> ZnodePath {
     path.parse().unwrap()
 }
 
-/// What a future has now; `None` if it has to wait.
+/// Polls a future once; `None` if it has to wait.
 pub(crate) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     program::now(pin!(future))
 }

@@ -43,7 +43,7 @@ use crate::support;
 
 const SESSIONS: usize = 3;
 
-/// Where a program runs.
+/// Store on which a program runs.
 enum Place {
     Lasting(Arc<dyn Connector>),
     #[cfg(feature = "file")]
@@ -153,7 +153,7 @@ async fn run(mut place: Place, program: &[Step]) -> Vec<Seen> {
     trace
 }
 
-/// Whether a session may read a znode, or there is none.
+/// Returns true if a session may read a znode, or there is none.
 async fn is_readable(sessions: &mut Sessions, session: usize, path: &ZnodePath) -> bool {
     let (path, watch) = (path.clone(), false);
     let read = sessions
@@ -209,7 +209,7 @@ impl Traceless {
     }
 }
 
-/// What a request may make.
+/// Returns the creates of a request.
 fn creates(request: &Request) -> impl Iterator<Item = &Create> {
     let (one, ops) = match request {
         Request::Create(create) => (Some(create), &[][..]),
@@ -294,7 +294,7 @@ impl Remote {
     }
 }
 
-/// Whether a program's events are to be the same in process as over TCP, too.
+/// Comparison of a program's events in process with those over TCP.
 #[derive(Clone, Copy, PartialEq)]
 enum Events {
     Everywhere,

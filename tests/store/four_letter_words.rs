@@ -12,6 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::support::ZooKeeper;
+use crate::wire::{self, Out};
 
 /// Long enough that no client sends a ping while a test looks.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -46,20 +47,17 @@ async fn hear(stream: &mut TcpStream) -> String {
 /// A connection with a session, by bare bytes.
 async fn opened(address: SocketAddr) -> TcpStream {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    // Version, last zxid, timeout in ms, session, and a password of no bytes.
-    let mut request = [0_u8; 4 + 8 + 4 + 8 + 4];
-    request[12..16].copy_from_slice(&10_000_i32.to_be_bytes());
-    send(&mut stream, &request).await;
+    stream.write_all(&handshake(0, &[])).await.unwrap();
     let length = stream.read_i32().await.unwrap();
     let mut answer = vec![0; length as usize];
     stream.read_exact(&mut answer).await.unwrap();
     stream
 }
 
-async fn send(stream: &mut TcpStream, frame: &[u8]) {
-    let length = (frame.len() as i32).to_be_bytes();
-    let bytes = [length.as_slice(), frame].concat();
-    stream.write_all(&bytes).await.unwrap();
+/// The first frame of an old client: version, last zxid, timeout in ms, session and password.
+fn handshake(session: i64, password: &[u8]) -> Vec<u8> {
+    let frame = Out::new().int(0).long(0).int(10_000);
+    frame.long(session).bytes(password).framed()
 }
 
 fn path(text: &str) -> ZnodePath {
@@ -159,7 +157,7 @@ fn pairs(text: &str, divider: char) -> BTreeMap<&str, &str> {
     pairs.collect()
 }
 
-/// What both servers say to a word in the same scene.
+/// Both servers in the same scene.
 struct Both {
     server: Server,
     zookeeper: ZooKeeper,
@@ -581,7 +579,7 @@ async fn a_store_in_a_folder_tells_of_its_log_and_where_it_is() {
     assert!(settings["dataDirSize"].parse::<u64>().unwrap() > 0);
 }
 
-/// What ZooKeeper's own script makes of the server.
+/// ZooKeeper's own script understands the server.
 #[tokio::test]
 async fn zookeepers_script_finds_the_server_at_work() {
     let store = store();
@@ -610,7 +608,7 @@ async fn zookeepers_script_finds_the_server_at_work() {
 }
 
 #[tokio::test]
-async fn mntr_counts_who_was_refused_and_why() {
+async fn mntr_counts_refusals_by_their_reason() {
     let store = store();
     let options = ServerOptions::new()
         .listen(([127, 0, 0, 1], 0).into())
@@ -623,13 +621,10 @@ async fn mntr_counts_who_was_refused_and_why() {
     let mut third = TcpStream::connect(address).await.unwrap();
     // Closed at once; perhaps before it could be read.
     assert!(matches!(third.read(&mut [0]).await, Ok(0) | Err(_)));
-    // An auth packet of a scheme that there is not: its number, its type, and three fields.
-    let mut auth = Vec::new();
-    for number in [-4_i32, 100, 0, 4] {
-        auth.extend_from_slice(&number.to_be_bytes());
-    }
-    auth.extend_from_slice(b"nope\0\0\0\0");
-    send(&mut one, &auth).await;
+    // An auth packet of an unknown scheme: its type, the scheme and what it proves.
+    let auth = Out::new().int(0).text("nope").bytes(&[]);
+    let auth = wire::request(-4, wire::op::AUTH, &auth);
+    one.write_all(&auth).await.unwrap();
     let mut last_words = Vec::new();
     one.read_to_end(&mut last_words).await.unwrap();
     // Length, number, zxid and code of a refusal.
@@ -657,12 +652,8 @@ async fn mntr_counts_who_was_refused_and_why() {
 /// Asks for a session by its number; the answer's timeout and session.
 async fn asked_for(address: SocketAddr, session: i64, password: &[u8]) -> (i32, i64) {
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let mut request = vec![0_u8; 4 + 8];
-    request.extend_from_slice(&10_000_i32.to_be_bytes());
-    request.extend_from_slice(&session.to_be_bytes());
-    request.extend_from_slice(&(password.len() as i32).to_be_bytes());
-    request.extend_from_slice(password);
-    send(&mut stream, &request).await;
+    let request = handshake(session, password);
+    stream.write_all(&request).await.unwrap();
     // Length and version come before.
     let mut answer = [0; 8 + 4 + 8];
     stream.read_exact(&mut answer).await.unwrap();

@@ -10,7 +10,7 @@ use lockkeeper_store::testing::fuzz;
 #[cfg(feature = "server")]
 use lockkeeper_store::testing::fuzz_wire;
 
-use crate::support::{report, rounds};
+use crate::support::{Random, report, rounds};
 
 type Target = fn(&[u8]) -> bool;
 
@@ -138,40 +138,28 @@ fn no_mutation_of_a_request_breaks_the_reader_of_its_record() {
 fn mutated(bytes: &[u8], other: &[u8], seed: u64) -> Vec<u8> {
     let mut random = Random(seed);
     let mut bytes = bytes.to_vec();
-    for _ in 0..random.below(4) + 1 {
+    for _ in 0..random.index(4) + 1 {
         let end = bytes.len() + 1;
-        let (at, to) = (random.below(end), random.below(end));
+        let (at, to) = (random.index(end), random.index(end));
         let range = at.min(to)..at.max(to).min(at.min(to) + 64);
-        match random.below(7) {
-            0 | 1 if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
+        match random.index(7) {
+            0 | 1 if at < bytes.len() => bytes[at] ^= 1 << random.index(8),
             2 if at < bytes.len() => {
-                bytes[at] = [0, 1, 0x7f, 0x80, 0xfe, 0xff][random.below(6)];
+                bytes[at] = [0, 1, 0x7f, 0x80, 0xfe, 0xff][random.index(6)];
             }
             3 => drop(bytes.drain(range)),
             4 => {
                 let copied = bytes[range].to_vec();
                 bytes.splice(to..to, copied);
             }
-            5 => bytes[range].fill(random.below(256) as u8),
+            5 => bytes[range].fill(random.index(256) as u8),
             _ => {
-                let from = random.below(other.len() + 1);
-                let taken = &other[from..other.len().min(from + random.below(200))];
+                let from = random.index(other.len() + 1);
+                let taken = &other[from..other.len().min(from + random.index(200))];
                 bytes.truncate(at);
                 bytes.extend_from_slice(taken);
             }
         }
     }
     bytes
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % end as u64) as usize
-    }
 }

@@ -26,4 +26,7 @@ mod rules_over_a_wire;
 mod sessions;
 #[cfg(all(feature = "server", feature = "tls"))]
 mod tls;
+#[cfg(feature = "server")]
+#[path = "../support/wire.rs"]
+mod wire;
 mod zookeeper;

@@ -22,7 +22,7 @@ const TIMEOUTS: [Option<Duration>; 4] = [
 /// The store, its clock, and the backends of its sessions: below `Session`, which would keep them alive.
 struct Embedded {
     options: StoreOptions,
-    /// Where it is, unless it is in memory.
+    /// Folder of the store, unless it is in memory.
     folder: Option<TempFolder>,
     clock: Clock,
     connector: Option<Arc<dyn Connector>>,

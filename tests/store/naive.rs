@@ -29,10 +29,10 @@ struct Node {
     mtime: i64,
     version: i32,
     children_ever: i64,
-    /// What a restart leaves of `children_ever` and `pzxid`: what was ephemeral was never on the disk,
+    /// Values of `children_ever` and `pzxid` after a restart: what was ephemeral was never on the disk,
     /// and only a create says there how many there were.
     kept: (i64, i64),
-    /// How many znodes there ever were before it.
+    /// Number of znodes that there ever were before it.
     age: usize,
 }
 
@@ -51,11 +51,11 @@ enum Over {
     Closed,
 }
 
-/// What a watcher waits for.
+/// Change that a watcher waits for.
 #[derive(Clone, Copy, PartialEq)]
 enum Waits {
     Data,
-    /// That the one ahead goes: the age of the entry that waits, and whom it does not mind.
+    /// The one ahead goes: the age of the entry that waits, and the entries that block it.
     Turn(usize, Blockers),
     Child,
     Persistent,
@@ -74,13 +74,13 @@ struct Tree {
     nodes: BTreeMap<String, Node>,
     zxid: i64,
     now_ms: u64,
-    /// What the virtual clock's date is ahead of its moment.
+    /// Difference of the virtual clock's date from its moment.
     epoch_ms: i64,
     made: usize,
     changes: Vec<Change>,
 }
 
-/// What happened to a znode, and why, if it was deleted.
+/// Change of a znode, with the reason of a delete.
 type Change = (EventKind, String, Option<DeleteReason>);
 
 pub(crate) struct Naive {
@@ -553,7 +553,7 @@ impl Tree {
         names
     }
 
-    /// Whether the entry of that age is there, and nobody ahead of it blocks it.
+    /// Returns true if the entry of that age exists, and no entry ahead blocks it.
     fn is_clear(&self, age: usize, blockers: Blockers) -> bool {
         let Some((path, _)) = self.nodes.iter().find(|(_, node)| node.age == age) else {
             return false;
@@ -564,7 +564,7 @@ impl Tree {
         nearest(&queue[..mine], blockers).is_none()
     }
 
-    /// What a session's delete is to those who wait for it.
+    /// Returns the reason that waiters are told for a session's delete.
     fn cause(&self, path: &str, session: SessionId) -> DeleteReason {
         match self.nodes.get(path) {
             Some(node) if node.owner == session => DeleteReason::Released,

@@ -36,7 +36,7 @@ pub(crate) enum Step {
     Restart,
 }
 
-/// What one step let its sessions see.
+/// Replies and events that one step let its sessions see.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Seen {
     pub(crate) outcome: Outcome,
@@ -102,7 +102,7 @@ impl Armed {
     }
 }
 
-/// What a future has now, whatever its executor thinks of its share of time.
+/// Polls a future once, whatever its executor thinks of its share of time.
 pub(crate) fn now<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     let future = std::pin::pin!(tokio::task::unconstrained(future));
     match future.poll(&mut Context::from_waker(Waker::noop())) {
@@ -558,7 +558,7 @@ fn list() -> impl Strategy<Value = Acl> {
     prop_oneof![1 => Just(Acl::open()), 2 => select(lists.to_vec())]
 }
 
-/// What `digest` makes of `alice:secret`.
+/// The scheme `digest`'s id for `alice:secret`.
 const ALICE: &str = "alice:aYXlLOpEooaV1cRAvUL1fp9Qt7E=";
 
 /// Requests that are held against access control lists, and that set them.
@@ -652,7 +652,7 @@ pub(crate) fn with_restarts(
     })
 }
 
-/// What every program finds.
+/// Returns the requests that make what every program finds.
 pub(crate) fn prelude() -> impl Iterator<Item = Request> {
     ["/t", "/t/a", "/t/b"].into_iter().map(|path| {
         Request::Create(Create {

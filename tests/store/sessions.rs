@@ -245,7 +245,7 @@ async fn no_watch_is_left_behind_by_dropped_watchers() {
 }
 
 #[tokio::test]
-async fn joining_a_queue_takes_nothing_from_those_who_watch_it() {
+async fn joining_a_queue_takes_nothing_from_its_watchers() {
     let session = session_at(&Store::memory()).await;
     make(&session, "/q").await;
     let join = || entry("/q", "n-");
@@ -267,7 +267,7 @@ async fn joining_a_queue_takes_nothing_from_those_who_watch_it() {
     );
 }
 
-/// What becomes of requests and answers.
+/// Fate of requests and answers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Network {
     Up,
@@ -311,7 +311,7 @@ impl Backend for Networked {
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What of it a session believes in.
+/// Part of it in which a session believes.
 const BELIEF: Duration = Duration::from_secs(18);
 
 async fn networked_session() -> (Clock, Session, watch::Sender<Network>) {

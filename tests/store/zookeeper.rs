@@ -1,4 +1,4 @@
-//! What only a real ZooKeeper can show: the wire, reconnections, and the end of a session.
+//! Behaviour that only a real ZooKeeper can show: the wire, reconnections, and the end of a session.
 
 use std::time::Duration;
 
@@ -72,7 +72,7 @@ async fn a_reply_that_is_lost_with_the_connection_is_a_connection_loss() {
 }
 
 #[tokio::test]
-async fn who_sees_a_reply_of_a_new_connection_sees_the_new_connection() {
+async fn a_reply_of_a_new_connection_comes_after_the_new_connection() {
     let (proxy, client, session) = wired().await;
     for round in 2..12 {
         proxy.break_off();
@@ -197,7 +197,7 @@ async fn a_session_that_the_store_ends_takes_its_znodes_and_its_watchers() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_told_of_an_expiry_by_a_watch_gets_a_new_session_at_once() {
+async fn an_expiry_told_by_a_watch_gives_a_new_session_at_once() {
     let env = Env::zookeeper().await;
     let client = env.client().await;
     for _ in 0..50 {

@@ -1,7 +1,8 @@
 //! Child processes: this test binary, started again for one of its tests.
 
 use std::env;
-use std::process::Command;
+use std::ops::{Deref, DerefMut};
+use std::process::{Child, Command};
 
 /// The command that runs one test of the caller's module in a process of its own. `module` is the caller's
 /// `module_path!()`; an environment variable tells the child that it is one.
@@ -15,6 +16,52 @@ pub(crate) fn again_at(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("the system knows the binary"));
     command.args(["--exact", test, "--nocapture"]);
     command
+}
+
+/// A child process that is killed (SIGKILL) when this is dropped.
+pub(crate) struct ChildProcess(Child);
+
+impl ChildProcess {
+    pub(crate) fn spawn(command: &mut Command) -> Self {
+        let child = command.spawn();
+        Self(child.unwrap_or_else(|error| panic!("{command:?}: {error}")))
+    }
+
+    /// Fails if it has ended by itself.
+    pub(crate) fn assert_alive(&mut self) {
+        let ended = self.0.try_wait().expect("the child is known");
+        assert!(
+            ended.is_none(),
+            "it died by itself, see its stderr: {ended:?}"
+        );
+    }
+
+    /// Kills it, and returns when it is dead.
+    pub(crate) fn kill(&mut self) {
+        self.0.kill().expect("a child can be killed");
+        self.0.wait().expect("a child can be waited for");
+    }
+}
+
+impl Deref for ChildProcess {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for ChildProcess {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// Marks a process that runs one test alone.

@@ -1,4 +1,4 @@
-//! What all tests share: a fresh store of each kind, a real ZooKeeper, a wire that can be cut.
+//! Environment of all tests: a fresh store of each kind, a real ZooKeeper, a wire that can be cut.
 
 #![allow(
     dead_code,
@@ -9,9 +9,11 @@
 
 mod again;
 mod folder;
+mod intercept;
 mod logs;
 mod proxy;
 mod quorum;
+mod random;
 #[cfg(all(feature = "file", feature = "server"))]
 mod served;
 mod server;
@@ -26,16 +28,18 @@ use lockkeeper_store::{
     Client, ConnectOptions, Connector, Session, Store, StoreOptions, connect_with,
 };
 
-pub(crate) use again::{again, again_at, alone};
+pub(crate) use again::{ChildProcess, again, again_at, alone};
 pub(crate) use folder::TempFolder;
+pub(crate) use intercept::{Intercept, intercepted};
 pub(crate) use logs::on_warning;
 pub(crate) use proxy::{Frame, Proxy};
 pub(crate) use quorum::Quorum;
+pub(crate) use random::Random;
 #[cfg(all(feature = "file", feature = "server"))]
 pub(crate) use served::Served;
-pub(crate) use server::ZooKeeper;
+pub(crate) use server::{ZooKeeper, four_letter_word};
 
-/// How often servers look for containers and TTL znodes to remove.
+/// Interval at which servers look for containers and TTL znodes to remove.
 pub(crate) const SWEEP: Duration = Duration::from_millis(200);
 
 /// The server that the tests of this binary share. Containers and TTL nodes are swept often.
@@ -80,7 +84,7 @@ pub(crate) fn scaled(count: u64) -> u64 {
     if full { count * 10 } else { count }
 }
 
-/// How much a test that repeats itself should do: `scaled(count)` times, but no longer than its
+/// Rounds of a test that repeats itself: `scaled(count)` times, but no longer than its
 /// share of time; at least once in any case.
 pub(crate) fn rounds(count: u64) -> impl Iterator<Item = u64> {
     let seconds = std::env::var("LOCKKEEPER_SECONDS")
@@ -104,7 +108,7 @@ pub(crate) struct Env {
     embedded: Option<Store>,
     #[cfg(all(feature = "file", feature = "server"))]
     served: Option<Served>,
-    /// Where the store is, if it is in a folder; removed at the end.
+    /// Folder of the store, if it is in one; removed at the end.
     folder: Option<TempFolder>,
 }
 
@@ -174,12 +178,12 @@ impl Env {
         }
     }
 
-    /// Whether sessions are in the store's own process.
+    /// Returns true if sessions are in the store's own process.
     pub(crate) fn is_embedded(&self) -> bool {
         self.embedded.is_some()
     }
 
-    /// Whether the store is a real ZooKeeper.
+    /// Returns true if the store is a real ZooKeeper.
     pub(crate) fn is_zookeeper(&self) -> bool {
         self.target().starts_with("zookeeper:")
     }
@@ -189,7 +193,7 @@ impl Env {
         self.embedded.as_ref()
     }
 
-    /// What opens sessions here; for wrappers.
+    /// Returns the connector that opens sessions here; for wrappers.
     pub(crate) fn connector(&self) -> &std::sync::Arc<dyn Connector> {
         self.first.connector()
     }

@@ -12,7 +12,7 @@ pub(crate) struct Frame {
     pub(crate) to_server: bool,
     /// The request's number: −1 in an event; 0 in the handshake.
     pub(crate) xid: i32,
-    /// What is asked, in a request: ZooKeeper's number of the operation. 0 in the handshake.
+    /// ZooKeeper's number of the operation, in a request. 0 in the handshake.
     pub(crate) operation: i32,
     /// Its length, that of its own length included.
     pub(crate) bytes: usize,
@@ -133,7 +133,7 @@ impl Proxy {
             .change(|wire| wire.longest_timeout = Some(longest));
     }
 
-    /// What went over the wire since the last call.
+    /// Returns the frames that went over the wire since the last call.
     pub(crate) fn take_frames(&self) -> Vec<Frame> {
         std::mem::take(&mut self.shared.wire().frames)
     }

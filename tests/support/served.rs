@@ -16,7 +16,7 @@ pub(crate) struct Served {
     _folder: TempFolder,
 }
 
-/// What servers run on: not what their clients wait on, which a test may hold up.
+/// Returns the servers' runtime: not their clients', which a test may hold up.
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| {

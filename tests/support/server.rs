@@ -153,22 +153,27 @@ impl ZooKeeper {
         (Ipv4Addr::LOCALHOST, self.port).into()
     }
 
-    /// What it answers to a four-letter word (`srvr`, `cons`, `wchs`, …).
+    /// Returns the answer to a four-letter word (`srvr`, `cons`, `wchs`, …).
     pub(crate) fn admin(&self, word: &str) -> String {
         self.try_admin(word)
             .expect("the server answers its four-letter words")
     }
 
     fn try_admin(&self, word: &str) -> std::io::Result<String> {
-        let mut connection = TcpStream::connect(self.address())?;
-        // A server that is just starting may forget to answer, and to hang up.
-        connection.set_read_timeout(Some(Duration::from_secs(1)))?;
-        connection.write_all(word.as_bytes())?;
-        connection.shutdown(Shutdown::Write)?;
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer)?;
-        Ok(answer)
+        four_letter_word(self.address(), word)
     }
+}
+
+/// Asks a server by a four-letter word.
+pub(crate) fn four_letter_word(address: SocketAddr, word: &str) -> std::io::Result<String> {
+    let mut connection = TcpStream::connect(address)?;
+    // A server that is just starting may forget to answer, and to hang up.
+    connection.set_read_timeout(Some(Duration::from_secs(1)))?;
+    connection.write_all(word.as_bytes())?;
+    connection.shutdown(Shutdown::Write)?;
+    let mut answer = String::new();
+    connection.read_to_string(&mut answer)?;
+    Ok(answer)
 }
 
 impl Drop for ZooKeeper {

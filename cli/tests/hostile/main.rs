@@ -14,5 +14,6 @@ mod memory;
 mod served;
 mod slow;
 mod stopped;
+#[path = "../../../tests/support/wire.rs"]
 mod wire;
 mod work;

@@ -8,7 +8,7 @@ use super::{block_on, wait};
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::{LostReason, Result};
-use crate::guard::LockGuard;
+use crate::lock_guard::LockGuard;
 use crate::metadata::LockMetadata;
 use crate::path::LockPath;
 use crate::revocation::RevocationRequest;

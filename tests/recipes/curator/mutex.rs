@@ -67,7 +67,7 @@ async fn there_is_never_a_second_holder() {
 }
 
 #[tokio::test]
-async fn the_dead_hand_over_to_the_next_one_whoever_that_is() {
+async fn a_dead_holder_hands_over_to_the_next_of_either_library() {
     within_reason(async {
         let world = world().await;
         let mortal = curator_for(&world, Duration::from_secs(4));

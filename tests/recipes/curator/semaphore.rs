@@ -30,13 +30,9 @@ async fn queue_up(
     semaphore: &Semaphore,
     count: u32,
 ) -> JoinHandle<Result<Permit, LockError>> {
-    let session = world.observing().await;
-    let before = children(&session, WAITING).await;
     let semaphore = semaphore.clone();
-    let waiter = tokio::spawn(async move { semaphore.acquire_many(count).await });
-    let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
-    until(&session, WAITING, joined).await;
-    waiter
+    let wait = async move { semaphore.acquire_many(count).await };
+    world.queue_up_at(WAITING, wait).await
 }
 
 async fn enter_as_one_of(world: &World, permits: usize, permit: &Permit) -> Inside {

@@ -1,57 +1,30 @@
-//! What a hand-over costs, and what an observer does not hear of.
+//! Hand-overs of an election, and the changes that an observer does not hear of.
 
 use lockkeeper::Session;
 use lockkeeper::testing::On;
-use tokio::sync::mpsc;
 
 use super::*;
+use crate::harness::costs::{Cost, HAND_OVERS, Queue, SIZES, assert_flat, cost};
 use crate::support::on_every_backend;
 
-const SIZES: [usize; 3] = [2, 100, 1_000];
-
-/// How many hand-overs are looked at: a renewal of the session may fall into one of them.
-const HAND_OVERS: usize = 5;
-
-/// Some who stand, all through one session, and the one who leads.
-struct Line {
-    leader: Option<Leadership>,
-    elected: mpsc::UnboundedReceiver<Result<Leadership, LockError>>,
+/// A line in which each has seen its place, and that has handed over before.
+async fn line(client: &Client, candidates: usize) -> Queue<Leadership> {
+    let election = Election::new(client, LOCK).unwrap();
+    let held = vec![election.campaign("same").await.unwrap()];
+    let wait = |_| {
+        let election = election.clone();
+        async move { election.campaign("same").await }
+    };
+    let waits = (0..candidates + HAND_OVERS).map(wait);
+    let line = Queue::of(&client.current_session(), LOCK, held, waits).await;
+    line.warmed_up(Leadership::resign).await
 }
-
-impl Line {
-    /// A line in which each has seen its place, and that has handed over before.
-    async fn of(client: &Client, candidates: usize) -> Self {
-        let election = Election::new(client, LOCK).unwrap();
-        let leader = Some(election.campaign("same").await.unwrap());
-        let (send, elected) = mpsc::unbounded_channel();
-        for _ in 0..candidates + HAND_OVERS {
-            let (election, send) = (election.clone(), send.clone());
-            // When the test is over nobody wants to lead any more.
-            tokio::spawn(async move { send.send(election.campaign("same").await).map_err(drop) });
-        }
-        let all = candidates + HAND_OVERS + 1;
-        until(&client.current_session(), LOCK, |names| names.len() == all).await;
-        let mut line = Self { leader, elected };
-        for _ in 0..2 {
-            line.hand_over().await;
-        }
-        line
-    }
-
-    async fn hand_over(&mut self) {
-        self.leader.take().unwrap().resign().await.unwrap();
-        self.leader = Some(self.elected.recv().await.unwrap().unwrap());
-    }
-}
-
-/// What has gone through a session: requests, events and bytes.
-type Cost = (u64, u64, u64);
 
 /// Counts what goes through a session, but for its own questions.
 struct Meter<'a> {
     world: &'a World,
     session: Session,
-    /// What its own questions have cost.
+    /// Cost of its own questions.
     own: Cost,
 }
 
@@ -64,7 +37,7 @@ impl<'a> Meter<'a> {
         }
     }
 
-    /// Waits until nothing is under way, and answers all that has gone through so far.
+    /// Waits until nothing is under way, and returns all that has gone through so far.
     async fn read(&mut self) -> Cost {
         loop {
             let before = self.world.traffic_of(&self.session);
@@ -75,8 +48,7 @@ impl<'a> Meter<'a> {
             self.own.0 += 1;
             self.own.2 += 2 * 64 + LOCK.len() as u64;
             if (between.requests(On::Any), between.replies, between.events) == (1, 1, 0) {
-                let requests = after.requests(On::Any) - self.own.0;
-                return (requests, after.events, after.bytes - self.own.2);
+                return since(self.own, cost(after));
             }
         }
     }
@@ -86,10 +58,10 @@ fn since(before: Cost, after: Cost) -> Cost {
     (after.0 - before.0, after.1 - before.1, after.2 - before.2)
 }
 
-/// What the cheapest hand-over in a line of this size costs the candidates and an observer.
+/// The cheapest hand-over in a line of this size: its cost for the candidates, and for an observer.
 async fn cost_of_a_hand_over(world: &World, candidates: usize) -> [Cost; 2] {
     let client = world.client().await;
-    let mut line = Line::of(&client, candidates).await;
+    let mut line = line(&client, candidates).await;
     let watching = election(world).await;
     let mut changes = watching.observe();
     next(&mut changes).await;
@@ -98,7 +70,7 @@ async fn cost_of_a_hand_over(world: &World, candidates: usize) -> [Cost; 2] {
     let mut costs = Vec::new();
     for _ in 0..HAND_OVERS {
         let before = (standing.read().await, seeing.read().await);
-        line.hand_over().await;
+        line.hand_over(Leadership::resign).await;
         next(&mut changes).await;
         costs.push([
             since(before.0, standing.read().await),
@@ -119,12 +91,8 @@ on_every_backend! {
             costs.push(cost_of_a_hand_over(&world, candidates).await);
         }
         for who in [0, 1] {
-            let (requests, events, bytes) = costs[0][who];
-            for cost in costs.iter().map(|cost| cost[who]) {
-                assert_eq!((cost.0, cost.1), (requests, events), "{costs:?}");
-                // The numbers in names and marks have more digits in a longer line.
-                assert!(cost.2 <= bytes + 16, "{costs:?}");
-            }
+            let each: Vec<_> = costs.iter().map(|cost| cost[who]).collect();
+            assert_flat(&each, 16);
         }
         // The resignation, on ZooKeeper a look of the next candidate, and its watch on its own znode.
         let asked = if is_embedded { 2 } else { 3 };

@@ -1,4 +1,4 @@
-//! What other elections got wrong, one test for each; docs/known-bugs.md is the table.
+//! Known bugs of other elections, one test for each; docs/known-bugs.md is the table.
 
 use std::sync::Arc;
 

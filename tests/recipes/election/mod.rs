@@ -29,13 +29,10 @@ async fn election(world: &World) -> Election {
 
 /// Stands for election, and returns when the candidate is in the line.
 async fn stand(world: &World, election: &Election, data: &str) -> Campaign {
-    let before = world.children().await;
     let (election, data) = (election.clone(), data.to_owned());
     let options = LockOptions::new();
-    let campaign = tokio::spawn(async move { election.campaign_with(data, options).await });
-    let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
-    until(&world.observing().await, LOCK, joined).await;
-    campaign
+    let campaign = async move { election.campaign_with(data, options).await };
+    world.queue_up_at(LOCK, campaign).await
 }
 
 async fn elected(campaign: Campaign) -> Leadership {
@@ -44,9 +41,7 @@ async fn elected(campaign: Campaign) -> Leadership {
 
 /// Waits until nothing of this client's is in the line, nor on its way there.
 async fn until_swept(world: &World, client: &Client) {
-    let session = client.current_session();
-    // What was sent before has been carried out when this is answered, or when the session ended.
-    while let Err(Error::ConnectionLoss) = session.exists(&path(LOCK)).await {}
+    until_carried_out(client, &path(LOCK)).await;
     world.until_count(0).await;
 }
 

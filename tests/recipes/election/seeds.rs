@@ -1,235 +1,200 @@
-//! Elections under faults by plan, in virtual time, on one thread: a seed decides all. As
-//! `crate::seeds`, which has the words; `LOCKKEEPER_SEED=n` replays one alone.
+//! Elections in simulation: candidates, and observers beside them.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lockkeeper::{Clock, FencingGate, FencingToken, Role};
+use lockkeeper::{Clock, FencingToken, Role};
 
 use super::*;
-use crate::seeds::{
-    Executor, Random, Setting, client, first_runs, nothing_is_left, or_cancelled, run_out, runs,
+use crate::harness::simulation::{
+    Actor, Contender, Counters, Fenced, Holding, Random, Resource, Scenario, Simulation,
+    assert_replays, compete, or_cancelled, simulate,
 };
-use crate::support::report;
 
 #[test]
 fn no_seed_breaks_the_election() {
-    let start = Instant::now();
-    let mut total = Tally::default();
-    for (seed, setting) in runs(500) {
-        let tally = run(seed, setting);
-        total.seeds += tally.seeds;
-        total.terms += tally.terms;
-        total.lost += tally.lost;
-        total.refused += tally.refused;
-        total.seen += tally.seen;
-    }
-    report(format_args!(
-        "{} seeds in {:.1?}: {} terms, {} of them lost, {} late writes refused, {} changes seen",
-        total.seeds,
-        start.elapsed(),
-        total.terms,
-        total.lost,
-        total.refused,
-        total.seen
-    ));
-    assert!(
-        total.terms > total.seeds && total.seen > total.seeds,
-        "the runs did something"
-    );
+    let total = simulate::<Candidates>(500);
+    total.assert_more_than_runs("terms");
+    total.assert_more_than_runs("seen");
 }
 
 #[test]
 fn a_seed_replays() {
-    for (seed, setting) in first_runs(30) {
-        let outcome = run(seed, setting);
-        assert_eq!(outcome, run(seed, setting), "seed {seed}, {setting:?}");
-    }
+    assert_replays::<Candidates>(30);
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Tally {
-    seeds: u64,
-    terms: u64,
-    lost: u64,
-    refused: u64,
-    seen: u64,
-}
-
-/// What the last leader says, who leads until all observers have seen it.
+/// Data of the last leader, which leads until all observers have seen it.
 const LAST: &str = "the last";
 
-/// One run: candidates and observers under faults, then without, until all have come to their ends.
-fn run(seed: u64, setting: Setting) -> Tally {
-    let mut random = Random(seed);
-    let (base, store) = setting.store(seed, &mut random);
-    let (clock, _told) = (store.clock().clone(), setting.told());
-    let clients: Vec<_> = (0..random.within(2..5))
-        .map(|_| client(&store, &mut random))
-        .collect();
-    let resource = Rc::new(Resource::default());
-    let mut executor = Executor::default();
-    for client in &clients {
-        for _ in 0..random.within(1..4) {
-            resource.candidates.set(resource.candidates.get() + 1);
-            let candidate = Candidate {
-                election: Election::new(client, LOCK).unwrap(),
-                clock: clock.clone(),
-                resource: resource.clone(),
-                random: Random(random.next()),
-            };
-            executor.spawn(candidate.work());
+/// Candidates and observers of one election.
+struct Candidates(Rc<Office>);
+
+impl Scenario for Candidates {
+    const FAULTS_S: std::ops::Range<u64> = 5..60;
+
+    fn start(simulation: &mut Simulation) -> Self {
+        let clients = simulation.clients(2..5);
+        let office = Rc::new(Office::new(&simulation.counters));
+        let election = |client| Election::new(client, LOCK).unwrap();
+        for client in &clients {
+            for _ in 0..simulation.random.within(1..4) {
+                office.candidates.set(office.candidates.get() + 1);
+                let candidate = Candidate {
+                    election: election(client),
+                    office: office.clone(),
+                    actor: simulation.actor(),
+                };
+                simulation.spawn(compete(candidate, 1..6));
+            }
+            office.observers.set(office.observers.get() + 1);
+            simulation.spawn(observe(election(client), office.clone()));
         }
-        resource.observers.set(resource.observers.get() + 1);
-        executor.spawn(observe(
-            Election::new(client, LOCK).unwrap(),
-            resource.clone(),
-        ));
-    }
-    let last = Election::new(&clients[0], LOCK).unwrap();
-    executor.spawn(lead_last(last, clock.clone(), resource.clone()));
-
-    let faults_for = Duration::from_secs(random.within(5..60));
-    run_out(&store, &mut executor, faults_for, || resource.check());
-    nothing_is_left(&base, LOCK);
-    Tally {
-        seeds: 1,
-        ..resource.tally.get()
-    }
-}
-
-/// What the leader works on. It checks epochs, and that no two believe to lead at the same moment.
-#[derive(Default)]
-struct Resource {
-    gate: RefCell<FencingGate>,
-    terms: RefCell<Vec<(Arc<Leadership>, Election)>>,
-    newest: Cell<Option<FencingToken>>,
-    candidates: Cell<u64>,
-    observers: Cell<u64>,
-    tally: Cell<Tally>,
-}
-
-impl Resource {
-    fn count(&self, count: impl FnOnce(&mut Tally)) {
-        let mut tally = self.tally.get();
-        count(&mut tally);
-        self.tally.set(tally);
+        let last = election(&clients[0]);
+        let clock = simulation.clock();
+        simulation.spawn(lead_last(last, clock, office.clone()));
+        Self(office)
     }
 
     fn check(&self) {
-        let terms = self.terms.borrow();
-        let held = terms.iter().filter(|(term, _)| term.is_held()).count();
-        assert!(held <= 1, "{held} believe to lead at the same moment");
-        for (term, election) in terms.iter() {
-            let leading = Role::Leader {
-                epoch: term.epoch(),
-            };
-            let says = election.state().current() == leading;
+        self.0.terms.check();
+        for term in self.0.terms.holders().iter() {
+            let epoch = term.leadership.epoch();
+            let is_leader = term.election.state().current() == Role::Leader { epoch };
             assert_eq!(
-                says,
-                term.is_held(),
+                is_leader,
+                term.leadership.is_held(),
                 "the state says another thing than the leadership"
             );
         }
     }
+}
 
-    fn begin(&self, term: &Arc<Leadership>, election: &Election) {
-        self.count(|tally| tally.terms += 1);
-        assert!(term.is_held(), "elected when it is lost already");
-        assert!(
-            self.newest.get() < Some(term.epoch()),
-            "epochs go backwards"
-        );
-        self.newest.set(Some(term.epoch()));
-        self.terms
-            .borrow_mut()
-            .push((term.clone(), election.clone()));
-        self.check();
-        self.write(term);
-    }
+/// The office that candidates stand for: it checks epochs, and that no two believe to lead.
+struct Office {
+    terms: Resource<Term>,
+    candidates: Cell<u64>,
+    observers: Cell<u64>,
+    counters: Counters,
+}
 
-    /// A write, with the epoch checked; who believes to lead must not be refused.
-    fn write(&self, term: &Leadership) {
-        let held = term.is_held();
-        let admitted = self.gate.borrow_mut().admit(term.epoch());
-        assert!(
-            admitted.is_ok() || !held,
-            "a leader is refused: {}",
-            admitted.unwrap_err()
-        );
-        self.count(|tally| tally.refused += u64::from(admitted.is_err()));
-    }
+/// A leadership, and the election that says so.
+struct Term {
+    leadership: Arc<Leadership>,
+    election: Election,
+}
 
-    fn end(&self, term: &Arc<Leadership>) {
-        // Also when the leadership is lost: then it is the epoch that protects the resource.
-        self.write(term);
-        self.count(|tally| tally.lost += u64::from(!term.is_held()));
-        self.forget(term);
-    }
-
-    fn forget(&self, term: &Arc<Leadership>) {
-        self.terms
-            .borrow_mut()
-            .retain(|(other, _)| !Arc::ptr_eq(other, term));
+impl Holding for Term {
+    fn is_held(&self) -> bool {
+        self.leadership.is_held()
     }
 }
 
-/// One that stands for election in different ways.
+impl Fenced for Term {
+    fn fencing_token(&self) -> FencingToken {
+        self.leadership.epoch()
+    }
+}
+
+impl Office {
+    fn new(counters: &Counters) -> Self {
+        Self {
+            terms: Resource::new(counters),
+            candidates: Cell::default(),
+            observers: Cell::default(),
+            counters: counters.clone(),
+        }
+    }
+
+    fn begin(&self, leadership: Arc<Leadership>, election: &Election) -> Rc<Term> {
+        self.counters.add("terms", 1);
+        let election = election.clone();
+        let term = Term {
+            leadership,
+            election,
+        };
+        self.terms.granted(&term);
+        let term = self.terms.enter(term);
+        self.terms.write(&term);
+        term
+    }
+
+    fn end(&self, term: Rc<Term>) -> Arc<Leadership> {
+        // Also when the leadership is lost: then it is the epoch that protects the resource.
+        self.terms.write(&term);
+        self.terms.leave(term).leadership
+    }
+}
+
+/// A candidate that stands for election in different ways.
 struct Candidate {
     election: Election,
-    clock: Clock,
-    resource: Rc<Resource>,
-    random: Random,
+    office: Rc<Office>,
+    actor: Actor,
+}
+
+impl Contender for Candidate {
+    type Granted = Leadership;
+
+    fn actor(&mut self) -> &mut Actor {
+        &mut self.actor
+    }
+
+    async fn contend(&mut self) -> Result<Option<Leadership>, LockError> {
+        let limit = self.actor.duration(10_000);
+        let sleep = self.actor.clock.sleep(limit);
+        if self.actor.random.within(0..3) == 0 {
+            or_cancelled(self.run(), sleep).await.unwrap();
+            return Ok(None);
+        }
+        let election = &self.election;
+        match self.actor.random.within(0..4) {
+            0 => election.try_campaign("try").await,
+            1 => {
+                let campaign = election.campaign_timeout("in time", limit);
+                campaign.await.map(Some)
+            }
+            2 => or_cancelled(election.campaign("maybe"), sleep).await,
+            _ => election.campaign("patient").await.map(Some),
+        }
+    }
+
+    /// Goes on until it has led to the end.
+    async fn insist(&mut self) -> Result<Option<Leadership>, LockError> {
+        self.run().await.unwrap();
+        self.office.candidates.set(self.office.candidates.get() - 1);
+        Ok(None)
+    }
+
+    async fn hold(&mut self, leadership: Leadership) {
+        let leadership = Arc::new(leadership);
+        let term = self.office.begin(leadership.clone(), &self.election);
+        let longest = self.actor.longest_stay();
+        if self.actor.random.within(0..2) == 0 {
+            // Refused or not: the term may be over.
+            let data = format!("at work in {}", leadership.epoch());
+            let _ = leadership.set_data(data).await;
+        }
+        if self.actor.random.within(0..3) == 0 {
+            let length = self.actor.duration(longest);
+            let _ = leadership.protect(self.actor.clock.sleep(length)).await;
+        } else {
+            self.actor.rest(longest).await;
+        }
+        drop(self.office.end(term));
+        let leadership = Arc::into_inner(leadership).expect("nobody else has it");
+        self.actor.let_go(leadership, Leadership::resign).await;
+    }
 }
 
 impl Candidate {
-    async fn work(mut self) {
-        for _ in 0..self.random.within(1..6) {
-            self.rest(2_000).await;
-            let limit = Duration::from_millis(self.random.within(0..10_000));
-            if self.random.within(0..3) == 0 {
-                let sleep = self.clock.sleep(limit);
-                or_cancelled(self.run(), sleep).await.unwrap();
-                continue;
-            }
-            match self.campaign(limit).await {
-                Ok(Some(leadership)) => self.lead(leadership).await,
-                Ok(None) | Err(LockError::Timeout { .. }) => {}
-                Err(error) if error.is_session_end() => {}
-                Err(error) => panic!("{error}"),
-            }
-        }
-        // The last one goes on until it has led to the end: nobody is forgotten.
-        self.run().await.unwrap();
-        self.resource
-            .candidates
-            .set(self.resource.candidates.get() - 1);
-    }
-
-    async fn campaign(&mut self, limit: Duration) -> Result<Option<Leadership>, LockError> {
-        match self.random.within(0..4) {
-            0 => self.election.try_campaign("try").await,
-            1 => self
-                .election
-                .campaign_timeout("in time", limit)
-                .await
-                .map(Some),
-            2 => {
-                let (election, sleep) = (self.election.clone(), self.clock.sleep(limit));
-                or_cancelled(async move { election.campaign("maybe").await }, sleep).await
-            }
-            _ => self.election.campaign("patient").await.map(Some),
-        }
-    }
-
     async fn run(&mut self) -> Result<(), LockError> {
-        let (mut random, clock) = (Random(self.random.next()), self.clock.clone());
-        let (election, resource) = (self.election.clone(), self.resource.clone());
+        let (mut random, clock) = (Random(self.actor.random.next()), self.actor.clock.clone());
+        let (election, office) = (self.election.clone(), self.office.clone());
         self.election
             .run("running", move |leadership| {
-                let term = Term::begin(&resource, &election, leadership);
+                let term = Running::begin(&office, &election, leadership);
                 let longest = [3_000, 40_000][usize::from(random.within(0..4) == 0)];
                 let work = clock.sleep(Duration::from_millis(random.within(0..longest)));
                 async move {
@@ -239,73 +204,41 @@ impl Candidate {
             })
             .await
     }
-
-    async fn lead(&mut self, leadership: Leadership) {
-        let term = Arc::new(leadership);
-        self.resource.begin(&term, &self.election);
-        let longest = if self.random.within(0..8) == 0 {
-            40_000
-        } else {
-            1_500
-        };
-        if self.random.within(0..2) == 0 {
-            // Refused or not: the term may be over.
-            let _ = term.set_data(format!("at work in {}", term.epoch())).await;
-        }
-        if self.random.within(0..3) == 0 {
-            let length = Duration::from_millis(self.random.within(0..longest));
-            let _ = term.protect(self.clock.sleep(length)).await;
-        } else {
-            self.rest(longest).await;
-        }
-        self.resource.end(&term);
-        let leadership = Arc::into_inner(term).expect("nobody else has it");
-        match self.random.within(0..3) {
-            0 => drop(leadership),
-            1 => drop(leadership.resign()),
-            _ => drop(leadership.resign().await),
-        }
-    }
-
-    async fn rest(&mut self, longest_ms: u64) {
-        let length = Duration::from_millis(self.random.within(0..longest_ms));
-        self.clock.sleep(length).await;
-    }
 }
 
 /// A term at work, until its future is done or dropped.
-struct Term {
-    resource: Rc<Resource>,
-    leadership: Arc<Leadership>,
+struct Running {
+    office: Rc<Office>,
+    term: Option<Rc<Term>>,
 }
 
-impl Term {
-    fn begin(resource: &Rc<Resource>, election: &Election, leadership: Arc<Leadership>) -> Self {
-        resource.begin(&leadership, election);
+impl Running {
+    fn begin(office: &Rc<Office>, election: &Election, leadership: Arc<Leadership>) -> Self {
         Self {
-            resource: resource.clone(),
-            leadership,
+            term: Some(office.begin(leadership, election)),
+            office: office.clone(),
         }
     }
 }
 
-impl Drop for Term {
+impl Drop for Running {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            return;
+        if !std::thread::panicking()
+            && let Some(term) = self.term.take()
+        {
+            drop(self.office.end(term));
         }
-        self.resource.end(&self.leadership);
     }
 }
 
-/// Sees who leads, in the order of their epochs, until the last.
-async fn observe(election: Election, resource: Rc<Resource>) {
+/// Sees the leaders, in the order of their epochs, until the last.
+async fn observe(election: Election, office: Rc<Office>) {
     let mut changes = election.observe();
     let mut told: Option<LeaderChange> = None;
     let mut newest = None;
     loop {
         let change = next(&mut changes).await;
-        resource.count(|tally| tally.seen += 1);
+        office.counters.add("seen", 1);
         match &change {
             LeaderChange::Elected(leader) => {
                 assert!(newest < Some(leader.epoch), "an older leader is seen");
@@ -326,20 +259,20 @@ async fn observe(election: Election, resource: Rc<Resource>) {
         }
         told = Some(change);
     }
-    resource.observers.set(resource.observers.get() - 1);
+    office.observers.set(office.observers.get() - 1);
 }
 
 /// Leads when all others are done, until all observers have seen it.
-async fn lead_last(election: Election, clock: Clock, resource: Rc<Resource>) {
+async fn lead_last(election: Election, clock: Clock, office: Rc<Office>) {
     let second = Duration::from_secs(1);
-    while resource.candidates.get() > 0 {
+    while office.candidates.get() > 0 {
         clock.sleep(second).await;
     }
     let seen = |leadership: Arc<Leadership>| {
-        let term = Term::begin(&resource, &election, leadership);
-        let (clock, resource) = (clock.clone(), resource.clone());
+        let term = Running::begin(&office, &election, leadership);
+        let (clock, office) = (clock.clone(), office.clone());
         async move {
-            while resource.observers.get() > 0 {
+            while office.observers.get() > 0 {
                 clock.sleep(second).await;
             }
             drop(term);

@@ -10,7 +10,7 @@ use lockkeeper::{ConnectOptions, ElectionState, Role};
 use super::*;
 use crate::support::on_every_backend;
 
-/// What each change of the state was, until it is as wanted.
+/// Returns the changes of the state, until it is as wanted.
 async fn roles_until(state: &mut ElectionState, last: Role) -> Vec<Role> {
     let mut roles = Vec::new();
     while roles.last() != Some(&last) {

@@ -1,4 +1,4 @@
-//! Who leads, who comes next, and what a leader says of itself.
+//! Leaders, their successors, and the data of a leader.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use lockkeeper_store::CreateMode;
 use super::*;
 use crate::support::on_every_backend;
 
-/// What each campaign loses on the way, first the requests, then the replies.
-const LOSSES: [(&[On], &[On]); 6] = [
+/// Losses of each campaign on the way: first requests, then replies.
+const LOSSES: [Losses; 6] = [
     (&[], &[]),
     (&[On::Enqueue], &[]),
     (&[], &[On::Enqueue]),
@@ -20,17 +20,11 @@ const LOSSES: [(&[On], &[On]); 6] = [
 ];
 
 /// A wave of candidates on top of a leader that goes when all stand.
-async fn cancelled_after(world: &World, losses: (&[On], &[On]), polls: usize) -> bool {
+async fn cancelled_after(world: &World, losses: Losses, polls: usize) -> bool {
     let leader = election(world).await.campaign("first").await.unwrap();
     let candidate = election(world).await;
     let client = candidate.client();
-    // Each answer comes in a turn of its own, on every backend.
-    world.delay_replies(client, Duration::from_millis(1));
-    losses
-        .0
-        .iter()
-        .for_each(|on| world.lose_request(client, *on));
-    losses.1.iter().for_each(|on| world.lose_reply(client, *on));
+    world.lose(client, losses);
     let mut campaign = std::pin::pin!(polled(candidate.campaign("second"), polls));
     let outcome = tokio::select! {
         outcome = &mut campaign => {

@@ -2,14 +2,14 @@
 
 use std::io::PipeWriter;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{env, fs};
 
 use super::line::Name;
 use super::ours::{Orders, live};
 use super::server::Place;
-use crate::support::again_at;
+use crate::support::{ChildProcess, again_at};
 
 /// The test that a process begins with which is to be a client.
 const ENTRY: &str = "kill::nothing_acknowledged_is_lost";
@@ -20,7 +20,7 @@ const URL: &str = "LOCKKEEPER_SURVIVOR_URL";
 const TIMEOUT: &str = "LOCKKEEPER_SURVIVOR_TIMEOUT_MS";
 const WRITERS: &str = "LOCKKEEPER_SURVIVOR_WRITERS";
 
-/// Whose library a client uses.
+/// Library of a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Library {
     Ours,
@@ -28,10 +28,10 @@ pub(crate) enum Library {
     Curator,
 }
 
-/// One client. Dropping it kills it.
+/// One client.
 pub(crate) struct Process {
     pub(crate) name: Name,
-    child: Child,
+    child: ChildProcess,
 }
 
 impl Process {
@@ -63,8 +63,7 @@ impl Process {
                 .args([name, &place.hosts(), &timeout, &writers.to_string()])
                 .stdout(said),
         };
-        let child = command.stdin(Stdio::piped()).spawn();
-        let child = child.unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let child = ChildProcess::spawn(command.stdin(Stdio::piped()));
         Self {
             name: name.to_owned(),
             child,
@@ -73,11 +72,9 @@ impl Process {
 
     /// Kills it with SIGKILL: its session lives on until it expires.
     pub(crate) fn kill(mut self) -> Name {
-        let ended = self.child.try_wait().unwrap();
-        assert!(ended.is_none(), "{} died by itself: {ended:?}", self.name);
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-        std::mem::take(&mut self.name)
+        self.child.assert_alive();
+        self.child.kill();
+        self.name
     }
 
     /// Lets it end in order, with an answer to each of its writes.
@@ -88,19 +85,12 @@ impl Process {
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// This test binary, which then is what [`be_client`] makes of it.
 fn ours() -> Command {
     again_at(ENTRY)
 }
 
-/// Whether this process is a client of ours; then it has been one when this returns.
+/// Returns true if this process is a client of ours; then it has been one when this returns.
 pub(crate) fn be_client() -> bool {
     let Ok(name) = env::var(NAME) else {
         return false;

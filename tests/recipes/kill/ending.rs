@@ -1,4 +1,4 @@
-//! How a run ends: what is there at last, and whether all of it can be.
+//! End of a run: all that is there at last is compared with all that was said.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ impl Run {
         }
     }
 
-    /// What each writer has left behind.
+    /// Returns the folder that each writer has left behind.
     async fn folders(&self) -> BTreeMap<(Name, usize), Folder> {
         let mut folders = BTreeMap::new();
         for name in self.children("/work").await {
@@ -81,7 +81,7 @@ impl Run {
         folders
     }
 
-    /// Whether all that was said and found can be.
+    /// Fails if something that was said or found cannot be.
     pub(super) fn judge(&self, found: &BTreeMap<(Name, usize), Folder>, gate: i64) -> Figures {
         let lines = self.history.lines();
         let timeout = self.plan.timeout.as_millis() as u64;

@@ -14,10 +14,10 @@ use super::writes::writers;
 /// Longer than anything takes that is waited for, on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How many of the last lines are shown when something does not come.
+/// Number of last lines that are shown when something does not come.
 const SHOWN: usize = 30;
 
-/// What was said so far.
+/// All lines so far.
 #[derive(Clone)]
 pub(crate) struct History {
     shared: Arc<Shared>,
@@ -48,7 +48,7 @@ impl History {
         }
     }
 
-    /// What clients write into.
+    /// Returns a pipe for a client to write into.
     pub(crate) fn pipe(&self) -> PipeWriter {
         self.pipe.try_clone().unwrap()
     }

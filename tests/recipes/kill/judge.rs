@@ -1,20 +1,20 @@
-//! Whether what the clients say can be. Each rule looks through all lines by itself.
+//! Rules for the lines of the clients. Each looks through all lines by itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::line::{Answer, Line, Name, Said, Told};
 
-/// What a run was.
+/// Facts of a run that the rules depend on.
 pub(crate) struct Rules<'a> {
     /// In milliseconds.
     pub(crate) timeout_of: &'a dyn Fn(&str) -> u64,
     /// A kill of the server ends all sessions, before their timeouts, and none lives on.
     pub(crate) kills_end_sessions: bool,
-    /// Whether a client's watches stay at the server through a broken connection.
+    /// Returns true if a client's watches stay at the server through a broken connection.
     pub(crate) keeps_watches: &'a dyn Fn(&str) -> bool,
 }
 
-/// What happened in a run.
+/// Counts of what happened in a run.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Figures {
     /// By life: writes that were acknowledged, and grants of the lock.
@@ -118,7 +118,7 @@ struct Suspect<'a> {
 }
 
 impl Suspect<'_> {
-    /// Whether it was told later that it had been out of touch for its timeout.
+    /// Returns true if it was told later that it had been out of touch for its timeout.
     fn was_out_of_touch(&self, lines: &[Line], rules: &Rules<'_>) -> bool {
         let timeout = (rules.timeout_of)(self.name);
         lines[self.at..].iter().any(|line| match line {
@@ -225,7 +225,7 @@ fn ephemerals(lines: &[Line], rules: &Rules<'_>) {
     }
 }
 
-/// What was seen of the bell is never unseen; and a watch that was armed before a kill fires after it,
+/// A version of the bell that was seen is never unseen; and a watch that was armed before a kill fires after it,
 /// if the znode has changed. Returns how many did.
 fn watches(lines: &[Line], rules: &Rules<'_>) -> u64 {
     #[derive(Default)]

@@ -103,7 +103,7 @@ fn what_is_forgotten_before_it_is_deleted_is_found() {
 }
 
 #[test]
-fn two_who_hold_are_found() {
+fn two_holders_are_found() {
     is_wrong(
         "a held 1 10
          b held 2 11
@@ -127,7 +127,7 @@ fn a_holder_that_was_out_of_touch_for_its_timeout_does_not_count() {
 }
 
 #[test]
-fn who_dies_holds_until_then() {
+fn a_client_holds_until_it_dies() {
     let text = "a held 1 10
                 test died a
                 b held 2 11";

@@ -1,4 +1,4 @@
-//! What the clients of a server that is killed do, and what they say of it, line by line.
+//! Work of the clients of a server that is killed, and their reports of it, line by line.
 //!
 //! A client is a process with one session, of whatever language: `tests/kazoo/survivor.py`,
 //! `tests/curator/Survivor.java`, and [`ours`](super::ours). It is called with its name, the server's
@@ -41,7 +41,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Who says something: a client's name.
+/// Name of a client.
 pub(crate) type Name = String;
 
 /// One line.
@@ -51,7 +51,7 @@ pub(crate) enum Line {
     Test(Told),
 }
 
-/// What a client says.
+/// Report of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Said {
     Wrote {
@@ -72,7 +72,7 @@ pub(crate) enum Said {
     Failed(String),
 }
 
-/// How a write was answered.
+/// Answer to a write.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Answer {
     Done {
@@ -83,7 +83,7 @@ pub(crate) enum Answer {
     Refused,
 }
 
-/// What the test does, in the midst of what it is told.
+/// Action of the test, in the midst of the reports.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Told {
     /// The server of this life is ready.
@@ -175,7 +175,7 @@ fn number<T: FromStr>(text: &str) -> Option<T> {
     text.parse().ok()
 }
 
-/// What a write of this number does.
+/// Work of one write, by its number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Work {
     Make,

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use super::line::Work;
 use crate::common::path;
 
-/// What the process is called with.
+/// Arguments of the process.
 pub(crate) struct Orders {
     pub(crate) name: String,
     pub(crate) url: String,
@@ -313,7 +313,7 @@ pub(crate) async fn connected(client: &Client) -> Session {
     }
 }
 
-/// Whether nobody knows what became of the request.
+/// Returns true if the outcome of the request is unknown.
 pub(crate) fn is_unknown(error: &Error) -> bool {
     matches!(error, Error::ConnectionLoss | Error::ConnectFailed { .. }) || error.is_session_end()
 }

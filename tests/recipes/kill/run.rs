@@ -11,6 +11,7 @@ use super::line::{Answer, Line, Name, Said, Told};
 use super::ours::{connected, is_unknown};
 use super::server::{Kind, Life, Place};
 use crate::common::path;
+use crate::support::Random;
 
 /// The clients that live as long as the test.
 const LIVING: [(&str, Library); 4] = [
@@ -20,7 +21,7 @@ const LIVING: [(&str, Library); 4] = [
     ("curator", Library::Curator),
 ];
 
-/// How many writers each of them has; one that is to be killed has one.
+/// Number of writers of each; a client that is to be killed has one.
 const WRITERS: usize = 3;
 
 /// The timeout of those that are to be killed. The others have a longer one.
@@ -29,7 +30,7 @@ pub(super) const SHORT: Duration = Duration::from_secs(1);
 /// In one life of so many it is awaited that the sessions of the dead expire.
 const CALM: u64 = 5;
 
-/// How a run is made.
+/// Parameters of a run.
 pub(super) struct Plan {
     pub(super) kind: Kind,
     pub(super) kills: u64,
@@ -42,28 +43,14 @@ pub(super) struct Run {
     pub(super) plan: Plan,
     pub(super) place: Place,
     pub(super) history: History,
-    pub(super) dice: Dice,
-    /// Who looks at the store for the test.
+    pub(super) dice: Random,
+    /// Client by which the test looks at the store.
     pub(super) observer: Client,
     pub(super) living: Vec<Process>,
     /// Dead ones whose ephemeral znodes may still be there.
     pub(super) dead: Vec<Name>,
     /// Kills of a server that was not ready yet, or just.
     pub(super) early: u64,
-}
-
-/// A small generator of numbers (SplitMix64).
-pub(super) struct Dice(pub(super) u64);
-
-impl Dice {
-    /// A number below `limit`.
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
 }
 
 impl Run {
@@ -78,7 +65,7 @@ impl Run {
             plan,
             place,
             history: History::new(),
-            dice: Dice(seed),
+            dice: Random(seed),
             observer,
             living: Vec::new(),
             dead: Vec::new(),
@@ -110,7 +97,7 @@ impl Run {
         Process::start(name, library, &self.place, timeout, writers, &said)
     }
 
-    /// What the store answers, over however many connections.
+    /// Returns the store's answer, over however many connections.
     pub(super) async fn ask<T>(&self, request: impl AsyncFn(Session) -> Result<T>) -> T {
         loop {
             match request(connected(&self.observer).await).await {

@@ -1,13 +1,13 @@
 //! The server that is killed and started again, always on the same port and over the same folder.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{TempFolder, port_of_a_server};
+use crate::support::{TempFolder, four_letter_word, port_of_a_server};
 
 /// Runs a command, and kills it when its own stdin ends.
 const SCRIPT: &str = include_str!("../../until-stdin-ends.sh");
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     ZooKeeper,
 }
 
-/// Where the server is, in all its lives.
+/// Port and folder of the server, in all its lives.
 pub(crate) struct Place {
     kind: Kind,
     port: u16,
@@ -120,7 +120,7 @@ impl Place {
     fn is_answered_by(&self, life: &mut Life) -> bool {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
-            let answer = self.ask_zookeeper().unwrap_or_default();
+            let answer = four_letter_word(self.address(), "srvr").unwrap_or_default();
             if answer.starts_with("Zookeeper version") {
                 return true;
             }
@@ -132,17 +132,7 @@ impl Place {
         false
     }
 
-    fn ask_zookeeper(&self) -> std::io::Result<String> {
-        let mut connection = TcpStream::connect(self.address())?;
-        connection.set_read_timeout(Some(Duration::from_secs(1)))?;
-        connection.write_all(b"srvr")?;
-        connection.shutdown(Shutdown::Write)?;
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer)?;
-        Ok(answer)
-    }
-
-    /// What the server has said so far of all its lives.
+    /// Returns the log of all lives of the server.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! Whether what is found at the end is what was acknowledged.
+//! Comparison of the znodes at the end with the writes that were acknowledged.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ pub(crate) struct Znode {
     pub(crate) data: String,
 }
 
-/// What was found in a writer's folder, by name; a znode whose name says it all may lack its content.
+/// Znodes of a writer's folder, by name; one whose name says it all may lack its content.
 pub(crate) type Folder = BTreeMap<String, Option<Znode>>;
 
 /// One writer's answers, in order.
 #[derive(Default)]
 pub(crate) struct Writer(Vec<Answer>);
 
-/// What is known of one write.
+/// Knowledge of one write.
 #[derive(Clone, Copy, PartialEq)]
 enum Known {
     Done(Option<i64>),
@@ -110,7 +110,7 @@ impl Writer {
         }
     }
 
-    /// Whether this is what all those writes come to.
+    /// Fails unless this is the result of all those writes.
     pub(crate) fn judge(&self, name: &(Name, usize), found: &Folder) {
         if self.0.is_empty() {
             return;
@@ -160,7 +160,7 @@ impl Writer {
         }
     }
 
-    /// What is set and what is made in one multi agree, whether it was acknowledged or not.
+    /// Fails unless the two parts of each multi agree, acknowledged or not.
     fn judge_pair(&self, name: &(Name, usize), found: &Folder) {
         let is_there = |number: &u64| found.contains_key(&format!("m-{number}"));
         for number in self.numbers(|work| work == Work::Both) {

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use lockkeeper::{FencingGate, LockMetadata, LockPath, LostReason, Mutex, lock_events};
 
 use super::*;
-use crate::support::{on_every_backend, scaled};
+use crate::support::{Random, on_every_backend, scaled};
 
-/// What a lock protects: one holder at a time, with growing tokens.
+/// Resource behind a lock: one holder at a time, with growing tokens.
 #[derive(Default)]
 struct Account {
     is_in_use: AtomicBool,
@@ -31,18 +31,12 @@ impl Account {
 
 /// A handful of numbers below `bound`, each once, in an order of the seed's own.
 fn subset(seed: u64, bound: usize) -> Vec<usize> {
-    let mut state = seed;
-    let mut next = move || {
-        // SplitMix64.
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ (mixed >> 27)) as usize
-    };
+    let mut random = Random(seed);
     let mut numbers: Vec<_> = (0..bound).collect();
     for index in (1..bound).rev() {
-        numbers.swap(index, next() % (index + 1));
+        numbers.swap(index, random.index(index + 1));
     }
-    numbers.truncate(1 + next() % (bound - 1));
+    numbers.truncate(1 + random.index(bound - 1));
     numbers
 }
 

@@ -1,63 +1,34 @@
-//! What several locks cost: few round trips however many they are, and hand-overs that cost the same
-//! however many wait.
+//! Several locks: few round trips however many they are, and hand-overs that cost the same however many wait.
 
-use lockkeeper::testing::Traffic;
-use lockkeeper::{Mutex, Session};
+use lockkeeper::Mutex;
 
 use super::*;
+use crate::harness::costs::{Cost, HAND_OVERS, Queue, SIZES, assert_flat, cost, quiet};
 use crate::support::on_every_backend;
 
-const SIZES: [usize; 3] = [2, 100, 1_000];
-
-/// How many hand-overs are looked at: a renewal of the session may fall into one of them.
-const HAND_OVERS: usize = 5;
-
-/// Waits until nothing is under way in a session.
-async fn quiet(world: &World, session: &Session) -> Traffic {
-    loop {
-        let before = world.traffic_of(session);
-        session.exists(&path("/")).await.unwrap();
-        tokio::task::yield_now().await;
-        let after = world.traffic_of(session);
-        let between = after - before;
-        if (between.requests(On::Any), between.replies, between.events) == (1, 1, 0) {
-            return after;
-        }
-    }
-}
-
-/// Requests, events and bytes of the cheapest hand-over of two locks at which so many wait.
-async fn cost_of_a_hand_over(world: &World, waiters: usize) -> (u64, u64, u64) {
+/// The cheapest hand-over of two locks at which so many wait.
+async fn cost_of_a_hand_over(world: &World, waiters: usize) -> Cost {
     const TWO: [&str; 2] = ["/many/a", "/many/b"];
     let client = world.client().await;
-    let mut holder = Some(lock_all(&client, TWO).await.unwrap());
-    let (send, mut grants) = tokio::sync::mpsc::unbounded_channel();
-    for number in 0..waiters + HAND_OVERS {
-        let (client, send) = (client.clone(), send.clone());
-        tokio::spawn(async move {
-            // When the test is over nobody wants the locks any more.
-            match number % 4 {
-                0 => drop(send.send(lock_all(&client, ["/many/b", "/many/a"]).await)),
-                _ => drop(send.send(lock_all(&client, TWO).await)),
-            }
-        });
-    }
-    world.until_each(&TWO, waiters + HAND_OVERS + 1).await;
     let session = client.current_session();
+    let held = vec![lock_all(&client, TWO).await.unwrap()];
+    let waits = (0..waiters + HAND_OVERS).map(|number| {
+        let client = client.clone();
+        let keys = match number % 4 {
+            0 => ["/many/b", "/many/a"],
+            _ => TWO,
+        };
+        async move { lock_all(&client, keys).await }
+    });
+    let queue = Queue::of(&session, TWO[0], held, waits).await;
+    let mut queue = queue.warmed_up(MultiGuard::release).await;
     let mut costs = Vec::new();
-    for hand_over in 0..HAND_OVERS + 2 {
+    for _ in 0..HAND_OVERS {
         let before = quiet(world, &session).await;
-        holder.take().unwrap().release().await.unwrap();
-        holder = Some(grants.recv().await.unwrap().unwrap());
-        let cost = quiet(world, &session).await - before;
-        // The first ones leave no mark yet: their holders have not waited.
-        if hand_over >= 2 {
-            assert_eq!(
-                cost.events, 2,
-                "one waiter wakes at each lock, of {waiters}"
-            );
-            costs.push((cost.requests(On::Any), cost.events, cost.bytes));
-        }
+        queue.hand_over(MultiGuard::release).await;
+        let cost = cost(quiet(world, &session).await - before);
+        assert_eq!(cost.1, 2, "one waiter wakes at each lock, of {waiters}");
+        costs.push(cost);
     }
     client.close().await.unwrap();
     world.until_each(&TWO, 0).await;
@@ -113,11 +84,7 @@ on_every_backend! {
         for waiters in SIZES {
             costs.push(cost_of_a_hand_over(&world, waiters).await);
         }
-        for cost in &costs {
-            assert_eq!((cost.0, cost.1), (costs[0].0, costs[0].1), "{costs:?}");
-            // The numbers in names and marks have more digits in a longer queue.
-            assert!(cost.2 <= costs[0].2 + 64, "{costs:?}");
-        }
+        assert_flat(&costs, 64);
         crate::support::report(format_args!("a hand-over of two locks: {costs:?}"));
     }
 

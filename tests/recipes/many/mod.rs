@@ -25,7 +25,7 @@ const KEYS: [&str; 3] = ["/many/a", "/many/b", "/many/c"];
 type Waiting = JoinHandle<Result<MultiGuard, LockError>>;
 
 impl World {
-    /// What stands in the queues of all locks together.
+    /// Returns the number of entries in the queues of all locks together.
     async fn standing(&self) -> usize {
         let session = self.observing().await;
         let mut standing = 0;
@@ -45,8 +45,7 @@ impl World {
 
     /// Waits until nothing of this client's is in any queue, nor on its way there.
     async fn until_nothing_is_left(&self, client: &Client) {
-        let session = client.current_session();
-        while let Err(Error::ConnectionLoss) = session.exists(&path(KEYS[0])).await {}
+        until_carried_out(client, &path(KEYS[0])).await;
         self.until_each(&KEYS, 0).await;
     }
 
@@ -62,14 +61,9 @@ impl World {
         keys: &[&'static str],
         options: LockOptions,
     ) -> Waiting {
-        let session = self.observing().await;
-        let before = children(&session, keys[0]).await;
-        let (client, keys) = (client.clone(), keys.to_vec());
-        let first = keys[0];
-        let waiting = tokio::spawn(async move { lock_all_with(&client, keys, options).await });
-        let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
-        until(&session, first, joined).await;
-        waiting
+        let (client, keys, first) = (client.clone(), keys.to_vec(), keys[0]);
+        let wait = async move { lock_all_with(&client, keys, options).await };
+        self.queue_up_at(first, wait).await
     }
 }
 
@@ -81,18 +75,9 @@ async fn all_refused(waiting: Waiting) -> LockError {
     waiting.await.unwrap().unwrap_err()
 }
 
-/// What the losses of a test are: first requests, then replies.
-type Losses = (&'static [On], &'static [On]);
-
-/// A client that loses these; each answer comes in a turn of its own, on every backend.
-async fn unlucky(world: &World, (requests, replies): Losses) -> Client {
+/// A client that loses these.
+async fn unlucky(world: &World, losses: Losses) -> Client {
     let client = world.client().await;
-    world.delay_replies(&client, Duration::from_millis(1));
-    for on in requests {
-        world.lose_request(&client, *on);
-    }
-    for on in replies {
-        world.lose_reply(&client, *on);
-    }
+    world.lose(&client, losses);
     client
 }

@@ -1,25 +1,24 @@
-//! Batches against a sequential model: after every step those hold of whom the model says so, and
-//! nobody else at any moment in between.
+//! Batches beside their model: after every step those hold of whom the model says so, and nobody else at
+//! any moment in between.
 
 use lockkeeper::{Guard, LockPath, try_lock_many};
 use proptest::prelude::*;
 
 use super::*;
-use crate::modelling::check;
+use crate::harness::model::{CLIENTS, Model, clients, model_tests};
 use crate::support::Env;
 
 const LOCKS: [&str; 5] = ["/model/0", "/model/1", "/model/2", "/model/3", "/model/4"];
-const CLIENTS: usize = 3;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// Somebody asks for these locks at once; the answer to the multi may be lost.
+    /// A client asks for these locks at once; the answer to the multi may be lost.
     Enter {
         client: usize,
         keys: Vec<usize>,
         is_lost: bool,
     },
-    /// Somebody takes those that are free.
+    /// A client takes those that are free.
     Try { client: usize, keys: Vec<usize> },
     /// One of those that hold releases.
     Release(usize),
@@ -34,19 +33,7 @@ fn keys() -> impl Strategy<Value = Vec<usize>> {
     some.prop_shuffle()
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let client = 0..CLIENTS;
-    prop_oneof![
-        6 => (client.clone(), keys(), prop::bool::weighted(0.2))
-            .prop_map(|(client, keys, is_lost)| Step::Enter { client, keys, is_lost }),
-        2 => (client.clone(), keys()).prop_map(|(client, keys)| Step::Try { client, keys }),
-        4 => (0..64_usize).prop_map(Step::Release),
-        2 => (0..64_usize).prop_map(Step::Cancel),
-        1 => client.prop_map(Step::Expire),
-    ]
-}
-
-/// One who stands in queues, in the model and in the store.
+/// A contender in some queues, in the model and in the store.
 struct Place {
     client: usize,
     keys: Vec<usize>,
@@ -73,13 +60,24 @@ struct Play {
     places: Vec<Place>,
 }
 
-impl Play {
+impl Model for Play {
+    type Operation = Step;
+
+    fn operation() -> impl Strategy<Value = Step> {
+        let client = 0..CLIENTS;
+        prop_oneof![
+            6 => (client.clone(), keys(), prop::bool::weighted(0.2))
+                .prop_map(|(client, keys, is_lost)| Step::Enter { client, keys, is_lost }),
+            2 => (client.clone(), keys()).prop_map(|(client, keys)| Step::Try { client, keys }),
+            4 => (0..64_usize).prop_map(Step::Release),
+            2 => (0..64_usize).prop_map(Step::Cancel),
+            1 => client.prop_map(Step::Expire),
+        ]
+    }
+
     async fn start(env: Env) -> Self {
         let world = World::new(env).await;
-        let mut clients = Vec::new();
-        for _ in 0..CLIENTS {
-            clients.push(world.client().await);
-        }
+        let clients = clients(&world).await;
         for lock in LOCKS {
             world.make(lock).await;
         }
@@ -90,20 +88,7 @@ impl Play {
         }
     }
 
-    /// The model: who came first at all of its locks holds.
-    fn may_hold(&self, index: usize) -> bool {
-        let earlier = &self.places[..index];
-        let keys = &self.places[index].keys;
-        earlier
-            .iter()
-            .all(|other| other.keys.iter().all(|key| !keys.contains(key)))
-    }
-
-    fn is_free(&self, key: usize) -> bool {
-        self.places.iter().all(|place| !place.keys.contains(&key))
-    }
-
-    async fn run(&mut self, step: Step) {
+    async fn carry_out(&mut self, step: Step) {
         match step {
             Step::Enter {
                 client,
@@ -115,7 +100,58 @@ impl Play {
             Step::Cancel(nth) => self.cancel(nth).await,
             Step::Expire(client) => self.expire(client).await,
         }
-        self.settle().await;
+    }
+
+    /// Sees meanwhile that nobody else is granted anything; then that the queues are what the model has.
+    async fn agree(&mut self) {
+        loop {
+            let mut is_settled = true;
+            for index in 0..self.places.len() {
+                let may_hold = self.may_hold(index);
+                let State::Waiting(wait) = &mut self.places[index].state else {
+                    continue;
+                };
+                if wait.is_finished() {
+                    assert!(may_hold, "granted before its turn");
+                    let guard = wait.await.unwrap().unwrap();
+                    assert!(guard.is_held());
+                    self.places[index].state = State::Holding(guard);
+                } else {
+                    is_settled &= !may_hold;
+                }
+            }
+            if is_settled {
+                break;
+            }
+            // A round trip, in which the others go on.
+            let session = self.world.observing().await;
+            session.exists(&path("/model")).await.unwrap();
+            tokio::task::yield_now().await;
+        }
+        self.see_queues().await;
+    }
+
+    async fn end(mut self) {
+        while !self.places.is_empty() {
+            self.release(0).await;
+            self.agree().await;
+        }
+        self.see_queues().await;
+    }
+}
+
+impl Play {
+    /// The model's rule: the one that came first at all of its locks holds.
+    fn may_hold(&self, index: usize) -> bool {
+        let earlier = &self.places[..index];
+        let keys = &self.places[index].keys;
+        earlier
+            .iter()
+            .all(|other| other.keys.iter().all(|key| !keys.contains(key)))
+    }
+
+    fn is_free(&self, key: usize) -> bool {
+        self.places.iter().all(|place| !place.keys.contains(&key))
     }
 
     async fn enter(&mut self, client: usize, keys: Vec<usize>, is_lost: bool) {
@@ -194,36 +230,6 @@ impl Play {
         self.clients[client].session().await.unwrap();
     }
 
-    /// Waits until those hold who should, and sees that nobody else does meanwhile; then that the
-    /// queues are what the model has.
-    async fn settle(&mut self) {
-        loop {
-            let mut is_settled = true;
-            for index in 0..self.places.len() {
-                let may_hold = self.may_hold(index);
-                let State::Waiting(wait) = &mut self.places[index].state else {
-                    continue;
-                };
-                if wait.is_finished() {
-                    assert!(may_hold, "granted before its turn");
-                    let guard = wait.await.unwrap().unwrap();
-                    assert!(guard.is_held());
-                    self.places[index].state = State::Holding(guard);
-                } else {
-                    is_settled &= !may_hold;
-                }
-            }
-            if is_settled {
-                break;
-            }
-            // A round trip, in which the others go on.
-            let session = self.world.observing().await;
-            session.exists(&path("/model")).await.unwrap();
-            tokio::task::yield_now().await;
-        }
-        self.see_queues().await;
-    }
-
     async fn see_queues(&self) {
         let session = self.world.observing().await;
         for (key, lock) in LOCKS.iter().enumerate() {
@@ -232,43 +238,12 @@ impl Play {
             until(&session, lock, |names| names.len() == count).await;
         }
     }
-
-    async fn end(mut self) {
-        while !self.places.is_empty() {
-            self.release(0).await;
-            self.settle().await;
-        }
-        self.see_queues().await;
-    }
 }
 
-async fn play(env: Env, steps: Vec<Step>) {
-    let mut play = Play::start(env).await;
-    for step in steps {
-        play.run(step).await;
-    }
-    play.end().await;
-}
-
-#[test]
-fn batches_do_what_their_model_does_in_memory() {
-    check(100, step(), Env::memory, play);
-}
-
-#[cfg(feature = "file")]
-#[test]
-fn batches_do_what_their_model_does_in_a_folder() {
-    check(15, step(), Env::file, play);
-}
-
-#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
-#[test]
-fn batches_do_what_their_model_does_on_a_served_store() {
-    check(6, step(), Env::served, play);
-}
-
-#[cfg(feature = "zookeeper")]
-#[test]
-fn batches_do_what_their_model_does_on_zookeeper() {
-    check(6, step(), Env::zookeeper, play);
+model_tests! {
+    Play,
+    memory: batches_do_what_their_model_does_in_memory(100),
+    file: batches_do_what_their_model_does_in_a_folder(15),
+    served: batches_do_what_their_model_does_on_a_served_store(6),
+    zookeeper: batches_do_what_their_model_does_on_zookeeper(6),
 }

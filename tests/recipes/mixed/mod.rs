@@ -1,4 +1,4 @@
-//! What holds when our recipes and another library's contend for one path: the same for each of them.
+//! Scenarios in which our recipes and another library's contend for one path: the same for each library.
 
 pub(crate) mod election;
 pub(crate) mod mutex;

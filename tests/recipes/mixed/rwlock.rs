@@ -16,11 +16,7 @@ pub(crate) async fn queue_up<T: Send + 'static>(
     world: &World,
     wait: impl Future<Output = Result<T, LockError>> + Send + 'static,
 ) -> JoinHandle<Result<T, LockError>> {
-    let before = world.children().await;
-    let waiter = tokio::spawn(wait);
-    let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
-    until(&world.observing().await, LOCK, joined).await;
-    waiter
+    world.queue_up_at(LOCK, wait).await
 }
 
 pub(crate) async fn queue_reader(world: &World) -> JoinHandle<Result<ReadGuard, LockError>> {

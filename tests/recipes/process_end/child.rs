@@ -28,7 +28,7 @@ const RECIPE: &str = "LOCKKEEPER_END_RECIPE";
 
 pub(super) const HOLDS: &str = "child: holds";
 
-/// What a child says when the library has waited for as long as it may.
+/// Line of a child when the library has waited for as long as it may.
 pub(super) const LATE: &str = "child: late";
 
 /// A way to drop a guard as the program ends.
@@ -72,7 +72,7 @@ pub(super) const WAYS: [Way; 11] = [
     Way::LastClient,
 ];
 
-/// What is held.
+/// Recipe of the lock that is held.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Recipe {
     Mutex,

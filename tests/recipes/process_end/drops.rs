@@ -1,17 +1,15 @@
 //! Drops that wait until their release has been written: when they do, and when they do not.
 
-use std::fmt;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex as Lock};
-use std::time::Duration;
 
 use lockkeeper::{Client, ConnectOptions, Guard, Mutex, SessionState};
-use lockkeeper_store::{
-    Backend, BoxFuture, Clock, Connector, Flushed, Request, Response, SessionStatus, spawn_detached,
-};
+use lockkeeper_store::{Flushed, spawn_detached};
 
 use crate::common::*;
-use crate::support::{Proxy, SWEEP, Served, alone, unique, within_reason, zookeeper};
+use crate::support::{
+    Intercept, Proxy, SWEEP, Served, alone, intercepted, unique, within_reason, zookeeper,
+};
 
 /// Guards of one session that are dropped at once.
 const GUARDS: usize = 100;
@@ -61,7 +59,8 @@ impl Wired {
             .await
             .unwrap();
         let flushes = Flushes::default();
-        let connector = Arc::new(Noting(first.connector().clone(), flushes.clone()));
+        let noting = flushes.clone();
+        let connector = intercepted(first.connector().clone(), move || noting.clone());
         let client = Client::open(connector, url, options).await.unwrap();
         Self {
             proxy,
@@ -161,54 +160,8 @@ impl Flushes {
     }
 }
 
-/// A connector whose sessions note the outcome of each wait.
-#[derive(Debug)]
-struct Noting(Arc<dyn Connector>, Flushes);
-
-struct NotingSession(Arc<dyn Backend>, Flushes);
-
-impl Connector for Noting {
-    fn open(
-        &self,
-        options: &ConnectOptions,
-    ) -> BoxFuture<lockkeeper_store::Result<Arc<dyn Backend>>> {
-        let (opening, flushes) = (self.0.open(options), self.1.clone());
-        Box::pin(
-            async move { Ok(Arc::new(NotingSession(opening.await?, flushes)) as Arc<dyn Backend>) },
-        )
-    }
-
-    fn clock(&self) -> &Clock {
-        self.0.clock()
-    }
-}
-
-impl Backend for NotingSession {
-    fn submit(&self, request: Request) -> Response {
-        self.0.submit(request)
-    }
-
-    fn status(&self) -> &Arc<SessionStatus> {
-        self.0.status()
-    }
-
-    fn store_id(&self) -> Option<&str> {
-        self.0.store_id()
-    }
-
-    fn prefix_bytes(&self) -> usize {
-        self.0.prefix_bytes()
-    }
-
-    fn flush(&self, limit: Duration) -> Flushed {
-        let outcome = self.0.flush(limit);
-        self.1.0.lock().unwrap().push(outcome);
-        outcome
-    }
-}
-
-impl fmt::Debug for NotingSession {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+impl Intercept for Flushes {
+    fn flushed(&self, outcome: Flushed) {
+        self.0.lock().unwrap().push(outcome);
     }
 }

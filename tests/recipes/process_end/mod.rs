@@ -76,7 +76,7 @@ async fn every_end(scheme: &str, server: SocketAddr) {
     );
 }
 
-/// What came of the lock of a process that has ended.
+/// Fate of the lock of a process that has ended.
 #[derive(Clone, Copy, PartialEq)]
 enum Outcome {
     /// All that it takes had been written by then.

@@ -1,5 +1,5 @@
-//! Random operations of several owners, one after the other, beside a model of the re-entrant mutex:
-//! a line of owners whose head holds, and at each owner those who have entered, or want to.
+//! The re-entrant mutex beside its model: a line of owners whose head holds, and at each owner the tasks
+//! that have entered, or want to.
 
 use std::collections::VecDeque;
 
@@ -8,10 +8,9 @@ use proptest::prelude::*;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::modelling::{check, labels};
+use crate::harness::model::{CLIENTS, Model, clients, labels, model_tests};
 use crate::support::Env;
 
-const CLIENTS: usize = 3;
 /// The first and the last are of the same client.
 const OWNERS: usize = 4;
 
@@ -53,24 +52,6 @@ enum End {
     Dropped,
 }
 
-fn operation() -> impl Strategy<Value = Operation> {
-    let client = || 0..CLIENTS;
-    let owner = || 0..OWNERS;
-    let end = prop_oneof![Just(End::Released), Just(End::Unheard), Just(End::Dropped)];
-    prop_oneof![
-        10 => (owner(), prop::bool::weighted(0.2))
-            .prop_map(|(owner, unheard)| Operation::Enter { owner, unheard }),
-        2 => owner().prop_map(|owner| Operation::Try { owner }),
-        10 => (owner(), 0..4_usize, end)
-            .prop_map(|(owner, entry, end)| Operation::Leave { owner, entry, end }),
-        3 => (owner(), 0..3_usize)
-            .prop_map(|(owner, entrant)| Operation::Cancel { owner, entrant }),
-        1 => Just(Operation::Revoke),
-        1 => client().prop_map(|client| Operation::Expire { client }),
-        1 => client().prop_map(|client| Operation::Reconnect { client }),
-    ]
-}
-
 type Entering = JoinHandle<Result<ReentrantGuard, LockError>>;
 
 /// An owner, as the model knows it. It has a place in the line while anybody wants to enter, or has
@@ -92,7 +73,7 @@ impl Player {
         !self.entries.is_empty() && self.lost.is_none()
     }
 
-    /// What the queue says of it.
+    /// Returns its label in the queue.
     fn label(&self) -> String {
         let (label, _) = self.entrants.front().expect("it stands in the line");
         label.clone()
@@ -110,15 +91,32 @@ struct Scene {
     stood: usize,
 }
 
-impl Scene {
-    async fn new(env: Env) -> Self {
+impl Model for Scene {
+    type Operation = Operation;
+
+    fn operation() -> impl Strategy<Value = Operation> {
+        let client = || 0..CLIENTS;
+        let owner = || 0..OWNERS;
+        let end = prop_oneof![Just(End::Released), Just(End::Unheard), Just(End::Dropped)];
+        prop_oneof![
+            10 => (owner(), prop::bool::weighted(0.2))
+                .prop_map(|(owner, unheard)| Operation::Enter { owner, unheard }),
+            2 => owner().prop_map(|owner| Operation::Try { owner }),
+            10 => (owner(), 0..4_usize, end)
+                .prop_map(|(owner, entry, end)| Operation::Leave { owner, entry, end }),
+            3 => (owner(), 0..3_usize)
+                .prop_map(|(owner, entrant)| Operation::Cancel { owner, entrant }),
+            1 => Just(Operation::Revoke),
+            1 => client().prop_map(|client| Operation::Expire { client }),
+            1 => client().prop_map(|client| Operation::Reconnect { client }),
+        ]
+    }
+
+    async fn start(env: Env) -> Self {
         let world = World::new(env).await;
         // One that had to make it first might spend its loss on that.
         world.make(LOCK).await;
-        let mut clients = Vec::new();
-        for _ in 0..CLIENTS {
-            clients.push(world.client().await);
-        }
+        let clients = clients(&world).await;
         let players = (0..OWNERS).map(|number| Player {
             owner: ReentrantMutex::new(&clients[number % CLIENTS], LOCK)
                 .unwrap()
@@ -154,6 +152,43 @@ impl Scene {
         }
     }
 
+    async fn agree(&mut self) {
+        if let Some(&head) = self.line.first()
+            && !self.players[head].holds()
+        {
+            let entrants = std::mem::take(&mut self.players[head].entrants);
+            let label = entrants[0].0.clone();
+            for (_, entering) in entrants {
+                let entry = entering.await.unwrap().unwrap();
+                self.players[head].entries.push(entry);
+            }
+            self.granted(head, label);
+        }
+        self.world.until_count(self.line.len()).await;
+        let expected = self.line.iter().enumerate().map(|(place, owner)| {
+            let player = &self.players[*owner];
+            match place {
+                0 => player.label.clone(),
+                _ => player.label(),
+            }
+        });
+        assert_eq!(labels(&self.world).await, expected.collect::<Vec<_>>());
+        for (number, player) in self.players.iter().enumerate() {
+            self.see(player, self.line.first() == Some(&number));
+        }
+    }
+
+    async fn end(mut self) {
+        for player in self.players.drain(..) {
+            for (_, entering) in player.entrants {
+                entering.abort();
+            }
+        }
+        self.world.until_count(0).await;
+    }
+}
+
+impl Scene {
     fn next_label(&mut self) -> String {
         self.stood += 1;
         self.stood.to_string()
@@ -192,8 +227,7 @@ impl Scene {
     }
 
     async fn joined(&self, before: &[String]) {
-        let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
-        until(&self.world.observing().await, LOCK, joined).await;
+        until_joined(&self.world.observing().await, LOCK, before).await;
     }
 
     async fn attempt(&mut self, owner: usize) {
@@ -304,7 +338,7 @@ impl Scene {
         self.clients[client].session().await.unwrap();
     }
 
-    /// Where others waited beside who was refused, the next one has joined in a new session; of two
+    /// If others waited beside the refused one, the next of them has joined in a new session; of two
     /// owners, in an order of their own.
     async fn rejoined(&mut self, mut again: Vec<usize>) {
         self.world.until_count(self.line.len() + again.len()).await;
@@ -314,33 +348,6 @@ impl Scene {
             found.iter().position(|other| *other == label)
         });
         self.line.extend(again);
-    }
-
-    /// What the store has come to is what the model says.
-    async fn compare(&mut self) {
-        if let Some(&head) = self.line.first()
-            && !self.players[head].holds()
-        {
-            let entrants = std::mem::take(&mut self.players[head].entrants);
-            let label = entrants[0].0.clone();
-            for (_, entering) in entrants {
-                let entry = entering.await.unwrap().unwrap();
-                self.players[head].entries.push(entry);
-            }
-            self.granted(head, label);
-        }
-        self.world.until_count(self.line.len()).await;
-        let expected = self.line.iter().enumerate().map(|(place, owner)| {
-            let player = &self.players[*owner];
-            match place {
-                0 => player.label.clone(),
-                _ => player.label(),
-            }
-        });
-        assert_eq!(labels(&self.world).await, expected.collect::<Vec<_>>());
-        for (number, player) in self.players.iter().enumerate() {
-            self.see(player, self.line.first() == Some(&number));
-        }
     }
 
     fn see(&self, player: &Player, is_head: bool) {
@@ -355,45 +362,12 @@ impl Scene {
             assert_eq!(entry.metadata().label.as_ref(), Some(&player.label));
         }
     }
-
-    async fn end(mut self) {
-        for player in self.players.drain(..) {
-            for (_, entering) in player.entrants {
-                entering.abort();
-            }
-        }
-        self.world.until_count(0).await;
-    }
 }
 
-async fn follow(env: Env, operations: Vec<Operation>) {
-    let mut scene = Scene::new(env).await;
-    for operation in operations {
-        scene.carry_out(operation).await;
-        scene.compare().await;
-    }
-    scene.end().await;
-}
-
-#[test]
-fn the_reentrant_mutex_does_what_its_model_does_in_memory() {
-    check(150, operation(), Env::memory, follow);
-}
-
-#[cfg(feature = "file")]
-#[test]
-fn the_reentrant_mutex_does_what_its_model_does_in_a_folder() {
-    check(15, operation(), Env::file, follow);
-}
-
-#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
-#[test]
-fn the_reentrant_mutex_does_what_its_model_does_on_a_served_store() {
-    check(12, operation(), Env::served, follow);
-}
-
-#[cfg(feature = "zookeeper")]
-#[test]
-fn the_reentrant_mutex_does_what_its_model_does_on_zookeeper() {
-    check(12, operation(), Env::zookeeper, follow);
+model_tests! {
+    Scene,
+    memory: the_reentrant_mutex_does_what_its_model_does_in_memory(150),
+    file: the_reentrant_mutex_does_what_its_model_does_in_a_folder(15),
+    served: the_reentrant_mutex_does_what_its_model_does_on_a_served_store(12),
+    zookeeper: the_reentrant_mutex_does_what_its_model_does_on_zookeeper(12),
 }

@@ -77,7 +77,7 @@ on_every_backend! {
         assert!(writer.is_held());
     }
 
-    async fn an_upgrade_with_somebody_queued_is_refused(env: Env) {
+    async fn an_upgrade_with_another_queued_is_refused(env: Env) {
         let world = World::new(env).await;
         let reader = lock(&world).await.read().await.unwrap();
         let [writer] = queue_up_all(&world, [Write]).await;

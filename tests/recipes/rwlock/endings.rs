@@ -2,7 +2,6 @@
 //! go on when a session ends anywhere in the queue.
 
 use std::pin::pin;
-use std::time::Duration;
 
 use lockkeeper::LostReason;
 use lockkeeper::testing::On;
@@ -10,8 +9,8 @@ use lockkeeper::testing::On;
 use super::*;
 use crate::support::on_every_backend;
 
-/// What each wait loses on the way, first the requests, then the replies.
-const LOSSES: [(&[On], &[On]); 7] = [
+/// Losses of each wait on the way: first requests, then replies.
+const LOSSES: [Losses; 7] = [
     (&[], &[]),
     (&[On::Enqueue], &[]),
     (&[], &[On::Enqueue]),
@@ -21,16 +20,9 @@ const LOSSES: [(&[On], &[On]); 7] = [
     (&[], &[On::GetPredecessor, On::MultiRead, On::MultiRead]),
 ];
 
-async fn contender(world: &World, (requests, replies): (&[On], &[On])) -> RwLock {
+async fn contender(world: &World, losses: Losses) -> RwLock {
     let lock = lock(world).await;
-    // Each answer comes in a turn of its own, on every backend.
-    world.delay_replies(lock.client(), Duration::from_millis(1));
-    for on in requests {
-        world.lose_request(lock.client(), *on);
-    }
-    for on in replies {
-        world.lose_reply(lock.client(), *on);
-    }
+    world.lose(lock.client(), losses);
     lock
 }
 
@@ -172,7 +164,7 @@ on_every_backend! {
         assert!(granted(last).await.is_held());
     }
 
-    async fn the_session_of_one_who_has_converted_expires(env: Env) {
+    async fn the_session_of_a_converted_holder_expires(env: Env) {
         let world = World::new(env).await;
         let (up, down) = (lock(&world).await, lock(&world).await);
         let writer = upgraded(up.read().await.unwrap().try_upgrade().await.unwrap());

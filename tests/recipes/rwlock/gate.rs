@@ -3,27 +3,24 @@
 use std::sync::Arc;
 
 use lockkeeper::testing::{On, Plan, TestStore};
-use lockkeeper::{Clock, ConnectOptions};
-use lockkeeper_store::{Backend, BoxFuture, Connector, Request, Response, SessionStatus};
+use lockkeeper_store::{Backend, Request, Response};
 use tokio::sync::watch;
 
-use crate::support::Env;
+use crate::support::{Env, Intercept, intercepted};
 
 /// Holds back the requests of one kind, each until it is let through.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
-    connector: Arc<dyn Connector>,
     on: On,
-    /// How many have come.
+    /// Number that have come.
     come: Arc<watch::Sender<u32>>,
-    /// How many may pass.
+    /// Number that may pass.
     let_through: Arc<watch::Sender<u32>>,
 }
 
 impl Gate {
-    pub(crate) fn over(env: &Env, on: On) -> Self {
+    pub(crate) fn new(on: On) -> Self {
         Self {
-            connector: env.connector().clone(),
             on,
             come: Arc::new(watch::Sender::new(0)),
             let_through: Arc::new(watch::Sender::new(0)),
@@ -32,7 +29,9 @@ impl Gate {
 
     /// The store behind the gate.
     pub(crate) fn store(&self, env: &Env) -> TestStore {
-        TestStore::wrapping(Arc::new(self.clone()), env.target(), Plan::calm())
+        let gate = self.clone();
+        let connector = intercepted(env.connector().clone(), move || gate.clone());
+        TestStore::wrapping(connector, env.target(), Plan::calm())
     }
 
     /// Waits until so many have come, the one that is held back included.
@@ -47,57 +46,22 @@ impl Gate {
     }
 }
 
-impl Connector for Gate {
-    fn open(
-        &self,
-        options: &ConnectOptions,
-    ) -> BoxFuture<lockkeeper_store::Result<Arc<dyn Backend>>> {
-        let (opening, gate) = (self.connector.open(options), self.clone());
-        Box::pin(async move {
-            let inner = opening.await?;
-            Ok(Arc::new(Gated { inner, gate }) as Arc<dyn Backend>)
-        })
-    }
-
-    fn clock(&self) -> &Clock {
-        self.connector.clock()
-    }
-
-    fn expire(&self, backend: &Arc<dyn Backend>) -> BoxFuture<lockkeeper_store::Result<()>> {
-        self.connector.expire(backend)
-    }
-}
-
-#[derive(Debug)]
-struct Gated {
-    inner: Arc<dyn Backend>,
-    gate: Gate,
-}
-
-impl Backend for Gated {
-    fn submit(&self, request: Request) -> Response {
-        if !self.gate.on.matches(&request) {
-            return self.inner.submit(request);
+impl Intercept for Gate {
+    fn submit(&self, inner: &Arc<dyn Backend>, request: Request) -> Response {
+        if !self.on.matches(&request) {
+            return inner.submit(request);
         }
         let mut number = 0;
-        self.gate.come.send_modify(|come| {
+        self.come.send_modify(|come| {
             *come += 1;
             number = *come;
         });
-        let mut let_through = self.gate.let_through.subscribe();
-        let inner = self.inner.clone();
+        let mut let_through = self.let_through.subscribe();
+        let inner = inner.clone();
         Response::pending(async move {
             let open = let_through.wait_for(|count| *count >= number).await;
             open.expect("the gate lives as long as its session");
             inner.submit(request).await
         })
-    }
-
-    fn status(&self) -> &Arc<SessionStatus> {
-        self.inner.status()
-    }
-
-    fn store_id(&self) -> Option<&str> {
-        self.inner.store_id()
     }
 }

@@ -1,4 +1,4 @@
-//! What other read-write locks got wrong, one test for each; docs/known-bugs.md is the table.
+//! Known bugs of other read-write locks, one test for each; docs/known-bugs.md is the table.
 
 use lockkeeper::testing::On;
 use lockkeeper::{LockError, queue};

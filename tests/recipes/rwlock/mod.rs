@@ -14,13 +14,42 @@ use lockkeeper::{Client, Guard, LockOptions, ReadGuard, RwLock, Upgrade, WriteGu
 
 use crate::common::*;
 
-/// On which side of the lock.
+/// Side of the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
+pub(crate) enum Side {
     Read,
     Write,
 }
 use Side::{Read, Write};
+
+/// A guard of either side.
+pub(crate) enum Had {
+    Reader(ReadGuard),
+    Writer(WriteGuard),
+}
+
+impl Had {
+    fn side(&self) -> Side {
+        match self {
+            Self::Reader(_) => Read,
+            Self::Writer(_) => Write,
+        }
+    }
+
+    fn guard(&self) -> &Guard {
+        match self {
+            Self::Reader(guard) => guard,
+            Self::Writer(guard) => guard,
+        }
+    }
+
+    fn into_guard(self) -> Guard {
+        match self {
+            Self::Reader(guard) => guard.into_guard(),
+            Self::Writer(guard) => guard.into_guard(),
+        }
+    }
+}
 
 /// The lock, for a client of its own.
 async fn lock(world: &World) -> RwLock {
@@ -44,17 +73,14 @@ async fn queue_up(world: &World, lock: &RwLock, side: Side) -> Waiter {
 }
 
 async fn queue_up_with(world: &World, lock: &RwLock, side: Side, options: LockOptions) -> Waiter {
-    let before = world.children().await;
     let lock = lock.clone();
-    let waiter = tokio::spawn(async move {
+    let wait = async move {
         match side {
             Read => Ok(lock.read_with(options).await?.into_guard()),
             Write => Ok(lock.write_with(options).await?.into_guard()),
         }
-    });
-    let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
-    until(&world.observing().await, LOCK, joined).await;
-    waiter
+    };
+    world.queue_up_at(LOCK, wait).await
 }
 
 /// Starts to wait, each through a client of its own.

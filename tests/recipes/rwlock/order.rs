@@ -1,4 +1,4 @@
-//! Who has the lock, and when.
+//! Order of readers and writers.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Who comes, goes or is lost while somebody converts what is held.
+//! Contenders that come, go or are lost during a conversion.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -28,8 +28,8 @@ async fn lock_behind(store: &TestStore) -> RwLock {
     lock_of(&store.client_with(options).await.unwrap())
 }
 
-/// What an operation on what is held may lose on the way: requests, then replies.
-const LOSSES: [(&[On], &[On]); 11] = [
+/// Losses of an operation on a guard on the way: requests, then replies.
+const LOSSES: [Losses; 11] = [
     (&[], &[]),
     (&[On::Multi], &[]),
     (&[], &[On::Multi]),
@@ -43,19 +43,10 @@ const LOSSES: [(&[On], &[On]); 11] = [
     (&[On::Exists], &[On::GetQueue, On::Multi, On::GetQueue]),
 ];
 
-fn lose(store: &TestStore, lock: &RwLock, (requests, replies): (&[On], &[On])) {
-    for on in requests {
-        store.lose_request(lock.client(), *on);
-    }
-    for on in replies {
-        store.lose_reply(lock.client(), *on);
-    }
-}
-
 on_every_backend! {
     async fn a_writer_that_comes_between_the_look_and_the_conversion_has_the_upgrade_refused(env: Env) {
         let world = World::new(env).await;
-        let gate = Gate::over(&world.env, On::Multi);
+        let gate = Gate::new(On::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         let waiting = lock(&world).await;
         let writer = queue_up(&world, &waiting, Write).await;
@@ -73,7 +64,7 @@ on_every_backend! {
 
     async fn a_reader_that_comes_between_the_look_and_the_conversion_has_the_upgrade_refused(env: Env) {
         let world = World::new(env).await;
-        let gate = Gate::over(&world.env, On::Multi);
+        let gate = Gate::new(On::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         let other = take(&lock(&world).await, Read).await;
         gate.let_through(2);
@@ -87,7 +78,7 @@ on_every_backend! {
 
     async fn readers_that_see_a_refused_upgrade_go_on_when_it_is_taken_back(env: Env) {
         let world = World::new(env).await;
-        let gate = Gate::over(&world.env, On::Multi);
+        let gate = Gate::new(On::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         let early = take(&lock(&world).await, Read).await;
         gate.let_through(1);
@@ -108,10 +99,10 @@ on_every_backend! {
         world.until_count(0).await;
     }
 
-    async fn who_comes_after_the_conversion_waits_for_the_new_writer(env: Env) {
+    async fn a_contender_after_the_conversion_waits_for_the_new_writer(env: Env) {
         let world = World::new(env).await;
         // The first look passes; the second, after the conversion, is held back.
-        let gate = Gate::over(&world.env, On::GetQueue);
+        let gate = Gate::new(On::GetQueue);
         gate.let_through(1);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         gate.until_come(2).await;
@@ -128,9 +119,9 @@ on_every_backend! {
         assert!(granted(writer).await.is_held());
     }
 
-    async fn what_somebody_else_writes_to_the_node_just_before_the_conversion_stays(env: Env) {
+    async fn a_foreign_write_to_the_node_just_before_the_conversion_stays(env: Env) {
         let world = World::new(env).await;
-        let gate = Gate::over(&world.env, On::Multi);
+        let gate = Gate::new(On::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         let name = world.children().await.remove(0);
         let session = world.observing().await;
@@ -198,13 +189,13 @@ on_every_backend! {
             let lock = lock(&world).await;
             let reader = lock.read().await.unwrap();
             let token = reader.fencing_token();
-            lose(&world, &lock, losses);
+            lose(&world, lock.client(), losses);
             let writer = upgraded(reader.try_upgrade().await.unwrap());
             world.heal();
             let new = writer.fencing_token();
             assert!(new > token && writer.is_held(), "{losses:?}");
             assert_eq!(world.children().await, [writer.path().name()], "{losses:?}");
-            lose(&world, &lock, losses);
+            lose(&world, lock.client(), losses);
             let reader = writer.downgrade().await.unwrap();
             assert_eq!(reader.fencing_token(), new);
             assert_eq!(world.children().await, [reader.path().name()], "{losses:?}");
@@ -217,12 +208,12 @@ on_every_backend! {
     async fn a_refused_upgrade_survives_lost_requests_and_replies(env: Env) {
         let world = World::new(env).await;
         for losses in LOSSES {
-            let gate = Gate::over(&world.env, On::Multi);
+            let gate = Gate::new(On::Multi);
             let store = gate.store(&world.env);
             let reading = lock_behind(&store).await;
             let reader = reading.read().await.unwrap();
             let token = reader.fencing_token();
-            lose(&store, &reading, losses);
+            lose(&store, reading.client(), losses);
             let attempt = tokio::spawn(reader.try_upgrade());
             gate.until_come(1).await;
             let other = take(&lock(&world).await, Read).await;
@@ -248,7 +239,7 @@ on_every_backend! {
                 let lock = lock(&world).await;
                 let reader = lock.read().await.unwrap();
                 world.delay_replies(lock.client(), Duration::from_millis(1));
-                lose(&world, &lock, losses);
+                lose(&world, lock.client(), losses);
                 let attempt = polled(reader.try_upgrade(), polls).await;
                 let done = attempt.is_some();
                 drop(attempt);
@@ -262,7 +253,7 @@ on_every_backend! {
                 let lock = lock(&world).await;
                 let writer = lock.write().await.unwrap();
                 world.delay_replies(lock.client(), Duration::from_millis(1));
-                lose(&world, &lock, losses);
+                lose(&world, lock.client(), losses);
                 let attempt = polled(writer.downgrade(), polls).await;
                 let done = attempt.is_some();
                 drop(attempt);
@@ -275,10 +266,10 @@ on_every_backend! {
         }
     }
 
-    async fn the_node_is_removed_by_somebody_else_midway(env: Env) {
+    async fn the_node_is_removed_by_another_client_midway(env: Env) {
         let world = World::new(env).await;
         // Before the conversion.
-        let gate = Gate::over(&world.env, On::Multi);
+        let gate = Gate::new(On::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         let name = world.children().await.remove(0);
         world.revoke(&path(&format!("{LOCK}/{name}"))).await;
@@ -286,7 +277,7 @@ on_every_backend! {
         let refusal = attempt.await.unwrap().unwrap_err();
         assert_eq!(refusal, LockError::Lost(LostReason::Revoked));
         // After it, and before the second look.
-        let gate = Gate::over(&world.env, On::GetQueue);
+        let gate = Gate::new(On::GetQueue);
         gate.let_through(1);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         gate.until_come(2).await;

@@ -1,102 +1,71 @@
-//! What a hand-over costs from each side to each: as many requests and bytes for a thousand waiters
-//! as for two, and as few wakes as there can be.
+//! Hand-overs from each side to each: as many requests and bytes for a thousand waiters as for two, and as
+//! few wakes as there can be.
 
-use lockkeeper::testing::On;
-use lockkeeper::{Client, Guard, LockError};
-use tokio::sync::mpsc;
+use lockkeeper::testing::{On, Traffic};
+use lockkeeper::{Client, Guard};
 
 use super::*;
+use crate::harness::costs::{self, Cost, HAND_OVERS, SIZES, assert_flat, cost};
 use crate::support::on_every_backend;
 
-const SIZES: [usize; 3] = [2, 100, 1_000];
+type Queue = costs::Queue<(Side, Guard)>;
 
-/// How many hand-overs are looked at: a renewal of the session may fall into one of them.
-const HAND_OVERS: usize = 5;
-
-/// Some who wait for a lock, all through one session, in an order that is known.
-struct Queue {
-    lock: RwLock,
-    grants: mpsc::UnboundedReceiver<(Side, Result<Guard, LockError>)>,
-    holders: Vec<Guard>,
+/// A writer that holds, and waiters behind it on these sides.
+async fn queue(client: &Client, sides: impl IntoIterator<Item = Side>) -> Queue {
+    let lock = lock_of(client);
+    let held = vec![(Write, take(&lock, Write).await)];
+    let waits = sides.into_iter().map(|side| {
+        let lock = lock.clone();
+        async move {
+            let guard = match side {
+                Read => lock.read().await?.into_guard(),
+                Write => lock.write().await?.into_guard(),
+            };
+            Ok((side, guard))
+        }
+    });
+    Queue::of(&client.current_session(), LOCK, held, waits).await
 }
 
 impl Queue {
-    /// A writer that holds, and those who wait behind it.
-    async fn of(client: &Client, sides: impl IntoIterator<Item = Side>) -> Self {
-        let lock = lock_of(client);
-        let holders = vec![take(&lock, Write).await];
-        let (send, grants) = mpsc::unbounded_channel();
-        let mut queued = 1;
-        for side in sides {
-            let (lock, send) = (lock.clone(), send.clone());
-            tokio::spawn(async move {
-                let granted = match side {
-                    Read => lock.read().await.map(ReadGuard::into_guard),
-                    Write => lock.write().await.map(WriteGuard::into_guard),
-                };
-                // When the test is over nobody wants the lock any more.
-                send.send((side, granted)).map_err(drop)
-            });
-            queued += 1;
-            // Tasks run in the order of their spawning, and so do the requests of one session.
-            tokio::task::yield_now().await;
-        }
-        let session = client.current_session();
-        until(&session, LOCK, |names| names.len() == queued).await;
-        Self {
-            lock,
-            grants,
-            holders,
-        }
-    }
-
     /// Releases whatever is held, and waits until so many are granted the lock on this side.
-    async fn hand_over(&mut self, to: Side, count: usize) {
-        for holder in self.holders.drain(..) {
+    async fn hand_over_to(&mut self, to: Side, count: usize) {
+        for (_, holder) in self.held.drain(..) {
             holder.release().await.unwrap();
         }
-        self.granted(to, count).await;
-    }
-
-    async fn granted(&mut self, to: Side, count: usize) {
         for _ in 0..count {
-            let (side, granted) = self.grants.recv().await.unwrap();
-            assert_eq!(side, to);
-            self.holders.push(granted.unwrap());
+            let granted = self.next().await;
+            assert_eq!(granted.0, to);
+            self.held.push(granted);
         }
         // Readers hear of their grants in any order; they are released in that of the queue.
-        self.holders.sort_by_key(|holder| holder.fencing_token());
+        self.held.sort_by_key(|(_, holder)| holder.fencing_token());
     }
 }
 
-/// Waits until nothing is under way in a session.
-async fn quiet(world: &World, lock: &RwLock) -> lockkeeper::testing::Traffic {
-    settled(world, std::slice::from_ref(lock)).await;
-    world.traffic_of(lock.client())
+/// Waits until nothing is under way in a client's session.
+async fn quiet(world: &World, client: &Client) -> Traffic {
+    costs::quiet(world, &client.current_session()).await
 }
 
-/// Requests, events and bytes.
-type Cost = (u64, u64, u64);
-
-/// What the cheapest hand-over costs to so many on each of these sides in turn, with so many behind.
+/// The cheapest hand-over to so many on each of these sides in turn, with so many behind.
 async fn costs(world: &World, to: [(Side, usize); 2], behind: usize) -> [Cost; 2] {
     let client = world.client().await;
     let turn = to.map(|(side, count)| vec![side; count]).concat();
     let sides = turn.repeat(1 + HAND_OVERS).into_iter();
-    let mut queue = Queue::of(&client, sides.chain(vec![Write; behind])).await;
+    let mut queue = queue(&client, sides.chain(vec![Write; behind])).await;
     let mut cheapest = [(u64::MAX, 0, 0); 2];
     for round in 0..1 + HAND_OVERS {
         for (place, (side, count)) in to.into_iter().enumerate() {
-            let before = quiet(world, &queue.lock).await;
-            queue.hand_over(side, count).await;
-            let cost = world.traffic_of(&client) - before;
+            let before = quiet(world, &client).await;
+            queue.hand_over_to(side, count).await;
+            let cost = cost(world.traffic_of(&client) - before);
             assert_eq!(
-                cost.events, count as u64,
+                cost.1, count as u64,
                 "each wakes once, of {behind} behind them nobody"
             );
             // The first one has held without waiting, and so knows no mark.
             if round > 0 {
-                let cost = (cost.requests(On::Any), cost.events, cost.bytes);
                 cheapest[place] = cheapest[place].min(cost);
             }
         }
@@ -106,15 +75,9 @@ async fn costs(world: &World, to: [(Side, usize); 2], behind: usize) -> [Cost; 2
     cheapest
 }
 
-/// That a cost does not depend on how many wait. Answers how many requests it is.
+/// Fails unless a cost does not depend on how many wait. Returns how many requests it is.
 fn flat(costs: &[Cost]) -> u64 {
-    let (requests, _, bytes) = costs[0];
-    for cost in costs {
-        assert_eq!(cost.0, requests, "{costs:?}");
-        // The numbers in names and marks have more digits in a longer queue.
-        assert!(cost.2 <= bytes + 32 * requests, "{costs:?}");
-    }
-    requests
+    assert_flat(costs, 32 * costs[0].0).0
 }
 
 on_every_backend! {
@@ -149,13 +112,13 @@ on_every_backend! {
             let client = world.client().await;
             let near = vec![Read; readers];
             let sides = near.into_iter().chain([Write]).chain(vec![Read; 50]);
-            let mut queue = Queue::of(&client, sides).await;
-            let before = quiet(&world, &queue.lock).await;
-            queue.hand_over(Read, readers).await;
-            let cost = quiet(&world, &queue.lock).await - before;
+            let mut queue = queue(&client, sides).await;
+            let before = quiet(&world, &client).await;
+            queue.hand_over_to(Read, readers).await;
+            let cost = quiet(&world, &client).await - before;
             assert_eq!(cost.events, readers as u64);
-            queue.hand_over(Write, 1).await;
-            queue.hand_over(Read, 50).await;
+            queue.hand_over_to(Write, 1).await;
+            queue.hand_over_to(Read, 50).await;
             client.close().await.unwrap();
             world.until_count(0).await;
         }
@@ -172,7 +135,7 @@ on_every_backend! {
                 }
                 let waiting = lock(&world).await;
                 let writer = queue_up(&world, &waiting, Write).await;
-                let before = quiet(&world, &waiting).await;
+                let before = quiet(&world, waiting.client()).await;
                 order.apply(&mut holders);
                 for holder in holders {
                     assert!(!writer.is_finished());
@@ -208,7 +171,7 @@ on_every_backend! {
             tokio::spawn(async move { lock.write().await.map(drop) });
         }
         world.until_count(before + 1_000).await;
-        let traffic = quiet(&world, &waiting).await;
+        let traffic = quiet(&world, waiting.client()).await;
         // The writer watches the last of them.
         for reader in readers {
             reader.release().await.unwrap();
@@ -229,7 +192,7 @@ on_every_backend! {
     }
 }
 
-/// In which order readers leave.
+/// Order in which readers leave.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Order {
     NearestFirst,

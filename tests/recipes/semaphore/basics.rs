@@ -1,4 +1,4 @@
-//! How permits are had: in order, at once, in time, or not at all.
+//! Acquisition of permits: in order, at once, in time, or not at all.
 
 use std::time::Duration;
 
@@ -238,7 +238,7 @@ on_every_backend! {
         assert_eq!(waiters[0].metadata.as_ref().unwrap().label.as_deref(), Some("waiter"));
     }
 
-    async fn a_queue_limit_counts_those_who_wait(env: Env) {
+    async fn a_queue_limit_counts_waiters(env: Env) {
         let ground = Ground::new(env, 1).await;
         let _holder = ground.hold(1).await;
         let limited = || LockOptions::new().queue_limit(0);

@@ -1,4 +1,4 @@
-//! What other semaphores got wrong; docs/known-bugs.md is the table.
+//! Known bugs of other semaphores; docs/known-bugs.md is the table.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

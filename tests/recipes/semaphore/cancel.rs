@@ -2,16 +2,12 @@
 //! without lost answers; and those who wait go on when a session ends anywhere.
 
 use std::pin::pin;
-use std::time::Duration;
 
 use lockkeeper::LostReason;
 use lockkeeper::testing::On;
 
 use super::*;
 use crate::support::on_every_backend;
-
-/// What each wait loses on the way, first the requests, then the replies.
-type Losses = (&'static [On], &'static [On]);
 
 const LOSSES: [Losses; 13] = [
     (&[], &[]),
@@ -29,20 +25,13 @@ const LOSSES: [Losses; 13] = [
     (&[On::GetData], &[On::GetPredecessor]),
 ];
 
-async fn contender(ground: &Ground, (requests, replies): Losses) -> Semaphore {
+async fn contender(ground: &Ground, losses: Losses) -> Semaphore {
     let semaphore = ground.semaphore().await;
-    // Each answer comes in a turn of its own, on every backend.
-    ground.delay_replies(semaphore.client(), Duration::from_millis(1));
-    for on in requests {
-        ground.lose_request(semaphore.client(), *on);
-    }
-    for on in replies {
-        ground.lose_reply(semaphore.client(), *on);
-    }
+    ground.lose(semaphore.client(), losses);
     semaphore
 }
 
-/// What a wait comes to that was polled so often; whether it was granted.
+/// Ends a wait that was polled so often, and returns true if it was granted.
 async fn given_back(outcome: Option<Result<Permit, LockError>>) -> bool {
     let granted = outcome.is_some();
     if let Some(permit) = outcome {

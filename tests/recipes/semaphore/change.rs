@@ -16,7 +16,7 @@ on_every_backend! {
         assert_eq!(other.available().await, Ok(4));
     }
 
-    async fn who_states_another_number_is_refused(env: Env) {
+    async fn a_client_that_states_another_number_is_refused(env: Env) {
         let ground = Ground::new(env, 3).await;
         let other = Semaphore::new(&ground.client().await, QUOTA, 5).unwrap();
         let differ = LockError::PermitsMismatch { path: path(QUOTA), stated: 5, stored: 3 };
@@ -32,7 +32,7 @@ on_every_backend! {
         assert_eq!(ground.observing_semaphore().permits().await, Ok(5));
     }
 
-    async fn who_has_agreed_once_follows_later_changes(env: Env) {
+    async fn a_client_that_has_agreed_once_follows_later_changes(env: Env) {
         let ground = Ground::new(env, 2).await;
         let client = ground.client().await;
         let agreed = ground.semaphore_of(&client);
@@ -79,7 +79,7 @@ on_every_backend! {
     }
 
     // CURATOR-75
-    async fn those_who_wait_get_what_a_higher_number_allows(env: Env) {
+    async fn waiters_get_the_permits_that_a_higher_number_allows(env: Env) {
         let ground = Ground::new(env, 1).await;
         let _holder = ground.hold(1).await;
         let mut waiting = Vec::new();
@@ -117,7 +117,7 @@ on_every_backend! {
         assert!(permitted(request).await.is_held());
     }
 
-    async fn who_waits_at_the_head_for_more_than_there_are_any_more_fails(env: Env) {
+    async fn a_head_that_waits_for_more_than_the_lowered_number_fails(env: Env) {
         let ground = Ground::new(env, 3).await;
         let holder = ground.hold(1).await;
         let head = ground.queue_up(&ground.semaphore().await, 3).await;
@@ -179,7 +179,7 @@ on_every_backend! {
         assert_eq!((permit.count(), semaphore.available().await), (2, Ok(1)));
     }
 
-    async fn a_number_that_was_deleted_is_stored_again_by_who_stated_it(env: Env) {
+    async fn a_deleted_number_is_stored_again_by_a_client_that_stated_it(env: Env) {
         let ground = Ground::new(env, 2).await;
         let stated = ground.semaphore_of(&ground.client().await);
         let opened = ground.semaphore().await;

@@ -10,7 +10,7 @@ mod wakes;
 
 use std::ops::Deref;
 
-use lockkeeper::{Client, Error, LockError, LockOptions, Permit, QueueEntry, Semaphore};
+use lockkeeper::{Client, LockError, LockOptions, Permit, QueueEntry, Semaphore};
 use tokio::task::JoinHandle;
 
 use crate::common::*;
@@ -79,13 +79,9 @@ impl Ground {
         count: u32,
         options: LockOptions,
     ) -> Request {
-        let session = self.world.observing().await;
-        let before = children(&session, LOCKS).await;
         let semaphore = semaphore.clone();
-        let request = tokio::spawn(async move { semaphore.acquire_with(count, options).await });
-        let joined = |names: &[String]| names.iter().any(|name| !before.contains(name));
-        until(&session, LOCKS, joined).await;
-        request
+        let request = async move { semaphore.acquire_with(count, options).await };
+        self.world.queue_up_at(LOCKS, request).await
     }
 
     /// Waits until so many stand in the queue.
@@ -111,9 +107,7 @@ impl Ground {
     /// Waits until nothing of this client's stands in the queue or among the leases, nor is on its
     /// way there, beside so many permits that others hold.
     pub(crate) async fn until_swept(&self, semaphore: &Semaphore, held: usize) {
-        let session = semaphore.client().current_session();
-        // What was sent before has been carried out when this is answered, or when the session ended.
-        while let Err(Error::ConnectionLoss) = session.exists(semaphore.path()).await {}
+        until_carried_out(semaphore.client(), semaphore.path()).await;
         self.until_waiting(0).await;
         self.until_held(held).await;
     }

@@ -1,5 +1,4 @@
-//! Random operations of several clients, one after the other, against a sequential model: the grants
-//! are the model's, and nothing is left at the end.
+//! The semaphore beside its model: the grants are the model's, and nothing is left at the end.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,9 +8,8 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::modelling::check;
+use crate::harness::model::{CLIENTS, Model, clients, model_tests};
 
-const CLIENTS: usize = 3;
 const FIRST_TOTAL: u32 = 3;
 
 /// One operation. Places count what there is, round and round.
@@ -28,32 +26,6 @@ enum Step {
     LoseReply { client: usize, on: On },
 }
 
-fn step() -> impl Strategy<Value = Step> {
-    let client = 0..CLIENTS;
-    let on = select(vec![
-        On::Enqueue,
-        On::Multi,
-        On::MultiRead,
-        On::Delete,
-        On::Exists,
-        On::GetChildren,
-        On::GetData,
-        On::SetData,
-    ]);
-    prop_oneof![
-        6 => (client.clone(), 1..5u32).prop_map(|(client, count)| Step::Acquire { client, count }),
-        2 => (client.clone(), 1..5u32).prop_map(|(client, count)| Step::Try { client, count }),
-        2 => (0..8usize).prop_map(|place| Step::Cancel { place }),
-        4 => (0..8usize).prop_map(|place| Step::Release { place }),
-        2 => (0..8usize).prop_map(|place| Step::ReleaseOne { place }),
-        2 => (client.clone(), 0..6u32)
-            .prop_map(|(client, total)| Step::SetPermits { client, total }),
-        1 => client.clone().prop_map(|client| Step::Expire { client }),
-        1 => (client.clone(), on.clone()).prop_map(|(client, on)| Step::LoseRequest { client, on }),
-        2 => (client, on).prop_map(|(client, on)| Step::LoseReply { client, on }),
-    ]
-}
-
 /// One request in the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Asked {
@@ -62,22 +34,22 @@ struct Asked {
     count: u32,
 }
 
-/// What a semaphore is, in a few lines.
+/// The model of a semaphore.
 #[derive(Debug)]
-struct Model {
+struct Supply {
     total: u32,
     held: Vec<Asked>,
     queue: VecDeque<Asked>,
 }
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Granted(Asked),
     Denied(Asked),
 }
 
-impl Model {
+impl Supply {
     fn new() -> Self {
         Self {
             total: FIRST_TOTAL,
@@ -112,48 +84,58 @@ impl Model {
     }
 }
 
-/// The model, and the same in fact.
+/// The model, and the semaphore that it is compared with.
 struct Both {
     world: Ground,
     clients: Vec<Client>,
-    model: Model,
+    model: Supply,
     requests: BTreeMap<usize, Request>,
     permits: BTreeMap<usize, Permit>,
     next_id: usize,
 }
 
-impl Both {
-    async fn new(env: Env) -> Self {
+impl Model for Both {
+    type Operation = Step;
+
+    fn operation() -> impl Strategy<Value = Step> {
+        let client = 0..CLIENTS;
+        let on = select(vec![
+            On::Enqueue,
+            On::Multi,
+            On::MultiRead,
+            On::Delete,
+            On::Exists,
+            On::GetChildren,
+            On::GetData,
+            On::SetData,
+        ]);
+        prop_oneof![
+            6 => (client.clone(), 1..5u32).prop_map(|(client, count)| Step::Acquire { client, count }),
+            2 => (client.clone(), 1..5u32).prop_map(|(client, count)| Step::Try { client, count }),
+            2 => (0..8usize).prop_map(|place| Step::Cancel { place }),
+            4 => (0..8usize).prop_map(|place| Step::Release { place }),
+            2 => (0..8usize).prop_map(|place| Step::ReleaseOne { place }),
+            2 => (client.clone(), 0..6u32)
+                .prop_map(|(client, total)| Step::SetPermits { client, total }),
+            1 => client.clone().prop_map(|client| Step::Expire { client }),
+            1 => (client.clone(), on.clone()).prop_map(|(client, on)| Step::LoseRequest { client, on }),
+            2 => (client, on).prop_map(|(client, on)| Step::LoseReply { client, on }),
+        ]
+    }
+
+    async fn start(env: Env) -> Self {
         let world = Ground::new(env, FIRST_TOTAL).await;
-        let mut clients = Vec::new();
-        for _ in 0..CLIENTS {
-            clients.push(world.client().await);
-        }
         Self {
+            clients: clients(&world).await,
             world,
-            clients,
-            model: Model::new(),
+            model: Supply::new(),
             requests: BTreeMap::new(),
             permits: BTreeMap::new(),
             next_id: 0,
         }
     }
 
-    /// A new handle, which knows the number that is stored now.
-    fn semaphore(&self, client: usize) -> Semaphore {
-        Semaphore::open(&self.clients[client], QUOTA).unwrap()
-    }
-
-    fn asked(&mut self, client: usize, count: u32) -> Asked {
-        self.next_id += 1;
-        Asked {
-            id: self.next_id,
-            client,
-            count,
-        }
-    }
-
-    async fn take(&mut self, step: Step) {
+    async fn carry_out(&mut self, step: Step) {
         match step {
             Step::Acquire { client, count } => self.acquire(client, count).await,
             Step::Try { client, count } => self.try_acquire(client, count).await,
@@ -168,7 +150,66 @@ impl Both {
             Step::LoseRequest { client, on } => self.world.lose_request(&self.clients[client], on),
             Step::LoseReply { client, on } => self.world.lose_reply(&self.clients[client], on),
         }
+    }
+
+    async fn agree(&mut self) {
+        for end in self.model.serve() {
+            match end {
+                End::Granted(asked) => {
+                    let request = self.requests.remove(&asked.id).unwrap();
+                    let permit = permitted(request).await;
+                    assert!(permit.is_held());
+                    assert_eq!(permit.count(), asked.count);
+                    self.permits.insert(asked.id, permit);
+                }
+                End::Denied(asked) => {
+                    let request = self.requests.remove(&asked.id).unwrap();
+                    self.deny(request, asked).await;
+                }
+            }
+        }
+        self.world.until_waiting(self.model.queue.len()).await;
+        self.world.until_held(self.model.held() as usize).await;
+        assert!(self.requests.values().all(|request| !request.is_finished()));
+        assert!(self.permits.values().all(|permit| permit.is_held()));
+        let tokens = |held: &[Asked]| -> Vec<_> {
+            held.iter()
+                .map(|asked| self.permits[&asked.id].fencing_token())
+                .collect()
+        };
+        assert!(
+            tokens(&self.model.held).is_sorted(),
+            "in the order of grants"
+        );
+    }
+
+    async fn end(mut self) {
+        self.model.queue.clear();
+        self.model.held.clear();
+        for (_, request) in std::mem::take(&mut self.requests) {
+            request.abort();
+        }
+        for (_, permit) in std::mem::take(&mut self.permits) {
+            drop(permit);
+        }
+        self.world.heal();
         self.agree().await;
+    }
+}
+
+impl Both {
+    /// A new handle, which knows the number that is stored now.
+    fn semaphore(&self, client: usize) -> Semaphore {
+        Semaphore::open(&self.clients[client], QUOTA).unwrap()
+    }
+
+    fn asked(&mut self, client: usize, count: u32) -> Asked {
+        self.next_id += 1;
+        Asked {
+            id: self.next_id,
+            client,
+            count,
+        }
     }
 
     async fn acquire(&mut self, client: usize, count: u32) {
@@ -260,80 +301,12 @@ impl Both {
             assert!(error.is_session_end(), "{error}");
         }
     }
-
-    /// Waits until what the model expects has happened, and sees that nothing else has.
-    async fn agree(&mut self) {
-        for end in self.model.serve() {
-            match end {
-                End::Granted(asked) => {
-                    let request = self.requests.remove(&asked.id).unwrap();
-                    let permit = permitted(request).await;
-                    assert!(permit.is_held());
-                    assert_eq!(permit.count(), asked.count);
-                    self.permits.insert(asked.id, permit);
-                }
-                End::Denied(asked) => {
-                    let request = self.requests.remove(&asked.id).unwrap();
-                    self.deny(request, asked).await;
-                }
-            }
-        }
-        self.world.until_waiting(self.model.queue.len()).await;
-        self.world.until_held(self.model.held() as usize).await;
-        assert!(self.requests.values().all(|request| !request.is_finished()));
-        assert!(self.permits.values().all(|permit| permit.is_held()));
-        let tokens = |held: &[Asked]| -> Vec<_> {
-            held.iter()
-                .map(|asked| self.permits[&asked.id].fencing_token())
-                .collect()
-        };
-        assert!(
-            tokens(&self.model.held).is_sorted(),
-            "in the order of grants"
-        );
-    }
-
-    async fn end(mut self) {
-        self.model.queue.clear();
-        self.model.held.clear();
-        for (_, request) in std::mem::take(&mut self.requests) {
-            request.abort();
-        }
-        for (_, permit) in std::mem::take(&mut self.permits) {
-            drop(permit);
-        }
-        self.world.heal();
-        self.agree().await;
-    }
 }
 
-async fn follow(env: Env, steps: Vec<Step>) {
-    let mut both = Both::new(env).await;
-    for step in steps {
-        both.take(step).await;
-    }
-    both.end().await;
-}
-
-#[test]
-fn in_memory_the_grants_are_the_models() {
-    check(150, step(), Env::memory, follow);
-}
-
-#[cfg(feature = "file")]
-#[test]
-fn in_a_folder_the_grants_are_the_models() {
-    check(15, step(), Env::file, follow);
-}
-
-#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
-#[test]
-fn on_a_served_store_the_grants_are_the_models() {
-    check(12, step(), Env::served, follow);
-}
-
-#[cfg(feature = "zookeeper")]
-#[test]
-fn on_zookeeper_the_grants_are_the_models() {
-    check(12, step(), Env::zookeeper, follow);
+model_tests! {
+    Both,
+    memory: in_memory_the_grants_are_the_models(150),
+    file: in_a_folder_the_grants_are_the_models(15),
+    served: on_a_served_store_the_grants_are_the_models(12),
+    zookeeper: on_zookeeper_the_grants_are_the_models(12),
 }

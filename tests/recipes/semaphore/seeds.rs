@@ -1,139 +1,87 @@
-//! Runs with faults by plan, in virtual time, on one thread: a seed decides all. The permits change
-//! under them. A run that fails prints its seed, and `LOCKKEEPER_SEED=n` replays it alone.
+//! The semaphore in simulation: the number of permits changes under the contenders.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use futures_executor::block_on;
-use lockkeeper::{Clock, Store};
+use lockkeeper::{Session, Store};
 
 use super::*;
-use crate::seeds::{Executor, PATIENCE, Random, Setting, client, first_runs, or_cancelled, runs};
-use crate::support::report;
+use crate::harness::simulation::{
+    Actor, Contender, Holding, Resource, Scenario, Simulation, assert_replays, compete,
+    or_cancelled, simulate,
+};
 
 #[test]
 fn no_seed_grants_more_permits_than_there_are() {
-    let start = Instant::now();
-    let mut total = Tally::default();
-    for (seed, setting) in runs(1_000) {
-        total.add(run(seed, setting));
-    }
-    report(format_args!(
-        "{} seeds in {:.1?}: {} grants of {} permits, {} of them lost",
-        total.seeds,
-        start.elapsed(),
-        total.grants,
-        total.permits,
-        total.lost,
-    ));
-    assert!(total.grants > total.seeds && total.permits > total.grants);
+    let total = simulate::<Permits>(1_000);
+    total.assert_more_than_runs("grants");
+    assert!(total["permits"] > total["grants"]);
 }
 
 #[test]
 fn a_seed_replays() {
-    for (seed, setting) in first_runs(50) {
-        let outcome = run(seed, setting);
-        assert_eq!(outcome, run(seed, setting), "seed {seed}, {setting:?}");
-    }
+    assert_replays::<Permits>(50);
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Tally {
-    seeds: u64,
-    grants: u64,
-    permits: u64,
-    lost: u64,
-}
+/// Contenders for permits, and, in every second run, an administrator.
+struct Permits(Rc<Observer>);
 
-impl Tally {
-    fn add(&mut self, other: Self) {
-        self.seeds += other.seeds;
-        self.grants += other.grants;
-        self.permits += other.permits;
-        self.lost += other.lost;
-    }
-}
-
-/// One run: some who contend for permits under faults, then without, until all have come to their ends.
-fn run(seed: u64, setting: Setting) -> Tally {
-    let mut random = Random(seed);
-    let (base, store) = setting.store(seed, &mut random);
-    let (clock, _told) = (store.clock().clone(), setting.told());
-    let observer = Observer::of(&base, random.within(1..6) as u32);
-    let clients: Vec<_> = (0..random.within(2..6))
-        .map(|_| client(&store, &mut random))
-        .collect();
-    let tally = Rc::new(Cell::new(Tally::default()));
-
-    let mut executor = Executor::default();
-    for client in &clients {
-        for _ in 0..random.within(1..4) {
-            let worker = Worker {
-                semaphore: Semaphore::open(client, QUOTA).unwrap(),
-                clock: clock.clone(),
-                observer: observer.clone(),
-                tally: tally.clone(),
-                random: Random(random.next()),
-            };
-            executor.spawn(worker.work());
+impl Scenario for Permits {
+    fn start(simulation: &mut Simulation) -> Self {
+        let permits = simulation.random.within(1..6) as u32;
+        let held = Resource::new(&simulation.counters);
+        let observer = Observer::new(&simulation.base, permits, held);
+        for client in simulation.clients(2..6) {
+            for _ in 0..simulation.random.within(1..4) {
+                let worker = Worker {
+                    semaphore: Semaphore::open(&client, QUOTA).unwrap(),
+                    observer: observer.clone(),
+                    actor: simulation.actor(),
+                };
+                simulation.spawn(compete(worker, 2..8));
+            }
         }
-    }
-    if random.within(0..2) == 0 {
-        executor.spawn(change(
-            observer.clone(),
-            clock.clone(),
-            Random(random.next()),
-        ));
-    }
-    let faults_end = clock.now().after(Duration::from_secs(random.within(5..90)));
-    let mut healed = false;
-    while executor.run_until_stalled() {
-        observer.check();
-        let next = clock
-            .next_timer()
-            .expect("a waiter is forgotten: nothing will ever wake it");
-        if !healed && next >= faults_end {
-            healed = true;
-            clock.advance(faults_end.since(clock.now()));
-            store.heal();
-            continue;
+        if simulation.random.within(0..2) == 0 {
+            let actor = simulation.actor();
+            simulation.spawn(change(observer.clone(), actor));
         }
-        clock.advance(next.since(clock.now()));
-        observer.check();
-        assert!(
-            clock.now() < faults_end.after(PATIENCE),
-            "a waiter is forgotten"
-        );
+        Self(observer)
     }
-    store.heal();
-    // The last deletes may still be on their way.
-    for _ in 0..10 {
-        clock.advance(Duration::from_secs(1));
+
+    fn check(&self) {
+        self.0.check();
     }
-    for at in [LOCKS, LEASES] {
-        let left = block_on(children(&observer.session, at));
-        assert_eq!(left, Vec::<String>::new(), "{at}: left behind");
-    }
-    Tally {
-        seeds: 1,
-        ..tally.get()
+
+    fn queues() -> Vec<String> {
+        [LOCKS, LEASES].map(str::to_owned).to_vec()
     }
 }
 
-/// Who sees the store as it is, without faults, and those who believe to hold.
+impl Holding for Permit {
+    fn is_held(&self) -> bool {
+        lockkeeper::LockGuard::is_held(self)
+    }
+
+    /// The observer counts them in the store.
+    fn is_compatible(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+/// The store as it is, without faults, and the contenders that believe to hold.
 struct Observer {
-    session: lockkeeper::Session,
+    session: Session,
     semaphore: Semaphore,
     /// The highest number that was stored since the last check.
     highest: Cell<usize>,
-    /// How many were held at the last check.
+    /// Number that were held at the last check.
     before: Cell<usize>,
-    holders: RefCell<Vec<Rc<Permit>>>,
+    held: Resource<Permit>,
 }
 
 impl Observer {
-    fn of(base: &Store, permits: u32) -> Rc<Self> {
+    fn new(base: &Store, permits: u32, held: Resource<Permit>) -> Rc<Self> {
         let client = block_on(base.connect()).unwrap();
         let semaphore = Semaphore::new(&client, QUOTA, permits).unwrap();
         assert_eq!(block_on(semaphore.permits()), Ok(permits));
@@ -142,7 +90,7 @@ impl Observer {
             semaphore,
             highest: Cell::new(permits as usize),
             before: Cell::new(0),
-            holders: RefCell::default(),
+            held,
         })
     }
 
@@ -153,27 +101,17 @@ impl Observer {
         self.check();
     }
 
-    /// No more are held than there are, but for those that were before the number was lowered; and
-    /// whoever believes to hold does.
+    /// Fails if more are held than there are, but for those that were before the number was lowered, or if a
+    /// holder's lease is not there.
     fn check(&self) {
         let leases = block_on(children(&self.session, LEASES));
-        let allowed = self.highest.get().max(self.before.get());
-        assert!(
-            leases.len() <= allowed,
-            "{} are held of {allowed}",
-            leases.len()
-        );
-        self.before.set(leases.len());
-        for permit in self
-            .holders
-            .borrow()
-            .iter()
-            .filter(|permit| permit.is_held())
-        {
+        let (count, allowed) = (leases.len(), self.highest.get().max(self.before.get()));
+        assert!(count <= allowed, "{count} are held of {allowed}");
+        self.before.set(count);
+        for permit in self.held.holders().iter().filter(|one| one.is_held()) {
             for path in permit.paths() {
-                let stands = leases.iter().any(|lease| lease == path.name());
                 assert!(
-                    stands,
+                    leases.iter().any(|lease| lease == path.name()),
                     "{path} is believed to be held, and others may have it"
                 );
             }
@@ -182,104 +120,65 @@ impl Observer {
 }
 
 /// Changes the number now and then, up and down.
-async fn change(observer: Rc<Observer>, clock: Clock, mut random: Random) {
-    for _ in 0..random.within(1..12) {
-        let wait = Duration::from_millis(random.within(0..5_000));
-        clock.sleep(wait).await;
-        observer.set(random.within(1..7) as u32);
+async fn change(observer: Rc<Observer>, mut actor: Actor) {
+    for _ in 0..actor.random.within(1..12) {
+        actor.rest(5_000).await;
+        observer.set(actor.random.within(1..7) as u32);
     }
 }
 
-/// One who contends for permits, and tries its luck in different ways.
 struct Worker {
     semaphore: Semaphore,
-    clock: Clock,
     observer: Rc<Observer>,
-    tally: Rc<Cell<Tally>>,
-    random: Random,
+    actor: Actor,
 }
 
-impl Worker {
-    async fn work(mut self) {
-        for _ in 0..self.random.within(2..8) {
-            self.rest(2_000).await;
-            match self.contend().await {
-                Ok(Some(permit)) => self.hold(permit).await,
-                Ok(None) | Err(LockError::Timeout { .. } | LockError::TooManyPermits { .. }) => {}
-                Err(error) if error.is_session_end() => {}
-                Err(error) => panic!("{error}"),
-            }
-        }
-        // The last one waits for as long as it takes: nobody is forgotten.
-        loop {
-            match self.semaphore.acquire().await {
-                Ok(permit) => return self.hold(permit).await,
-                Err(error) => assert!(error.is_session_end(), "{error}"),
-            }
-        }
+impl Contender for Worker {
+    type Granted = Permit;
+
+    fn actor(&mut self) -> &mut Actor {
+        &mut self.actor
     }
 
     async fn contend(&mut self) -> Result<Option<Permit>, LockError> {
-        let limit = Duration::from_millis(self.random.within(0..10_000));
-        let count = self.random.within(1..5) as u32;
-        match self.random.within(0..5) {
-            0 => self.semaphore.try_acquire_many(count).await,
+        let limit = self.actor.duration(10_000);
+        let count = self.actor.random.within(1..5) as u32;
+        let semaphore = &self.semaphore;
+        let outcome = match self.actor.random.within(0..5) {
+            0 => semaphore.try_acquire_many(count).await,
             1 => {
                 let options = LockOptions::new().timeout(limit);
-                self.semaphore.acquire_with(count, options).await.map(Some)
+                semaphore.acquire_with(count, options).await.map(Some)
             }
             2 => {
-                let (semaphore, sleep) = (self.semaphore.clone(), self.clock.sleep(limit));
-                or_cancelled(async move { semaphore.acquire_many(count).await }, sleep).await
+                let cancel = self.actor.clock.sleep(limit);
+                or_cancelled(semaphore.acquire_many(count), cancel).await
             }
-            _ => self.semaphore.acquire_many(count).await.map(Some),
+            _ => semaphore.acquire_many(count).await.map(Some),
+        };
+        match outcome {
+            Err(LockError::TooManyPermits { .. }) => Ok(None),
+            other => other,
         }
+    }
+
+    async fn insist(&mut self) -> Result<Option<Permit>, LockError> {
+        self.semaphore.acquire().await.map(Some)
     }
 
     async fn hold(&mut self, mut permit: Permit) {
         assert!(permit.is_held(), "granted when it is lost already");
+        self.actor.count("grants");
         let part = permit.split(1);
-        let parts: Vec<_> = part.into_iter().chain([permit]).map(Rc::new).collect();
-        self.observer
-            .holders
-            .borrow_mut()
-            .extend(parts.iter().cloned());
+        let enter = |part| self.observer.held.enter(part);
+        let parts: Vec<_> = part.into_iter().chain([permit]).map(enter).collect();
         self.observer.check();
-        let longest = if self.random.within(0..8) == 0 {
-            40_000
-        } else {
-            1_500
-        };
-        let mut had = Tally {
-            grants: 1,
-            ..Tally::default()
-        };
+        let longest = self.actor.longest_stay();
         for part in parts {
-            had.permits += u64::from(part.count());
-            self.rest(longest).await;
-            had.lost += u64::from(!part.is_held());
-            self.leave(part).await;
+            self.actor.counters.add("permits", u64::from(part.count()));
+            self.actor.rest(longest).await;
+            let part = self.observer.held.leave(part);
+            self.actor.let_go(part, Permit::release).await;
         }
-        let mut tally = self.tally.get();
-        tally.add(had);
-        self.tally.set(tally);
-    }
-
-    async fn leave(&mut self, permit: Rc<Permit>) {
-        self.observer
-            .holders
-            .borrow_mut()
-            .retain(|other| !Rc::ptr_eq(other, &permit));
-        let permit = Rc::into_inner(permit).expect("nobody else has it");
-        match self.random.within(0..3) {
-            0 => drop(permit),
-            1 => drop(permit.release()),
-            _ => drop(permit.release().await),
-        }
-    }
-
-    async fn rest(&mut self, longest_ms: u64) {
-        let length = Duration::from_millis(self.random.within(0..longest_ms));
-        self.clock.sleep(length).await;
     }
 }

@@ -1,62 +1,36 @@
-//! What permits cost: round trips of free ones, and hand-overs as cheap for a thousand waiters as for two.
+//! Permits: the round trips of free ones, and hand-overs as cheap for a thousand waiters as for two.
 
 use lockkeeper::Session;
 use lockkeeper::testing::{On, Traffic};
-use tokio::sync::mpsc;
 
 use super::*;
+use crate::harness::costs::{
+    HAND_OVERS, Queue, SIZES, bytes, frames, op, operations, quiet, wired,
+};
 use crate::support::{Proxy, on_every_backend, within_reason, zookeeper};
-use crate::wakes::{HAND_OVERS, SIZES, frames, operations, quiet, wired};
 
 const PERMITS_HELD: u32 = 3;
 
 /// Those that are looked at, and two before: at each there are enough who wait.
 const ALL_HAND_OVERS: usize = HAND_OVERS + 2;
 
-/// Some who wait for permits, all through one session, and those who hold.
-struct Queue {
-    semaphore: Semaphore,
-    held: Vec<Permit>,
-    grants: mpsc::UnboundedReceiver<Result<Permit, LockError>>,
+/// A queue in which each has seen its place, and that has handed over before.
+async fn queue(client: &Client, waiters: usize) -> Queue<Permit> {
+    let semaphore = Semaphore::new(client, QUOTA, PERMITS_HELD).unwrap();
+    let mut held = Vec::new();
+    for _ in 0..PERMITS_HELD {
+        held.push(semaphore.acquire().await.unwrap());
+    }
+    let wait = |_| {
+        let semaphore = semaphore.clone();
+        async move { semaphore.acquire().await }
+    };
+    let waits = (0..waiters + ALL_HAND_OVERS).map(wait);
+    let queue = Queue::of(&client.current_session(), LOCKS, held, waits).await;
+    queue.warmed_up(Permit::release).await
 }
 
-impl Queue {
-    /// A queue in which each has seen its place, and that has handed over before.
-    async fn of(client: &Client, waiters: usize) -> Self {
-        let semaphore = Semaphore::new(client, QUOTA, PERMITS_HELD).unwrap();
-        let mut held = Vec::new();
-        for _ in 0..PERMITS_HELD {
-            held.push(semaphore.acquire().await.unwrap());
-        }
-        let (send, grants) = mpsc::unbounded_channel();
-        let mut queue = Self {
-            semaphore,
-            held,
-            grants,
-        };
-        for _ in 0..waiters + ALL_HAND_OVERS {
-            let (semaphore, send) = (queue.semaphore.clone(), send.clone());
-            // When the test is over nobody wants the permits any more.
-            tokio::spawn(async move { send.send(semaphore.acquire().await).map_err(drop) });
-        }
-        let session = client.current_session();
-        until(&session, LOCKS, |names| {
-            names.len() == waiters + ALL_HAND_OVERS
-        })
-        .await;
-        for _ in 0..2 {
-            queue.hand_over().await;
-        }
-        queue
-    }
-
-    async fn hand_over(&mut self) {
-        self.held.remove(0).release().await.unwrap();
-        self.held.push(self.grants.recv().await.unwrap().unwrap());
-    }
-}
-
-/// Waits until all who were woken have looked, and sleep. Answers what has gone through, and the
+/// Waits until all waiters that were woken have looked, and sleep. Returns what has gone through, and the
 /// bytes of one question of its own.
 async fn still(world: &World, session: &Session) -> (Traffic, u64) {
     let mut last = quiet(world, session).await;
@@ -75,15 +49,15 @@ async fn still(world: &World, session: &Session) -> (Traffic, u64) {
     }
 }
 
-/// What goes through for the hand-over in a queue of this size that costs least, and its bytes.
+/// The cheapest hand-over in a queue of this size: what goes through for it, and its bytes.
 async fn cost_of_a_hand_over(world: &World, waiters: usize) -> (Traffic, u64) {
     let client = world.client().await;
-    let mut queue = Queue::of(&client, waiters).await;
+    let mut queue = queue(&client, waiters).await;
     let session = client.current_session();
     let mut costs = Vec::new();
     for _ in 0..HAND_OVERS {
         let (before, _) = still(world, &session).await;
-        queue.hand_over().await;
+        queue.hand_over(Permit::release).await;
         // The next one's look at what is left for it belongs to the hand-over.
         let (after, own) = still(world, &session).await;
         let cost = after - before;
@@ -144,11 +118,6 @@ on_every_backend! {
 
 #[tokio::test]
 async fn free_permits_take_two_round_trips_on_zookeeper_and_their_release_another() {
-    const CREATE2: i32 = 15;
-    const GET_CHILDREN: i32 = 8;
-    const DELETE: i32 = 2;
-    const MULTI: i32 = 14;
-    const MULTI_READ: i32 = 22;
     within_reason(async {
         let proxy = Proxy::to(zookeeper().address());
         let client = wired(&proxy).await;
@@ -161,19 +130,22 @@ async fn free_permits_take_two_round_trips_on_zookeeper_and_their_release_anothe
         proxy.hold_replies();
         let acquiring = tokio::spawn(async move { semaphore.acquire().await });
         tokio::task::yield_now().await;
-        proxy.wait_for(|frame| frame.to_server && frame.operation == MULTI_READ);
+        proxy.wait_for(|frame| frame.to_server && frame.operation == op::MULTI_READ);
         proxy.mend();
         let permit = permitted(acquiring).await;
         let acquire = operations(&frames(&proxy, &session).await);
-        assert_eq!(acquire, [CREATE2, GET_CHILDREN, MULTI_READ, MULTI]);
+        assert_eq!(
+            acquire,
+            [op::CREATE2, op::GET_CHILDREN, op::MULTI_READ, op::MULTI]
+        );
 
         permit.release().await.unwrap();
-        assert_eq!(operations(&frames(&proxy, &session).await), [DELETE]);
+        assert_eq!(operations(&frames(&proxy, &session).await), [op::DELETE]);
     })
     .await;
 }
 
-/// Lets all who were woken look, each by a few requests.
+/// Lets all waiters that were woken look, each by a few requests.
 async fn settle(session: &Session) {
     for _ in 0..20 {
         session.exists(&path(LOCK)).await.unwrap();
@@ -188,17 +160,15 @@ async fn the_bytes_of_a_hand_over_on_the_wire_do_not_grow() {
         for waiters in SIZES {
             let proxy = Proxy::to(zookeeper().address());
             let client = wired(&proxy).await;
-            let mut queue = Queue::of(&client, waiters).await;
+            let mut queue = queue(&client, waiters).await;
             let session = client.current_session();
             let mut cheapest = usize::MAX;
             for _ in 0..HAND_OVERS {
                 settle(&session).await;
                 frames(&proxy, &session).await;
-                queue.hand_over().await;
+                queue.hand_over(Permit::release).await;
                 settle(&session).await;
-                let frames = frames(&proxy, &session).await;
-                let bytes = frames.iter().map(|frame| frame.bytes).sum();
-                cheapest = cheapest.min(bytes);
+                cheapest = cheapest.min(bytes(&frames(&proxy, &session).await));
             }
             sizes.push(cheapest);
         }

@@ -18,7 +18,7 @@ const CLIENTS: usize = 20;
 const CONTENDERS_EACH: usize = 15;
 const ROUNDS: usize = 2;
 
-/// What one lock protects. It counts what must not happen, and does not prevent it.
+/// Resource behind one lock. It counts what must not happen, and does not prevent it.
 #[derive(Default)]
 struct Resource {
     inside: AtomicUsize,
@@ -45,7 +45,7 @@ impl Resource {
     }
 }
 
-/// How a contender goes about it. All of them have the lock in the end.
+/// Manner of a contender. All of them have the lock in the end.
 #[derive(Clone, Copy)]
 enum Manner {
     Waits,

@@ -8,7 +8,7 @@ use crate::support::on_every_backend;
 
 const PATHS: [&str; 3] = ["/lock/jobs/a", "/lock/jobs/b", "/lock/jobs/c"];
 
-/// How many workers of a fleet wait for each path.
+/// Number of workers of a fleet that wait for each path.
 const WAITERS: usize = 4;
 
 /// Workers, each with a session of its own: one holds each path (when it was free), others wait.
@@ -80,7 +80,7 @@ impl Fleet {
     }
 }
 
-/// What the resources behind the paths have seen.
+/// Returns the gates of the resources behind the paths.
 fn seen(guards: &[Guard]) -> Vec<FencingGate> {
     let admitted = guards.iter().map(|guard| {
         let mut gate = FencingGate::default();

@@ -13,7 +13,7 @@ use crate::support::on_every_backend;
 const CONTENDERS: usize = 6;
 const ROUNDS: usize = 15;
 
-/// Who had the lock, in order.
+/// Holders of the lock, in order.
 type Turns = Arc<Cell<Vec<(Who, FencingToken)>>>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +82,7 @@ on_every_backend! {
         assert!(turns.is_sorted_by_key(|(_, token)| *token), "{turns:?}");
     }
 
-    async fn those_who_take_the_lock_again_at_once_starve_nobody(env: Env) {
+    async fn immediate_relocking_starves_nobody(env: Env) {
         let world = World::new(env).await;
         let granted = Arc::new(Cell::new(Vec::new()));
         let over = Arc::<AtomicBool>::default();
@@ -122,7 +122,7 @@ on_every_backend! {
         world.until_count(0).await;
     }
 
-    async fn those_who_give_up_move_nobody_back(env: Env) {
+    async fn cancelled_waiters_move_nobody_back(env: Env) {
         let world = World::new(env).await;
         let holder = world.mutex().await.lock().await.unwrap();
         let mut quitters = Vec::new();

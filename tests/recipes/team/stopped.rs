@@ -7,7 +7,7 @@ use std::env;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Stdio};
+use std::process::{ChildStdin, Stdio};
 use std::time::Duration;
 
 use lockkeeper::{
@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::common::*;
-use crate::support::{Env, again, unique, within_reason};
+use crate::support::{ChildProcess, Env, again, unique, within_reason};
 
 /// Of the child's session. Enough for a busy machine, and little to wait for.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the lock protects: a file that is changed under the system's own lock, and that refuses
+/// Resource behind the lock: a file that is changed under the system's own lock, and that refuses
 /// tokens that are older than the newest it has seen.
 #[derive(Default, Serialize, Deserialize)]
 struct Ledger {
@@ -74,10 +74,10 @@ impl Drop for Folder {
     }
 }
 
-/// How the child's lines begin. The test harness writes to the same output.
+/// Prefix of the child's lines. The test harness writes to the same output.
 const SAYS: &str = "child: ";
 
-/// Where a child finds the store, and where its ledger: the variables that make it one.
+/// Variables that make a process the child: the URL of the store, and the path of its ledger.
 const URL: &str = "LOCKKEEPER_STOPPED_URL";
 const LEDGER: &str = "LOCKKEEPER_STOPPED_LEDGER";
 
@@ -152,9 +152,9 @@ impl Me {
     }
 }
 
-/// The other side: a child that can be stopped. Dropping it kills it.
+/// The other side: a child that can be stopped.
 struct Process {
-    child: Child,
+    child: ChildProcess,
     orders: ChildStdin,
     lines: mpsc::UnboundedReceiver<String>,
 }
@@ -162,13 +162,13 @@ struct Process {
 impl Process {
     /// Starts this binary again, for one test.
     fn start(test: &str, world: &World, ledger: &Path) -> Self {
-        let mut child = again(module_path!(), test)
-            .env(URL, world.env.target())
-            .env(LEDGER, ledger)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a test binary can start itself");
+        let mut child = ChildProcess::spawn(
+            again(module_path!(), test)
+                .env(URL, world.env.target())
+                .env(LEDGER, ledger)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped()),
+        );
         let orders = child.stdin.take().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = mpsc::unbounded_channel();
@@ -216,13 +216,6 @@ impl Process {
 
     fn ended_well(mut self) {
         assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -14,7 +14,7 @@ use super::program::{WINDOW, WRITERS, Work, home, queue};
 use super::report::{Found, Said};
 use crate::common::path;
 
-/// How many contend for each of so many locks.
+/// Number of contenders for each of so many locks.
 const CONTENDERS: usize = 3;
 pub(crate) const LOCKS: usize = 2;
 
@@ -97,7 +97,7 @@ struct Writer {
     life: u64,
     number: usize,
     window: VecDeque<(u64, Response)>,
-    /// What is in its queue, in order.
+    /// Entries of its queue, in order.
     queued: VecDeque<ZnodePath>,
 }
 

@@ -1,4 +1,4 @@
-//! What has been acknowledged over all lives, and whether what is found after each can be.
+//! All that has been acknowledged over all lives, and the judgement of the znodes after each.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -8,7 +8,7 @@ use super::child::LOCKS;
 use super::program::{Model, Node, WINDOW, WRITERS, Work};
 use super::report::{Found, Said};
 
-/// How an operation was answered.
+/// Answer to an operation.
 #[derive(Clone, Copy, PartialEq)]
 enum Answer {
     Done(Option<i64>),
@@ -16,7 +16,7 @@ enum Answer {
     Refused,
 }
 
-/// What one writer has done.
+/// Operations of one writer.
 #[derive(Default)]
 struct Writer {
     /// Its subtree when the life began.
@@ -38,13 +38,13 @@ pub(crate) struct History {
     tokens: [(i64, i64); LOCKS],
     /// The highest zxid that was seen before this life, and in it.
     zxids: (i64, i64),
-    /// What the present life has found so far.
+    /// Znodes that the present life has found so far.
     found: Vec<Found>,
-    /// How many operations were acknowledged.
+    /// Number of operations that were acknowledged.
     pub(crate) acknowledged: u64,
-    /// How many were not taken, for want of room.
+    /// Number that were not taken, for want of room.
     pub(crate) refused: u64,
-    /// How many writes that were acknowledged are gone.
+    /// Number of acknowledged writes that are gone.
     pub(crate) lost: u64,
 }
 
@@ -76,7 +76,7 @@ impl History {
         self.zxids.0 = self.zxids.1;
     }
 
-    /// What the process of this life says.
+    /// Takes a line of the process of this life.
     pub(crate) fn hear(&mut self, said: Said, life: u64) {
         match said {
             Said::Store(id) => {
@@ -192,7 +192,7 @@ impl History {
         (model, kept.max().unwrap_or(0), gone)
     }
 
-    /// What a lock protects has seen the last token that was acknowledged, or one after it.
+    /// Fails unless each resource behind a lock has seen the last token that was acknowledged, or one after it.
     fn judge_gates(&mut self, found: &[Found]) {
         for (lock, (_, shown)) in self.tokens.iter_mut().enumerate() {
             let at = format!("/gate/{lock}");

@@ -7,7 +7,7 @@
 use std::env;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,10 @@ use lockkeeper_store::{CreateMode, Durability, Store, StoreOptions, ZnodePath};
 
 use super::child::{live, look_around};
 use super::history::History;
-use super::program::Dice;
 use super::report::Said;
-use crate::support::{TempFolder, again, report, scaled, within_reason};
+use crate::support::{ChildProcess, Random, TempFolder, again, report, scaled, within_reason};
 
-/// Where the child finds the store, and which life of how many seeds it is: they make it one.
+/// Variables that make a process the child: the folder of the store, and the number of its life.
 const FOLDER: &str = "LOCKKEEPER_KILL_FOLDER";
 const LIFE: &str = "LOCKKEEPER_KILL_LIFE";
 
@@ -40,21 +39,21 @@ fn options(durability: Durability) -> StoreOptions {
         .segment_bytes(128 << 10, 512 << 10)
 }
 
-/// The other side. Dropping it kills it.
+/// The other side.
 struct Process {
-    child: Child,
+    child: ChildProcess,
     lines: Receiver<String>,
 }
 
 impl Process {
     fn start(test: &str, folder: &Path, life: u64) -> Self {
-        let mut child = again(module_path!(), test)
-            .env(FOLDER, folder)
-            .env(LIFE, life.to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a test binary can start itself");
+        let mut child = ChildProcess::spawn(
+            again(module_path!(), test)
+                .env(FOLDER, folder)
+                .env(LIFE, life.to_string())
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped()),
+        );
         let output = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = channel();
         std::thread::spawn(move || read(output, |line| sender.send(line).is_ok()));
@@ -90,13 +89,6 @@ fn read(mut output: impl BufRead, mut hand_on: impl FnMut(String) -> bool) {
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// When a life ends: it is killed after so many lines, or so long after its start.
 enum Death {
     Lines(u64),
@@ -104,7 +96,7 @@ enum Death {
 }
 
 impl Death {
-    fn of(dice: &mut Dice) -> Self {
+    fn of(dice: &mut Random) -> Self {
         match dice.below(4) {
             // In the middle of opening the store, or soon after.
             0 => Self::Time(Duration::from_micros(dice.below(60_000))),
@@ -127,13 +119,8 @@ fn live_and_die(test: &str, folder: &Path, life: u64, death: &Death, history: &m
             }
         }
     }
-    let is_alive = process.child.try_wait().unwrap().is_none();
-    assert!(
-        is_alive,
-        "the child has died by itself: its stderr says of what"
-    );
-    process.child.kill().unwrap();
-    process.child.wait().unwrap();
+    process.child.assert_alive();
+    process.child.kill();
     // What it has said before it died was acknowledged, too.
     while let Some(said) = process.next() {
         history.hear(said, life);
@@ -154,7 +141,7 @@ fn survives(test: &str, durability: Durability) {
     let start = Instant::now();
     let folder = TempFolder::new("kill");
     let mut history = History::new(SEED, durability);
-    let mut dice = Dice::new(SEED ^ durability as u64);
+    let mut dice = Random(SEED ^ durability as u64);
     for life in 0..lives() {
         let death = Death::of(&mut dice);
         live_and_die(test, folder.path(), life, &death, &mut history);

@@ -10,7 +10,7 @@ use lockkeeper_store::disk::inspect;
 use lockkeeper_store::{CreateMode, Store};
 
 use crate::common::*;
-use crate::support::{TempFolder, again};
+use crate::support::{ChildProcess, TempFolder, again};
 
 /// The variable that makes a process the child: the folder of the store.
 const FOLDER: &str = "LOCKKEEPER_LAZY_FOLDER";
@@ -36,12 +36,12 @@ async fn a_container_is_on_the_disk_soon_though_nothing_else_is_written() {
     }
     let folder = TempFolder::new("lazy");
     let test = "a_container_is_on_the_disk_soon_though_nothing_else_is_written";
-    let mut child = again(module_path!(), test)
-        .env(FOLDER, folder.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a test binary can start itself");
+    let mut child = ChildProcess::spawn(
+        again(module_path!(), test)
+            .env(FOLDER, folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped()),
+    );
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut hears = |said| assert!(lines.any(|line| line.unwrap() == said), "it has died");
     hears(PERSISTENT);
@@ -53,8 +53,7 @@ async fn a_container_is_on_the_disk_soon_though_nothing_else_is_written() {
     while !is_written && start.elapsed() < PATIENCE {
         is_written = inspect(folder.path()).unwrap().znodes > before;
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    child.kill();
     let session = session_at(&Store::file(folder.path()).unwrap()).await;
     assert!(is_there(&session, "/persistent").await);
     assert!(is_there(&session, "/container").await);

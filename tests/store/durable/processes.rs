@@ -6,9 +6,9 @@ use std::process::Stdio;
 
 use lockkeeper_store::{Error, Store};
 
-use crate::support::{TempFolder, again};
+use crate::support::{ChildProcess, TempFolder, again};
 
-/// Where the child finds the store: the variable that makes it one.
+/// Variable that makes a process the child: the folder of the store.
 const FOLDER: &str = "LOCKKEEPER_HOLD_FOLDER";
 const HOLDS: &str = "child: holds";
 
@@ -23,12 +23,12 @@ fn a_second_process_is_told_which_one_has_the_store_until_that_one_dies() {
     }
     let folder = TempFolder::new("hold");
     let test = "a_second_process_is_told_which_one_has_the_store_until_that_one_dies";
-    let mut child = again(module_path!(), test)
-        .env(FOLDER, folder.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("a test binary can start itself");
+    let mut child = ChildProcess::spawn(
+        again(module_path!(), test)
+            .env(FOLDER, folder.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped()),
+    );
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap() == HOLDS), "it has died");
 
@@ -41,7 +41,6 @@ fn a_second_process_is_told_which_one_has_the_store_until_that_one_dies() {
         let said = refused.to_string();
         assert!(said.contains(&format!("process {}", child.id())), "{said}");
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    child.kill();
     drop(Store::file(&folder).unwrap());
 }

@@ -1,4 +1,4 @@
-//! What a writer does, and what that comes to: the same for the process that does it and for the one
+//! Operations of a writer, and their result: the same for the process that does them and for the one
 //! that looks afterwards. A writer's operations follow from the run's seed, its life, its number and
 //! their own number alone.
 
@@ -7,33 +7,16 @@ use std::collections::{BTreeMap, VecDeque};
 use lockkeeper_store::{Acl, Create, CreateMode, Op, Request, ZnodePath};
 
 use crate::common::path;
+use crate::support::Random;
 
-/// How many writers there are, each with a session and a subtree of its own.
+/// Number of writers, each with a session and a subtree of its own.
 pub(crate) const WRITERS: usize = 6;
 
-/// How many operations a writer has on their way at once, at most.
+/// Largest number of operations that a writer has on their way at once.
 pub(crate) const WINDOW: usize = 4;
 
-/// How many names a writer uses for its znodes.
+/// Number of names that a writer uses for its znodes.
 const NAMES: u64 = 8;
-
-/// A small generator of numbers (SplitMix64).
-pub(crate) struct Dice(u64);
-
-impl Dice {
-    pub(crate) fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// A number below `limit`.
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-}
 
 /// One change of one znode.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,7 +43,7 @@ pub(crate) enum Work {
 impl Work {
     /// The operation of this number.
     pub(crate) fn of(seed: u64, life: u64, writer: usize, number: u64) -> Self {
-        let mut dice = Dice::new(seed ^ (life << 40) ^ ((writer as u64) << 32) ^ number);
+        let mut dice = Random(seed ^ (life << 40) ^ ((writer as u64) << 32) ^ number);
         let mut text = format!("{life}.{writer}.{number}.");
         let size = match dice.below(40) {
             0 => dice.below(8_000),
@@ -83,7 +66,7 @@ impl Work {
         }
     }
 
-    /// What the store is asked; `None` for what takes several requests.
+    /// Returns the request to the store; `None` for what takes several.
     pub(crate) fn request(&self, writer: usize) -> Option<Request> {
         Some(match self {
             Self::One(Change::Create(name, data)) => {
@@ -113,7 +96,7 @@ impl Work {
 }
 
 impl Change {
-    fn of(dice: &mut Dice, data: String) -> Self {
+    fn of(dice: &mut Random, data: String) -> Self {
         let name = dice.below(NAMES);
         match dice.below(4) {
             0 => Self::Delete(name),
@@ -168,7 +151,7 @@ pub(crate) struct Node {
     pub(crate) mzxid: Option<i64>,
 }
 
-/// What a writer's operations come to.
+/// Result of a writer's operations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
     pub(crate) nodes: BTreeMap<u64, Node>,
@@ -219,7 +202,7 @@ impl Model {
         }
     }
 
-    /// Whether this is what was found, as far as it is known here.
+    /// Returns true if this is what was found, as far as it is known here.
     pub(crate) fn is(&self, found: &Self) -> bool {
         let same = |one: &Node, other: &Node| {
             one.data == other.data

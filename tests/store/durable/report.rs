@@ -1,4 +1,4 @@
-//! What the child says, line by line.
+//! Reports of the child, line by line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,7 +39,7 @@ pub(crate) enum Said {
     Refused(usize, u64),
     /// A lock is held with this token.
     Token(usize, i64),
-    /// What the lock protects has acknowledged the token.
+    /// The resource behind a lock has acknowledged this token.
     Shown(usize, i64),
 }
 

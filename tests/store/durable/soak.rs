@@ -3,9 +3,8 @@
 
 use lockkeeper_store::{CreateMode, Store};
 
-use super::program::Dice;
 use crate::common::*;
-use crate::support::{TempFolder, report, rounds};
+use crate::support::{Random, TempFolder, report, rounds};
 
 /// Bytes that a round writes.
 const ROUND_BYTES: u64 = 64 << 20;
@@ -51,7 +50,7 @@ async fn write(store: Store, writer: u64, round: u64) -> (u64, u64) {
     if round == 0 {
         create(&session, node(writer).as_str(), CreateMode::Persistent).await;
     }
-    let mut dice = Dice::new(round << 8 | writer);
+    let mut dice = Random(round << 8 | writer);
     let (mut written, mut size) = (0, 0);
     while written < ROUND_BYTES / WRITERS {
         size = match dice.below(4) {

@@ -1,4 +1,4 @@
-//! What a former version wrote is read by this one, and what a later one wrote is refused. `make.rs`
+//! Formats on disk: a former version's files are read by this one, and a later one's are refused. `make.rs`
 //! has made the files of each format.
 
 use std::fs;
@@ -39,7 +39,7 @@ async fn open(dir: &Path) -> Client {
     store.connect_with(auth).await.unwrap()
 }
 
-/// What `make.rs` has filled in.
+/// Checks the contents that `make.rs` has filled in.
 async fn check(client: &Client, turns: &str) {
     let session = client.session().await.unwrap();
     let data = async |at: &str| {

@@ -107,7 +107,7 @@ impl Authority {
         format!("{}{}", self.pem, list.pem().unwrap())
     }
 
-    /// What believes this authority.
+    /// Returns options by which a client believes this authority.
     pub(crate) fn believed(&self) -> ClientTls {
         ClientTls::new().ca_pem(self.pem.as_str())
     }

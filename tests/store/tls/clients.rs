@@ -64,7 +64,7 @@ fn java() -> Command {
     java
 }
 
-/// What a program says, of both kinds, and whether it was content.
+/// Returns a program's output of both kinds, and true if it was content.
 async fn outcome(mut command: Command) -> (bool, String) {
     let run = move || command.stdin(Stdio::null()).output().unwrap();
     let output = within_reason(tokio::task::spawn_blocking(run))

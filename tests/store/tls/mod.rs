@@ -152,7 +152,7 @@ async fn a_connection_that_breaks_is_made_again_with_tls() {
 }
 
 #[tokio::test]
-async fn a_certificate_says_who_its_holder_is() {
+async fn a_certificate_identifies_its_holder() {
     let world = World::guarded().await;
     let (alice, bob) = (
         world.session_of("alice").await,

@@ -1,8 +1,8 @@
-//! Who is not let in, who is not believed, and what cannot be used.
+//! Clients that are not let in, servers that are not believed, and options that cannot be used.
 
 use super::*;
 
-/// What may change is tried again and again until then. A refused certificate is told at once.
+/// Limit for retries of what may change. A refused certificate is told at once.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a client did not get in.
@@ -152,7 +152,7 @@ async fn tls_is_not_spoken_where_it_is_not_expected() {
     }
 }
 
-/// What a server says to bytes until it hangs up.
+/// Returns a server's answer to bytes until it hangs up.
 async fn told(address: SocketAddr, bytes: &'static [u8]) -> Vec<u8> {
     let talk = move || {
         let mut stream = TcpStream::connect(address).unwrap();
@@ -195,7 +195,7 @@ async fn what_is_no_tls_is_hung_up_on_at_once() {
 }
 
 #[tokio::test]
-async fn whoever_says_nothing_keeps_nobody_else_waiting_and_goes_in_time() {
+async fn a_silent_client_keeps_no_other_waiting_and_goes_in_time() {
     let authority = Authority::new("the tests' authority");
     let tls = authority.server(ADDRESS, When::Now).options();
     let options = ServerOptions::new()
@@ -234,7 +234,7 @@ async fn whoever_says_nothing_keeps_nobody_else_waiting_and_goes_in_time() {
     make(&client.session().await.unwrap(), "/m").await;
 }
 
-/// What is wrong, as it is told.
+/// Returns the text of an error.
 fn says(result: Result<impl Sized, TlsError>) -> String {
     match result {
         Ok(_) => panic!("it was taken"),

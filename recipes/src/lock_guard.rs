@@ -8,9 +8,9 @@ use std::slice;
 
 use lockkeeper_store::{Deadline, Session, ZnodePath};
 
-use super::{Guard, GuardSet};
 use crate::election::Leadership;
 use crate::error::{LostReason, Result};
+use crate::guard::{Guard, GuardSet};
 use crate::many::MultiGuard;
 use crate::metadata::LockMetadata;
 use crate::reentrant::ReentrantGuard;

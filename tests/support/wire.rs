@@ -1,5 +1,7 @@
-//! As much of ZooKeeper's protocol as the tests speak, by hand: nothing of the store's own code, and
-//! nothing that stops them from breaking its rules.
+//! An independent client of ZooKeeper's protocol, by hand: it shares no code with the store's codec, which
+//! it checks, and nothing stops it from breaking the protocol's rules.
+
+#![allow(dead_code, reason = "each test binary takes what it needs")]
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};

@@ -1,0 +1,6 @@
+//! Machinery that the recipes' tests share: a recipe supplies only its scenario.
+
+pub(crate) mod costs;
+pub(crate) mod model;
+pub(crate) mod simulation;
+pub(crate) mod unindexed;
