@@ -112,6 +112,7 @@ pub(crate) enum Creation<R> {
 }
 
 impl<R: Created> From<Submitted<R>> for State<R> {
+    #[inline]
     fn from(create: Submitted<R>) -> Self {
         match create {
             Submitted::Replied(reply) => Self::Replied(reply),
@@ -140,6 +141,7 @@ impl<'a, R: Created> Claim<'a, R> {
     }
 
     /// A claim whose create has been submitted.
+    #[inline]
     pub(crate) fn submitted(session: &'a Session, names: Names<'a>, create: Submitted<R>) -> Self {
         Self {
             session,

@@ -80,6 +80,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// A contender whose entry has been [submitted](enqueue), under this lease.
+    #[inline]
     pub(crate) fn submitted(
         queue: Queue<'a>,
         terms: &'a Terms,
@@ -91,6 +92,7 @@ impl<'a> Waiter<'a> {
         Self::with(queue, terms, events, id, claim, lease)
     }
 
+    #[inline]
     fn with(
         queue: Queue<'a>,
         terms: &'a Terms,
@@ -233,6 +235,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// Makes a step of the store's answer, whatever the store can tell.
+    #[inline]
     fn step(&self, ahead: Predecessor) -> Result<Step> {
         Ok(match ahead {
             Predecessor::Clear => Step::Clear,
@@ -250,6 +253,7 @@ impl<'a> Waiter<'a> {
         })
     }
 
+    #[inline]
     fn is_contender(&self, by: &ZnodePath) -> Result<bool> {
         let Queue {
             session,
