@@ -112,6 +112,20 @@ impl<K> Reply<K, K> {
                 ahead: Predecessor::Clear,
             },
             Self::Done => Reply::Done,
+            // So is the reply to a lock that is held.
+            Self::Enqueued {
+                path,
+                czxid,
+                ahead: Predecessor::Blocked { by, watcher, count },
+            } => Reply::Enqueued {
+                path,
+                czxid,
+                ahead: Predecessor::Blocked {
+                    by,
+                    watcher: Watcher::of_cell(cell(watcher)),
+                    count,
+                },
+            },
             other => other.map_watchers(cell),
         }
     }

@@ -174,6 +174,35 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
+    /// Sends the create, unless it has been sent.
+    #[inline]
+    pub(crate) fn submit(&mut self, send: impl FnOnce() -> Submitted<R>) {
+        if !matches!(self.state, State::Sent(_) | State::Replied(_)) {
+            self.state = send().into();
+        }
+    }
+
+    /// Returns the reply of a create that the store has carried out at once.
+    #[inline]
+    pub(crate) fn replied(&mut self) -> Option<R> {
+        if !matches!(self.state, State::Replied(Ok(_))) {
+            return None;
+        }
+        let State::Replied(Ok(reply)) = std::mem::replace(&mut self.state, State::Unsent) else {
+            unreachable!("seen just now");
+        };
+        match self.checked(reply) {
+            Ok((reply, nodes)) => {
+                self.state = State::Owned(nodes);
+                Some(reply)
+            }
+            Err(error) => {
+                self.state = State::Replied(Err(error));
+                None
+            }
+        }
+    }
+
     /// Creates the znodes. `send` sends the create; it is called again only when it is certain that the one before was
     /// not carried out.
     pub(crate) async fn create(
@@ -205,9 +234,7 @@ impl<'a, R: Created> Claim<'a, R> {
         &mut self,
         send: impl FnOnce() -> Submitted<R>,
     ) -> Result<R, Error> {
-        if !matches!(self.state, State::Sent(_) | State::Replied(_)) {
-            self.state = send().into();
-        }
+        self.submit(send);
         let reply = match std::mem::replace(&mut self.state, State::Unsent) {
             State::Replied(reply) => reply,
             sent => {
@@ -235,6 +262,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
+    #[inline]
     fn checked(&self, reply: R) -> Result<(R, R::Nodes), Error> {
         let expected = match &self.names {
             Names::Numbered { queues, .. } => queues.len(),
@@ -293,8 +321,12 @@ impl<'a, R: Created> Claim<'a, R> {
 }
 
 impl<R: Created> Drop for Claim<'_, R> {
+    #[inline]
     fn drop(&mut self) {
-        self.abandon();
+        // After a grant nothing is left to remove.
+        if !matches!(self.state, State::Unsent) {
+            self.abandon();
+        }
     }
 }
 

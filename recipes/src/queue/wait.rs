@@ -10,6 +10,7 @@
 //! 5. **Grant**, if enough is left of the session's lease that the lock is not lost at once (invariant 6). Else a proof
 //!    that the session lives is waited for, and the store asked again.
 
+use std::mem::take;
 use std::pin::pin;
 use std::slice;
 use std::time::Duration;
@@ -132,8 +133,12 @@ impl<'a> Waiter<'a> {
     }
 
     async fn wait(&mut self) -> Result<bool> {
-        let step = self.enter(|_| ()).await?;
-        self.wait_from(step).await
+        // A reply that is there already is not passed through a future, which copies it.
+        let mut step = match self.claim.replied() {
+            Some(reply) => self.entered(reply)?,
+            None => self.enter(|_| ()).await?,
+        };
+        self.wait_from(&mut step).await
     }
 
     /// Joins the queue, creating it where it is missing. Calls `sent` each time that the create has been submitted, with
@@ -145,17 +150,18 @@ impl<'a> Waiter<'a> {
             kind,
         } = self.queue;
         let (id, terms) = (self.id, self.terms);
+        let mut send = || {
+            let create = enqueue(session, path, kind, id, &terms.data, terms.count);
+            sent(matches!(create, Submitted::UnderWay(_)));
+            create
+        };
         loop {
-            let create = self.claim.create(|| {
-                let create = enqueue(session, path, kind, id, &terms.data, terms.count);
-                sent(matches!(create, Submitted::UnderWay(_)));
-                create
-            });
-            match create.await {
-                Ok(Creation::Replied((_, czxid, ahead))) => {
-                    self.czxid = czxid;
-                    return self.step(ahead);
-                }
+            self.claim.submit(&mut send);
+            if let Some(reply) = self.claim.replied() {
+                return self.entered(reply);
+            }
+            match self.claim.create(&mut send).await {
+                Ok(Creation::Replied(reply)) => return self.entered(reply),
                 Ok(Creation::Found(found)) => {
                     if let Some((_, czxid)) = found.into_iter().flatten().next() {
                         self.czxid = czxid;
@@ -169,12 +175,18 @@ impl<'a> Waiter<'a> {
         }
     }
 
+    #[inline]
+    fn entered(&mut self, (_, czxid, ahead): Enqueued) -> Result<Step> {
+        self.czxid = czxid;
+        self.step(ahead)
+    }
+
     /// Waits until no entry ahead blocks, beginning with what is known. Returns false if one does, and the terms ask
     /// for a free lock.
-    pub(crate) async fn wait_from(&mut self, mut step: Step) -> Result<bool> {
+    pub(crate) async fn wait_from(&mut self, step: &mut Step) -> Result<bool> {
         loop {
             // Boxed, all that only a remote store asks for: a waiter in process stays small.
-            step = match step {
+            *step = match step {
                 Step::Clear if self.may_grant() => return Ok(true),
                 // The turn has come, but the proof that the session lives is old; or a list does not show the own
                 // entry. A committed write tells in both cases.
@@ -184,7 +196,7 @@ impl<'a> Waiter<'a> {
                 }
                 Step::Look => self.look().await?,
                 Step::ListAll => Box::pin(self.list_all()).await?,
-                Step::Listed(names) => Box::pin(self.order(names)).await?,
+                Step::Listed(names) => Box::pin(self.order(take(names))).await?,
                 Step::Gone => return Err(self.removed()),
                 Step::Behind(_) if self.terms.only_if_free => return Ok(false),
                 Step::Behind(blocker) => {
@@ -196,7 +208,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// Waits until one entry ahead has gone, or has changed.
-    async fn wait_behind(&mut self, mut blocker: Blocker) -> Result<Step> {
+    async fn wait_behind(&mut self, blocker: &mut Blocker) -> Result<Step> {
         let wake = match &mut blocker.watcher {
             Some(watcher) => {
                 let sleep = pin!(sleep(self.queue.session, self.events.as_ref(), watcher));

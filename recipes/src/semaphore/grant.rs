@@ -58,8 +58,8 @@ impl<'a> PermitWaiter<'a> {
             // What was read behind an earlier attempt came before this entry.
             early = is_under_way.then(|| session.multi_read(place.reads()));
         };
-        let step = waiter.enter(read_early).await?;
-        if !waiter.wait_from(step).await? {
+        let mut step = waiter.enter(read_early).await?;
+        if !waiter.wait_from(&mut step).await? {
             return Ok(None);
         }
         let early = match early.filter(|_| waiter.is_first_answer()) {
