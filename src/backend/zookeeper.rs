@@ -12,7 +12,7 @@ mod convert;
 mod expire;
 mod handshake;
 mod io;
-#[cfg_attr(not(target_os = "linux"), path = "no_nodelay.rs")]
+#[cfg_attr(not(target_os = "linux"), path = "zookeeper/no_nodelay.rs")]
 mod nodelay;
 mod requests;
 mod sequence_limit;
