@@ -64,7 +64,8 @@ use crate::random::{hex, random};
 /// A coordination store in this program. A clone is the same store; it lives as long as a handle,
 /// a client or a session of it does.
 ///
-/// Sessions have no timeout, unless [`ConnectOptions::session_timeout`] gives them one. Tokens
+/// Sessions have no timeout, unless
+/// [`ConnectOptions::session_timeout`](crate::ConnectOptions::session_timeout) gives them one. Tokens
 /// (zxids) start above the wall clock, so that they grow over restarts of the program.
 ///
 /// ```
