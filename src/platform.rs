@@ -37,9 +37,15 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(2));
         assert!(super::boot_nanos() >= boot + 2_000_000);
         assert!(super::awake_nanos() >= awake + 2_000_000);
-        let date = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        let date_ms = || {
+            let date = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+            date.as_millis() as i64
+        };
         // A coarse date is up to a tick of the system (10 ms) behind.
-        let behind_ms = date.as_millis() as i64 - super::unix_ms();
-        assert!((0..1_000).contains(&behind_ms), "{behind_ms} ms");
+        let (before, ours, after) = (date_ms(), super::unix_ms(), date_ms());
+        assert!(
+            (before - 1_000..=after).contains(&ours),
+            "{before} {ours} {after}"
+        );
     }
 }

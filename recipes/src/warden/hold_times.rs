@@ -39,6 +39,11 @@ impl HoldTimes {
             .collect();
     }
 
+    /// Forgets a holder that has been removed.
+    pub(super) fn remove(&mut self, gone: &QueueEntry) {
+        self.0.retain(|sighting| !is_same(&sighting.entry, gone));
+    }
+
     /// Forgets all that was seen: time starts anew.
     pub(super) fn forget(&mut self) {
         self.0.clear();

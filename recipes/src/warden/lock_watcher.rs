@@ -100,18 +100,19 @@ impl LockWatcher {
     /// Tells what is new; as of when.
     fn take_in(&mut self, holders: Vec<QueueEntry>) -> BootInstant {
         let path = &self.path;
-        for entry in std::mem::take(&mut self.unanswered) {
-            if !holders.iter().any(|holder| is_same(holder, &entry)) {
-                let path = path.clone();
-                self.reporter.send(WardenReport::Removed { path, entry });
-            }
-        }
+        let mut removed = std::mem::take(&mut self.unanswered);
+        removed.retain(|entry| !holders.iter().any(|holder| is_same(holder, entry)));
         // After the answer has come: what it shows was so before.
         let now = self.client.clock().now();
         let mut sightings = self.sightings.lock();
         sightings.take_in(holders, now);
         let news = sightings.news(path, now);
         drop(sightings);
+        // Reported once the list of overdue locks is as the reports say.
+        for entry in removed {
+            let path = path.clone();
+            self.reporter.send(WardenReport::Removed { path, entry });
+        }
         for overdue in news {
             tracing::warn!(path = %overdue.entry.path, level = ?overdue.level, "a lock is overdue");
             self.reporter.send(WardenReport::Overdue(overdue));
@@ -135,6 +136,7 @@ impl LockWatcher {
             match session.delete(&entry.path, Some(entry.version)).await {
                 Ok(()) => {
                     tracing::warn!(path = %entry.path, "an overdue lock was taken away");
+                    self.sightings.lock().remove(&entry);
                     let path = self.path.clone();
                     self.reporter.send(WardenReport::Removed { path, entry });
                 }
