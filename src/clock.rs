@@ -110,8 +110,8 @@ impl Clock {
         }
     }
 
-    /// The current moment on a clock that stands still while the machine is suspended (`CLOCK_MONOTONIC` of Linux). Its zero is
-    /// not that of [`now`](Self::now): the two cannot be compared.
+    /// The current moment on a clock that stands still while the machine is suspended (`CLOCK_MONOTONIC` of Linux). Its
+    /// zero is not that of [`now`](Self::now): the two cannot be compared.
     pub fn awake(&self) -> BootInstant {
         match &self.0.virtual_now {
             None => BootInstant(platform::awake_nanos()),

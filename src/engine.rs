@@ -224,8 +224,9 @@ impl Engine {
         next
     }
 
-    /// Returns the time until sessions are accepted, if it is not over: the log may lack what was acknowledged to sessions
-    /// of other processes, and their clients may go on to believe in them for as long as their timeouts (invariant 6).
+    /// Returns the time until sessions are accepted, if it is not over: the log may lack what was acknowledged to
+    /// sessions of other processes, and their clients may go on to believe in them for as long as their timeouts
+    /// (invariant 6).
     fn pause(&self) -> Option<Sleep> {
         let mut state = self.state.lock();
         let until = state.durable.as_mut()?.pause(self.clock.now())?;

@@ -1,9 +1,9 @@
 //! The durable log of a store in a folder.
 //!
-//! A write goes [`WriteQueue`] → [`writer`] → [`DurabilityBarrier`]: transactions wait in batches, one thread writes each
-//! batch as one frame with one sync, and the barrier lets out what shows them. Beside the writer one thread prepares
-//! segments ([`segment_allocator`]) and one makes snapshots ([`snapshotter`]). A store comes back by [`open()`], which reads
-//! the newest snapshot and the segments after it ([`recovery`]).
+//! A write goes [`WriteQueue`] → [`writer`] → [`DurabilityBarrier`]: transactions wait in batches, one thread writes
+//! each batch as one frame with one sync, and the barrier lets out what shows them. Beside the writer one thread
+//! prepares segments ([`segment_allocator`]) and one makes snapshots ([`snapshotter`]). A store comes back by
+//! [`open()`], which reads the newest snapshot and the segments after it ([`recovery`]).
 //!
 //! `docs/durability.md` has the formats and the argument why nothing that was acknowledged is lost.
 

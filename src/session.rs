@@ -194,9 +194,9 @@ impl Session {
         self.0.status.lease()
     }
 
-    /// Waits until a fifth of the timeout is left until [`held_until`](Self::held_until), and returns the lease: what is
-    /// granted under it is not lost at once. The [heartbeat](Self::heartbeat) sees to it; on a session that has been in
-    /// use it is so already.
+    /// Waits until a fifth of the timeout is left until [`held_until`](Self::held_until), and returns the lease: what
+    /// is granted under it is not lost at once. The [heartbeat](Self::heartbeat) sees to it; on a session that has been
+    /// in use it is so already.
     ///
     /// Cancel safe.
     ///

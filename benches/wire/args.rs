@@ -37,8 +37,8 @@ impl FromStr for Measurement {
 #[derive(Debug, Parser)]
 #[command(name = "wire")]
 pub(crate) struct Args {
-    /// lockkeeper://[HOST:PORT] or zookeeper://[HOST:PORT]; without a host, the server is started; the first is compared
-    /// with the others, in turns
+    /// lockkeeper://[HOST:PORT] or zookeeper://[HOST:PORT]; without a host, the server is started; the first is
+    /// compared with the others, in turns
     #[arg(long = "url", value_delimiter = ',', default_values = ["lockkeeper://", "zookeeper://"])]
     pub(crate) urls: Vec<String>,
     #[command(flatten)]

@@ -139,8 +139,8 @@ impl Election {
 
     /// Leads if nobody does and nobody stands for it now; `None` otherwise.
     ///
-    /// A taken election costs one read and no write, and that answer may be as stale as the server that gives it, unless
-    /// the options say [`synced`](LockOptions::synced); a free one is confirmed by the queue itself.
+    /// A taken election costs one read and no write, and that answer may be as stale as the server that gives it,
+    /// unless the options say [`synced`](LockOptions::synced); a free one is confirmed by the queue itself.
     ///
     /// Cancel safe, as [`campaign`](Self::campaign).
     ///
@@ -150,8 +150,8 @@ impl Election {
         self.try_campaign_with(data, LockOptions::new()).await
     }
 
-    /// Leads if nobody does and nobody stands for it now, with the given options; `None` otherwise. A field `data` of the
-    /// options is replaced by `data`; a queue limit has no effect.
+    /// Leads if nobody does and nobody stands for it now, with the given options; `None` otherwise. A field `data` of
+    /// the options is replaced by `data`; a queue limit has no effect.
     ///
     /// Cancel safe, as [`campaign`](Self::campaign).
     ///

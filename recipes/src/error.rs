@@ -22,8 +22,8 @@ pub enum LockError {
         path: ZnodePath,
         /// The timeout of the call.
         after: Duration,
-        /// The number of contenders ahead, the holder among them, when the queue was last looked at; of a semaphore those
-        /// who waited, not those who hold. `None` if the store did not answer.
+        /// The number of contenders ahead, the holder among them, when the queue was last looked at; of a semaphore
+        /// those who waited, not those who hold. `None` if the store did not answer.
         ahead: Option<usize>,
     },
     /// More contenders than allowed were ahead.

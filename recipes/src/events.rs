@@ -80,8 +80,8 @@ pub enum PreviousHolder {
     Released,
     /// It left without releasing: its session ended, or somebody else removed it.
     Died,
-    /// Not known: it gave up just when its turn came, so it may never have looked how the one before it had left. On ZooKeeper also after a death, after a holder that did not have to wait
-    /// itself, and after one of another library.
+    /// Not known: it gave up just when its turn came, so it may never have looked how the one before it had left. On
+    /// ZooKeeper also after a death, after a holder that did not have to wait itself, and after one of another library.
     Unknown,
 }
 

@@ -1,8 +1,8 @@
 //! [`Guard`]: a held lock, the core of all guards.
 //!
 //! A guard owns one znode of one session. It is believed to hold while the lease of its grant is valid and the znode is
-//! not known to be gone, and once it is lost it stays lost (invariant 6). [`GuardSet`] is several as one, [`LockGuard`](crate::LockGuard)
-//! the interface of all.
+//! not known to be gone, and once it is lost it stays lost (invariant 6). [`GuardSet`] is several as one,
+//! [`LockGuard`](crate::LockGuard) the interface of all.
 
 mod leaving;
 mod monitor;
@@ -41,10 +41,10 @@ use writing::SelfNode;
 ///
 /// Dropping it releases the lock; [`release`](Self::release) waits until the store has confirmed that.
 ///
-/// With a store in another process the drop sends the release, and returns when that has been written to the connection, so
-/// that the end of the process cannot overtake it; it waits for at most 5 ms, and not at all while the
-/// connection is lost. A guard that is never dropped (`std::process::exit`, a static variable, SIGKILL) is
-/// released when its session's timeout has passed.
+/// With a store in another process the drop sends the release, and returns when that has been written to the
+/// connection, so that the end of the process cannot overtake it; it waits for at most 5 ms, and not at all while the
+/// connection is lost. A guard that is never dropped (`std::process::exit`, a static variable, SIGKILL) is released
+/// when its session's timeout has passed.
 ///
 /// A guard belongs to the session that took it, and is lost with it. [`is_held`](Self::is_held) is
 /// advice, good against everything but frozen clocks, trouble of an ensemble's leader and forced

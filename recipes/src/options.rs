@@ -90,14 +90,15 @@ impl LockOptions {
         self
     }
 
-    /// States the expected duration of the hold, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on.
+    /// States the expected duration of the hold, from the grant or the last [`keep_alive`](crate::Guard::keep_alive)
+    /// on.
     pub fn expected_hold(mut self, duration: Duration) -> Self {
         self.metadata().expected_hold_ms = Some(millis(duration));
         self
     }
 
-    /// States the duration, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on, from which the hold is
-    /// worth an alarm: a [`Warden`](crate::Warden) reports it.
+    /// States the duration, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on, from which the hold
+    /// is worth an alarm: a [`Warden`](crate::Warden) reports it.
     pub fn alert_after(mut self, duration: Duration) -> Self {
         self.metadata().alert_at_ms = Some(millis(duration));
         self

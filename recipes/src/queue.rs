@@ -1,8 +1,8 @@
 //! The private queue of all recipes: one ephemeral sequential znode for each contender, in the order of their numbers.
 //!
 //! [`wait`] takes a lock, from the create of an entry to the grant, and is the place to begin reading. It is made of
-//! [`claim`] (the create that leaves nothing behind), [`order`] (the order of a queue from names alone; pure), [`list`] (the
-//! same at a store without an index), [`sleep`] and [`grant`]. A recipe adds which entries block which
+//! [`claim`] (the create that leaves nothing behind), [`order`] (the order of a queue from names alone; pure), [`list`]
+//! (the same at a store without an index), [`sleep`] and [`grant`]. A recipe adds which entries block which
 //! ([`Kind::blockers`]).
 
 mod claim;
@@ -69,7 +69,7 @@ pub(crate) struct Blocker {
 enum Source {
     /// The store's index, which also tells whether the way is clear when the entry goes.
     Index,
-    /// A list of names. It still tells which entry is next when this one has gone, if that is traceable: if all names under
-    /// which the same contender may come back are known.
+    /// A list of names. It still tells which entry is next when this one has gone, if that is traceable: if all names
+    /// under which the same contender may come back are known.
     List { is_traceable: bool },
 }

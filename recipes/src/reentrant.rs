@@ -131,7 +131,8 @@ impl Owner {
         self.try_lock_with(LockOptions::new()).await
     }
 
-    /// Enters if this owner holds the lock or it is free, with the given options; else `None`. A queue limit has no effect.
+    /// Enters if this owner holds the lock or it is free, with the given options; else `None`. A queue limit has no
+    /// effect.
     ///
     /// Cancel safe, as [`lock`](Self::lock).
     ///

@@ -145,9 +145,9 @@ impl RwLock {
 
     /// Acquires the lock as a reader if no writer holds it or waits for it now; `None` otherwise.
     ///
-    /// A lock that is taken costs one request, a read, and no write. "Taken" may be as stale as the
-    /// server that answers (a follower's view), unless the options say [`synced`](LockOptions::synced); "free" is confirmed by
-    /// the queue itself.
+    /// A lock that is taken costs one request, a read, and no write. "Taken" may be as stale as the server that answers
+    /// (a follower's view), unless the options say [`synced`](LockOptions::synced); "free" is confirmed by the queue
+    /// itself.
     ///
     /// Cancel safe, as [`read`](Self::read).
     ///
@@ -166,8 +166,8 @@ impl RwLock {
         self.try_write_with(LockOptions::new()).await
     }
 
-    /// Acquires the lock as a reader if no writer holds it or waits for it now, with the given options; `None` otherwise.
-    /// A queue limit has no effect.
+    /// Acquires the lock as a reader if no writer holds it or waits for it now, with the given options; `None`
+    /// otherwise. A queue limit has no effect.
     ///
     /// Cancel safe, as [`read`](Self::read).
     ///
@@ -179,8 +179,8 @@ impl RwLock {
         Ok(guard.map(ReadGuard::new))
     }
 
-    /// Acquires the lock as the writer if nobody holds it or waits for it now, with the given options; `None` otherwise.
-    /// A queue limit has no effect.
+    /// Acquires the lock as the writer if nobody holds it or waits for it now, with the given options; `None`
+    /// otherwise. A queue limit has no effect.
     ///
     /// Cancel safe, as [`read`](Self::read).
     ///

@@ -201,8 +201,9 @@ impl Semaphore {
     /// Acquires a permit if one is free now and nobody else is in the queue; else `None`.
     ///
     /// A failed try costs one read and no write. Its answer may be as stale as the server that gives it (a follower's
-    /// view), unless the options say [`synced`](LockOptions::synced); a grant is confirmed. A request that does not have to
-    /// wait stands in the queue for a moment, too: a try beside it may come back without a permit though several are free.
+    /// view), unless the options say [`synced`](LockOptions::synced); a grant is confirmed. A request that does not
+    /// have to wait stands in the queue for a moment, too: a try beside it may come back without a permit though
+    /// several are free.
     ///
     /// Cancel safe, as [`acquire`](Self::acquire).
     ///

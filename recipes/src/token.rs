@@ -139,7 +139,8 @@ impl Visitor<'_> for TokenVisitor {
     }
 }
 
-/// Memory of a resource: the newest tokens that it has seen, to refuse the writes of those that no longer hold the lock.
+/// Memory of a resource: the newest tokens that it has seen, to refuse the writes of those that no longer hold the
+/// lock.
 ///
 /// It belongs with the resource's own data: read it, ask it, and write it back in the same atomic
 /// step as the data (a transaction, or a file replaced under a lock). A holder first

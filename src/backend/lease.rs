@@ -31,8 +31,8 @@ const GRAIN: u32 = 8;
 /// Limit of the touches that are kept: those of two witness delays.
 const MAX_TOUCHES: usize = 2 * GRAIN as usize;
 
-/// A session's lease as it was when a lock was taken; ends with the session, or when the session's proof of life has been
-/// too old once.
+/// A session's lease as it was when a lock was taken; ends with the session, or when the session's proof of life has
+/// been too old once.
 ///
 /// A lock remembers the lease of its grant. A session may survive a gap in its proofs, but what was held before the gap
 /// may have passed to others meanwhile: so a lease that has ended stays ended, and the session gives out another.
@@ -56,8 +56,9 @@ impl Lease {
         self.status.is_believed_since(self.lapses)
     }
 
-    /// Returns true if a lock can be granted under this lease: it is [valid](Self::is_valid), and a fifth of the session's
-    /// timeout is left until [`held_until`](SessionStatus::held_until). So what is granted is not lost at once.
+    /// Returns true if a lock can be granted under this lease: it is [valid](Self::is_valid), and a fifth of the
+    /// session's timeout is left until [`held_until`](SessionStatus::held_until). So what is granted is not lost at
+    /// once.
     #[inline]
     pub fn may_grant(&self) -> bool {
         self.is_valid() && self.status.is_fresh()

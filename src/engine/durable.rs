@@ -1,8 +1,8 @@
 //! [`Durable`]: the log of a store in a folder. Nothing that the store tells runs ahead of what its log has (invariant 2).
 //!
 //! [`State`](super::state::State) asks it at each step of a change: [`admit`](Durable::admit) before,
-//! [`keep`](Durable::keep) after, [`bind`](Durable::bind) for what goes out. `volatile.rs` stands for it in builds without
-//! the feature `file`.
+//! [`keep`](Durable::keep) after, [`bind`](Durable::bind) for what goes out. `volatile.rs` stands for it in builds
+//! without the feature `file`.
 
 use std::sync::Arc;
 
@@ -153,7 +153,8 @@ impl Durable {
         match self.queue.barrier.hold(shown, cell, event) {
             None => true,
             Some(held_to) => {
-                // Events are held in one order, so this one may wait for more than it shows: so do the answers after it.
+                // Events are held in one order, so this one may wait for more than it shows: so do the answers after
+                // it.
                 *bound = held_to;
                 false
             }
@@ -225,8 +226,8 @@ impl Durable {
         }
     }
 
-    /// Holds what a session is told from now on until the log has what was done last and, in every durability class, the
-    /// longest timeout, which this session's may be. Returns the future of that.
+    /// Holds what a session is told from now on until the log has what was done last and, in every durability class,
+    /// the longest timeout, which this session's may be. Returns the future of that.
     pub(super) fn hold_session(&self, bound: &mut Zxid) -> Passage {
         let barrier = &self.queue.barrier;
         *bound = self.shown.max(self.timeouts.recorded_at).max(*bound);

@@ -72,8 +72,8 @@ impl Engine {
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
         let mut state = self.state.lock();
         state.check_log()?;
-        // Not by `apply`: no client waits for the log to have a session of this process, so it is handed over with the next
-        // change.
+        // Not by `apply`: no client waits for the log to have a session of this process, so it is handed over with the
+        // next change.
         let (session, timeout) =
             state
                 .core
@@ -145,7 +145,8 @@ impl Embedded {
         let session = self.session;
         let answer = state.apply(|core, effects| core.submit(session, request, now, effects));
         if answer.is_err() {
-            // An error shows the state that refused the request: the transaction that made it so must be in the log before.
+            // An error shows the state that refused the request: the transaction that made it so must be in the log
+            // before.
             shown = state.core.last_kept();
         }
         // Before the reply is made: the request's own watch may have got the index of one that it used up.
@@ -165,8 +166,8 @@ impl Embedded {
         }
     }
 
-    /// Answers a request that was not carried out, after the answers before it: a client must not hear of a refusal before
-    /// it hears of what it asked before.
+    /// Answers a request that was not carried out, after the answers before it: a client must not hear of a refusal
+    /// before it hears of what it asked before.
     #[cold]
     fn refuse(&self, error: Error, mut guard: MutexGuard<'_, State>) -> Response {
         let refused = Response::ready(Err(error));

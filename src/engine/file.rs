@@ -110,9 +110,9 @@ impl Store {
         }
     }
 
-    /// Waits until the store has failed, as when its disk refuses a write, and returns the reason. A store that has failed
-    /// acknowledges nothing any more: its server can only end, and start again. The future of a store
-    /// in memory never ends. It can be dropped at any moment.
+    /// Waits until the store has failed, as when its disk refuses a write, and returns the reason. A store that has
+    /// failed acknowledges nothing any more: its server can only end, and start again. The future of a store in memory
+    /// never ends. It can be dropped at any moment.
     pub async fn failed(&self) -> Error {
         match self.0.log_queue() {
             Some(queue) => queue.barrier.failed().await,

@@ -139,14 +139,14 @@ impl StoreOptions {
     }
 
     /// Limits the bytes that all znodes, and the watches, sessions and identities of other processes, count for
-    /// together. A znode counts for its path, its data and its access control list (80 bytes an entry, and its texts), and
-    /// for 384 bytes more: about the memory that it takes. A watch counts for its path and 256 bytes, a session for
+    /// together. A znode counts for its path, its data and its access control list (80 bytes an entry, and its texts),
+    /// and for 384 bytes more: about the memory that it takes. A watch counts for its path and 256 bytes, a session for
     /// 512, an identity for 192 and three times its text; those of this process for nothing.
     ///
-    /// A request that would go beyond it is [`Error::LimitReached`](crate::Error::LimitReached); what makes nothing larger always
-    /// goes, and what a store in a folder has kept is always read back. Of the last quarter a session of another
-    /// process gets an equal share, for its watches and ephemeral znodes: so that none takes what others need. Sessions
-    /// and identities of other processes are let in up to a sixteenth each, however full the rest is.
+    /// A request that would go beyond it is [`Error::LimitReached`](crate::Error::LimitReached); what makes nothing
+    /// larger always goes, and what a store in a folder has kept is always read back. Of the last quarter a session of
+    /// another process gets an equal share, for its watches and ephemeral znodes: so that none takes what others need.
+    /// Sessions and identities of other processes are let in up to a sixteenth each, however full the rest is.
     #[must_use]
     pub fn max_bytes(mut self, limit: usize) -> Self {
         self.limits.bytes = limit;

@@ -116,8 +116,8 @@ impl Outbox {
         !std::mem::replace(&mut inner.is_told, true)
     }
 
-    /// Adds an answer. Returns about how many bytes wait now. The connection asks for answers only while there is room for
-    /// them: one that is cut off has none.
+    /// Adds an answer. Returns about how many bytes wait now. The connection asks for answers only while there is room
+    /// for them: one that is cut off has none.
     pub(super) fn put_answer(
         &self,
         bound: Zxid,
@@ -144,8 +144,8 @@ impl Outbox {
         self.inner.lock().end(ending, &self.unread)
     }
 
-    /// Sets the bytes that the connection holds of what it has taken out and not sent, and of requests that wait until the
-    /// client has read. To be called after anything is taken out: those bytes count until then.
+    /// Sets the bytes that the connection holds of what it has taken out and not sent, and of requests that wait until
+    /// the client has read. To be called after anything is taken out: those bytes count until then.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn set_beside(&self, bytes: usize) {
         let mut inner = self.inner.lock();
@@ -170,8 +170,8 @@ impl Outbox {
         self.waker.register(waker);
     }
 
-    /// Moves what may go out, by `may_leave`, to `to`: about `room` bytes, and at least one item. Returns the bound of the
-    /// first item that may not, if that is why it stops.
+    /// Moves what may go out, by `may_leave`, to `to`: about `room` bytes, and at least one item. Returns the bound of
+    /// the first item that may not, if that is why it stops.
     pub(crate) fn take(
         &self,
         room: usize,

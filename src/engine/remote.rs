@@ -155,8 +155,8 @@ impl State {
     }
 }
 
-/// Notes the timeout of a session that has just become a part of the store, before the session itself goes to the log: a
-/// start that finds the session finds the timeout, too, for which it may have to pause.
+/// Notes the timeout of a session that has just become a part of the store, before the session itself goes to the log:
+/// a start that finds the session finds the timeout, too, for which it may have to pause.
 fn note_timeout(durable: Option<&mut Durable>, timeout: Duration, core: &Core) {
     if let Some(durable) = durable {
         durable.note_timeout(timeout.as_millis() as u64, core.last_zxid());
@@ -537,7 +537,8 @@ impl Connection {
                 .map(|had| Reply::Count(had.into())),
         };
         if answer.is_err() {
-            // An error shows the state that refused the request: the transaction that made it so must be in the log before.
+            // An error shows the state that refused the request: the transaction that made it so must be in the log
+            // before.
             shown = state.core.last_kept();
         }
         Step::Done(answer, shown)

@@ -1,9 +1,10 @@
 //! The store that is late itself must not expire sessions whose clients are not (rule 14). Three parts serve that:
 //! [`StallMeter`] moves the deadlines of sessions by the store's own stalls; before a session expires its connection is
-//! asked by a [`LivenessQuestion`] to read what has come; [`Connection::end_silent`] ends the session if that was nothing.
+//! asked by a [`LivenessQuestion`] to read what has come; [`Connection::end_silent`] ends the session if that was
+//! nothing.
 //!
-//! A belief of a client (`held_until`, invariant 6) is no concern of this: it ends by the client's own clock, a margin before
-//! the first deadline that the store sets. To move a deadline later is always safe.
+//! A belief of a client (`held_until`, invariant 6) is no concern of this: it ends by the client's own clock, a margin
+//! before the first deadline that the store sets. To move a deadline later is always safe.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -52,7 +53,8 @@ impl StallMeter {
     }
 }
 
-/// The question that a connection is asked before its session expires: has its client sent anything that is not read yet?
+/// The question that a connection is asked before its session expires: has its client sent anything that is not read
+/// yet?
 #[derive(Debug, Default)]
 pub(super) struct LivenessQuestion(AtomicBool);
 
@@ -73,8 +75,8 @@ impl LivenessQuestion {
 }
 
 impl Connection {
-    /// Says that all is read that the client has sent. If the connection was asked for signs of life, and none was among
-    /// it, that ends the session. What the log does not take now ends by a tick.
+    /// Says that all is read that the client has sent. If the connection was asked for signs of life, and none was
+    /// among it, that ends the session. What the log does not take now ends by a tick.
     pub(crate) fn end_silent(&self) {
         if !self.outbox().question().take() {
             return;

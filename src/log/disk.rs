@@ -100,7 +100,8 @@ impl Folder {
         Self { path: path.into() }
     }
 
-    /// Creates a file that must not exist yet. Neither a file of that name nor a link that another user put there is opened.
+    /// Creates a file that must not exist yet. Neither a file of that name nor a link that another user put there is
+    /// opened.
     pub(super) fn create_new(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         // `O_EXCL`, which follows no link as the last part of a path.
         let file = private().create_new(true).open(self.path(name))?;

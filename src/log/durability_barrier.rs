@@ -1,7 +1,7 @@
 //! [`DurabilityBarrier`]: holds back what must not leave the store before the log has what it shows (invariant 2).
 //!
-//! Events are held in one order, ahead of replies: a client hears of a change before it is answered anything newer. After
-//! a failure of the log the barrier is closed for good: nothing is acknowledged any more (invariant 12).
+//! Events are held in one order, ahead of replies: a client hears of a change before it is answered anything newer.
+//! After a failure of the log the barrier is closed for good: nothing is acknowledged any more (invariant 12).
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -101,8 +101,8 @@ impl DurabilityBarrier {
         self.lets_ahead.store(let_ahead, Ordering::Release);
     }
 
-    /// Holds an event back until the barrier is open to `zxid`, and to all that is held already. Returns the zxid that it
-    /// waits for, or `None` if it is not held: then it is in its cell, or the cell has ended.
+    /// Holds an event back until the barrier is open to `zxid`, and to all that is held already. Returns the zxid that
+    /// it waits for, or `None` if it is not held: then it is in its cell, or the cell has ended.
     pub(crate) fn hold(
         &self,
         zxid: Zxid,
@@ -128,8 +128,8 @@ impl DurabilityBarrier {
         Some(zxid)
     }
 
-    /// Lets through all that shows nothing after `zxid`: events first, then replies. The events are in their cells before
-    /// the barrier is open to others, so that no later reply can overtake them.
+    /// Lets through all that shows nothing after `zxid`: events first, then replies. The events are in their cells
+    /// before the barrier is open to others, so that no later reply can overtake them.
     pub(crate) fn open(&self, zxid: Zxid) {
         let mut woken = Vec::new();
         let mut inner = self.inner.lock();
@@ -244,8 +244,8 @@ impl Future for Passage {
             this.place = None;
             return Poll::Ready(Ok(()));
         }
-        // Neither cloned nor dropped under the lock: a waker may be all that is left of a task, whose other replies would
-        // take the same lock as they are dropped.
+        // Neither cloned nor dropped under the lock: a waker may be all that is left of a task, whose other replies
+        // would take the same lock as they are dropped.
         let waker = context.waker().clone();
         let mut inner = this.barrier.inner.lock();
         if let Some(failure) = &inner.failure {

@@ -1,9 +1,9 @@
-//! Frames: the batches of a segment, each written by one write and made durable by one sync, and the [`Scanner`] that reads
-//! them.
+//! Frames: the batches of a segment, each written by one write and made durable by one sync, and the [`Scanner`] that
+//! reads them.
 //!
-//! A frame says how far the log was synced when it was written. So if it is whole and one before it is not, recovery can
-//! tell: a frame that was synced has been damaged since; one that was not is lost with what follows it, and nobody was told
-//! of either.
+//! A frame says how far the log was synced when it was written. So if it is whole and one before it is not, recovery
+//! can tell: a frame that was synced has been damaged since; one that was not is lost with what follows it, and nobody
+//! was told of either.
 
 use crc32fast::hash;
 

@@ -1,5 +1,5 @@
-//! The file `STORE`: the id of the store in a data directory. It tells the directory in which the store was created from a
-//! copy of it.
+//! The file `STORE`: the id of the store in a data directory. It tells the directory in which the store was created
+//! from a copy of it.
 //!
 //! 64 bytes: magic, format version u32, crc32 u32 over all but itself, store id, then the device,
 //! the inode and the birth time of this very file, u64 each, and 8 zeros. A copy has another inode

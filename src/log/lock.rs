@@ -1,7 +1,7 @@
 //! The file `LOCK`: one process at a time has a data directory open.
 //!
-//! The lock is the operating system's (`flock`), so it goes with the process however that ends. The file holds the process's
-//! id, for messages alone.
+//! The lock is the operating system's (`flock`), so it goes with the process however that ends. The file holds the
+//! process's id, for messages alone.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek, Write};
@@ -71,8 +71,8 @@ impl Drop for Lock {
 
 /// Takes the lock; false when another store has it.
 ///
-/// [`holder`] shares the lock for an instant. That must not refuse a store: where the lock can be shared, no store has it,
-/// and it is free in a moment.
+/// [`holder`] shares the lock for an instant. That must not refuse a store: where the lock can be shared, no store has
+/// it, and it is free in a moment.
 fn is_taken(file: &File) -> io::Result<bool> {
     loop {
         match file.try_lock() {

@@ -1,9 +1,9 @@
-//! The snapshotter: loads the previous snapshot into a core of its own, replays the segments sealed since, and writes the
-//! outcome.
+//! The snapshotter: loads the previous snapshot into a core of its own, replays the segments sealed since, and writes
+//! the outcome.
 //!
-//! So everything in a snapshot has been read back from the disk, by the code that recovers a store, and the store at work
-//! shares nothing with it: no lock, no memory. The price is the memory of the store's content once more while it lasts, and
-//! the room of the new snapshot on the disk before the oldest goes.
+//! So everything in a snapshot has been read back from the disk, by the code that recovers a store, and the store at
+//! work shares nothing with it: no lock, no memory. The price is the memory of the store's content once more while it
+//! lasts, and the room of the new snapshot on the disk before the oldest goes.
 
 #[cfg(test)]
 mod tests;
@@ -121,8 +121,8 @@ impl SnapshotJob<'_> {
         write().map_err(|error: io::Error| no_room(self.disk, &error))
     }
 
-    /// Removes the snapshots that are older than those two. Returns the segments that these two do not need. Two, so that the
-    /// store can still be opened if the new one should turn out to be damaged.
+    /// Removes the snapshots that are older than those two. Returns the segments that these two do not need. Two, so
+    /// that the store can still be opened if the new one should turn out to be damaged.
     fn tidy_up(&self, new: &Head, base: Option<Loaded>) -> io::Result<Vec<u64>> {
         let name_of = |head: &Head| snapshot_name(head.start.facts.zxid);
         let kept = [Some(name_of(new)), base.map(|base| name_of(&base.head))];

@@ -214,8 +214,8 @@ impl WriteQueue {
         self.is_pausing.store(is_pausing, Ordering::Release);
     }
 
-    /// Appends the record that the store was closed in order, but not in a pause: the next start would leave the rest of it
-    /// out.
+    /// Appends the record that the store was closed in order, but not in a pause: the next start would leave the rest
+    /// of it out.
     pub(crate) fn append_clean(&self) {
         if !self.is_pausing.load(Ordering::Acquire) {
             self.append_record(&Record::Clean);

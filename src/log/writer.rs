@@ -286,8 +286,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes a mark where the next frame will be: it says that all before it is synced. Without one, recovery could not
-    /// tell damage of the last frame from a frame that was never acknowledged.
+    /// Writes a mark where the next frame will be: it says that all before it is synced. Without one, recovery could
+    /// not tell damage of the last frame from a frame that was never acknowledged.
     fn mark(&self) -> io::Result<()> {
         let mark = mark(self.position.link(), self.position.last);
         self.position.file.write_at(self.position.offset, &mark)

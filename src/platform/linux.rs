@@ -30,7 +30,8 @@ fn nanos(time: Timespec) -> u64 {
 /// Gives the calling thread the lowest priority.
 #[cfg(feature = "file")]
 pub(crate) fn yield_to_others() -> std::io::Result<()> {
-    // On Linux a priority is a thread's, whatever POSIX says of processes (setpriority(2), "C library/kernel differences").
+    // On Linux a priority is a thread's, whatever POSIX says of processes (setpriority(2), "C library/kernel
+    // differences").
     let thread = rustix::thread::gettid();
     Ok(rustix::process::setpriority_process(Some(thread), 19)?)
 }

@@ -7,8 +7,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Returns the nanoseconds since the machine's start, suspended time included.
 ///
-/// `CLOCK_MONOTONIC` "will continue to increment while the system is asleep" (clock_gettime(3) of macOS), unlike Linux's
-/// clock of the same name. Its resolution is a microsecond.
+/// `CLOCK_MONOTONIC` "will continue to increment while the system is asleep" (clock_gettime(3) of macOS), unlike
+/// Linux's clock of the same name. Its resolution is a microsecond.
 #[inline]
 pub(crate) fn boot_nanos() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);

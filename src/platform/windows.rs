@@ -13,8 +13,8 @@ pub(crate) fn boot_nanos() -> u64 {
     START.elapsed().as_nanos() as u64
 }
 
-/// Returns the same: the clock that leaves suspended time out (`QueryUnbiasedInterruptTime`) has no safe interface. A store
-/// takes a suspension for a stall of its own then, and its sessions expire later, which is always safe.
+/// Returns the same: the clock that leaves suspended time out (`QueryUnbiasedInterruptTime`) has no safe interface. A
+/// store takes a suspension for a stall of its own then, and its sessions expire later, which is always safe.
 #[inline]
 pub(crate) fn awake_nanos() -> u64 {
     boot_nanos()

@@ -92,7 +92,8 @@ pub(super) async fn serve<S>(
     }
 }
 
-/// Serves a session over its connection, until the connection ends. `frames` has what the client sent behind its handshake.
+/// Serves a session over its connection, until the connection ends. `frames` has what the client sent behind its
+/// handshake.
 pub(super) async fn run_session<S>(
     stream: S,
     shared: &Shared,
@@ -107,7 +108,8 @@ where
     let mut admission = Admission::new(shared.policy.clone(), guard.address().ip());
     let by_address = [Identity::ip(guard.address().ip())];
     for identity in by_address.into_iter().chain(identity) {
-        // Cannot fail: two identities are within every limit, and the TLS handshake has refused a name that is too long.
+        // Cannot fail: two identities are within every limit, and the TLS handshake has refused a name that is too
+        // long.
         let _ = admission.add(&identity);
         connection.identify(identity);
     }
@@ -260,8 +262,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         self.penalty = Some(Box::pin(self.shared.penalty(address)));
     }
 
-    /// Waits while answers are held back. Discards what the client still sends, since nothing may follow a failed proof, and
-    /// notices when it disconnects.
+    /// Waits while answers are held back. Discards what the client still sends, since nothing may follow a failed
+    /// proof, and notices when it disconnects.
     fn poll_penalty(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let Some(penalty) = &mut self.penalty else {
             return Poll::Ready(Ok(()));
@@ -397,7 +399,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         is_over && self.protocol.is_caught_up()
     }
 
-    /// Advances until nothing can be done now, or the turn is over. Returns the reason if the connection is to be closed.
+    /// Advances until nothing can be done now, or the turn is over. Returns the reason if the connection is to be
+    /// closed.
     fn poll_turn(&mut self, context: &mut Context<'_>) -> Option<CloseReason> {
         let mut turn = Turn::new(self.protocol.asks().len());
         loop {
@@ -424,8 +427,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Confirms to the store, where it asks before it expires a session, that the client is silent: nothing that it has sent
-    /// is unread. A session must not expire while its client's bytes wait here (rule 14).
+    /// Confirms to the store, where it asks before it expires a session, that the client is silent: nothing that it has
+    /// sent is unread. A session must not expire while its client's bytes wait here (rule 14).
     fn report_silence(&self) {
         if !self.connection.outbox().is_asked_for_signs() {
             return;
@@ -460,9 +463,11 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
 /// Has the task polled again after all others that are ready, and after the runtime has polled its sockets.
 ///
-/// A task that wakes itself is polled again before that, some sixty times, while other clients' requests wait in the kernel.
+/// A task that wakes itself is polled again before that, some sixty times, while other clients' requests wait in the
+/// kernel.
 fn yield_turn(context: &mut Context<'_>) {
-    // The first poll hands the waker to the runtime, which wakes the task at that point; the future is not needed after it.
+    // The first poll hands the waker to the runtime, which wakes the task at that point; the future is not needed after
+    // it.
     let _ = pin!(tokio::task::yield_now()).poll(context);
 }
 
@@ -567,8 +572,8 @@ const LINGER_BYTES: usize = 64 << 10;
 
 /// Closes a connection so that what was sent arrives.
 ///
-/// Closed with anything unread, TCP would reset it, and the last answer might be lost: so it is shut down, and then read to its
-/// end, within limits.
+/// Closed with anything unread, TCP would reset it, and the last answer might be lost: so it is shut down, and then
+/// read to its end, within limits.
 pub(super) async fn linger_close<S>(stream: &mut S)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -609,8 +614,8 @@ pub(super) async fn unless_closed<T, U>(
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// Returns true if the kernel has unread bytes of the client, or the end of the stream.
     ///
-    /// A pending read does not answer this: the runtime may not have polled the socket yet, least of all after a pause of the
-    /// whole process. A client must not be taken for silent then.
+    /// A pending read does not answer this: the runtime may not have polled the socket yet, least of all after a pause
+    /// of the whole process. A client must not be taken for silent then.
     fn is_readable(&self) -> bool;
 }
 

@@ -412,8 +412,8 @@ fn put_create(to: &mut Vec<u8>, path: &str, flags: i32) {
     });
 }
 
-/// Lets one client send a request for the znode /x again and again, all at once, and another one, whose bytes the runtime
-/// has yet to hear of, create it. Returns how many requests of the first were carried out before that.
+/// Lets one client send a request for the znode /x again and again, all at once, and another one, whose bytes the
+/// runtime has yet to hear of, create it. Returns how many requests of the first were carried out before that.
 async fn requests_before_another_s(flood: impl Fn(&mut Vec<u8>), count: usize) -> usize {
     const ROOM: usize = 8 << 20;
     let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
@@ -462,7 +462,8 @@ async fn a_client_that_sends_large_requests_gives_way_to_another_after_a_turn() 
     assert!(before <= 2 * 5, "{before} requests of 16 KiB come first");
 }
 
-/// Nothing of the server runs while the clock moves: the bytes of one client wait in the kernel when both deadlines come.
+/// Nothing of the server runs while the clock moves: the bytes of one client wait in the kernel when both deadlines
+/// come.
 #[tokio::test]
 async fn rule_14_what_a_client_has_sent_is_read_before_its_session_expires() {
     let clock = Clock::new_virtual();
@@ -485,8 +486,8 @@ async fn rule_14_what_a_client_has_sent_is_read_before_its_session_expires() {
     assert_eq!(server.shared.store.counts().sessions, 1);
 }
 
-/// Serves a client that sends many creates, of which the server carries out some in a turn, and then is as `end` makes it.
-/// Returns how many of them were carried out when the server is done with the connection.
+/// Serves a client that sends many creates, of which the server carries out some in a turn, and then is as `end` makes
+/// it. Returns how many of them were carried out when the server is done with the connection.
 async fn carried_out_of(count: usize, end: impl AsyncFnOnce(DuplexStream)) -> usize {
     const ROOM: usize = 1 << 20;
     let store = Store::memory();

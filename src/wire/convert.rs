@@ -1,6 +1,7 @@
 //! Conversion between the protocol's records and the store's requests and replies.
 //!
-//! [`to_store`] turns a request into the store's, in the order in which a ZooKeeper server checks it, and returns with it a
+//! [`to_store`] turns a request into the store's, in the order in which a ZooKeeper server checks it, and returns with
+//! it a
 //! [`Shape`]: what has to be remembered of the request to encode its reply.
 
 use std::time::Duration;

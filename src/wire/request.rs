@@ -1,4 +1,5 @@
-//! Requests: the operations by ZooKeeper's numbers, the record of each, and [`Incoming`], which reads one from any bytes.
+//! Requests: the operations by ZooKeeper's numbers, the record of each, and [`Incoming`], which reads one from any
+//! bytes.
 
 use super::code::Code;
 use super::connect::RequestHeader;

@@ -140,8 +140,8 @@ async fn in_general(guard: impl LockGuard) {
     guard.release().await.unwrap();
 }
 
-/// Checks the forms of one recipe's calls: a wait, one with a timeout, one with options, a try, and one with options; while
-/// the lock is free, and while another client holds it.
+/// Checks the forms of one recipe's calls: a wait, one with a timeout, one with options, a try, and one with options;
+/// while the lock is free, and while another client holds it.
 macro_rules! forms {
     ($held:expr; $wait:expr, $timeout:expr, $with:expr, $try:expr, $try_with:expr) => {{
         $wait.await.unwrap().release().await.unwrap();

@@ -123,7 +123,8 @@ pub(crate) struct Flags {
     /// Limit of znodes
     #[arg(long, value_name = "N", value_parser = values::count, default_value = "268435456", help_heading = "Limits")]
     pub(crate) max_znodes: usize,
-    /// Limit of the memory of the process, in bytes [default: three quarters of its control group's limit, else half of the machine's]
+    /// Limit of the memory of the process, in bytes [default: three quarters of its control group's limit, else half of
+    /// the machine's]
     #[arg(long, value_name = "BYTES", value_parser = values::bytes, help_heading = "Limits")]
     pub(crate) max_memory: Option<usize>,
 

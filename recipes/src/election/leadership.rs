@@ -50,8 +50,8 @@ impl Leadership {
         }
     }
 
-    /// Returns the number of this term: the [`fencing_token`](Guard::fencing_token), by the name that elections give it.
-    /// It is greater than that of every earlier leader.
+    /// Returns the number of this term: the [`fencing_token`](Guard::fencing_token), by the name that elections give
+    /// it. It is greater than that of every earlier leader.
     pub fn epoch(&self) -> FencingToken {
         self.guard.fencing_token()
     }

@@ -106,8 +106,8 @@ pub async fn lock_all_with(
     in_time(client, options.timeout, wait, timed_out).await
 }
 
-/// Joins all queues and waits until all are granted. `missing` is the first that is not. `None` if `only_if_free` and one
-/// of them is not free.
+/// Joins all queues and waits until all are granted. `missing` is the first that is not. `None` if `only_if_free` and
+/// one of them is not free.
 pub(super) async fn wait(
     client: &Client,
     keys: &Keys,

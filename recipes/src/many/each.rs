@@ -68,7 +68,8 @@ pub fn lock_each_timeout(
     lock_each_with(client, keys, LockOptions::new().timeout(timeout))
 }
 
-/// Acquires several mutexes with the given options, and yields each as it is granted. The timeout counts from this call and is one for all locks.
+/// Acquires several mutexes with the given options, and yields each as it is granted. The timeout counts from this call
+/// and is one for all locks.
 ///
 /// # Errors
 /// As [`lock_each`]; in the stream also [`LockError::Timeout`] with the first lock that was not

@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::guard::{Guard, GuardSet};
 use crate::path::LockPath;
 
-/// The guard of several locks, from [`lock_all`](crate::lock_all()). It stands and falls as one: the loss of one lock is
-/// the loss of all. Dropping it releases them all, as the drop of a [`Guard`] does; [`release`](Self::release) says
+/// The guard of several locks, from [`lock_all`](crate::lock_all()). It stands and falls as one: the loss of one lock
+/// is the loss of all. Dropping it releases them all, as the drop of a [`Guard`] does; [`release`](Self::release) says
 /// when that is done.
 ///
 /// It is a [`GuardSet`], one znode for each lock, and has the methods of one. Each of the resources checks the same

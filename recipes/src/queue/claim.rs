@@ -416,8 +416,8 @@ async fn find(
 /// Version that no znode has.
 const NO_VERSION: i32 = i32::MAX;
 
-/// Lists a queue behind a write that was committed on the same connection: a delete of `missing`, which never exists, at
-/// a version that no znode has. Refused as it is, it goes through the whole log.
+/// Lists a queue behind a write that was committed on the same connection: a delete of `missing`, which never exists,
+/// at a version that no znode has. Refused as it is, it goes through the whole log.
 async fn list_behind_a_write(
     session: &Session,
     queue: &ZnodePath,

@@ -82,8 +82,8 @@ impl List {
         self.watch(queue).await
     }
 
-    /// Returns true if the marker that was read last says of an entry that it was released. Nobody behind the reader has
-    /// written a marker yet: one as high as the number of the entry just ahead is that entry's own.
+    /// Returns true if the marker that was read last says of an entry that it was released. Nobody behind the reader
+    /// has written a marker yet: one as high as the number of the entry just ahead is that entry's own.
     pub(super) fn has_released(&self, entry: &ZnodePath) -> bool {
         self.released.is_some() && self.released >= number_of(entry)
     }
@@ -138,8 +138,8 @@ impl List {
     }
 }
 
-/// Arms a watch on the entry `by`. Of a writer it reads the data too, which tell whether it is one of ours. `None` for a
-/// znode that is not ephemeral.
+/// Arms a watch on the entry `by`. Of a writer it reads the data too, which tell whether it is one of ours. `None` for
+/// a znode that is not ephemeral.
 async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<Blocker>, Error> {
     let (stat, watcher, is_traceable) = if is_writer(by.name()) {
         // Entries of ours are converted between reader and writer under names that follow from each other. A writer

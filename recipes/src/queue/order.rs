@@ -1,11 +1,11 @@
 //! Order in a queue, from names alone: [`Snapshot`], the entries ahead, and [`ReleaseMarker`], how far a queue has been
 //! released. Pure.
 //!
-//! A store without an index (a ZooKeeper server) can tell the predecessors only by listing all names. So that a hand-over does
-//! not list them again, the holder that leaves writes into the queue's parent, in one multi with its own delete, the
-//! number up to which the queue has been released. The next holder drops from its own snapshot whatever is not above
-//! that number. A library that does not know the marker ignores it; a parent with foreign data, or that may not be
-//! written, gets a plain delete.
+//! A store without an index (a ZooKeeper server) can tell the predecessors only by listing all names. So that a
+//! hand-over does not list them again, the holder that leaves writes into the queue's parent, in one multi with its own
+//! delete, the number up to which the queue has been released. The next holder drops from its own snapshot whatever is
+//! not above that number. A library that does not know the marker ignores it; a parent with foreign data, or that may
+//! not be written, gets a plain delete.
 
 use bytes::Bytes;
 use lockkeeper_store::{Blockers, Op, SHARED_MARKER, Stat, ZnodePath, Zxid, sequence_of};
@@ -24,8 +24,8 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Takes those ahead of the child `me` from a list of all children; `None` if `me` is not among them. `number` tells
-    /// the number of a contender from its name.
+    /// Takes those ahead of the child `me` from a list of all children; `None` if `me` is not among them. `number`
+    /// tells the number of a contender from its name.
     pub(crate) fn of(
         children: Vec<String>,
         me: &str,
@@ -161,8 +161,8 @@ pub(crate) fn holding(mut queue: Vec<ZnodePath>) -> Vec<ZnodePath> {
 /// Statement of how far a queue has been released: the data of its parent.
 ///
 /// Numbers begin again under another parent. So a marker names the store and the parent (its czxid) that it was written
-/// for, and claims nothing elsewhere, where somebody has copied it to: believed there, it would let a waiter hold beside
-/// the holder (invariant 5).
+/// for, and claims nothing elsewhere, where somebody has copied it to: believed there, it would let a waiter hold
+/// beside the holder (invariant 5).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReleaseMarker {

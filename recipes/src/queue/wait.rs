@@ -141,8 +141,8 @@ impl<'a> Waiter<'a> {
         self.wait_from(&mut step).await
     }
 
-    /// Joins the queue, creating it where it is missing. Calls `sent` each time that the create has been submitted, with
-    /// true if it is under way: so the caller can send another request right behind it.
+    /// Joins the queue, creating it where it is missing. Calls `sent` each time that the create has been submitted,
+    /// with true if it is under way: so the caller can send another request right behind it.
     pub(crate) async fn enter(&mut self, mut sent: impl FnMut(bool)) -> Result<Step> {
         let Queue {
             session,

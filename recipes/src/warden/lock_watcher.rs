@@ -120,8 +120,8 @@ impl LockWatcher {
         now
     }
 
-    /// Deletes those that were past their time at `now`, so that none goes untold, at the versions that were seen: a sign of life that
-    /// came since makes the store refuse. Whether to look again.
+    /// Deletes those that were past their time at `now`, so that none goes untold, at the versions that were seen: a
+    /// sign of life that came since makes the store refuse. Whether to look again.
     async fn remove_forfeited(
         &mut self,
         session: &Session,

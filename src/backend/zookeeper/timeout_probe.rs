@@ -173,8 +173,8 @@ impl TimeoutProbe {
         let agreed = handshake::read_timeout(&mut server)?;
         // Fails if nobody waits for the answer any more.
         let _ = answer.send(agreed);
-        // Until the server hangs up: it would take a connection that breaks for a lost client, and keep the session for its
-        // timeout.
+        // Until the server hangs up: it would take a connection that breaks for a lost client, and keep the session for
+        // its timeout.
         let _ = server.read_to_end(&mut Vec::new());
         Ok(())
     }

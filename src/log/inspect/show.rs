@@ -178,8 +178,8 @@ pub struct Subtree {
 
 /// Returns the `top` largest subtrees, most bytes first, and the bytes of all znodes' data.
 ///
-/// The root is none of them, nor are those that every store has; nor is one that is nearly all (nine tenths of the bytes) one child's: that
-/// one says more.
+/// The root is none of them, nor are those that every store has; nor is one that is nearly all (nine tenths of the
+/// bytes) one child's: that one says more.
 pub(super) fn largest_subtrees(core: &Core, top: usize) -> (Vec<Subtree>, u64) {
     let mut data_bytes = 0;
     let mut found: Vec<Subtree> = Vec::new();

@@ -172,8 +172,8 @@ fn survives(test: &str, durability: Durability) {
     ));
 }
 
-/// Writes until the first segment has been left behind for snapshots. A busy machine lets a short life make none: they are
-/// made aside, by a thread of low priority.
+/// Writes until the first segment has been left behind for snapshots. A busy machine lets a short life make none: they
+/// are made aside, by a thread of low priority.
 async fn leave_behind(folder: &Path, durability: Durability) {
     let store = Store::file_with(folder, options(durability)).unwrap();
     let session = store.connect().await.unwrap().session().await.unwrap();
