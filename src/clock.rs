@@ -71,7 +71,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Timers {
-    /// When the thread wakes by itself; `None` if it waits to be told of a timer.
+    /// Moment at which the thread wakes by itself; `None` while it waits to be told of a timer.
     wakes_at: Option<BootInstant>,
     due: BTreeMap<(BootInstant, u64), Waker>,
     next_id: u64,

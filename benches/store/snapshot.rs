@@ -84,7 +84,7 @@ fn summary(dated: &Dated, makings: &[Making], bytes: u64) -> Row {
     row
 }
 
-/// When each write was asked for, and how long it took.
+/// Start and duration of each write.
 #[derive(Default)]
 struct Dated(Vec<(Instant, Duration)>);
 

@@ -41,7 +41,7 @@ pub(crate) struct Run {
 /// One grant of the lock, as its holder and the ledger saw it.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
-    /// Which grant it was, as the ledger counts.
+    /// Number of the grant, as the ledger counts.
     pub(crate) place: u64,
     /// The name of the holder's znode.
     pub(crate) entry: String,

@@ -25,7 +25,7 @@ pub(super) struct Durable {
     queue: Arc<WriteQueue>,
     /// The last transaction of the last call, as far as somebody waits for it: what is being handed out shows this.
     shown: Zxid,
-    /// When the core has used this zxid, another epoch is reserved.
+    /// Zxid at whose use another epoch is reserved.
     reserve_at: Zxid,
     timeouts: Timeouts,
 }
@@ -36,7 +36,7 @@ pub(super) struct Durable {
 pub(super) struct Timeouts {
     /// The longest that any was ever granted.
     pub(super) longest_ms: u64,
-    /// When the log has this transaction, it has that.
+    /// Durable once the log has this transaction.
     pub(super) recorded_at: Zxid,
     /// The longest that any was ever allowed; 0 if the store was never served.
     pub(super) allowed_ms: u64,

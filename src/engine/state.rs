@@ -23,7 +23,7 @@ pub(super) struct State {
     /// The watchers' cells, by the index of their watch.
     pub(super) cells: Vec<Option<Arc<WatchCell>>>,
     pub(super) sessions: SessionTable,
-    /// When the timer goes off.
+    /// Moment at which the timer goes off.
     pub(super) alarm: Option<BootInstant>,
     /// Set while sessions of other processes are let in.
     pub(super) stalls: Option<StallMeter>,

@@ -63,7 +63,7 @@ pub(crate) struct FileIdentity {
     pub(crate) device: u64,
     /// May be another file's when this one is gone.
     pub(crate) inode: u64,
-    /// When the inode was taken, in nanoseconds since 1970; 0 where the file system does not say.
+    /// Birth time of the inode, in nanoseconds since 1970; 0 where the file system does not say.
     pub(crate) born_ns: u64,
 }
 

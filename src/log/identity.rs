@@ -25,7 +25,7 @@ const MAGIC: [u8; 8] = *b"LKSTORE1";
 
 const BYTES: usize = HEADER_BYTES as usize;
 
-/// Which store a data directory holds.
+/// Identity of the store in a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) store: [u8; 16],

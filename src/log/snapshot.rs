@@ -70,7 +70,7 @@ pub(crate) struct Head {
     pub(crate) store: [u8; 16],
     /// The position at which the log goes on, and the facts known there.
     pub(crate) start: Start,
-    /// When it was made, in units of 4.096 s since 1970: the epoch of the clock.
+    /// Time of its creation, in units of 4.096 s since 1970: the epoch of the clock.
     pub(crate) made: u32,
 }
 

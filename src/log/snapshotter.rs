@@ -38,7 +38,7 @@ pub(crate) struct SnapshotJob<'a> {
     pub(crate) store: [u8; 16],
     /// The number of the segment that is being written; all before it are sealed.
     pub(crate) current: u64,
-    /// When this is set, the snapshot is given up.
+    /// Set to give up the snapshot.
     pub(crate) ends: &'a AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! What all recipes have in common: the interface of their guards, and the forms of their calls.
+//! The common parts of all recipes: the interface of their guards, and the forms of their calls.
 //!
 //! The macros name every method on every type, so that a recipe which lacks one does not compile.
 

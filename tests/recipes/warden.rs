@@ -374,7 +374,7 @@ async fn no_seed_removes_a_holder_too_early_or_never() {
     );
 }
 
-/// When an entry has gone, to the moment.
+/// Moment at which an entry has gone.
 fn watch_departure(base: Session, clock: Clock, entry: ZnodePath) -> Rc<Cell<Option<BootInstant>>> {
     let gone = Rc::new(Cell::new(None));
     let note = gone.clone();

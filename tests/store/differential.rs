@@ -162,7 +162,7 @@ async fn is_readable(sessions: &mut Sessions, session: usize, path: &ZnodePath) 
     !matches!(read, Outcome::Failed(Error::NoAuth { .. }))
 }
 
-/// Which znodes may have had ephemeral children before a restart, of which a folder knows nothing.
+/// Znodes that may have had ephemeral children before a restart, of which a directory knows nothing.
 #[derive(Default)]
 struct Traceless {
     since: BTreeSet<ZnodePath>,

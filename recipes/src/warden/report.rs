@@ -9,7 +9,7 @@ use crate::metadata::LockMetadata;
 use crate::observe::QueueEntry;
 use crate::stream::{Lossy, named_stream};
 
-/// Which of the times that a holder stated has passed.
+/// The time, of those that a holder stated, that has passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum OverdueLevel {
@@ -52,7 +52,7 @@ pub struct Overdue {
     pub path: ZnodePath,
     /// The holder's entry, with its metadata. What Curator's `Revoker` has wiped is as it was before.
     pub entry: QueueEntry,
-    /// Which of its times has passed.
+    /// The time that has passed.
     pub level: OverdueLevel,
     /// For how long the warden has seen it hold without a sign of life. It may have held for longer.
     pub seen_for: Duration,

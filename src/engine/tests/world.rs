@@ -98,7 +98,7 @@ struct Asked {
 struct Watching {
     watcher: Watcher,
     spot: Spot,
-    /// When it was armed.
+    /// Moment at which it was armed.
     armed: Zxid,
 }
 

@@ -71,7 +71,7 @@ struct Survivor {
     client: Client,
     over: Arc<AtomicBool>,
     start: Instant,
-    /// When the last request was sent that was answered, in milliseconds since the start.
+    /// Moment at which the last answered request was sent, in milliseconds since the start.
     proved: AtomicU64,
     /// The session whose ephemeral znode was made.
     at_home_in: StdMutex<Option<i64>>,

@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Sessions have timeouts of multiples of this, from twice to twenty times.
 const TICK_MS: u64 = 500;
 
-/// Which server.
+/// The server under test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Kind {
     /// `lockkeeper serve`, with this durability.

@@ -89,7 +89,7 @@ fn read(mut output: impl BufRead, mut hand_on: impl FnMut(String) -> bool) {
     }
 }
 
-/// When a life ends: it is killed after so many lines, or so long after its start.
+/// End of a life: a kill after so many lines, or so long after its start.
 enum Death {
     Lines(u64),
     Time(Duration),

@@ -21,7 +21,7 @@ pub(crate) struct Signed {
     serial: SerialNumber,
 }
 
-/// When a certificate is good.
+/// Validity of a certificate.
 #[derive(Clone, Copy)]
 pub(crate) enum When {
     Now,
