@@ -1,5 +1,5 @@
 #!/bin/bash
-# Checks that every test and every mutant that docs/known-bugs.md names is there, and every mutant named.
+# Checks that every test, file and mutant that docs/known-bugs.md names exists, and that every mutant is named.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -46,6 +46,11 @@ named=$(awk -F'|' '/^\|/ { print $5 }' $table | grep -o '\*\*[^*]*\*\*' | tr -d 
 patches=$(basename -s .patch tests/mutants/*.patch)
 for mutant in $(comm -3 <(echo "$named") <(sort <<<"$patches")); do
     complain "$mutant is named here or in tests/mutants, and not in both"
+done
+
+# A change that is told in words names the file to be changed.
+for file in $(awk -F'|' '/^\|/ { print $5 }' $table | grep -o '`[^` ]*\.rs`' | tr -d '`' | sort -u); do
+    [ -n "$(find src recipes/src cli/src -path "*/$file" -print -quit)" ] || complain "there is no file $file"
 done
 
 while read -r row; do

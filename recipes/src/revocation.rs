@@ -217,7 +217,8 @@ async fn take_away(session: &Session, path: &ZnodePath) -> Result<bool, Error> {
     }
 }
 
-/// Writes a request into an entry, beside whatever else is written there meanwhile. Whether it was there.
+/// Writes a request into an entry, keeping what others write there meanwhile. Returns false if the entry was gone
+/// before.
 async fn ask_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Result<bool, Error> {
     let at_ms = session.clock().unix_ms();
     let mut unanswered: Option<Bytes> = None;

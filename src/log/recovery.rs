@@ -373,12 +373,12 @@ fn is_there_now(source: &Source<'_>, tail: Tail, missing: u64) -> Result<bool> {
 }
 
 impl Recovered {
-    /// Makes what was read durable, and wipes out what is left of frames that were never synced. Until
-    /// it returns, a crash changes nothing of what a recovery gives, but for frames that nobody was
-    /// told of; after it, the next frame may say that all before it are synced.
+    /// Makes the recovered frames durable, and erases the remains of frames that were never synced. Until
+    /// it returns, a crash changes nothing of what a recovery gives, except for frames that were never
+    /// acknowledged; after it, the next frame may say that all before it are synced.
     ///
-    /// What was read must not be shown to anybody before: after the end of a process it may stand in
-    /// the memory of the machine alone.
+    /// Call it before anything recovered is revealed: after the end of a process that data may exist in
+    /// the page cache alone.
     ///
     /// # Errors
     /// `StoreFailed`.

@@ -120,8 +120,9 @@ impl LockWatcher {
         now
     }
 
-    /// Deletes those that were past their time at `now`, so that none goes untold, at the versions that were seen: a
-    /// sign of life that came since makes the store refuse. Whether to look again.
+    /// Deletes the holders whose time was up at `now`, the moment of the last report, so that each was reported first.
+    /// It deletes the version that was seen: a sign of life since then makes the store refuse. Returns true if the
+    /// holders are to be read again.
     async fn remove_forfeited(
         &mut self,
         session: &Session,

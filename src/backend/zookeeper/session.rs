@@ -239,7 +239,7 @@ impl Link {
         Response::pending(async move { closing.await? })
     }
 
-    /// Waits until the status shows what the connection knows already: whoever sees a reply or an event of a new
+    /// Waits until the status shows what the connection knows already: a caller that sees a reply or an event of a new
     /// connection must see the new connection as well.
     pub(super) async fn settle(&self) {
         if self.is_settled() {
