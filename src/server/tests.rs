@@ -118,6 +118,11 @@ async fn served(server: &Server, room: usize) -> (DuplexStream, JoinHandle<()>) 
 }
 
 async fn greet(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
+    ask_for_session(stream).await;
+    answer(stream).await;
+}
+
+async fn ask_for_session(stream: &mut (impl AsyncWrite + Unpin)) {
     let mut asked = Vec::new();
     put_frame(&mut asked, |to| {
         to.extend_from_slice(&[0; 12]);
@@ -125,7 +130,24 @@ async fn greet(stream: &mut (impl AsyncRead + AsyncWrite + Unpin)) {
         to.extend_from_slice(&[0; 12]);
     });
     stream.write_all(&asked).await.unwrap();
-    answer(stream).await;
+}
+
+/// A tool that asks `cons` or `mntr` from another connection, once its client has connected, must find the session.
+#[tokio::test]
+async fn a_session_is_listed_before_its_client_learns_of_it() {
+    let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
+    let server = Server::bind(&Store::memory(), options).await.unwrap();
+    // The response to the handshake does not fit: its first byte arrives while the server still sends the rest.
+    let (mut client, stream) = tokio::io::duplex(8);
+    let guard = server.shared.table.enter(([127, 0, 0, 1], 1).into());
+    let until = tokio::time::Instant::now() + PATIENCE;
+    let serving = connection::serve(stream, guard.unwrap(), server.shared.clone(), until, None);
+    tokio::spawn(serving);
+    ask_for_session(&mut client).await;
+    client.read_u8().await.unwrap();
+    let listed = server.shared.table.each();
+    assert!(listed.iter().any(|entry| entry.session().is_some()));
+    assert_eq!(server.shared.table.traffic().received, 1);
 }
 
 async fn answer(stream: &mut (impl AsyncRead + Unpin)) -> Vec<u8> {
