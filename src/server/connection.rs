@@ -59,7 +59,7 @@ pub(super) async fn serve<S>(
     S: Transport,
 {
     let is_proven = identity.as_ref().is_some_and(Identity::is_proof);
-    let outcome = handshake(&mut stream, guard.address(), &shared, is_proven);
+    let outcome = handshake(&mut stream, &guard, &shared, is_proven);
     let outcome = tokio::time::timeout_at(deadline, outcome);
     let Some(outcome) = unless_closed(guard.close_requested(), outcome).await else {
         return;
@@ -79,8 +79,7 @@ pub(super) async fn serve<S>(
             // A client that does not read the answer is cut off as well.
             unless_closed(guard.close_requested(), answered).await;
         }
-        Ok(Ok(HandshakeOutcome::Session(connection, frames, delta))) => {
-            guard.note(&delta);
+        Ok(Ok(HandshakeOutcome::Session(connection, frames))) => {
             let session = connection.id();
             let reason =
                 run_session(&mut stream, &shared, &guard, connection, frames, identity).await;
@@ -113,7 +112,6 @@ where
         let _ = admission.add(&identity);
         connection.identify(identity);
     }
-    guard.session_opened(connection.id(), connection.timeout());
     if admission.is_admitted() {
         guard.admit();
     }

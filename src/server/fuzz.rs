@@ -147,8 +147,8 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
 }
 
 async fn talk(mut script: Script, shared: &Shared, guard: &ConnectionGuard) -> bool {
-    match handshake(&mut script, guard.address(), shared, false).await {
-        Ok(HandshakeOutcome::Session(connection, frames, _)) => {
+    match handshake(&mut script, guard, shared, false).await {
+        Ok(HandshakeOutcome::Session(connection, frames)) => {
             let close = run_session(script, shared, guard, connection, frames, None).await;
             matches!(
                 close,

@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use super::Shared;
 use super::connection::linger_close;
 use super::connection_entry::{HANDSHAKE, LastResponse, LatencyStats, TrafficDelta};
-use super::connection_table::Count;
+use super::connection_table::{ConnectionGuard, Count};
 use crate::clock::BootInstant;
 use crate::core::ReattachError;
 use crate::engine::Connection;
@@ -22,8 +22,8 @@ use crate::wire::{ConnectRequest, ConnectResponse, Frames, Jute, LENGTH_BYTES, R
 /// Outcome of a connection's first frame.
 pub(super) enum HandshakeOutcome {
     Word(Word),
-    /// A session, the bytes that came behind the handshake, and the handshake's traffic.
-    Session(Connection, Frames, Box<TrafficDelta>),
+    /// A session, and the bytes that came behind the handshake.
+    Session(Connection, Frames),
 }
 
 /// Reason for which there is no session.
@@ -52,7 +52,7 @@ const LARGEST_HANDSHAKE_BYTES: usize = 1024;
 /// its certificate.
 pub(super) async fn handshake<S>(
     stream: &mut S,
-    address: SocketAddr,
+    guard: &ConnectionGuard,
     shared: &Shared,
     is_proven: bool,
 ) -> Result<HandshakeOutcome, HandshakeError>
@@ -84,7 +84,7 @@ where
     let answer = unless_disconnected(
         stream,
         &mut frames,
-        open_session(&request, address, shared, is_proven),
+        open_session(&request, guard.address(), shared, is_proven),
     )
     .await;
     let mut out = Vec::new();
@@ -94,15 +94,13 @@ where
     });
     match answer {
         Ok(connection) => {
+            // Before the response leaves: a client that has it finds its session in `cons` and `mntr`.
+            guard.note(&traffic_of(&request, out.len(), since, shared));
+            guard.session_opened(connection.id(), connection.timeout());
             let sent = stream.write_all(&out).await;
             sent.map_err(|_| HandshakeError::Gone)?;
             stream.flush().await.map_err(|_| HandshakeError::Gone)?;
-            let delta = traffic_of(&request, out.len(), since, shared);
-            Ok(HandshakeOutcome::Session(
-                connection,
-                frames,
-                Box::new(delta),
-            ))
+            Ok(HandshakeOutcome::Session(connection, frames))
         }
         Err(HandshakeError::NoSession) => {
             // Tells the client the reason, if it is still connected.
