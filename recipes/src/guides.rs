@@ -9,8 +9,24 @@
 //! - [`migrating`]: from Redis, Redlock, etcd, Curator or kazoo.
 //! - [`interop`]: one path shared with other clients of ZooKeeper.
 
-// The guides link to each other as files, for readers of the repository. A definition before a guide's text takes
-// precedence over that in the file, and leads to the module here.
+// The guides are files of docs/, and link to each other and to other files by reference: `[text][name]`, with the file
+// of each name in definitions at the end, for readers of the repository. Of two definitions of a name Markdown takes
+// the first, so the definitions here, before a guide's text, replace those of the file: with a module, or with a page
+// of the repository. `tests/links.py` fails on a dead link, here or in the repository.
+
+/// Defines a link to a file that is no module: the manifest's `repository` has the address.
+macro_rules! repository {
+    ($name:literal, $path:literal) => {
+        concat!(
+            "[",
+            $name,
+            "]: ",
+            env!("CARGO_PKG_REPOSITORY"),
+            "/blob/main/",
+            $path
+        )
+    };
+}
 
 /// [fencing]: crate::guides::fencing
 /// [migrating]: crate::guides::migrating
@@ -30,21 +46,37 @@ pub mod fencing {}
     feature = "test-util",
     doc = "[`TestStore`]: crate::testing::TestStore"
 )]
-#[cfg_attr(feature = "test-util", doc = "[`Plan`]: crate::testing::Plan\n\n")]
+#[cfg_attr(feature = "test-util", doc = "[`Plan`]: crate::testing::Plan")]
+#[cfg_attr(not(feature = "test-util"), doc = repository!("`TestStore`", "src/testing/store.rs"))]
+#[cfg_attr(not(feature = "test-util"), doc = repository!("`Plan`", "src/testing/plan.rs"))]
+///
 #[doc = include_str!("../guides/testing.md")]
 pub mod testing {}
 
+/// [cutover]: crate::guides::migrating#the-cutover-in-two-phases
+/// [directory]: crate::guides::operations#looking-after-a-data-directory
+/// [operations]: crate::guides::operations
+#[doc = repository!("durability", "docs/durability.md")]
+#[doc = repository!("fairness", "docs/performance.md#fairness")]
+///
 #[doc = include_str!("../guides/operating.md")]
 pub mod operating {}
 
+/// [operating]: crate::guides::operating
+#[doc = repository!("durability", "docs/durability.md")]
+#[doc = repository!("pause", "docs/durability.md#the-pause")]
+///
 #[doc = include_str!("../guides/operations.md")]
 pub mod operations {}
 
 /// [interop]: crate::guides::interop
+#[doc = repository!("performance", "docs/performance.md")]
 ///
 #[cfg(any(not(doctest), feature = "test-util"))]
 #[doc = include_str!("../guides/migrating.md")]
 pub mod migrating {}
 
+#[doc = repository!("architecture", "ARCHITECTURE.md")]
+///
 #[doc = include_str!("../guides/interop.md")]
 pub mod interop {}

@@ -61,7 +61,7 @@ impl States {
     }
 }
 
-/// The changes of a session's state. See [`SessionStatus::states`](super::SessionStatus::states).
+/// Stream of the changes of a session's state, from [`Session::states`](crate::Session::states).
 ///
 /// A slow reader misses states that were overwritten, never the latest. The stream ends after a final state.
 pub struct StateStream {
