@@ -192,20 +192,20 @@ impl Client {
     /// Those of [`connect`]; [`Error::SessionClosed`] after [`close`](Self::close); [`Error::StoreChanged`] if the
     /// URL leads to another store than before.
     pub async fn session(&self) -> Result<Session> {
-        match self.living()? {
+        match self.live_session()? {
             Some(session) => Ok(session),
             // Boxed: rare, and futures that ask for a session stay small.
-            None => Box::pin(self.open_another()).await,
+            None => Box::pin(self.reopen()).await,
         }
     }
 
-    async fn open_another(&self) -> Result<Session> {
+    async fn reopen(&self) -> Result<Session> {
         let _one_at_a_time = self.0.opening.lock().await;
-        if let Some(session) = self.living()? {
+        if let Some(session) = self.live_session()? {
             return Ok(session);
         }
         let backend = self.0.connector.open(&self.0.options).await?;
-        self.same_store(&backend)?;
+        self.check_store_id(&backend)?;
         let session = Session::configured(backend, &self.0.options);
         tracing::info!(target_store = %self.0.target, session = %session.id(), "session opened");
         let mut current = self.0.current.lock();
@@ -218,7 +218,7 @@ impl Client {
         Ok(session)
     }
 
-    fn living(&self) -> Result<Option<Session>> {
+    fn live_session(&self) -> Result<Option<Session>> {
         fork::check()?;
         if self.0.first.status().is_alive() {
             return Ok(Some(self.0.first.clone()));
@@ -233,7 +233,7 @@ impl Client {
         Ok(session.status().is_alive().then(|| session.clone()))
     }
 
-    fn same_store(&self, backend: &Arc<dyn Backend>) -> Result<()> {
+    fn check_store_id(&self, backend: &Arc<dyn Backend>) -> Result<()> {
         let Some(found) = backend.store_id() else {
             return Ok(());
         };

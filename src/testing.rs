@@ -21,4 +21,4 @@ mod traffic;
 pub use faults::{Faults, SessionSelector};
 pub use plan::Plan;
 pub use store::{TestStore, seeds};
-pub use traffic::{On, Traffic};
+pub use traffic::{RequestKind, Traffic};

@@ -4,7 +4,7 @@ use std::ops::Sub;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lockkeeper::testing::{On, Plan, TestStore, Traffic};
+use lockkeeper::testing::{Plan, RequestKind, TestStore, Traffic};
 use lockkeeper::{Client, ConnectOptions, LockPath, Session, ZnodePath};
 
 /// A store at which everything is counted.
@@ -54,7 +54,7 @@ pub(crate) struct Cost {
 impl Cost {
     fn of(traffic: Traffic) -> Self {
         Self {
-            requests: traffic.requests(On::Any),
+            requests: traffic.requests(RequestKind::Any),
             events: traffic.events,
             bytes: traffic.bytes,
         }
@@ -97,7 +97,11 @@ impl Meter<'_> {
             self.own.requests += 1;
             // A question and its answer: 64 bytes each, and the path.
             self.own.bytes += 2 * 64 + root.as_str().len() as u64;
-            let quiet = (between.requests(On::Any), between.replies, between.events) == (1, 1, 0);
+            let quiet = (
+                between.requests(RequestKind::Any),
+                between.replies,
+                between.events,
+            ) == (1, 1, 0);
             in_a_row = if quiet { in_a_row + 1 } else { 0 };
         }
         Cost::of(self.store.traffic_of(&self.session)) - self.own

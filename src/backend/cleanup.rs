@@ -49,19 +49,19 @@ pub struct Cleanup {
     pause: Duration,
     /// The connection on which the last reply was lost.
     lost_on: Option<u64>,
-    was_told: bool,
+    warned: bool,
 }
 
 impl Cleanup {
     /// Begins a clean-up, and counts it as pending in this status.
     pub(crate) fn of(status: &Arc<SessionStatus>, path: &ZnodePath) -> Self {
-        status.cleanup_begins();
+        status.begin_cleanup();
         Self {
             status: status.clone(),
             path: path.clone(),
             pause: SHORTEST_PAUSE,
             lost_on: None,
-            was_told: false,
+            warned: false,
         }
     }
 
@@ -98,7 +98,7 @@ impl Cleanup {
             }
             return Err(error);
         }
-        if std::mem::replace(&mut self.was_told, true) {
+        if std::mem::replace(&mut self.warned, true) {
             tracing::debug!(%session, %path, %error, ?pause, "clean-up repeated");
         } else {
             tracing::warn!(%session, %path, %error, "clean-up refused: it will be repeated");
@@ -126,7 +126,7 @@ fn is_passing(error: &Error) -> bool {
 
 impl Drop for Cleanup {
     fn drop(&mut self) {
-        self.status.cleanup_ends();
+        self.status.end_cleanup();
     }
 }
 

@@ -53,7 +53,7 @@ impl Lease {
     /// is alive, and [`held_until`](SessionStatus::held_until) has never passed since.
     #[inline]
     pub fn is_valid(&self) -> bool {
-        self.status.is_believed_since(self.lapses)
+        self.status.is_valid_since(self.lapses)
     }
 
     /// Returns true if a lock can be granted under this lease: it is [valid](Self::is_valid), and a fifth of the

@@ -307,7 +307,7 @@ impl SessionStatus {
 
     /// Returns true if the session is alive, and its lease has not ended since it had had so many lapses.
     #[inline]
-    pub(super) fn is_believed_since(&self, lapses: u64) -> bool {
+    pub(super) fn is_valid_since(&self, lapses: u64) -> bool {
         self.is_alive()
             && self.lease.as_ref().is_none_or(|lease| {
                 let lease = lease.lock();
@@ -320,11 +320,11 @@ impl SessionStatus {
         *self.cleanups.lock()
     }
 
-    pub(super) fn cleanup_begins(&self) {
+    pub(super) fn begin_cleanup(&self) {
         *self.cleanups.lock() += 1;
     }
 
-    pub(super) fn cleanup_ends(&self) {
+    pub(super) fn end_cleanup(&self) {
         let mut cleanups = self.cleanups.lock();
         *cleanups -= 1;
         if *cleanups == 0 {

@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use zookeeper_client as zk;
 
-use self::convert::{About, Acls, CREATE};
+use self::convert::{Acls, CREATE, RequestContext};
 use self::io::{blocking, spawn, until};
 use self::sequence_limit::SequenceLimit;
 use self::session::{Chroot, ZooKeeperSession};
@@ -63,7 +63,7 @@ struct Servers {
     hosts: String,
     chroot: ZnodePath,
     /// True if it is known to be a single server, so that its configuration need not be read.
-    is_one: bool,
+    is_single_server: bool,
     clock: Clock,
     /// The sessions opened here, so that a test can expire one.
     #[cfg(feature = "test-util")]
@@ -80,13 +80,13 @@ struct Opened {
 
 impl Servers {
     /// Returns true if there is only one address.
-    fn is_alone(&self) -> bool {
+    fn has_one_host(&self) -> bool {
         !self.hosts.contains(',')
     }
 
     /// Returns the URL.
     fn url(&self) -> String {
-        let scheme = if self.is_one {
+        let scheme = if self.is_single_server {
             "lockkeeper"
         } else {
             "zookeeper"
@@ -118,11 +118,11 @@ impl ZooKeeper {
         Self::with(host, chroot, true)
     }
 
-    fn with(hosts: &str, chroot: &ZnodePath, is_one: bool) -> Self {
+    fn with(hosts: &str, chroot: &ZnodePath, is_single_server: bool) -> Self {
         Self(Arc::new(Servers {
             hosts: hosts.to_owned(),
             chroot: chroot.clone(),
-            is_one,
+            is_single_server,
             clock: Clock::system(),
             #[cfg(feature = "test-util")]
             opened: parking_lot::Mutex::default(),
@@ -178,18 +178,18 @@ impl Opening {
         let timeout = self.options.connect_timeout;
         let deadline = clock.now().after(timeout);
         let mut reason = "no answer".to_owned();
-        let mut is_told = false;
+        let mut warned = false;
         let trying = async {
             loop {
                 match self.open_once().await {
-                    Err(Error::ConnectionLoss) => match self.why_not(deadline).await {
-                        Refusal::Certificate(error) if self.servers.is_alone() => {
+                    Err(Error::ConnectionLoss) => match self.failure_reason(deadline).await {
+                        Refusal::Certificate(error) if self.servers.has_one_host() => {
                             return Err(Error::Tls(error));
                         }
                         refusal => {
                             reason = refusal.to_string();
-                            if refusal.is_down() && !std::mem::replace(&mut is_told, true) {
-                                warn_of(&self.servers, &reason);
+                            if refusal.is_down() && !std::mem::replace(&mut warned, true) {
+                                warn_unreachable(&self.servers, &reason);
                             }
                         }
                     },
@@ -225,7 +225,7 @@ impl Opening {
             Err(zk::Error::AuthFailed) => return Err(Error::AuthFailed),
             Err(_) => return Err(Error::ConnectionLoss),
         };
-        nodelay::send_at_once(&self.servers.hosts);
+        nodelay::set_nodelay(&self.servers.hosts);
         let status = self.status(&client, sent).await;
         #[cfg(feature = "test-util")]
         self.servers.opened.lock().insert(
@@ -248,7 +248,7 @@ impl Opening {
             Chroot {
                 store_id,
                 prefix_bytes: self.servers.prefix_bytes(),
-                sequence_limit: match self.servers.is_one {
+                sequence_limit: match self.servers.is_single_server {
                     true => SequenceLimit::SERVED,
                     false => SequenceLimit::ZOOKEEPER,
                 },
@@ -272,7 +272,7 @@ impl Opening {
     }
 
     /// Returns the reason of a failed attempt. The crate does not tell it, so each host is connected to again.
-    async fn why_not(&self, deadline: BootInstant) -> Refusal {
+    async fn failure_reason(&self, deadline: BootInstant) -> Refusal {
         let (servers, tls) = (self.servers.clone(), self.tls.clone());
         let left = deadline
             .since(servers.clock.now())
@@ -291,7 +291,7 @@ impl Opening {
     }
 
     async fn status(&self, client: &zk::Client, sent: BootInstant) -> Arc<SessionStatus> {
-        let quorum_only = !self.servers.is_one
+        let quorum_only = !self.servers.is_single_server
             && client
                 .get_config()
                 .await
@@ -311,7 +311,7 @@ impl Opening {
             return Ok(client);
         }
         let path = self.servers.chroot.as_str();
-        let about = |what| About {
+        let about = |what| RequestContext {
             what,
             path,
             version: None,
@@ -341,10 +341,10 @@ impl Opening {
 
     /// Returns the store's id, which the first client creates; `None` without the permission to.
     async fn store_id(&self, client: &zk::Client, session: SessionId) -> Option<String> {
-        match read_or_make_id(client, &self.options.acl).await {
+        match read_or_create_id(client, &self.options.acl).await {
             Ok(id) => Some(id),
             Err(error) => {
-                let error = About {
+                let error = RequestContext {
                     what: "getData",
                     path: STORE_ID,
                     version: None,
@@ -358,7 +358,7 @@ impl Opening {
     }
 }
 
-async fn read_or_make_id(client: &zk::Client, acl: &Acl) -> Result<String, zk::Error> {
+async fn read_or_create_id(client: &zk::Client, acl: &Acl) -> Result<String, zk::Error> {
     let made = random_id();
     let acls = Acls::new(&readable(acl));
     loop {
@@ -434,7 +434,7 @@ impl Refusal {
 }
 
 /// Logs that a server is down, once for each opening.
-fn warn_of(servers: &Servers, reason: &str) {
+fn warn_unreachable(servers: &Servers, reason: &str) {
     let url = servers.url();
     let advice = start_a_server(&url, &servers.hosts);
     tracing::warn!(url, reason, "cannot connect yet: still trying{advice}");

@@ -50,7 +50,7 @@ pub(crate) struct SnapshotJob<'a> {
 /// # Errors
 /// Of the disk; `StoreDamaged` when a sealed segment is. Nothing is lost by it: the log stays.
 pub(crate) fn make(job: &SnapshotJob<'_>) -> Result<SnapshotOutcome> {
-    yield_to_others();
+    lower_thread_priority();
     let SnapshotJob { disk, store, .. } = *job;
     let pause = &mut || job.pause();
     let (mut core, base) = recovery::newest(disk, store, &bare_core, pause)?;
@@ -143,8 +143,8 @@ impl SnapshotJob<'_> {
 }
 
 /// Lets every other thread of the machine go first: nobody waits for a snapshot.
-fn yield_to_others() {
-    if let Err(error) = platform::yield_to_others() {
+fn lower_thread_priority() {
+    if let Err(error) = platform::lower_thread_priority() {
         tracing::debug!(%error, "snapshots are made at the priority of everything else");
     }
 }

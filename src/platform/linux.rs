@@ -29,7 +29,7 @@ fn nanos(time: Timespec) -> u64 {
 
 /// Gives the calling thread the lowest priority.
 #[cfg(feature = "file")]
-pub(crate) fn yield_to_others() -> std::io::Result<()> {
+pub(crate) fn lower_thread_priority() -> std::io::Result<()> {
     // On Linux a priority is a thread's, whatever POSIX says of processes (setpriority(2), "C library/kernel
     // differences").
     let thread = rustix::thread::gettid();

@@ -34,6 +34,6 @@ pub(crate) fn unix_ms() -> i64 {
 /// Fails, and leaves the calling thread's priority as it is. The system's own means (`PRIO_DARWIN_THREAD`, quality of
 /// service) have no safe interface, and `setpriority` of POSIX would slow the whole process down.
 #[cfg(feature = "file")]
-pub(crate) fn yield_to_others() -> std::io::Result<()> {
+pub(crate) fn lower_thread_priority() -> std::io::Result<()> {
     Err(std::io::ErrorKind::Unsupported.into())
 }

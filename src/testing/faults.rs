@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use super::plan::{Loss, Plan};
 use super::session_link::{Command, SessionLink};
-use super::{On, Traffic};
+use super::{RequestKind, Traffic};
 use crate::backend::{Backend, ConnectOptions, Connector};
 use crate::clock::{BootInstant, Clock};
 use crate::connect::Client;
@@ -112,25 +112,25 @@ impl Faults {
     }
 
     /// Loses the next request of this kind before the store sees it; the connection breaks.
-    pub fn lose_request(&self, selector: &impl SessionSelector, on: On) {
+    pub fn lose_request(&self, selector: &impl SessionSelector, on: RequestKind) {
         self.command(selector, Command::Lose(on, Loss::Request));
     }
 
     /// Loses the reply to the next request of this kind, which the store carries out; the
     /// connection breaks.
-    pub fn lose_reply(&self, selector: &impl SessionSelector, on: On) {
+    pub fn lose_reply(&self, selector: &impl SessionSelector, on: RequestKind) {
         self.command(selector, Command::Lose(on, Loss::Reply));
     }
 
     /// Garbles the reply to the next request of this kind, which the store carries out: the client
     /// gets [`Error::Protocol`], and the connection goes on.
-    pub fn garble_reply(&self, selector: &impl SessionSelector, on: On) {
+    pub fn garble_reply(&self, selector: &impl SessionSelector, on: RequestKind) {
         self.command(selector, Command::Lose(on, Loss::Garbled));
     }
 
     /// Refuses the next request of this kind with `error` before the store sees it; the connection
     /// goes on.
-    pub fn refuse(&self, selector: &impl SessionSelector, on: On, error: Error) {
+    pub fn refuse(&self, selector: &impl SessionSelector, on: RequestKind, error: Error) {
         self.command(selector, Command::Lose(on, Loss::Refused(error)));
     }
 

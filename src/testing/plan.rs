@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::On;
+use super::RequestKind;
 use crate::error::Error;
 use crate::protocol::Request;
 
@@ -163,7 +163,7 @@ impl Plan {
 
     /// Draws the faults of the next request. The same number of random numbers is drawn whatever comes out, so that
     /// one probability changed does not change everything after it.
-    pub(super) fn draw(&self, random: &mut Random) -> Fate {
+    pub(super) fn draw(&self, random: &mut Random) -> RequestFaults {
         let lose_request = random.chance(self.lose_request);
         let lose_reply = random.chance(self.lose_reply);
         let disconnect = random.chance(self.disconnect);
@@ -171,7 +171,7 @@ impl Plan {
         let (pause, paused) = (random.chance(self.pause), random.within(&self.pauses));
         let (delay, delayed) = (random.chance(self.delay), random.within(&self.delays));
         let refuse = random.chance(self.refuse);
-        Fate {
+        RequestFaults {
             disconnect,
             expire,
             refuse,
@@ -196,7 +196,7 @@ fn checked(probability: f64) -> f64 {
 
 /// Faults of one request.
 #[derive(Debug, Default)]
-pub(super) struct Fate {
+pub(super) struct RequestFaults {
     /// Before it goes out: the connection breaks.
     pub(super) disconnect: bool,
     /// Before it goes out: the store ends the session.
@@ -223,12 +223,12 @@ pub(super) enum Loss {
 
 /// A loss that was ordered, and waits for the request that it is meant for.
 #[derive(Clone, Debug)]
-pub(super) struct Ordered {
-    pub(super) on: On,
+pub(super) struct InjectedLoss {
+    pub(super) on: RequestKind,
     pub(super) loss: Loss,
 }
 
-impl Ordered {
+impl InjectedLoss {
     /// Takes the first order out that fits.
     pub(super) fn take(orders: &mut Vec<Self>, request: &Request) -> Option<Loss> {
         let found = orders.iter().position(|order| order.on.matches(request))?;

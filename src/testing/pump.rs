@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use self::inward::{Delivery, EventSender, Incoming, Watch};
 use self::outward::InFlight;
-use super::plan::{Ordered, Random};
+use super::plan::{InjectedLoss, Random};
 use super::session_link::{Command, SessionLink};
 use crate::backend::StateStream;
 use crate::clock::{BootInstant, Sleep};
@@ -43,7 +43,7 @@ pub(super) struct Pump {
     silent_since: Option<BootInstant>,
     /// The end of the session that is under way at the store.
     expiring: Option<BoxFuture<Result<()>>>,
-    orders: Vec<Ordered>,
+    orders: Vec<InjectedLoss>,
     /// Delay of everything, by command.
     delay: Duration,
     in_flight: VecDeque<InFlight>,

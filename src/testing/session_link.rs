@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use super::faults::Shared;
 use super::plan::Loss;
 use super::pump::Pump;
-use super::{On, Traffic};
+use super::{RequestKind, Traffic};
 use crate::backend::{Backend, Flushed, SessionStatus};
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ pub(super) struct SessionLink {
 pub(super) struct LinkState {
     /// The wrapped session; gone once it is over.
     pub(super) inner: Option<Arc<dyn Backend>>,
-    pub(super) requests: VecDeque<Waiting>,
+    pub(super) requests: VecDeque<QueuedRequest>,
     pub(super) commands: VecDeque<Command>,
     pub(super) traffic: Traffic,
     /// True once the client has dropped its backend.
@@ -47,14 +47,14 @@ pub(super) struct LinkState {
 }
 
 /// A request that has not been sent yet.
-pub(super) struct Waiting {
+pub(super) struct QueuedRequest {
     pub(super) request: Request,
-    pub(super) answer: Answer,
+    pub(super) answer: ReplySender,
     /// True if its faults have been drawn already, and it had to wait.
     pub(super) drawn: bool,
 }
 
-pub(super) type Answer = oneshot::Sender<Result<Reply>>;
+pub(super) type ReplySender = oneshot::Sender<Result<Reply>>;
 
 /// Command of a test to a session.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ pub(super) enum Command {
     Reconnect,
     /// Delays every reply and event by so long, from now on.
     Delay(Duration),
-    Lose(On, Loss),
+    Lose(RequestKind, Loss),
     Heal,
 }
 
@@ -167,7 +167,7 @@ impl Backend for Wrapped {
             if let Some(error) = &link_state.over {
                 return Response::ready(Err(error.clone()));
             }
-            link_state.requests.push_back(Waiting {
+            link_state.requests.push_back(QueuedRequest {
                 request,
                 answer,
                 drawn: false,

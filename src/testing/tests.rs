@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use super::fake::Fake;
-use super::{On, Plan, SessionSelector, TestStore};
+use super::{Plan, RequestKind, SessionSelector, TestStore};
 use crate::backend::ConnectOptions;
 use crate::clock::Clock;
 use crate::connect::Client;

@@ -13,7 +13,7 @@ use crate::watch::WatchedEvent;
     missing_docs,
     reason = "named as the variants of `Request`; a withdrawal is a delete"
 )]
-pub enum On {
+pub enum RequestKind {
     Create,
     Delete,
     Exists,
@@ -37,9 +37,9 @@ pub enum On {
     Any,
 }
 
-const KINDS: usize = On::Any as usize;
+const KINDS: usize = RequestKind::Any as usize;
 
-impl On {
+impl RequestKind {
     fn of(request: &Request) -> Self {
         match request {
             Request::Create(_) => Self::Create,
@@ -87,16 +87,16 @@ pub struct Traffic {
 
 impl Traffic {
     /// Returns the number of requests of a kind that were sent, including those that were lost on the way.
-    pub fn requests(&self, on: On) -> u64 {
+    pub fn requests(&self, on: RequestKind) -> u64 {
         match on {
-            On::Any => self.requests.iter().sum(),
+            RequestKind::Any => self.requests.iter().sum(),
             on => self.requests[on as usize],
         }
     }
 
     pub(super) fn of_request(request: &Request) -> Self {
         let mut traffic = Self::message(request_bytes(request));
-        traffic.requests[On::of(request) as usize] = 1;
+        traffic.requests[RequestKind::of(request) as usize] = 1;
         traffic
     }
 
@@ -258,9 +258,9 @@ mod tests {
             sorted: true,
         }));
         let between = traffic - before;
-        assert_eq!(between.requests(On::Any), 1);
-        assert_eq!(between.requests(On::Exists), 1);
-        assert_eq!(between.requests(On::Close), 0);
+        assert_eq!(between.requests(RequestKind::Any), 1);
+        assert_eq!(between.requests(RequestKind::Exists), 1);
+        assert_eq!(between.requests(RequestKind::Close), 0);
         assert_eq!((between.replies, between.events), (1, 0));
         assert_eq!(between.bytes, (64 + 4) + (64 + 8 + 9));
     }

@@ -3,7 +3,7 @@
 
 use std::pin::pin;
 
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 use lockkeeper::{LostReason, Mutex};
 
 use crate::common::*;
@@ -12,16 +12,24 @@ use crate::support::on_every_backend;
 /// Every combination of a lost create, a lost list after it, and a lost clean-up.
 const LOSSES: [Losses; 11] = [
     (&[], &[]),
-    (&[On::Enqueue], &[]),
-    (&[], &[On::Enqueue]),
-    (&[], &[On::Enqueue, On::Delete]),
-    (&[], &[On::Enqueue, On::GetChildren]),
-    (&[], &[On::Enqueue, On::Exists]),
-    (&[], &[On::Enqueue, On::GetChildren, On::Delete, On::Delete]),
-    (&[On::Delete], &[]),
-    (&[], &[On::Delete]),
-    (&[On::GetPredecessor], &[On::Exists]),
-    (&[], &[On::GetPredecessor, On::MultiRead]),
+    (&[RequestKind::Enqueue], &[]),
+    (&[], &[RequestKind::Enqueue]),
+    (&[], &[RequestKind::Enqueue, RequestKind::Delete]),
+    (&[], &[RequestKind::Enqueue, RequestKind::GetChildren]),
+    (&[], &[RequestKind::Enqueue, RequestKind::Exists]),
+    (
+        &[],
+        &[
+            RequestKind::Enqueue,
+            RequestKind::GetChildren,
+            RequestKind::Delete,
+            RequestKind::Delete,
+        ],
+    ),
+    (&[RequestKind::Delete], &[]),
+    (&[], &[RequestKind::Delete]),
+    (&[RequestKind::GetPredecessor], &[RequestKind::Exists]),
+    (&[], &[RequestKind::GetPredecessor, RequestKind::MultiRead]),
 ];
 
 async fn contender(world: &World, losses: Losses) -> Mutex {

@@ -6,7 +6,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use lockkeeper::testing::{On, Plan, TestStore};
+use lockkeeper::testing::{Plan, RequestKind, TestStore};
 use lockkeeper::{Client, ConnectOptions, Error, Guard, LockError, LockOptions, Mutex, Session};
 use lockkeeper_store::{CreateMode, ZnodePath};
 use tokio::task::JoinHandle;
@@ -27,7 +27,7 @@ pub(crate) fn path(path: &str) -> ZnodePath {
 pub(crate) type Waiter = JoinHandle<Result<Guard, LockError>>;
 
 /// Losses of a client on the way: first requests, then replies.
-pub(crate) type Losses = (&'static [On], &'static [On]);
+pub(crate) type Losses = (&'static [RequestKind], &'static [RequestKind]);
 
 /// A store of a test's own behind a wrapper that makes faults, and an observer beside it.
 pub(crate) struct World {

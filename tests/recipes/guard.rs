@@ -272,7 +272,7 @@ async fn foreign_metadata_is_none() {
 }
 
 mod removal {
-    use lockkeeper::testing::{On, Plan};
+    use lockkeeper::testing::{Plan, RequestKind};
     use lockkeeper::{
         Client, Clock, ReentrantMutex, RwLock, Semaphore, StoreOptions, ZnodePath, lock_all,
     };
@@ -384,6 +384,12 @@ mod removal {
         store.advance(TIMEOUT / 4).await;
         guard.release().await.unwrap();
         let cost = store.traffic_of(&client) - before;
-        assert_eq!((cost.requests(On::Any), cost.requests(On::Delete)), (1, 1));
+        assert_eq!(
+            (
+                cost.requests(RequestKind::Any),
+                cost.requests(RequestKind::Delete)
+            ),
+            (1, 1)
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lockkeeper::testing::{On, Plan, TestStore};
+use lockkeeper::testing::{Plan, RequestKind, TestStore};
 use lockkeeper::{
     Clock, Error, FencingGate, LockError, LockOptions, LostReason, Mutex, lock_all, queue,
 };
@@ -32,7 +32,7 @@ mod orphans {
             let world = World::new(env).await;
             world.make(LOCK).await;
             let mutex = world.mutex().await;
-            for on in [On::Enqueue, On::GetChildren, On::Exists] {
+            for on in [RequestKind::Enqueue, RequestKind::GetChildren, RequestKind::Exists] {
                 world.lose_reply(mutex.client(), on);
             }
             let guard = mutex.lock().await.unwrap();
@@ -66,7 +66,7 @@ mod orphans {
             world.make(LOCK).await;
             let mutex = world.mutex().await;
             world.delay_replies(mutex.client(), Duration::from_millis(1));
-            for lost in [On::Enqueue, On::GetChildren, On::Delete, On::Delete] {
+            for lost in [RequestKind::Enqueue, RequestKind::GetChildren, RequestKind::Delete, RequestKind::Delete] {
                 world.lose_reply(mutex.client(), lost);
             }
             assert!(polled(mutex.lock(), 1).await.is_none(), "cancelled inside the create");
@@ -81,13 +81,13 @@ mod orphans {
             for request_is_lost in [true, false] {
                 let waiter = world.queue_up(&mutex).await;
                 match request_is_lost {
-                    true => world.lose_request(mutex.client(), On::Delete),
-                    false => world.lose_reply(mutex.client(), On::Delete),
+                    true => world.lose_request(mutex.client(), RequestKind::Delete),
+                    false => world.lose_reply(mutex.client(), RequestKind::Delete),
                 }
                 waiter.abort();
                 world.until_count(1).await;
             }
-            world.lose_request(holder.session(), On::Delete);
+            world.lose_request(holder.session(), RequestKind::Delete);
             drop(holder);
             world.until_swept(&mutex).await;
             assert!(mutex.client().current_session().status().is_alive());
@@ -122,7 +122,7 @@ mod orphans {
                 assert!(mutex.try_lock().await.unwrap().is_none());
             }
             let cost = world.traffic_of(mutex.client()) - before;
-            assert_eq!((cost.requests(On::Any), cost.requests(On::GetQueue)), (100, 100));
+            assert_eq!((cost.requests(RequestKind::Any), cost.requests(RequestKind::GetQueue)), (100, 100));
             assert_eq!(number_of_the_only_entry(&world).await, "0000000000");
         }
 
@@ -131,7 +131,7 @@ mod orphans {
             let between = Between::over(&world.env, Meddle::LagBehind);
             let mutex = Mutex::new(&between.client().await.unwrap(), LOCK).unwrap();
             world.make(LOCK).await;
-            between.lose_reply(mutex.client(), On::Enqueue);
+            between.lose_reply(mutex.client(), RequestKind::Enqueue);
             let waiting = mutex.clone();
             let waiter = tokio::spawn(async move { waiting.lock().await });
             let guard = tokio::select! {
@@ -185,7 +185,7 @@ mod ownership {
             let world = World::new(env).await;
             let mutex = world.mutex().await;
             let guard = mutex.lock().await.unwrap();
-            world.lose_reply(mutex.client(), On::Delete);
+            world.lose_reply(mutex.client(), RequestKind::Delete);
             let release = guard.release();
             let next = mutex.lock().await.unwrap();
             release.await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::testing::{On, Plan, TestStore};
+use lockkeeper::testing::{Plan, RequestKind, TestStore};
 use lockkeeper::{
     Client, Clock, ConnectOptions, Deadline, Election, LockError, Mutex, RwLock, Semaphore, Store,
     StoreOptions, lock_all, try_lock_many,
@@ -194,7 +194,10 @@ async fn an_idle_client_writes_nothing() {
     assert_eq!(store.clock().now(), before);
     guard.release().await.unwrap();
     store.advance(11 * TIMEOUT).await;
-    let writes = store.traffic_of(&client).requests(On::Multi);
+    let writes = store.traffic_of(&client).requests(RequestKind::Multi);
     store.advance(20 * TIMEOUT).await;
-    assert_eq!(store.traffic_of(&client).requests(On::Multi), writes);
+    assert_eq!(
+        store.traffic_of(&client).requests(RequestKind::Multi),
+        writes
+    );
 }

@@ -4,7 +4,7 @@ mod model;
 
 use std::time::Duration;
 
-use lockkeeper::testing::{On, TestStore};
+use lockkeeper::testing::{RequestKind, TestStore};
 use lockkeeper::{
     Client, ConnectOptions, Error, Guard, LockError, LockOptions, LockPath, LostReason, Mutex,
     queue,
@@ -119,7 +119,7 @@ on_every_backend! {
         let before = world.traffic_of(mutex.client());
         assert!(mutex.try_lock().await.unwrap().is_none());
         let cost = world.traffic_of(mutex.client()) - before;
-        assert_eq!((cost.requests(On::Any), cost.requests(On::GetQueue)), (1, 1));
+        assert_eq!((cost.requests(RequestKind::Any), cost.requests(RequestKind::GetQueue)), (1, 1));
     }
 
     async fn try_lock_synced_of_a_held_lock_writes_nothing(env: Env) {
@@ -129,7 +129,7 @@ on_every_backend! {
         let before = world.traffic_of(mutex.client());
         assert!(mutex.try_lock_with(LockOptions::new().synced()).await.unwrap().is_none());
         let cost = world.traffic_of(mutex.client()) - before;
-        let kinds = [On::Any, On::Sync, On::GetQueue].map(|kind| cost.requests(kind));
+        let kinds = [RequestKind::Any, RequestKind::Sync, RequestKind::GetQueue].map(|kind| cost.requests(kind));
         assert_eq!(kinds, [2, 1, 1]);
     }
 
@@ -159,7 +159,7 @@ on_every_backend! {
         let mutex = world.mutex().await;
         let before = world.traffic_of(mutex.client());
         let guard = mutex.lock_with(options).await.unwrap();
-        let written = (world.traffic_of(mutex.client()) - before).requests(On::SetData);
+        let written = (world.traffic_of(mutex.client()) - before).requests(RequestKind::SetData);
         assert_eq!(written, 0, "no second step that can fail");
 
         let entry = queue(&world.observer, LOCK).await.unwrap().remove(0);
@@ -194,7 +194,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let _holder = hold(&world).await;
         let mutex = world.mutex().await;
-        world.lose_reply(mutex.client(), On::Enqueue);
+        world.lose_reply(mutex.client(), RequestKind::Enqueue);
         let refusal = mutex.lock_with(LockOptions::new().queue_limit(0)).await.unwrap_err();
         assert_eq!(refusal, LockError::QueueFull { path: path(LOCK), ahead: 1, limit: 0 });
         world.until_count(1).await;

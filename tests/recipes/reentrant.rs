@@ -6,7 +6,7 @@ mod seeds;
 use std::pin::pin;
 use std::time::Duration;
 
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 use lockkeeper::{
     Client, LockError, LockOptions, LostReason, Mutex, Owner, ReentrantMutex, lock_events,
 };
@@ -34,7 +34,7 @@ on_every_backend! {
             again.lock_timeout(Duration::ZERO).await.unwrap(),
             again.try_lock().await.unwrap().unwrap(),
         ];
-        assert_eq!((world.traffic_of(&client) - before).requests(On::Any), 0);
+        assert_eq!((world.traffic_of(&client) - before).requests(RequestKind::Any), 0);
         assert!(inner.iter().all(|guard| guard.fencing_token() == outer.fencing_token()));
         assert_eq!(outer.entries(), 4);
         assert_eq!(world.children().await.len(), 1);
@@ -171,7 +171,7 @@ on_every_backend! {
 
     async fn a_wait_that_is_cancelled_at_any_point_leaves_nothing(env: Env) {
         let world = World::new(env).await;
-        let losses = [&[][..], &[On::Enqueue][..], &[On::Enqueue, On::Delete][..]];
+        let losses = [&[][..], &[RequestKind::Enqueue][..], &[RequestKind::Enqueue, RequestKind::Delete][..]];
         let mut points = 0;
         for replies in losses {
             for polls in 1.. {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lockkeeper::testing::{On, Plan};
+use lockkeeper::testing::{Plan, RequestKind};
 use lockkeeper::{Client, ConnectOptions, Error, LockError, Mutex, RwLock, Upgrade, lock_all};
 use lockkeeper_store::{Backend, Connector, CreateMode, Op, Request, Response, Session, ZnodePath};
 use tokio::sync::watch;
@@ -27,7 +27,7 @@ fn refusals() -> [Error; 3] {
     ]
 }
 
-fn refuse(world: &World, client: &Client, on: &[On]) {
+fn refuse(world: &World, client: &Client, on: &[RequestKind]) {
     for refusal in refusals() {
         for on in on {
             world.refuse(client, *on, refusal.clone());
@@ -60,7 +60,7 @@ mod refused {
             let holder = world.mutex().await.lock().await.unwrap();
             let mutex = world.mutex().await;
             let waiter = world.queue_up(&mutex).await;
-            refuse(&world, mutex.client(), &[On::Delete]);
+            refuse(&world, mutex.client(), &[RequestKind::Delete]);
             waiter.abort();
             soon(world.until_count(1)).await;
             holder.release().await.unwrap();
@@ -70,10 +70,10 @@ mod refused {
             let world = World::new(env).await;
             let mutex = world.mutex().await;
             let guard = mutex.lock().await.unwrap();
-            refuse(&world, mutex.client(), &[On::Delete]);
+            refuse(&world, mutex.client(), &[RequestKind::Delete]);
             soon(guard.release()).await.unwrap();
             let guard = mutex.lock().await.unwrap();
-            refuse(&world, mutex.client(), &[On::Delete]);
+            refuse(&world, mutex.client(), &[RequestKind::Delete]);
             drop(guard);
             soon(world.until_count(0)).await;
         }
@@ -85,8 +85,8 @@ mod refused {
             let waiter = world.queue_up(&mutex).await;
             first.release().await.unwrap();
             let guard = granted(waiter).await;
-            refuse(&world, mutex.client(), &[On::Delete]);
-            world.refuse(mutex.client(), On::Multi, refusals()[0].clone());
+            refuse(&world, mutex.client(), &[RequestKind::Delete]);
+            world.refuse(mutex.client(), RequestKind::Multi, refusals()[0].clone());
             soon(guard.release()).await.unwrap();
             assert!(world.children().await.is_empty());
         }
@@ -96,8 +96,8 @@ mod refused {
             world.make(LOCK).await;
             let mutex = world.mutex().await;
             world.delay_replies(mutex.client(), Duration::from_millis(1));
-            world.lose_reply(mutex.client(), On::Enqueue);
-            refuse(&world, mutex.client(), &[On::Delete, On::GetChildren, On::Exists]);
+            world.lose_reply(mutex.client(), RequestKind::Enqueue);
+            refuse(&world, mutex.client(), &[RequestKind::Delete, RequestKind::GetChildren, RequestKind::Exists]);
             assert!(polled(mutex.lock(), 1).await.is_none(), "cancelled inside the create");
             soon(world.until_swept(&mutex)).await;
         }
@@ -109,8 +109,8 @@ mod refused {
             }
             let client = world.client().await;
             world.delay_replies(&client, Duration::from_millis(1));
-            world.lose_reply(&client, On::Multi);
-            refuse(&world, &client, &[On::Delete, On::MultiRead]);
+            world.lose_reply(&client, RequestKind::Multi);
+            refuse(&world, &client, &[RequestKind::Delete, RequestKind::MultiRead]);
             assert!(polled(lock_all(&client, KEYS), 1).await.is_none(), "cancelled inside the multi");
             until_carried_out(&client, &path(KEYS[0])).await;
             soon(until_no_batch(&world)).await;
@@ -120,10 +120,10 @@ mod refused {
             let ground = Ground::new(env, 2).await;
             let semaphore = ground.semaphore().await;
             let permit = semaphore.acquire_many(2).await.unwrap();
-            refuse(&ground, semaphore.client(), &[On::Delete]);
+            refuse(&ground, semaphore.client(), &[RequestKind::Delete]);
             soon(permit.release()).await.unwrap();
             let permit = semaphore.acquire().await.unwrap();
-            refuse(&ground, semaphore.client(), &[On::Delete]);
+            refuse(&ground, semaphore.client(), &[RequestKind::Delete]);
             drop(permit);
             soon(ground.until_held(0)).await;
         }
@@ -182,7 +182,7 @@ mod garbled {
             let world = World::new(env).await;
             world.make(LOCK).await;
             let mutex = world.mutex().await;
-            world.garble_reply(mutex.client(), On::Enqueue);
+            world.garble_reply(mutex.client(), RequestKind::Enqueue);
             let guard = mutex.lock().await.expect("the entry is found by its name");
             assert_eq!(world.children().await, [guard.path().name()]);
             guard.release().await.unwrap();
@@ -193,7 +193,7 @@ mod garbled {
             world.make(LOCK).await;
             let mutex = world.mutex().await;
             world.delay_replies(mutex.client(), Duration::from_millis(1));
-            world.garble_reply(mutex.client(), On::Enqueue);
+            world.garble_reply(mutex.client(), RequestKind::Enqueue);
             assert!(polled(mutex.lock(), 1).await.is_none(), "cancelled inside the create");
             soon(world.until_swept(&mutex)).await;
         }
@@ -204,7 +204,7 @@ mod garbled {
             world.make(LOCK).await;
             let mutex = world.mutex().await;
             let refusal = Error::Protocol("SystemError".to_owned());
-            world.refuse(mutex.client(), On::Enqueue, refusal.clone());
+            world.refuse(mutex.client(), RequestKind::Enqueue, refusal.clone());
             let error = mutex.lock().await.unwrap_err();
             assert_eq!(error, LockError::Store(refusal));
             assert!(world.children().await.is_empty());
@@ -214,7 +214,7 @@ mod garbled {
             let world = World::new(env).await;
             let mutex = world.mutex().await;
             let guard = mutex.lock().await.unwrap();
-            world.garble_reply(mutex.client(), On::Delete);
+            world.garble_reply(mutex.client(), RequestKind::Delete);
             soon(guard.release()).await.unwrap();
             assert!(world.children().await.is_empty());
         }
@@ -225,13 +225,13 @@ mod garbled {
                 world.make(key).await;
             }
             let client = world.client().await;
-            world.garble_reply(&client, On::Multi);
+            world.garble_reply(&client, RequestKind::Multi);
             let guard = lock_all(&client, KEYS).await.expect("the entries are found by their name");
             guard.release().await.unwrap();
             until_no_batch(&world).await;
 
             world.delay_replies(&client, Duration::from_millis(1));
-            world.garble_reply(&client, On::Multi);
+            world.garble_reply(&client, RequestKind::Multi);
             assert!(polled(lock_all(&client, KEYS), 1).await.is_none(), "cancelled inside the multi");
             client.current_session().exists(&path(KEYS[0])).await.unwrap();
             soon(until_no_batch(&world)).await;
@@ -240,14 +240,14 @@ mod garbled {
         async fn the_reply_to_a_grant_of_permits(env: Env) {
             let ground = Ground::new(env, 2).await;
             let semaphore = ground.semaphore().await;
-            ground.garble_reply(semaphore.client(), On::Multi);
+            ground.garble_reply(semaphore.client(), RequestKind::Multi);
             let permit = semaphore.acquire_many(2).await.expect("the entry has left the queue");
             assert_eq!(ground.held().await, 2);
             permit.release().await.unwrap();
 
             ground.delay_replies(semaphore.client(), Duration::from_millis(1));
             for polls in 1..12 {
-                ground.garble_reply(semaphore.client(), On::Multi);
+                ground.garble_reply(semaphore.client(), RequestKind::Multi);
                 let permit = polled(semaphore.acquire_many(2), polls).await;
                 drop(permit);
                 // So that the next round starts with an order of its own.
@@ -260,9 +260,9 @@ mod garbled {
             let world = World::new(env).await;
             let lock = RwLock::new(&world.client().await, LOCK).unwrap();
             let writer = lock.write().await.unwrap();
-            world.garble_reply(lock.client(), On::Multi);
+            world.garble_reply(lock.client(), RequestKind::Multi);
             let reader = writer.downgrade().await.expect("the reader's node is there");
-            world.garble_reply(lock.client(), On::Multi);
+            world.garble_reply(lock.client(), RequestKind::Multi);
             match reader.try_upgrade().await.expect("the writer's node is there") {
                 Upgrade::Upgraded(writer) => writer.release().await.unwrap(),
                 Upgrade::Refused(_) => panic!("nobody else is there"),
@@ -273,11 +273,11 @@ mod garbled {
         async fn all_replies_to_a_conversion(env: Env) {
             let world = World::new(env).await;
             let lock = RwLock::new(&world.client().await, LOCK).unwrap();
-            for on in [On::GetData, On::Exists] {
+            for on in [RequestKind::GetData, RequestKind::Exists] {
                 let writer = lock.write().await.unwrap();
-                world.garble_reply(lock.client(), On::Multi);
+                world.garble_reply(lock.client(), RequestKind::Multi);
                 world.garble_reply(lock.client(), on);
-                if on == On::GetData {
+                if on == RequestKind::GetData {
                     // The first asks for the data that the conversion carries over.
                     world.garble_reply(lock.client(), on);
                 }

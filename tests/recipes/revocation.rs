@@ -5,7 +5,7 @@ use std::future::pending;
 use std::time::Duration;
 
 use bytes::Bytes;
-use lockkeeper::testing::{On, Plan, TestStore, seeds};
+use lockkeeper::testing::{Plan, RequestKind, TestStore, seeds};
 use lockkeeper::{
     Client, Clock, Election, FencingEnforced, FencingGate, Guard, LockError, LockEvent, LockEvents,
     LockMetadata, LockOptions, LockPath, LostReason, Mutex, RevokeTarget, Revoker, RwLock,
@@ -195,8 +195,8 @@ on_every_backend! {
         let guard = mutex.lock().await.unwrap();
         for (times, lose) in [(1, true), (2, false), (3, true)] {
             match lose {
-                true => world.lose_reply(mutex.client(), On::SetData),
-                false => world.lose_request(mutex.client(), On::SetData),
+                true => world.lose_reply(mutex.client(), RequestKind::SetData),
+                false => world.lose_request(mutex.client(), RequestKind::SetData),
             }
             guard.keep_alive().await.unwrap();
             let there = world.observing().await.get_data(guard.path()).await.unwrap();
@@ -443,17 +443,17 @@ on_every_backend! {
         let guard = world.mutex().await.lock_with(options).await.unwrap();
         let client = world.client().await;
         let revoker = jane(&client);
-        for (number, on) in [(1, On::GetChildren), (2, On::GetData), (3, On::SetData)] {
+        for (number, on) in [(1, RequestKind::GetChildren), (2, RequestKind::GetData), (3, RequestKind::SetData)] {
             world.lose_reply(&client, on);
             assert_eq!(revoker.request(&holder()).await.unwrap().len(), 1);
             let there = world.metadata(guard.path()).await;
             assert_eq!(there.revocation.unwrap().number, number, "asked once");
             asked_by(&mut events).await;
         }
-        world.lose_request(&client, On::SetData);
+        world.lose_request(&client, RequestKind::SetData);
         revoker.request(&holder()).await.unwrap();
         asked_by(&mut events).await;
-        world.lose_reply(&client, On::Delete);
+        world.lose_reply(&client, RequestKind::Delete);
         let deleted = revoker.force(&holder(), FencingEnforced).await.unwrap();
         assert_eq!(deleted.len(), 1);
         assert_eq!(guard.lost().await, LostReason::Revoked);

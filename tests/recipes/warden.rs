@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use lockkeeper::testing::{On, Plan, TestStore, seeds};
+use lockkeeper::testing::{Plan, RequestKind, TestStore, seeds};
 use lockkeeper::{
     Client, Clock, ConnectOptions, Error, FencingEnforced, FencingGate, LockError, LockOptions,
     LostReason, Mutex, OverdueLevel, RevokeTarget, Revoker, Session, Store, StoreOptions, Warden,
@@ -228,7 +228,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let client = world.client().await;
         let (warden, mut reports) = removing(&client);
-        world.lose_reply(&client, On::Delete);
+        world.lose_reply(&client, RequestKind::Delete);
         let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
         while next(&mut reports).await.0 != "Removed" {}
         assert_eq!(guard.lost().await, LostReason::Revoked);

@@ -15,14 +15,14 @@ use crate::watch::{EventKind, WatchMode, WatchedEvent};
 
 /// Subject of a request, for its error.
 #[derive(Clone, Copy)]
-pub(super) struct About<'a> {
+pub(super) struct RequestContext<'a> {
     pub(super) what: &'static str,
     pub(super) path: &'a str,
     pub(super) version: Option<i32>,
     pub(super) session: SessionId,
 }
 
-impl About<'_> {
+impl RequestContext<'_> {
     pub(super) fn error(self, error: zk::Error) -> Error {
         let path = || self.path.to_owned();
         match error {
@@ -204,14 +204,14 @@ pub(super) fn made(create: &Create, number: zk::CreateSequence) -> ZnodePath {
     }
 }
 
-pub(super) fn about_op(op: &Op, session: SessionId) -> About<'_> {
+pub(super) fn about_op(op: &Op, session: SessionId) -> RequestContext<'_> {
     let (what, path, version) = match op {
         Op::Create(create) => (CREATE, &create.path, None),
         Op::Delete { path, version } => ("delete", path, *version),
         Op::SetData { path, version, .. } => ("setData", path, *version),
         Op::Check { path, version } => ("check", path, *version),
     };
-    About {
+    RequestContext {
         what,
         path: path.as_str(),
         version,
@@ -286,9 +286,9 @@ pub(super) fn read_reply(
     }
 }
 
-pub(super) fn about_read(op: &ReadOp, session: SessionId) -> About<'_> {
+pub(super) fn about_read(op: &ReadOp, session: SessionId) -> RequestContext<'_> {
     let (ReadOp::GetData(path) | ReadOp::GetChildren(path)) = op;
-    About {
+    RequestContext {
         what: "multiRead",
         path: path.as_str(),
         version: None,

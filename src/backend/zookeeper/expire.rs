@@ -13,7 +13,7 @@ use crate::backend::SessionStatus;
 use crate::error::{Error, Result};
 
 /// Time limit for the server to answer on this connection.
-const PATIENCE: Duration = Duration::from_secs(5);
+const MAX_RESPONSE_TIME: Duration = Duration::from_secs(5);
 
 /// Ends the session, and waits until its client knows of it.
 ///
@@ -51,7 +51,7 @@ fn close(hosts: &str, tls: Option<&Tls>, handshake: &[u8]) -> io::Result<()> {
         .split(',')
         .find_map(|host| Some((host, TcpStream::connect(host).ok()?)));
     let (host, server) = connected.ok_or(io::ErrorKind::NotConnected)?;
-    server.set_read_timeout(Some(PATIENCE))?;
+    server.set_read_timeout(Some(MAX_RESPONSE_TIME))?;
     match tls {
         None => send(server, handshake),
         Some(tls) => send(tls.over(server, host)?, handshake),

@@ -17,17 +17,17 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_op
 
 /// Finds a connection to one of these hosts (`host:port[,host:port…]`) that holds requests back,
 /// and makes it stop that. Called for each new connection, so that none is left.
-pub(super) fn send_at_once(hosts: &str) {
+pub(super) fn set_nodelay(hosts: &str) {
     let ports: Vec<u16> = hosts
         .split(',')
         .filter_map(|host| host.rsplit_once(':')?.1.parse().ok())
         .collect();
-    if let Err(error) = set_on_one(&ports) {
+    if let Err(error) = set_nodelay_on_one(&ports) {
         tracing::debug!(%error, "TCP_NODELAY is not set: a lock takes one round trip more");
     }
 }
 
-fn set_on_one(ports: &[u16]) -> io::Result<()> {
+fn set_nodelay_on_one(ports: &[u16]) -> io::Result<()> {
     let process = pidfd_open(getpid(), PidfdFlags::empty())?;
     let mut sockets = sockets()?;
     // New descriptors mostly have high numbers.
@@ -85,8 +85,8 @@ mod tests {
         let connect = |to: &TcpListener| TcpStream::connect(to.local_addr().unwrap()).unwrap();
         let (first, second, other) = (connect(&ours), connect(&ours), connect(&others));
         let port = ours.local_addr().unwrap().port();
-        set_on_one(&[port]).unwrap();
-        set_on_one(&[port]).unwrap();
+        set_nodelay_on_one(&[port]).unwrap();
+        set_nodelay_on_one(&[port]).unwrap();
         assert!(first.nodelay().unwrap() && second.nodelay().unwrap());
         assert!(!other.nodelay().unwrap());
     }

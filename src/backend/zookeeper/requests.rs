@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use zookeeper_client as zk;
 
-use super::convert::{self, About, Acls, CREATE};
+use super::convert::{self, Acls, CREATE, RequestContext};
 use super::io::spawn;
-use super::sequence_limit::{made_by, used_up};
+use super::sequence_limit::{created_by, sequence_exhausted};
 use super::session::{Client, Link};
 use super::watches::{events, oneshot};
 use crate::backend::Cleanup;
@@ -26,7 +26,7 @@ pub(super) async fn carry_out(
     request: Request,
 ) -> Result<Reply> {
     let session = link.session();
-    let about = |what, path, version| About {
+    let about = |what, path, version| RequestContext {
         what,
         path,
         version,
@@ -130,7 +130,7 @@ async fn delete(
     version: Option<i32>,
     session: SessionId,
 ) -> Result<Reply> {
-    let about = About {
+    let about = RequestContext {
         what: "delete",
         path,
         version,
@@ -198,8 +198,8 @@ async fn get_children(
     })
 }
 
-fn read_at<'a>(link: &Link, what: &'static str, path: &'a str) -> About<'a> {
-    About {
+fn read_at<'a>(link: &Link, what: &'static str, path: &'a str) -> RequestContext<'a> {
+    RequestContext {
         what,
         path,
         version: None,
@@ -226,7 +226,7 @@ fn created(
     create: &Create,
     made: Result<(zk::Stat, zk::CreateSequence), zk::Error>,
 ) -> Result<(ZnodePath, crate::types::Stat)> {
-    let about = About {
+    let about = RequestContext {
         what: CREATE,
         path: create.path.as_str(),
         version: None,
@@ -235,7 +235,7 @@ fn created(
     let (stat, number) = made.map_err(|error| about.error(error))?;
     let path = convert::made(create, number);
     if create.mode.is_sequential() && !link.sequence_limit.allows(number.into_i64()) {
-        let error = used_up(&path);
+        let error = sequence_exhausted(&path);
         undo(link, vec![path]);
         return Err(error);
     }
@@ -307,7 +307,7 @@ async fn multi(link: &Arc<Link>, client: &zk::Client, ops: &[Op]) -> Result<Repl
         zk::MultiWriteError::OperationFailed { index, source } if index < ops.len() => {
             failed(index, source)
         }
-        error => About {
+        error => RequestContext {
             what: "multi",
             path: "/",
             version: None,
@@ -318,7 +318,7 @@ async fn multi(link: &Arc<Link>, client: &zk::Client, ops: &[Op]) -> Result<Repl
     let replies = results.into_iter().map(convert::op_reply);
     let replies = replies.collect::<Result<Vec<_>>>()?;
     if let Some(error) = link.sequence_limit.exhausted(ops, &replies) {
-        undo(link, made_by(&replies));
+        undo(link, created_by(&replies));
         return Err(error);
     }
     Ok(Reply::Multi(replies))
@@ -336,7 +336,7 @@ async fn multi_read(link: &Link, client: &zk::Client, ops: &[ReadOp]) -> Result<
         convert::add_read(&mut reader, op)
             .map_err(|error| convert::about_read(op, session).error(error))?;
     }
-    let about = About {
+    let about = RequestContext {
         what: "multiRead",
         path: "/",
         version: None,

@@ -42,12 +42,12 @@ impl SequenceLimit {
                 }
                 _ => None,
             })?;
-        Some(used_up(spent))
+        Some(sequence_exhausted(spent))
     }
 }
 
 /// The error of a znode that was created with a number beyond the limit.
-pub(super) fn used_up(made: &ZnodePath) -> Error {
+pub(super) fn sequence_exhausted(made: &ZnodePath) -> Error {
     let parent = made.parent().unwrap_or_else(ZnodePath::root);
     Error::SequenceExhausted {
         path: parent.to_string(),
@@ -55,7 +55,7 @@ pub(super) fn used_up(made: &ZnodePath) -> Error {
 }
 
 /// Znodes that a multi has created, in the order in which they can be deleted: children before their parents.
-pub(super) fn made_by(replies: &[OpReply]) -> Vec<ZnodePath> {
+pub(super) fn created_by(replies: &[OpReply]) -> Vec<ZnodePath> {
     let made = replies.iter().rev().filter_map(|reply| match reply {
         OpReply::Created { path, .. } => Some(path.clone()),
         _ => None,
@@ -102,18 +102,18 @@ mod tests {
                 created("/q/2147483647"),
                 created(&format!("/q/lock-{name}")),
             ];
-            let undone = made_by(&replies);
+            let undone = created_by(&replies);
             assert_eq!(undone[0].name(), format!("lock-{name}"));
             assert_eq!(undone[1].as_str(), "/q/2147483647");
             LIMIT.exhausted(&ops, &replies)
         };
-        let used_up = Some(Error::SequenceExhausted { path: "/q".into() });
+        let sequence_exhausted = Some(Error::SequenceExhausted { path: "/q".into() });
         assert_eq!(answered("0000000000"), None);
         assert_eq!(answered(&format!("{:010}", LAST - 1)), None);
-        assert_eq!(answered(&format!("{LAST:010}")), used_up);
-        assert_eq!(answered("2147483647"), used_up);
-        assert_eq!(answered("-2147483648"), used_up);
-        assert_eq!(answered("-000000005"), used_up);
+        assert_eq!(answered(&format!("{LAST:010}")), sequence_exhausted);
+        assert_eq!(answered("2147483647"), sequence_exhausted);
+        assert_eq!(answered("-2147483648"), sequence_exhausted);
+        assert_eq!(answered("-000000005"), sequence_exhausted);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use zookeeper_client as zk;
 
 use super::io::{self, Task, spawn, until};
-use super::nodelay::send_at_once;
+use super::nodelay::set_nodelay;
 use super::requests::carry_out;
 use super::sequence_limit::SequenceLimit;
 use super::timeout_probe::{TimeoutProbe, follow};
@@ -24,20 +24,20 @@ use crate::protocol::{Reply, Request, Response};
 use crate::types::{SessionId, SessionState};
 
 /// Limit of requests of one session under way.
-const MOST_UNDER_WAY: usize = 100_000;
+const MAX_IN_FLIGHT: usize = 100_000;
 
 /// A session at a ZooKeeper server.
 pub(super) struct ZooKeeperSession {
     link: Arc<Link>,
     chroot: Chroot,
     /// Disconnected when the last reference to the client is dropped.
-    let_go: Mutex<Receiver<Infallible>>,
+    client_dropped: Mutex<Receiver<Infallible>>,
 }
 
 /// The crate's client, whose drop closes the session, and a sender that tells of the drop.
 pub(super) struct Client {
     client: zk::Client,
-    _let_go: Sender<Infallible>,
+    _on_drop: Sender<Infallible>,
 }
 
 impl Deref for Client {
@@ -62,7 +62,7 @@ pub(super) struct Link {
     state: zk::StateWatcher,
     pub(super) status: Arc<SessionStatus>,
     pub(super) sequence_limit: SequenceLimit,
-    under_way: AtomicUsize,
+    in_flight: AtomicUsize,
     /// True once a server has refused a multiRead as unknown (before ZooKeeper 3.6).
     pub(super) lacks_multi_read: AtomicBool,
     close_timeout: Duration,
@@ -83,23 +83,23 @@ impl ZooKeeperSession {
             probe.hosts.clone(),
         ))));
         drop(spawn(Box::pin(follow(probe, status.clone()))));
-        let (sender, let_go) = channel();
+        let (sender, client_dropped) = channel();
         let link = Link {
             state: client.state_watcher(),
             client: Mutex::new(Some(Arc::new(Client {
                 client,
-                _let_go: sender,
+                _on_drop: sender,
             }))),
             status,
             sequence_limit: chroot.sequence_limit,
-            under_way: AtomicUsize::new(0),
+            in_flight: AtomicUsize::new(0),
             lacks_multi_read: AtomicBool::new(false),
             close_timeout,
         };
         Self {
             link: Arc::new(link),
             chroot,
-            let_go: Mutex::new(let_go),
+            client_dropped: Mutex::new(client_dropped),
         }
     }
 }
@@ -113,7 +113,7 @@ async fn publish(mut watcher: zk::StateWatcher, status: Arc<SessionStatus>, host
         match state {
             zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
                 if status.state() == SessionState::Suspended {
-                    send_at_once(&hosts);
+                    set_nodelay(&hosts);
                     // A member of an ensemble has the leader confirm a session that comes back, which touches it
                     // (ZooKeeper 3.9: `Learner.validateSession`, `Leader.revalidateSession`). The handshake was sent
                     // after the loss of the connection before it was known: so that moment is proved.
@@ -168,9 +168,9 @@ impl Drop for ZooKeeperSession {
         if !self.link.status.state().is_connected() || !io::can_wait() {
             return;
         }
-        let let_go = self.let_go.get_mut();
-        if let_go.try_recv() == Err(TryRecvError::Empty)
-            && let_go.recv_timeout(LAST_DROP_LIMIT) == Err(RecvTimeoutError::Timeout)
+        let client_dropped = self.client_dropped.get_mut();
+        if client_dropped.try_recv() == Err(TryRecvError::Empty)
+            && client_dropped.recv_timeout(LAST_DROP_LIMIT) == Err(RecvTimeoutError::Timeout)
         {
             let (session, limit) = (self.link.session(), LAST_DROP_LIMIT);
             tracing::warn!(%session, ?limit, "closeSession not written in time");
@@ -196,19 +196,19 @@ impl Link {
         let Some(client) = self.client.lock().clone() else {
             return Response::ready(Err(self.end()));
         };
-        if self.under_way.fetch_add(1, Ordering::Relaxed) >= MOST_UNDER_WAY {
-            self.under_way.fetch_sub(1, Ordering::Relaxed);
+        if self.in_flight.fetch_add(1, Ordering::Relaxed) >= MAX_IN_FLIGHT {
+            self.in_flight.fetch_sub(1, Ordering::Relaxed);
             return Response::ready(Err(Error::LimitReached {
                 what: "requests under way in one session",
-                limit: MOST_UNDER_WAY,
+                limit: MAX_IN_FLIGHT,
             }));
         }
         let link = self.clone();
         let carried_out = sent(Box::pin(async move {
             let reply = carry_out(&link, client, request).await;
-            link.under_way.fetch_sub(1, Ordering::Relaxed);
+            link.in_flight.fetch_sub(1, Ordering::Relaxed);
             link.settle().await;
-            link.noting_the_end(reply)
+            link.record_expiry(reply)
         }));
         match carried_out {
             Ok(reply) => Response::ready(reply),
@@ -251,7 +251,7 @@ impl Link {
 
     /// Writes the session's expiry to its status before the error is returned: the crate informs its watchers before
     /// it changes its state, and a caller that gets the error goes on with a new session at once.
-    pub(super) fn noting_the_end<T>(&self, answer: Result<T>) -> Result<T> {
+    pub(super) fn record_expiry<T>(&self, answer: Result<T>) -> Result<T> {
         if let Err(Error::SessionExpired { .. }) = answer {
             self.status.set_state(SessionState::Expired);
         }

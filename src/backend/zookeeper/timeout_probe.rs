@@ -40,11 +40,11 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Time limit for a server to answer: this part of the timeout, within a limit.
-const PATIENCE: u32 = 8;
-const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
+const RESPONSE_FRACTION: u32 = 8;
+const MAX_RESPONSE_TIME: Duration = Duration::from_secs(2);
 
 /// Request for the shortest timeout that a server gives.
-const LEAST: Duration = Duration::from_millis(1);
+const MIN_TIMEOUT_REQUEST: Duration = Duration::from_millis(1);
 
 /// Writes the timeout of each new connection to the session's status, until the session ends.
 pub(super) async fn follow(probe: TimeoutProbe, status: Arc<SessionStatus>) {
@@ -108,7 +108,7 @@ impl TimeoutProbe {
         if all || !missed {
             return Some(least);
         }
-        self.ask_each(LEAST, timeout)
+        self.ask_each(MIN_TIMEOUT_REQUEST, timeout)
             .await
             .into_iter()
             .flatten()
@@ -116,7 +116,7 @@ impl TimeoutProbe {
     }
 
     async fn ask_each(&self, timeout: Duration, known: Duration) -> Vec<Option<Duration>> {
-        let limit = LONGEST_PATIENCE.min(known / PATIENCE);
+        let limit = MAX_RESPONSE_TIME.min(known / RESPONSE_FRACTION);
         let hosts = self.hosts.split(',');
         let asking: Vec<_> = hosts.map(|host| self.start(host, timeout, limit)).collect();
         let mut answers = Vec::with_capacity(asking.len());

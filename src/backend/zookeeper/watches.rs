@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_core::Stream;
 use zookeeper_client as zk;
 
-use super::convert::{self, About};
+use super::convert::{self, RequestContext};
 use super::session::{Link, sent};
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
@@ -16,7 +16,7 @@ pub(super) fn oneshot(link: &Arc<Link>, watcher: zk::OneshotWatcher) -> Watcher 
     Watcher::from_future(async move {
         let event = watcher.changed().await;
         link.settle().await;
-        link.noting_the_end(convert::event(event, link.session()))
+        link.record_expiry(convert::event(event, link.session()))
     })
 }
 
@@ -37,7 +37,7 @@ pub(super) fn events(
             link.settle().await;
             let state = event.session_state;
             let of_session = event.event_type == zk::EventType::Session;
-            match link.noting_the_end(convert::event(event, link.session())) {
+            match link.record_expiry(convert::event(event, link.session())) {
                 Err(Error::ConnectionLoss) if of_session => {
                     if state == zk::SessionState::Disconnected {
                         continue;
@@ -73,7 +73,7 @@ async fn watch_again(
         let (path, session) = (path.clone(), link.session());
         let watching = sent(Box::pin(async move {
             let watching = client.watch(path.as_str(), convert::watch_mode(mode)).await;
-            let about = About {
+            let about = RequestContext {
                 what: "addWatch",
                 path: path.as_str(),
                 version: None,

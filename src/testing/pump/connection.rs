@@ -6,8 +6,8 @@ use super::inward::{Delivery, WatchSource};
 use super::{Link, Pump};
 use crate::clock::BootInstant;
 use crate::error::Error;
-use crate::testing::plan::Ordered;
-use crate::testing::session_link::{Answer, Command};
+use crate::testing::plan::InjectedLoss;
+use crate::testing::session_link::{Command, ReplySender};
 use crate::types::SessionState;
 
 impl Pump {
@@ -21,7 +21,7 @@ impl Pump {
             Command::Pause => self.pause(None),
             Command::Resume => self.resume(),
             Command::Delay(delay) => self.delay = delay,
-            Command::Lose(on, loss) => self.orders.push(Ordered { on, loss }),
+            Command::Lose(on, loss) => self.orders.push(InjectedLoss { on, loss }),
             Command::Heal => {
                 self.orders.clear();
                 self.delay = Duration::ZERO;
@@ -104,7 +104,7 @@ impl Pump {
     }
 
     /// Fails all that is unanswered, `last` at last.
-    pub(super) fn disconnect(&mut self, length: Option<Duration>, last: Option<Answer>) {
+    pub(super) fn disconnect(&mut self, length: Option<Duration>, last: Option<ReplySender>) {
         self.link = Link::Down(length.map(|length| self.now().after(length)));
         self.fall_silent();
         self.session.status.set_state(SessionState::Suspended);
@@ -114,7 +114,7 @@ impl Pump {
         self.keep_events();
     }
 
-    pub(super) fn take_unanswered(&mut self) -> Vec<Answer> {
+    pub(super) fn take_unanswered(&mut self) -> Vec<ReplySender> {
         let mut answers = Vec::new();
         for incoming in std::mem::take(&mut self.incoming) {
             match incoming.delivery {

@@ -15,7 +15,7 @@ use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::protocol::{Predecessor, Reply};
 use crate::testing::Traffic;
-use crate::testing::session_link::{Answer, SessionLink};
+use crate::testing::session_link::{ReplySender, SessionLink};
 use crate::types::SessionState;
 use crate::watch::{PersistentWatcher, WatchedEvent, Watcher};
 
@@ -28,7 +28,7 @@ pub(super) struct Incoming {
 pub(super) enum Delivery {
     Reply {
         reply: Result<Reply>,
-        answer: Answer,
+        answer: ReplySender,
         /// True if the connection breaks before its delivery.
         lost: bool,
     },

@@ -6,20 +6,20 @@ use super::Pump;
 use crate::error::Error;
 use crate::protocol::{Request, Response};
 use crate::testing::Traffic;
-use crate::testing::plan::{Fate, Loss, Ordered};
-use crate::testing::session_link::{Answer, Waiting};
+use crate::testing::plan::{InjectedLoss, Loss, RequestFaults};
+use crate::testing::session_link::{QueuedRequest, ReplySender};
 
 /// A request that has been sent.
 pub(super) struct InFlight {
     pub(super) response: Response,
-    pub(super) answer: Answer,
+    pub(super) answer: ReplySender,
     pub(super) delay: Duration,
     pub(super) lost: bool,
 }
 
 impl Pump {
     /// Returns the next request, unless a command came before it, which another thread may have given just now.
-    fn next_request(&mut self) -> Option<Waiting> {
+    fn next_request(&mut self) -> Option<QueuedRequest> {
         let mut link_state = self.session.link_state.lock();
         match link_state.commands.is_empty() {
             true => link_state.requests.pop_front(),
@@ -57,21 +57,21 @@ impl Pump {
         true
     }
 
-    fn fate_of(&mut self, waiting: &mut Waiting) -> Fate {
-        if let Some(loss) = Ordered::take(&mut self.orders, &waiting.request) {
-            return Fate {
+    fn fate_of(&mut self, waiting: &mut QueuedRequest) -> RequestFaults {
+        if let Some(loss) = InjectedLoss::take(&mut self.orders, &waiting.request) {
+            return RequestFaults {
                 loss: Some(loss),
-                ..Fate::default()
+                ..RequestFaults::default()
             };
         }
         if std::mem::replace(&mut waiting.drawn, true) {
-            return Fate::default();
+            return RequestFaults::default();
         }
         self.session.shared.plan.lock().draw(&mut self.random)
     }
 
-    fn send(&mut self, waiting: Waiting, fate: Fate) {
-        let Waiting {
+    fn send(&mut self, waiting: QueuedRequest, fate: RequestFaults) {
+        let QueuedRequest {
             request, answer, ..
         } = waiting;
         self.session.count(Traffic::of_request(&request));

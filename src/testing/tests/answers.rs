@@ -15,7 +15,7 @@ fn without_faults_an_answer_that_is_there_passes_at_once() {
 fn a_lost_request_never_reaches_the_store() {
     let world = World::lossy();
     let (client, session) = world.open();
-    world.store.lose_request(&client, On::Create);
+    world.store.lose_request(&client, RequestKind::Create);
     assert!(now(session.exists(&path("/a"))).unwrap().is_ok());
     let lost = create(&session, "/a");
     assert_eq!(now(lost).unwrap().unwrap_err(), Error::ConnectionLoss);
@@ -33,7 +33,7 @@ fn a_lost_request_never_reaches_the_store() {
 fn a_lost_reply_is_lost_after_the_request_was_carried_out() {
     let world = World::lossy();
     let (client, session) = world.open();
-    world.store.lose_reply(&client, On::Any);
+    world.store.lose_reply(&client, RequestKind::Any);
     assert_eq!(
         now(create(&session, "/a")).unwrap().unwrap_err(),
         Error::ConnectionLoss
@@ -48,13 +48,13 @@ fn a_lost_reply_is_lost_after_the_request_was_carried_out() {
 fn a_garbled_reply_leaves_the_request_done_and_the_connection_up() {
     let world = World::lossy();
     let (client, session) = world.open();
-    world.store.garble_reply(&client, On::Create);
+    world.store.garble_reply(&client, RequestKind::Create);
     let garbled = now(create(&session, "/a")).unwrap().unwrap_err();
     assert!(matches!(garbled, Error::Protocol(_)), "{garbled}");
     assert_eq!(world.fake.nodes(), ["/a"]);
     assert_eq!(session.state(), SessionState::Connected);
     // An answer that the store gives by itself is not made worse.
-    world.store.garble_reply(&client, On::Create);
+    world.store.garble_reply(&client, RequestKind::Create);
     let refused = now(create(&session, "/a")).unwrap().unwrap_err();
     assert_eq!(refused, Error::NodeExists { path: "/a".into() });
 }
@@ -64,7 +64,9 @@ fn a_refused_request_never_reaches_the_store_and_the_connection_is_up() {
     let world = World::lossy();
     let (client, session) = world.open();
     let refusal = Error::DiskFull { path: "/".into() };
-    world.store.refuse(&client, On::Create, refusal.clone());
+    world
+        .store
+        .refuse(&client, RequestKind::Create, refusal.clone());
     let refused = now(create(&session, "/a")).unwrap().unwrap_err();
     assert_eq!(refused, refusal);
     assert!(world.log().is_empty());
@@ -103,7 +105,7 @@ fn every_unanswered_request_fails_when_the_connection_breaks() {
     let (client, session) = world.open();
     world.fake.tree().slow = true;
     let mut first = create(&session, "/a");
-    world.store.lose_request(&client, On::Delete);
+    world.store.lose_request(&client, RequestKind::Delete);
     assert!(peek(&mut first).is_none());
     let second = session.delete(&path("/a"), None);
     assert_eq!(now(first).unwrap().unwrap_err(), Error::ConnectionLoss);
@@ -116,7 +118,7 @@ fn the_answers_before_a_lost_reply_come_and_those_after_it_do_not() {
     let world = World::lossy();
     let (client, session) = world.open();
     world.fake.tree().slow = true;
-    world.store.lose_reply(&client, On::SetData);
+    world.store.lose_reply(&client, RequestKind::SetData);
     let before = create(&session, "/a");
     let lost = session.set_data(&path("/a"), "x", None);
     let after = create(&session, "/b");

@@ -115,7 +115,7 @@ fn healing_ends_everything_at_once() {
     let (client, session) = world.open();
     let mut delayed = create(&session, "/a");
     assert!(peek(&mut delayed).is_none());
-    world.store.lose_reply(&client, On::Any);
+    world.store.lose_reply(&client, RequestKind::Any);
     world.store.pause(&client);
     world.store.heal();
     assert!(peek(&mut delayed).unwrap().is_ok());
@@ -132,19 +132,22 @@ fn traffic_is_counted_for_each_session_and_in_all() {
     now(create(&second, "/a")).unwrap().unwrap();
     now(create(&second, "/b")).unwrap().unwrap();
     let between = world.store.traffic() - before;
-    assert_eq!(between.requests(On::Create), 2);
-    assert_eq!(between.requests(On::Any), 2);
+    assert_eq!(between.requests(RequestKind::Create), 2);
+    assert_eq!(between.requests(RequestKind::Any), 2);
     assert_eq!((between.replies, between.events), (2, 1));
     assert_eq!(between.bytes, 5 * (64 + 2));
     drop(watcher);
 
     assert_eq!(world.store.traffic_of(&one).events, 1);
-    assert_eq!(world.store.traffic_of(&two).requests(On::Create), 2);
+    assert_eq!(
+        world.store.traffic_of(&two).requests(RequestKind::Create),
+        2
+    );
     assert_eq!(
         world
             .store
             .traffic_of(&first.session_id())
-            .requests(On::Exists),
+            .requests(RequestKind::Exists),
         1
     );
 }

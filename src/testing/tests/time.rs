@@ -6,7 +6,7 @@ use super::*;
 fn running_lets_time_pass_when_nothing_else_moves() {
     let world = World::lossy();
     let (client, session) = world.open();
-    world.store.lose_request(&client, On::Create);
+    world.store.lose_request(&client, RequestKind::Create);
     let start = world.store.clock().now();
     let work = async {
         assert_eq!(

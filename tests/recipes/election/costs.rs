@@ -1,7 +1,7 @@
 //! Hand-overs of an election, and the changes that an observer does not hear of.
 
 use lockkeeper::Session;
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 
 use super::*;
 use crate::harness::costs::{Cost, HAND_OVERS, Queue, SIZES, assert_flat, cost};
@@ -47,7 +47,12 @@ impl<'a> Meter<'a> {
             let between = after - before;
             self.own.0 += 1;
             self.own.2 += 2 * 64 + LOCK.len() as u64;
-            if (between.requests(On::Any), between.replies, between.events) == (1, 1, 0) {
+            if (
+                between.requests(RequestKind::Any),
+                between.replies,
+                between.events,
+            ) == (1, 1, 0)
+            {
                 return since(self.own, cost(after));
             }
         }

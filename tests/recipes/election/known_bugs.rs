@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 use lockkeeper::{FencingGate, LostReason, Role};
 use tokio::sync::mpsc;
 
@@ -67,7 +67,7 @@ on_every_backend! {
         now.sort();
         then.sort();
         assert_eq!(now, then, "nobody has left the line to stand anew");
-        assert_eq!((world.traffic() - sent).requests(On::Enqueue), 0);
+        assert_eq!((world.traffic() - sent).requests(RequestKind::Enqueue), 0);
         leading.resign().await.unwrap();
         assert!(elected(campaign).await.is_held());
     }
@@ -77,7 +77,7 @@ on_every_backend! {
         let world = World::new(env).await;
         let leader = election(&world).await.campaign("leader").await.unwrap();
         let one = election(&world).await;
-        world.lose_reply(one.client(), On::Enqueue);
+        world.lose_reply(one.client(), RequestKind::Enqueue);
         let campaign = stand(&world, &one, "one").await;
         for _ in 0..5 {
             world.disconnect(one.client());

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 use lockkeeper::{Election, Error, FencingGate, LockError, LockOptions, LostReason, Mutex};
 use lockkeeper_store::CreateMode;
 
@@ -12,11 +12,18 @@ use crate::support::on_every_backend;
 /// Losses of each campaign on the way: first requests, then replies.
 const LOSSES: [Losses; 6] = [
     (&[], &[]),
-    (&[On::Enqueue], &[]),
-    (&[], &[On::Enqueue]),
-    (&[], &[On::Enqueue, On::GetChildren, On::Delete]),
-    (&[On::Delete], &[]),
-    (&[], &[On::GetPredecessor, On::MultiRead]),
+    (&[RequestKind::Enqueue], &[]),
+    (&[], &[RequestKind::Enqueue]),
+    (
+        &[],
+        &[
+            RequestKind::Enqueue,
+            RequestKind::GetChildren,
+            RequestKind::Delete,
+        ],
+    ),
+    (&[RequestKind::Delete], &[]),
+    (&[], &[RequestKind::GetPredecessor, RequestKind::MultiRead]),
 ];
 
 /// A wave of candidates on top of a leader that goes when all stand.
@@ -132,7 +139,7 @@ on_every_backend! {
         let before = world.traffic_of(other.client());
         assert!(other.try_campaign("other").await.unwrap().is_none());
         let cost = world.traffic_of(other.client()) - before;
-        assert_eq!((cost.requests(On::Any), cost.requests(On::GetQueue)), (1, 1));
+        assert_eq!((cost.requests(RequestKind::Any), cost.requests(RequestKind::GetQueue)), (1, 1));
         leadership.resign().await.unwrap();
         assert!(other.try_campaign("other").await.unwrap().is_some());
     }
@@ -178,9 +185,9 @@ on_every_backend! {
         let one = election(&world).await;
         let options = LockOptions::new().label("billing");
         let leadership = one.campaign_with("starting", options).await.unwrap();
-        world.lose_request(one.client(), On::SetData);
+        world.lose_request(one.client(), RequestKind::SetData);
         leadership.set_data("ready").await.unwrap();
-        world.lose_reply(one.client(), On::SetData);
+        world.lose_reply(one.client(), RequestKind::SetData);
         leadership.keep_alive().await.unwrap();
         let leader = one.leader().await.unwrap().unwrap();
         assert_eq!((leadership.data(), leader.data.as_deref()), ("ready".into(), Some("ready")));
@@ -188,7 +195,7 @@ on_every_backend! {
         assert_eq!((metadata.label.as_deref(), metadata.kept_alive), (Some("billing"), Some(1)));
 
         // Of two changes under way the later call is the one that stays, whatever gets lost.
-        world.lose_request(one.client(), On::SetData);
+        world.lose_request(one.client(), RequestKind::SetData);
         let (earlier, later) = tokio::join!(leadership.set_data("a"), leadership.set_data("b"));
         assert_eq!((earlier, later), (Ok(()), Ok(())));
         assert_eq!(leadership.data(), "b");

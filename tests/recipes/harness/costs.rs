@@ -1,7 +1,7 @@
 //! Costs of a recipe: requests, events and bytes of a session, the hand-overs of a long queue, and the
 //! frames on a wire to a ZooKeeper.
 
-use lockkeeper::testing::{On, Traffic};
+use lockkeeper::testing::{RequestKind, Traffic};
 use lockkeeper::{Client, ConnectOptions, LockError, Session, connect_with};
 use tokio::sync::mpsc;
 
@@ -18,7 +18,11 @@ pub(crate) const HAND_OVERS: usize = 5;
 pub(crate) type Cost = (u64, u64, u64);
 
 pub(crate) fn cost(traffic: Traffic) -> Cost {
-    (traffic.requests(On::Any), traffic.events, traffic.bytes)
+    (
+        traffic.requests(RequestKind::Any),
+        traffic.events,
+        traffic.bytes,
+    )
 }
 
 /// Fails unless all cost as many requests and events, and as many bytes but for these: the numbers in names and
@@ -40,7 +44,12 @@ pub(crate) async fn quiet(world: &World, session: &Session) -> Traffic {
         tokio::task::yield_now().await;
         let after = world.traffic_of(session);
         let between = after - before;
-        if (between.requests(On::Any), between.replies, between.events) == (1, 1, 0) {
+        if (
+            between.requests(RequestKind::Any),
+            between.replies,
+            between.events,
+        ) == (1, 1, 0)
+        {
             return after;
         }
     }

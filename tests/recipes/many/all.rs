@@ -188,7 +188,7 @@ on_every_backend! {
         let refusal = lock_all(&client, keys).await.unwrap_err();
         assert!(refusal.to_string().contains("over the limit of 1047551 bytes"), "{refusal}");
         assert!(matches!(refusal, LockError::BatchTooLarge { keys: 10_000, .. }));
-        assert_eq!((world.traffic_of(&client) - before).requests(On::Any), 0);
+        assert_eq!((world.traffic_of(&client) - before).requests(RequestKind::Any), 0);
     }
 
     async fn the_largest_batch_that_is_not_refused_is_carried(env: Env) {

@@ -107,18 +107,18 @@ on_every_backend! {
         let before = world.traffic_of(&client);
         let refusal = try_lock_many(&client, KEYS).await.unwrap_err();
         assert!(matches!(refusal, LockError::WrongKind { .. }), "{refusal}");
-        assert_eq!((world.traffic_of(&client) - before).requests(On::Multi), 0);
+        assert_eq!((world.traffic_of(&client) - before).requests(RequestKind::Multi), 0);
         assert_eq!(world.standing().await, 1);
     }
 
     async fn a_lost_answer_at_any_step_is_made_up_for(env: Env) {
         let world = World::new(env).await;
         for losses in [
-            (&[][..], &[On::MultiRead][..]),
-            (&[On::MultiRead], &[On::MultiRead]),
-            (&[], &[On::Multi]),
-            (&[On::Multi], &[]),
-            (&[], &[On::MultiRead, On::Multi]),
+            (&[][..], &[RequestKind::MultiRead][..]),
+            (&[RequestKind::MultiRead], &[RequestKind::MultiRead]),
+            (&[], &[RequestKind::Multi]),
+            (&[RequestKind::Multi], &[]),
+            (&[], &[RequestKind::MultiRead, RequestKind::Multi]),
         ] {
             let client = unlucky(&world, losses).await;
             let tried = try_lock_many(&client, KEYS).await.unwrap();

@@ -10,15 +10,23 @@ use crate::support::on_every_backend;
 /// A lost multi, a lost look after it, and a lost clean-up, in every combination that differs.
 const LOSSES: [Losses; 10] = [
     (&[], &[]),
-    (&[On::Multi], &[]),
-    (&[], &[On::Multi]),
-    (&[], &[On::Multi, On::Delete]),
-    (&[], &[On::Multi, On::MultiRead]),
-    (&[], &[On::Multi, On::MultiRead, On::Delete, On::Delete]),
-    (&[On::Delete], &[]),
-    (&[], &[On::Delete]),
-    (&[On::GetPredecessor], &[On::MultiRead]),
-    (&[On::MultiRead], &[On::GetPredecessor]),
+    (&[RequestKind::Multi], &[]),
+    (&[], &[RequestKind::Multi]),
+    (&[], &[RequestKind::Multi, RequestKind::Delete]),
+    (&[], &[RequestKind::Multi, RequestKind::MultiRead]),
+    (
+        &[],
+        &[
+            RequestKind::Multi,
+            RequestKind::MultiRead,
+            RequestKind::Delete,
+            RequestKind::Delete,
+        ],
+    ),
+    (&[RequestKind::Delete], &[]),
+    (&[], &[RequestKind::Delete]),
+    (&[RequestKind::GetPredecessor], &[RequestKind::MultiRead]),
+    (&[RequestKind::MultiRead], &[RequestKind::GetPredecessor]),
 ];
 
 /// Cancels after the first poll, then after the second, and so on, until one ends first; how many there

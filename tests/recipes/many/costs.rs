@@ -48,20 +48,20 @@ on_every_backend! {
             let before = quiet(&world, &client.current_session()).await;
             let guard = lock_all(&client, &keys).await.unwrap();
             let cost = world.traffic_of(&client) - before;
-            assert_eq!(cost.requests(On::Multi), 1);
+            assert_eq!(cost.requests(RequestKind::Multi), 1);
             match world.env.is_zookeeper() {
                 // Each queue is asked about, all at the same time.
-                false => assert_eq!(cost.requests(On::Any), 1 + count),
+                false => assert_eq!(cost.requests(RequestKind::Any), 1 + count),
                 // 3.8 does not say the zxid of the multi, which is read together with the lists.
                 true => {
-                    assert_eq!(cost.requests(On::MultiRead), 1);
-                    assert_eq!(cost.requests(On::Any), 2);
+                    assert_eq!(cost.requests(RequestKind::MultiRead), 1);
+                    assert_eq!(cost.requests(RequestKind::Any), 2);
                 }
             }
             let before = quiet(&world, &client.current_session()).await;
             guard.release().await.unwrap();
             let cost = world.traffic_of(&client) - before;
-            assert_eq!(cost.requests(On::Any), count, "one delete for each, all at once");
+            assert_eq!(cost.requests(RequestKind::Any), count, "one delete for each, all at once");
         }
     }
 
@@ -73,8 +73,8 @@ on_every_backend! {
         let guard = lock_all(&client, &keys).await.unwrap();
         let cost = world.traffic_of(&client) - before;
         // Refused, looked at, made with the parent of all, repeated.
-        assert_eq!(cost.requests(On::Multi), 2);
-        assert!(cost.requests(On::Create) <= 3 * 10, "{cost:?}");
+        assert_eq!(cost.requests(RequestKind::Multi), 2);
+        assert!(cost.requests(RequestKind::Create) <= 3 * 10, "{cost:?}");
         guard.release().await.unwrap();
     }
 
@@ -97,8 +97,8 @@ on_every_backend! {
             let tried = lockkeeper::try_lock_many(&client, KEYS).await.unwrap();
             assert_eq!((tried.acquired.len(), tried.contended.len()), (0, 3));
             let cost = world.traffic_of(&client) - before;
-            assert_eq!(cost.requests(On::MultiRead), 1);
-            assert_eq!(cost.requests(On::Any), 1);
+            assert_eq!(cost.requests(RequestKind::MultiRead), 1);
+            assert_eq!(cost.requests(RequestKind::Any), 1);
         }
         let other = Mutex::new(&client, KEYS[0]).unwrap();
         let (_, stat) = world.observing().await.get_data(other.path()).await.unwrap();
@@ -119,10 +119,10 @@ on_every_backend! {
         let tried = lockkeeper::try_lock_many(&client, KEYS).await.unwrap();
         let cost = world.traffic_of(&client) - before;
         assert_eq!((tried.acquired.len(), tried.contended.len()), (2, 1));
-        assert_eq!(cost.requests(On::Multi), 1);
+        assert_eq!(cost.requests(RequestKind::Multi), 1);
         match world.env.is_zookeeper() {
-            false => assert_eq!(cost.requests(On::Any), 4, "a look, a multi, who is ahead of each"),
-            true => assert_eq!(cost.requests(On::Any), 3, "a look, a multi, its lists"),
+            false => assert_eq!(cost.requests(RequestKind::Any), 4, "a look, a multi, who is ahead of each"),
+            true => assert_eq!(cost.requests(RequestKind::Any), 3, "a look, a multi, its lists"),
         }
         drop(tried);
         holder.release().await.unwrap();

@@ -8,14 +8,14 @@ use crate::support::on_every_backend;
 
 /// Every answer that is lost on the way to the grant of free locks.
 const LOSSES: [Losses; 8] = [
-    (&[On::Multi], &[]),
-    (&[], &[On::Multi]),
-    (&[On::MultiRead], &[On::Multi]),
-    (&[], &[On::Multi, On::MultiRead]),
-    (&[], &[On::Multi, On::Delete]),
-    (&[On::GetPredecessor], &[]),
-    (&[], &[On::GetPredecessor]),
-    (&[], &[On::MultiRead]),
+    (&[RequestKind::Multi], &[]),
+    (&[], &[RequestKind::Multi]),
+    (&[RequestKind::MultiRead], &[RequestKind::Multi]),
+    (&[], &[RequestKind::Multi, RequestKind::MultiRead]),
+    (&[], &[RequestKind::Multi, RequestKind::Delete]),
+    (&[RequestKind::GetPredecessor], &[]),
+    (&[], &[RequestKind::GetPredecessor]),
+    (&[], &[RequestKind::MultiRead]),
 ];
 
 on_every_backend! {
@@ -33,7 +33,7 @@ on_every_backend! {
 
     async fn a_lost_answer_while_the_queues_are_made_is_made_up_for(env: Env) {
         let world = World::new(env).await;
-        for (number, on) in [On::Create, On::MultiRead, On::Multi].into_iter().enumerate() {
+        for (number, on) in [RequestKind::Create, RequestKind::MultiRead, RequestKind::Multi].into_iter().enumerate() {
             let client = world.client().await;
             world.lose_reply(&client, on);
             let keys = ["a", "b"].map(|key| format!("/fresh/{number}/{key}"));
@@ -159,7 +159,7 @@ async fn until_idle(world: &World, client: &Client) {
         session.exists(&path("/")).await.unwrap();
         tokio::task::yield_now().await;
         let between = world.traffic_of(client) - before;
-        if (between.requests(On::Any), between.replies) == (1, 1) {
+        if (between.requests(RequestKind::Any), between.replies) == (1, 1) {
             return;
         }
     }

@@ -12,7 +12,7 @@ mod try_all;
 
 use std::time::Duration;
 
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 use lockkeeper::{Client, Error, LockError, LockOptions, MultiGuard, lock_all, lock_all_with};
 use tokio::task::JoinHandle;
 

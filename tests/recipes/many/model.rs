@@ -156,7 +156,8 @@ impl Play {
 
     async fn enter(&mut self, client: usize, keys: Vec<usize>, is_lost: bool) {
         if is_lost {
-            self.world.lose_reply(&self.clients[client], On::Multi);
+            self.world
+                .lose_reply(&self.clients[client], RequestKind::Multi);
         }
         let names: Vec<_> = keys.iter().map(|key| LOCKS[*key]).collect();
         let waiting = self.world.queue_up_all(&self.clients[client], &names).await;

@@ -30,7 +30,7 @@ on_every_backend! {
             let client = world.client().await;
             let before = world.traffic_of(&client);
             assert!(try_lock_all(&client, KEYS).await.unwrap().is_none(), "{index}");
-            assert_eq!((world.traffic_of(&client) - before).requests(On::Multi), 0);
+            assert_eq!((world.traffic_of(&client) - before).requests(RequestKind::Multi), 0);
             assert!(holder.is_held());
             assert_eq!(world.standing().await, 1);
             holder.release().await.unwrap();
@@ -86,11 +86,11 @@ on_every_backend! {
     async fn a_lost_answer_at_any_step_is_made_up_for(env: Env) {
         let world = World::new(env).await;
         for losses in [
-            (&[][..], &[On::MultiRead][..]),
-            (&[On::MultiRead], &[On::MultiRead]),
-            (&[], &[On::Multi]),
-            (&[On::Multi], &[]),
-            (&[], &[On::MultiRead, On::Multi]),
+            (&[][..], &[RequestKind::MultiRead][..]),
+            (&[RequestKind::MultiRead], &[RequestKind::MultiRead]),
+            (&[], &[RequestKind::Multi]),
+            (&[RequestKind::Multi], &[]),
+            (&[], &[RequestKind::MultiRead, RequestKind::Multi]),
         ] {
             let client = unlucky(&world, losses).await;
             let guard = try_lock_all(&client, KEYS).await.unwrap().unwrap();

@@ -14,7 +14,7 @@ enum Operation {
     Wait {
         client: usize,
         limit: Option<usize>,
-        unheard: Option<On>,
+        unheard: Option<RequestKind>,
     },
     Try {
         client: usize,
@@ -24,7 +24,7 @@ enum Operation {
     Cancel {
         client: usize,
         polls: usize,
-        unheard: Option<On>,
+        unheard: Option<RequestKind>,
     },
     /// A wait that gives up after a moment, unless the lock is free.
     TimeOut {
@@ -78,7 +78,7 @@ impl Model for Scene {
     fn operation() -> impl Strategy<Value = Operation> {
         let client = || 0..CLIENTS;
         let limit = || prop::option::weighted(0.3, 0..4_usize);
-        let lost = || prop::option::weighted(0.3, Just(On::Enqueue));
+        let lost = || prop::option::weighted(0.3, Just(RequestKind::Enqueue));
         let step = prop_oneof![
             6 => leave(0..6, 0.3),
             1 => drop_at(0..6),
@@ -125,7 +125,7 @@ impl Model for Scene {
                 if let Some(head) = self.line.standing.first()
                     && let State::Holding(guard) = &head.state
                 {
-                    let lost = unheard.then_some(On::SetData);
+                    let lost = unheard.then_some(RequestKind::SetData);
                     self.line.lose_reply(head.client, lost);
                     guard.keep_alive().await.unwrap();
                 }
@@ -144,7 +144,7 @@ impl Model for Scene {
 }
 
 impl Scene {
-    async fn wait(&mut self, client: usize, limit: Option<usize>, unheard: Option<On>) {
+    async fn wait(&mut self, client: usize, limit: Option<usize>, unheard: Option<RequestKind>) {
         let label = self.line.next_label();
         let mutex = self.line.recipes[client].clone();
         let mut options = LockOptions::new().label(&*label);
@@ -175,7 +175,7 @@ impl Scene {
         assert_eq!(guard.is_some(), self.line.standing.is_empty());
     }
 
-    async fn cancel(&mut self, client: usize, polls: usize, unheard: Option<On>) {
+    async fn cancel(&mut self, client: usize, polls: usize, unheard: Option<RequestKind>) {
         let world = &self.line.world;
         let before = world.children().await;
         self.line.lose_reply(client, unheard);

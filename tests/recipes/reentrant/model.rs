@@ -209,7 +209,7 @@ impl Scene {
         let is_first = player.entrants.is_empty();
         if is_first && unheard {
             self.world
-                .lose_reply(&self.clients[player.client], On::Enqueue);
+                .lose_reply(&self.clients[player.client], RequestKind::Enqueue);
         }
         let before = self.world.children().await;
         let owning = player.owner.clone();
@@ -274,7 +274,8 @@ impl Scene {
         if is_last && lost.is_none() {
             self.line.retain(|other| *other != owner);
             if matches!(end, End::Unheard) {
-                self.world.lose_reply(&self.clients[player.client], On::Any);
+                self.world
+                    .lose_reply(&self.clients[player.client], RequestKind::Any);
             }
         }
         if matches!(end, End::Dropped) {

@@ -1,6 +1,6 @@
 //! From a writer to a reader, and from a reader to a writer.
 
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 use lockkeeper::{LockError, LockEvent, LockOptions, LostReason, lock_events};
 
 use super::*;
@@ -68,7 +68,7 @@ on_every_backend! {
         let before = world.traffic_of(reading.client());
         let reader = refused_upgrade(reader.try_upgrade().await.unwrap());
         let cost = world.traffic_of(reading.client()) - before;
-        let kinds = [On::Any, On::Sync, On::GetQueue].map(|kind| cost.requests(kind));
+        let kinds = [RequestKind::Any, RequestKind::Sync, RequestKind::GetQueue].map(|kind| cost.requests(kind));
         assert_eq!(kinds, [2, 1, 1]);
         assert_eq!((reader.fencing_token(), reader.path()), (token, &at));
         assert!(reader.is_held() && other.is_held());

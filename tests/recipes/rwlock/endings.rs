@@ -4,7 +4,7 @@
 use std::pin::pin;
 
 use lockkeeper::LostReason;
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 
 use super::*;
 use crate::support::on_every_backend;
@@ -12,12 +12,27 @@ use crate::support::on_every_backend;
 /// Losses of each wait on the way: first requests, then replies.
 const LOSSES: [Losses; 7] = [
     (&[], &[]),
-    (&[On::Enqueue], &[]),
-    (&[], &[On::Enqueue]),
-    (&[], &[On::Enqueue, On::GetChildren, On::Delete, On::Delete]),
-    (&[On::Delete], &[]),
-    (&[On::GetPredecessor], &[On::Exists]),
-    (&[], &[On::GetPredecessor, On::MultiRead, On::MultiRead]),
+    (&[RequestKind::Enqueue], &[]),
+    (&[], &[RequestKind::Enqueue]),
+    (
+        &[],
+        &[
+            RequestKind::Enqueue,
+            RequestKind::GetChildren,
+            RequestKind::Delete,
+            RequestKind::Delete,
+        ],
+    ),
+    (&[RequestKind::Delete], &[]),
+    (&[RequestKind::GetPredecessor], &[RequestKind::Exists]),
+    (
+        &[],
+        &[
+            RequestKind::GetPredecessor,
+            RequestKind::MultiRead,
+            RequestKind::MultiRead,
+        ],
+    ),
 ];
 
 async fn contender(world: &World, losses: Losses) -> RwLock {

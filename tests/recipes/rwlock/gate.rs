@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lockkeeper::testing::{On, Plan, TestStore};
+use lockkeeper::testing::{Plan, RequestKind, TestStore};
 use lockkeeper_store::{Backend, Request, Response};
 use tokio::sync::watch;
 
@@ -11,7 +11,7 @@ use crate::support::{Env, Intercept, intercepted};
 /// Holds back the requests of one kind, each until it is let through.
 #[derive(Clone, Debug)]
 pub(crate) struct Gate {
-    on: On,
+    on: RequestKind,
     /// Number that have come.
     come: Arc<watch::Sender<u32>>,
     /// Number that may pass.
@@ -19,7 +19,7 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    pub(crate) fn new(on: On) -> Self {
+    pub(crate) fn new(on: RequestKind) -> Self {
         Self {
             on,
             come: Arc::new(watch::Sender::new(0)),

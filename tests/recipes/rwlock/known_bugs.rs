@@ -1,6 +1,6 @@
 //! Known bugs of other read-write locks, one test for each; docs/known-bugs.md is the table.
 
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 use lockkeeper::{LockError, queue};
 use lockkeeper_store::CreateMode;
 
@@ -106,7 +106,7 @@ on_every_backend! {
         settled(&world, std::slice::from_ref(&other)).await;
         let asked_by_near = world.traffic_of(one.client()) - before[0];
         assert_eq!(asked_by_near.events, 1);
-        assert_eq!(asked_by_near.requests(On::GetChildren), 0);
+        assert_eq!(asked_by_near.requests(RequestKind::GetChildren), 0);
         assert_eq!((world.traffic_of(other.client()) - before[1]).events, 0, "it waits for the second writer");
         near.release().await.unwrap();
         granted(second).await.release().await.unwrap();

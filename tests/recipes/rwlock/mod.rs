@@ -106,7 +106,7 @@ async fn settled(world: &World, locks: &[RwLock]) {
         tokio::task::yield_now().await;
         let quiet = locks.iter().zip(before).all(|(lock, before)| {
             let between = world.traffic_of(lock.client()) - before;
-            let asked = between.requests(lockkeeper::testing::On::Any);
+            let asked = between.requests(lockkeeper::testing::RequestKind::Any);
             (asked, between.replies, between.events) == (1, 1, 0)
         });
         if quiet {

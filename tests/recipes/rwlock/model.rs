@@ -2,7 +2,7 @@
 //! writer when nobody is.
 
 use lockkeeper::LockError;
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 use proptest::prelude::*;
 
 use super::*;
@@ -119,7 +119,7 @@ impl Scene {
             unreachable!("it was looked at just now")
         };
         self.line
-            .lose_reply(standing.client, unheard.then_some(On::Any));
+            .lose_reply(standing.client, unheard.then_some(RequestKind::Any));
         let old = had.guard().fencing_token();
         let had = match had {
             Had::Writer(guard) => Had::Reader(guard.downgrade().await.unwrap()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 use lockkeeper::{LockError, LockOptions, Mutex, RwLock};
 
 use super::*;
@@ -150,12 +150,12 @@ on_every_backend! {
             }
             let cost = before(&world) - start;
             let tries = 1 + u64::from(reads_too);
-            assert_eq!((cost.requests(On::Any), cost.requests(On::GetQueue)), (tries, tries));
+            assert_eq!((cost.requests(RequestKind::Any), cost.requests(RequestKind::GetQueue)), (tries, tries));
 
             let start = before(&world);
             assert!(lock.try_write_with(LockOptions::new().synced()).await.unwrap().is_none());
             let cost = before(&world) - start;
-            let kinds = [On::Any, On::Sync, On::GetQueue].map(|kind| cost.requests(kind));
+            let kinds = [RequestKind::Any, RequestKind::Sync, RequestKind::GetQueue].map(|kind| cost.requests(kind));
             assert_eq!(kinds, [2, 1, 1]);
             holder.release().await.unwrap();
         }

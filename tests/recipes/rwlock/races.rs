@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use lockkeeper::testing::{On, TestStore};
+use lockkeeper::testing::{RequestKind, TestStore};
 use lockkeeper::{ConnectOptions, LockError, LostReason};
 use tokio::task::JoinHandle;
 
@@ -31,22 +31,53 @@ async fn lock_behind(store: &TestStore) -> RwLock {
 /// Losses of an operation on a guard on the way: requests, then replies.
 const LOSSES: [Losses; 11] = [
     (&[], &[]),
-    (&[On::Multi], &[]),
-    (&[], &[On::Multi]),
-    (&[], &[On::Multi, On::Multi]),
-    (&[On::Multi], &[On::Multi, On::Exists]),
-    (&[], &[On::Multi, On::Exists, On::Exists]),
-    (&[On::GetData], &[On::GetData, On::Multi]),
-    (&[], &[On::Multi, On::GetData, On::GetData, On::Exists]),
-    (&[On::Sync], &[On::GetQueue]),
-    (&[], &[On::Sync, On::GetQueue, On::GetQueue]),
-    (&[On::Exists], &[On::GetQueue, On::Multi, On::GetQueue]),
+    (&[RequestKind::Multi], &[]),
+    (&[], &[RequestKind::Multi]),
+    (&[], &[RequestKind::Multi, RequestKind::Multi]),
+    (
+        &[RequestKind::Multi],
+        &[RequestKind::Multi, RequestKind::Exists],
+    ),
+    (
+        &[],
+        &[RequestKind::Multi, RequestKind::Exists, RequestKind::Exists],
+    ),
+    (
+        &[RequestKind::GetData],
+        &[RequestKind::GetData, RequestKind::Multi],
+    ),
+    (
+        &[],
+        &[
+            RequestKind::Multi,
+            RequestKind::GetData,
+            RequestKind::GetData,
+            RequestKind::Exists,
+        ],
+    ),
+    (&[RequestKind::Sync], &[RequestKind::GetQueue]),
+    (
+        &[],
+        &[
+            RequestKind::Sync,
+            RequestKind::GetQueue,
+            RequestKind::GetQueue,
+        ],
+    ),
+    (
+        &[RequestKind::Exists],
+        &[
+            RequestKind::GetQueue,
+            RequestKind::Multi,
+            RequestKind::GetQueue,
+        ],
+    ),
 ];
 
 on_every_backend! {
     async fn a_writer_that_comes_between_the_look_and_the_conversion_has_the_upgrade_refused(env: Env) {
         let world = World::new(env).await;
-        let gate = Gate::new(On::Multi);
+        let gate = Gate::new(RequestKind::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         let waiting = lock(&world).await;
         let writer = queue_up(&world, &waiting, Write).await;
@@ -64,7 +95,7 @@ on_every_backend! {
 
     async fn a_reader_that_comes_between_the_look_and_the_conversion_has_the_upgrade_refused(env: Env) {
         let world = World::new(env).await;
-        let gate = Gate::new(On::Multi);
+        let gate = Gate::new(RequestKind::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         let other = take(&lock(&world).await, Read).await;
         gate.let_through(2);
@@ -78,7 +109,7 @@ on_every_backend! {
 
     async fn readers_that_see_a_refused_upgrade_go_on_when_it_is_taken_back(env: Env) {
         let world = World::new(env).await;
-        let gate = Gate::new(On::Multi);
+        let gate = Gate::new(RequestKind::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         let early = take(&lock(&world).await, Read).await;
         gate.let_through(1);
@@ -102,7 +133,7 @@ on_every_backend! {
     async fn a_contender_after_the_conversion_waits_for_the_new_writer(env: Env) {
         let world = World::new(env).await;
         // The first look passes; the second, after the conversion, is held back.
-        let gate = Gate::new(On::GetQueue);
+        let gate = Gate::new(RequestKind::GetQueue);
         gate.let_through(1);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         gate.until_come(2).await;
@@ -121,7 +152,7 @@ on_every_backend! {
 
     async fn a_foreign_write_to_the_node_just_before_the_conversion_stays(env: Env) {
         let world = World::new(env).await;
-        let gate = Gate::new(On::Multi);
+        let gate = Gate::new(RequestKind::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         let name = world.children().await.remove(0);
         let session = world.observing().await;
@@ -208,7 +239,7 @@ on_every_backend! {
     async fn a_refused_upgrade_survives_lost_requests_and_replies(env: Env) {
         let world = World::new(env).await;
         for losses in LOSSES {
-            let gate = Gate::new(On::Multi);
+            let gate = Gate::new(RequestKind::Multi);
             let store = gate.store(&world.env);
             let reading = lock_behind(&store).await;
             let reader = reading.read().await.unwrap();
@@ -269,7 +300,7 @@ on_every_backend! {
     async fn the_node_is_removed_by_another_client_midway(env: Env) {
         let world = World::new(env).await;
         // Before the conversion.
-        let gate = Gate::new(On::Multi);
+        let gate = Gate::new(RequestKind::Multi);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         let name = world.children().await.remove(0);
         world.revoke(&path(&format!("{LOCK}/{name}"))).await;
@@ -277,7 +308,7 @@ on_every_backend! {
         let refusal = attempt.await.unwrap().unwrap_err();
         assert_eq!(refusal, LockError::Lost(LostReason::Revoked));
         // After it, and before the second look.
-        let gate = Gate::new(On::GetQueue);
+        let gate = Gate::new(RequestKind::GetQueue);
         gate.let_through(1);
         let (_store, attempt) = about_to_convert(&gate, &world).await;
         gate.until_come(2).await;

@@ -1,7 +1,7 @@
 //! Hand-overs from each side to each: as many requests and bytes for a thousand waiters as for two, and as
 //! few wakes as there can be.
 
-use lockkeeper::testing::{On, Traffic};
+use lockkeeper::testing::{RequestKind, Traffic};
 use lockkeeper::{Client, Guard};
 
 use super::*;
@@ -179,12 +179,12 @@ on_every_backend! {
         let writer = granted(writer).await;
         let cost = world.traffic_of(waiting.client()) - traffic;
         assert_eq!(cost.events, 1);
-        assert_eq!(cost.requests(On::GetChildren) + cost.requests(On::Enqueue), 0);
+        assert_eq!(cost.requests(RequestKind::GetChildren) + cost.requests(RequestKind::Enqueue), 0);
         if world.env.is_embedded() {
-            assert_eq!(cost.requests(On::Any), 0, "it is told");
+            assert_eq!(cost.requests(RequestKind::Any), 0, "it is told");
         } else {
-            assert_eq!(cost.requests(On::GetPredecessor), 0, "that lists all names");
-            assert_eq!(cost.requests(On::MultiRead), 3, "itself, the nearest 8, the others");
+            assert_eq!(cost.requests(RequestKind::GetPredecessor), 0, "that lists all names");
+            assert_eq!(cost.requests(RequestKind::MultiRead), 3, "itself, the nearest 8, the others");
         }
         behind.close().await.unwrap();
         writer.release().await.unwrap();

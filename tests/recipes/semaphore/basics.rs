@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 use lockkeeper::{
     Election, Error, LockError, LockEvent, LockOptions, LostReason, Mutex, PreviousHolder, RwLock,
     Semaphore, lock_all, lock_events, try_lock_many,
@@ -137,7 +137,7 @@ on_every_backend! {
             assert!(matches!(refused, LockError::Store(Error::TooLarge { .. })), "{refused}");
             assert!(semaphore.try_acquire_many(permits).await.is_err());
             let cost = ground.traffic_of(semaphore.client()) - before;
-            assert_eq!(cost.requests(On::Enqueue), 0);
+            assert_eq!(cost.requests(RequestKind::Enqueue), 0);
         }
     }
 
@@ -177,7 +177,7 @@ on_every_backend! {
         let before = ground.traffic_of(semaphore.client());
         assert!(semaphore.try_acquire().await.unwrap().is_none());
         let cost = ground.traffic_of(semaphore.client()) - before;
-        assert_eq!((cost.requests(On::Any), cost.requests(On::MultiRead)), (1, 1));
+        assert_eq!((cost.requests(RequestKind::Any), cost.requests(RequestKind::MultiRead)), (1, 1));
     }
 
     async fn the_layout_is_curators(env: Env) {

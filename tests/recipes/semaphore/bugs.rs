@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 
 use super::*;
 use crate::support::on_every_backend;
@@ -14,12 +14,12 @@ on_every_backend! {
     async fn a_fault_between_the_lease_and_the_look_at_it_leaks_the_permit(env: Env) {
         let ground = Ground::new(env, 2).await;
         let semaphore = ground.semaphore().await;
-        let losses: [&[On]; 5] = [
-            &[On::Multi],
-            &[On::Multi, On::Multi],
-            &[On::Multi, On::Exists],
-            &[On::MultiRead, On::Multi, On::Multi, On::Exists, On::Exists],
-            &[On::Enqueue, On::GetChildren, On::Multi, On::Exists],
+        let losses: [&[RequestKind]; 5] = [
+            &[RequestKind::Multi],
+            &[RequestKind::Multi, RequestKind::Multi],
+            &[RequestKind::Multi, RequestKind::Exists],
+            &[RequestKind::MultiRead, RequestKind::Multi, RequestKind::Multi, RequestKind::Exists, RequestKind::Exists],
+            &[RequestKind::Enqueue, RequestKind::GetChildren, RequestKind::Multi, RequestKind::Exists],
         ];
         for replies in losses {
             for on in replies {
@@ -41,7 +41,7 @@ on_every_backend! {
         for polls in 1..12 {
             let semaphore = ground.semaphore().await;
             ground.delay_replies(semaphore.client(), Duration::from_millis(1));
-            for on in [On::Multi, On::Multi, On::Delete] {
+            for on in [RequestKind::Multi, RequestKind::Multi, RequestKind::Delete] {
                 ground.lose_reply(semaphore.client(), on);
             }
             drop(polled(semaphore.acquire(), polls).await);
@@ -201,7 +201,7 @@ on_every_backend! {
             async move { semaphore.acquire().await }
         });
         let session = semaphore.client().current_session();
-        let asked = || world.traffic_of(&session).requests(On::MultiRead);
+        let asked = || world.traffic_of(&session).requests(RequestKind::MultiRead);
         let before = asked();
         while asked() == before {
             tokio::task::yield_now().await;

@@ -4,25 +4,35 @@
 use std::pin::pin;
 
 use lockkeeper::LostReason;
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 
 use super::*;
 use crate::support::on_every_backend;
 
 const LOSSES: [Losses; 13] = [
     (&[], &[]),
-    (&[On::Enqueue], &[]),
-    (&[], &[On::Enqueue]),
-    (&[], &[On::MultiRead, On::MultiRead]),
-    (&[On::Multi], &[]),
-    (&[], &[On::Multi]),
-    (&[], &[On::Multi, On::Multi]),
-    (&[], &[On::Multi, On::Exists]),
-    (&[On::Multi, On::Delete], &[]),
-    (&[], &[On::Multi, On::Delete, On::Delete]),
-    (&[], &[On::Enqueue, On::Multi, On::Exists]),
-    (&[], &[On::GetChildren, On::GetData]),
-    (&[On::GetData], &[On::GetPredecessor]),
+    (&[RequestKind::Enqueue], &[]),
+    (&[], &[RequestKind::Enqueue]),
+    (&[], &[RequestKind::MultiRead, RequestKind::MultiRead]),
+    (&[RequestKind::Multi], &[]),
+    (&[], &[RequestKind::Multi]),
+    (&[], &[RequestKind::Multi, RequestKind::Multi]),
+    (&[], &[RequestKind::Multi, RequestKind::Exists]),
+    (&[RequestKind::Multi, RequestKind::Delete], &[]),
+    (
+        &[],
+        &[RequestKind::Multi, RequestKind::Delete, RequestKind::Delete],
+    ),
+    (
+        &[],
+        &[
+            RequestKind::Enqueue,
+            RequestKind::Multi,
+            RequestKind::Exists,
+        ],
+    ),
+    (&[], &[RequestKind::GetChildren, RequestKind::GetData]),
+    (&[RequestKind::GetData], &[RequestKind::GetPredecessor]),
 ];
 
 async fn contender(ground: &Ground, losses: Losses) -> Semaphore {

@@ -1,6 +1,6 @@
 //! The number of permits: stored once, the same for all, changed while others hold and wait.
 
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 
 use super::*;
 use crate::support::on_every_backend;
@@ -146,15 +146,15 @@ on_every_backend! {
     async fn a_change_is_seen_through_lost_requests_and_replies(env: Env) {
         let ground = Ground::new(env, 1).await;
         let semaphore = ground.semaphore().await;
-        ground.lose_request(semaphore.client(), On::SetData);
-        ground.lose_reply(semaphore.client(), On::SetData);
+        ground.lose_request(semaphore.client(), RequestKind::SetData);
+        ground.lose_reply(semaphore.client(), RequestKind::SetData);
         semaphore.set_permits(7).await.unwrap();
         assert_eq!(ground.observing_semaphore().permits().await, Ok(7));
     }
 
     async fn the_first_use_is_seen_through_lost_requests_and_replies(env: Env) {
         let world = World::new(env).await;
-        for (round, on) in [On::GetChildren, On::MultiRead, On::Create].into_iter().enumerate() {
+        for (round, on) in [RequestKind::GetChildren, RequestKind::MultiRead, RequestKind::Create].into_iter().enumerate() {
             let client = world.client().await;
             let semaphore = Semaphore::new(&client, format!("{QUOTA}-{round}"), 2).unwrap();
             for _ in 0..2 {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use lockkeeper::LostReason;
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -22,8 +22,8 @@ enum Step {
     ReleaseOne { place: usize },
     SetPermits { client: usize, total: u32 },
     Expire { client: usize },
-    LoseRequest { client: usize, on: On },
-    LoseReply { client: usize, on: On },
+    LoseRequest { client: usize, on: RequestKind },
+    LoseReply { client: usize, on: RequestKind },
 }
 
 /// One request in the model.
@@ -100,14 +100,14 @@ impl Model for Both {
     fn operation() -> impl Strategy<Value = Step> {
         let client = 0..CLIENTS;
         let on = select(vec![
-            On::Enqueue,
-            On::Multi,
-            On::MultiRead,
-            On::Delete,
-            On::Exists,
-            On::GetChildren,
-            On::GetData,
-            On::SetData,
+            RequestKind::Enqueue,
+            RequestKind::Multi,
+            RequestKind::MultiRead,
+            RequestKind::Delete,
+            RequestKind::Exists,
+            RequestKind::GetChildren,
+            RequestKind::GetData,
+            RequestKind::SetData,
         ]);
         prop_oneof![
             6 => (client.clone(), 1..5u32).prop_map(|(client, count)| Step::Acquire { client, count }),

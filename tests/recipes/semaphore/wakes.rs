@@ -1,7 +1,7 @@
 //! Permits: the round trips of free ones, and hand-overs as cheap for a thousand waiters as for two.
 
 use lockkeeper::Session;
-use lockkeeper::testing::{On, Traffic};
+use lockkeeper::testing::{RequestKind, Traffic};
 
 use super::*;
 use crate::harness::costs::{
@@ -40,7 +40,7 @@ async fn still(world: &World, session: &Session) -> (Traffic, u64) {
         let between = next - last;
         last = next;
         in_a_row += 1;
-        if between.requests(On::Any) > 1 || between.events > 0 {
+        if between.requests(RequestKind::Any) > 1 || between.events > 0 {
             in_a_row = 0;
         }
         if in_a_row == 20 {
@@ -65,7 +65,7 @@ async fn cost_of_a_hand_over(world: &World, waiters: usize) -> (Traffic, u64) {
             cost.events, 2,
             "the head wakes, and the one behind it, of {waiters}"
         );
-        costs.push((cost, cost.bytes - own * cost.requests(On::Exists)));
+        costs.push((cost, cost.bytes - own * cost.requests(RequestKind::Exists)));
     }
     client.close().await.unwrap();
     until(&world.observing().await, LOCKS, <[String]>::is_empty).await;
@@ -81,10 +81,10 @@ on_every_backend! {
         }
         let (first, bytes) = costs[0];
         for (cost, size) in &costs {
-            for on in [On::Multi, On::MultiRead, On::Delete, On::GetChildren, On::GetData] {
+            for on in [RequestKind::Multi, RequestKind::MultiRead, RequestKind::Delete, RequestKind::GetChildren, RequestKind::GetData] {
                 assert_eq!(cost.requests(on), first.requests(on), "{on:?}: {costs:?}");
             }
-            assert_eq!(cost.requests(On::Multi), 1, "one grant");
+            assert_eq!(cost.requests(RequestKind::Multi), 1, "one grant");
             // The numbers in names and marks have more digits in a longer queue.
             assert!(*size <= bytes + 32, "{costs:?}");
         }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 use lockkeeper::{Client, FencingGate, Guard, LockError, LostReason};
 use proptest::prelude::*;
 use tokio::task::JoinHandle;
@@ -171,7 +171,7 @@ impl<R: Queued> Line<R> {
             } => {
                 let label = self.next_label();
                 let wait = self.recipes[client].clone().wait(kind, label.clone());
-                let lost = unheard.then_some(On::Enqueue);
+                let lost = unheard.then_some(RequestKind::Enqueue);
                 self.join(client, kind, label, lost, wait).await;
             }
             Step::Try { client, kind } => {
@@ -191,7 +191,7 @@ impl<R: Queued> Line<R> {
     }
 
     /// Loses the next reply to this that a client is sent.
-    pub(crate) fn lose_reply(&self, client: usize, on: Option<On>) {
+    pub(crate) fn lose_reply(&self, client: usize, on: Option<RequestKind>) {
         if let Some(on) = on {
             self.world.lose_reply(self.recipes[client].client(), on);
         }
@@ -209,7 +209,7 @@ impl<R: Queued> Line<R> {
         client: usize,
         kind: R::Kind,
         label: String,
-        lost: Option<On>,
+        lost: Option<RequestKind>,
         wait: impl Future<Output = Result<R::Held, LockError>> + Send + 'static,
     ) {
         if lost.is_some() {
@@ -272,7 +272,7 @@ impl<R: Queued> Line<R> {
 
     pub(crate) async fn leave(&mut self, place: usize, unheard: bool) {
         if let Some((client, held)) = self.take(place) {
-            self.lose_reply(client, unheard.then_some(On::Any));
+            self.lose_reply(client, unheard.then_some(RequestKind::Any));
             R::release(held).await.unwrap();
         }
     }
