@@ -1,8 +1,9 @@
 //! Differences between operating systems: the clocks, and a thread's priority.
 //!
-//! Each system has a module with the same functions; nothing outside names a system. A new system needs a clock that
-//! counts suspended time: without one a holder would go on to believe in its lock after its machine has slept past the
-//! session's timeout (invariant 6).
+//! Each system has a module with the same functions; no other module names a system. A new system needs a clock that
+//! counts suspended time: without one a holder would continue to believe in its lock after its machine has slept past
+//! the session's timeout (invariant 6). Lowering a thread's priority is optional: a system without a safe interface for
+//! it does nothing, and its snapshots run at the common priority.
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod linux;

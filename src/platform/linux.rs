@@ -27,11 +27,14 @@ fn nanos(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Gives the calling thread the lowest priority.
+/// Gives the calling thread the lowest priority (nice value 19).
+///
+/// # Errors
+/// The refusal of the system, a sandbox's for example.
 #[cfg(feature = "file")]
 pub(crate) fn lower_thread_priority() -> std::io::Result<()> {
-    // On Linux a priority is a thread's, whatever POSIX says of processes (setpriority(2), "C library/kernel
-    // differences").
+    // Linux applies a nice value to one thread, where POSIX demands the whole process (setpriority(2), "C
+    // library/kernel differences"): so this needs the thread's id, and leaves the other threads alone.
     let thread = rustix::thread::gettid();
     Ok(rustix::process::setpriority_process(Some(thread), 19)?)
 }

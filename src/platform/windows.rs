@@ -13,8 +13,10 @@ pub(crate) fn boot_nanos() -> u64 {
     START.elapsed().as_nanos() as u64
 }
 
-/// Returns the same: the clock that leaves suspended time out (`QueryUnbiasedInterruptTime`) has no safe interface. A
-/// store takes a suspension for a stall of its own then, and its sessions expire later, which is always safe.
+/// Returns the nanoseconds since the first call, suspended time included, as [`boot_nanos`] does.
+///
+/// The clock that excludes suspended time (`QueryUnbiasedInterruptTime`) has no safe interface. So a store takes a
+/// suspension of the machine for a stall of its own, and its sessions expire later, which is always safe.
 #[inline]
 pub(crate) fn awake_nanos() -> u64 {
     boot_nanos()
