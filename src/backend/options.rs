@@ -1,4 +1,4 @@
-//! [`ConnectOptions`].
+//! [`ConnectOptions`]: timeouts, credentials and defaults of a client's sessions.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,7 +8,24 @@ use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::tls::ClientTls;
 
-/// Options of a connection. Secrets stand here, never in a URL, and are shown nowhere.
+/// Options of a [client](crate::Client): they apply to its first session, and to each that replaces a lost one.
+///
+/// The methods check nothing: connecting fails with [`Error::BadArguments`] if an option is out of bounds. Secrets are
+/// options, never part of a URL, and are left out of the `Debug` output.
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper_store::{Acl, ConnectOptions, connect_with};
+///
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// let options = ConnectOptions::new()
+///     .session_timeout(Duration::from_secs(10)) // a dead client's locks are free after 10 s
+///     .auth("digest", "orders:PASSWORD")
+///     .acl(Acl::creator_all());                 // only this identity may use the znodes
+/// let client = connect_with("memory:", options).await?;
+/// # client.close().await?;
+/// # Ok::<(), lockkeeper_store::Error>(()) }).unwrap();
+/// ```
 #[derive(Clone)]
 pub struct ConnectOptions {
     pub(crate) session_timeout: Option<Duration>,
@@ -37,66 +54,95 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// Returns the defaults: no session timeout in this process and 15 s elsewhere, 10 s to connect, no
-    /// credentials, open access control lists, and no creation of a missing chroot.
+    /// Returns the defaults: no session timeout in a store of this process and 15 s elsewhere, 10 s to connect, no
+    /// credentials, open access control lists, no TLS, and no creation of a missing chroot.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Sets the time that the store waits for a sign of life before it ends the session. The store may change it into
-    /// its own bounds (ZooKeeper: 2 to 20 ticks).
+    /// Sets the time for which the store waits for a sign of life before it ends the session, and with it the session's
+    /// locks and other ephemeral znodes. A short one frees the locks of a dead client soon; a long one survives longer
+    /// pauses of the process and outages of the network.
+    ///
+    /// The default is 15 s. In a store of this process (`memory:`, `file:`) the default is no timeout: such a session
+    /// ends with its client alone.
+    ///
+    /// The store replaces a timeout outside its own bounds by the nearest one allowed: by default 4 s to 40 s, of a
+    /// ZooKeeper 2 to 20 ticks. [`SessionStatus::timeout`](crate::SessionStatus::timeout) returns the result. It counts
+    /// in whole milliseconds; connecting fails with [`Error::BadArguments`] below 1 ms, so at zero, and above
+    /// 2,147,483,647 ms (24.8 days).
     #[must_use]
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = Some(timeout);
         self
     }
 
-    /// Sets the time that `connect` tries before it gives up.
+    /// Sets the time after which connecting gives up with [`Error::ConnectFailed`], 10 s by default; for the first
+    /// session, and again for each that replaces a lost one. Until then, servers that refuse or do not answer are tried
+    /// again every 100 ms. Closing a session waits for the server's answer for as long.
+    ///
+    /// It has the bounds of [`session_timeout`](Self::session_timeout), and so cannot be zero. A store of this process
+    /// opens sessions without it.
     #[must_use]
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
     }
 
-    /// Proves an identity, as `digest` and `user:password`: access control lists may name it. The embedded
-    /// store knows `digest` alone; where a scheme is unknown, connecting fails with [`Error::AuthFailed`].
+    /// Adds an identity that each session proves, as the scheme `digest` with the secret `user:password`. Access control
+    /// lists can name it, and a server may require one.
+    ///
+    /// Connecting fails with [`Error::AuthFailed`] if the store refuses the proof, or does not know the scheme; a store
+    /// of this process knows `digest` alone, and accepts any password, since it has no list of users.
     #[must_use]
     pub fn auth(mut self, scheme: impl Into<String>, secret: impl Into<Vec<u8>>) -> Self {
         self.auth.push((scheme.into(), secret.into()));
         self
     }
 
-    /// Sets the access control list of the znodes that recipes and typed methods create.
+    /// Sets the access control list of the znodes that recipes and typed methods create: by default the open one,
+    /// which allows everything to every client. Existing znodes keep their lists.
+    ///
+    /// All clients of a lock need the permissions to read, create and delete below its path. A list with the scheme
+    /// `auth` needs [`auth`](Self::auth): without an identity the store refuses each create with
+    /// [`Error::InvalidAcl`].
     #[must_use]
     pub fn acl(mut self, acl: Acl) -> Self {
         self.acl = acl;
         self
     }
 
-    /// Creates the path that the URL ends with, if it is missing. Without this, that is an error.
+    /// Creates the chroot, the path that a `lockkeeper://` or `zookeeper://` URL ends with, and its parents, where they
+    /// are missing: as persistent znodes with the list of [`acl`](Self::acl). Without this option connecting fails with
+    /// [`Error::NoChroot`].
     #[must_use]
     pub fn create_chroot(mut self) -> Self {
         self.create_chroot = true;
         self
     }
 
-    /// Speaks TLS with a `lockkeeper://` or `zookeeper://` server, and nothing else: a server that does not is no
-    /// server. Without this there is no TLS. A store of this process has no wire.
+    /// Connects to `lockkeeper://` and `zookeeper://` servers with TLS, and never without: a server that does not speak
+    /// it is treated as one that does not answer. Has no effect on a store of this process.
     ///
-    /// Needs the feature `tls`; connecting fails without it.
+    /// Connecting fails with [`Error::Tls`] if a certificate or key cannot be used, or if the only server of the URL
+    /// refuses the certificate or shows one that is not trusted; and with [`Error::Target`] in a build without the
+    /// feature `tls`.
     #[must_use]
     pub fn tls(mut self, tls: ClientTls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Sets the tick (`tickTime`) of the ZooKeeper ensemble, 2 s unless set; it means nothing to a single
-    /// server. Followers pass on to the leader which sessions are alive twice in a tick, so for so long, but
-    /// not longer than a quarter of the session's timeout, nothing shows that the leader knows of a write
+    /// Sets the tick (`tickTime`) of a ZooKeeper ensemble, 2 s by default, as ZooKeeper's. It has no effect on a single
+    /// server.
+    ///
+    /// Twice in a tick, a follower tells the leader which sessions are alive. So only a write that was answered a tick
+    /// ago, or a quarter of the session's timeout if that is less, is known to have reached the leader
     /// ([`SessionStatus::held_until`]).
     ///
-    /// One that is shorter than the servers' makes sessions believe in locks that they may have lost; one
-    /// that is longer makes the first lock of a session that was idle come later.
+    /// Set it to the servers' value. With a shorter one a session may believe in locks that it has lost; with a longer
+    /// one the first lock of a session that was idle is granted later. It has the bounds of
+    /// [`session_timeout`](Self::session_timeout).
     ///
     /// [`SessionStatus::held_until`]: crate::SessionStatus::held_until
     #[must_use]
@@ -105,22 +151,25 @@ impl ConnectOptions {
         self
     }
 
-    /// Takes further names for those of contenders, for queues that are shared with a library whose names the
-    /// recipes do not know: ephemeral children whose names end in `before_number` and a sequence number. An empty
-    /// text stands for all numbered names.
+    /// Adds a form of contenders' names, for queues that are shared with a library whose names the recipes do not know:
+    /// an ephemeral child is a contender if its name ends in `before_number` and a sequence number. The empty pattern
+    /// matches every numbered name. Can be called several times.
     ///
-    /// Known are the names of this library, Curator, kazoo, go-zookeeper and ZooKeeper's own lock. Every client
-    /// of a queue needs the same patterns: one that does not know a contender's name gets in beside it.
+    /// The names of this library, Curator, kazoo, go-zookeeper and ZooKeeper's own lock are known without this. Every
+    /// client of a queue needs the same patterns: one that does not recognize a contender acquires the lock beside it.
+    ///
+    /// Connecting fails with [`Error::BadArguments`] if a pattern contains a `/` or ends in a digit, which no part of a
+    /// name before its number does.
     #[must_use]
     pub fn entry_pattern(mut self, before_number: impl Into<String>) -> Self {
         self.entry_patterns.push(before_number.into());
         self
     }
 
-    /// Refuses lengths of time and patterns that cannot be meant.
+    /// Checks durations and patterns.
     ///
     /// # Errors
-    /// [`Error::BadArguments`].
+    /// [`Error::BadArguments`] for the first that is out of bounds.
     pub(crate) fn check(&self) -> Result<()> {
         let session = self
             .session_timeout
@@ -136,6 +185,7 @@ impl ConnectOptions {
                 )));
             }
         }
+        // Digits before the number would be read as its first: the pattern could match no name.
         let is_unfit = |pattern: &&String| {
             pattern.contains('/') || pattern.ends_with(|last: char| last.is_ascii_digit())
         };
@@ -149,7 +199,8 @@ impl ConnectOptions {
     }
 }
 
-/// ZooKeeper counts timeouts in whole milliseconds, as a signed 32-bit number.
+/// Bounds of all durations. ZooKeeper's protocol has timeouts in whole milliseconds, as a signed 32-bit number; a
+/// shorter one would be sent as 0, which a server reads as its own minimum.
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 const LONGEST_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
 
