@@ -1,4 +1,4 @@
-//! [`Backend`]: the interface through which a session reaches its store, embedded or remote; and a session's status.
+//! [`Backend`]: the interface through which a session reaches its store, embedded or remote; and [`SessionStatus`].
 
 mod cleanup;
 mod lease;
@@ -29,10 +29,11 @@ use crate::protocol::{Request, Response};
 
 /// One session at a store.
 ///
-/// The contract: a request is sent when it is submitted, not when its response is first polled;
+/// The contract: a request is sent when it is submitted, not when its response is first polled (a dropped future must
+/// not lose a release);
 /// requests of one session are carried out, and their responses completed, in the order of their
 /// submission; a request that is submitted while the session is suspended waits for the
-/// reconnection; a request that was under way when the connection broke fails with
+/// reconnection; a request that was in flight when the connection broke fails with
 /// [`ConnectionLoss`](crate::Error::ConnectionLoss), and one that finds the session over with
 /// [`SessionExpired`](crate::Error::SessionExpired) or
 /// [`SessionClosed`](crate::Error::SessionClosed). A watch event reaches its watcher before any
@@ -55,9 +56,9 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
 
     /// Blocks until all that was submitted so far has been written to the connection, for at most `limit`.
     ///
-    /// Called as values are dropped, on any thread, so it never waits where waiting is of no use: in a store of this
-    /// process, on the thread that does the writing, and while an earlier call has timed out and that thread
-    /// has not gone on since.
+    /// Called as values are dropped, on any thread. So it does not wait where that would be useless: in a store of this
+    /// process, on the thread that does the writing, and after an earlier call has timed out, until that thread has
+    /// made progress.
     fn flush(&self, limit: Duration) -> Flushed {
         let _ = limit;
         Flushed::Skipped
@@ -69,13 +70,14 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
 pub enum Flushed {
     /// All that was submitted before has been handed to the system's socket.
     Written,
-    /// It was not waited for: there is nothing to write, or nothing to be gained by waiting.
+    /// Returned without waiting: nothing is to be written, or waiting would not help.
     Skipped,
     /// The limit has passed first.
     TimedOut,
 }
 
-/// Longest wait of a drop for its requests to be written.
+/// Longest wait of a drop for its requests to be written. It blocks the thread of the caller's executor, so it is short:
+/// a thread that is not held up writes at once.
 pub(crate) const FLUSH_LIMIT: Duration = Duration::from_millis(5);
 
 /// Longest wait for clean-ups as the last client is dropped, and again for the end of its session. With a
@@ -93,7 +95,7 @@ pub trait Connector: Send + Sync + fmt::Debug + 'static {
     /// Ends a session as the store would when its timeout has passed.
     #[cfg(feature = "test-util")]
     fn expire(&self, backend: &Arc<dyn Backend>) -> BoxFuture<Result<()>> {
-        // A default, so that the feature demands nothing new of other implementations.
+        // A default: enabling the feature must not break other implementations (features are additive).
         let _ = backend;
         let what = "ending a session for a test";
         Box::pin(std::future::ready(Err(Error::Unimplemented { what })))

@@ -112,7 +112,7 @@ struct Inner {
     target: String,
     connector: Arc<dyn Connector>,
     options: ConnectOptions,
-    /// The first session, which most clients keep for ever: handed out without a lock while it is alive.
+    /// The first session, which most clients keep for good: returned without a lock while it is alive.
     first: Session,
     current: Mutex<Current>,
     /// Serializes the opening of sessions.
@@ -201,6 +201,7 @@ impl Client {
 
     async fn reopen(&self) -> Result<Session> {
         let _one_at_a_time = self.0.opening.lock().await;
+        // Another caller may have opened it while this one waited.
         if let Some(session) = self.live_session()? {
             return Ok(session);
         }
@@ -209,6 +210,7 @@ impl Client {
         let session = Session::configured(backend, &self.0.options);
         tracing::info!(target_store = %self.0.target, session = %session.id(), "session opened");
         let mut current = self.0.current.lock();
+        // The client was closed in the meantime: the new session is dropped, which closes it.
         if current.closed {
             return Err(Error::SessionClosed {
                 session: current.session.id(),
@@ -233,6 +235,8 @@ impl Client {
         Ok(session.status().is_alive().then(|| session.clone()))
     }
 
+    /// Checks that the new session is at the store that the client's fencing tokens belong to: tokens of two stores
+    /// cannot be compared. A store without an id is accepted.
     fn check_store_id(&self, backend: &Arc<dyn Backend>) -> Result<()> {
         let Some(found) = backend.store_id() else {
             return Ok(());
@@ -256,6 +260,7 @@ impl Client {
     pub async fn close(&self) -> Result<()> {
         let session = {
             let mut current = self.0.current.lock();
+            // First: no session may be opened while this one is being closed.
             current.closed = true;
             current.session.clone()
         };

@@ -164,7 +164,7 @@ fn hosts_and_chroot(url: &str, rest: &str) -> Result<(Vec<String>, ZnodePath), T
             path,
             reason,
         },
-        _ => unreachable!("a path is select valid or an InvalidPath"),
+        _ => unreachable!("a path is either valid or an InvalidPath"),
     })?;
     Ok((hosts, chroot))
 }

@@ -55,6 +55,7 @@ pub struct Cleanup {
 impl Cleanup {
     /// Begins a clean-up, and counts it as pending in this status.
     pub(crate) fn of(status: &Arc<SessionStatus>, path: &ZnodePath) -> Self {
+        // Counted from the start, not from the first refusal: the drop of the last client waits for this count.
         status.begin_cleanup();
         Self {
             status: status.clone(),
@@ -82,14 +83,19 @@ impl Cleanup {
         &self.status
     }
 
-    /// Returns true if the next request itself will wait for the reconnection: the last reply was lost with its
-    /// connection, for the first time on this one.
+    /// Returns true if the next request itself will wait for the reconnection, so that no pause is needed: the last
+    /// reply was lost with its connection, for the first time on this one. A connection that loses one reply after the
+    /// other, without breaking, would be asked in a busy loop otherwise.
     pub(crate) fn waits_for_connection(&mut self, error: &Error) -> bool {
         let connection = Some(self.status.connection());
         *error == Error::ConnectionLoss
             && std::mem::replace(&mut self.lost_on, connection) != connection
     }
 
+    /// Pauses after a refusal; each pause is twice as long as the last.
+    ///
+    /// # Errors
+    /// `error`, if no repetition can help.
     pub(crate) async fn pause_after(&mut self, error: Error) -> Result<()> {
         let (session, path, pause) = (self.status.id(), &self.path, self.pause);
         if !is_passing(&error) {
@@ -106,7 +112,8 @@ impl Cleanup {
         self.pause = (2 * pause).min(LONGEST_PAUSE);
         let mut states = self.status.states();
         let mut sleep = self.status.clock().sleep(pause);
-        // A reconnection, or the session's end, ends the pause early.
+        // A change of state ends the pause early: after a reconnection another server may accept the step, and after the
+        // session's end there is nothing left to do.
         poll_fn(|context| {
             let changed = Pin::new(&mut states).poll_next(context).is_ready();
             match changed || Pin::new(&mut sleep).poll(context).is_ready() {
@@ -119,7 +126,8 @@ impl Cleanup {
     }
 }
 
-/// Returns true for an error after which the same step may succeed.
+/// Returns true for an error after which the same step may succeed. A missing znode is the aim of a clean-up, and a
+/// missing permission does not come back by waiting; the session's end removes the znode.
 fn is_passing(error: &Error) -> bool {
     !error.is_session_end() && !matches!(error, Error::NoNode { .. } | Error::NoAuth { .. })
 }

@@ -16,13 +16,15 @@ use crate::clock::BootInstant;
 /// server does.
 const MARGIN: u32 = 10;
 
-/// Part of the timeout that must be left of the lease for a grant: 1/5.
+/// Part of the timeout that must be left of the lease for a grant: 1/5. So a lock is not lost as soon as it is granted.
 const GRANT: u32 = 5;
 
-/// Heartbeats in a timeout.
+/// Heartbeats in a timeout. One may be lost: after two thirds of the timeout 9/10 − 2/3 of it is left, more than the
+/// fifth that a grant needs.
 const BEATS: u32 = 3;
 
-/// Number of timeouts for which a session keeps its lease fresh after its last use.
+/// Number of timeouts for which a session keeps its lease fresh after its last use. A program that locks now and then
+/// does not wait for a proof each time; one that no longer locks stops writing to its ensemble.
 const IDLE: u32 = 10;
 
 /// Touches closer together than this part of the witness delay are merged.
@@ -99,7 +101,7 @@ pub(super) struct LeaseState {
 /// Writes to a member of an ensemble, on the current connection, that may prove each other.
 ///
 /// A follower answers reads and pings by itself. It records that a session was heard from (a *touch*), and passes
-/// that on to the leader, who alone expires sessions, with its next answer to the leader's pings, which come every
+/// that on to the leader, which alone expires sessions, with its next answer to the leader's pings, which come every
 /// half tick (ZooKeeper 3.9: `Leader.lead`, `Learner.ping`, `LearnerHandler` at `PING`). A write that it forwards
 /// does not touch the session at the leader (`LeaderZooKeeperServer.submitLearnerRequest`). So a committed write
 /// shows that its follower was in contact with the leader, and, if the follower had an earlier request for a tick
@@ -175,6 +177,7 @@ impl LeaseState {
         self.proved.after(self.timeout - self.timeout / MARGIN)
     }
 
+    /// Returns true from the end on: at that very moment another session may hold.
     pub(super) fn has_ended(&self, now: BootInstant) -> bool {
         self.end() <= now
     }
@@ -199,6 +202,8 @@ impl LeaseState {
             // Another member's connection to the leader says nothing about this one's, and the other way round.
             Some(_) if !is_commit || request.connection != self.connection => None,
             Some(ensemble) => {
+                // Judged before it is kept: a write must not prove itself, since a forwarded write does not touch the
+                // session at the leader (see [`Ensemble`]).
                 let proof = ensemble.proved_by(request.at, delay);
                 ensemble.touch(request.at, now, delay / GRAIN);
                 proof
@@ -213,6 +218,7 @@ impl LeaseState {
             *unsettled = sent.max(*unsettled);
             return false;
         }
+        // Replies are processed by the threads of their callers, in any order: an older proof shortens nothing.
         if sent <= self.proved {
             return false;
         }
@@ -223,6 +229,8 @@ impl LeaseState {
     /// Records the loss of the connection: requests are sent on the next one.
     pub(super) fn disconnected(&mut self) {
         self.connection += 1;
+        // The next connection may lead to another follower, whose contact with the leader proves nothing about writes
+        // that this one received.
         if let Some(ensemble) = &mut self.ensemble {
             ensemble.touches.clear();
         }
@@ -231,6 +239,7 @@ impl LeaseState {
     /// Records that the timeout may be renegotiated: until it is [known](Self::settle), the lease is not extended.
     #[cfg(feature = "zookeeper")]
     pub(super) fn unsettle(&mut self) {
+        // A second loss, before the timeout of the first reconnection was known, keeps the newest proof of either.
         self.unsettled.get_or_insert(self.proved);
     }
 
@@ -244,7 +253,8 @@ impl LeaseState {
         });
     }
 
-    /// Changes the lease. If it had ended before, and has not after, that is a lapse: locks granted before are lost.
+    /// Changes the lease. If it had ended before, and has not after, that is a lapse: locks granted before are lost,
+    /// although the session lives, since others may have held them in between.
     fn changing(&mut self, now: BootInstant, change: impl FnOnce(&mut Self)) {
         let had_ended = self.has_ended(now);
         change(self);
@@ -264,7 +274,7 @@ impl LeaseState {
         let Some(last) = last else { return now };
         let third = self.timeout / BEATS;
         let regular = last.sent.after(third);
-        // An answer that is stuck neither holds back the next heartbeat, nor makes more of them.
+        // A heartbeat whose answer is missing neither delays the next one, nor makes it come sooner.
         if !last.is_proof {
             return regular;
         }
@@ -274,6 +284,7 @@ impl LeaseState {
             None => wanted,
             Some(ensemble) => match ensemble.touches.front() {
                 Some(touch) => wanted.max(touch.answered.after(self.witness_delay())),
+                // No write is waiting for a proof: an earlier heartbeat could prove none.
                 None => regular,
             },
         }
@@ -299,14 +310,14 @@ impl Ensemble {
     /// Keeps a committed write. Of those within one grain the last stands for all; without room, older ones are
     /// closer to being proved.
     fn touch(&mut self, sent: BootInstant, answered: BootInstant, grain: Duration) {
-        let has_place = self.touches.len() < MAX_TOUCHES;
+        let has_room = self.touches.len() < MAX_TOUCHES;
         match self.touches.back_mut() {
-            // Its answer was processed late.
+            // Its reply was processed after that of a later write, which stands for it.
             Some(last) if sent < last.sent => {}
             Some(last) if answered < last.since.after(grain) => {
                 (last.sent, last.answered) = (sent, answered);
             }
-            _ if has_place => self.touches.push_back(Touch {
+            _ if has_room => self.touches.push_back(Touch {
                 since: answered,
                 sent,
                 answered,

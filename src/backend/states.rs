@@ -38,6 +38,8 @@ impl States {
 
     /// Writes a new state, calls `publish`, and wakes the readers. A final state is never overwritten.
     pub(super) fn set(&self, state: SessionState, publish: impl FnOnce()) {
+        // `publish` runs under the channel's lock, before any reader is woken: two writers publish in one order, and a
+        // woken reader finds what was published.
         self.0.modify_if(|latest| {
             if latest.state.is_final() || latest.state == state {
                 return None;

@@ -1,5 +1,5 @@
-//! [`SessionStatus`]: a session's state and lease, written by its backend and by the answers to its requests, read by
-//! everybody.
+//! [`SessionStatus`]: a session's state and lease, written by its backend and by the replies to its requests, read by
+//! locks and waiters.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -26,7 +26,7 @@ pub struct SessionStatus {
     tick: Option<Duration>,
     /// Wakes waiters for a fresh lease.
     renewed: Notify,
-    /// Wakes waiters for the end of the lease, when that comes sooner than it was going to.
+    /// Wakes waiters for the end of the lease, when a shorter timeout brings it forward.
     shortened: Notify,
     /// Wakes the session's heartbeat, when its next time may have changed.
     pulse: Arc<Notify>,
@@ -142,7 +142,8 @@ impl SessionStatus {
     /// Writes a new state. A final state is never overwritten.
     pub fn set_state(&self, state: SessionState) {
         self.states.set(state, || {
-            // Before the state becomes visible: requests sent from now on belong to the next connection.
+            // Before the state becomes visible: a request that is sent by a caller that has seen `Suspended` belongs to
+            // the next connection, and must not prove writes of this one.
             if state == SessionState::Suspended
                 && let Some(lease) = &self.lease
             {
@@ -150,12 +151,14 @@ impl SessionStatus {
             }
             self.state.store(state as u8, Ordering::Release);
         });
+        // A new connection has proved nothing yet: its first heartbeat is due at once.
         if state == SessionState::Reconnected {
             self.pulse.notify_one();
         }
     }
 
-    /// Marks the session as being closed from this side: from now on it holds nothing.
+    /// Marks the session as being closed from this side. From now on it holds nothing, before the store has carried out
+    /// the close: the next holder's grant may arrive first.
     pub(crate) fn set_closing(&self) {
         self.closing.store(true, Ordering::Release);
     }
@@ -188,6 +191,7 @@ impl SessionStatus {
     pub(crate) fn answered(&self, request: Sent, is_commit: bool) {
         let Some(lease) = &self.lease else { return };
         let renewed = lease.lock().answered(request, is_commit, self.clock.now());
+        // Outside of the lease's lock: a waker is the user's code.
         if renewed {
             self.renewed.notify_waiters();
         }
@@ -238,6 +242,8 @@ impl SessionStatus {
     pub(crate) async fn fresh_lease(self: &Arc<Self>) -> Result<Lease> {
         let mut states = self.states();
         loop {
+            // Before the checks: `notify_waiters` wakes only futures that exist, so a proof that comes between a check
+            // and a later registration would be missed.
             let renewed = self.renewed.notified();
             if !self.is_alive() {
                 let session = self.id;
@@ -305,11 +311,12 @@ impl SessionStatus {
         lease.map_or(0, |lease| lease.lock().lapses())
     }
 
-    /// Returns true if the session is alive, and its lease has not ended since it had had so many lapses.
+    /// Returns true if the session is alive, and its lease has not ended since its lapses numbered `lapses`.
     #[inline]
     pub(super) fn is_valid_since(&self, lapses: u64) -> bool {
         self.is_alive()
             && self.lease.as_ref().is_none_or(|lease| {
+                // Both under one lock: a renewal between the two would hide the lapse that it ends.
                 let lease = lease.lock();
                 !lease.has_ended(self.clock.now()) && lease.lapses() == lapses
             })

@@ -183,6 +183,7 @@ impl Opening {
             loop {
                 match self.open_once().await {
                     Err(Error::ConnectionLoss) => match self.failure_reason(deadline).await {
+                        // With several hosts, another one may accept the certificate.
                         Refusal::Certificate(error) if self.servers.has_one_host() => {
                             return Err(Error::Tls(error));
                         }
@@ -211,6 +212,7 @@ impl Opening {
 
     /// Makes one attempt at each server.
     async fn open_once(&self) -> Result<ZooKeeperSession> {
+        // Read before the handshake is sent: the lease counts from here (invariant 6).
         let sent = self.servers.clock.now();
         let (connector, servers) = (self.connector(), self.servers.clone());
         let tls = self.tls.clone();
@@ -220,9 +222,12 @@ impl Opening {
                 Some(tls) => tls.connect(connector, &servers.hosts).await,
             }
         };
+        // On the connections' thread: the crate spawns the task of its connection with the spawner of the thread that
+        // polls this future, which an executor of the user's might starve.
         let client = match spawn(Box::pin(connecting)).await? {
             Ok(client) => client,
             Err(zk::Error::AuthFailed) => return Err(Error::AuthFailed),
+            // All other errors may pass: `open` tries again until the connect timeout.
             Err(_) => return Err(Error::ConnectionLoss),
         };
         nodelay::set_nodelay(&self.servers.hosts);
@@ -262,6 +267,7 @@ impl Opening {
             .options
             .session_timeout
             .unwrap_or(DEFAULT_SESSION_TIMEOUT);
+        // Eagerly: an attempt fails after one round over the hosts, and `open` learns the reason before the next one.
         let connector = zk::Client::connector()
             .with_session_timeout(timeout)
             .with_fail_eagerly();
@@ -274,6 +280,7 @@ impl Opening {
     /// Returns the reason of a failed attempt. The crate does not tell it, so each host is connected to again.
     async fn failure_reason(&self, deadline: BootInstant) -> Refusal {
         let (servers, tls) = (self.servers.clone(), self.tls.clone());
+        // Not zero, which `TcpStream::connect_timeout` refuses.
         let left = deadline
             .since(servers.clock.now())
             .max(Duration::from_millis(1));
@@ -285,12 +292,16 @@ impl Opening {
         };
         match blocking(asking).await {
             Ok(Some(refusal)) => refusal,
-            Ok(None) => Refusal::Other("it took the connection, and gave no session".to_owned()),
+            Ok(None) => {
+                Refusal::Other("the server accepted the connection, and gave no session".to_owned())
+            }
             Err(error) => Refusal::Other(error.to_string()),
         }
     }
 
     async fn status(&self, client: &zk::Client, sent: BootInstant) -> Arc<SessionStatus> {
+        // If the configuration cannot be read (no permission, or a server before 3.5), the stricter rules of an ensemble
+        // apply: they are correct for a single server, too.
         let quorum_only = !self.servers.is_single_server
             && client
                 .get_config()
@@ -361,6 +372,7 @@ impl Opening {
 async fn read_or_create_id(client: &zk::Client, acl: &Acl) -> Result<String, zk::Error> {
     let made = random_id();
     let acls = Acls::new(&readable(acl));
+    // Two clients may create it at once: the one that finds `NodeExists` reads the other's.
     loop {
         match client.get_data(STORE_ID).await {
             Ok((id, stat)) => return Ok(store_id(&id, stat.czxid)),

@@ -50,7 +50,8 @@ impl RequestContext<'_> {
             zk::Error::ClientClosed => Error::SessionClosed {
                 session: self.session,
             },
-            // The crate fails the requests under way with the error that ended the connection.
+            // The crate fails the requests in flight with the error that ended the connection: all of them mean that the
+            // outcome is unknown.
             zk::Error::ConnectionLoss
             | zk::Error::Timeout
             | zk::Error::SessionMoved
@@ -133,7 +134,7 @@ const RIGHTS: [(u8, zk::Permission); 5] = [
     (AclEntry::ADMIN, zk::Permission::ADMIN),
 ];
 
-/// Converts a server's list; one that allows everything to everybody is the open one.
+/// Converts a server's list; one that grants all permissions to `world:anyone` is the open one.
 pub(super) fn acl(list: &[zk::Acl]) -> Acl {
     let entries = list.iter().map(|acl| {
         let rights = RIGHTS
@@ -195,7 +196,7 @@ pub(super) fn event(event: zk::WatchedEvent, session: SessionId) -> Result<Watch
     })
 }
 
-/// Returns the path of a created znode: that of a sequential one ends with the number, as ZooKeeper prints it.
+/// Returns the path of a created znode: that of a sequential one ends with the number, as ZooKeeper prints it (rule 4).
 pub(super) fn made(create: &Create, number: zk::CreateSequence) -> ZnodePath {
     if create.mode.is_sequential() {
         ZnodePath::trusted(format!("{}{:010}", create.path, number.into_i64()))
@@ -248,7 +249,7 @@ pub(super) fn op_reply(result: zk::MultiWriteResult) -> Result<OpReply> {
         zk::MultiWriteResult::Delete => OpReply::Deleted,
         zk::MultiWriteResult::SetData { stat: set } => OpReply::Set(stat(set)),
         zk::MultiWriteResult::Create { path, stat: made } => OpReply::Created {
-            // Not `InvalidPath`, which would tell that nothing was sent.
+            // Not `InvalidPath`, which means that nothing was sent: the caller would not clean up.
             path: ZnodePath::new(path).map_err(|error| Error::Protocol(error.to_string()))?,
             stat: (!made.is_invalid()).then(|| stat(made)),
         },

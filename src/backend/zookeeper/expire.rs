@@ -60,7 +60,7 @@ fn close(hosts: &str, tls: Option<&Tls>, handshake: &[u8]) -> io::Result<()> {
 
 fn send(mut server: impl Read + Write, connect: &[u8]) -> io::Result<()> {
     server.write_all(&[connect, &handshake::close_session()].concat())?;
-    // The server closes the connection once it has closed the session, or if it knows no such session.
+    // The server closes the connection once it has closed the session, or if the session does not exist.
     match server.read_to_end(&mut Vec::new()) {
         Err(error) if !is_broken(&error) => Err(error),
         _ => Ok(()),

@@ -10,15 +10,18 @@ use crate::wire::{
     RequestHeader, put_frame, xid,
 };
 
-/// Limit of a server's first frame, in bytes: a `ConnectResponse` has 41.
+/// Limit of a server's first frame, in bytes: a `ConnectResponse` has 41. The frame is allocated by the length that the
+/// peer sends, which may be no ZooKeeper.
 const MAX_RESPONSE_BYTES: usize = 1024;
 
 /// Returns the frame that asks for a new session.
 pub(super) fn connect(timeout: Duration) -> Vec<u8> {
     frame(&ConnectRequest {
         protocol_version: 0,
+        // A server that is behind the zxid given here refuses the session; this one reads nothing.
         last_zxid_seen: 0,
         timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
+        // A new session: with the id of an existing one the server would close that one's connection.
         session: 0,
         password: &[0; PASSWORD_BYTES],
         read_only: Some(false),
@@ -63,8 +66,9 @@ pub(super) fn read_timeout(from: &mut impl Read) -> io::Result<Duration> {
         .map(|response| response.timeout_ms)
         .unwrap_or_default();
     match u64::try_from(timeout_ms) {
+        // A refused session has the timeout 0 (rule 13).
         Ok(ms) if ms > 0 => Ok(Duration::from_millis(ms)),
-        _ => Err(io::Error::other("the server gives no session")),
+        _ => Err(io::Error::other("the server refuses the session")),
     }
 }
 

@@ -37,7 +37,8 @@ fn executor() -> &'static Executor<'static> {
     THREAD.get_or_init(|| {
         let run = || {
             IS_THIS_THREAD.set(true);
-            let _crates_tasks_too = spawns_core::enter(&Spawner);
+            // zookeeper-client's own tasks run here as well.
+            let _spawner = spawns_core::enter(&Spawner);
             async_io::block_on(executor.run(pending::<()>()));
         };
         let thread = std::thread::Builder::new()
@@ -92,9 +93,9 @@ pub(super) fn flush(limit: Duration) -> Flushed {
     }
 }
 
-/// Returns false if waiting for the connections' thread would be in vain: on that thread itself, in the child of a
-/// fork, which does not have it, and while it is known to be blocked. So of a thousand guards that are dropped then,
-/// only the first waits.
+/// Returns false if waiting for the connections' thread would be useless: on that thread itself, in the child of a fork,
+/// which does not have it, and while it is known to be blocked. So of a thousand guards that are dropped then, only the
+/// first waits.
 pub(super) fn can_wait() -> bool {
     if IS_THIS_THREAD.get() || fork::is_forked() {
         return false;
@@ -159,6 +160,7 @@ impl<T> Future for Guarded<T> {
     type Output = Result<T>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        // Polled no more after a panic: the task ends, so no broken state is seen.
         match catch_unwind(AssertUnwindSafe(|| self.0.as_mut().poll(context))) {
             Ok(polled) => polled.map(Ok),
             Err(_) => Poll::Ready(Err(panicked())),

@@ -1,11 +1,10 @@
 //! Sends small requests at once: `TCP_NODELAY` on the connections that zookeeper-client makes.
 //!
-//! The crate does not set it, and writes each request by itself. Of a create and a list that are
-//! sent together the kernel would then hold back the second until the first was acknowledged,
-//! which mostly means answered: two round trips for a lock instead of one. (Java's client sets it.)
-//! The crate keeps its sockets to itself, so they are looked for among this process's descriptors,
-//! by their peer's port; `pidfd_getfd` is the way to a descriptor of one's own process without
-//! unsafe code. Where the system forbids it, requests take the longer way.
+//! The crate does not set it, and writes each request separately. Of a create and a list that are sent together the
+//! kernel would then hold back the second until the first is acknowledged, which mostly means answered: two round trips
+//! for a lock instead of one. (Java's client sets it.) The crate does not give out its sockets, so they are found among
+//! this process's descriptors, by their peer's port; `pidfd_getfd` duplicates a descriptor without unsafe code. Where
+//! the system forbids it, a lock takes the second round trip.
 
 use std::fs;
 use std::io;
@@ -15,8 +14,8 @@ use std::os::fd::{AsFd, OwnedFd, RawFd};
 use rustix::net::{getpeername, sockopt};
 use rustix::process::{PidfdFlags, PidfdGetfdFlags, getpid, pidfd_getfd, pidfd_open};
 
-/// Finds a connection to one of these hosts (`host:port[,host:port…]`) that holds requests back,
-/// and makes it stop that. Called for each new connection, so that none is left.
+/// Sets `TCP_NODELAY` on a connection to one of these hosts (`host:port[,host:port…]`) that does not have it. Called for
+/// each new connection, so that none is left.
 pub(super) fn set_nodelay(hosts: &str) {
     let ports: Vec<u16> = hosts
         .split(',')
@@ -30,10 +29,10 @@ pub(super) fn set_nodelay(hosts: &str) {
 fn set_nodelay_on_one(ports: &[u16]) -> io::Result<()> {
     let process = pidfd_open(getpid(), PidfdFlags::empty())?;
     let mut sockets = sockets()?;
-    // New descriptors mostly have high numbers.
+    // The newest descriptors mostly have the highest numbers, and the new connection is the one to be found.
     sockets.sort_unstable_by(|one, other| other.cmp(one));
     for socket in sockets {
-        // It may have been closed since.
+        // It may have been closed since it was listed; another that took its number is checked by its peer as well.
         let Ok(socket) = pidfd_getfd(&process, socket, PidfdGetfdFlags::empty()) else {
             continue;
         };
@@ -46,8 +45,8 @@ fn set_nodelay_on_one(ports: &[u16]) -> io::Result<()> {
     Ok(())
 }
 
-/// The numbers of this process's sockets. Nothing else may be duplicated: the closing of a
-/// duplicate would release the locks of a file (`fcntl`).
+/// Returns the numbers of this process's sockets. Other descriptors must not be duplicated: closing the duplicate of a
+/// file would release the process's locks on it (`fcntl`).
 fn sockets() -> io::Result<Vec<RawFd>> {
     let mut sockets = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {
@@ -65,6 +64,7 @@ fn sockets() -> io::Result<Vec<RawFd>> {
     Ok(sockets)
 }
 
+/// Returns the port that a socket is connected to.
 fn peer_port(socket: &OwnedFd) -> Option<u16> {
     let peer = getpeername(socket.as_fd()).ok()??;
     SocketAddr::try_from(peer).ok().map(|peer| peer.port())

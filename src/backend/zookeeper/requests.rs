@@ -242,8 +242,8 @@ fn created(
     Ok((path, convert::stat(stat)))
 }
 
-/// Deletes znodes one after the other in the background, until it has succeeded. It keeps no client: closing the
-/// session ends it.
+/// Deletes znodes one after the other in the background, until it has succeeded. It holds no client, which would keep
+/// the session open: closing the session ends it.
 fn undo(link: &Arc<Link>, made: Vec<ZnodePath>) {
     let link = link.clone();
     drop(spawn(Box::pin(async move {
@@ -277,6 +277,7 @@ async fn enqueue(link: &Arc<Link>, client: &zk::Client, entry: Enqueue) -> Resul
         &create.data,
         &acls.options(create.mode),
     );
+    // Sent when the future is created, before the create is awaited.
     let listing = client.list_children(entry.parent.as_str());
     let made = making.await;
     // The list is used only if the create succeeded: otherwise it may have been answered on another connection,
@@ -284,6 +285,7 @@ async fn enqueue(link: &Arc<Link>, client: &zk::Client, entry: Enqueue) -> Resul
     let (path, stat) = created(link, &create, made)?;
     let ahead = match listing.await {
         Ok(names) => Predecessor::Listed(names),
+        // The entry exists, whatever became of the list: an error here would hide its name from the clean-up.
         Err(_) => Predecessor::Unknown,
     };
     Ok(Reply::Enqueued {
@@ -324,8 +326,8 @@ async fn multi(link: &Arc<Link>, client: &zk::Client, ops: &[Op]) -> Result<Repl
     Ok(Reply::Multi(replies))
 }
 
-/// Reads several znodes together, or, at a server that is too old for multiRead, one by one in their order: other
-/// writes may come in between.
+/// Reads several znodes together, or, from a server that is too old for multiRead, one by one in their order: other
+/// writes may come between those.
 async fn multi_read(link: &Link, client: &zk::Client, ops: &[ReadOp]) -> Result<Reply> {
     let session = link.session();
     if link.lacks_multi_read.load(Ordering::Relaxed) {
@@ -344,6 +346,7 @@ async fn multi_read(link: &Link, client: &zk::Client, ops: &[ReadOp]) -> Result<
     };
     let results = match reader.commit().await {
         Err(zk::Error::Unimplemented) => {
+            // Relaxed: a request that misses it is refused once more.
             link.lacks_multi_read.store(true, Ordering::Relaxed);
             tracing::info!(%session, "server without multiRead: reads are sent one by one");
             return loop {

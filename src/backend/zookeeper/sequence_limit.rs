@@ -17,7 +17,7 @@ impl SequenceLimit {
         last: i32::MAX as i64 - 1_000_001,
     };
 
-    /// A served store's counter goes on, and its names have ten digits for other processes: more would be misread.
+    /// A served store counts on beyond that, but other clients parse exactly ten digits.
     pub(super) const SERVED: Self = Self {
         last: 9_999_999_999,
     };
@@ -27,7 +27,7 @@ impl SequenceLimit {
         (0..=self.last).contains(&number)
     }
 
-    /// The error of a multi that was given a number beyond the limit.
+    /// Returns the error of a multi that was given a number beyond the limit.
     pub(super) fn exhausted(self, ops: &[Op], replies: &[OpReply]) -> Option<Error> {
         let spent = ops
             .iter()
@@ -46,7 +46,7 @@ impl SequenceLimit {
     }
 }
 
-/// The error of a znode that was created with a number beyond the limit.
+/// Returns the error of a znode that was created with a number beyond the limit.
 pub(super) fn sequence_exhausted(made: &ZnodePath) -> Error {
     let parent = made.parent().unwrap_or_else(ZnodePath::root);
     Error::SequenceExhausted {
@@ -54,7 +54,7 @@ pub(super) fn sequence_exhausted(made: &ZnodePath) -> Error {
     }
 }
 
-/// Znodes that a multi has created, in the order in which they can be deleted: children before their parents.
+/// Returns the znodes that a multi has created, in the order in which they can be deleted: children before parents.
 pub(super) fn created_by(replies: &[OpReply]) -> Vec<ZnodePath> {
     let made = replies.iter().rev().filter_map(|reply| match reply {
         OpReply::Created { path, .. } => Some(path.clone()),

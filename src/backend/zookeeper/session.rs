@@ -23,14 +23,14 @@ use crate::future::BoxFuture;
 use crate::protocol::{Reply, Request, Response};
 use crate::types::{SessionId, SessionState};
 
-/// Limit of requests of one session under way.
+/// Limit of requests of one session in flight: the crate queues them without a limit of its own.
 const MAX_IN_FLIGHT: usize = 100_000;
 
 /// A session at a ZooKeeper server.
 pub(super) struct ZooKeeperSession {
     link: Arc<Link>,
     chroot: Chroot,
-    /// Disconnected when the last reference to the client is dropped.
+    /// Disconnected when the last reference to the client is dropped, which sends closeSession.
     client_dropped: Mutex<Receiver<Infallible>>,
 }
 
@@ -112,6 +112,7 @@ async fn publish(mut watcher: zk::StateWatcher, status: Arc<SessionStatus>, host
     loop {
         match state {
             zk::SessionState::SyncConnected | zk::SessionState::ConnectedReadOnly => {
+                // The first connection is not a reconnection.
                 if status.state() == SessionState::Suspended {
                     set_nodelay(&hosts);
                     // A member of an ensemble has the leader confirm a session that comes back, which touches it
@@ -123,6 +124,7 @@ async fn publish(mut watcher: zk::StateWatcher, status: Arc<SessionStatus>, host
             }
             zk::SessionState::Disconnected => {
                 disconnected = status.clock().now();
+                // Before the state: no reply of the next connection may extend the lease by the timeout of this one.
                 status.unsettle_timeout();
                 status.set_state(SessionState::Suspended);
             }
@@ -162,9 +164,10 @@ impl Backend for ZooKeeperSession {
 
 impl Drop for ZooKeeperSession {
     /// Closes the session. The process may be about to exit, so this waits, for a limited time, until closeSession
-    /// has been written. It follows the replies to the requests under way, which hold the client until then.
+    /// has been written. It follows the replies to the requests in flight, which hold the client until then.
     fn drop(&mut self) {
         drop(self.link.client.lock().take());
+        // Without a connection nothing can be written: the server ends the session when its timeout has passed.
         if !self.link.status.state().is_connected() || !io::can_wait() {
             return;
         }
@@ -196,10 +199,11 @@ impl Link {
         let Some(client) = self.client.lock().clone() else {
             return Response::ready(Err(self.end()));
         };
+        // Relaxed: the counter guards no other memory.
         if self.in_flight.fetch_add(1, Ordering::Relaxed) >= MAX_IN_FLIGHT {
             self.in_flight.fetch_sub(1, Ordering::Relaxed);
             return Response::ready(Err(Error::LimitReached {
-                what: "requests under way in one session",
+                what: "requests in flight in one session",
                 limit: MAX_IN_FLIGHT,
             }));
         }
@@ -218,6 +222,7 @@ impl Link {
 
     /// Drops the client, and waits until it has closed the session at the server.
     fn close(&self) -> Response {
+        // Later requests find no client, and fail; requests in flight keep theirs, so closeSession follows their replies.
         if self.client.lock().take().is_none() {
             return Response::ready(Err(self.end()));
         }
@@ -228,6 +233,7 @@ impl Link {
                 .await
                 .is_none()
             {
+                // The server has not confirmed it, and may hold the session's locks until its timeout: hence an error.
                 status.set_state(SessionState::Closed);
                 return Err(Error::ConnectionLoss);
             }

@@ -1,10 +1,10 @@
 //! [`TimeoutProbe`]: learns the session timeout that a reconnection has brought.
 //!
 //! A server may give another timeout to a session that comes back, and expires it by that one from then on.
-//! zookeeper-client asks for its last timeout, and does not tell the answer. So the probe asks the servers for the
-//! same timeout, for another session that is closed at once; the requests' connection is not touched. The shortest
-//! answer of several servers counts, since the client may be connected to any; a server that does not answer in time
-//! has no answer for the client either.
+//! zookeeper-client asks for its last timeout, and does not report the answer. So the probe requests a session with the
+//! same timeout from each server, and closes it at once; the client's own connection is not involved. The shortest
+//! answer counts, since the client may be connected to any of the servers. A server that does not answer in time is
+//! left out: it cannot have answered the client either.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -39,11 +39,12 @@ struct KnownTimeout {
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Time limit for a server to answer: this part of the timeout, within a limit.
+/// Time limit for a server to answer: this part of the timeout, at most [`MAX_RESPONSE_TIME`]. The lease is not extended
+/// meanwhile, so most of it must be left afterwards.
 const RESPONSE_FRACTION: u32 = 8;
 const MAX_RESPONSE_TIME: Duration = Duration::from_secs(2);
 
-/// Request for the shortest timeout that a server gives.
+/// Requested timeout that every server replaces by its minimum.
 const MIN_TIMEOUT_REQUEST: Duration = Duration::from_millis(1);
 
 /// Writes the timeout of each new connection to the session's status, until the session ends.
@@ -57,6 +58,7 @@ pub(super) async fn follow(probe: TimeoutProbe, status: Arc<SessionStatus>) {
     };
     let mut states = status.states();
     loop {
+        // Compared before each wait: `learn` also returns when yet another connection has replaced the one it asked for.
         if status.connection() != known.connection {
             probe.learn(&mut known, &status).await;
         } else if states.next().await.is_none() {
@@ -81,6 +83,7 @@ impl TimeoutProbe {
                 pause = LONGEST_PAUSE.min(2 * pause);
                 continue;
             };
+            // The answers are from before that reconnection, which may have renegotiated: ask again.
             if status.connection() != connection {
                 return;
             }
@@ -93,6 +96,8 @@ impl TimeoutProbe {
             };
             // This runs on the thread that publishes states: none changes in between.
             status.set_timeout(timeout);
+            // The connection was lost while the servers were asked: the next one may renegotiate, so the mark of that
+            // loss, which `set_timeout` has removed, must come back.
             if status.state() == SessionState::Suspended {
                 status.unsettle_timeout();
             }
@@ -118,6 +123,7 @@ impl TimeoutProbe {
     async fn ask_each(&self, timeout: Duration, known: Duration) -> Vec<Option<Duration>> {
         let limit = MAX_RESPONSE_TIME.min(known / RESPONSE_FRACTION);
         let hosts = self.hosts.split(',');
+        // All are asked before any is awaited: silent servers cost the limit once.
         let asking: Vec<_> = hosts.map(|host| self.start(host, timeout, limit)).collect();
         let mut answers = Vec::with_capacity(asking.len());
         for answer in asking {
@@ -156,7 +162,8 @@ impl TimeoutProbe {
         }
     }
 
-    /// Opens a session and closes it. The server handles both in order, so both are sent at once.
+    /// Opens a session and closes it. The server handles requests in order, so all are sent at once; the identities
+    /// before the close, which a server that requires authentication refuses otherwise.
     fn probe_over(
         &self,
         mut server: impl Read + Write,
@@ -171,10 +178,10 @@ impl TimeoutProbe {
         server.write_all(&out)?;
         server.flush()?;
         let agreed = handshake::read_timeout(&mut server)?;
-        // Fails if nobody waits for the answer any more.
+        // Fails if the prober is gone.
         let _ = answer.send(agreed);
-        // Until the server hangs up: it would take a connection that breaks for a lost client, and keep the session for
-        // its timeout.
+        // Reads until the server closes the connection. Closing it from here could overtake the closeSession, and the
+        // server would keep the session of a client that it takes for lost, until its timeout.
         let _ = server.read_to_end(&mut Vec::new());
         Ok(())
     }

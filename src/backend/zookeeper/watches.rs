@@ -15,6 +15,8 @@ pub(super) fn oneshot(link: &Arc<Link>, watcher: zk::OneshotWatcher) -> Watcher 
     let link = link.clone();
     Watcher::from_future(async move {
         let event = watcher.changed().await;
+        // An event of a new connection must not arrive before the state shows that connection: waiters discard events of
+        // an older one (invariant 8).
         link.settle().await;
         link.record_expiry(convert::event(event, link.session()))
     })
@@ -22,9 +24,9 @@ pub(super) fn oneshot(link: &Arc<Link>, watcher: zk::OneshotWatcher) -> Watcher 
 
 /// Returns the events of a persistent watch.
 ///
-/// Unread events wait in the crate, without a limit. After a reconnection the crate does not re-register such
-/// watches, and events of the meantime are lost in ZooKeeper as well (ZOOKEEPER-4698): so the watch is added again,
-/// and then the loss is reported.
+/// Unread events wait in the crate, without a limit. After a reconnection the crate does not re-register such watches,
+/// and ZooKeeper itself loses the events in between (ZOOKEEPER-4698): so the watch is added again, and then the loss is
+/// reported.
 pub(super) fn events(
     link: Arc<Link>,
     mut watcher: zk::PersistentWatcher,
@@ -39,9 +41,12 @@ pub(super) fn events(
             let of_session = event.event_type == zk::EventType::Session;
             match link.record_expiry(convert::event(event, link.session())) {
                 Err(Error::ConnectionLoss) if of_session => {
+                    // Reported after the reconnection: before, the reader could not read again.
                     if state == zk::SessionState::Disconnected {
                         continue;
                     }
+                    // Added before the loss is reported: the reader reads upon the report, and must get an event for each
+                    // change after that.
                     match watch_again(&link, &path, mode).await {
                         Ok(again) => watcher = again,
                         Err(error) => {
@@ -86,6 +91,7 @@ async fn watch_again(
             Err(pending) => pending.await?,
         };
         match watching {
+            // The addWatch or its reply was lost. Adding a watch twice is the same as once.
             Err(Error::ConnectionLoss) => {}
             done => return done,
         }
