@@ -136,7 +136,7 @@ fn content(of: &disk::Summary) -> String {
     )
 }
 
-/// Not `println!`, which panics when the reader has gone.
+/// Prints to stdout, and ignores a reader that has gone, as `head`; `println!` panics then.
 fn print(text: &str) -> std::io::Result<()> {
     use std::io::Write;
     let mut out = std::io::stdout().lock();

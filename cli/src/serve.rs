@@ -67,19 +67,20 @@ fn serve(plan: &Plan) -> Result<(), Box<dyn Error>> {
         .enable_all()
         .build()?;
     runtime.block_on(live(plan))?;
-    // Drops the last handles of the store: its log is closed.
+    // Drops the last handles of the store, those of the server's tasks: its log is closed before the next line says so.
     drop(runtime);
     info!("drained; the store is closed in order");
     Ok(())
 }
 
 async fn live(plan: &Plan) -> Result<(), Box<dyn Error>> {
-    // From the first moment on: a server may be stopped before it is ready.
+    // Before the store is opened, which may take long: a server can be stopped before it is ready.
     let mut signals = Signals::listen()?;
     let store = tokio::select! {
         opened = open(plan) => opened?,
         signal = signals.end() => {
             info!(signal, "stopped before the server was ready");
+            // Without waiting for the thread that opens the store: it has acknowledged nothing.
             std::process::exit(0)
         }
     };
@@ -105,6 +106,7 @@ async fn live(plan: &Plan) -> Result<(), Box<dyn Error>> {
     info!(signal, "draining; a second signal stops the server at once");
     let drained = async {
         server.shutdown().await;
+        // A store that failed during the drain must not be reported as closed in order.
         let failure = tokio::select! {
             biased;
             failure = store.failed() => Some(failure),
@@ -122,7 +124,7 @@ async fn live(plan: &Plan) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Opens the store on a thread of its own: a large store takes long, and signals are handled meanwhile.
+/// Opens the store on a blocking thread: a large store takes long, and signals are handled meanwhile.
 async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
     let options = plan.store.clone();
     let Data::Folder(path) = plan.data.clone() else {
@@ -132,7 +134,7 @@ async fn open(plan: &Plan) -> Result<Store, Box<dyn Error>> {
     Ok(store.await??)
 }
 
-/// Closes the store, whose last handle this is: its log is written, and marked as closed in order.
+/// Closes the store by dropping its last handle: its log is written, and marked as closed in order.
 async fn close(store: Store) {
     // Cannot fail: a panic ends the process.
     let _ = tokio::task::spawn_blocking(move || drop(store)).await;
@@ -153,7 +155,7 @@ fn renew(server: &Server, plan: &Plan) {
     }
 }
 
-/// Adds to an error what the operator can do about it.
+/// Adds advice for the operator to an error.
 fn explained(error: ServerError, plan: &Plan) -> Box<dyn Error> {
     match error {
         ServerError::AddressInUse { address } => {
@@ -188,6 +190,7 @@ fn ready(server: &Server, plan: &Plan) -> std::io::Result<()> {
         "ready"
     );
     line.push('\n');
+    // After the server listens: a script or systemd that sees this may connect at once.
     crate::print(&line)?;
     notify::ready();
     Ok(())

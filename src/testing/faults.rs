@@ -31,7 +31,7 @@ use crate::types::SessionId;
 /// take effect before they return.
 ///
 /// # Panics
-/// A command for a session that was not opened here, or that nothing is left of.
+/// A command for a session that was not opened here, or is gone.
 ///
 /// A clone is the same wrapper.
 #[derive(Clone)]
@@ -85,7 +85,7 @@ impl Faults {
         }))
     }
 
-    /// Opens a client whose sessions meet the faults. Errors call the store `target`.
+    /// Opens a client; the faults are injected into its sessions. `target` names the store in errors.
     ///
     /// # Errors
     /// Those of [`Client::open`].
@@ -134,8 +134,8 @@ impl Faults {
         self.command(selector, Command::Lose(on, Loss::Refused(error)));
     }
 
-    /// Holds back every reply and event for so long, from now on. Zero ends it; what is on its way
-    /// already keeps its time.
+    /// Delays every reply and event by `delay`, from now on; zero ends that. Messages already on their way keep their
+    /// time of delivery.
     pub fn delay_replies(&self, selector: &impl SessionSelector, delay: Duration) {
         self.command(selector, Command::Delay(delay));
     }
@@ -145,7 +145,7 @@ impl Faults {
         self.command(selector, Command::Disconnect(None));
     }
 
-    /// Breaks the connection for so long.
+    /// Breaks the connection for the time `outage`.
     pub fn disconnect_for(&self, selector: &impl SessionSelector, outage: Duration) {
         self.command(selector, Command::Disconnect(Some(outage)));
     }
@@ -155,14 +155,14 @@ impl Faults {
         self.command(selector, Command::Reconnect);
     }
 
-    /// Stops the client, as SIGSTOP or a pause of its machine would: no request goes out, not even
-    /// a renewal, and nothing comes in, until [`resume`](Self::resume). The tasks that use the
-    /// client are not stopped: they go on until they wait for the store.
+    /// Stops the client, as SIGSTOP or a pause of its machine would: no request goes out, not even a heartbeat, and
+    /// nothing comes in, until [`resume`](Self::resume). The tasks that use the client continue until they wait for the
+    /// store.
     pub fn pause(&self, selector: &impl SessionSelector) {
         self.command(selector, Command::Pause);
     }
 
-    /// Lets a stopped client go on. Its session may have expired.
+    /// Resumes a stopped client. Its session may have expired.
     pub fn resume(&self, selector: &impl SessionSelector) {
         self.command(selector, Command::Resume);
     }
@@ -179,8 +179,8 @@ impl Faults {
         self.link(selector.session_id()).expire().await
     }
 
-    /// Ends all faults: no plan, no orders, no delays, everybody connected and going on, and what
-    /// was on its way is there.
+    /// Ends all faults: the plan, pending commands and delays end, all clients are resumed and connected, and delayed
+    /// messages are delivered.
     pub fn heal(&self) {
         let seed = self.plan().seed();
         self.set_plan(Plan::new(seed));
@@ -224,6 +224,7 @@ impl Faults {
         let session = inner.status().id();
         let (link, backend) = SessionLink::open(inner, self.0.clone(), number, sent);
         let mut links = self.0.links.lock();
+        // Sessions that are gone leave the list here, so that it does not grow with the number ever opened.
         links.retain(|(_, link)| link.strong_count() > 0);
         links.push((session, Arc::downgrade(&link)));
         backend
@@ -232,6 +233,8 @@ impl Faults {
 
 impl Connector for Faults {
     fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
+        // Read before the request is sent, as a real backend does: the lease counts from here (invariant 6). The number
+        // is drawn here, too, not when the session is open: a seed replays the order of the calls.
         let sent = self.clock().now();
         let number = self.0.opened.fetch_add(1, Ordering::Relaxed);
         let (faults, opening) = (self.clone(), self.0.connector.open(options));

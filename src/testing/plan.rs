@@ -10,8 +10,8 @@ use crate::protocol::Request;
 /// Faults that a [`Faults`](super::Faults) wrapper injects by itself: kinds, probabilities and seed.
 ///
 /// Each probability is for one request. They are drawn when the request goes out, in that order,
-/// from a generator of the session's own: it starts from the seed and from how many sessions were
-/// opened before. So the same seed makes the same faults, whatever the other sessions do.
+/// from one generator for each session, which is seeded with the plan's seed and the number of sessions opened
+/// before. So the same seed causes the same faults, independently of the other sessions.
 ///
 /// # Panics
 /// The methods that take a probability want one from 0 to 1.
@@ -41,7 +41,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// A plan without faults, to add some to. A connection that breaks is back at once.
+    /// Returns a plan without faults, to which faults are added. A connection that breaks is restored at once.
     pub fn new(seed: u64) -> Self {
         let none = Duration::ZERO..Duration::ZERO;
         Self {
@@ -59,13 +59,12 @@ impl Plan {
         }
     }
 
-    /// A plan without faults: they come by command only.
+    /// Returns a plan without faults, for faults by command only.
     pub fn calm() -> Self {
         Self::new(0)
     }
 
-    /// A plan with all faults but expiry and pauses, which take locks away from those who did
-    /// nothing wrong: of 100 requests 2 are lost, 3 lose their reply and 1 meets a broken connection,
+    /// Returns a plan with all faults but expiry and pauses, which cost a client its locks: of 100 requests 2 are lost, 3 lose their reply and 1 meets a broken connection,
     /// which is back within 200 ms; 30 replies are up to 20 ms late.
     pub fn lossy(seed: u64) -> Self {
         let ms = Duration::from_millis;
@@ -77,7 +76,7 @@ impl Plan {
             .delays(0.3, ms(0)..ms(20))
     }
 
-    /// A plan with every kind of fault: [`lossy`](Self::lossy), and of 1,000 requests 5 meet the end
+    /// Returns a plan with every kind of fault: [`lossy`](Self::lossy), and of 1,000 requests 5 meet the end
     /// of their session and 5 a pause of up to 30 s.
     pub fn rough(seed: u64) -> Self {
         let ms = Duration::from_millis;
@@ -161,8 +160,8 @@ impl Plan {
         random.within(&self.outages)
     }
 
-    /// Draws the faults of the next request. The same number of random numbers is drawn whatever comes out, so that
-    /// one probability changed does not change everything after it.
+    /// Draws the faults of the next request. It always draws the same number of random numbers, so that a change of one
+    /// probability leaves the other faults of a seed as they were.
     pub(super) fn draw(&self, random: &mut Random) -> RequestFaults {
         let lose_request = random.chance(self.lose_request);
         let lose_reply = random.chance(self.lose_reply);
@@ -215,13 +214,13 @@ pub(super) struct RequestFaults {
 pub(super) enum Loss {
     Request,
     Reply,
-    /// The store carries the request out, and the reply cannot be read. The connection goes on.
+    /// The store carries the request out, and the reply cannot be decoded. The connection stays up.
     Garbled,
-    /// The request is refused with this, and changes nothing. The connection goes on.
+    /// The request is refused with this error, and changes nothing. The connection stays up.
     Refused(Error),
 }
 
-/// A loss that was ordered, and waits for the request that it is meant for.
+/// A loss injected by command, which waits for the next request of its kind.
 #[derive(Clone, Debug)]
 pub(super) struct InjectedLoss {
     pub(super) on: RequestKind,
@@ -229,7 +228,7 @@ pub(super) struct InjectedLoss {
 }
 
 impl InjectedLoss {
-    /// Takes the first order out that fits.
+    /// Removes and returns the first loss that was injected for this kind of request.
     pub(super) fn take(orders: &mut Vec<Self>, request: &Request) -> Option<Loss> {
         let found = orders.iter().position(|order| order.on.matches(request))?;
         Some(orders.remove(found).loss)
@@ -252,7 +251,7 @@ impl Random {
     }
 
     fn chance(&mut self, probability: f64) -> bool {
-        // 53 bits are what a f64 holds.
+        // An f64 holds 53 bits.
         let drawn = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         drawn < probability
     }

@@ -1,5 +1,5 @@
-//! [`Pump`]: owner of everything under way in a wrapped session. Requests pass through it in order, and replies and
-//! watch events return through one ordered queue, each at its time.
+//! [`Pump`]: the messages in flight of a wrapped session. Requests pass through it in order, and replies and watch events
+//! return through one ordered queue, each at its time.
 
 mod connection;
 mod inward;
@@ -21,11 +21,11 @@ use crate::error::Result;
 use crate::future::BoxFuture;
 use crate::types::SessionState;
 
-/// The connection, as the wrapper pretends it to be.
+/// The simulated connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Link {
     Up,
-    /// Until that moment, or until it is told.
+    /// Until that moment; `None`: until a command.
     Down(Option<BootInstant>),
 }
 
@@ -37,7 +37,7 @@ pub(super) struct Pump {
     link: Link,
     /// Set while the client is paused, with the end of the pause (`None`: until a command).
     paused: Option<Option<BootInstant>>,
-    /// Commands about the connection while the client was paused, which it notices when it goes on.
+    /// Commands about the connection that came while the client was paused: it notices them when it resumes.
     unnoticed: Vec<Command>,
     /// Time since which the store has heard nothing.
     silent_since: Option<BootInstant>,
@@ -83,8 +83,10 @@ impl Pump {
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.session.waker.get_or_init(|| context.waker().clone());
         loop {
+            // Commands first: they apply to every request that is submitted after them.
             self.obey();
             self.pass_time();
+            // Before delivery and before further requests, so that events keep their place among the replies.
             self.collect(context);
             let delivered = self.deliver();
             let forwarded = self.forward();
@@ -125,6 +127,8 @@ impl Pump {
         if let Some(state) = self.inner_end() {
             return self.end(state);
         }
+        // While the connection is down the session cannot be closed: the store ends it when its timeout has passed, as
+        // after a crash of the client.
         if idle && self.is_open() {
             self.states = None;
             let inner = self.session.link_state.lock().inner.take();
@@ -149,6 +153,7 @@ impl Pump {
     /// Reports the session's end to the client.
     fn end(&mut self, state: SessionState) {
         self.over = true;
+        // Before any request fails: the reader of that error must find the state that explains it.
         self.session.status.set_state(state);
         let error = self.session.lost();
         let (inner, waiting) = {
@@ -169,6 +174,7 @@ impl Pump {
             let _ = events.send(Err(error.clone()));
         }
         self.sleep = None;
+        // Outside of the link's lock: dropping the wrapped session may wake tasks that submit requests here.
         drop(inner);
     }
 

@@ -2,8 +2,8 @@
 //! test, and the [`Pump`].
 //!
 //! Client and test only put requests and commands into the [`LinkState`] and wake the [`Pump`], which does the work
-//! in the thread that woke it (see [`spawn_detached`](crate::spawn_detached)). So a reply that nothing delays has
-//! arrived when `submit` returns.
+//! in the thread that woke it (see [`spawn_detached`](crate::spawn_detached)). So a reply without a delay has arrived
+//! when `submit` returns, as in the embedded store without the wrapper.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -35,7 +35,7 @@ pub(super) struct SessionLink {
 
 #[derive(Default)]
 pub(super) struct LinkState {
-    /// The wrapped session; gone once it is over.
+    /// The wrapped session; `None` once it is over.
     pub(super) inner: Option<Arc<dyn Backend>>,
     pub(super) requests: VecDeque<QueuedRequest>,
     pub(super) commands: VecDeque<Command>,
@@ -61,10 +61,10 @@ pub(super) type ReplySender = oneshot::Sender<Result<Reply>>;
 pub(super) enum Command {
     Pause,
     Resume,
-    /// Breaks the connection, for so long or until [`Reconnect`](Self::Reconnect).
+    /// Breaks the connection, for a time or until [`Reconnect`](Self::Reconnect).
     Disconnect(Option<Duration>),
     Reconnect,
-    /// Delays every reply and event by so long, from now on.
+    /// Delays every reply and event by this time, from now on.
     Delay(Duration),
     Lose(RequestKind, Loss),
     Heal,

@@ -40,7 +40,7 @@ impl TestStore {
     /// Returns a fresh store in memory, on a virtual clock, with faults by command alone.
     #[expect(
         clippy::new_without_default,
-        reason = "a store is opened, and not a value"
+        reason = "it opens a store, which no caller expects of a default"
     )]
     pub fn new() -> Self {
         Self::with_plan(Plan::calm())
@@ -229,8 +229,8 @@ struct Quiet {
     seen: (Traffic, Option<BootInstant>),
 }
 
-/// After so many quiet turns in a row nothing is expected to move by itself. Each gives every ready
-/// task of a single-threaded executor at least one turn in a few.
+/// Number of quiet turns in a row after which nothing is expected to move without the clock. More than one, since a task
+/// may wake another one without any traffic, and an executor may poll this task again before all others.
 const QUIET_TURNS: u32 = 32;
 
 impl Quiet {
@@ -254,7 +254,7 @@ impl Quiet {
     }
 }
 
-/// Gives the executor's other tasks a turn, whatever executor it is.
+/// Gives the executor's other tasks a turn. Independent of the executor: it wakes its own task and is polled again.
 async fn yield_now() {
     let mut yielded = false;
     std::future::poll_fn(|context| {

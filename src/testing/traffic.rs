@@ -122,7 +122,7 @@ impl Traffic {
     }
 }
 
-/// Headers, lengths, versions, a `Stat`.
+/// Estimate of the rest of a message, in bytes: headers, lengths, versions, a `Stat`.
 const FRAMING: usize = 64;
 
 impl AddAssign for Traffic {
@@ -227,7 +227,7 @@ fn reply_bytes(reply: &Reply) -> usize {
     }
 }
 
-/// The length that stands before a name in a list.
+/// Size of the length before a name in a list, in bytes.
 const NAME: usize = 4;
 
 fn names_bytes(names: &[String]) -> usize {

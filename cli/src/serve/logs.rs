@@ -44,8 +44,8 @@ pub(crate) fn start(format: Format, level: &str) {
     end_on_panic();
 }
 
-/// Ends the process at a panic: the thread may have left a lock taken, or work half done. The process aborts, without
-/// running anything that could make the log look closed in order, and the next start recovers what was acknowledged.
+/// Ends the process at a panic: the thread may have left a lock taken, or work half done. The process aborts without
+/// running destructors, which could mark the log as closed in order; the next start recovers all acknowledged writes.
 fn end_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string);
@@ -75,7 +75,7 @@ mod tests {
         if std::env::var_os(CHILD).is_some() {
             start(Format::Json, "info");
             let thread = std::thread::spawn(|| panic!("half done"));
-            // It would go on, as a server does whose threads are never joined.
+            // Without the hook the process would continue, as a server that does not join its threads.
             let _ = thread.join();
             std::process::exit(0);
         }

@@ -52,8 +52,10 @@ const LARGEST_SEGMENT: usize = 64 * MIB;
 const BUILDING: usize = 5;
 
 impl Memory {
+    /// Divides the limit of the process's memory.
+    ///
     /// # Errors
-    /// The limit is too small to serve anybody.
+    /// The limit is too small for the options, with the least one that suffices.
     pub(crate) fn of(flags: &Flags) -> Result<Self, String> {
         let total = flags.max_memory.unwrap_or_else(default_total);
         let rest = total.saturating_sub(BASE);
@@ -63,13 +65,13 @@ impl Memory {
         let unfinished = (rest / 32).max(4 * MIB).min(flags.max_unfinished);
         let segment = (rest / 32).clamp(LEAST_SEGMENT, LARGEST_SEGMENT);
         let connections = (rest / 16 / CONNECTION).max(1).min(flags.max_connections);
-        // Events exist twice while they are handed out, and a growing buffer is up to twice its content. An eighth is
-        // for what the allocator cannot use.
+        // Events exist twice while they are handed out, and a growing buffer is up to twice its content. An eighth is left
+        // for fragmentation of the allocator.
         let beside = outgoing + outgoing / 2 + 2 * unfinished + BUILDING * client + rest / 8;
         let beside = beside + CONNECTION * connections;
         let is_kept = matches!(flags.data, Data::Folder(_));
         let (log, copies) = if is_kept { (2 * segment, 2) } else { (0, 1) };
-        // A snapshot is made from a copy of its own.
+        // Twice the store, since a snapshot replays the log into a second copy of it.
         let store = rest.saturating_sub(beside + log) / copies;
         if store < LEAST_STORE {
             let least = (BASE + beside + log + copies * LEAST_STORE).div_ceil(MIB);

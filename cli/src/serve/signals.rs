@@ -18,7 +18,7 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Begins to handle the signals.
+    /// Begins to handle the signals. From now on their default actions are off: each must be awaited.
     pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate())?,

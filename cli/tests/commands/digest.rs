@@ -80,7 +80,7 @@ fn a_terminal_does_not_show_the_password() {
     terminal.write_all(b"test\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(out(&output), "super:D/InIHSb7yEEbrWz8b9l71RjZJU=\n");
-    // What it shows of all this: nothing, and then what this side writes.
+    // Nothing of the input is echoed: only the text that this side writes is read back.
     (&side).write_all(b"end").unwrap();
     let mut shown = [0; 3];
     terminal.read_exact(&mut shown).unwrap();

@@ -11,7 +11,7 @@ fn guide() -> String {
     fs::read_to_string(path).unwrap()
 }
 
-/// The block of the guide in this language whose first line this is.
+/// Returns the code block of the guide in this language that begins with this line.
 fn block(language: &str, first: &str) -> String {
     let guide = guide();
     let start = format!("```{language}\n{first}\n");

@@ -1,4 +1,4 @@
-//! `lockkeeper serve`: how it starts, and what it tells.
+//! `lockkeeper serve`: start, readiness, and error messages.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -1,4 +1,4 @@
-//! A served store: the real command in a process of its own.
+//! A served store: the real command in a separate process.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `lockkeeper serve`: how it ends, and what is there the next time.
+//! `lockkeeper serve`: the ways in which it ends, and the state at the next start.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -18,7 +18,7 @@ fn both_signals_leave_a_clean_log_and_the_next_start_has_everything() {
     let dir = folder.at("data");
     for (round, signal) in [Signal::TERM, Signal::INT].into_iter().enumerate() {
         let server = Server::start(&mut serve_in(&dir));
-        // The client is there yet when the signal comes: it is not waited for.
+        // The client is still connected when the signal arrives: the server does not wait for it.
         let client = block_on(async {
             let client = server.connect().await;
             put(&client, &format!("/n{round}"), "kept").await;

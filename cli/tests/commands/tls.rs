@@ -1,4 +1,4 @@
-//! `lockkeeper serve` with TLS, and what it makes of certificates.
+//! `lockkeeper serve` with TLS: certificates, revocation lists, and their errors.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -234,7 +234,7 @@ fn an_occupied_port_for_tls_is_named_and_its_option() {
     assert_eq!(said, format!("lockkeeper: {address} {expected}\n"));
 }
 
-/// Checks these options; the code, and what was said.
+/// Checks these options, and returns the exit code and the output.
 fn checked(command: &mut Command) -> (Option<i32>, String) {
     let output = command.arg("--check-config").output().unwrap();
     let said = [output.stdout, output.stderr].concat();

@@ -1,5 +1,5 @@
-//! An attack: a server, a well-behaved client, and the attacker, each a process of its own. The
-//! attacker is this test binary, started again for one test.
+//! An attack: a server, a well-behaved client, and the attacker, in separate processes. The attacker is this test
+//! binary, started again for one test.
 
 use std::any::type_name_of_val;
 use std::env;
@@ -18,7 +18,7 @@ use super::served::{Memory, OTHER, Served};
 /// Makes the test a child that attacks the server at that address.
 const ADDRESS: &str = "LOCKKEEPER_HOSTILE_ADDRESS";
 
-/// Before what the attacker says of itself, among what the test harness prints.
+/// Prefix of the attacker's own lines, among those of the test harness.
 const UNDER_WAY: &str = "attack: under way";
 const RESULT: &str = "attack: result ";
 
@@ -34,7 +34,7 @@ pub(crate) struct Field {
 }
 
 impl Field {
-    /// Says that the attack is at its full strength; to be said once.
+    /// Reports that the attack is at its full strength. Called once.
     pub(crate) fn under_way(&self) {
         println!("\n{UNDER_WAY}");
     }
@@ -61,18 +61,17 @@ pub(crate) struct Outcome {
 }
 
 impl Outcome {
-    /// The lines of the log that have all these words.
+    /// Returns the lines of the log that contain all these words.
     pub(crate) fn logged(&self, words: &[&str]) -> usize {
         let has = |line: &&String| words.iter().all(|word| line.contains(word));
         self.log.iter().filter(has).count()
     }
 }
 
-/// Serves with these options, measures, lets `attack` loose, measures again; `attack` tests how the
-/// server takes it, and says what it has found. The server may take `most` bytes of memory more than it
-/// had before, never mind when.
+/// Starts a server with these options, measures, runs `attack`, and measures again. `attack` tests the server's
+/// reactions, and returns its finding. At no time may the server take `most` bytes more memory than before.
 ///
-/// `None` in the attacker's own process, where the test is to end then.
+/// Returns `None` in the attacker's process, where the test ends then.
 pub(crate) fn fight(
     options: &[&str],
     most: u64,
@@ -85,7 +84,7 @@ pub(crate) fn fight(
         be_the_attacker(address.parse().unwrap(), attack);
         return None;
     }
-    // One at a time, or they would measure each other.
+    // One at a time: concurrent attacks would disturb each other's measurements.
     static ARENA: Mutex<()> = Mutex::new(());
     let _alone = ARENA.lock().unwrap_or_else(|error| error.into_inner());
     raise_open_files();
@@ -122,7 +121,8 @@ fn show(name: &str, result: &str, latency: [&Latency; 3], memory: [Memory; 3]) {
     let mib = |bytes: u64| bytes / MIB;
     let [before, during, after] = latency.map(of);
     let [at_rest, attacked, left] = memory.map(|memory| mib(memory.now));
-    // Straight to the descriptor: a test's own output is shown only when it fails. Nobody may be reading.
+    // Written to the descriptor itself: the harness shows a test's captured output only when it fails. An error means
+    // that the reader is gone.
     let _ = writeln!(
         std::io::stderr(),
         "{name}: p50/p99 in µs {before} quiet, {during} attacked ({} requests), {after} after; memory in MiB \
@@ -136,7 +136,7 @@ fn be_the_attacker(address: SocketAddr, attack: impl FnOnce(&Field) -> String) {
     let is_over = Arc::<AtomicBool>::default();
     let to = is_over.clone();
     std::thread::spawn(move || {
-        // A line, or the end of whoever started this.
+        // A line from the parent process, or its end.
         let _ = std::io::stdin().read_line(&mut String::new());
         to.store(true, SeqCst);
     });
@@ -169,7 +169,7 @@ impl Attacker {
         }
     }
 
-    /// The next line that begins so, without its beginning; `None` if the attacker has ended.
+    /// Returns the rest of the next line with this prefix; `None` if the attacker has ended.
     fn line(&mut self, beginning: &str) -> Option<String> {
         let mut lines = (&mut self.stdout).lines().map(|line| line.unwrap());
         lines.find_map(|line| line.strip_prefix(beginning).map(ToOwned::to_owned))
@@ -181,7 +181,7 @@ impl Attacker {
         }
     }
 
-    /// Tells the attacker to end; what it has found.
+    /// Ends the attacker, and returns its finding.
     fn finish(mut self, must_succeed: bool) -> String {
         drop(writeln!(self.stdin.take().unwrap()));
         let result = self.line(RESULT);
@@ -201,7 +201,7 @@ impl Drop for Attacker {
     }
 }
 
-/// As many open files as the system lets, for this process and those that it starts; how many.
+/// Raises the limit of open files as far as the system allows, for this process and its children, and returns it.
 pub(crate) fn raise_open_files() -> u64 {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let limits = Rlimit {

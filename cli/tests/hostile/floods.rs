@@ -57,7 +57,7 @@ fn watches_of_missing(paths: std::ops::Range<usize>) -> Out {
     record.int(0)
 }
 
-/// The default of `--max-watches-per-session`.
+/// Default of `--max-watches-per-session`.
 const MOST_WATCHES: usize = 1 << 20;
 
 #[test]
@@ -89,7 +89,7 @@ fn a_million_watches_are_armed_and_no_more() {
                 refused += 1;
             }
         }
-        // Without a watch it goes on, and what is watched fires.
+        // Existing watches stay, and fire.
         conn.must(op::GET_DATA, &read("/", false));
         conn.must(op::CREATE, &create("/missing", b"", 0));
         let xid = conn

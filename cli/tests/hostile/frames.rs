@@ -1,9 +1,9 @@
-//! Bytes that are no frame, no handshake, no request.
+//! Bytes that are not a frame, a handshake or a request.
 
 use super::arena::{Field, MIB, fight};
 use super::wire::*;
 
-/// So often, beside the time that the measurement takes: enough to leak something.
+/// Least number of repetitions, beside the duration of the measurement: enough to make a leak visible.
 const ROUNDS: usize = 300;
 
 /// Does it again and again until the others have seen enough; how often.

@@ -1,5 +1,5 @@
-//! The well-behaved client, who must not notice: it works all the time, counts what it waits for
-//! each answer, and insists on the right ones in the right order.
+//! The well-behaved client, which must not notice the attack: it works all the time, measures the wait for each reply, and
+//! checks the replies and their order.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -14,7 +14,7 @@ use super::wire::*;
 pub(crate) struct Latency(Vec<Duration>);
 
 impl Latency {
-    /// The latency that so many of a thousand answers do not exceed.
+    /// Returns the latency that this many of a thousand replies do not exceed.
     pub(crate) fn permille(&self, permille: usize) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort();
@@ -33,7 +33,7 @@ struct Shared {
     is_over: AtomicBool,
 }
 
-/// The client at work, on a thread of its own.
+/// The running client, on a separate thread.
 pub(crate) struct Good {
     shared: Arc<Shared>,
     worker: JoinHandle<()>,

@@ -73,7 +73,7 @@ fn requests_that_never_end_go_when_others_need_the_room() {
         };
         let mut crowd: Vec<_> = (0..400).map(open).collect();
         field.under_way();
-        // 256 MiB are 268 of them.
+        // 256 MiB hold 268 of them.
         for conn in crowd.drain(..130) {
             assert_eq!(conn.rest(), [], "it is one of the oldest");
         }
@@ -87,7 +87,7 @@ fn requests_that_never_end_go_when_others_need_the_room() {
         }
         format!("400 clients that send all but the end of a megabyte, and {count} whose end comes")
     };
-    // A buffer that grows is twice what is in it.
+    // A growing buffer takes up to twice its content.
     if let Some(outcome) = fight(&[], 2 * 256 * MIB + 32 * MIB, attack) {
         assert!(outcome.logged(&["incomplete request"]) >= 1);
     }

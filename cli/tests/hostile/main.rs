@@ -1,8 +1,7 @@
-//! Hostile clients over TCP. In each test a real `lockkeeper serve`, a well-behaved client, and an
-//! attacker are processes of their own. The well-behaved one must be answered in order all the time
-//! and keep its session; the server must take the attack as its documentation says, within a stated
-//! memory, and never panic. What the well-behaved client waited, quiet and under attack, and the server's
-//! memory are printed, one line an attack.
+//! Hostile clients over TCP. In each test a real `lockkeeper serve`, a well-behaved client, and an attacker run in
+//! separate processes. The well-behaved client must be answered in order all the time, and keep its session; the server
+//! must react to the attack as documented, within a stated memory, and never panic. Each attack prints one line: the
+//! latencies of the well-behaved client, with and without the attack, and the server's memory.
 
 mod arena;
 mod crowds;

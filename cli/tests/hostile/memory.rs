@@ -1,5 +1,5 @@
-//! Clients that make the server keep or build as much as they can. `--max-memory` is a promise of the
-//! process, however they go about it, and the well-behaved client never notices.
+//! Clients that make the server keep or build as much as they can. The process stays within `--max-memory` under each of
+//! these attacks, and the well-behaved client does not notice.
 
 use std::io::Write;
 
@@ -8,7 +8,7 @@ use super::wire::*;
 
 const PROMISED: u64 = 256 * MIB;
 
-/// The least that a server takes before anybody asks for anything.
+/// Memory that a server takes before its first request, at least.
 const AT_REST: u64 = 8 * MIB;
 
 fn fight_for_memory(attack: impl FnOnce(&Field) -> String) -> Option<Outcome> {
@@ -47,7 +47,8 @@ fn watched_paths_take_no_more_than_their_share() {
     fight_for_memory(attack);
 }
 
-/// The record of a create with so many entries of users that nobody is, and one by which all may read.
+/// Returns the record of a create whose access control list has this many entries of unknown users, and one that lets
+/// every client read.
 fn create_with_a_long_list(path: &str, entries: usize, user_bytes: usize) -> Out {
     let mut record = Out::new().text(path).bytes(b"").int(entries as i32 + 1);
     for number in 0..entries {
@@ -149,7 +150,7 @@ fn slow_readers_count_together() {
         let large = request(1, op::MULTI_READ, &multi_read(op::GET_DATA, "/large", 5));
         let silent = |_| {
             let (mut conn, _) = Conn::new(field.address);
-            // It may be closed before it has said all.
+            // The server may close the connection before all is written.
             let _ = conn.stream.write_all(&large.repeat(10));
             conn
         };
@@ -157,7 +158,7 @@ fn slow_readers_count_together() {
         field.under_way();
         let mut count = 0;
         while !field.is_over() {
-            // One that reads what it asks for is none of them.
+            // A client that reads its replies is not cut off.
             owner.must(op::GET_DATA, &read("/large", false));
             count += 1;
         }
@@ -204,7 +205,7 @@ fn all_that_can_be_taken_at_once_is_within_the_promise() {
             let path = format!("/many/{}", name_of(1_000, number));
             owner.must(op::CREATE, &create(&path, b"", EPHEMERAL));
         }
-        // First the store, with what counts least exactly: many small things.
+        // First the store, with many small znodes and watches, whose memory is estimated least exactly.
         let mut small = 0;
         while fill(&mut owner, small..small + 500) {
             small += 500;

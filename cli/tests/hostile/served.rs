@@ -1,4 +1,4 @@
-//! The real command, serving, as a process of its own.
+//! The real command `lockkeeper serve`, in a separate process.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Says where another server is, `ADDRESS/PID`, to see how that bears the attacks: a ZooKeeper, say.
+/// Names another server, as `ADDRESS/PID`, to run the attacks against it: a ZooKeeper, for example.
 pub(crate) const OTHER: &str = "LOCKKEEPER_HOSTILE_TO";
 
 /// A server.
@@ -72,7 +72,7 @@ impl Served {
         }
     }
 
-    /// True for this repository's server, of which more is expected than of others.
+    /// True for this repository's server; some expectations do not apply to others.
     pub(crate) fn is_ours(&self) -> bool {
         self.child.is_some()
     }
@@ -90,7 +90,7 @@ impl Served {
         }
     }
 
-    /// Sends it a signal, of which a stop has come when this returns.
+    /// Sends it a signal. Returns once a stop has taken effect.
     pub(crate) fn signal(&self, signal: Signal) {
         let pid = Pid::from_raw(self.pid.cast_signed()).unwrap();
         kill_process(pid, signal).unwrap();
@@ -103,7 +103,7 @@ impl Served {
         }
     }
 
-    /// Ends it in order; what it has logged. No panic is among it.
+    /// Ends the server in order, checks that its log has no panic, and returns the log.
     pub(crate) fn stop(mut self) -> Vec<String> {
         let Some(child) = &mut self.child else {
             return Vec::new();

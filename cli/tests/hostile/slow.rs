@@ -58,7 +58,7 @@ fn a_request_byte_by_byte_is_no_sign_of_life() {
 
 const LARGE: usize = 1_000_000;
 
-/// Sends requests and reads nothing until the server closes the connection; how many went out.
+/// Sends requests and reads nothing until the server closes the connection. Returns the number of requests sent.
 fn ask_without_reading(mut conn: Conn, op: i32, record: &Out) -> usize {
     let frame = request(1, op, record);
     for sent in 0.. {
@@ -104,7 +104,7 @@ fn who_asks_for_much_and_reads_nothing_waits_until_his_session_is_over() {
         }
         format!("{count} clients, 16 at once, that ask for a megabyte up to {most} times")
     };
-    // Each holds an answer or two, in the outbox and written down, and the requests that have come.
+    // Each connection holds a reply or two, in the outbox and encoded, and the requests that have arrived.
     let options = ["--tick", "500ms", "--min-session-timeout", "1s"];
     fight(&options, 16 * 6 * MIB, attack);
 }
@@ -123,7 +123,7 @@ fn who_watches_everything_and_reads_nothing_is_cut_off() {
         let path = format!("/{}", "x".repeat(200));
         writer.must(op::CREATE, &create(&path, b"", EPHEMERAL));
         let mut writes = 0;
-        // What the sockets hold comes on top of what the server does.
+        // The sockets' buffers hold more, beside the server's memory.
         while !crowd.is_empty() || !field.is_over() {
             let first = writer
                 .send_many(100, op::SET_DATA, &set_data(&path, b""))
@@ -133,7 +133,7 @@ fn who_watches_everything_and_reads_nothing_is_cut_off() {
                 assert_eq!((answer.xid, answer.err), (xid, 0));
             }
             writes += 100;
-            // A client that is cut off cannot send any more either.
+            // A client that was cut off cannot send either.
             crowd.retain_mut(|conn| conn.send(op::PING, &Out::new()).is_ok());
             assert!(writes < 1_000_000, "{} are not cut off", crowd.len());
         }

@@ -1,9 +1,9 @@
-//! Requests that are small, and ask for much work. The well-behaved client keeps its session and its entries.
+//! Small requests that cause much work. The well-behaved client keeps its session and its entries.
 
 use super::arena::{Field, MIB, fight};
 use super::wire::*;
 
-/// Sends a proof of identity, which has an xid of its own.
+/// Sends a proof of identity, with the xid that the protocol reserves for it.
 fn prove(conn: &mut Conn, secret: &str) {
     let record = Out::new().int(0).text("digest").text(secret);
     let frame = request(-4, op::AUTH, &record);
@@ -12,7 +12,7 @@ fn prove(conn: &mut Conn, secret: &str) {
     assert_eq!((answer.xid, answer.err), (-4, 0), "{answer:?}");
 }
 
-/// The record of a create with a list of so many entries, which mean somebody else.
+/// Returns the record of a create with a list of this many entries, none of which is the client's.
 fn create_listed(path: &str, entries: i32) -> Out {
     let mut record = Out::new().text(path).bytes(b"").int(entries);
     for number in 0..entries {

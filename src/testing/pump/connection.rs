@@ -13,6 +13,7 @@ use crate::types::SessionState;
 impl Pump {
     pub(super) fn carry_out(&mut self, command: Command) {
         match command {
+            // A stopped client does not see its connection break: the state changes when it resumes.
             Command::Disconnect(_) | Command::Reconnect if self.paused.is_some() => {
                 self.unnoticed.push(command);
             }
@@ -80,8 +81,8 @@ impl Pump {
         self.tell_of_gaps();
     }
 
-    /// The store hears nothing from now on, and ends the session in time. A client library that
-    /// sends heartbeats by itself would keep it alive, so the wrapper sees to it.
+    /// Notes that the store hears nothing from now on. A client library below the wrapper may send heartbeats of its own
+    /// and so keep the session alive; therefore the wrapper ends it itself (see [`silence_ends`](Self::silence_ends)).
     fn fall_silent(&mut self) {
         let now = self.now();
         self.silent_since.get_or_insert(now);
@@ -103,10 +104,11 @@ impl Pump {
         self.expiring = Some(self.session.expire());
     }
 
-    /// Fails all that is unanswered, `last` at last.
+    /// Breaks the connection, and fails all unanswered requests, `last` after the others.
     pub(super) fn disconnect(&mut self, length: Option<Duration>, last: Option<ReplySender>) {
         self.link = Link::Down(length.map(|length| self.now().after(length)));
         self.fall_silent();
+        // Before the requests fail: a caller that sees the error must see the broken connection as well.
         self.session.status.set_state(SessionState::Suspended);
         for answer in self.take_unanswered().into_iter().chain(last) {
             let _ = answer.send(Err(Error::ConnectionLoss));
@@ -116,6 +118,7 @@ impl Pump {
 
     pub(super) fn take_unanswered(&mut self) -> Vec<ReplySender> {
         let mut answers = Vec::new();
+        // In the order of submission: requests whose replies have come are older than those still in flight.
         for incoming in std::mem::take(&mut self.incoming) {
             match incoming.delivery {
                 Delivery::Reply { answer, .. } => answers.push(answer),

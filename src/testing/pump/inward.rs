@@ -72,7 +72,7 @@ impl Pump {
                 lost,
                 ..
             } = self.in_flight.pop_front().expect("the first was looked at");
-            // Events that this reply must not overtake have arrived by now.
+            // Events that this reply must not overtake (rule 1) have arrived by now.
             self.collect_events(context);
             let reply = reply.map(|reply| self.adopt(reply));
             self.push(
@@ -89,6 +89,7 @@ impl Pump {
     }
 
     fn push(&mut self, delay: Duration, delivery: Delivery) {
+        // Never before the last message: a session's replies and events are FIFO under every delay.
         let due = self.now().after(delay + self.delay).max(self.last_due);
         self.last_due = due;
         self.incoming.push_back(Incoming { due, delivery });
@@ -254,7 +255,7 @@ impl Pump {
             }
             Delivery::Reply { reply, answer, .. } => {
                 if reply.as_ref().is_err_and(Error::is_session_end) {
-                    // The state must show the session's end to whoever reads this error.
+                    // The reader of this error must find the state that explains it.
                     self.inner_end()
                         .inspect(|state| self.session.status.set_state(*state));
                 }

@@ -37,7 +37,7 @@ impl Pump {
         };
         let fate = self.fate_of(&mut waiting);
         match self.session.status.timeout() {
-            // The store ends it by itself when the connection is broken for too long.
+            // Twice the timeout: the session has ended by then, even at a server that expires it late.
             Some(timeout) if fate.expire => self.disconnect(Some(2 * timeout), None),
             None if fate.expire => self.expire(),
             _ if fate.disconnect => {
@@ -52,6 +52,7 @@ impl Pump {
         if self.is_open() && !fate.expire {
             self.send(waiting, fate);
         } else {
+            // To the front: it is sent first after the reconnection, since requests keep their order.
             self.session.link_state.lock().requests.push_front(waiting);
         }
         true
@@ -64,6 +65,7 @@ impl Pump {
                 ..RequestFaults::default()
             };
         }
+        // Drawn once for each request: one that waits for a reconnection must not draw a second outage.
         if std::mem::replace(&mut waiting.drawn, true) {
             return RequestFaults::default();
         }
@@ -79,7 +81,7 @@ impl Pump {
             let outage = self.outage();
             return self.disconnect(Some(outage), Some(answer));
         }
-        // Submitted outside of the lock: the request may fire watches of this very session.
+        // Submitted without the link's lock: the request may fire watches of this session, which take it.
         let Some(inner) = self.session.inner() else {
             return;
         };

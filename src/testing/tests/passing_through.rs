@@ -1,4 +1,4 @@
-//! Tests of what the wrapper passes through, withdraws, closes and counts.
+//! Tests of the wrapper without faults: events, withdrawals, closing, counts.
 
 use super::*;
 

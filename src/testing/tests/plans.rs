@@ -51,7 +51,7 @@ fn a_seed_replays() {
     assert_ne!(story(1), story(2));
 }
 
-/// Each request is answered once, whatever happens; what was answered with success was carried out.
+/// Each request is answered exactly once under every fault; a request answered with success was carried out.
 #[test]
 fn after_all_faults_every_request_is_answered() {
     for seed in crate::testing::seeds(300) {
