@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_urls_say_what_is_wrong_with_which_part() {
+    fn the_error_of_a_bad_url_names_the_part_and_the_reason() {
         for (url, says) in [
             ("", "unknown scheme \"\""),
             ("redis://a", "unknown scheme \"redis\""),

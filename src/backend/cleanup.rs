@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_is_counted() {
+    fn pending_cleanups_are_counted() {
         let clock = Clock::new_virtual();
         let status = status(&clock);
         let (one, other) = (cleanup(&status), cleanup(&status));

@@ -162,7 +162,7 @@ mod tests {
 
     /// The sum of the parts, each at its limit, stays within the promise.
     #[test]
-    fn the_parts_are_no_more_than_the_whole() {
+    fn the_parts_stay_within_the_limit() {
         for options in [
             &["--max-memory", "128M"][..],
             &["--max-memory", "256M"],
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn too_little_is_refused_with_what_is_needed() {
+    fn too_low_a_limit_is_refused_with_the_least_that_suffices() {
         let refused = Memory::of(&flags(&["--max-memory", "48M"])).unwrap_err();
         let needed = refused.split("at least ").nth(1).unwrap();
         let (needed, _) = needed.split_once(' ').unwrap();

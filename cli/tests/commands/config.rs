@@ -136,7 +136,7 @@ fn lists_may_be_written_as_lists() {
 }
 
 #[test]
-fn what_is_wrong_in_the_file_is_named_with_its_line() {
+fn an_error_in_the_file_has_its_line_number() {
     for (file, expected) in [
         (
             "tick = \"1s\"\n\nlissten = \"127.0.0.1:1\"\n",
@@ -237,7 +237,7 @@ fn flags_that_cannot_be_meant_are_named() {
 }
 
 #[test]
-fn an_address_for_others_needs_a_word_about_who_they_are() {
+fn an_address_for_other_machines_needs_authentication_or_insecure() {
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:2181"] {
         let said = refused("", &["--listen", address]);
         for way in ["--require-auth", "--tls-client-ca", "--insecure", address] {
@@ -254,7 +254,7 @@ fn an_address_for_others_needs_a_word_about_who_they_are() {
 }
 
 #[test]
-fn what_is_seldom_meant_is_told() {
+fn valid_but_unusual_options_cause_a_warning() {
     for (options, expected) in [
         (
             &["--require-auth"][..],

@@ -66,7 +66,7 @@ fn a_closed_store_is_backed_up_too() {
 }
 
 #[test]
-fn an_inspection_says_who_has_the_store_open() {
+fn an_inspection_names_the_process_that_has_the_store_open() {
     let folder = Folder::new();
     let dir = data(&folder);
     let said = success(&lockkeeper(&[&"inspect", &dir]));

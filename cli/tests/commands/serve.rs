@@ -66,7 +66,7 @@ fn an_occupied_port_is_named_and_what_to_do() {
 }
 
 #[test]
-fn an_address_that_this_machine_has_not_is_named() {
+fn an_address_of_another_machine_is_named() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command.args([
         "serve",
@@ -79,7 +79,7 @@ fn an_address_that_this_machine_has_not_is_named() {
 }
 
 #[test]
-fn nobody_is_exposed_by_mistake() {
+fn an_exposed_address_without_authentication_is_refused() {
     let folder = Folder::new();
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command

@@ -126,7 +126,7 @@ fn after_kill_9_everything_acknowledged_is_there() {
 }
 
 #[test]
-fn after_kill_9_without_syncs_of_sessions_it_says_how_long_nobody_gets_in() {
+fn after_kill_9_without_durable_sessions_the_log_has_the_length_of_the_pause() {
     let folder = Folder::new();
     let dir = folder.at("data");
     let options = ["--durability=delayed-restart", "--tick=100ms"];

@@ -148,7 +148,7 @@ fn both_addresses_are_told_and_served() {
 }
 
 #[test]
-fn whoever_asks_for_tls_alone_gets_tls_alone() {
+fn with_a_tls_address_alone_no_plain_address_is_served() {
     let files = Files::new();
     let server = Server::start(files.tls(&mut bare()));
     assert_eq!(

@@ -93,7 +93,7 @@ fn a_large_frame_is_no_handshake() {
 }
 
 #[test]
-fn too_many_connections_from_one_address_keep_nobody_else_out() {
+fn too_many_connections_from_one_address_keep_no_other_client_out() {
     let attack = |field: &Field| {
         let greedy = Ipv4Addr::new(127, 0, 0, 2);
         let open = || {

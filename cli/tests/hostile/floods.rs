@@ -106,7 +106,7 @@ fn a_million_watches_are_armed_and_no_more() {
 }
 
 #[test]
-fn sessions_that_watch_what_all_change_hear_of_it_and_stall_nobody() {
+fn sessions_that_watch_a_busy_znode_get_events_and_delay_no_client() {
     let attack = |field: &Field| {
         let (mut writer, _) = Conn::new(field.address);
         writer.must(op::CREATE, &create("/hot", b"", EPHEMERAL));

@@ -75,7 +75,7 @@ fn ask_without_reading(mut conn: Conn, op: i32, record: &Out) -> usize {
 }
 
 #[test]
-fn who_asks_for_much_and_reads_nothing_waits_until_his_session_is_over() {
+fn a_client_that_does_not_read_large_replies_is_not_read_until_its_session_ends() {
     let attack = |field: &Field| {
         let (mut owner, _) = Conn::new(field.address);
         owner.must(op::CREATE, &create("/large", &vec![b'x'; LARGE], 0));
@@ -110,7 +110,7 @@ fn who_asks_for_much_and_reads_nothing_waits_until_his_session_is_over() {
 }
 
 #[test]
-fn who_watches_everything_and_reads_nothing_is_cut_off() {
+fn a_client_that_does_not_read_its_events_is_cut_off() {
     let attack = |field: &Field| {
         let silent = |_| {
             let (mut conn, _) = Conn::new(field.address);

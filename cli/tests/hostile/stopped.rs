@@ -12,7 +12,7 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Rule 14: a client that has sent its pings in time keeps its session, though they are read too late. A client that is
 /// gone and one that is silent lose theirs.
 #[test]
-fn a_stopped_server_ends_the_sessions_of_those_alone_who_sent_nothing() {
+fn a_stopped_server_expires_only_sessions_that_sent_nothing() {
     let server = Served::start(&["--tick", "500ms"]);
     if !server.is_ours() {
         return;

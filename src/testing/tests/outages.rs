@@ -66,7 +66,7 @@ fn a_lasting_watch_misses_what_happened_while_the_connection_was_broken_and_says
 }
 
 #[test]
-fn an_expired_session_is_over_for_everybody() {
+fn an_expired_session_fails_its_requests_and_watches() {
     let world = World::new();
     let (client, session) = world.open();
     let expired = Error::SessionExpired {

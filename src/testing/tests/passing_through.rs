@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_watch_on_who_is_ahead_passes_through_too() {
+fn the_watch_on_the_predecessor_passes_through() {
     let world = World::new();
     let ((_a, first), (client, second)) = (world.open(), world.open());
     let join = |session: &Session| {
