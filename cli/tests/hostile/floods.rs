@@ -3,7 +3,7 @@
 use super::arena::{Field, MIB, fight};
 use super::wire::*;
 
-/// Keeps so many requests under way on one connection until it is over; how many were answered.
+/// Keeps `window` requests in flight on one connection until the attack ends. Returns the number of replies.
 fn flood(field: &Field, name: &str, window: i32) -> usize {
     let (mut conn, _) = Conn::new(field.address);
     let path = format!("/flood-{name}");

