@@ -48,6 +48,7 @@ where
     let target = target
         .try_into()
         .map_err(|error| Error::Target(error.into()))?;
+    // On another thread: recovery of a large store reads its whole log, and would block the caller's executor.
     #[cfg(feature = "file")]
     if let TargetKind::File { path } = &target.0 {
         let store = Store::file_aside(path.clone()).await?;
@@ -278,6 +279,7 @@ impl Drop for Inner {
     /// dropped as the process exits.
     fn drop(&mut self) {
         let session = &self.current.get_mut().session;
+        // Only if the thread that writes is known to make progress: otherwise clean-ups would not end in time either.
         if session.flush() == Flushed::Written
             && !session.status().wait_for_cleanups(LAST_DROP_LIMIT)
         {

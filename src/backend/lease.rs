@@ -1,7 +1,7 @@
 //! A session's lease: the time for which its holder may believe that it lives (invariant 6).
 //!
 //! [`LeaseState`] computes it from the answers of the store, and reads no clock. [`Lease`] is the handle that a lock
-//! keeps: it stays invalid once the lease has ended, whatever is proved later.
+//! keeps: once its lease has ended it stays invalid, although a later proof may give the session another.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -12,8 +12,7 @@ use super::status::SessionStatus;
 use crate::clock::BootInstant;
 
 /// Part of the timeout by which a lease ends before the server may expire the session: 1/10. A server may postpone
-/// the expiry, after a stall of its own (rule 14), and never advances it; so the lease ends first, whatever the
-/// server does.
+/// the expiry, after a stall of its own (rule 14), and never advances it; so the lease ends first in any case.
 const MARGIN: u32 = 10;
 
 /// Part of the timeout that must be left of the lease for a grant: 1/5. So a lock is not lost as soon as it is granted.
@@ -36,8 +35,8 @@ const MAX_TOUCHES: usize = 2 * GRAIN as usize;
 /// A session's lease as it was when a lock was taken; ends with the session, or when the session's proof of life has
 /// been too old once.
 ///
-/// A lock remembers the lease of its grant. A session may survive a gap in its proofs, but what was held before the gap
-/// may have passed to others meanwhile: so a lease that has ended stays ended, and the session gives out another.
+/// A lock remembers the lease of its grant. A session may survive a gap in its proofs, but a lock held before the gap
+/// may have passed to another session in it: so a lease that has ended stays ended, and the session gives out another.
 #[derive(Clone)]
 pub struct Lease {
     status: Arc<SessionStatus>,
@@ -47,20 +46,21 @@ pub struct Lease {
 
 impl Lease {
     pub(super) fn new(status: Arc<SessionStatus>) -> Self {
+        // A count, not a deadline: proofs move the end of a lease while it lives, and only a lapse ends it for good.
         let lapses = status.lapses();
         Self { status, lapses }
     }
 
-    /// Returns true while what was taken under this lease can be believed to be held, forced removal apart: the session
-    /// is alive, and [`held_until`](SessionStatus::held_until) has never passed since.
+    /// Returns true while a lock granted under this lease is still held, except after a forced removal: the session is
+    /// alive, and [`held_until`](SessionStatus::held_until) has never passed since.
     #[inline]
     pub fn is_valid(&self) -> bool {
         self.status.is_valid_since(self.lapses)
     }
 
     /// Returns true if a lock can be granted under this lease: it is [valid](Self::is_valid), and a fifth of the
-    /// session's timeout is left until [`held_until`](SessionStatus::held_until). So what is granted is not lost at
-    /// once.
+    /// session's timeout is left until [`held_until`](SessionStatus::held_until). So the lock is not lost as soon as it is
+    /// granted.
     #[inline]
     pub fn may_grant(&self) -> bool {
         self.is_valid() && self.status.is_fresh()
@@ -263,6 +263,8 @@ impl LeaseState {
 
     /// Returns the shortest time between the answer to a write and the sending of one that proves it.
     fn witness_delay(&self) -> Duration {
+        // The leader pings every half tick, and a server's shortest timeout is two ticks by default: so a quarter of the
+        // timeout has a ping in it, too, and the follower's answer to that precedes the write on the same connection.
         let tick = self.ensemble.as_ref().map(|ensemble| ensemble.tick);
         tick.unwrap_or_default().min(self.timeout / 4)
     }

@@ -54,6 +54,7 @@ impl SessionStatus {
         quorum_only: bool,
         sent: BootInstant,
     ) -> Self {
+        // A tick exactly where proofs need it: `quorum_only` is the presence of one.
         let tick = quorum_only.then_some(DEFAULT_TICK);
         Self {
             id,
@@ -220,6 +221,8 @@ impl SessionStatus {
     pub(crate) fn set_timeout(&self, timeout: Duration) {
         let Some(lease) = &self.lease else { return };
         lease.lock().settle(timeout, self.clock.now());
+        // Whether the timeout became shorter or longer: guards compute their end anew, waiters for a grant check again,
+        // and the next heartbeat is due at another time.
         self.renewed.notify_waiters();
         self.shortened.notify_waiters();
         self.pulse.notify_one();

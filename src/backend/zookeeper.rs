@@ -230,6 +230,7 @@ impl Opening {
             // All other errors may pass: `open` tries again until the connect timeout.
             Err(_) => return Err(Error::ConnectionLoss),
         };
+        // Before the first requests, which would wait for an acknowledgement otherwise.
         nodelay::set_nodelay(&self.servers.hosts);
         let status = self.status(&client, sent).await;
         #[cfg(feature = "test-util")]
@@ -355,6 +356,7 @@ impl Opening {
         match read_or_create_id(client, &self.options.acl).await {
             Ok(id) => Some(id),
             Err(error) => {
+                // Not an error: locks work without the id (a user may not be allowed to read or create it).
                 let error = RequestContext {
                     what: "getData",
                     path: STORE_ID,
@@ -398,8 +400,8 @@ fn store_id(data: &[u8], czxid: i64) -> String {
     format!("{}-{czxid:x}", String::from_utf8_lossy(data))
 }
 
-/// Returns the list, with the permission to read for everybody: the id is no secret, and all clients must find the
-/// same.
+/// Returns the list, with the permission to read for every client: the id is not secret, and all clients must find the
+/// same one.
 fn readable(acl: &Acl) -> Acl {
     let Some(entries) = acl.entries() else {
         return Acl::open();

@@ -53,7 +53,7 @@ impl fmt::Display for Source {
 /// Environment variable of `--log-level`.
 const LOG_VARIABLE: &str = "LOCKKEEPER_LOG";
 
-/// Options that the file must not have.
+/// Options that only the command line has: a file that names another file, or a check that never serves, is a mistake.
 const FLAGS_ALONE: [&str; 2] = ["config", "check-config"];
 
 /// Values of options, in the form of a command line.
@@ -69,6 +69,7 @@ impl Config {
             Some(path) => read_file(&command, Path::new(path))?,
             None => Values::new(),
         };
+        // Each source replaces the one below it, a list as a whole: a `--user` flag does not add to those of the file.
         let mut all = file.clone();
         all.extend(variable.clone());
         all.extend(flags.clone());
@@ -94,6 +95,7 @@ pub(crate) fn command() -> Command {
 fn parse(command: &Command, values: &Values) -> Result<ArgMatches, clap::Error> {
     let flags = values.iter().flat_map(|(name, values)| {
         values.iter().map(move |value| {
+            // With `=`: a value that begins with a dash is no flag.
             let mut flag = OsString::from(format!("--{name}="));
             flag.push(value);
             flag
@@ -188,6 +190,7 @@ fn read_file(command: &Command, path: &Path) -> Result<Values, String> {
         })?;
         let told = |why| format!("{place}: {name}: {why}");
         let one = flag_values(argument, value.get_ref()).map_err(told)?;
+        // Parsed one by one, so that an error has the line of its key.
         let one = Values::from([(name.to_owned(), one)]);
         parse(command, &one).map_err(|error| told(reason(&error)))?;
         values.extend(one);

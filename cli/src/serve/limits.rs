@@ -10,7 +10,7 @@ const OTHER_FILES: u64 = 128;
 pub(crate) fn raise_open_files(connections: usize) {
     let needed = connections as u64 + OTHER_FILES;
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    // `None` stands for no limit.
+    // `None` means unlimited.
     let Some(limit) = current.filter(|limit| *limit < needed) else {
         return;
     };
@@ -19,6 +19,7 @@ pub(crate) fn raise_open_files(connections: usize) {
         current: Some(raised),
         maximum,
     };
+    // If the system refuses, the present limit counts: the server runs with fewer connections.
     let raised = match setrlimit(Resource::Nofile, limits) {
         Ok(()) => raised,
         Err(_) => limit,

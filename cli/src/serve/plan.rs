@@ -179,6 +179,7 @@ fn server(flags: &Flags, memory: &Memory, tls: Option<&TlsFiles>) -> Result<Serv
         Some(address) => options.listen(address),
         None => options.tls_only(),
     };
+    // Read here, before a port is bound: an unusable file is a wrong configuration (exit code 2), not a failed start.
     if let Some(files) = tls {
         let certificates = files.read().map_err(|error| error.to_string())?;
         options = options.tls(certificates).tls_listen(files.address);
@@ -240,6 +241,7 @@ impl TlsFiles {
 }
 
 fn threads(flags: &Flags) -> usize {
+    // At most four by default: all requests take the store's one lock.
     let cores = available_parallelism().map_or(1, NonZero::get);
     flags.threads.unwrap_or(cores.min(4))
 }

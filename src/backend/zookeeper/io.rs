@@ -77,6 +77,7 @@ pub(super) fn flush(limit: Duration) -> Flushed {
     if !can_wait() {
         return Flushed::Skipped;
     }
+    // The sender is dropped, not used: so a barrier that the executor drops counts as passed, too.
     let (pass, passed) = channel::<()>();
     let barrier = async move {
         next_turn().await;
@@ -85,6 +86,7 @@ pub(super) fn flush(limit: Duration) -> Flushed {
     executor().spawn(barrier).detach();
     match passed.recv_timeout(limit) {
         Err(RecvTimeoutError::Timeout) => {
+            // Kept: once this barrier is passed, the thread has made progress, and drops wait again.
             *OVERDUE.lock().unwrap_or_else(PoisonError::into_inner) = Some(passed);
             tracing::warn!(?limit, "requests not written in time");
             Flushed::TimedOut
@@ -153,7 +155,7 @@ impl<T> Drop for Task<T> {
     }
 }
 
-/// Work whose panic fails it alone, not the thread that other sessions share.
+/// A future whose panic becomes its error: the thread is shared by all sessions, which must survive it.
 struct Guarded<T>(Pin<Box<dyn Future<Output = T> + Send>>);
 
 impl<T> Future for Guarded<T> {

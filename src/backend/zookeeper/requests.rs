@@ -220,7 +220,8 @@ async fn create(
     created(link, create, made)
 }
 
-/// Converts the reply of a create. A znode whose number is near the end of ZooKeeper's counter is deleted again.
+/// Converts the reply of a create. A znode with a number near the end of ZooKeeper's counter is deleted again, since the
+/// caller gets an error and knows no name to delete.
 fn created(
     link: &Arc<Link>,
     create: &Create,
@@ -285,7 +286,7 @@ async fn enqueue(link: &Arc<Link>, client: &zk::Client, entry: Enqueue) -> Resul
     let (path, stat) = created(link, &create, made)?;
     let ahead = match listing.await {
         Ok(names) => Predecessor::Listed(names),
-        // The entry exists, whatever became of the list: an error here would hide its name from the clean-up.
+        // The list was lost or refused, but the entry exists: an error here would hide its name from the clean-up.
         Err(_) => Predecessor::Unknown,
     };
     Ok(Reply::Enqueued {
@@ -368,7 +369,7 @@ async fn multi_read(link: &Link, client: &zk::Client, ops: &[ReadOp]) -> Result<
     ))
 }
 
-/// Sends all reads, then awaits them: one round trip, as a multiRead is.
+/// Sends all reads, then awaits them: one round trip, as a multiRead, though without its snapshot.
 async fn read_each(client: &zk::Client, ops: &[ReadOp], session: SessionId) -> Result<Reply> {
     let mut reading: Vec<Reading<'_>> = Vec::with_capacity(ops.len());
     for op in ops {

@@ -34,8 +34,10 @@ pub(super) struct ZooKeeperSession {
     client_dropped: Mutex<Receiver<Infallible>>,
 }
 
-/// The crate's client, whose drop closes the session, and a sender that tells of the drop.
+/// The crate's client, which closes the session when it is dropped, and a sender that is dropped after it.
 pub(super) struct Client {
+    // Fields are dropped in this order: when the receiver is disconnected, the crate's connection has been told to send
+    // closeSession.
     client: zk::Client,
     _on_drop: Sender<Infallible>,
 }
@@ -210,6 +212,7 @@ impl Link {
         let link = self.clone();
         let carried_out = sent(Box::pin(async move {
             let reply = carry_out(&link, client, request).await;
+            // The client is dropped by now: the last request in flight at a close sends closeSession with that.
             link.in_flight.fetch_sub(1, Ordering::Relaxed);
             link.settle().await;
             link.record_expiry(reply)
@@ -233,7 +236,7 @@ impl Link {
                 .await
                 .is_none()
             {
-                // The server has not confirmed it, and may hold the session's locks until its timeout: hence an error.
+                // The server has not confirmed the end, and may keep the session's locks until its timeout: an error.
                 status.set_state(SessionState::Closed);
                 return Err(Error::ConnectionLoss);
             }
@@ -245,7 +248,7 @@ impl Link {
         Response::pending(async move { closing.await? })
     }
 
-    /// Waits until the status shows what the connection knows already: a caller that sees a reply or an event of a new
+    /// Waits until the status shows the connection's present state: a caller that sees a reply or an event of a new
     /// connection must see the new connection as well.
     pub(super) async fn settle(&self) {
         if self.is_settled() {

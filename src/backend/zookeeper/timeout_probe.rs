@@ -29,7 +29,7 @@ pub(super) struct TimeoutProbe {
     pub(super) auth: Vec<(String, Vec<u8>)>,
 }
 
-/// The last connection whose timeout is known.
+/// The last connection of which the timeout is known.
 struct KnownTimeout {
     connection: u64,
     timeout: Duration,
@@ -78,6 +78,7 @@ impl TimeoutProbe {
         while status.connection() == connection && !status.state().is_final() {
             // If the connection before was lost before its timeout was known, any server may have shortened it.
             let missed = known.connection + 1 < connection;
+            // zookeeper-client asks for its last timeout, so the probe asks for the same.
             let Some(timeout) = self.ask_all(known.timeout, missed).await else {
                 status.clock().sleep(pause).await;
                 pause = LONGEST_PAUSE.min(2 * pause);
