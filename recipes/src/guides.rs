@@ -70,6 +70,7 @@ pub mod operating {}
 pub mod operations {}
 
 /// [interop]: crate::guides::interop
+#[doc = repository!("known-bugs", "docs/known-bugs.md")]
 #[doc = repository!("performance", "docs/performance.md")]
 ///
 #[cfg(any(not(doctest), feature = "test-util"))]
