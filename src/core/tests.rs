@@ -3,7 +3,9 @@
 mod acl;
 mod budget;
 mod ending;
+mod identities;
 mod nodes;
+mod numbers;
 mod queueing;
 mod reaping;
 mod replay;

@@ -1,5 +1,7 @@
 //! The shell around the core: time, watchers, ends of sessions and stores.
 
+#[cfg(feature = "file")]
+mod bench;
 mod buffers;
 #[cfg(feature = "file")]
 mod crashes;

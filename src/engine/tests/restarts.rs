@@ -1,7 +1,7 @@
 //! Sessions of other processes over restarts, copies and changes of durability: no acknowledged release is
 //! undone in a session that lives on, and nobody is admitted while an ended session may be believed.
 
-use super::remote::*;
+use super::bench::*;
 use super::world::*;
 use super::*;
 use crate::engine::remote::{Connection, Remote};
@@ -408,4 +408,69 @@ fn zxids_do_not_go_back_after_a_store_has_used_up_its_epoch() {
     let world = bench.open();
     let next = world.store.0.state.lock().core.last_zxid();
     assert!(next > last, "{next} after {last}");
+}
+
+#[test]
+fn with_delayed_restart_nobody_waits_for_what_dies_with_a_session() {
+    let bench = Bench::new(Durability::DelayedRestart);
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap();
+    let _first = opened(&mut world, &remote);
+    // The longest timeout is on the disk: another of that length waits for nothing.
+    let second = now(remote.open(TIMEOUT, LIMIT)).unwrap();
+    ask(&second, create("/e", CreateMode::Ephemeral));
+    answer(&second).unwrap().unwrap();
+    ask(&second, create("/p", CreateMode::Persistent));
+    assert!(answer(&second).is_none());
+    write_all(&mut world);
+    answer(&second).unwrap().unwrap();
+}
+
+#[test]
+fn with_delayed_restart_nobody_enters_after_a_crash_until_the_longest_timeout_has_passed() {
+    let bench = Bench::new(Durability::DelayedRestart);
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap();
+    let connection = opened(&mut world, &remote);
+    let (id, password) = (connection.id(), connection.password());
+    bench.crash();
+    drop((world, remote, connection));
+
+    for durability in [Durability::DelayedRestart, Durability::Fsync] {
+        let options = bench.options.clone().durability(durability);
+        let mut world = World::open(Boot::new(&bench.disk), &options).unwrap();
+        let remote = world.store.attach().unwrap();
+        let mut remotes = Box::pin(remote.open(TIMEOUT, LIMIT));
+        let mut again = Box::pin(remote.reattach(id, password, TIMEOUT, LIMIT));
+        let mut locals = world.store.connector().open(&ConnectOptions::new());
+        bench.clock.advance(TIMEOUT);
+        assert!(poll(&mut remotes).is_pending());
+        assert!(poll(&mut again).is_pending());
+        assert!(poll(&mut locals).is_pending());
+        bench.clock.advance(TIMEOUT / 100);
+        assert!(poll(&mut locals).is_ready());
+        assert!(poll(&mut again).is_ready());
+        if let Poll::Ready(opened) = poll(&mut remotes) {
+            drop(opened.unwrap());
+        } else {
+            write_all(&mut world);
+            drop(now(remotes).unwrap());
+        }
+        // Killed once more.
+    }
+}
+
+#[test]
+fn with_delayed_restart_all_may_enter_at_once_after_an_end_in_order() {
+    let bench = Bench::new(Durability::DelayedRestart);
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap();
+    let connection = opened(&mut world, &remote);
+    let (id, password) = (connection.id(), connection.password());
+    drop((remote, connection));
+    close(world);
+    let world = bench.open();
+    let remote = world.store.attach().unwrap();
+    now(remote.open(TIMEOUT, LIMIT)).unwrap();
+    assert!(taken_up(&remote, id, password).is_some());
 }

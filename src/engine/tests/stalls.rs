@@ -115,7 +115,7 @@ fn a_stop_changes_nothing_for_sessions_of_the_store_s_own_process() {
 #[cfg(all(feature = "file", feature = "server"))]
 #[tokio::test]
 async fn rule_14_a_client_whose_requests_wait_for_the_log_keeps_its_session() {
-    use super::remote::{Bench, write_all};
+    use super::bench::{Bench, write_all};
     use crate::server::{Server, ServerOptions};
     use crate::wire::put_frame;
     let bench = Bench::new(Durability::Fsync);
