@@ -4,6 +4,8 @@
 //! Each change takes the same way, under the lock: [`State::apply`] has the core make it and hands it to the log,
 //! [`State::collect`] puts its events in place, and [`Wakeups::carry_out`] wakes those concerned without the lock.
 
+#[cfg(any(test, feature = "server"))]
+mod connection;
 #[cfg_attr(not(feature = "file"), path = "engine/volatile.rs")]
 #[cfg_attr(
     not(any(test, feature = "server")),
@@ -49,9 +51,10 @@ pub use self::options::StoreOptions;
 
 #[cfg(feature = "server")]
 pub(crate) use self::{
+    connection::{Ask, Connection},
     facts::{Listed, Room},
     outbox::{Ending, Message, Taken},
-    remote::{Ask, Connection, Remote},
+    remote::Remote,
 };
 
 use self::durable::Files;

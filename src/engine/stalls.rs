@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::Engine;
-use super::remote::Connection;
+use super::connection::Connection;
 use super::state::State;
 use crate::clock::{BootInstant, Clock};
 

@@ -3,8 +3,9 @@
 use super::world::*;
 use super::*;
 use crate::core::CoreReply;
+use crate::engine::connection::{Ask, Connection};
 use crate::engine::outbox::{Message, Taken};
-use crate::engine::remote::{Ask, Connection, Remote};
+use crate::engine::remote::Remote;
 use crate::log::{Boot, SimDisk, StepWriter};
 use crate::protocol::{Create, Reply, Request};
 

@@ -2,8 +2,9 @@
 
 use super::bench::*;
 use super::*;
+use crate::engine::connection::{Ask, Connection};
 use crate::engine::outbox::{Ending, Message, Taken};
-use crate::engine::remote::{Ask, Connection, Remote};
+use crate::engine::remote::Remote;
 use crate::protocol::{Reply, Request};
 
 #[test]

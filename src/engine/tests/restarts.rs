@@ -4,7 +4,8 @@
 use super::bench::*;
 use super::world::*;
 use super::*;
-use crate::engine::remote::{Connection, Remote};
+use crate::engine::connection::Connection;
+use crate::engine::remote::Remote;
 use crate::log::{self, Boot, TempFolder};
 use crate::protocol::Request;
 use crate::types::Zxid;

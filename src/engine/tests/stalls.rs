@@ -1,7 +1,8 @@
 //! The end of sessions of other processes on a server that is late itself (rule 14).
 
 use super::*;
-use crate::engine::remote::{Ask, Connection, Remote};
+use crate::engine::connection::{Ask, Connection};
+use crate::engine::remote::Remote;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::core::SetWatches;
+use crate::engine::connection::{Ask, Connection};
 use crate::engine::outbox::Message;
-use crate::engine::remote::{Ask, Connection};
 use crate::protocol::{Reply, Request};
 use crate::types::Zxid;
 
