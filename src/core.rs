@@ -33,6 +33,7 @@ mod intrusive_list;
 mod journal;
 mod lifecycle;
 mod multi;
+mod names;
 mod options;
 mod queue;
 mod read;

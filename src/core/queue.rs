@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use super::budget::bytes_of;
 use super::journal::{NewNode, NodeKind};
+use super::names::{is_unusual, push_number};
 use super::sessions::SessionRef;
-use super::tree::{ROOT, is_unusual, push_number};
+use super::tree::ROOT;
 use super::watches::{WatchKey, WatchKind};
 use super::{Core, CoreReply, Effects, Now, no_node};
 use crate::error::{Error, Result};
