@@ -14,6 +14,7 @@
 //! | `tree`, `queue` | znodes by path; the index of a parent's queue entries, and the requests that it answers |
 //! | `watches`, `set_watches` | watches by znode, the events that they fire; watches that a client brings back |
 //! | `sessions`, `lifecycle` | the table of sessions with their deadlines; how sessions begin, move and end |
+//! | `expiry` | the decision about a session whose deadline has come, on a store that may be late itself |
 //! | `write`, `multi`, `read`, `acl` | the requests |
 //! | `budget`, `work` | limits in bytes; the meter of work by which a turn ends |
 //! | `journal`, `replay` | transactions for a log; transactions and snapshots back into a core |
@@ -27,6 +28,7 @@
 mod acl;
 mod budget;
 mod effects;
+mod expiry;
 #[cfg(any(test, feature = "server"))]
 mod introspection;
 mod intrusive_list;
@@ -69,9 +71,10 @@ pub(crate) use self::watches::{Fired, WatchKey};
 pub(crate) use self::work::UNIT_BYTES;
 
 use self::budget::WATCH_BYTES;
+use self::expiry::Verdict;
 use self::journal::{JournalState, LogMode};
 use self::reaper::Reaper;
-use self::sessions::{DeadlineVerdict, Sessions};
+use self::sessions::Sessions;
 use self::tree::Tree;
 use self::watches::{WatchKind, Watches};
 use crate::clock::BootInstant;
@@ -230,9 +233,9 @@ impl Core {
                 return;
             }
             match self.sessions.check_deadline(slot, now.moment) {
-                DeadlineVerdict::Expired => self.expire(slot, now, effects),
-                DeadlineVerdict::Postponed => {}
-                DeadlineVerdict::Probed => effects.asked.push(slot),
+                Verdict::Expire => self.expire(slot, now, effects),
+                Verdict::Postpone { .. } => {}
+                Verdict::Probe { .. } => effects.asked.push(slot),
             }
         }
         self.reap(now, effects);

@@ -30,7 +30,13 @@ mod remote;
     allow(dead_code, reason = "only sessions of other processes come back")
 )]
 mod sessions;
-#[cfg_attr(not(any(test, feature = "server")), path = "engine/no_stalls.rs")]
+#[cfg_attr(
+    not(any(test, feature = "server")),
+    allow(
+        dead_code,
+        reason = "only sessions of other processes depend on what the store has read"
+    )
+)]
 mod stalls;
 mod state;
 #[cfg(test)]

@@ -292,9 +292,8 @@ impl Core {
         Ok(())
     }
 
-    /// Counts a stall: a time in which the store did not do what was due. Deadlines of sessions of other processes that
-    /// were touched before come later by as much, within limits.
-    #[cfg(any(test, feature = "server"))]
+    /// Counts a stall: a time for which the store was kept from its work. It is judged when deadlines come
+    /// ([`expiry`](super::expiry)).
     pub(crate) fn count_stall(&mut self, stall: Duration) {
         self.sessions.count_stall(stall);
     }
@@ -304,7 +303,7 @@ impl Core {
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn end_silent(&mut self, of: SessionRef, now: Now, effects: &mut Effects) {
         let known = self.sessions.slots.get(of.slot as usize);
-        if known.is_some_and(|known| known.is_of(of)) && self.sessions.is_asked(of.slot) {
+        if known.is_some_and(|known| known.is_of(of)) && self.sessions.is_probed(of.slot) {
             self.expire(of.slot, now, effects);
         }
     }

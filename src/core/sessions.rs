@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 
 use super::budget::SESSION_BYTES;
+use super::expiry::{Grace, Overdue, Verdict};
 use super::intrusive_list::{List, NIL};
 use crate::clock::BootInstant;
 use crate::identity::Identities;
@@ -49,7 +50,7 @@ pub(super) struct Session {
     pub(super) is_local: bool,
     /// End of the bucket in which it expires, or later, where the store was late itself.
     deadline: Option<BootInstant>,
-    reprieve: Reprieve,
+    grace: Grace,
     /// True once its time has passed and some of its watches are gone. It must not revive: its client would never
     /// hear of what those watched.
     is_doomed: bool,
@@ -94,7 +95,7 @@ impl Session {
             granted_ms: timeout_ms,
             is_local,
             deadline: None,
-            reprieve: Reprieve::default(),
+            grace: Grace::default(),
             is_doomed: false,
             is_attached: false,
             connection: 0,
@@ -114,28 +115,6 @@ impl Session {
     pub(super) fn first_ephemeral(&self) -> Option<u32> {
         (!self.ephemerals.is_empty()).then_some(self.ephemerals.first)
     }
-}
-
-/// The time by which a session's deadline has been moved since its last sign of life: a store that was late itself
-/// cannot tell a silent client from one whose signs it has not read.
-#[derive(Clone, Copy, Debug, Default)]
-struct Reprieve {
-    /// The stalls of the store up to the last sign of life, or up to the deadline that was moved last.
-    counted: Duration,
-    granted: Duration,
-    /// True once the connection was asked for what it has to read.
-    is_asked: bool,
-}
-
-/// Verdict on a session whose deadline has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DeadlineVerdict {
-    /// It ends.
-    Expired,
-    /// The store was late for as long: it has another deadline.
-    Postponed,
-    /// It has another deadline, and ends before that if its connection has nothing to read.
-    Probed,
 }
 
 /// The table of sessions.
@@ -279,10 +258,7 @@ impl Sessions {
     pub(super) fn touch(&mut self, slot: u32, now: BootInstant) {
         let tick_ns = self.tick.as_nanos() as u64;
         let session = &mut self.slots[slot as usize];
-        session.reprieve = Reprieve {
-            counted: self.stalled,
-            ..Reprieve::default()
-        };
+        session.grace = Grace::renewed(self.stalled);
         let expires = now
             .after(Duration::from_millis(session.timeout_ms))
             .as_nanos();
@@ -302,53 +278,36 @@ impl Sessions {
     }
 
     /// Counts a stall of the store. Deadlines are moved when they come: no stall is a walk over all sessions.
-    #[cfg(any(test, feature = "server"))]
     pub(super) fn count_stall(&mut self, stall: Duration) {
         self.stalled += stall;
     }
 
-    /// Judges a session whose deadline has come. One of this process needs no signs that the store could be late to
-    /// read. All others together get no more than their timeout and a tick beyond the deadline: a dead holder's lock is
-    /// freed all the same.
-    pub(super) fn check_deadline(&mut self, slot: u32, now: BootInstant) -> DeadlineVerdict {
-        let (tick, stalled) = (self.tick, self.stalled);
-        let session = self.get_mut(slot);
-        let Some(deadline) = session
-            .deadline
-            .filter(|_| !session.is_local && !session.is_doomed)
-        else {
-            return DeadlineVerdict::Expired;
+    /// Decides about a session whose deadline has come, and gives it the deadline that the verdict grants.
+    pub(super) fn check_deadline(&mut self, slot: u32, now: BootInstant) -> Verdict {
+        let session = &mut self.slots[slot as usize];
+        let Some(deadline) = session.deadline else {
+            return Verdict::Expire;
         };
-        let reprieve = &mut session.reprieve;
-        let left = Duration::from_millis(session.timeout_ms).saturating_sub(reprieve.granted);
-        let stall = stalled.saturating_sub(reprieve.counted).min(left);
-        reprieve.counted = stalled;
-        reprieve.granted += stall;
-        let moved = deadline.after(stall);
-        if moved > now {
-            self.set_deadline(slot, moved);
-            return DeadlineVerdict::Postponed;
+        let (verdict, grace) = session.grace.decide(Overdue {
+            deadline,
+            now,
+            timeout: Duration::from_millis(session.timeout_ms),
+            tick: self.tick,
+            stalled: self.stalled,
+            is_attached: session.is_attached,
+            is_final: session.is_local || session.is_doomed,
+        });
+        session.grace = grace;
+        if let Verdict::Postpone { until } | Verdict::Probe { until } = verdict {
+            self.set_deadline(slot, until);
         }
-        // After a stall that was too long for it, a client may be about to come back.
-        let may_be_unread = session.is_attached || stall > Duration::ZERO;
-        if reprieve.is_asked || !may_be_unread {
-            return DeadlineVerdict::Expired;
-        }
-        reprieve.is_asked = true;
-        let rest = match session.is_attached {
-            true => left - stall,
-            false => Duration::ZERO,
-        };
-        // Used up, also for stalls to come.
-        reprieve.granted += rest;
-        self.set_deadline(slot, now.after(rest.max(tick)));
-        DeadlineVerdict::Probed
+        verdict
     }
 
     /// Returns true if the session was past its deadline, and has given no sign of life since.
     #[cfg(any(test, feature = "server"))]
-    pub(super) fn is_asked(&self, slot: u32) -> bool {
-        self.get(slot).reprieve.is_asked
+    pub(super) fn is_probed(&self, slot: u32) -> bool {
+        self.get(slot).grace.is_probed()
     }
 
     pub(super) fn touch_all(&mut self, now: BootInstant) {

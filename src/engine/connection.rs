@@ -327,6 +327,22 @@ impl Connection {
         Step::Done(answer, shown)
     }
 
+    /// States that all is read that the client has sent. If the connection was asked for signs of life, and none was
+    /// among that, the session ends now.
+    pub(crate) fn end_silent(&self) {
+        if !self.outbox.take_question() {
+            return;
+        }
+        let now = self.engine.now(true, true);
+        let mut state = self.engine.state.lock();
+        // A log without room for the end of a session: a later tick ends it.
+        if !state.may_tick() {
+            return;
+        }
+        state.apply(|core, effects| core.end_silent(self.session, now, effects));
+        self.engine.settle(state);
+    }
+
     /// Returns true if what shows this transaction may leave.
     pub(crate) fn may_leave(&self, bound: Zxid) -> bool {
         let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));

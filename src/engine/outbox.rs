@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
 use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
-use super::stalls::LivenessQuestion;
 use super::unread::{Account, Unread};
 use crate::core::{CoreReply, bytes_of_acl};
 use crate::error::Error;
@@ -21,7 +21,8 @@ use crate::watch::WatchedEvent;
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     waker: AtomicWaker,
-    question: LivenessQuestion,
+    /// True while the connection is asked for signs of life that its client has sent and that are not read yet.
+    is_asked: AtomicBool,
     /// Of all clients together.
     unread: Arc<Unread>,
 }
@@ -87,19 +88,25 @@ impl Outbox {
                 is_told: false,
             }),
             waker: AtomicWaker::new(),
-            question: LivenessQuestion::default(),
+            is_asked: AtomicBool::new(false),
             unread,
         }
     }
 
-    /// Returns the question for signs of life that the connection is asked before its session expires.
-    pub(super) fn question(&self) -> &LivenessQuestion {
-        &self.question
+    /// Asks the connection for signs of life, before its session expires. It must be woken afterwards.
+    pub(super) fn ask_for_signs(&self) {
+        self.is_asked.store(true, Ordering::Release);
     }
 
     /// Returns true if the session ends as soon as the connection has nothing to read.
     pub(crate) fn is_asked_for_signs(&self) -> bool {
-        self.question.is_asked()
+        self.is_asked.load(Ordering::Acquire)
+    }
+
+    /// Takes the question for signs of life back. Returns true if it was asked.
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn take_question(&self) -> bool {
+        self.is_asked.swap(false, Ordering::AcqRel)
     }
 
     /// Adds an event. Returns true if the connection must be woken.

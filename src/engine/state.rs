@@ -161,7 +161,7 @@ impl State {
         }
         for slot in self.effects.asked.drain(..) {
             if let Some(outbox) = self.sessions.outbox(slot) {
-                outbox.question().ask();
+                outbox.ask_for_signs();
                 wakeups.outboxes.push(outbox.clone());
             }
         }
