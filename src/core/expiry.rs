@@ -133,6 +133,16 @@ mod tests {
         }
     }
 
+    /// The same when a deadline has come that an earlier verdict granted.
+    fn later(second: u32, facts: Overdue) -> Overdue {
+        let (deadline, now) = (at(second), at(second));
+        Overdue {
+            deadline,
+            now,
+            ..facts
+        }
+    }
+
     #[test]
     fn a_session_that_was_left_expires_on_a_punctual_store() {
         let (verdict, _) = Grace::default().decide(left());
@@ -145,12 +155,7 @@ mod tests {
         let facts = Overdue { stalled, ..left() };
         let (verdict, grace) = Grace::default().decide(facts);
         assert_eq!(verdict, Verdict::Postpone { until: at(17) });
-        let (deadline, now) = (at(17), at(17));
-        let (verdict, _) = grace.decide(Overdue {
-            deadline,
-            now,
-            ..facts
-        });
+        let (verdict, _) = grace.decide(later(17, facts));
         assert_eq!(verdict, Verdict::Expire);
     }
 
@@ -170,12 +175,7 @@ mod tests {
         };
         let (verdict, grace) = Grace::default().decide(facts);
         assert_eq!(verdict, Verdict::Probe { until: at(102) });
-        let (deadline, now) = (at(102), at(102));
-        let (verdict, _) = grace.decide(Overdue {
-            deadline,
-            now,
-            ..facts
-        });
+        let (verdict, _) = grace.decide(later(102, facts));
         assert_eq!(verdict, Verdict::Expire);
     }
 
@@ -184,12 +184,12 @@ mod tests {
         let (verdict, grace) = Grace::default().decide(attached());
         assert_eq!(verdict, Verdict::Probe { until: at(22) });
         assert!(grace.is_probed());
-        let (verdict, _) = grace.decide(Overdue {
-            deadline: at(22),
-            now: at(22),
-            stalled: 50 * SECOND,
+        let stalled = 50 * SECOND;
+        let facts = Overdue {
+            stalled,
             ..attached()
-        });
+        };
+        let (verdict, _) = grace.decide(later(22, facts));
         assert_eq!(verdict, Verdict::Expire);
     }
 

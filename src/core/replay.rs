@@ -123,16 +123,7 @@ impl Core {
     /// Checks that a znode can be created as the log has it, and returns its parent.
     fn check_kept(&self, session: SessionId, new: &NewNode, hash: u64) -> Result<u32, Damage> {
         let path = &new.path;
-        let parent = parent_of(path.as_str()).and_then(|parent| self.tree.find(parent));
-        let Some(parent) = parent else {
-            return Err(Damage(format!("{path}, whose parent is not there")));
-        };
-        if self.tree.node(parent).kind == NodeKind::Ephemeral {
-            return Err(Damage(format!("{path}, whose parent is ephemeral")));
-        }
-        if self.tree.find_hashed(path.as_str(), hash).is_some() {
-            return Err(Damage(format!("a second {path}")));
-        }
+        let parent = self.check_place(path, hash)?;
         let creates = self.tree.node(parent).creates();
         if new.creates <= creates || new.creates > HIGHEST {
             return Err(Damage(format!(
@@ -144,6 +135,21 @@ impl Core {
             return Err(Damage(format!(
                 "{path} of session {session}, which is not there"
             )));
+        }
+        Ok(parent)
+    }
+
+    /// Checks that a path is free, and that its parent can have children. Returns the parent.
+    fn check_place(&self, path: &ZnodePath, hash: u64) -> Result<u32, Damage> {
+        let parent = parent_of(path.as_str()).and_then(|parent| self.tree.find_parent(parent));
+        let Some(parent) = parent else {
+            return Err(Damage(format!("{path}, whose parent is not there")));
+        };
+        if self.tree.node(parent).kind == NodeKind::Ephemeral {
+            return Err(Damage(format!("{path}, whose parent is ephemeral")));
+        }
+        if self.tree.find_hashed(path.as_str(), hash).is_some() {
+            return Err(Damage(format!("a second {path}")));
         }
         Ok(parent)
     }
@@ -298,16 +304,7 @@ impl Core {
         if is_system_path(path.as_str()) {
             return Ok(NIL);
         }
-        let parent = parent_of(path.as_str()).and_then(|parent| self.tree.find_parent(parent));
-        let Some(parent) = parent else {
-            return Err(Damage(format!("{path}, whose parent is not there")));
-        };
-        if self.tree.node(parent).kind == NodeKind::Ephemeral {
-            return Err(Damage(format!("{path}, whose parent is ephemeral")));
-        }
-        if self.tree.find_hashed(path.as_str(), hash).is_some() {
-            return Err(Damage(format!("a second {path}")));
-        }
+        let parent = self.check_place(path, hash)?;
         if image
             .queue_key
             .is_some_and(|queue_key| self.tree.is_taken(parent, queue_key))

@@ -166,46 +166,28 @@ impl Core {
         }
     }
 
-    /// Returns true if a session has such a watch on a path.
-    pub(crate) fn has_watch(
+    /// Finds the watches of a session on a path: to tell that there are any, or to remove them.
+    pub(crate) fn find_watches(
         &mut self,
         session: SessionRef,
         path: &ZnodePath,
         which: WatchFilter,
         now: Now,
         effects: &mut Effects,
-    ) -> Result<bool> {
+    ) -> Result<Vec<WatchKey>> {
         self.admit(session, now, effects)?;
-        Ok(!self.watches_on(session, path, which).is_empty())
-    }
-
-    /// Disarms a session's watches on a path. Returns true if there were any.
-    pub(crate) fn remove_watches(
-        &mut self,
-        session: SessionRef,
-        path: &ZnodePath,
-        which: WatchFilter,
-        now: Now,
-        effects: &mut Effects,
-    ) -> Result<bool> {
-        self.admit(session, now, effects)?;
-        let found = self.watches_on(session, path, which);
-        for watch in &found {
-            self.unwatch(*watch);
-        }
-        Ok(!found.is_empty())
-    }
-
-    fn watches_on(
-        &self,
-        session: SessionRef,
-        path: &ZnodePath,
-        which: WatchFilter,
-    ) -> Vec<WatchKey> {
         let node = self.tree.find(path.as_str());
         let wants = |kind| which.means(kind);
-        self.watches
-            .of_session_on(&self.tree, session.slot, path, node, wants)
+        let watches = &self.watches;
+        Ok(watches.of_session_on(&self.tree, session.slot, path, node, wants))
+    }
+
+    /// Disarms watches that were found in the same turn. Returns true if there are any.
+    pub(crate) fn remove_watches(&mut self, found: &[WatchKey]) -> bool {
+        for watch in found {
+            self.unwatch(*watch);
+        }
+        !found.is_empty()
     }
 }
 

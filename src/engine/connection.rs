@@ -313,11 +313,12 @@ impl Connection {
                 }
             }
             Ask::CheckWatches(path, which) => state
-                .apply(|core, effects| core.has_watch(session, &path, which, now, effects))
-                .map(|has| Reply::Count(has.into())),
-            Ask::RemoveWatches(path, which) => state
-                .apply(|core, effects| core.remove_watches(session, &path, which, now, effects))
-                .map(|had| Reply::Count(had.into())),
+                .apply(|core, effects| core.find_watches(session, &path, which, now, effects))
+                .map(|found| Reply::Count(usize::from(!found.is_empty()))),
+            Ask::RemoveWatches(path, which) => state.apply(|core, effects| {
+                let found = core.find_watches(session, &path, which, now, effects)?;
+                Ok(Reply::Count(core.remove_watches(&found).into()))
+            }),
         };
         if answer.is_err() {
             // An error shows the state that refused the request: the transaction that made it so must be in the log

@@ -196,10 +196,9 @@ fn step(store: &mut Harness, random: &mut Random, sessions: &mut Vec<SessionRef>
             }
         }
         7 => {
-            let at = path(random.path());
-            _ = store
-                .core
-                .remove_watches(me, &at, WatchFilter::Any, now, effects);
+            if let Ok(found) = store.find_watches(me, random.path(), WatchFilter::Any) {
+                store.core.remove_watches(&found);
+            }
         }
         8 => {
             let acl = [Acl::open(), Acl::creator_all()][random.below(2) as usize].clone();

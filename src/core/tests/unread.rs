@@ -74,19 +74,17 @@ impl World {
     }
 
     fn has(&mut self, which: WatchFilter) -> bool {
-        let (now, effects) = (self.store.now, &mut self.store.effects);
-        let has = self
-            .store
-            .core
-            .has_watch(self.spy, &path("/secret"), which, now, effects);
-        has.unwrap()
+        !self.find(which).is_empty()
     }
 
     fn remove(&mut self, which: WatchFilter) -> bool {
-        let (now, effects) = (self.store.now, &mut self.store.effects);
-        let core = &mut self.store.core;
-        core.remove_watches(self.spy, &path("/secret"), which, now, effects)
-            .unwrap()
+        let found = self.find(which);
+        self.store.core.remove_watches(&found)
+    }
+
+    fn find(&mut self, which: WatchFilter) -> Vec<WatchKey> {
+        let found = self.store.find_watches(self.spy, "/secret", which);
+        found.unwrap()
     }
 
     /// Each change that a znode can undergo; where it is is the same before and after.

@@ -148,15 +148,10 @@ fn a_watch_is_found_by_session_and_path_however_many_there_are() {
 
     let before = store.core.work();
     for _ in 0..100 {
-        let (now, effects) = (store.now, &mut store.effects);
-        let found = store
-            .core
-            .has_watch(me, &path("/hot"), WatchFilter::Any, now, effects);
-        assert!(found.unwrap());
-        let none = store
-            .core
-            .remove_watches(me, &path("/cold"), WatchFilter::Any, now, effects);
-        assert!(!none.unwrap());
+        let found = store.find_watches(me, "/hot", WatchFilter::Any);
+        assert!(!found.unwrap().is_empty());
+        let none = store.find_watches(me, "/cold", WatchFilter::Any).unwrap();
+        assert!(!store.core.remove_watches(&none));
     }
     let work = store.core.work() - before;
     assert!(work < 200 * 20, "{work} units for 200 searches");
