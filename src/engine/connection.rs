@@ -1,7 +1,7 @@
 //! [`Connection`]: a session of another process, over one of its connections, and how its requests are carried out.
 //!
-//! A turn carries out as many requests as there is room for, under one acquisition of the store's lock. Answers go to the
-//! session's [`Outbox`] there, so that they stand in the order in which everything happened (invariant 13).
+//! A turn carries out as many requests as there is room for, under one acquisition of the store's lock. Answers go to
+//! the session's [`Outbox`] there, so that they stand in the order in which everything happened (invariant 13).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,9 +25,10 @@ use crate::protocol::{Reply, Request};
 use crate::size::Scale;
 use crate::types::{SessionId, Zxid};
 
-/// A session of another process, over one of its connections. Dropping it leaves the session alone, but
-/// for its watches: it may be taken up again, until its timeout has passed. Where proof is required, a session
-/// without any proved identity ends with it.
+/// A session of another process, over one of its connections.
+///
+/// Dropping it leaves the session alive, without its watches, to be taken up again until its timeout has passed. Where
+/// proof is required, a session without a proved identity ends with its connection.
 pub(crate) struct Connection {
     pub(super) engine: Arc<Engine>,
     pub(super) session: SessionRef,
@@ -35,10 +36,10 @@ pub(crate) struct Connection {
     password: [u8; 16],
     pub(super) outbox: Arc<Outbox>,
     barrier: Option<Arc<DurabilityBarrier>>,
-    /// Nothing goes out before the log has this transaction, in any class of durability: with it, the log has the
-    /// timeout of a session that was proved over this connection.
+    /// The transaction with which the log has the timeout of a session that was proved over this connection. In every
+    /// durability class nothing goes out before it.
     proved_at: AtomicI64,
-    /// Ends when the log has room for the next request, while it is too busy for it.
+    /// Ready when a busy log has room for the next request; `None` while no request waits for that.
     room: Mutex<Option<BoxFuture<()>>>,
 }
 
@@ -63,16 +64,16 @@ pub(crate) enum Ask {
     RemoveWatches(ZnodePath, WatchFilter),
 }
 
-/// Bytes of waiting answers beyond which no more requests are carried out: they are taken up again when
-/// the client has read.
+/// Bytes of waiting answers beyond which no more requests are carried out until the client has read some. Then the
+/// connection stops reading, and the client's own socket fills: that is its backpressure.
 const ENOUGH_BYTES: usize = 256 << 10;
 
-/// Units of work after which a turn ends: others have the lock before what is left is carried out. A unit takes some
-/// 10 to 100 ns, so about a millisecond. A turn goes beyond it by at most one request, whose work is bounded by its own
-/// bytes and those of its answer.
+/// Units of work after which a turn ends, and other connections have the lock. A unit takes some 10 to 100 ns, so that
+/// a turn takes about a millisecond. It goes beyond this by one request at most, whose work is bounded by the bytes of
+/// the request and of its answer.
 const TURN_WORK: u64 = 16_384;
 
-/// Units of work after which a request that can be cut is cut: the rest of it has a turn of its own.
+/// Units of work after which a request that can be cut is cut, so that the rest goes to another turn.
 const PIECE: usize = 8_192;
 
 /// Units of work that any request takes: parsing, answering, sending.
@@ -87,7 +88,7 @@ impl Ask {
             Self::SetWatches(asked) if asked.done > 0 => 0,
             Self::SetWatches(asked) => asked.lists().into_iter().flatten().map(bytes_of).sum(),
             Self::CheckWatches(path, _) | Self::RemoveWatches(path, _) => bytes_of(path),
-            // Each piece of what was cut is counted by the core.
+            // The core counts the work of each piece of a request that can be cut.
             Self::Ping | Self::Identify(_) | Self::Search { .. } => 0,
         };
         REQUEST_WORK + (bytes / UNIT_BYTES) as u64
@@ -135,7 +136,8 @@ impl Connection {
     pub(crate) fn identify(&self, identity: Identity) {
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
-        // There are not too many yet; a session that cannot be kept has ended, as its client will hear.
+        // The first identities of a connection are within the limits. A session that cannot become a part of the store
+        // has ended by this, and the answer to its first request says so.
         let _ = self.identify_in(identity, now, &mut state);
         self.engine.settle(state);
     }
@@ -151,7 +153,7 @@ impl Connection {
             Ok(proved.is_some())
         })?;
         if proved {
-            // Bound from now on; nothing waits here, since the proof is answered in its turn.
+            // Only for the bound: the proof is answered in its turn, behind `proved_at`.
             let _ = state.hold_session(session.slot);
             let durable = state.durable.as_ref();
             let proved_at = durable.map_or(Zxid(0), |durable| durable.timeout_recorded_at());
@@ -179,9 +181,11 @@ impl Connection {
         Poll::Ready(())
     }
 
-    /// Carries out what is asked, in order, as far as there is room for the answers, which go to the outbox in the same
-    /// order, and in the log ([`poll_room`](Self::poll_room) tells when there will be), and until the work of a turn is
-    /// done. Returns the number carried out: a piece of a request is one, too.
+    /// Carries out requests in order, and puts the answers in the outbox in the same order.
+    ///
+    /// It ends before a request for which the log has no room now ([`poll_room`](Self::poll_room) waits for that), when
+    /// the answers that wait are enough, and when the work of a turn is done. Returns the number of requests that were
+    /// carried out, pieces of requests included.
     pub(crate) fn submit(&self, asks: &mut VecDeque<Ask>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
         if waiting > ENOUGH_BYTES {
@@ -199,8 +203,9 @@ impl Connection {
         {
             if let Some(room) = self.room_for(&ask, state) {
                 *self.room.lock() = Some(room);
+                // Back in its place: requests of a session are carried out in order (rule 25).
                 asks.push_front(ask);
-                // Its client has done its part.
+                // A request that waits for the store's own log is a sign of life all the same (rule 14).
                 let _ = self.ask_core(Ask::Ping, Zxid(0), now, state);
                 state.collect(&mut wakeups);
                 break;
@@ -217,12 +222,13 @@ impl Connection {
             }
         }
         wakeups.alarm = state.next_alarm(&self.engine.clock);
+        // Once for the whole turn, and not under the lock: wakers are the users' code.
         drop(guard);
         wakeups.carry_out(&self.engine);
         count
     }
 
-    /// Waits while the log is too busy for this; `None` if it is not.
+    /// Returns a future that waits until a busy log has room for this; `None` if it need not wait.
     fn room_for(&self, ask: &Ask, state: &State) -> Option<BoxFuture<()>> {
         match ask {
             Ask::Request(request) => {
@@ -238,7 +244,7 @@ impl Connection {
     fn carry_out(&self, ask: Ask, now: Now, state: &mut State, wakeups: &mut Wakeups) -> Outcome {
         let admitted = match &ask {
             Ask::Request(request) => state.admit(self.session, request),
-            // They show the current state, so the transactions that made it must be in the log before.
+            // Their answers show the state of the whole store, so the log must have all transactions that made it.
             Ask::SetWatches(_) | Ask::Search { .. } => Ok(state.core.last_kept()),
             _ => Ok(Zxid(0)),
         };
@@ -246,7 +252,7 @@ impl Connection {
             Ok(shown) => match self.ask_core(ask, shown, now, state) {
                 Step::Done(answer, shown) => (answer, shown),
                 Step::Cut(rest) => {
-                    // Its events, so far, leave with whatever they show.
+                    // The events of this piece show the same state, and must not leave before the log has it.
                     state.bind(self.session.slot, shown);
                     state.collect(wakeups);
                     return Outcome::Cut(rest);
@@ -255,6 +261,8 @@ impl Connection {
             Err(error) => (Err(error), Zxid(0)),
         };
         if let Err(error @ (Error::SessionMoved { .. } | Error::SessionExpired { .. })) = &answer {
+            // The client of a connection that has no session any more is told nothing but this, by the connection's
+            // end.
             let moved = matches!(error, Error::SessionMoved { .. });
             state.collect(wakeups);
             self.outbox.end(if moved {
@@ -265,10 +273,11 @@ impl Connection {
             return Outcome::Over;
         }
         let zxid = state.core.last_zxid();
-        // Of what goes to this session next, its own events are the first.
+        // First the events of this request, then its answer, both under the same bound (invariants 3 and 13).
         let bound = state.bind(self.session.slot, shown);
         state.collect(wakeups);
         let waiting = self.outbox.put_answer(bound, zxid, answer);
+        // The answer may have taken the unread bytes of all clients over their limit.
         state.cut_slow_readers(wakeups);
         Outcome::Answered(waiting)
     }
@@ -321,16 +330,17 @@ impl Connection {
             }),
         };
         if answer.is_err() {
-            // An error shows the state that refused the request: the transaction that made it so must be in the log
-            // before.
+            // An error shows the state that refused the request, and so the transaction that led to it, which may be
+            // any: the log must have all of them.
             shown = state.core.last_kept();
         }
         Step::Done(answer, shown)
     }
 
-    /// States that all is read that the client has sent. If the connection was asked for signs of life, and none was
-    /// among that, the session ends now.
+    /// Ends the session if the connection was asked for signs of life, and none has come since. To be called when all
+    /// that the client has sent is read and carried out.
     pub(crate) fn end_silent(&self) {
+        // The core knows by itself of signs that came after the question: they have renewed the deadline.
         if !self.outbox.take_question() {
             return;
         }
@@ -369,11 +379,12 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let now = self.engine.now(true, true);
         let mut state = self.engine.state.lock();
+        // Refused by the core if the session has moved: it belongs to another connection then, and so does its slot.
         loop {
             if !state.apply(|core, effects| core.detach(self.session, now, effects)) {
                 break;
             }
-            // There may be a million watches: others have the lock in between.
+            // A session may have a million watches, which go in pieces: others have the lock in between.
             MutexGuard::bump(&mut state);
         }
         state.sessions.detach(self.session.slot, &self.outbox);

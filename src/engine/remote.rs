@@ -20,7 +20,7 @@ use crate::identity::Identity;
 use crate::random::random;
 use crate::types::{SessionId, Zxid};
 
-/// Entrance for sessions of other processes.
+/// Entrance for sessions of other processes: opens them, and hands them from one connection to the next.
 #[derive(Clone)]
 pub(crate) struct Remote {
     engine: Arc<Engine>,
@@ -28,11 +28,12 @@ pub(crate) struct Remote {
 }
 
 impl Store {
-    /// Lets sessions of other processes in. From now on everything is logged: also the sessions of this
-    /// process, which others may see.
+    /// Admits sessions of other processes. From now on everything is logged, the sessions of this process included,
+    /// since other processes may see them.
     ///
     /// # Errors
-    /// [`StoreFailed`](crate::Error::StoreFailed), [`DiskFull`](crate::Error::DiskFull), [`Forked`](crate::Error::Forked).
+    /// [`StoreFailed`](crate::Error::StoreFailed), [`DiskFull`](crate::Error::DiskFull),
+    /// [`Forked`](crate::Error::Forked).
     pub(crate) fn attach(&self) -> Result<Remote> {
         fork::check()?;
         self.0.log_everything()?;
@@ -45,7 +46,7 @@ impl Store {
 }
 
 impl Engine {
-    /// Has everything logged from now on, and the longest timeout that sessions of other processes may be granted.
+    /// Logs everything from now on, and the longest timeout that sessions of other processes may be granted.
     fn log_everything(&self) -> Result<()> {
         let now = self.now(true, true);
         let mut state = self.state.lock();
@@ -68,20 +69,23 @@ impl State {
         self.durable.as_ref().map_or(Ok(()), Durable::check_session)
     }
 
-    /// Waits while the log is busy and has no room for another session; `None` if it is not.
+    /// Returns a future that waits until a busy log has room for one more session; `None` if none has to wait.
     pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
         self.durable.as_ref()?.session_room()
     }
 
-    /// Holds what a session that was opened just now is told from now on. Returns what its client has to wait for.
+    /// Holds back all messages to a session that was opened just now ([`Durable::hold_session`]). Returns the future
+    /// that its client waits for; `None` without a log.
     pub(super) fn hold_session(&mut self, slot: u32) -> Option<Passage> {
         let durable = self.durable.as_ref()?;
         Some(durable.hold_session(self.sessions.bound(slot)))
     }
 }
 
-/// Notes the timeout of a session that has just become a part of the store, before the session itself goes to the log:
-/// a start that finds the session finds the timeout, too, for which it may have to pause.
+/// Notes the timeout of a session that has just become a part of the store.
+///
+/// It must go to the log before the session: a start that finds the session must find the timeout, too, since it may
+/// have to pause for as long.
 pub(super) fn note_timeout(durable: Option<&mut Durable>, timeout: Duration, core: &Core) {
     if let Some(durable) = durable {
         durable.note_timeout(timeout.as_millis() as u64, core.last_zxid());
@@ -89,8 +93,8 @@ pub(super) fn note_timeout(durable: Option<&mut Durable>, timeout: Duration, cor
 }
 
 impl Remote {
-    /// Has the sessions that it opens be no part of the store until somebody proves an identity for them: they are not
-    /// logged, take no place, and end with their connection.
+    /// Keeps the sessions that it opens out of the store until their clients prove an identity: such a session is not
+    /// logged, does not count towards the limit of sessions, and ends with its connection (invariant 14).
     pub(crate) fn requiring_proof(self, requires_proof: bool) -> Self {
         Self {
             requires_proof,
@@ -98,33 +102,33 @@ impl Remote {
         }
     }
 
-    /// Limits the bytes that may wait for all clients together to read them. Beyond it slow readers go.
+    /// Limits the bytes that may wait for all clients together. Beyond it the slowest readers are closed.
     pub(crate) fn limiting_unread(self, limit: usize) -> Self {
         let mut state = self.engine.state.lock();
         state.sessions.unread().set_limit(limit);
-        // They are there twice while they are handed out.
+        // Events exist twice while they are delivered: in the effects of the core, and in the outboxes.
         state.core.limit_events(limit / 2);
         drop(state);
         self
     }
 
-    /// Returns the bytes that wait for all clients together to read them.
+    /// Returns the bytes that wait for all clients together.
     #[cfg(test)]
     pub(crate) fn unread_bytes(&self) -> usize {
         self.engine.state.lock().sessions.unread().bytes()
     }
 
     /// Opens a session, of whose outbox at most `limit` bytes may be filled. Waits until the store accepts
-    /// sessions, and until the log has what it must have before the client may rely on its session.
+    /// sessions, and until the log has the timeout by which the client may rely on its session.
     ///
     /// # Errors
-    /// As of any request that the log must keep, and [`LimitReached`](crate::Error::LimitReached) when there are too many
-    /// sessions.
+    /// As of any request that the log must keep, and [`LimitReached`](crate::Error::LimitReached) when there are too
+    /// many sessions.
     pub(crate) async fn open(&self, timeout: Duration, limit: usize) -> Result<Connection> {
         while let Some(pause) = self.engine.pause() {
             pause.await;
         }
-        // A log that is busy, not full, refuses no session: there will be room.
+        // A log that is busy, not full, makes a session wait instead of refusing it.
         while let Some(room) = self.room() {
             room.await;
         }
@@ -139,7 +143,7 @@ impl Remote {
         self.engine.state.lock().session_room()
     }
 
-    /// Opens a session. Returns it with what its client has to wait for before it may rely on it.
+    /// Opens a session. Returns it with the future that its client waits for before it may rely on the session.
     fn enter(&self, timeout: Duration, limit: usize) -> Result<(Connection, Option<Passage>)> {
         let engine = &self.engine;
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
@@ -160,7 +164,7 @@ impl Remote {
         let connection = Connection::new(engine, &mut state, session, timeout, password, limit);
         let peer = Peer::Remote(connection.outbox.clone());
         state.sessions.seat(session.slot, peer);
-        // The log does not hear yet of a session without a proof, so it waits for nothing.
+        // A session without a proof is not in the log, so it waits for nothing.
         let passage = match requires_proof {
             true => None,
             false => state.hold_session(session.slot),
@@ -169,10 +173,10 @@ impl Remote {
         Ok((connection, passage))
     }
 
-    /// Takes a session up again over another connection: the one before is closed. The timeout is agreed anew, and
-    /// is never longer than the one that the session was opened with, which the log has.
+    /// Takes a session up again over another connection, and closes its former one (rule 12). The timeout is negotiated
+    /// anew, and is never longer than the one that the session was opened with, which the log has.
     ///
-    /// The inner result is what becomes of it: a wrong password leaves the connection before alone.
+    /// The inner error refuses the client. A wrong password leaves the former connection alone.
     ///
     /// # Errors
     /// [`StoreFailed`](crate::Error::StoreFailed).
@@ -199,9 +203,10 @@ impl Remote {
         let engine = &self.engine;
         let now = engine.now(true, true);
         let mut state = engine.state.lock();
-        // It takes no room: on a full disk, too, clients come back to what they hold.
+        // Of the log only its health matters: a reconnection is no transaction, and clients must come back to the locks
+        // that they hold when the disk is full, too.
         state.check_log()?;
-        // The former connection may have a million watches: they go in pieces, and others have the lock in between.
+        // The former connection may have a million watches, which go in pieces: others have the lock in between.
         while state.core.displace(id, password) {
             MutexGuard::bump(&mut state);
         }
@@ -211,7 +216,7 @@ impl Remote {
         let connection = found.map(|(session, timeout)| {
             Connection::new(engine, state_now, session, timeout, *password, limit)
         });
-        // Only now: ids are no secret, and the owner's connection is closed by the password alone.
+        // Only after the password was right: session ids are no secret, and anyone could cut connections with them.
         let former = connection.as_ref().ok().and_then(|connection| {
             let (slot, outbox) = (connection.session.slot, connection.outbox.clone());
             state_now.sessions.attach(slot, outbox)
@@ -230,7 +235,7 @@ impl Remote {
         self.engine.state.lock().core.superuser().cloned()
     }
 
-    /// Returns the last zxid that was given out: a client that has seen a later one was at another store.
+    /// Returns the last zxid that was given out. A client that has seen a later one was connected to another store.
     pub(crate) fn last_zxid(&self) -> Zxid {
         self.engine.state.lock().core.last_zxid()
     }

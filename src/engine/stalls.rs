@@ -52,7 +52,7 @@ impl StallMeter {
 }
 
 impl State {
-    /// Counts what the store is late by now: before it judges any session.
+    /// Counts the store's present lateness. To be called before the core decides about any session.
     pub(super) fn count_stall(&mut self, clock: &Clock) {
         if let Some(stalls) = &mut self.stalls {
             self.core.count_stall(stalls.late(clock.awake()));
@@ -61,7 +61,8 @@ impl State {
 }
 
 impl Engine {
-    /// Measures stalls from now on: sessions of other processes depend on what the store has read.
+    /// Measures stalls from now on. Needed for sessions of other processes alone: a store that is late has not read
+    /// their signs of life.
     pub(super) fn measure_stalls(self: &Arc<Self>) {
         let mut state = self.state.lock();
         if state.stalls.is_some() {

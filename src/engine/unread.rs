@@ -1,4 +1,4 @@
-//! [`Unread`]: the bytes that wait for all clients together, and the order in which slow readers have to go.
+//! [`Unread`]: the bytes that wait for all clients together, and the order in which slow readers are closed.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -34,7 +34,8 @@ impl Default for Unread {
     }
 }
 
-// Each figure stands for itself, so that no order is needed among them.
+// `Relaxed` throughout: each figure stands for itself, and one that is read a moment late closes a slow reader by one
+// message later.
 impl Unread {
     #[cfg(any(test, feature = "server"))]
     pub(super) fn set_limit(&self, limit: usize) {
@@ -62,6 +63,7 @@ impl Unread {
         if let Some(more) = bytes.checked_sub(before) {
             self.bytes.fetch_add(more, Ordering::Relaxed);
             let came = self.came.fetch_add(more as u64, Ordering::Relaxed);
+            // Bytes that join others do not make these younger: age is that of the oldest.
             if before == 0 {
                 account.mark(came);
             }
