@@ -118,6 +118,7 @@ impl Store {
         if let Some(engine) = stores.get(name).and_then(Weak::upgrade) {
             return Self(engine);
         }
+        // Entries of stores that are gone, or a program that uses ever new names would collect them.
         stores.retain(|_, engine| engine.strong_count() > 0);
         let least_zxid = HIGHEST_ZXID.load(Ordering::Acquire);
         let store = Self::in_memory(name, &StoreOptions::new(), least_zxid);
@@ -214,6 +215,7 @@ impl Engine {
     /// Ends sessions and reaps znodes that are due at `alarm`. Returns the time of the next alarm.
     fn tick(self: &Arc<Self>, alarm: BootInstant) -> Option<BootInstant> {
         let mut state = self.state.lock();
+        // Alarms cannot be called off: the timer of one that was replaced ends here.
         if state.alarm != Some(alarm) {
             return None; // an earlier alarm has taken over
         }

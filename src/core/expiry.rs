@@ -1,10 +1,9 @@
-//! Expiry: the decision about a session whose deadline has come, in particular on a store that was late itself (rule 14
-//! of ZooKeeper's, extended).
+//! Expiry: the decision about an overdue session, in particular on a store that was late itself (rule 14, extended).
 //!
-//! A store that was stopped or overloaded cannot tell a silent client from one whose signs of life it has not read yet,
-//! and no session may expire because the *store* was slow. The core is told a plain fact, the time for which the store
-//! was kept from its work ([`Core::count_stall`](super::Core::count_stall)); [`Grace::decide`] turns it into a verdict.
-//! In return a dead holder's lock must be freed on a slow store, too: all grace together is limited.
+//! A store that was stopped or overloaded cannot tell a silent client from one that has sent signs of life which are
+//! not read yet, and no session may expire because the *store* was slow. The core is told a plain fact, the time for
+//! which the store was kept from its work ([`Core::count_stall`](super::Core::count_stall)); [`Grace::decide`] turns it
+//! into a verdict. In return a dead holder's lock must be freed on a slow store, too: all grace together is limited.
 //!
 //! Moving a deadline later is always safe. A client's belief in its session (invariant 6) ends by the client's own
 //! clock, a margin before the first deadline that the store sets.
@@ -13,7 +12,7 @@ use std::time::Duration;
 
 use crate::clock::BootInstant;
 
-/// The facts about a session whose deadline has come.
+/// The facts about a session that has reached its deadline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Overdue {
     pub(super) deadline: BootInstant,
@@ -30,7 +29,7 @@ pub(super) struct Overdue {
     pub(super) is_final: bool,
 }
 
-/// Verdict on a session whose deadline has come.
+/// Verdict on a session that has reached its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// It ends.
@@ -65,13 +64,14 @@ impl Grace {
         self.is_probed
     }
 
-    /// Decides about a session whose deadline has come. Returns the verdict, and the grace as it is used up then.
+    /// Decides about a session that has reached its deadline. Returns the verdict, and the grace as it is used up then.
     ///
     /// All grace together, for stalls and for the probe, is at most the session's timeout and a tick.
     pub(super) fn decide(self, facts: Overdue) -> (Verdict, Self) {
         if facts.is_final {
             return (Verdict::Expire, self);
         }
+        // Only stalls since the last sign of life count, each of them once, and together no more than the timeout.
         let left = facts.timeout.saturating_sub(self.granted);
         let stall = facts.stalled.saturating_sub(self.accounted).min(left);
         let mut grace = Self {
@@ -113,7 +113,7 @@ mod tests {
         BootInstant::from_nanos(0).after(second * SECOND)
     }
 
-    /// A session without a connection whose deadline comes now, after 12 s, on a store that was never late.
+    /// A session without a connection that has reached its deadline, after 12 s, on a store that was never late.
     fn left() -> Overdue {
         Overdue {
             deadline: at(12),

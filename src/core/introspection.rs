@@ -1,7 +1,7 @@
 //! The store's content for operators: counts, sessions with their deadlines, ephemeral znodes and watches.
 //!
-//! Counts are kept or cheap. Lists are walked in pieces, a range of slots each, so that nobody waits
-//! long for the store: what changes meanwhile may be in them or not.
+//! Counts are kept or cheap. Lists are walked in pieces, a range of slots each, so that no client waits long for the
+//! store. A change between two pieces may be in the list or not.
 
 use std::ops::{Bound, Range};
 use std::time::Duration;

@@ -12,8 +12,9 @@ pub(super) fn is_shared_entry(path: &ZnodePath) -> bool {
     bytes.fold(false, |found, byte| found | (byte == b'R')) && path.name().contains(SHARED_MARKER)
 }
 
-/// Returns true if a name needs a closer look before it becomes a part of a path: it has other than printable ASCII,
-/// or a separator. It is judged a block at a time, the last one overlapping, without a branch to leave early.
+/// Returns true if a name needs a closer look before it becomes a part of a path: it has other than printable ASCII, or
+/// a separator. It is checked a block at a time, the last one overlapping, without a branch to leave early: names are
+/// short, and mostly ordinary.
 pub(super) fn is_unusual(name: &str) -> bool {
     const BLOCK: usize = 16;
     let is_such = |byte: u8| u8::from((byte == b'/') | !(b' '..=b'~').contains(&byte));

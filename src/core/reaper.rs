@@ -1,5 +1,5 @@
-//! The reaper: container znodes that have lost their last child (or never had one for long), and
-//! TTL znodes that nobody has touched.
+//! The reaper: deletes container znodes that have lost their last child or never had one for long (rule 17), and TTL
+//! znodes that have not changed for their time to live (rule 18).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::clock::BootInstant;
 use crate::types::{SessionId, Zxid};
 use crate::watch::DeleteReason;
 
-/// At most this many znodes are reaped in one sweep; when there are more, the next one comes
-/// after a tenth of the interval, so that the store serves others in between.
+/// Limit of the znodes that are reaped in one sweep. When there are more, the next sweep comes after a tenth of the
+/// interval, so that the store serves others in between.
 const MOST_PER_SWEEP: usize = 1_000;
 
-/// At most this many candidates are looked at in one sweep; the others are in the next, which comes soon.
+/// Limit of the candidates that are looked at in one sweep. The others are left to the next one, which comes soon.
 const MOST_LOOKED_AT: usize = 10_000;
 
 /// Time until the next sweep when candidates are left.
@@ -25,7 +25,7 @@ const SHORT_WAIT: Duration = Duration::from_millis(10);
 /// Znodes that may be due, and when they are looked at.
 #[derive(Debug, Default)]
 pub(super) struct Reaper {
-    /// A znode's index, and its czxid, by which it is told from a later one of that index.
+    /// Index of a znode, and its czxid, which distinguishes it from a later one with that index.
     candidates: VecDeque<(u32, Zxid)>,
     sweep: Option<BootInstant>,
     is_behind: bool,
@@ -85,6 +85,7 @@ impl Core {
             let Some(node) = known.filter(|node| node.czxid == czxid && node.is_candidate) else {
                 continue;
             };
+            // Checked again here: since it became a candidate, a contender may have joined (rule 17).
             if node.children() > 0 {
                 node.is_candidate = false;
             } else if reaped < MOST_PER_SWEEP && self.may_reap(index, now) {

@@ -1,4 +1,4 @@
-//! Tests of what is not obvious: each drives the core by itself and owns its time.
+//! Tests of the core. Each drives it directly, and owns its time.
 
 mod acl;
 mod budget;
@@ -30,7 +30,7 @@ use crate::types::{CreateMode, SessionId, Stat};
 use crate::watch::EventKind;
 use crate::watch::EventKind::*;
 
-/// A core, a date that stands still, and what was fired.
+/// A core, a date that stands still, and the effects of its calls.
 struct Harness {
     core: Core,
     now: Now,

@@ -1,4 +1,5 @@
-//! [`Tree`]: the znodes. One slab of nodes, one hash table over their full paths.
+//! [`Tree`]: the znodes. One slab of nodes, one hash table over their full paths, and for each parent the list of its
+//! children and the index of its queue.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -47,8 +48,8 @@ pub(super) struct Node {
     pub(super) ephemerals: Links,
     pub(super) watches: List,
     pub(super) queue_key: Option<QueueKey>,
-    /// The last transaction that shows in it and that a log keeps synchronously: a reply that shows the znode waits for
-    /// this.
+    /// The last synchronously kept transaction that shows in it: a reply that shows the znode waits for this one
+    /// (invariant 2), not for every write in flight.
     pub(super) kept: i64,
     /// True for a shared entry of a queue.
     is_shared: bool,
@@ -97,7 +98,7 @@ pub(super) struct RemovedNode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiter {
     entry: u32,
-    /// Tells it from a later node in the same place.
+    /// Distinguishes it from a later node with the same index.
     czxid: Zxid,
     blockers: Blockers,
 }
@@ -120,7 +121,7 @@ pub(super) struct NodeView {
 }
 
 impl Node {
-    #[inline] // so that nothing is counted that nobody asks for
+    #[inline] // so that unused fields are not computed
     pub(super) fn view(&self) -> NodeView {
         NodeView {
             is_ephemeral: self.kind == NodeKind::Ephemeral,
@@ -174,9 +175,9 @@ pub(super) struct Tree {
     /// The part of these that is access control lists.
     pub(super) list_bytes: usize,
     hasher: FixedState,
-    /// Parent of the last node that was created: a guess at where the next look-up goes, so checked each time.
+    /// Parent of the last node that was created: a guess at the next look-up, checked each time.
     last_parent: u32,
-    /// The meter stands here because whatever touches many things has the tree at hand.
+    /// The meter stands here because all code that touches many things has the tree at hand.
     pub(super) work: Work,
 }
 
@@ -188,7 +189,7 @@ pub(super) fn is_system_path(path: &str) -> bool {
     SYSTEM_PATHS.contains(&path)
 }
 
-/// Clients may read the configuration, and none may write it.
+/// Returns the list of a znode that every store has. Clients may read the configuration, and none may write it.
 fn system_acl(path: &str) -> Acl {
     if path != "/zookeeper/config" {
         return Acl::open();
@@ -280,8 +281,8 @@ impl Tree {
         (owner, owner_slot): (SessionId, u32),
         at: Stamp,
     ) -> u32 {
-        // Contenders leave with their sessions. A numbered node that stays, such as the path of a lock
-        // below this one, is no entry: it would block everybody for ever.
+        // Contenders end with their sessions. A numbered node that stays, such as the path of a nested lock, is no
+        // entry: it would block all others forever.
         let queue_key = new
             .sequence
             .filter(|_| new.kind == NodeKind::Ephemeral)
@@ -326,8 +327,8 @@ impl Tree {
         index
     }
 
-    /// Counts a znode in or out below `above` and all that is above that. A path has at most half as many ancestors as
-    /// bytes, and few have more than four.
+    /// Adds `by` to the number of descendants of `above` and of its ancestors. A path has at most half as many
+    /// ancestors as bytes, and few have more than four.
     #[inline]
     fn count_below_from(&mut self, mut above: u32, by: i32) {
         let mut levels = 0;
@@ -367,7 +368,7 @@ impl Tree {
         creates
     }
 
-    /// Takes the family out while it is changed, so that the children's nodes can be changed as well.
+    /// Takes the family out while it is changed, so that the children's nodes can be borrowed, too.
     fn take_family(&mut self, parent: u32) -> Box<Family> {
         let family = self.node_mut(parent).family.take();
         family.unwrap_or_else(|| Box::new(Family::NEW))
@@ -383,7 +384,7 @@ impl Tree {
     }
 
     /// Finds a node as [`find`](Self::find), faster if it is at the head of the queue that was entered last,
-    /// by the very path that was handed out for it: then its text need not be looked at.
+    /// by a clone of the path that was handed out for it: then the text is not compared.
     #[inline]
     pub(super) fn find_head(&self, path: &ZnodePath) -> Option<u32> {
         let queue = self.nodes.get(self.last_parent as usize);
@@ -428,6 +429,7 @@ impl Tree {
             let creates = self.node(parent).creates();
             let at = Stamp::restored(self.node(parent).pzxid);
             let index = self.insert(parent, new, hash, (image.owner, owner_slot), at);
+            // `insert` has set the parent's count from the child; the parent's own came with its image.
             let family = self.node_mut(parent).family.as_mut();
             family.expect("it has a child").creates = creates;
             index
@@ -481,6 +483,7 @@ impl Tree {
         let (bytes, list_bytes) = (node.bytes(), bytes_of_acl(&node.acl));
         self.bytes -= bytes;
         self.list_bytes -= list_bytes;
+        // By its index, so that no path is compared.
         if let Ok(entry) = self.by_path.find_entry(hash, |other| *other == index) {
             entry.remove();
         }
@@ -529,6 +532,7 @@ impl Tree {
     #[inline]
     pub(super) fn ahead_of(&self, index: u32, blockers: Blockers) -> Option<u32> {
         let (family, queue_key) = self.queue_key_of(index)?;
+        // A free lock: decided without a search.
         if family.exclusive.head() == Some(index) && family.shared.head().is_none() {
             return None;
         }
@@ -552,6 +556,7 @@ impl Tree {
 
     /// Returns true if the waiter exists and nothing blocks it. O(log n).
     pub(super) fn is_clear(&self, waiter: Waiter) -> bool {
+        // The index may be another node's by now.
         let node = self.nodes.get(waiter.entry as usize);
         node.is_some_and(|node| node.czxid == waiter.czxid)
             && self.ahead_of(waiter.entry, waiter.blockers).is_none()

@@ -137,6 +137,7 @@ impl Outbox {
     ) -> usize {
         let item = Item::new(bound, Message::Answer { zxid, answer });
         let mut inner = self.inner.lock();
+        // Dropped: its client is not told anything more over this connection.
         if inner.is_cut().is_some() {
             return usize::MAX;
         }
@@ -245,6 +246,7 @@ impl Inner {
         if is_new {
             self.end = Some(ending);
         }
+        // The memory is released here, and not by the connection, whose task may have no turn for long.
         if self.is_cut().is_some() {
             self.items = VecDeque::new();
             self.bytes = 0;
@@ -269,6 +271,7 @@ impl Inner {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
+        // The count of all clients outlives the connection.
         self.unread.set(&mut self.inner.get_mut().account, 0);
     }
 }

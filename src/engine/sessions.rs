@@ -58,6 +58,7 @@ impl SessionTable {
 
     /// Takes the connection away from a session, unless it has another one by now.
     pub(super) fn detach(&mut self, slot: u32, outbox: &Arc<Outbox>) {
+        // A client may have come back over another connection before this one was found to be dead.
         if self
             .outbox(slot)
             .is_some_and(|current| Arc::ptr_eq(current, outbox))
@@ -134,6 +135,7 @@ impl SessionTable {
             .filter_map(|outbox| outbox.account().map(|account| (account, outbox)))
             .collect();
         let own = self.unread.own_bytes(unread.len());
+        // Connections with more than half of an equal part first, the oldest unread byte first among them.
         unread.sort_unstable_by_key(|((bytes, since), _)| (*bytes <= own, *since));
         for (_, outbox) in unread {
             if !self.unread.is_over() {
