@@ -47,8 +47,8 @@ use crate::engine::{Remote, Store};
 
 /// A server of a store, for any ZooKeeper client; the program that runs it can use the store at the same time.
 ///
-/// Dropping it closes all connections at once; [`shutdown`](Self::shutdown) answers what has arrived first. In either
-/// case the sessions stay in the store.
+/// Dropping it closes all connections at once; [`shutdown`](Self::shutdown) answers the requests that have arrived
+/// first. In either case the sessions stay in the store.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {

@@ -94,8 +94,8 @@ pub(crate) trait Unwatch: Send + Sync {
 
 /// The state that a watcher shares with the store that fires it.
 ///
-/// The store puts the event in while it applies the transaction, so that the event is there before
-/// any later reply, and wakes the watcher after it has let its own lock go.
+/// The store puts the event in while it applies the transaction, before any later reply (invariant 9), and wakes the
+/// watcher after its own lock is released.
 pub(crate) struct WatchCell {
     events: Mutex<Events>,
     /// True if there is an event to take: a look alone needs no lock.
@@ -166,17 +166,20 @@ impl WatchCell {
         if let Some(next) = self.take() {
             return Poll::Ready(next);
         }
+        // Again after the registration: an event that was put in between has found no waker.
         self.waker.register(context.waker());
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 
     fn take(&self) -> Option<Result<WatchedEvent>> {
+        // Never reset: a one-shot watch is polled until it fires, and most polls come before.
         if !self.has_news.load(Ordering::Acquire) {
             return None;
         }
         let mut events = self.events.lock();
         match events.pop() {
             Some(event) => Some(Ok(event)),
+            // After the events that were kept, and before the end: the reader knows where the gap is.
             None if events.missed => {
                 events.missed = false;
                 Some(Err(Error::LimitReached {
@@ -242,6 +245,7 @@ impl Future for Watcher {
             Source::Cell(cell) => {
                 let polled = cell.poll(context);
                 if let Poll::Ready(Ok(_)) = polled {
+                    // It has fired: dropping the watcher need not take the store's lock.
                     cell.is_armed.store(false, Ordering::Relaxed);
                 }
                 polled

@@ -114,7 +114,7 @@ impl Durable {
         if !self.queue.takes_any() && core.needs_log(session, request) {
             self.check_room(core.txn_bytes(session, request), request)?;
         }
-        // A read shows what is there before; the request's own transaction is added by `bind`, from `shown`.
+        // A read shows the state of before; the request's own transaction is added by `bind`, from `shown`.
         Ok(core.shown_by(request))
     }
 

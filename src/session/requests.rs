@@ -53,6 +53,8 @@ impl Session {
         while let Some((path, mode)) = missing.pop() {
             match self.create(&path, Bytes::new(), mode).await {
                 Ok(_) | Err(Error::NodeExists { .. }) => {}
+                // Parents only when they are missing: mostly one request is enough. Another client may delete or create
+                // some meanwhile, so each answer is taken as it comes.
                 Err(Error::NoNode { .. }) => {
                     let parent = path.parent().filter(|parent| !parent.is_root());
                     let Some(parent) = parent else {
@@ -230,15 +232,15 @@ impl Session {
         })
     }
 
-    /// Waits until this session's server has applied what was committed before. A barrier: of itself it does not make
-    /// a read linearizable.
+    /// Waits until this session's server has applied the transactions that were committed before. It is a barrier,
+    /// which alone does not make a read linearizable (rule 26).
     pub fn sync(&self, path: &ZnodePath) -> Call<()> {
         let path = path.clone();
         self.call(Request::Sync { path }, done)
     }
 
-    /// Returns this session's ephemeral znodes whose paths start with `prefix`. As in ZooKeeper the prefix is one of
-    /// text: `/a` is a prefix of `/ab`, too.
+    /// Returns the paths of this session's ephemeral znodes that start with `prefix`. As in ZooKeeper they are compared
+    /// as text: `/a` is a prefix of `/ab`, too.
     pub fn get_ephemerals(&self, prefix: &ZnodePath) -> Call<Vec<ZnodePath>> {
         let prefix = prefix.clone();
         self.call(Request::GetEphemerals { prefix }, |reply| match reply {

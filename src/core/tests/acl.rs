@@ -19,7 +19,7 @@ pub(super) fn entry(permissions: u8, scheme: &str, id: &str) -> AclEntry {
     }
 }
 
-/// These rights for everybody.
+/// A list that gives every client these rights.
 pub(super) fn everybody(permissions: u8) -> Acl {
     Acl::new([entry(permissions, "world", "anyone")])
 }
@@ -543,7 +543,7 @@ fn a_replay_brings_the_lists_back() {
     assert!(copy.replay(unknown).is_err());
 }
 
-/// Entries that mean nobody, so many that the list is compiled; and one for somebody.
+/// A list with so many entries that it is compiled, of which one means `somebody` and the others no session.
 fn long_list(somebody: &str) -> Acl {
     let others = (0..200).map(|at| entry(ALL, "digest", &format!("other-{at}:x")));
     let mine = entry(READ, "digest", &digest(somebody));

@@ -115,7 +115,7 @@ fn a_departure_wakes_its_watcher_and_nobody_else() {
     );
 }
 
-/// The departures since the last call: whose watch, whether it is clear, and the reason.
+/// The departures since the last call: the watch, true if its waiter is clear, and the reason.
 fn departures(store: &mut Harness) -> Vec<(WatchKey, bool, DeleteReason)> {
     let fired = store.effects.fired.drain(..);
     fired
@@ -196,7 +196,7 @@ fn a_withdrawal_is_no_release() {
     store.submit(one, Request::Close).unwrap();
     let died = (watch_of(&behind_one), true, DeleteReason::Died);
     assert_eq!(departures(&mut store), [died]);
-    // Nobody has read that: who withdraws now has never seen what the dead one left.
+    // The event is unread: a waiter that withdraws now has never seen what the dead holder left.
     store.submit(two, Request::Withdraw { entry }).unwrap();
     let unknown = (watch_of(&behind_two), true, DeleteReason::Unknown);
     assert_eq!(departures(&mut store), [unknown]);

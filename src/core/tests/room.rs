@@ -243,7 +243,7 @@ fn a_list_that_is_set_counts_for_what_it_has() {
             version: None,
         }
     };
-    // Who has no right to it can do no more.
+    // A client without a right to it can do no more.
     let owner = Identity::ip([10, 0, 0, 1].into());
     store.core.add_identity(me, owner).unwrap();
     store.submit(me, of(2)).unwrap();

@@ -4,7 +4,7 @@
 use super::*;
 use crate::types::AclEntry;
 
-/// Everybody may do everything but read.
+/// A list of all rights but reading, for every client.
 fn unread() -> Acl {
     Acl::new([AclEntry {
         permissions: AclEntry::ALL - AclEntry::READ,
@@ -171,7 +171,7 @@ fn watches_brought_back_tell_those_who_may_read_what_they_have_missed() {
         world.set_watches(&asked);
         assert_eq!(world.events(), expected, "{asked:?}");
     }
-    // Nobody needs a right to learn that there is no such znode.
+    // That a znode does not exist can be learned without a right.
     let mut world = World::new(unread());
     let owner = world.owner;
     world.store.delete(owner, "/secret").unwrap();
@@ -179,7 +179,7 @@ fn watches_brought_back_tell_those_who_may_read_what_they_have_missed() {
     assert_eq!(world.events(), told(NodeDeleted));
 }
 
-/// Two stores, of which one changes what may not be read, and the other something else, look the same whatever is
+/// Two stores, of which one changes an unreadable znode and the other a different one, look the same whichever way is
 /// asked, in however many steps.
 #[test]
 fn no_search_in_several_steps_tells_that_a_znode_has_changed() {
@@ -227,7 +227,7 @@ fn a_watch_is_not_used_up_beside_another_that_was_told_nothing() {
     }
 }
 
-/// As without the index of rights: what was armed by one who may read no more is used up, and armed again tells anew.
+/// A watch of a session that has lost its right is used up by an event, and can be armed again.
 #[test]
 fn a_watch_that_was_used_up_unseen_tells_nothing_until_it_is_armed_again() {
     let mut world = World::new(Acl::open());

@@ -1,4 +1,4 @@
-//! A request's work is bounded by its own bytes and those of its answer, however much there is of what it asks about.
+//! The work of a request is bounded by its own bytes and those of its answer, however large the store is.
 
 use super::*;
 use crate::types::AclEntry;
@@ -291,7 +291,7 @@ fn the_watches_of_a_session_that_expires_go_in_pieces_before_it_does() {
             .unwrap();
     }
     store.now.moment = store.now.moment.after(Duration::from_secs(60));
-    // Its connection is asked first for what it may not have read yet.
+    // Its connection is asked first for signs of life that it may not have read yet.
     store.core.tick(store.now, &mut store.effects);
     store.now.moment = store.now.moment.after(Duration::from_secs(60));
     let mut ticks = 0;
@@ -344,7 +344,7 @@ fn a_session_that_has_lost_some_of_its_watches_is_not_saved_by_a_late_sign_of_li
             .submit(me, exists(&format!("/missing/{number}")))
             .unwrap();
     }
-    // At the first deadline its connection is asked for what it may not have read yet.
+    // At the first deadline its connection is asked for signs of life that it may not have read yet.
     for _ in 0..2 {
         store.now.moment = store.now.moment.after(Duration::from_secs(60));
         store.core.tick(store.now, &mut store.effects);

@@ -29,7 +29,7 @@ fn carried_out(connection: &Connection, request: &Request) -> usize {
     connection.submit(&mut asks.collect())
 }
 
-/// A list that lets everybody read, and so many users do what they like.
+/// A list that lets every client read, and gives so many users all rights.
 fn long_list(users: usize) -> Acl {
     let user = |number| AclEntry {
         permissions: AclEntry::ALL,
@@ -71,7 +71,7 @@ fn the_texts_of_errors_count_in_answers() {
     assert!(count < 6, "{count} errors of 100 KB wait");
 }
 
-/// Asks and takes the answer, as a client does that reads what it asks for.
+/// Asks and takes the answer, as a client does that reads its answers.
 fn asked(connection: &Connection, request: Request) -> Result<CoreReply> {
     assert_eq!(connection.submit(&mut [Ask::Request(request)].into()), 1);
     let mut said = VecDeque::new();

@@ -50,7 +50,7 @@ fn some_faults(random: &mut Random) -> Faults {
 enum Ending {
     /// In order.
     Close,
-    /// The process is killed: the system keeps what was written.
+    /// The process is killed: the system keeps all writes.
     Kill,
     Crash,
 }

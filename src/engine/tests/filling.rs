@@ -168,7 +168,7 @@ fn a_log_goes_on_with_other_sizes_and_another_durability_after_a_restart() {
     }
 }
 
-/// A store whose log is written by hand, with a session that has a timeout and gives no sign of life,
+/// A store with a log that is written by hand, and a session that has a timeout and gives no sign of life,
 /// and one without.
 struct Silence {
     disk: SimDisk,
@@ -193,7 +193,7 @@ impl Silence {
         }
     }
 
-    /// Has the log write what waits, and answers what the request came to.
+    /// Writes the queue of the log, and returns the answer to the request.
     fn ask(&mut self, request: Request) -> Result<()> {
         let response = self.writer.submit(request);
         self.write_all();
@@ -250,7 +250,7 @@ impl Silence {
     }
 }
 
-/// Writes that are refused must not keep dead sessions alive; deletes may have taken what was left.
+/// Refused writes must not keep dead sessions alive; deletes may have taken the rest of the room.
 #[test]
 fn sessions_expire_however_often_the_log_was_filled() {
     let mut store = Silence::new();
@@ -355,8 +355,8 @@ async fn answer(client: &Connection, request: Request) -> Result<CoreReply> {
     }
 }
 
-/// Batches of the largest size leave the most unused at the end of a segment. All wait at once: nobody knows
-/// yet what is left unused.
+/// Batches of the largest size leave the most unused at the end of a segment. All wait at once: the unused rest is not
+/// known yet.
 #[test]
 fn what_is_accepted_behind_the_largest_batches_fits() {
     let (almax_full, largest) = (7_900, 15_900);
@@ -380,7 +380,7 @@ fn what_is_accepted_behind_the_largest_batches_fits() {
     }
 }
 
-/// The segments that are prepared may be too small for what is asked first.
+/// The prepared segments may be too small for the first request.
 #[test]
 fn a_store_that_is_opened_with_other_sizes_takes_the_largest_request_at_once() {
     for earlier in SEGMENTS {
@@ -446,7 +446,7 @@ impl Burst {
         }
     }
 
-    /// Sends what the store takes, and hears what may be told. Returns true if there was anything.
+    /// Sends the requests that the store takes, and receives what may leave. Returns true if anything was done.
     fn go_on(&mut self) -> bool {
         let sent = self.client.submit(&mut self.asks);
         let mut said = VecDeque::new();
@@ -613,7 +613,7 @@ fn burst_of_frames(client: u8) -> Vec<u8> {
             to.extend_from_slice(&1_i32.to_be_bytes());
             put(to, format!("/n-{client}-{xid}").as_bytes());
             put(to, &[b'd'; 9_000]);
-            // One entry: all rights, for everybody.
+            // One entry: all rights, for every client.
             to.extend_from_slice(&1_i32.to_be_bytes());
             to.extend_from_slice(&31_i32.to_be_bytes());
             put(to, b"world");

@@ -439,7 +439,7 @@ fn with_a_server_the_sessions_of_before_enter_the_log() {
     assert!(path.name()[2..] > late.name()[2..], "{path} after {late}");
 }
 
-/// It is nobody's, and others may see it; so its creator must find it again.
+/// It belongs to no session, and others may see it; so its creator must find it again.
 #[test]
 fn a_container_of_another_process_is_on_the_disk_before_its_answer_leaves() {
     let bench = Bench::new(Durability::Fsync);
@@ -467,7 +467,7 @@ fn opened_unproven(remote: &Remote) -> Connection {
     }
 }
 
-/// The log cannot be filled by clients that nobody knows, nor made to sync.
+/// Unproven clients can neither fill the log nor make it sync.
 #[test]
 fn a_session_is_logged_when_it_is_proved_and_not_before() {
     let bench = Bench::new(Durability::Fsync);

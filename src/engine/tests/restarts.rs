@@ -1,5 +1,5 @@
 //! Sessions of other processes over restarts, copies and changes of durability: no acknowledged release is
-//! undone in a session that lives on, and nobody is admitted while an ended session may be believed.
+//! undone in a session that lives on, and no session is admitted while an ended one may be believed.
 
 use super::bench::*;
 use super::world::*;
@@ -221,7 +221,7 @@ fn a_restart_waits_for_every_timeout_that_a_client_was_told() {
     }
 }
 
-/// With `None` nobody waits for the log, but for the one thing that a restart must know.
+/// With `None` no answer waits for the log, but for the one thing that a restart must know.
 #[test]
 fn a_client_is_told_of_a_longer_timeout_when_the_log_has_it() {
     for durability in ALL {
@@ -266,7 +266,7 @@ fn a_lower_limit_of_timeouts_does_not_shorten_the_pause() {
     assert!(admits(&mut world, &remote));
 }
 
-/// Its original may have gone on: have released what the copy has, and have granted longer timeouts.
+/// Its original may have gone on: have released locks that the copy has, and have granted longer timeouts.
 #[test]
 fn a_copy_has_no_sessions_and_admits_nobody_while_those_of_the_original_are_believed() {
     for durability in ALL {
@@ -284,7 +284,7 @@ fn a_copy_has_no_sessions_and_admits_nobody_while_those_of_the_original_are_beli
                 disk: original.disk.copy(),
                 ..original
             };
-            // The first opening makes the copy a directory of its own, and is killed.
+            // The first opening turns the copy into a separate store, and is killed.
             for _ in 0..2 {
                 let mut world = copy.open();
                 let remote = world.store.attach().unwrap();

@@ -90,7 +90,7 @@ fn rule_14_a_sign_of_life_that_is_read_late_counts() {
     assert!(lives(&store, connection.id()));
 }
 
-/// Its task has no turn, so nobody knows what the client has sent.
+/// Its task has no turn, so it is unknown whether the client has sent anything.
 #[test]
 fn rule_14_a_connection_that_has_no_turn_keeps_its_session_for_a_timeout_at_most() {
     let (clock, store, _, connection) = served();
