@@ -197,6 +197,7 @@ impl Core {
             Request::GetChildren { path, watch } => self.get_children(session, &path, watch),
             Request::Multi(ops) => self.multi(session, ops, now, effects),
             Request::MultiRead(ops) => self.multi_read(session, &ops),
+            // All earlier writes are applied already; for the log the reply waits by `shown_by`.
             Request::Sync { .. } => Ok(Reply::Done),
             Request::GetEphemerals { prefix } => self.get_ephemerals(session, &prefix),
             Request::GetAllChildrenNumber { path } => self.get_all_children_number(session, &path),

@@ -226,6 +226,8 @@ impl Inner {
     /// Inlined, so that little is left of it where the kind of request is known.
     #[inline]
     fn submit(&self, request: Request) -> Response {
+        // Refused here, a request that is too large fails alone. A ZooKeeper server would close the connection for it,
+        // and all other requests under way would fail with it.
         match fork::check().and_then(|()| self.scale.check(&request)) {
             Ok(()) => match self.status.sending() {
                 None => self.backend.submit(request),
@@ -253,6 +255,7 @@ impl Inner {
             }
         };
         match self.backend.submit(request).now_or_never() {
+            // Without a box, as a store of this process mostly answers.
             Ok(reply) => {
                 judge(&self.status, &reply);
                 Response::ready(reply)

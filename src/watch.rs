@@ -218,6 +218,7 @@ enum Source<B> {
 
 impl<B> Drop for Source<B> {
     fn drop(&mut self) {
+        // `Relaxed`: only this watcher ever writes it.
         if let Self::Cell(cell) = self
             && cell.is_armed.load(Ordering::Relaxed)
         {

@@ -235,6 +235,7 @@ impl Core {
 
     /// Checks that a session may prove an identity of so many bytes more than `own`.
     pub(super) fn check_identity_room(&self, own: usize, bytes: usize) -> Result<()> {
+        // A part of its own: clients must be able to prove their identities to a store that is full of znodes.
         let budget = Budget {
             limit: self.options.limits.bytes / IDENTITIES_PART,
             used: self.sessions.identity_bytes,

@@ -250,6 +250,7 @@ impl Core {
     /// shows its own, and the answer about a queue names only entries, which die with their sessions.
     pub(crate) fn shown_by(&self, request: &Request) -> Zxid {
         let shown = match request {
+            // Without a log there is nothing to wait for, and no path is looked up.
             _ if self.kept.journal == Journal::Off => 0,
             Request::Exists { path, .. }
             | Request::GetData { path, .. }

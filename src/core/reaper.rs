@@ -71,6 +71,7 @@ impl Core {
         }
         self.reaper.sweep = None;
         let mut reaped = 0;
+        // A round looks at each candidate once: those that are put back wait for the next round.
         if self.reaper.left == 0 {
             self.reaper.left = self.reaper.candidates.len();
         }
@@ -81,6 +82,7 @@ impl Core {
             let Some((index, czxid)) = self.reaper.candidates.pop_front() else {
                 break;
             };
+            // It may be deleted by now, and its index another znode's.
             let known = self.tree.nodes.get_mut(index as usize);
             let Some(node) = known.filter(|node| node.czxid == czxid && node.is_candidate) else {
                 continue;
@@ -92,6 +94,7 @@ impl Core {
                 self.reap_node(index, now, effects);
                 reaped += 1;
             } else {
+                // To the back: znodes that are not due must not keep others from being looked at.
                 self.reaper.candidates.push_back((index, czxid));
             }
         }

@@ -378,6 +378,7 @@ impl Tree {
     #[inline]
     pub(super) fn find_parent(&self, path: &str) -> Option<u32> {
         match self.nodes.get(self.last_parent as usize) {
+            // The index may be another node's by now: the path decides.
             Some(parent) if parent.path.as_str() == path => Some(self.last_parent),
             _ => self.find(path),
         }
@@ -434,6 +435,7 @@ impl Tree {
             family.expect("it has a child").creates = creates;
             index
         });
+        // It was counted with empty data and the open list, and is counted again with its own.
         self.bytes -= self.node(index).bytes();
         self.list_bytes -= bytes_of_acl(&self.node(index).acl);
         let mut family = self.take_family(index);

@@ -400,6 +400,7 @@ impl Watches {
     /// Moves the watches on a path to the znode that was created there.
     #[inline]
     pub(super) fn attach(&mut self, tree: &mut Tree, node: u32) {
+        // Before the path is hashed: mostly no missing znode is watched.
         if self.absent.is_empty() {
             return;
         }
@@ -436,6 +437,8 @@ impl Watches {
         what: Change,
         effects: &mut Effects,
     ) {
+        // Two checks for the common case, a znode without watches in a store without recursive ones. A recursive watch
+        // never fires for a change of children (rule 20): it has an event for each child.
         let is_watched = !tree.node(what.node).watches.is_empty();
         let is_recursive = self.recursive > 0 && what.kind != EventKind::NodeChildrenChanged;
         if is_watched || is_recursive {

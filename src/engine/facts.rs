@@ -102,6 +102,7 @@ impl Store {
         let mut endings = Vec::<Expiring>::new();
         let mut after = None;
         loop {
+            // From the last key on, not from a count: sessions that end in between do not shift the others.
             let piece = self.0.state.lock().core.expiring(after, PIECE);
             let Some((last, _)) = piece.last() else {
                 return whole(endings);
@@ -191,6 +192,7 @@ impl Store {
     ) {
         let mut state = self.0.state.lock();
         let mut at = 0;
+        // Asked anew for each piece: the table may have grown in between.
         while at < slots(&state.core) {
             let piece = at..at + PIECE;
             at = piece.end;

@@ -39,11 +39,12 @@ impl StallMeter {
         if late < SLACK {
             return Duration::ZERO;
         }
+        // Counted up to here: the beat, which is still to come, adds only the rest.
         self.due = awake;
         late
     }
 
-    /// Returns the same, and waits for the next beat.
+    /// Returns the same, and schedules the next beat.
     fn beat(&mut self, awake: BootInstant) -> Duration {
         let late = self.late(awake);
         self.due = awake.after(PERIOD);
