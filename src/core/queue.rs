@@ -281,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_is_that_of_the_places_whatever_comes_and_goes() {
+    fn entries_keep_the_order_of_their_keys() {
         let mut entries = Entries::NONE;
         let order = |entries: &Entries| entries.iter().map(|(_, index)| index).collect::<Vec<_>>();
         for number in [5, 9, 2, 7, -3] {

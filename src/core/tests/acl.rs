@@ -351,7 +351,7 @@ fn a_list_is_checked_and_loses_its_repetitions() {
 }
 
 #[test]
-fn who_may_not_set_a_list_sees_no_digest_of_it() {
+fn digests_are_hidden_from_sessions_that_may_not_set_the_list() {
     let mut store = Harness::new();
     let (alice, other) = (store.session(), store.session());
     store.prove(alice, "alice:secret");
@@ -435,7 +435,7 @@ fn a_multi_read_is_refused_part_by_part() {
 }
 
 #[test]
-fn only_who_may_read_a_znode_is_told_of_it() {
+fn only_sessions_that_may_read_a_znode_get_its_events() {
     let mut store = Harness::new();
     let (me, other) = (store.session(), store.session());
     store.create(me, "/a", Persistent).unwrap();
@@ -488,7 +488,7 @@ fn a_watch_that_fired_unseen_can_be_taken_back() {
 }
 
 #[test]
-fn who_waits_in_a_queue_is_told_whatever_the_lists_say() {
+fn a_waiter_gets_its_event_without_the_right_to_read() {
     let mut store = Harness::new();
     let (one, two) = (store.session(), store.session());
     store.create(one, "/q", Persistent).unwrap();

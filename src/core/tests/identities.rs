@@ -73,7 +73,7 @@ fn the_super_user_is_asked_for_no_right() {
 }
 
 #[test]
-fn what_proves_nothing_ends_the_session() {
+fn a_wrong_proof_ends_the_session() {
     let mut store = Harness::new();
     let me = store.session();
     store.create(me, "/e", Ephemeral).unwrap();

@@ -156,7 +156,7 @@ fn watches_brought_back_tell_nothing_of_a_znode_that_may_not_be_read() {
 }
 
 #[test]
-fn watches_brought_back_tell_those_who_may_read_what_they_have_missed() {
+fn watches_brought_back_tell_missed_changes_to_sessions_that_may_read() {
     let mut world = World::new(Acl::open());
     world.change("/secret", 0);
     let told = |kind| vec![(kind, "/secret".to_owned())];

@@ -309,7 +309,7 @@ fn the_watches_of_a_session_that_expires_go_in_pieces_before_it_does() {
 }
 
 #[test]
-fn an_event_below_costs_those_who_watch_a_znode_alone_nothing() {
+fn an_event_below_costs_nothing_for_watches_of_a_znode_alone() {
     let mut store = roomy();
     let me = store.remote();
     store.create(me, "/top", Persistent).unwrap();

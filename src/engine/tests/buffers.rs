@@ -93,7 +93,7 @@ fn create(at: &str, bytes: usize, mode: CreateMode) -> Request {
 }
 
 #[test]
-fn what_is_too_large_to_be_sent_is_not_built() {
+fn an_answer_too_large_to_be_sent_is_not_built() {
     let remote = served();
     let connection = connected(&remote);
     asked(&connection, create("/many", 0, CreateMode::Persistent)).unwrap();
@@ -127,7 +127,7 @@ fn what_is_too_large_to_be_sent_is_not_built() {
 }
 
 #[test]
-fn the_events_of_one_transaction_close_those_who_are_told_most() {
+fn the_events_of_one_transaction_close_the_sessions_with_most_of_them() {
     let remote = served().limiting_unread(LIMIT);
     let crowd: Vec<_> = (0..10).map(|_| connected(&remote)).collect();
     for silent in &crowd {

@@ -283,7 +283,7 @@ fn sessions_expire_while_the_disk_is_too_full_for_deletes() {
 
 /// Several wait at once, and leave as much as they can unused at the ends of segments.
 #[test]
-fn what_is_accepted_on_a_full_disk_fits() {
+fn accepted_writes_fit_on_a_full_disk() {
     for seed in seeds(scaled(40)) {
         let mut random = Random(seed);
         let mut store = Silence::new();
@@ -358,7 +358,7 @@ async fn answer(client: &Connection, request: Request) -> Result<CoreReply> {
 /// Batches of the largest size leave the most unused at the end of a segment. All wait at once: the unused rest is not
 /// known yet.
 #[test]
-fn what_is_accepted_behind_the_largest_batches_fits() {
+fn accepted_writes_fit_behind_the_largest_batches() {
     let (almax_full, largest) = (7_900, 15_900);
     for before in 0..12 {
         let mut store = Silence::new();
@@ -491,7 +491,7 @@ fn a_burst_of_large_writes_waits_for_the_disk_and_none_is_refused() {
 }
 
 #[test]
-fn what_waits_for_the_disk_is_a_sign_of_life() {
+fn a_request_that_waits_for_the_disk_is_a_sign_of_life() {
     let mut burst = Burst::new(Durability::Fsync);
     for _ in 0..10 {
         while burst.go_on() {}

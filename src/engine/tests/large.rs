@@ -399,7 +399,7 @@ fn text_that_is_no_utf_8_stops_no_snapshot() {
 
 /// A run that fails prints its seed, and `LOCKKEEPER_SEED=n` replays it to the letter.
 #[test]
-fn acknowledged_writes_come_back_whatever_their_size() {
+fn acknowledged_writes_of_any_size_come_back() {
     let (mut acknowledged, mut refused) = (0, 0);
     for seed in seeds(scaled(40)) {
         let told = Told(seed);

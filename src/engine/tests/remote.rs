@@ -38,7 +38,7 @@ fn a_remote_session_and_what_it_holds_survive_a_crash_with_a_full_timeout() {
 }
 
 #[test]
-fn a_session_that_nobody_takes_up_again_expires_after_a_restart() {
+fn a_session_that_is_not_taken_up_again_expires_after_a_restart() {
     let bench = Bench::new(Durability::Fsync);
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
@@ -54,7 +54,7 @@ fn a_session_that_nobody_takes_up_again_expires_after_a_restart() {
 }
 
 #[test]
-fn who_moves_to_another_connection_is_refused_on_the_former() {
+fn a_session_that_moves_is_refused_on_its_former_connection() {
     let bench = Bench::new(Durability::Fsync);
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
@@ -96,7 +96,7 @@ fn a_wrong_password_leaves_the_owner_s_connection_alone() {
 }
 
 #[test]
-fn what_is_told_comes_in_the_order_in_which_it_happened() {
+fn messages_leave_in_the_order_of_their_events() {
     let bench = Bench::new(Durability::Fsync);
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
@@ -177,7 +177,7 @@ fn what_is_told_comes_in_the_order_in_which_it_happened() {
 }
 
 #[test]
-fn who_does_not_read_is_cut_off_at_the_limit() {
+fn a_client_that_does_not_read_is_cut_off_at_the_limit() {
     let store = Store::memory();
     let remote = store.attach().unwrap();
     let me = now(remote.open(TIMEOUT, 10_000)).unwrap();
@@ -370,7 +370,7 @@ fn the_watches_of_a_connection_go_with_it_and_come_back_with_what_was_missed() {
 }
 
 #[test]
-fn what_a_client_has_missed_is_told_when_it_is_on_the_disk() {
+fn missed_changes_are_told_when_they_are_on_the_disk() {
     let bench = Bench::new(Durability::Fsync);
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
@@ -524,7 +524,7 @@ fn a_proof_is_answered_when_the_timeout_is_written_in_any_class() {
 }
 
 #[test]
-fn sessions_that_nobody_has_proved_take_no_places_of_those_that_are() {
+fn unproven_sessions_take_no_places_of_proven_ones() {
     let options = StoreOptions::new().max_sessions(2);
     let store = Store::memory_with(options);
     let remote = store.attach().unwrap().requiring_proof(true);

@@ -268,7 +268,7 @@ fn a_lower_limit_of_timeouts_does_not_shorten_the_pause() {
 
 /// Its original may have gone on: have released locks that the copy has, and have granted longer timeouts.
 #[test]
-fn a_copy_has_no_sessions_and_admits_nobody_while_those_of_the_original_are_believed() {
+fn a_copy_has_no_sessions_and_admits_none_while_those_of_the_original_are_believed() {
     for durability in ALL {
         for is_clean in [false, true] {
             let original = Bench::new(durability);
@@ -412,7 +412,7 @@ fn zxids_do_not_go_back_after_a_store_has_used_up_its_epoch() {
 }
 
 #[test]
-fn with_delayed_restart_nobody_waits_for_what_dies_with_a_session() {
+fn with_delayed_restart_nothing_waits_for_what_dies_with_a_session() {
     let bench = Bench::new(Durability::DelayedRestart);
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
@@ -428,7 +428,7 @@ fn with_delayed_restart_nobody_waits_for_what_dies_with_a_session() {
 }
 
 #[test]
-fn with_delayed_restart_nobody_enters_after_a_crash_until_the_longest_timeout_has_passed() {
+fn with_delayed_restart_no_session_enters_after_a_crash_until_the_longest_timeout_has_passed() {
     let bench = Bench::new(Durability::DelayedRestart);
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
