@@ -55,7 +55,7 @@ impl fmt::Debug for BootInstant {
 ///
 /// The system's clock counts suspended time (`CLOCK_BOOTTIME` of Linux): a laptop that slept past
 /// its session's timeout knows so when it wakes. A virtual clock, for tests, stands still until it
-/// is told to move. Timers are kept here, on a thread of the clock's own, so that sleeping works on
+/// is moved. Timers are kept here, on a thread of the clock's own, so that sleeping works on
 /// any executor and cannot be starved by one. A clone is the same clock.
 #[derive(Clone)]
 pub struct Clock(Arc<Inner>);
@@ -71,7 +71,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Timers {
-    /// Moment at which the thread wakes by itself; `None` while it waits to be told of a timer.
+    /// Moment at which the thread wakes by itself; `None` while there is no timer.
     wakes_at: Option<BootInstant>,
     due: BTreeMap<(BootInstant, u64), Waker>,
     next_id: u64,

@@ -278,7 +278,7 @@ impl Core {
         self.check_watch_room(session, 1, path.as_str().len())
     }
 
-    /// Checks that the session may have so many more watches; `path_bytes` are those of all their paths.
+    /// Checks that the session may have `count` more watches; `path_bytes` are those of all their paths.
     fn check_watch_room(&self, session: SessionRef, count: usize, path_bytes: usize) -> Result<()> {
         let limit = self.options.limits.watches_per_session;
         if count <= limit.saturating_sub(self.sessions.get(session.slot).watch_count) {

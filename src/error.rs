@@ -87,7 +87,7 @@ pub enum Error {
     /// A stated limit is reached.
     #[error("the limit of {limit} {what} is reached")]
     LimitReached {
-        /// Of what there are too many.
+        /// The things of which there are too many.
         what: &'static str,
         /// The limit.
         limit: usize,

@@ -49,7 +49,7 @@ impl fmt::Debug for Secret {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) scheme: &'static str,
-    /// Of a digest this is not to be shown: see [`shown`](Self::shown).
+    /// The id; that of a digest must not be shown ([`shown`](Self::shown) can).
     pub(crate) id: Box<str>,
 }
 
@@ -183,7 +183,7 @@ const MAX_IDENTITY_BYTES: usize = 4 << 10;
 /// The bytes that an identity takes in memory beyond its id.
 const IDENTITY_BYTES: usize = 192;
 
-/// A served session's identities are in the store, at its connection, and in what whoAmI tells.
+/// Copies of a served session's identities: in the store, at its connection, and in replies to whoAmI.
 const COPIES: usize = 3;
 
 /// The most identities that a client may have, each looked for in a whole list.

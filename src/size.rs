@@ -13,7 +13,7 @@ use crate::protocol::{Create, Op, ReadOp, Request};
 /// The most that a request may hold, in bytes: ZooKeeper's `jute.maxbuffer`, less room for its framing.
 pub const LARGEST_REQUEST_BYTES: usize = 1_048_575 - 1_024;
 
-/// The longest frame that a server may be told to take, in bytes.
+/// Upper bound of a server's limit of frames, in bytes.
 pub(crate) const MAX_FRAME_BYTES: usize = 2 << 20;
 
 /// The most that a transaction may take in a log, in bytes: every decision is made there, and each

@@ -102,7 +102,7 @@ impl<T> Drop for WatchSender<T> {
 pub struct WatchNotifier<T>(Arc<Mutex<Shared<T>>>);
 
 impl<T> WatchNotifier<T> {
-    /// Has every receiver that waits look again.
+    /// Wakes every receiver that waits, so that it looks again.
     pub fn notify(&self) {
         modify(&self.0, |_| Some(()));
     }

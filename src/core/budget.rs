@@ -113,7 +113,7 @@ impl Growth {
     }
 }
 
-/// Checks that one more may be added to so many.
+/// Checks that one more znode may be added to `before`.
 #[inline]
 fn check_znodes(before: usize, limits: &Limits) -> Result<()> {
     if before < limits.znodes {
@@ -135,7 +135,7 @@ pub(crate) const SESSION_BYTES: usize = 512;
 /// delete.
 const SESSIONS_PART: usize = 16;
 
-/// The same for the identities that they prove.
+/// Part of the limit up to which identities are accepted, for the same reason.
 const IDENTITIES_PART: usize = 16;
 
 /// The last part of the limit, of which each session has an equal share.
@@ -158,14 +158,14 @@ pub(super) struct Budget {
 pub(super) enum Payer {
     /// The program that the store is a part of: it may fill the store.
     Program,
-    /// A session of another process, which counts for so many bytes already.
+    /// A session of another process, which counts for `own` bytes already.
     Session { own: usize },
     /// None: it outlives the session that creates it.
     Nobody,
 }
 
 impl Budget {
-    /// Checks that there is room for so many bytes more.
+    /// Checks that there is room for `growth` bytes.
     ///
     /// # Errors
     /// [`Error::LimitReached`].
@@ -233,7 +233,7 @@ impl Core {
         Err(Error::LimitReached { what, limit })
     }
 
-    /// Checks that a session may prove an identity of so many bytes more than `own`.
+    /// Checks that a session with `own` bytes of identities may prove one of `bytes`.
     pub(super) fn check_identity_room(&self, own: usize, bytes: usize) -> Result<()> {
         // A part of its own: clients must be able to prove their identities to a store that is full of znodes.
         let budget = Budget {

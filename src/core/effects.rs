@@ -16,7 +16,7 @@ pub(crate) struct Effects {
     /// Slots of overdue sessions: their connections are asked for signs of life that are not read yet.
     pub(crate) asked: Vec<u32>,
     /// Slots of sessions of other processes that had more events than may wait for their clients. Some are missing, so
-    /// their connections must be closed before they are told anything else.
+    /// their connections must be closed before anything else is sent to them.
     pub(crate) overflowed: Vec<u32>,
     /// Bytes of the events for sessions of other processes.
     pub(super) event_bytes: usize,

@@ -14,7 +14,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Of an entry that is in no list.
+    /// Links of an entry that is in no list.
     pub(super) const NONE: Self = Self {
         prev: NIL,
         next: NIL,

@@ -381,8 +381,8 @@ impl NewNode {
 }
 
 impl Core {
-    /// Refuses an operation of so many bytes in a log, before anything of it is applied: every acknowledged write must
-    /// fit into the log, a snapshot and a backup (invariant 2).
+    /// Refuses an operation that takes too many bytes in a log, before any of it is applied: every acknowledged write
+    /// must fit into the log, a snapshot and a backup (invariant 2).
     ///
     /// # Errors
     /// [`Error::TooLarge`].

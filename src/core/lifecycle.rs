@@ -316,7 +316,7 @@ impl Core {
     }
 
     /// Ends an overdue session. One with many watches loses some of them, and ends by a later tick. Until then it is
-    /// refused: its client would never be told of the changes that those watched.
+    /// refused: its client would never get the events of those.
     pub(super) fn expire(&mut self, slot: u32, now: Now, effects: &mut Effects) {
         match self.shed(slot) {
             true => self.sessions.doom(slot, now.moment),
@@ -372,7 +372,7 @@ impl Core {
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
         self.watches
             .drop_some(tree, sessions, slot, usize::MAX, &mut |key| {
-                // Over a wire no watcher waits for a watch: the end of the session is told once.
+                // Over a wire no watcher waits for a single watch: the client gets the end of its session once.
                 if is_local {
                     effects.dropped.push((key, id, end));
                 }

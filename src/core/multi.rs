@@ -96,7 +96,7 @@ fn failed(index: usize, source: Error) -> Error {
 struct Overlay<'a> {
     tree: &'a Tree,
     options: &'a CoreOptions,
-    /// `None` for a znode that will be gone.
+    /// The changed znodes by path; `None` for one that is deleted.
     changed: BTreeMap<String, Option<NodeView>>,
     /// Access control lists of the znodes that it creates.
     made: Vec<Acl>,
@@ -121,7 +121,7 @@ impl Overlay<'_> {
         self.changed.insert(path.to_owned(), view);
     }
 
-    /// Resolves an operation: the change that it comes to, and the slot of the session that owns the znode, or `NIL`.
+    /// Resolves an operation. Returns the resulting change, and the slot of the session that owns the znode, or `NIL`.
     fn resolve(&mut self, op: Op) -> Result<(TxnOp, u32)> {
         match op {
             Op::Create(create) => self.create(create).map(|op| (op, NIL)),

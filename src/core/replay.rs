@@ -275,7 +275,8 @@ impl Core {
         self.tree.nodes.len()
     }
 
-    /// Reserves space for so many znodes: growing step by step would move them again and again while the program waits.
+    /// Reserves space for the znodes of a snapshot: growing step by step would move them again and again while the
+    /// program waits.
     pub(crate) fn reserve(&mut self, znodes: usize) {
         self.tree.reserve(znodes.min(self.options.limits.znodes));
     }

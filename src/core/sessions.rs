@@ -40,7 +40,7 @@ pub(crate) struct SessionRef {
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) password: [u8; 16],
-    /// The timeout that its connection was told.
+    /// The timeout that its connection was granted.
     pub(super) timeout_ms: u64,
     /// The timeout that it was opened with, which the log has. No later connection is granted a longer one, so that the
     /// pause after a restart covers every timeout that was granted.
@@ -50,8 +50,8 @@ pub(super) struct Session {
     /// End of the bucket in which it expires, or later, where the store was late itself; `None` without a timeout.
     deadline: Option<BootInstant>,
     grace: Grace,
-    /// True once its time has passed and some of its watches are gone. It must not revive: its client would never hear
-    /// of changes that those watches would have told.
+    /// True once its time has passed and some of its watches are gone. It must not revive: its client would never get
+    /// the events of those.
     is_doomed: bool,
     /// True while a connection of another process has it.
     pub(super) is_attached: bool,
@@ -65,7 +65,7 @@ pub(super) struct Session {
     pub(super) last_event: u64,
     /// Its ephemeral znodes, in order of creation.
     pub(super) ephemerals: List,
-    /// The ephemeral znode at which a search among them goes on.
+    /// The ephemeral znode at which a search among them continues.
     pub(super) search: u32,
     pub(super) watches: List,
     pub(super) watch_count: usize,

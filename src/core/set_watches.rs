@@ -41,7 +41,7 @@ impl SetWatches {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchFilter {
     Child,
-    /// Of getData and exists.
+    /// Watches of getData and exists.
     Data,
     Mode(WatchMode),
     Any,
@@ -76,7 +76,7 @@ impl Core {
     }
 
     /// Arms the watches without news again, and fires the others, list by list, in order. The events belong to no
-    /// transaction: they tell the present state. To be repeated while it returns true: each call sets at most `most`
+    /// transaction: they show the present state. To be repeated while it returns true: each call sets at most `most`
     /// watches, and counts them in `asked`.
     ///
     /// It reveals no more than `exists` would: the watch of a znode that the session may not read is armed, and never
@@ -142,8 +142,8 @@ impl Core {
         });
         let news = match (was, times) {
             _ if !is_readable => None,
-            // News is what the client cannot have seen. Anything up to `since` its former watch has told, or its former
-            // reads have shown.
+            // News is a change that the client cannot have seen. Those up to `since` are known to it, by the events of
+            // its former watch or by its reads.
             (Was::Data | Was::Child, None) => Some(EventKind::NodeDeleted),
             (Was::Data, Some((mzxid, _))) if mzxid > since => Some(EventKind::NodeDataChanged),
             (Was::Missing, Some(_)) => Some(EventKind::NodeCreated),
@@ -170,7 +170,7 @@ impl Core {
         }
     }
 
-    /// Finds the watches of a session on a path: to tell that there are any, or to remove them.
+    /// Finds the watches of a session on a path, to count or to remove them.
     pub(crate) fn find_watches(
         &mut self,
         session: SessionRef,

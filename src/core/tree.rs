@@ -237,7 +237,7 @@ impl Tree {
         tree
     }
 
-    /// Makes room for so many nodes more.
+    /// Reserves space for `nodes` more nodes.
     pub(super) fn reserve(&mut self, nodes: usize) {
         self.nodes.reserve(nodes);
         let by_hash = |index: &u32| self.nodes[*index as usize].hash;

@@ -120,7 +120,7 @@ struct Watch {
     of_session: Links,
 }
 
-/// A change of a znode, as its watches are told.
+/// A change of a znode, from which events are made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     pub(super) node: u32,
@@ -150,7 +150,7 @@ impl WatchLocation {
     }
 }
 
-/// The watched place, as operators are told.
+/// Watched place, for operators.
 #[cfg(any(test, feature = "server"))]
 pub(super) enum Watched<'a> {
     Node(u32),
@@ -378,7 +378,7 @@ impl Watches {
         self.recursive -= usize::from(watch.kind == WatchKind::Recursive);
     }
 
-    /// Drops watches of a session, the oldest first and at most so many, and passes their keys to `dropped`.
+    /// Drops at most `most` watches of a session, the oldest first, and passes their keys to `dropped`.
     pub(super) fn drop_some(
         &mut self,
         tree: &mut Tree,
@@ -494,7 +494,7 @@ impl Watches {
                 let list = &mut tree.node_mut(what.node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
                 if is_hidden {
-                    // In this process a watcher waits for it, which must still be told of the end of its session.
+                    // In this process a watcher waits for it, which must still get the end of its session.
                     self.slab[index as usize].spot = WatchLocation::Spent;
                 } else {
                     self.forget(sessions, index);
@@ -528,7 +528,7 @@ impl Watches {
     /// 3.9).
     ///
     /// Each event needs the right anew: the list may have changed since the watch was armed. A waiter needs none: its
-    /// event tells it about its own entry.
+    /// event is about its own entry.
     fn tell(
         &self,
         tree: &Tree,
@@ -561,7 +561,8 @@ impl Watches {
             return false;
         }
         session.last_event = self.last_event;
-        // Beyond the limit the event is dropped. That counts as told: the session's connection is closed for it.
+        // Beyond the limit the event is dropped, and the session's connection closed. That is no matter of rights, so
+        // the watch is treated as fired.
         let bytes = size_of::<Fired>() + tree.node(what.node).path.as_str().len();
         if !session.is_local && !effects.count(session, slot, bytes, (self.event_bytes, remote)) {
             return true;

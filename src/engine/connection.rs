@@ -261,8 +261,7 @@ impl Connection {
             Err(error) => (Err(error), Zxid(0)),
         };
         if let Err(error @ (Error::SessionMoved { .. } | Error::SessionExpired { .. })) = &answer {
-            // The client of a connection that has no session any more is told nothing but this, by the connection's
-            // end.
+            // No answer: the end of the connection tells its client.
             let moved = matches!(error, Error::SessionMoved { .. });
             state.collect(wakeups);
             self.outbox.end(if moved {
@@ -282,7 +281,7 @@ impl Connection {
         Outcome::Answered(waiting)
     }
 
-    /// Hands one request, or a piece of it, to the core.
+    /// Passes one request, or a piece of it, to the core.
     fn ask_core(&self, ask: Ask, mut shown: Zxid, now: Now, state: &mut State) -> Step {
         let session = self.session;
         let answer = match ask {
@@ -402,7 +401,7 @@ enum Step {
 
 /// Outcome of one request, or a piece of it, for the connection.
 enum Outcome {
-    /// It is answered; about so many bytes wait to go out now.
+    /// It is answered; about this many bytes wait to be sent.
     Answered(usize),
     /// A piece of it is done, and this is the rest.
     Cut(Ask),

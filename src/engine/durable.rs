@@ -1,6 +1,6 @@
 //! [`Durable`]: the store's end of its log, and the way by which a write becomes durable.
 //!
-//! Nothing that the store tells runs ahead of its log (invariant 2). A write takes five steps; the first four under the
+//! No reply and no event runs ahead of the log (invariant 2). A write takes five steps; the first four under the
 //! store's one lock, called by [`State`](super::state::State):
 //!
 //! 1. Admission: [`admit`](Durable::admit) refuses a request unless room for its transaction is on the disk already. So
@@ -110,7 +110,7 @@ impl Durable {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
-        // While there is plenty of room, which one load tells, no request is measured.
+        // While there is plenty of room, which takes one load to see, no request is measured.
         if !self.queue.takes_any() && core.needs_log(session, request) {
             self.check_room(core.txn_bytes(session, request), request)?;
         }
@@ -118,7 +118,7 @@ impl Durable {
         Ok(core.shown_by(request))
     }
 
-    /// Checks that the log has room for so many bytes of a request.
+    /// Checks that the log has room for the bytes of a request.
     fn check_room(&self, bytes: usize, request: &Request) -> Result<()> {
         self.queue.check_room(bytes, frees(request))
     }

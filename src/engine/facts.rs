@@ -18,7 +18,7 @@ const PIECE: usize = 4_096;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) entries: usize,
-    /// Of their texts.
+    /// Limit of the bytes of their texts.
     pub(crate) bytes: usize,
 }
 

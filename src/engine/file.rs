@@ -192,7 +192,7 @@ pub(super) fn read(
     Ok((engine, opened.parts))
 }
 
-/// Allowance of a pause for clients' clocks that run slower than the store's: one part in so many.
+/// Part of the timeout that a pause adds for clients' clocks that run slower than the store's: 1/100.
 const DRIFT: u32 = 100;
 
 /// Returns the end of the pause that is owed for sessions that were ended by the restart, and logs its reason.

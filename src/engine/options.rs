@@ -144,9 +144,10 @@ impl StoreOptions {
     /// 512, an identity for 192 and three times its text; those of this process for nothing.
     ///
     /// A request that would go beyond it is [`Error::LimitReached`](crate::Error::LimitReached); what makes nothing
-    /// larger always goes, and what a store in a folder has kept is always read back. Of the last quarter a session of
-    /// another process gets an equal share, for its watches and ephemeral znodes: so that none takes what others need.
-    /// Sessions and identities of other processes are let in up to a sixteenth each, however full the rest is.
+    /// larger is never refused, and the content of a store in a folder is always read back. Of the last quarter a
+    /// session of another process gets an equal share, for its watches and ephemeral znodes: so that none takes what
+    /// others need. Sessions and identities of other processes are accepted up to a sixteenth each, however full the
+    /// rest is.
     #[must_use]
     pub fn max_bytes(mut self, limit: usize) -> Self {
         self.limits.bytes = limit;

@@ -69,7 +69,7 @@ pub(crate) enum Ending {
     /// The session was closed: the messages in the outbox still go out, the reply to the close among them.
     Closed,
     Expired,
-    /// The session has gone to another connection.
+    /// The session has moved to another connection.
     Moved,
     /// The client reads too slowly.
     Overflow,
@@ -137,7 +137,7 @@ impl Outbox {
     ) -> usize {
         let item = Item::new(bound, Message::Answer { zxid, answer });
         let mut inner = self.inner.lock();
-        // Dropped: its client is not told anything more over this connection.
+        // Dropped: nothing more is sent over this connection.
         if inner.is_cut().is_some() {
             return usize::MAX;
         }
@@ -206,7 +206,7 @@ impl Outbox {
                 break;
             };
             taken += item.bytes;
-            // It counts for all clients until the connection tells how much of it is not sent (`set_beside`).
+            // It counts for all clients until the connection sets the bytes that are not sent (`set_beside`).
             inner.bytes -= item.bytes;
             to.push_back(item.what);
         }

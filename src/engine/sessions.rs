@@ -82,7 +82,7 @@ impl SessionTable {
         }
     }
 
-    /// Returns the transaction that the log must have before the session is told anything more.
+    /// Returns the session's bound: the transaction that the log must have before its next message leaves.
     #[inline]
     pub(super) fn bound(&mut self, slot: u32) -> &mut Zxid {
         &mut self.slot(slot).bound

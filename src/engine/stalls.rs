@@ -1,6 +1,6 @@
 //! [`StallMeter`]: for how long the store was kept from its work, measured by the lateness of a beat.
 //!
-//! Only the measurement is made here. The core is told the result, and decides which sessions are spared for it
+//! Only the measurement is made here. The core gets the result, and decides which sessions are spared for it
 //! (`core/expiry.rs`).
 
 use std::sync::{Arc, Weak};
@@ -33,7 +33,7 @@ impl StallMeter {
         Self { due }
     }
 
-    /// Returns for how long the beat has been due, as far as that was not counted yet.
+    /// Returns the time for which the beat has been due, without the part that was counted before.
     fn late(&mut self, awake: BootInstant) -> Duration {
         let late = awake.since(self.due);
         if late < SLACK {

@@ -30,7 +30,7 @@ pub(super) struct State {
     pub(super) sessions: SessionTable,
     /// Moment of the next [`tick`](Engine::tick) that is set.
     pub(super) alarm: Option<BootInstant>,
-    /// Set while sessions of other processes are let in.
+    /// Set once sessions of other processes are admitted.
     pub(super) stalls: Option<StallMeter>,
     /// The log; `None` of a store in memory.
     pub(super) durable: Option<Durable>,
@@ -155,7 +155,7 @@ impl State {
         }
         fired.shrink_to(KEPT_EVENTS);
         self.effects.fired = fired;
-        // These sessions have missed events, so they must not be told anything more.
+        // These sessions have missed events, so nothing more may be sent to them.
         for slot in self.effects.overflowed.drain(..) {
             if let Some(outbox) = self.sessions.outbox(slot)
                 && outbox.end(Ending::Overflow)

@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 /// The bytes that wait for the clients of a store to read them, of all connections together.
 ///
 /// Beyond the limit the connection is closed that has left its bytes unread for longest, unless it holds little: a
-/// client that reads is never among those, however much it asks for. Age is told by a count of all bytes that
+/// client that reads is never among those, however much it asks for. Age is measured by a count of all bytes that
 /// have come, so that no clock is needed.
 #[derive(Debug)]
 pub(crate) struct Unread {
     limit: AtomicUsize,
     bytes: AtomicUsize,
-    /// All bytes that ever came.
+    /// Count of all bytes that ever arrived.
     came: AtomicU64,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct Unread {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
     pub(super) bytes: usize,
-    /// Of those that waited at the moment `since`, so many still do.
+    /// Number of the bytes that waited at the moment `since` and still do.
     left: usize,
     since: u64,
 }
@@ -51,7 +51,7 @@ impl Unread {
         self.bytes() > self.limit.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes up to which none of so many clients has to go before others.
+    /// Returns the bytes up to which a client, one of `clients`, is not closed before others.
     pub(super) fn own_bytes(&self, clients: usize) -> usize {
         self.limit.load(Ordering::Relaxed) / 2 / clients.max(1)
     }

@@ -79,7 +79,7 @@ pub enum Predecessor<W = Watcher> {
     Blocked {
         /// The blocking entry.
         by: ZnodePath,
-        /// Fires when that entry goes, and tells the consequence for the waiter:
+        /// Fires when that entry is deleted, with the consequence for the waiter:
         /// [`WatchedEvent::predecessor_gone`](crate::WatchedEvent::predecessor_gone).
         watcher: W,
         /// Number of all entries ahead, blocking or not, if it was asked for.

@@ -84,7 +84,7 @@ pub enum Request {
     AddWatch {
         /// The znode, which need not exist.
         path: ZnodePath,
-        /// The events to be told.
+        /// The events to be watched for.
         mode: WatchMode,
     },
     /// Joins the queue under a parent, and looks for the nearest entry that blocks. Answered by [`Reply::Enqueued`].

@@ -16,7 +16,8 @@ use crate::future::select;
 use crate::path::ZnodePath;
 use crate::protocol::{Op, Request};
 
-/// Keeps a session's lease fresh for a lock or a waiter, until it is dropped. See [`Session::heartbeat`].
+/// Guard that keeps a session's lease fresh, for a lock or a waiter, until it is dropped. See
+/// [`Session::heartbeat`].
 #[must_use = "dropping it ends the use"]
 pub struct Heartbeat(Option<Weak<Inner>>);
 

@@ -103,7 +103,8 @@ impl Session {
         )
     }
 
-    /// As [`exists`](Self::exists), with a watch that fires when the znode is created, changed or deleted.
+    /// Returns the state of a znode as [`exists`](Self::exists) does, with a watch that fires when the znode is
+    /// created, changed or deleted.
     pub fn watch_exists(&self, path: &ZnodePath) -> Call<(Option<Stat>, Watcher)> {
         let path = path.clone();
         self.call(Request::Exists { path, watch: true }, |reply| match reply {
@@ -130,8 +131,8 @@ impl Session {
         )
     }
 
-    /// As [`get_data`](Self::get_data), with a watch that fires when the znode is changed or deleted. Sets no watch
-    /// on a missing znode.
+    /// Returns data and state as [`get_data`](Self::get_data) does, with a watch that fires when the znode is changed
+    /// or deleted. Sets no watch on a missing znode.
     pub fn watch_data(&self, path: &ZnodePath) -> Call<(Bytes, Stat, Watcher)> {
         let path = path.clone();
         self.call(
@@ -183,8 +184,8 @@ impl Session {
         )
     }
 
-    /// As [`get_children`](Self::get_children), with a watch that fires when the list changes or the znode is
-    /// deleted. Sets no watch on a missing znode.
+    /// Lists children as [`get_children`](Self::get_children) does, with a watch that fires when the list changes or
+    /// the znode is deleted. Sets no watch on a missing znode.
     pub fn watch_children(&self, path: &ZnodePath) -> Call<(Vec<String>, Stat, Watcher)> {
         let path = path.clone();
         self.call(
