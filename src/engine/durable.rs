@@ -16,8 +16,11 @@
 //!    leave.
 //!
 //! A change that concerns only sessions of this process leaves no transaction in step 2, and waits for nothing: these
-//! sessions die with the process. After a failed write the barrier stays closed for good, and the store stops
-//! (invariant 12). `volatile.rs` stands for this file in builds without the feature `file`.
+//! sessions die with the process. Of the [durability classes](super::Durability), `DelayedRestart` does not wait for
+//! transactions that concern only sessions, and `None` waits only while room in the log is short.
+//!
+//! After a failed write the barrier stays closed for good, and the store stops (invariant 12). `volatile.rs` stands for
+//! this file in builds without the feature `file`.
 
 use std::sync::Arc;
 
