@@ -74,7 +74,7 @@ pub struct Server {
 }
 
 /// Time limit of a shutdown for clients that do not read.
-const LONGEST_DRAIN: Duration = Duration::from_secs(5);
+const MAX_DRAIN_TIME: Duration = Duration::from_secs(5);
 
 impl Server {
     /// Starts a server: listens, and serves connections on the current tokio runtime, which needs IO and time.
@@ -136,7 +136,7 @@ impl Server {
     pub async fn shutdown(self) {
         self.stop_accepting();
         self.shared.table.close(CloseRequest::Shutdown);
-        let drained = tokio::time::timeout(LONGEST_DRAIN, self.shared.table.emptied()).await;
+        let drained = tokio::time::timeout(MAX_DRAIN_TIME, self.shared.table.emptied()).await;
         if drained.is_err() {
             tracing::warn!("shutdown: clients that do not read their replies are cut off");
             self.shared.table.close(CloseRequest::Now);

@@ -121,7 +121,7 @@ impl Events {
     fn push(&mut self, event: WatchedEvent) {
         if self.first.is_none() {
             self.first = Some(event);
-        } else if self.more.len() + 1 < LONGEST_BACKLOG {
+        } else if self.more.len() + 1 < MAX_BACKLOG {
             self.more.push_back(event);
         } else {
             self.missed = true;
@@ -184,7 +184,7 @@ impl WatchCell {
                 events.missed = false;
                 Some(Err(Error::LimitReached {
                     what: "unread watch events (some were dropped: read again)",
-                    limit: LONGEST_BACKLOG,
+                    limit: MAX_BACKLOG,
                 }))
             }
             None => events.end.as_deref().cloned().map(Err),
@@ -193,7 +193,7 @@ impl WatchCell {
 }
 
 /// Number of events that a watcher may leave unread before the store drops some and says so.
-const LONGEST_BACKLOG: usize = 16_384;
+const MAX_BACKLOG: usize = 16_384;
 
 /// A one-shot watch: a future of the event that it was armed for.
 ///

@@ -18,7 +18,7 @@ use crate::protocol::Reply;
 use crate::types::AclEntry;
 
 /// Limit of the entries of a list: each identity of a session is searched for in all of them (invariant 10).
-const MOST_ENTRIES: usize = 1_024;
+const MAX_ENTRIES: usize = 1_024;
 
 impl Core {
     /// Returns the digest that makes a superuser.
@@ -231,10 +231,10 @@ pub(super) fn resolved(acl: Acl, identities: &[Identity], path: &ZnodePath) -> R
         if list.len() == before {
             return Err(invalid());
         }
-        if list.len() > MOST_ENTRIES {
+        if list.len() > MAX_ENTRIES {
             return Err(Error::LimitReached {
                 what: "entries of an access control list",
-                limit: MOST_ENTRIES,
+                limit: MAX_ENTRIES,
             });
         }
     }

@@ -20,7 +20,7 @@ use crate::types::SessionId;
 use crate::watch::DeleteReason;
 
 /// Limit of a session's watches that are dropped in one piece: about a millisecond of work.
-const MOST_DROPPED: usize = 1_024;
+const MAX_DROPPED: usize = 1_024;
 
 /// The way in which a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -230,7 +230,7 @@ impl Core {
     }
 
     /// Detaches a closed connection from its session, and drops its identities and watches; the session goes on, unless
-    /// it is unproven. To be repeated while it returns true: at most [`MOST_DROPPED`] watches are dropped in one call.
+    /// it is unproven. To be repeated while it returns true: at most [`MAX_DROPPED`] watches are dropped in one call.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn detach(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         if self.is_unproven(of) {
@@ -240,7 +240,7 @@ impl Core {
         known.is_some_and(|known| known.is_of(of)) && {
             self.sessions.get_mut(of.slot).is_attached = false;
             self.sessions.forget_identities(of.slot);
-            self.drop_silently(of.slot, MOST_DROPPED);
+            self.drop_silently(of.slot, MAX_DROPPED);
             self.sessions.get(of.slot).watch_count > 0
         }
     }
@@ -255,9 +255,9 @@ impl Core {
     /// Drops some watches of a session of another process that has many; false if there are few.
     fn shed(&mut self, slot: u32) -> bool {
         let session = self.sessions.get(slot);
-        let has_many = !session.is_local && session.watch_count > MOST_DROPPED;
+        let has_many = !session.is_local && session.watch_count > MAX_DROPPED;
         if has_many {
-            self.drop_silently(slot, MOST_DROPPED);
+            self.drop_silently(slot, MAX_DROPPED);
         }
         has_many
     }

@@ -14,10 +14,10 @@ use crate::watch::DeleteReason;
 
 /// Limit of the znodes that are reaped in one sweep. When there are more, the next sweep comes after a tenth of the
 /// interval, so that the store serves others in between.
-const MOST_PER_SWEEP: usize = 1_000;
+const MAX_REAPED_PER_SWEEP: usize = 1_000;
 
 /// Limit of the candidates that are looked at in one sweep. The others are left to the next one, which comes soon.
-const MOST_LOOKED_AT: usize = 10_000;
+const MAX_CHECKED_PER_SWEEP: usize = 10_000;
 
 /// Time until the next sweep when candidates are left.
 const SHORT_WAIT: Duration = Duration::from_millis(10);
@@ -75,7 +75,7 @@ impl Core {
         if self.reaper.left == 0 {
             self.reaper.left = self.reaper.candidates.len();
         }
-        let count = self.reaper.left.min(MOST_LOOKED_AT);
+        let count = self.reaper.left.min(MAX_CHECKED_PER_SWEEP);
         self.reaper.left -= count;
         self.tree.work.add(count);
         for _ in 0..count {
@@ -90,7 +90,7 @@ impl Core {
             // Checked again here: since it became a candidate, a contender may have joined (rule 17).
             if node.children() > 0 {
                 node.is_candidate = false;
-            } else if reaped < MOST_PER_SWEEP && self.may_reap(index, now) {
+            } else if reaped < MAX_REAPED_PER_SWEEP && self.may_reap(index, now) {
                 self.reap_node(index, now, effects);
                 reaped += 1;
             } else {
@@ -98,7 +98,7 @@ impl Core {
                 self.reaper.candidates.push_back((index, czxid));
             }
         }
-        self.reaper.is_behind = reaped == MOST_PER_SWEEP;
+        self.reaper.is_behind = reaped == MAX_REAPED_PER_SWEEP;
     }
 
     /// Returns true if a znode is due, and its delete fits into the log: a path from a log with larger segments may

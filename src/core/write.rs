@@ -408,7 +408,7 @@ pub(super) fn final_path(create: &Create, creates: i64) -> (ZnodePath, Option<i6
 }
 
 /// The greatest time to live that ZooKeeper can represent (rule 18).
-const LONGEST_TTL: Duration = Duration::from_millis((1 << 40) - 1);
+const MAX_TTL: Duration = Duration::from_millis((1 << 40) - 1);
 
 pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<NodeKind> {
     Ok(match mode {
@@ -421,10 +421,10 @@ pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<NodeKin
                     what: "TTL znodes, which its options rule out",
                 });
             }
-            if ttl < Duration::from_millis(1) || ttl > LONGEST_TTL {
+            if ttl < Duration::from_millis(1) || ttl > MAX_TTL {
                 return Err(Error::BadArguments(format!(
                     "a time to live of {ttl:?}: expected 1 ms to {} ms",
-                    LONGEST_TTL.as_millis()
+                    MAX_TTL.as_millis()
                 )));
             }
             NodeKind::Ttl {

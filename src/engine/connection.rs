@@ -66,7 +66,7 @@ pub(crate) enum Ask {
 
 /// Bytes of waiting answers beyond which no more requests are carried out until the client has read some. Then the
 /// connection stops reading, and the client's own socket fills: that is its backpressure.
-const ENOUGH_BYTES: usize = 256 << 10;
+const MAX_WAITING_BYTES: usize = 256 << 10;
 
 /// Units of work after which a turn ends, and other connections have the lock. A unit takes some 10 to 100 ns, so that
 /// a turn takes about a millisecond. It goes beyond this by one request at most, whose work is bounded by the bytes of
@@ -188,7 +188,7 @@ impl Connection {
     /// carried out, pieces of requests included.
     pub(crate) fn submit(&self, asks: &mut VecDeque<Ask>) -> usize {
         let mut waiting = self.outbox.waiting_bytes();
-        if waiting > ENOUGH_BYTES {
+        if waiting > MAX_WAITING_BYTES {
             return 0;
         }
         let now = self.engine.now(true, true);
@@ -197,7 +197,7 @@ impl Connection {
         let mut wakeups = Wakeups::default();
         let (mut count, mut work) = (0, 0);
         let before = state.core.work();
-        while waiting <= ENOUGH_BYTES
+        while waiting <= MAX_WAITING_BYTES
             && work + (state.core.work() - before) < TURN_WORK
             && let Some(ask) = asks.pop_front()
         {

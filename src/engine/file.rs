@@ -26,18 +26,18 @@ pub(super) struct Files {
 /// Lock of a folder: while it lives, no other process opens the store.
 struct FolderLock {
     lock: Option<log::Lock>,
-    door: Arc<Door>,
+    release: Arc<ReleaseSignal>,
 }
 
 /// Signal that a store without handles has released its folder. Opening the folder again waits for it.
 #[derive(Default)]
-struct Door {
-    is_closed: Mutex<bool>,
-    closed: Condvar,
+struct ReleaseSignal {
+    is_released: Mutex<bool>,
+    released: Condvar,
 }
 
 /// By canonical path.
-type Stores = HashMap<PathBuf, (Weak<Engine>, Arc<Door>)>;
+type Stores = HashMap<PathBuf, (Weak<Engine>, Arc<ReleaseSignal>)>;
 
 static STORES: LazyLock<Mutex<Stores>> = LazyLock::new(Mutex::default);
 
@@ -92,23 +92,23 @@ impl Store {
         loop {
             // Held while the store is opened: two threads that open the same folder get the same store.
             let mut stores = STORES.lock();
-            if let Some((engine, door)) = stores.get(&path) {
+            if let Some((engine, release)) = stores.get(&path) {
                 if let Some(engine) = engine.upgrade() {
                     return Ok(Self(engine));
                 }
-                let door = door.clone();
+                let release = release.clone();
                 // The last handle is gone, but the log is still being written: its own process has to wait, since the
                 // folder's lock would refuse it.
-                if !*door.is_closed.lock() {
+                if !*release.is_released.lock() {
                     drop(stores);
-                    door.wait();
+                    release.wait();
                     continue;
                 }
             }
-            stores.retain(|_, (_, door)| !*door.is_closed.lock());
-            let door = Arc::<Door>::default();
-            let engine = open(&path, &options, door.clone())?;
-            stores.insert(path, (Arc::downgrade(&engine), door));
+            stores.retain(|_, (_, release)| !*release.is_released.lock());
+            let release = Arc::<ReleaseSignal>::default();
+            let engine = open(&path, &options, release.clone())?;
+            stores.insert(path, (Arc::downgrade(&engine), release));
             return Ok(Self(engine));
         }
     }
@@ -133,10 +133,10 @@ fn made(path: &Path) -> Result<PathBuf> {
     })
 }
 
-fn open(path: &Path, options: &StoreOptions, door: Arc<Door>) -> Result<Arc<Engine>> {
+fn open(path: &Path, options: &StoreOptions, release: Arc<ReleaseSignal>) -> Result<Arc<Engine>> {
     log::check_folder(&Folder::new(path))?;
     let lock = Some(log::Lock::take(path)?);
-    let held: Exclusive = Arc::new(FolderLock { lock, door });
+    let held: Exclusive = Arc::new(FolderLock { lock, release });
     let disk: Arc<dyn Disk> = Arc::new(Folder::new(path));
     open_disk(&disk, format!("file:{}", path.display()), options, held)
 }
@@ -261,16 +261,16 @@ impl Files {
 impl Drop for FolderLock {
     fn drop(&mut self) {
         drop(self.lock.take());
-        *self.door.is_closed.lock() = true;
-        self.door.closed.notify_all();
+        *self.release.is_released.lock() = true;
+        self.release.released.notify_all();
     }
 }
 
-impl Door {
+impl ReleaseSignal {
     fn wait(&self) {
-        let mut is_closed = self.is_closed.lock();
-        while !*is_closed {
-            self.closed.wait(&mut is_closed);
+        let mut is_released = self.is_released.lock();
+        while !*is_released {
+            self.released.wait(&mut is_released);
         }
     }
 }

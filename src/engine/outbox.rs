@@ -216,7 +216,7 @@ impl Outbox {
             // Only when it is empty: the messages of a closed session go out before its connection closes.
             Some(ending) => Taken::End(ending),
             None => {
-                inner.items.shrink_to(KEPT_ITEMS);
+                inner.items.shrink_to(MAX_KEPT_ITEMS);
                 Taken::Nothing
             }
         }
@@ -277,7 +277,7 @@ impl Drop for Outbox {
 }
 
 /// Number of items for which an idle connection keeps its buffer.
-const KEPT_ITEMS: usize = 4;
+const MAX_KEPT_ITEMS: usize = 4;
 
 /// Outcome of a [`take`](Outbox::take).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -89,7 +89,7 @@ async fn beat(engine: Weak<Engine>, clock: Clock) {
         let late = stalls.map_or(Duration::ZERO, |stalls| stalls.beat(awake));
         state.core.count_stall(late);
         drop(state);
-        if late >= WORTH_TELLING {
+        if late >= LEAST_REPORTED {
             tracing::warn!(
                 late_ms = late.as_millis() as u64,
                 "the store was kept from its work: sessions expire later"
@@ -99,4 +99,4 @@ async fn beat(engine: Weak<Engine>, clock: Clock) {
 }
 
 /// Shorter stalls are not worth a warning.
-const WORTH_TELLING: Duration = Duration::from_secs(1);
+const LEAST_REPORTED: Duration = Duration::from_secs(1);

@@ -49,7 +49,7 @@ pub(super) struct Wakeups {
 }
 
 /// Limit of the buffer for events that is kept from one call to the next: one transaction may have fired a million.
-const KEPT_EVENTS: usize = 1 << 10;
+const MAX_KEPT_EVENTS: usize = 1 << 10;
 
 impl State {
     pub(super) fn new(core: Core) -> Self {
@@ -153,7 +153,7 @@ impl State {
         for fired in fired.drain(..) {
             self.deliver(fired, wakeups);
         }
-        fired.shrink_to(KEPT_EVENTS);
+        fired.shrink_to(MAX_KEPT_EVENTS);
         self.effects.fired = fired;
         // These sessions have missed events, so nothing more may be sent to them.
         for slot in self.effects.overflowed.drain(..) {
