@@ -1,8 +1,8 @@
 //! [`Acl`]: an access control list, and the rights that it gives to a set of identities.
 //!
-//! Each request asks for a right, and a list may have a thousand entries, a session 64 identities. So a long list is
-//! compiled when it is first asked, and a list remembers its last verdict (invariant 10). The core asks only the list;
-//! `core/acl.rs` says which right a request needs.
+//! Each request needs a right, and a list may have a thousand entries, a session 64 identities. So a long list is
+//! compiled at its first use, and a list caches its last verdict (invariant 10). `core/acl.rs` decides which right a
+//! request needs.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -13,11 +13,11 @@ use std::sync::{Arc, OnceLock};
 use crate::identity::{IP, Identities, Identity, Network, is_anyone};
 use crate::types::AclEntry;
 
-/// An access control list. The default, [`Acl::open`], lets everybody do everything.
+/// An access control list. The default, [`Acl::open`], gives every client all rights.
 #[derive(Clone, Default)]
 pub struct Acl(Option<Arc<List>>);
 
-/// The entries of a list that is not the open one, and what the store knows of the rights that they give.
+/// The entries of a list other than the open one, and the cached rights that they give.
 struct List {
     entries: Box<[AclEntry]>,
     rights: Rights,
@@ -79,7 +79,7 @@ impl Hash for Acl {
     }
 }
 
-/// Up to so many pairs of an entry and an identity are simply compared.
+/// Number of pairs of an entry and an identity up to which they are compared one by one.
 const FEW_PAIRS: usize = 32;
 
 /// All rights, also those that no list names: the superuser's.
@@ -89,8 +89,8 @@ const EVERY_RIGHT: u8 = u8::MAX;
 #[derive(Debug, Default)]
 pub(crate) struct Rights {
     compiled: OnceLock<Compiled>,
-    /// The stamp of the identities that were judged last, and their rights in the last byte. Both are one word, so that
-    /// no thread sees the rights of one set of identities beside the stamp of another. 0: none were.
+    /// Stamp of the identities of the last verdict, and their rights in the last byte. Both are one word, so that no
+    /// thread sees the rights of one set of identities beside the stamp of another. 0: no verdict yet.
     verdict: AtomicU64,
 }
 
@@ -108,7 +108,8 @@ impl Rights {
     pub(crate) fn granted(&self, entries: &[AclEntry], identities: &Identities) -> Granted {
         let stamp = identities.stamp();
         let verdict = self.verdict.load(Ordering::Relaxed);
-        // A stamp stands for one set of identities for ever, and this is the verdict of one list: it is never outdated.
+        // A stamp stands for one set of identities forever, and the entries of a list never change: no verdict is
+        // outdated. `Relaxed`, since the word depends on nothing else in memory.
         if verdict >> u8::BITS == stamp {
             return Granted {
                 rights: verdict as u8,
@@ -135,6 +136,7 @@ impl Rights {
                 work: entries.len() + pairs,
             };
         }
+        // The work of compiling is charged to the request that causes it.
         let mut work = 0;
         let compiled = self.compiled.get_or_init(|| {
             work = entries.len();
@@ -170,7 +172,7 @@ fn compared(entries: &[AclEntry], identities: &[Identity]) -> u8 {
 /// A list in a form that is quick to search.
 #[derive(Debug)]
 struct Compiled {
-    /// The rights of everybody.
+    /// The rights that every client has.
     everybody: u8,
     networks: Box<[(Network, u8)]>,
     /// The indices of all other entries, in the order of scheme and id.

@@ -24,7 +24,7 @@ impl BootInstant {
         Self(nanos)
     }
 
-    /// Nanoseconds since the clock's zero.
+    /// Returns the nanoseconds since the clock's zero.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
@@ -55,7 +55,7 @@ impl fmt::Debug for BootInstant {
 ///
 /// The system's clock counts suspended time (`CLOCK_BOOTTIME` of Linux): a laptop that slept past
 /// its session's timeout knows so when it wakes. A virtual clock, for tests, stands still until it
-/// is told to move. Timers are kept here, on a thread of the clock's own, so that sleeping works on
+/// is moved. Timers are kept here, on a thread of the clock's own, so that sleeping works on
 /// any executor and cannot be starved by one. A clone is the same clock.
 #[derive(Clone)]
 pub struct Clock(Arc<Inner>);
@@ -71,7 +71,7 @@ struct Inner {
 
 #[derive(Default)]
 struct Timers {
-    /// Moment at which the thread wakes by itself; `None` while it waits to be told of a timer.
+    /// Moment at which the thread wakes by itself; `None` while there is no timer.
     wakes_at: Option<BootInstant>,
     due: BTreeMap<(BootInstant, u64), Waker>,
     next_id: u64,
@@ -110,8 +110,8 @@ impl Clock {
         }
     }
 
-    /// The current moment on a clock that stands still while the machine is suspended (`CLOCK_MONOTONIC` of Linux). Its
-    /// zero is not that of [`now`](Self::now): the two cannot be compared.
+    /// Returns the current moment on a clock that stands still while the machine is suspended (`CLOCK_MONOTONIC` of
+    /// Linux). Its zero is not that of [`now`](Self::now): the two cannot be compared.
     pub fn awake(&self) -> BootInstant {
         match &self.0.virtual_now {
             None => BootInstant(platform::awake_nanos()),
@@ -168,9 +168,10 @@ impl Clock {
             .expect("only a virtual clock can be moved");
         let target = BootInstant(now.load(Ordering::Acquire)).after(by);
         loop {
-            // The lock is let go before the waker runs: what it wakes may set timers.
+            // The lock is released before the waker runs: the task that it wakes may set timers.
             let due = self.0.timers.lock().pop_until(target);
             let Some((moment, waker)) = due else { break };
+            // Never back: a waker may have moved the clock itself.
             now.fetch_max(moment.0, Ordering::AcqRel);
             wake(waker);
         }
@@ -213,8 +214,8 @@ impl Clock {
                     .spawn(move || clock.run())
                     .expect("the system refuses a thread");
             }
-            // Not woken for a timer behind the one that it sleeps for, even if that has been forgotten since: a
-            // wait that rarely lasts until its timer then costs no switch to this thread.
+            // The thread is not woken for a timer behind the one that it sleeps for, even if that one is dropped by
+            // now: a wait that mostly ends before its timer then costs no switch to the thread.
             if timers.wakes_at.is_none_or(|wakes_at| moment < wakes_at) {
                 self.0.changed.notify_one();
             }
@@ -227,6 +228,7 @@ impl Clock {
         let mut timers = self.0.timers.lock();
         loop {
             let now = self.now();
+            // One at a time, and without the lock: wakers are the users' code, and may set or drop timers.
             if let Some((_, waker)) = timers.pop_until(now) {
                 parking_lot::MutexGuard::unlocked(&mut timers, || wake(waker));
                 continue;
@@ -280,7 +282,7 @@ pub struct Sleep {
 
 impl Sleep {
     fn forget(&mut self) {
-        // In the child of a fork the lock may be that of a thread which is not here, and the timers never fire.
+        // In the child of a fork the lock may be held by a thread that does not exist there, and the timers never fire.
         if let Some((id, _)) = self.registered.take()
             && !fork::is_forked()
         {
@@ -305,7 +307,7 @@ impl Future for Sleep {
             self.forget();
             let id = self.clock.register(self.moment, context.waker());
             self.registered = Some((id, context.waker().clone()));
-            // The clock may have passed the moment before the timer stood.
+            // A virtual clock may have passed the moment before the timer was registered: `advance` would not wake it.
             if self.clock.now() >= self.moment {
                 self.forget();
                 return Poll::Ready(());

@@ -1,7 +1,7 @@
 //! The store's state machine: znodes, sessions and watches. Pure: no clock, no IO, no randomness.
 //!
-//! It is driven by calls, each of which brings the time ([`Now`]), and it gives back a reply and [`Effects`]: events
-//! that fired, sessions that ended. The same calls give the same results, so tests and replays are exact.
+//! It is driven by calls, each of which brings the time ([`Now`]), and returns a reply and [`Effects`]: events that
+//! fired, sessions that ended. The same calls give the same results, so tests and replays are exact (invariant 1).
 //!
 //! A request goes through three steps. It is *admitted*: its session must live (`lifecycle`) and have the right
 //! (`acl`). A write is then *resolved*: every rule is checked and every decision made, against the tree and the
@@ -14,6 +14,7 @@
 //! | `tree`, `queue` | znodes by path; the index of a parent's queue entries, and the requests that it answers |
 //! | `watches`, `set_watches` | watches by znode, the events that they fire; watches that a client brings back |
 //! | `sessions`, `lifecycle` | the table of sessions with their deadlines; how sessions begin, move and end |
+//! | `expiry` | the decision about an overdue session, on a store that may be late itself |
 //! | `write`, `multi`, `read`, `acl` | the requests |
 //! | `budget`, `work` | limits in bytes; the meter of work by which a turn ends |
 //! | `journal`, `replay` | transactions for a log; transactions and snapshots back into a core |
@@ -27,12 +28,14 @@
 mod acl;
 mod budget;
 mod effects;
+mod expiry;
 #[cfg(any(test, feature = "server"))]
 mod introspection;
 mod intrusive_list;
 mod journal;
 mod lifecycle;
 mod multi;
+mod names;
 mod options;
 mod queue;
 mod read;
@@ -68,9 +71,10 @@ pub(crate) use self::watches::{Fired, WatchKey};
 pub(crate) use self::work::UNIT_BYTES;
 
 use self::budget::WATCH_BYTES;
+use self::expiry::Verdict;
 use self::journal::{JournalState, LogMode};
 use self::reaper::Reaper;
-use self::sessions::{DeadlineVerdict, Sessions};
+use self::sessions::Sessions;
 use self::tree::Tree;
 use self::watches::{WatchKind, Watches};
 use crate::clock::BootInstant;
@@ -80,8 +84,8 @@ use crate::protocol::{Reply, Request};
 use crate::types::Zxid;
 use crate::watch::{DeleteReason, WatchMode};
 
-/// Units of work after which a tick leaves the sessions that are still due to the next one, so that requests run in
-/// between. A tick goes beyond it by at most one session's znodes.
+/// Units of work after which a tick leaves the other sessions that are due to the next tick, so that requests run in
+/// between (invariant 15). A tick exceeds it by the znodes of one session at most.
 const TICK_WORK: u64 = 16_384;
 
 /// The time, as the caller read it.
@@ -125,7 +129,7 @@ pub(crate) struct Core {
     reaper: Reaper,
     /// The last zxid that was given out.
     zxid: i64,
-    /// Buffer in which a new path is put together.
+    /// Buffer in which a new path is assembled.
     path: String,
     kept: JournalState,
 }
@@ -168,7 +172,7 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<CoreReply> {
-        // First, and whatever becomes of the request: it is a sign of life.
+        // First, also for a request that is refused later: every request is a sign of life (rule 14).
         self.admit(session, now, effects)?;
         match request {
             Request::Create(create) => self.create(session, create, now, effects),
@@ -193,6 +197,7 @@ impl Core {
             Request::GetChildren { path, watch } => self.get_children(session, &path, watch),
             Request::Multi(ops) => self.multi(session, ops, now, effects),
             Request::MultiRead(ops) => self.multi_read(session, &ops),
+            // All earlier writes are applied already; for the log the reply waits by `shown_by`.
             Request::Sync { .. } => Ok(Reply::Done),
             Request::GetEphemerals { prefix } => self.get_ephemerals(session, &prefix),
             Request::GetAllChildrenNumber { path } => self.get_all_children_number(session, &path),
@@ -220,18 +225,20 @@ impl Core {
             .disarm(&mut self.tree, &mut self.sessions, watch)
     }
 
-    /// Ends the sessions and reaps the znodes that are due.
+    /// Ends the sessions and reaps the znodes that are due. Of an overdue session that may have sent signs of life, the
+    /// connection is asked first ([`Effects::asked`]).
     pub(crate) fn tick(&mut self, now: Now, effects: &mut Effects) {
         let before = self.tree.work.total();
         while let Some(slot) = self.sessions.first_due(now.moment) {
             if self.tree.work.total().wrapping_sub(before) >= TICK_WORK {
-                // The deadlines of the others are past: the next tick is due at once.
+                // Not even the reaper: the deadlines of the other sessions are past, so the next tick is due at once.
                 return;
             }
             match self.sessions.check_deadline(slot, now.moment) {
-                DeadlineVerdict::Expired => self.expire(slot, now, effects),
-                DeadlineVerdict::Postponed => {}
-                DeadlineVerdict::Probed => effects.asked.push(slot),
+                // One with many watches stays due, and loses more of them until the work of the tick is done.
+                Verdict::Expire => self.expire(slot, now, effects),
+                Verdict::Postpone { .. } => {}
+                Verdict::Probe { .. } => effects.asked.push(slot),
             }
         }
         self.reap(now, effects);
@@ -260,19 +267,22 @@ impl Core {
             WatchMode::PersistentRecursive => WatchKind::Recursive,
         };
         let node = self.tree.find(path.as_str());
+        // No right is needed to watch a path: each event asks for it anew (`Watches::tell`).
         self.check_watch_limit(session, path)?;
         Ok(Reply::Watching(self.arm(session, kind, path, node)))
     }
 
-    /// Checks that the session may have one more watch. Called before anything is armed or changed.
+    /// Checks that the session may have one more watch. To be called before anything is armed or changed, so that a
+    /// refusal leaves nothing behind.
     fn check_watch_limit(&self, session: SessionRef, path: &ZnodePath) -> Result<()> {
         self.check_watch_room(session, 1, path.as_str().len())
     }
 
-    /// Checks that the session may have so many more watches; `path_bytes` are those of all their paths.
+    /// Checks that the session may have `count` more watches; `path_bytes` are those of all their paths.
     fn check_watch_room(&self, session: SessionRef, count: usize, path_bytes: usize) -> Result<()> {
         let limit = self.options.limits.watches_per_session;
         if count <= limit.saturating_sub(self.sessions.get(session.slot).watch_count) {
+            // A watch ends with its session, so that the session's share pays for it.
             let bytes = count * WATCH_BYTES + path_bytes;
             return self.budget().check(bytes, || self.payer(session, true));
         }

@@ -1,7 +1,7 @@
-//! Data that are null: served clients tell them from empty ones. In this process they are empty.
+//! Null data: served clients distinguish it from empty data; in this process it is empty.
 //!
-//! Null is a place, not a value: an empty slice that lies within a static of this module, where no
-//! other slice can end or begin. So it goes through the store as any data do, in no more room.
+//! Null is an address, not a value: an empty slice within a static of this module, where no other slice can begin or
+//! end. So it passes through the store like any other data, and takes no extra space.
 
 use bytes::Bytes;
 

@@ -12,7 +12,7 @@ type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 enum State {
     /// Waiting for a wake.
     Idle(Work),
-    /// Being polled; `again` tells whether a wake came meanwhile.
+    /// Being polled, by the thread that owns the work; `again` is true if a wake came meanwhile.
     Polling {
         again: bool,
     },
@@ -21,7 +21,7 @@ enum State {
 
 struct Task(Mutex<State>);
 
-/// Runs `work` to its end on whatever thread wakes it, the first time on this one.
+/// Runs `work` to its end on the threads that wake it, the first time on this one.
 ///
 /// For clean-up that must happen after its caller has gone (a dropped guard, a cancelled wait):
 /// it needs no executor, so it works under all of them, and in virtual time it is deterministic.
@@ -33,8 +33,8 @@ struct Task(Mutex<State>);
 /// send.send(7).unwrap(); // runs the rest of the work here and now
 /// ```
 pub fn spawn_detached(work: impl Future<Output = ()> + Send + 'static) {
-    // tokio's channels say "not yet" for the rest of a task's turn when that has used up its budget, and
-    // wake at once. Polled in place, in the midst of that turn, the work would be asked again for ever.
+    // When a task has used up its budget, tokio's channels return pending for the rest of its turn, and wake at once.
+    // Polled in place, within that turn, the work would be polled again forever.
     let work = tokio::task::coop::unconstrained(work);
     Arc::new(Task(Mutex::new(State::Idle(Box::pin(work))))).wake();
 }
@@ -48,6 +48,8 @@ impl Wake for Task {
                     *state = State::Polling { again: false };
                     work
                 }
+                // `again` is set by the replacement above: the polling thread sees it when its poll returns, so that no
+                // wake is lost, and no two threads poll the work.
                 State::Polling { .. } => return,
                 State::Done => {
                     *state = State::Done;
@@ -56,6 +58,7 @@ impl Wake for Task {
             }
         };
         let waker = Waker::from(self.clone());
+        // Not under the lock: the work may wake itself, here or from another thread.
         loop {
             let polled = work.as_mut().poll(&mut Context::from_waker(&waker));
             let mut state = self.0.lock();
@@ -96,7 +99,7 @@ mod tests {
     #[test]
     fn work_is_done_in_a_task_that_has_used_up_its_budget() {
         let (ended, end) = std::sync::mpsc::channel();
-        // A thread of its own: what is wrong here never comes back.
+        // In another thread: a failure here is an endless loop.
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().build();
             runtime.unwrap().block_on(async {

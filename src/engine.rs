@@ -1,9 +1,12 @@
-//! [`Store`]: the embedded store, a shell around the pure core: one lock, the clock, the watchers' cells, the timer, and the
-//! log of a store in a folder.
+//! [`Store`]: the embedded store, a shell around the pure core: one lock, the clock, the watchers' cells, the timer,
+//! and the log of a store in a folder.
 //!
-//! Each change takes the same way, under the lock: [`State::apply`] has the core make it and hands it to the log,
-//! [`State::collect`] puts its events in place, and [`Wakeups::carry_out`] wakes those concerned without the lock.
+//! Every change takes the same way. Under the lock, [`State::apply`] makes it in the core and hands it to the log, and
+//! [`State::collect`] puts its events in place. Without the lock, [`Wakeups::carry_out`] wakes tasks. The way of a
+//! write to the disk is described in `engine/durable.rs`.
 
+#[cfg(any(test, feature = "server"))]
+mod connection;
 #[cfg_attr(not(feature = "file"), path = "engine/volatile.rs")]
 #[cfg_attr(
     not(any(test, feature = "server")),
@@ -28,7 +31,13 @@ mod remote;
     allow(dead_code, reason = "only sessions of other processes come back")
 )]
 mod sessions;
-#[cfg_attr(not(any(test, feature = "server")), path = "engine/no_stalls.rs")]
+#[cfg_attr(
+    not(any(test, feature = "server")),
+    allow(
+        dead_code,
+        reason = "only sessions of other processes depend on what the store has read"
+    )
+)]
 mod stalls;
 mod state;
 #[cfg(test)]
@@ -49,9 +58,10 @@ pub use self::options::StoreOptions;
 
 #[cfg(feature = "server")]
 pub(crate) use self::{
+    connection::{Ask, Connection},
     facts::{Listed, Room},
     outbox::{Ending, Message, Taken},
-    remote::{Ask, Connection, Remote},
+    remote::Remote,
 };
 
 use self::durable::Files;
@@ -89,7 +99,7 @@ struct Engine {
 }
 
 impl Store {
-    /// Creates a fresh store, which nobody else can reach.
+    /// Creates a fresh store, private to the returned handle and its clones.
     pub fn memory() -> Self {
         Self::memory_with(StoreOptions::new())
     }
@@ -108,6 +118,7 @@ impl Store {
         if let Some(engine) = stores.get(name).and_then(Weak::upgrade) {
             return Self(engine);
         }
+        // Entries of stores that are gone, or a program that uses ever new names would collect them.
         stores.retain(|_, engine| engine.strong_count() > 0);
         let least_zxid = HIGHEST_ZXID.load(Ordering::Acquire);
         let store = Self::in_memory(name, &StoreOptions::new(), least_zxid);
@@ -163,12 +174,13 @@ impl Drop for Engine {
             files.close();
             return;
         }
+        // A store in memory is gone with its last handle; one of the same name must not give out its tokens again.
         HIGHEST_ZXID.fetch_max(self.state.get_mut().core.last_zxid().0, Ordering::AcqRel);
     }
 }
 
 impl Engine {
-    /// Has the core do one thing, and wakes those concerned.
+    /// Makes one call to the core, and wakes the tasks that it concerns.
     fn apply<T>(self: &Arc<Self>, act: impl FnOnce(&mut Core, &mut Effects, Now) -> T) -> T {
         let mut state = self.state.lock();
         // Read under the lock, so that time does not go back from one change to the next.
@@ -191,7 +203,7 @@ impl Engine {
         now
     }
 
-    /// Hands out what a call to the core has done, lets the lock go, and wakes those concerned.
+    /// Delivers the effects of a call to the core, releases the lock, and wakes the tasks that they concern.
     fn settle(self: &Arc<Self>, mut state: MutexGuard<'_, State>) {
         let wakeups = state.gather(&self.clock);
         drop(state);
@@ -200,18 +212,20 @@ impl Engine {
         }
     }
 
-    /// Does what is due at `alarm`. Returns the time of the next alarm.
+    /// Ends sessions and reaps znodes that are due at `alarm`. Returns the time of the next alarm.
     fn tick(self: &Arc<Self>, alarm: BootInstant) -> Option<BootInstant> {
         let mut state = self.state.lock();
+        // Alarms cannot be called off: the timer of one that was replaced ends here.
         if state.alarm != Some(alarm) {
             return None; // an earlier alarm has taken over
         }
         let state_now = &mut *state;
+        // The ends of sessions are transactions, too. Without room for them in the log they wait, and are tried again.
         if !state_now.may_tick() {
             state_now.alarm = Some(self.clock.now().after(Duration::from_secs(1)));
             return state_now.alarm;
         }
-        // Before any session is judged: a store that was late itself must not expire those that were not (rule 14).
+        // Before the core decides about any session: one must not expire because the store was late (rule 14).
         state_now.count_stall(&self.clock);
         let now = self.now(true, true);
         state_now.apply(|core, effects| core.tick(now, effects));
@@ -224,9 +238,9 @@ impl Engine {
         next
     }
 
-    /// Returns the time until sessions are accepted, if it is not over: the log may lack what was acknowledged to
-    /// sessions of other processes, and their clients may go on to believe in them for as long as their timeouts
-    /// (invariant 6).
+    /// Returns the rest of the pause in which no session is accepted, if it is not over. The log may lack transactions
+    /// that were acknowledged to sessions of other processes. These were ended, and their clients may believe in them
+    /// for as long as their timeouts (invariant 6).
     fn pause(&self) -> Option<Sleep> {
         let mut state = self.state.lock();
         let until = state.durable.as_mut()?.pause(self.clock.now())?;

@@ -74,7 +74,7 @@ pub enum Error {
     /// The credentials were refused; the session is over.
     #[error("authentication failed")]
     AuthFailed,
-    /// The request, or what comes of it, is larger than it may be. It changed nothing.
+    /// The request, or its transaction, is larger than a limit. It changed nothing.
     #[error("{what} of {actual} bytes is over the limit of {limit} bytes")]
     TooLarge {
         /// The thing that is too large.
@@ -87,7 +87,7 @@ pub enum Error {
     /// A stated limit is reached.
     #[error("the limit of {limit} {what} is reached")]
     LimitReached {
-        /// Of what there are too many.
+        /// The things of which there are too many.
         what: &'static str,
         /// The limit.
         limit: usize,
@@ -127,7 +127,7 @@ pub enum Error {
         /// The session.
         session: SessionId,
     },
-    /// Nobody answered at any of the addresses in time.
+    /// No server answered in time at any of the addresses.
     #[error(
         "no server gave a session at {url} within {timeout:?}: {reason}{}",
         start_a_server(url, hosts)
@@ -155,10 +155,10 @@ pub enum Error {
     /// The URL cannot be used.
     #[error(transparent)]
     Target(#[from] TargetError),
-    /// TLS was asked for, and what it needs cannot be used.
+    /// TLS was asked for, and its certificates or keys cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// A client found another store where it had left its own.
+    /// A client found another store at the known address.
     #[error(
         "the store at {target} is another one than before (expected {expected}, found {found}), so that its fencing tokens \
          cannot be compared: correct the URL if it leads to the wrong server; if the store was replaced, reset what \

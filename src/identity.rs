@@ -49,7 +49,7 @@ impl fmt::Debug for Secret {
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) scheme: &'static str,
-    /// Of a digest this is not to be shown: see [`shown`](Self::shown).
+    /// The id; that of a digest must not be shown ([`shown`](Self::shown) can).
     pub(crate) id: Box<str>,
 }
 
@@ -65,8 +65,8 @@ impl Identity {
         }
     }
 
-    /// Returns the identity `user:base64(sha1(user:password))`. As on a ZooKeeper server, bytes that are no text are
-    /// taken for U+FFFD, and what has no colon is a user without a password.
+    /// Returns the identity `user:base64(sha1(user:password))`. As on a ZooKeeper server, bytes that are not UTF-8
+    /// become U+FFFD, and a secret without a colon is a user without a password.
     pub(crate) fn digest(secret: &[u8]) -> Self {
         let secret = String::from_utf8_lossy(secret);
         let user = user_of(&secret);
@@ -138,7 +138,7 @@ impl Identity {
         })
     }
 
-    /// Its id, without what would prove it.
+    /// Returns its id as it may be shown: without the hash of a digest.
     pub(crate) fn shown(&self) -> &str {
         match self.scheme {
             DIGEST => user_of(&self.id),
@@ -169,7 +169,7 @@ impl Identity {
     }
 }
 
-/// Nothing that could prove it.
+/// Shows no hash, from which a password could be guessed.
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.scheme, self.shown())
@@ -183,7 +183,7 @@ const MAX_IDENTITY_BYTES: usize = 4 << 10;
 /// The bytes that an identity takes in memory beyond its id.
 const IDENTITY_BYTES: usize = 192;
 
-/// A served session's identities are in the store, at its connection, and in what whoAmI tells.
+/// Copies of a served session's identities: in the store, at its connection, and in replies to whoAmI.
 const COPIES: usize = 3;
 
 /// The most identities that a client may have, each looked for in a whole list.
@@ -193,7 +193,7 @@ const MAX_IDENTITIES: usize = 64;
 /// them, once for each znode of a multi.
 const MAX_IDENTITIES_BYTES: usize = 16 << 10;
 
-/// All that one client has proved to be, each once, within limits.
+/// The identities that one client has proved, each once, within limits.
 #[derive(Clone, Debug)]
 pub(crate) struct Identities {
     all: Vec<Identity>,
@@ -258,7 +258,7 @@ impl Identities {
             check_limit(what, bytes + identity.bytes(), MAX_IDENTITIES_BYTES)?;
         }
         self.all.push(identity);
-        // What was judged before this identity came is no verdict on the set with it.
+        // A new stamp, of a counter of the whole process: no cached verdict is for this set of identities.
         self.stamp = LAST_STAMP.fetch_add(1, Ordering::Relaxed) + 1;
         Ok(())
     }
@@ -279,7 +279,7 @@ impl std::ops::Deref for Identities {
     }
 }
 
-/// Returns true if an entry of a list means everybody.
+/// Returns true if an entry of a list means every client.
 pub(crate) fn is_anyone(entry: &AclEntry) -> bool {
     entry.scheme == "world" && entry.id == "anyone"
 }
@@ -347,6 +347,7 @@ impl Network {
         match (self.address, address) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
                 let differ = own.to_bits() ^ other.to_bits();
+                // `/0` shifts all bits out, which Rust calls an overflow: every address is within it.
                 differ.checked_shr(32 - self.bits).unwrap_or(0) == 0
             }
             (IpAddr::V6(own), IpAddr::V6(other)) => {

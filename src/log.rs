@@ -5,6 +5,7 @@
 //! prepares segments ([`segment_allocator`]) and one makes snapshots ([`snapshotter`]). A store comes back by
 //! [`open()`], which reads the newest snapshot and the segments after it ([`recovery`]).
 //!
+//! `engine/durable.rs` has the whole way of a write, from its admission to its acknowledgement.
 //! `docs/durability.md` has the formats and the argument why nothing that was acknowledged is lost.
 
 pub(crate) mod backup;

@@ -11,7 +11,7 @@ use crate::error::Error;
 /// The rules are ZooKeeper's (`PathUtils.validatePath`): it starts with `/`, does not end with
 /// one (the root apart), has no empty part, no part `.` or `..`, and none of the characters that
 /// ZooKeeper refuses (U+0000 to U+001F, U+007F to U+009F, U+D800 to U+F8FF, and all from U+FFF0 on:
-/// Java writes what is beyond U+FFFF in two of U+D800 to U+DFFF).
+/// Java writes a character beyond U+FFFF as two of U+D800 to U+DFFF).
 ///
 /// A clone shares the text.
 ///
@@ -31,7 +31,7 @@ impl ZnodePath {
     /// Checks `path` and keeps it.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`], which says what is wrong.
+    /// [`Error::InvalidPath`], with the rule that the path breaks.
     pub fn new(path: impl AsRef<str>) -> Result<Self, Error> {
         let path = path.as_ref();
         match fault(path) {
@@ -55,7 +55,7 @@ impl ZnodePath {
         Self(path)
     }
 
-    /// Returns `parent` with a `/` behind it: the path of a sequential create whose name is its number alone.
+    /// Returns `parent` with a `/` behind it: the path of a sequential create with a name that is its number alone.
     #[allow(dead_code, reason = "of the server")]
     pub(crate) fn unnamed_below(parent: &Self) -> Self {
         match parent.is_root() {

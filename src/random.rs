@@ -1,6 +1,6 @@
 //! Random bytes for ids and passwords, and their text.
 
-/// Bytes from the system's source of randomness.
+/// Returns bytes from the system's source of randomness: session passwords must not be guessable (rule 13).
 pub(crate) fn random<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the system has a source of randomness");

@@ -47,8 +47,8 @@ use crate::engine::{Remote, Store};
 
 /// A server of a store, for any ZooKeeper client; the program that runs it can use the store at the same time.
 ///
-/// Dropping it closes all connections at once; [`shutdown`](Self::shutdown) answers what has arrived first. In either
-/// case the sessions stay in the store.
+/// Dropping it closes all connections at once; [`shutdown`](Self::shutdown) answers the requests that have arrived
+/// first. In either case the sessions stay in the store.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -74,7 +74,7 @@ pub struct Server {
 }
 
 /// Time limit of a shutdown for clients that do not read.
-const LONGEST_DRAIN: Duration = Duration::from_secs(5);
+const MAX_DRAIN_TIME: Duration = Duration::from_secs(5);
 
 impl Server {
     /// Starts a server: listens, and serves connections on the current tokio runtime, which needs IO and time.
@@ -136,7 +136,7 @@ impl Server {
     pub async fn shutdown(self) {
         self.stop_accepting();
         self.shared.table.close(CloseRequest::Shutdown);
-        let drained = tokio::time::timeout(LONGEST_DRAIN, self.shared.table.emptied()).await;
+        let drained = tokio::time::timeout(MAX_DRAIN_TIME, self.shared.table.emptied()).await;
         if drained.is_err() {
             tracing::warn!("shutdown: clients that do not read their replies are cut off");
             self.shared.table.close(CloseRequest::Now);

@@ -1,7 +1,7 @@
 //! [`Session`]: a client's session at a store, on top of any [`Backend`].
 //!
-//! Here are its life, its lease and its sending; `session/requests.rs` has the typed requests, `session/heartbeat.rs`
-//! what keeps the lease fresh.
+//! This file has its life, its lease and the sending of requests; `session/requests.rs` the typed requests;
+//! `session/heartbeat.rs` the heartbeats that keep the lease fresh.
 
 mod heartbeat;
 mod requests;
@@ -125,8 +125,8 @@ impl Session {
         self.0.status.held_until()
     }
 
-    /// Returns the number of clean-ups under way: deletes of abandoned entries, and searches for those whose create
-    /// was not answered. More than a few for long mean that the store refuses them, and that locks are blocked
+    /// Returns the number of clean-ups under way: deletes of abandoned entries, and searches for entries with an
+    /// unanswered create. More than a few for long mean that the store refuses them, and that locks are blocked
     /// meanwhile; a line in the log names the znode and the error.
     pub fn pending_cleanups(&self) -> usize {
         self.0.status.pending_cleanups()
@@ -168,6 +168,7 @@ impl Session {
     ///
     /// Cancel safe: dropping the future does not stop the closing.
     pub fn close(&self) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
+        // Before the request is sent: from then on its locks may be granted to other sessions (invariant 6).
         self.0.status.set_closing();
         let closing = self.call(Request::Close, done);
         async move {
@@ -180,9 +181,9 @@ impl Session {
 
     /// Blocks until the requests submitted so far have been written to the connection, for at most 5 ms.
     ///
-    /// For drops that send a last request: the process may exit right after them, and what has been written by then
-    /// reaches the server all the same. Does not block while the session is suspended, nor in a store of this
-    /// process, nor again after a wait that has timed out, until the connections' thread has made progress.
+    /// For drops that send a last request: the process may exit right after them, and requests that are written by then
+    /// reach the server all the same (invariant 7). Does not block while the session is suspended, nor in a store of
+    /// this process, nor again after a wait that has timed out, until the connections' thread has made progress.
     pub fn flush(&self) -> Flushed {
         self.0.flush()
     }
@@ -194,15 +195,16 @@ impl Session {
         self.0.status.lease()
     }
 
-    /// Waits until a fifth of the timeout is left until [`held_until`](Self::held_until), and returns the lease: what
-    /// is granted under it is not lost at once. The [heartbeat](Self::heartbeat) sees to it; on a session that has been
-    /// in use it is so already.
+    /// Waits until a fifth of the timeout is left until [`held_until`](Self::held_until), and returns the lease: a lock
+    /// that is granted under it is not lost at once. The [heartbeat](Self::heartbeat) brings the proof; on a session
+    /// that has been in use the lease is fresh already.
     ///
     /// Cancel safe.
     ///
     /// # Errors
     /// [`Error::SessionExpired`] or [`Error::SessionClosed`] when the session ends first.
     pub async fn fresh_lease(&self) -> Result<Lease> {
+        // Held over the wait: without a use, an idle session at an ensemble sends no write, and no proof would come.
         let _heartbeat = self.heartbeat();
         self.0.status.fresh_lease().await
     }
@@ -224,6 +226,8 @@ impl Inner {
     /// Inlined, so that little is left of it where the kind of request is known.
     #[inline]
     fn submit(&self, request: Request) -> Response {
+        // Refused here, a request that is too large fails alone. A ZooKeeper server would close the connection for it,
+        // and all other requests under way would fail with it.
         match fork::check().and_then(|()| self.scale.check(&request)) {
             Ok(()) => match self.status.sending() {
                 None => self.backend.submit(request),
@@ -234,13 +238,15 @@ impl Inner {
     }
 
     fn flush(&self) -> Flushed {
+        // A suspended session has no connection to write to: waiting would block the drop for nothing.
         match self.status.state().is_connected() {
             true => self.backend.flush(FLUSH_LIMIT),
             false => Flushed::Skipped,
         }
     }
 
-    /// Sends a request whose answer proves that the session is alive, and renews the lease with it.
+    /// Sends a request, and renews the lease by its answer, which proves that the session is alive. `sent` was read
+    /// before the request is sent: the lease counts from there (invariant 6).
     fn submit_as_proof(&self, request: Request, sent: Sent) -> Response {
         let is_write = request.is_write();
         let judge = move |status: &SessionStatus, reply: &Result<Reply>| {
@@ -249,6 +255,7 @@ impl Inner {
             }
         };
         match self.backend.submit(request).now_or_never() {
+            // Without a box, as a store of this process mostly answers.
             Ok(reply) => {
                 judge(&self.status, &reply);
                 Response::ready(reply)
@@ -265,7 +272,7 @@ impl Inner {
     }
 }
 
-/// Returns true if the store itself has answered, with success or an error of its own.
+/// Returns true if the store itself has answered, with success or an error: then the session was alive.
 fn proves(reply: &Result<Reply>) -> bool {
     reply.as_ref().map_or_else(Error::is_answer, |_| true)
 }
@@ -287,6 +294,7 @@ impl Cleanup {
         if self.waits_for_connection(&error) {
             return Ok(session);
         }
+        // Not held over the pause: the last handle of the program must be able to close the session.
         let weak = Arc::downgrade(&session.0);
         drop(session);
         self.pause_after(error).await?;
@@ -299,9 +307,9 @@ impl Cleanup {
     }
 }
 
-/// Returns true if the answer to a write shows that the ensemble has committed it, refused or not. A
-/// follower may refuse by itself for want of a right (ZooKeeper's `enableEagerACLCheck`), and what it
-/// does not know.
+/// Returns true if the answer to a write shows that the ensemble has committed it, as a refusal or not. A follower may
+/// refuse by itself a request without the right to it (ZooKeeper's `enableEagerACLCheck`), and one that it does not
+/// know: such answers prove nothing about the session.
 fn is_commit(reply: &Result<Reply>) -> bool {
     use Error::{InvalidAcl, NoAuth, Unimplemented};
     !matches!(

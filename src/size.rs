@@ -1,9 +1,8 @@
-//! The limits of requests and of what comes of them, and how many bytes a request takes on a wire: a
-//! server breaks the connection over one too large.
+//! Limits of requests, frames and transactions, and the bytes that a request takes on a wire: a ZooKeeper server closes
+//! the connection for one that is too large (rule 24).
 //!
-//! A request has a limit where it is sent, a frame where it arrives, and a transaction before it is
-//! applied. What a log, a snapshot and a backup can hold follows from the last: whatever is
-//! acknowledged can be read again.
+//! A request is checked where it is sent, a frame where it arrives, and a transaction before it is applied. The limits
+//! of log, snapshot and backup follow from the last: every acknowledged write can be read again (invariant 2).
 
 use crate::acl::Acl;
 use crate::error::{Error, Result};
@@ -14,16 +13,15 @@ use crate::protocol::{Create, Op, ReadOp, Request};
 /// The most that a request may hold, in bytes: ZooKeeper's `jute.maxbuffer`, less room for its framing.
 pub const LARGEST_REQUEST_BYTES: usize = 1_048_575 - 1_024;
 
-/// The longest frame that a server may be told to take, in bytes.
+/// Upper bound of a server's limit of frames, in bytes.
 pub(crate) const MAX_FRAME_BYTES: usize = 2 << 20;
 
 /// The most that a transaction may take in a log, in bytes: every decision is made there, and each
 /// `auth` of an access control list replaced by the identities of its session. So it may be far
-/// larger than its request. The longest frame that brings its own lists fits, whatever the log
-/// writes beside it.
+/// larger than its request. The longest frame without `auth` fits, with everything that the log writes beside it.
 pub(crate) const MAX_TXN_BYTES: usize = MAX_FRAME_BYTES + (1 << 10);
 
-/// Generous: what an operation of a multi takes beside its path, data and list of its own.
+/// Bytes that an operation of a multi takes beside its path, data and list, rounded up generously.
 const FRAMING_BYTES: usize = 64;
 
 /// Bytes that a read of a multi takes beside its path.

@@ -3,10 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-/// Wakes a task. A waker that panics is reported by the panic hook and in the log, and harms nobody else: the
-/// threads that call wakers are shared by all sessions of the process.
+/// Wakes a task. The panic of a waker is reported by the panic hook and in the log, and goes no further: the threads
+/// that call wakers are shared by all sessions of the process.
 ///
-/// Call it, like any waker, without holding a lock: the task may run, or be dropped, in place.
+/// Call it without holding a lock: the task may run, or be dropped, in place.
 pub fn wake(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
         tracing::error!("a waker panicked; its task may never be polled again");

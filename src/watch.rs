@@ -94,8 +94,8 @@ pub(crate) trait Unwatch: Send + Sync {
 
 /// The state that a watcher shares with the store that fires it.
 ///
-/// The store puts the event in while it applies the transaction, so that the event is there before
-/// any later reply, and wakes the watcher after it has let its own lock go.
+/// The store puts the event in while it applies the transaction, before any later reply (invariant 9), and wakes the
+/// watcher after its own lock is released.
 pub(crate) struct WatchCell {
     events: Mutex<Events>,
     /// True if there is an event to take: a look alone needs no lock.
@@ -121,7 +121,7 @@ impl Events {
     fn push(&mut self, event: WatchedEvent) {
         if self.first.is_none() {
             self.first = Some(event);
-        } else if self.more.len() + 1 < LONGEST_BACKLOG {
+        } else if self.more.len() + 1 < MAX_BACKLOG {
             self.more.push_back(event);
         } else {
             self.missed = true;
@@ -166,22 +166,25 @@ impl WatchCell {
         if let Some(next) = self.take() {
             return Poll::Ready(next);
         }
+        // Again after the registration: an event that was put in between has found no waker.
         self.waker.register(context.waker());
         self.take().map_or(Poll::Pending, Poll::Ready)
     }
 
     fn take(&self) -> Option<Result<WatchedEvent>> {
+        // Never reset: a one-shot watch is polled until it fires, and most polls come before.
         if !self.has_news.load(Ordering::Acquire) {
             return None;
         }
         let mut events = self.events.lock();
         match events.pop() {
             Some(event) => Some(Ok(event)),
+            // After the events that were kept, and before the end: the reader knows where the gap is.
             None if events.missed => {
                 events.missed = false;
                 Some(Err(Error::LimitReached {
                     what: "unread watch events (some were dropped: read again)",
-                    limit: LONGEST_BACKLOG,
+                    limit: MAX_BACKLOG,
                 }))
             }
             None => events.end.as_deref().cloned().map(Err),
@@ -190,7 +193,7 @@ impl WatchCell {
 }
 
 /// Number of events that a watcher may leave unread before the store drops some and says so.
-const LONGEST_BACKLOG: usize = 16_384;
+const MAX_BACKLOG: usize = 16_384;
 
 /// A one-shot watch: a future of the event that it was armed for.
 ///
@@ -215,6 +218,7 @@ enum Source<B> {
 
 impl<B> Drop for Source<B> {
     fn drop(&mut self) {
+        // `Relaxed`: only this watcher ever writes it.
         if let Self::Cell(cell) = self
             && cell.is_armed.load(Ordering::Relaxed)
         {
@@ -242,6 +246,7 @@ impl Future for Watcher {
             Source::Cell(cell) => {
                 let polled = cell.poll(context);
                 if let Poll::Ready(Ok(_)) = polled {
+                    // It has fired: dropping the watcher need not take the store's lock.
                     cell.is_armed.store(false, Ordering::Relaxed);
                 }
                 polled

@@ -1,11 +1,11 @@
-//! Watch channel: the latest value of something, and tasks that wait until it is as they want it.
+//! Watch channel: the latest value of something, and tasks that wait for a condition on it.
 //!
-//! It does what `tokio::sync::watch` does, and three things beside that the locks need:
+//! It works as `tokio::sync::watch`, with three properties beside that the locks need:
 //! - Tasks are woken in the order of their receivers. tokio spreads them over lists at random, and a run with
 //!   faults would not replay from its seed.
 //! - Wakers run outside the lock, and one that panics harms no other (`wake_all`): they are the users' code.
-//! - A receiver is dropped without a lock in the child of a fork, where the lock may be that of a thread which
-//!   does not exist there.
+//! - In the child of a fork a receiver is dropped without the lock, which may be held by a thread that does not exist
+//!   there.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -102,13 +102,13 @@ impl<T> Drop for WatchSender<T> {
 pub struct WatchNotifier<T>(Arc<Mutex<Shared<T>>>);
 
 impl<T> WatchNotifier<T> {
-    /// Has every receiver that waits look again.
+    /// Wakes every receiver that waits, so that it looks again.
     pub fn notify(&self) {
         modify(&self.0, |_| Some(()));
     }
 }
 
-/// Receiver of a watch channel. A clone is a receiver of its own, woken after those that exist.
+/// Receiver of a watch channel. A clone is another receiver, woken after those that exist.
 pub struct WatchReceiver<T> {
     number: u64,
     shared: Arc<Mutex<Shared<T>>>,
@@ -120,7 +120,7 @@ impl<T> WatchReceiver<T> {
         read(&self.shared.lock().value)
     }
 
-    /// Polls until `pick` finds what it wants in the value: `Ready(None)` when it does not, and the sender is gone.
+    /// Polls until `pick` returns something of the value; `Ready(None)` when it does not, and the sender is gone.
     ///
     /// `pick` runs under the channel's lock, so that no change falls between the look and the registration.
     pub fn poll_pick<R>(
@@ -152,10 +152,11 @@ impl<T> Clone for WatchReceiver<T> {
 
 impl<T> Drop for WatchReceiver<T> {
     fn drop(&mut self) {
-        // In the child of a fork the lock may be that of a thread which does not exist there.
+        // In the child of a fork the lock may be held by a thread that does not exist there.
         if fork::is_forked() {
             return;
         }
+        // Dropped after the lock is released: the waker may own receivers of this channel.
         let former = self.shared.lock().waiting.remove(&self.number);
         drop(former);
     }

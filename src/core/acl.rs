@@ -17,8 +17,8 @@ use crate::path::ZnodePath;
 use crate::protocol::Reply;
 use crate::types::AclEntry;
 
-/// The most entries of a list: each identity of a session is looked for in all of them.
-const MOST_ENTRIES: usize = 1_024;
+/// Limit of the entries of a list: each identity of a session is searched for in all of them (invariant 10).
+const MAX_ENTRIES: usize = 1_024;
 
 impl Core {
     /// Returns the digest that makes a superuser.
@@ -35,8 +35,7 @@ impl Core {
         session.map_or(&[], |session| &session.identities)
     }
 
-    /// Adds an identity to the session of this connection, once. Who proves the digest of the super user is that,
-    /// too.
+    /// Adds an identity to the session of this connection, once. The digest of the superuser brings that identity, too.
     ///
     /// # Errors
     /// [`Error::TooLarge`] and [`Error::LimitReached`], by the limits of [`Identities`].
@@ -49,7 +48,7 @@ impl Core {
             return Ok(());
         };
         let before = session.identities.bytes();
-        // Where a connection comes from is known of all of them, and takes next to nothing.
+        // Each connection has an address, which takes little: it must not make a full store refuse the connection.
         if identity.is_proof() && !session.is_local {
             self.check_identity_room(before, identity.kept_bytes())?;
         }
@@ -65,8 +64,8 @@ impl Core {
         added
     }
 
-    /// Proves an identity by a secret. A wrong one ends the session: a server closes the connection then, and a
-    /// session of this process has no other.
+    /// Proves an identity by a secret. A wrong one ends the session: a ZooKeeper server closes the connection then
+    /// (rule 23), and a session of this process has no other connection.
     pub(super) fn add_auth(
         &mut self,
         session: SessionRef,
@@ -87,7 +86,7 @@ impl Core {
         }
     }
 
-    /// Refuses a session that has none of these rights on a znode. `asked` is what the error calls it.
+    /// Refuses a session that has none of these rights on a znode. `asked` is the path for errors.
     #[inline]
     pub(super) fn allow(
         &self,
@@ -97,6 +96,7 @@ impl Core {
         asked: impl FnOnce() -> String,
     ) -> Result<()> {
         let acl = &self.tree.node(node).acl;
+        // The open list, before the session is looked up: the common case costs one comparison.
         if acl.entries().is_none() {
             return Ok(());
         }
@@ -118,6 +118,7 @@ impl Core {
         let asked = || path.to_string();
         self.allow(session, index, AclEntry::READ | AclEntry::ADMIN, asked)?;
         let node = self.tree.node(index);
+        // A session that may set the list may see all of it, digests included: it could replace them anyway.
         let may_set = self.allow(session, index, AclEntry::ADMIN, asked).is_ok();
         let acl = match may_set {
             true => node.acl.clone(),
@@ -158,7 +159,7 @@ impl Core {
         Ok(Reply::Stat(self.tree.node(node).stat()))
     }
 
-    /// Replaces a list. No watch fires, and no zxid of the znode moves.
+    /// Replaces a list. No watch fires, and no zxid of the znode moves (rule 7).
     pub(super) fn apply_set_acl(&mut self, index: u32, acl: Acl, aversion: i32, at: Stamp) {
         let node = self.tree.node(index);
         let (before, after) = (bytes_of_acl(&node.acl), bytes_of_acl(&acl));
@@ -203,7 +204,7 @@ pub(super) fn has_right(acl: &Acl, rights: u8, identities: &Identities, work: &W
     })
 }
 
-/// Returns the list as the znode will have it: without repetitions, and with the creator's ids for `auth`.
+/// Returns the list as the znode will have it: without repetitions, and with the creator's ids in place of `auth`.
 #[inline(never)]
 pub(super) fn resolved(acl: Acl, identities: &[Identity], path: &ZnodePath) -> Result<Acl> {
     let Some(entries) = acl.entries() else {
@@ -225,13 +226,15 @@ pub(super) fn resolved(acl: Acl, identities: &[Identity], path: &ZnodePath) -> R
         } else if is_valid(entry) {
             list.push(entry.clone());
         }
+        // An invalid entry, or `auth` of a session that has proved nothing: dropped silently, it would leave a list
+        // that the creator did not mean.
         if list.len() == before {
             return Err(invalid());
         }
-        if list.len() > MOST_ENTRIES {
+        if list.len() > MAX_ENTRIES {
             return Err(Error::LimitReached {
                 what: "entries of an access control list",
-                limit: MOST_ENTRIES,
+                limit: MAX_ENTRIES,
             });
         }
     }
@@ -243,7 +246,8 @@ pub(super) fn resolved(acl: Acl, identities: &[Identity], path: &ZnodePath) -> R
     }
 }
 
-/// Returns the list as it is shown without the right to set it: without hashes, by which passwords could be guessed.
+/// Returns the list as it is shown to a session that may not set it: without hashes, from which passwords could be
+/// guessed.
 fn masked(acl: &Acl) -> Acl {
     let Some(entries) = acl.entries() else {
         return Acl::open();

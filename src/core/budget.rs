@@ -1,7 +1,8 @@
-//! [`Budget`]: one limit for all that clients make the store keep, with a part of it for each of them; what each thing
-//! counts for; and the limit of the events that one transaction has for clients.
+//! [`Budget`]: one limit in bytes for everything that clients make the store keep, with a share for each of them; the
+//! bytes that each thing counts for; and the limit of the events that one transaction has for clients (invariant 10).
 //!
-//! Invariant 10. Only what grows is ever refused: deletes, the ends of sessions, pings and reads ask nobody.
+//! Only growth is ever refused: deletes, ends of sessions, pings and reads pass without a check, so that a full store
+//! can be emptied.
 
 use super::sessions::{PendingEvents, Session};
 use super::tree::Node;
@@ -11,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::path::ZnodePath;
 use crate::types::AclEntry;
 
-/// Bytes that a znode counts for beyond its path, its data and its list: the node itself, its places in the tables,
-/// and the allocator's overhead.
+/// Bytes that a znode counts for beyond its path, its data and its list: the node itself, its entries in tables and
+/// lists, and the allocator's overhead.
 pub(crate) const ZNODE_BYTES: usize = 384;
 
 /// Bytes that an entry of an access control list counts for beyond its texts.
@@ -46,7 +47,7 @@ impl Node {
 }
 
 impl Core {
-    /// Checks that there is room for one more znode, which counts for `bytes`; `is_own` if it goes with the session.
+    /// Checks that there is room for one more znode, which counts for `bytes`; `is_own` if it ends with the session.
     #[inline]
     pub(super) fn check_room(&self, session: SessionRef, bytes: usize, is_own: bool) -> Result<()> {
         check_znodes(self.tree.nodes.len(), &self.options.limits)?;
@@ -73,20 +74,20 @@ impl Core {
     }
 }
 
-/// Sum of what the operations of a multi add. Only the sum is judged: one operation may take the room that another
-/// gives back, in whatever order they stand.
+/// Growth of the store by the operations of a multi. Only the sum is checked: one operation may take the room that
+/// another gives back, before or after it.
 #[derive(Default)]
 pub(super) struct Growth {
     znodes: isize,
     bytes: isize,
     /// The last operation that adds anything.
     last: usize,
-    /// True if any of what is added outlives the session.
+    /// True if any addition outlives the session.
     is_lasting: bool,
 }
 
 impl Growth {
-    /// Adds the growth by one operation; `is_own` if it goes with the session.
+    /// Adds the growth by one operation; `is_own` if it ends with the session.
     pub(super) fn add(&mut self, index: usize, znodes: isize, bytes: isize, is_own: bool) {
         self.znodes += znodes;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -112,7 +113,7 @@ impl Growth {
     }
 }
 
-/// Checks that one more may be added to so many.
+/// Checks that one more znode may be added to `before`.
 #[inline]
 fn check_znodes(before: usize, limits: &Limits) -> Result<()> {
     if before < limits.znodes {
@@ -130,20 +131,20 @@ pub(super) const WATCH_BYTES: usize = 256;
 /// The bytes that a session of another process counts for, beside its watches and ephemeral znodes.
 pub(crate) const SESSION_BYTES: usize = 512;
 
-/// Sessions are let in up to this part of the limit, however full the store is: a client must be able to come and
+/// Part of the limit up to which sessions are admitted, however full the store is: a client must be able to connect and
 /// delete.
 const SESSIONS_PART: usize = 16;
 
-/// The same for the identities that they prove.
+/// Part of the limit up to which identities are accepted, for the same reason.
 const IDENTITIES_PART: usize = 16;
 
-/// The last part of the limit, in which each session has the same share.
+/// The last part of the limit, of which each session has an equal share.
 const SHARED_PART: usize = 4;
 
 /// A limit, and how much of it is in use.
 ///
-/// The first three quarters go to the first comer. In the last quarter a session of another process may only grow up
-/// to its share, the same for each. So whatever one of them does, a session with less than its share finds room.
+/// The first three quarters are free for all. In the last quarter a session of another process may only grow up to its
+/// share, which is the same for each: no client can take the room that a session below its share needs (invariant 15).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget {
     pub(super) limit: usize,
@@ -155,16 +156,16 @@ pub(super) struct Budget {
 /// The account that something new is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payer {
-    /// The program that the store is a part of: it may fill it.
+    /// The program that the store is a part of: it may fill the store.
     Program,
-    /// A session of another process, which has so many bytes already.
+    /// A session of another process, which counts for `own` bytes already.
     Session { own: usize },
-    /// Nobody: it outlives the session that asks for it.
+    /// None: it outlives the session that creates it.
     Nobody,
 }
 
 impl Budget {
-    /// Checks that there is room for so many bytes more.
+    /// Checks that there is room for `growth` bytes.
     ///
     /// # Errors
     /// [`Error::LimitReached`].
@@ -180,6 +181,7 @@ impl Budget {
     #[cold]
     fn check_share(self, after: usize, growth: usize, payer: Payer) -> Result<()> {
         let (what, limit) = match payer {
+            // Persistent content stays out of the last quarter: no end of a session would ever free it.
             Payer::Nobody => (
                 "bytes in znodes that outlive their session",
                 self.limit - self.limit / SHARED_PART,
@@ -212,7 +214,7 @@ impl Core {
         }
     }
 
-    /// Returns the account for what a session asks for; `is_own` if that goes with the session.
+    /// Returns the account that a session's growth is charged to; `is_own` if that ends with the session.
     pub(super) fn payer(&self, session: SessionRef, is_own: bool) -> Payer {
         match self.sessions.get(session.slot) {
             session if session.is_local => Payer::Program,
@@ -231,8 +233,9 @@ impl Core {
         Err(Error::LimitReached { what, limit })
     }
 
-    /// Checks that a session may prove an identity of so many bytes more than `own`.
+    /// Checks that a session with `own` bytes of identities may prove one of `bytes`.
     pub(super) fn check_identity_room(&self, own: usize, bytes: usize) -> Result<()> {
+        // A part of its own: clients must be able to prove their identities to a store that is full of znodes.
         let budget = Budget {
             limit: self.options.limits.bytes / IDENTITIES_PART,
             used: self.sessions.identity_bytes,
@@ -289,8 +292,9 @@ impl Core {
 }
 
 impl Effects {
-    /// Counts an event for a session of another process. `all_bytes` is what may wait for all of them, so many.
-    /// Returns false if it is one too many: then the session has to go, and is told no more.
+    /// Counts an event for a session of another process. `all_bytes` is the limit of the events that wait for all of
+    /// these sessions, and `sessions` their number. Returns false for an event beyond the limits: it is dropped, with
+    /// all later ones, and the session's connection is closed.
     pub(super) fn count(
         &mut self,
         session: &mut Session,
@@ -298,6 +302,8 @@ impl Effects {
         bytes: usize,
         (all_bytes, sessions): (usize, usize),
     ) -> bool {
+        // The caller has taken the events out since the last call: all counts of sessions begin anew, without a walk
+        // over them.
         if self.fired.is_empty() && self.overflowed.is_empty() {
             self.round += 1;
             self.event_bytes = 0;
@@ -314,7 +320,7 @@ impl Effects {
         }
         pending.bytes += bytes;
         self.event_bytes += bytes;
-        // A session with few events is not to blame for the sum.
+        // Over the sum, only a session with more than its part is cut off: one with few events is not to blame.
         let own = all_bytes / 2 / sessions.max(1);
         pending.is_over = pending.bytes > session.answer_bytes
             || self.event_bytes > all_bytes && pending.bytes > own;

@@ -4,19 +4,19 @@ use super::lifecycle::End;
 use super::watches::{Fired, WatchKey};
 use crate::types::SessionId;
 
-/// Effects of a call beside its reply, in order. The caller takes them out.
+/// Effects of a call beside its reply, each list in the order of its events. The caller takes them out.
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
-    /// Events for watchers; they precede the answer.
+    /// Events for watchers; they precede the answer (invariant 3).
     pub(crate) fired: Vec<Fired>,
     /// Sessions that have ended.
     pub(crate) ended: Vec<Ended>,
     /// The watches of these.
     pub(crate) dropped: Vec<(WatchKey, SessionId, End)>,
-    /// Slots of sessions past their deadlines: their connections are asked to read what has come.
+    /// Slots of overdue sessions: their connections are asked for signs of life that are not read yet.
     pub(crate) asked: Vec<u32>,
-    /// Slots of sessions of other processes that had more events than may wait for their clients. They have not got all
-    /// of them, so their connections must be closed.
+    /// Slots of sessions of other processes that had more events than may wait for their clients. Some are missing, so
+    /// their connections must be closed before anything else is sent to them.
     pub(crate) overflowed: Vec<u32>,
     /// Bytes of the events for sessions of other processes.
     pub(super) event_bytes: usize,

@@ -1,7 +1,7 @@
 //! The store's content for operators: counts, sessions with their deadlines, ephemeral znodes and watches.
 //!
-//! Counts are kept or cheap. Lists are walked in pieces, a range of slots each, so that nobody waits
-//! long for the store: what changes meanwhile may be in them or not.
+//! Counts are kept or cheap. Lists are walked in pieces, a range of slots each, so that no client waits long for the
+//! store. A change between two pieces may be in the list or not.
 
 use std::ops::{Bound, Range};
 use std::time::Duration;
@@ -17,26 +17,26 @@ use crate::types::{SessionId, Zxid};
 /// Number and size of everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// The root and the system's own included, as ZooKeeper counts.
+    /// Znodes, with the root and the system's own, as ZooKeeper counts.
     pub(crate) znodes: usize,
     pub(crate) ephemerals: usize,
-    /// Those of children, too.
+    /// Watches of all kinds.
     pub(crate) watches: usize,
     pub(crate) sessions: usize,
-    /// Of all paths and data.
+    /// Bytes of all paths and data.
     pub(crate) data_bytes: usize,
     /// Bytes of all znodes, as they count towards the limit.
     pub(crate) znode_bytes: usize,
-    /// The same of the watches of other processes.
+    /// Bytes of the watches of other processes, as they count towards the limit.
     pub(crate) watch_bytes: usize,
-    /// The same of the sessions of other processes, with their identities.
+    /// Bytes of the sessions of other processes, with their identities, as they count towards the limit.
     pub(crate) session_bytes: usize,
-    /// The limit of all three together.
+    /// Limit of the sum of these three.
     pub(crate) max_bytes: usize,
     pub(crate) last_zxid: Zxid,
 }
 
-/// The settings that operators are told.
+/// Settings of a store, for operators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) tick: Duration,

@@ -1,5 +1,5 @@
-//! Doubly linked lists whose links live in the slab entries themselves: adding and removing
-//! take no look-up and no allocation, and the order is that of insertion.
+//! [`List`]: a doubly linked list with its links inside the slab entries. Adding and removing take no look-up and no
+//! allocation, and the order is that of insertion.
 
 use slab::Slab;
 
@@ -14,7 +14,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Of an entry that is in no list.
+    /// Links of an entry that is in no list.
     pub(super) const NONE: Self = Self {
         prev: NIL,
         next: NIL,

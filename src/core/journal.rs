@@ -1,8 +1,8 @@
 //! The journal: writes with every decision made ([`Txn`]), the choice of those that a log keeps, and the transaction
 //! that a reply shows, before which it must not leave.
 //!
-//! [`Core::replay`](super::Core::replay) carries a transaction out again without deciding anything. Its size in a log
-//! is checked before anything of it is applied, so that whatever is acknowledged can be kept (invariant 2).
+//! [`Core::replay`](super::Core::replay) applies a transaction again without any decision (invariant 1). Its size in a
+//! log is checked before anything of it is applied, so that every acknowledged write fits into the log (invariant 2).
 
 use bytes::Bytes;
 
@@ -101,9 +101,9 @@ pub(crate) enum Journal {
 pub(super) struct JournalState {
     journal: Journal,
     txns: Vec<Txn>,
-    /// The last transaction that nothing may run ahead of.
+    /// The last transaction that is kept synchronously.
     last: i64,
-    /// The mode of sessions and their ephemerals, where a log keeps these.
+    /// Log mode of sessions and their ephemerals, where a log keeps these.
     sessions: LogMode,
 }
 
@@ -121,14 +121,14 @@ impl JournalState {
 pub(super) enum LogMode {
     /// The log never sees it.
     None,
-    /// It is kept soon, but nobody waits for that.
+    /// It is kept soon, and no reply waits for that.
     Async,
     /// Nothing that shows it may leave before it is kept.
     Sync,
 }
 
 impl Core {
-    /// Keeps transactions for a log from now on.
+    /// Sets which transactions are kept for a log from now on.
     pub(crate) fn set_journal(&mut self, journal: Journal) {
         self.kept.journal = journal;
     }
@@ -147,18 +147,20 @@ impl Core {
     pub(super) fn log_mode_of(&self, owner: u32) -> LogMode {
         match self.kept.journal {
             Journal::Off => LogMode::None,
+            // It dies with this process, and its session with it: a log could only delete it again.
             Journal::Durable if owner != NIL && self.sessions.get(owner).is_local => LogMode::None,
             Journal::Durable | Journal::All if owner != NIL => self.kept.sessions,
             Journal::Durable | Journal::All => LogMode::Sync,
         }
     }
 
-    /// Has sessions and their ephemerals kept asynchronously from now on.
+    /// Keeps sessions and their ephemerals asynchronously from now on.
     pub(crate) fn keep_sessions_lightly(&mut self) {
         self.kept.sessions = LogMode::Async;
     }
 
-    /// Keeps everything from now on, and all that was left out so far.
+    /// Keeps everything from now on, and logs the sessions of this process, with their ephemerals, that were left out
+    /// so far.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn keep_all(&mut self, now: Now) {
         let was = std::mem::replace(&mut self.kept.journal, Journal::All);
@@ -172,8 +174,8 @@ impl Core {
         }
     }
 
-    /// Hands the log a session and its ephemerals late. The log takes each for one that is created just now:
-    /// their parents count it once more, so that the numbers of children do not go back.
+    /// Logs a session and its ephemerals late, each as if it were created just now. A replay checks that a parent's
+    /// count of creates grows, so each counts as one more create.
     #[cfg(any(test, feature = "server"))]
     fn enter_session(&mut self, slot: u32, now: Now) {
         let session = self.sessions.get(slot);
@@ -182,8 +184,10 @@ impl Core {
             .ephemerals
             .iter(&self.tree.nodes, |node| &node.ephemerals);
         let owned: Vec<u32> = owned.map(|(index, _)| index).collect();
+        // Before its znodes: a replay refuses an ephemeral without its session.
         self.log_session(slot, now);
         for index in owned {
+            // A transaction each: together they might be larger than any that a log takes.
             let creates = self.tree.count_create(self.tree.node(index).parent);
             let node = self.tree.node(index);
             let new = NewNode {
@@ -199,10 +203,11 @@ impl Core {
         }
     }
 
-    /// Returns the log mode of a create. An empty container is reaped in its time; so one of a session of this
-    /// process is kept asynchronously: if it is lost, so are all that knew of it. Its children are kept after it.
-    /// Others outlive this process: their containers are kept as their ephemerals are, and so are all, once the log
-    /// has to keep what others may see.
+    /// Returns the log mode of a create.
+    ///
+    /// A container of a session of this process is kept asynchronously, so that a lock waits for no disk: if it is lost
+    /// in a crash, so are all that knew of it, and its logged children come after it in the log. Sessions of other
+    /// processes outlive a crash, and their containers are kept as their ephemerals are.
     pub(super) fn log_mode_of_create(&self, session: u32, kind: NodeKind) -> LogMode {
         match (kind, self.kept.journal) {
             (_, Journal::Off) => LogMode::None,
@@ -216,6 +221,7 @@ impl Core {
     /// takes no zxid.
     pub(super) fn stamp(&mut self, now: Now, log_mode: LogMode) -> Stamp {
         self.zxid += 1;
+        // From here on a reply that shows this transaction waits for the log.
         if log_mode == LogMode::Sync {
             self.kept.last = self.zxid;
         }
@@ -226,7 +232,7 @@ impl Core {
         }
     }
 
-    /// Hands a transaction to the log, if it is one that is kept.
+    /// Adds a transaction to those for the log, if it is kept. `op` is called only then.
     pub(super) fn log(&mut self, session: SessionId, at: Stamp, op: impl FnOnce() -> TxnOp) {
         if at.log_mode != LogMode::None {
             self.kept.txns.push(Txn {
@@ -238,10 +244,13 @@ impl Core {
         }
     }
 
-    /// Returns the last transaction that the answer to a request may show: it must not leave before that is
-    /// kept. A request for a place in a queue shows only what dies with its session.
+    /// Returns the last transaction that the answer to a request may show, and must not leave before (invariant 2).
+    ///
+    /// For a read that is the last one of its znodes, not of the store: reads do not wait for unrelated writes. A write
+    /// shows its own, and the answer about a queue names only entries, which die with their sessions.
     pub(crate) fn shown_by(&self, request: &Request) -> Zxid {
         let shown = match request {
+            // Without a log there is nothing to wait for, and no path is looked up.
             _ if self.kept.journal == Journal::Off => 0,
             Request::Exists { path, .. }
             | Request::GetData { path, .. }
@@ -255,6 +264,7 @@ impl Core {
                 })
                 .max()
                 .unwrap_or(0),
+            // These show the state of the whole store.
             Request::Sync { .. }
             | Request::GetEphemerals { .. }
             | Request::GetAllChildrenNumber { .. } => self.kept.last,
@@ -273,9 +283,10 @@ impl Core {
     pub(crate) fn needs_log(&self, session: SessionRef, request: &Request) -> bool {
         let known = self.sessions.slots.get(session.slot as usize);
         if known.is_none_or(|known| known.id != session.id || known.is_unproven) {
-            return false; // it is over, and the request will be refused; or its end is no transaction
+            return false; // it is over, and refuses the request; or it is unproven, and its end is no transaction
         }
         let kept = |keep: LogMode| keep != LogMode::None;
+        // A request for a missing znode is refused, and takes no room.
         let at = |path: &ZnodePath| {
             let node = self.tree.find(path.as_str());
             node.is_some_and(|node| kept(self.log_mode_of(self.tree.node(node).owner_slot)))
@@ -295,7 +306,7 @@ impl Core {
                 Op::Delete { path, .. } | Op::SetData { path, .. } => at(path),
                 Op::Check { .. } => false,
             }),
-            // A wrong proof ends the session.
+            // A wrong proof ends the session, which is a transaction.
             Request::Enqueue(_) | Request::AddAuth { .. } | Request::Close => {
                 kept(self.log_mode_of(session.slot))
             }
@@ -370,8 +381,8 @@ impl NewNode {
 }
 
 impl Core {
-    /// Refuses an operation of so many bytes in a log, before anything of it is applied: whatever is
-    /// acknowledged must fit into the log, and be read again.
+    /// Refuses an operation that takes too many bytes in a log, before any of it is applied: every acknowledged write
+    /// must fit into the log, a snapshot and a backup (invariant 2).
     ///
     /// # Errors
     /// [`Error::TooLarge`].
@@ -384,14 +395,15 @@ impl Core {
         Err(too_large(actual, limit))
     }
 
-    /// Bytes in a log of what may come of a request, rounded up, before its lists are resolved.
+    /// Returns the bytes that the transaction of a request may take in a log, rounded up, before the request is
+    /// resolved.
     pub(crate) fn txn_bytes(&self, session: SessionRef, request: &Request) -> usize {
         let known = self.sessions.slots.get(session.slot as usize);
         let identities = known.map_or(&[][..], |known| &known.identities);
         let proofs = identities.iter().filter(|identity| identity.is_proof());
         let proofs = proofs.map(|identity| acl_entry_bytes(identity.scheme, &identity.id));
         let expanded = auth_entries(request) * proofs.sum::<usize>();
-        // A number behind the name, and what only creates have, are beyond what a request has itself.
+        // Beyond the request itself: its head, the number behind a sequential name, and the fields of a create.
         let beside = HEAD_BYTES + 6 * NUMBER_BYTES + 2 * LENGTH_BYTES;
         Scale { prefix: 0 }.request(request) + expanded + beside
     }

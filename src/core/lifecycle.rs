@@ -1,8 +1,9 @@
 //! Lifecycle of a session: opened, proved, taken over by another connection, detached from one, and ended by its
 //! client or by time.
 //!
-//! A client that hears nothing must be able to rely on its session until its timeout has passed, and the store must not
-//! be held up by a session with a million watches: such a one is shed piece by piece, and refused from the first on.
+//! A client without news must be able to rely on its session until its timeout has passed. And a session with a million
+//! watches must not occupy the store's lock: its watches are dropped in pieces, and it is refused from the first piece
+//! on.
 
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ use crate::identity::Identity;
 use crate::types::SessionId;
 use crate::watch::DeleteReason;
 
-/// Number of a session's watches that are dropped at once, at most: about a millisecond.
-const MOST_DROPPED: usize = 1_024;
+/// Limit of a session's watches that are dropped in one piece: about a millisecond of work.
+const MAX_DROPPED: usize = 1_024;
 
 /// The way in which a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +39,8 @@ impl End {
 }
 
 impl Core {
-    /// Opens a session under an id that no other has. `timeout` is brought within the store's
-    /// bounds; without one the session never expires. A local one dies with the process.
+    /// Opens a session under an unused id. `timeout` is clamped to the store's bounds; without one the session never
+    /// expires. A local session dies with the process.
     pub(crate) fn open_session(
         &mut self,
         id: SessionId,
@@ -73,6 +74,7 @@ impl Core {
     }
 
     fn insert_session(&mut self, mut session: Session, now: Now) -> Result<SessionRef> {
+        // Unproven sessions are checked, too, though not counted: a full store refuses them before they cost anything.
         self.check_session_limit(session.is_local)?;
         let id = session.id;
         session.is_attached = !session.is_local;
@@ -97,7 +99,7 @@ impl Core {
         }
     }
 
-    /// Hands the log the opening of a session.
+    /// Logs the opening of a session.
     pub(super) fn log_session(&mut self, slot: u32, now: Now) {
         let session = self.sessions.get(slot);
         let (id, password, is_local) = (session.id, session.password, session.is_local);
@@ -116,7 +118,7 @@ impl Core {
     ///
     /// # Errors
     /// As [`add_identity`](Self::add_identity), of `room`, and by the limit of sessions. A session that cannot become a
-    /// part of the store ends: its client is let in by now, and what it would do could not be logged.
+    /// part of the store ends: its client is admitted by then, and its writes could not be logged.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn identify(
         &mut self,
@@ -150,11 +152,11 @@ impl Core {
         known.is_some_and(|known| known.is_of(of) && known.is_unproven)
     }
 
-    /// Takes a session over to another connection, with a timeout that is agreed anew, but never longer than the one
-    /// it was opened with: the former connection is refused from now on, and its watches are gone.
+    /// Moves a session to another connection (rule 12), with a timeout that is negotiated anew, but never longer than
+    /// the one it was opened with. The former connection is refused from now on, and its watches are gone.
     ///
     /// # Errors
-    /// Why there is none to take over. To the client both reasons must look the same.
+    /// The reason for which no session is taken over. To the client both reasons must look the same (rule 13).
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn reattach(
         &mut self,
@@ -165,6 +167,8 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<(SessionRef, Duration), ReattachError> {
         let slot = self.sessions.find(id).ok_or(ReattachError::Over)?;
+        // Before anything of the session is touched: ids are no secret, and a wrong password must not disturb its
+        // owner.
         if self.sessions.get(slot).password != *password {
             return Err(ReattachError::WrongPassword);
         }
@@ -178,10 +182,12 @@ impl Core {
         if session.granted_ms > 0 {
             timeout = timeout.min(Duration::from_millis(session.granted_ms));
         }
+        // Requests of the former connection are refused by this number, also those that its task has read already.
         session.connection += 1;
         session.is_attached = true;
         session.timeout_ms = timeout.as_millis() as u64;
         let connection = session.connection;
+        // Identities belong to a connection: each proves its own.
         self.sessions.forget_identities(slot);
         self.sessions.touch(slot, now.moment);
         Ok((
@@ -210,9 +216,9 @@ impl Core {
         self.sessions.find(id)
     }
 
-    /// Prepares a session with many watches to be taken over by another connection, for as many calls as return true:
-    /// its former connection is refused from now on, and its watches go, so many at once. Then
-    /// [`reattach`](Self::reattach) finds few.
+    /// Prepares a session with many watches to be moved to another connection. To be repeated while it returns true:
+    /// each call drops some watches, so that [`reattach`](Self::reattach) finds few. The former connection is refused
+    /// from the first call on.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn displace(&mut self, id: SessionId, password: &[u8; 16]) -> bool {
         let Some(slot) = self.sessions.find(id) else {
@@ -223,9 +229,8 @@ impl Core {
         is_displaced
     }
 
-    /// Detaches a connection that has gone from its session: its identities and watches go with it, at most
-    /// [`MOST_DROPPED`] of these at once. Its session does not, unless it is unproven. Returns true if there are more
-    /// watches, for another call.
+    /// Detaches a closed connection from its session, and drops its identities and watches; the session goes on, unless
+    /// it is unproven. To be repeated while it returns true: at most [`MAX_DROPPED`] watches are dropped in one call.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn detach(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> bool {
         if self.is_unproven(of) {
@@ -235,12 +240,12 @@ impl Core {
         known.is_some_and(|known| known.is_of(of)) && {
             self.sessions.get_mut(of.slot).is_attached = false;
             self.sessions.forget_identities(of.slot);
-            self.drop_silently(of.slot, MOST_DROPPED);
+            self.drop_silently(of.slot, MAX_DROPPED);
             self.sessions.get(of.slot).watch_count > 0
         }
     }
 
-    /// Prepares a session with many watches to be closed by its connection, for as many calls as return true.
+    /// Prepares a session with many watches to be closed by its connection. To be repeated while it returns true.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn shed_before_close(&mut self, of: SessionRef) -> bool {
         let known = self.sessions.slots.get(of.slot as usize);
@@ -250,14 +255,15 @@ impl Core {
     /// Drops some watches of a session of another process that has many; false if there are few.
     fn shed(&mut self, slot: u32) -> bool {
         let session = self.sessions.get(slot);
-        let has_many = !session.is_local && session.watch_count > MOST_DROPPED;
+        let has_many = !session.is_local && session.watch_count > MAX_DROPPED;
         if has_many {
-            self.drop_silently(slot, MOST_DROPPED);
+            self.drop_silently(slot, MAX_DROPPED);
         }
         has_many
     }
 
-    /// Drops watches of a session of another process, which has no watchers that would wait for more.
+    /// Drops watches of a session of another process. No watcher waits for them: their client has gone, or ends the
+    /// session.
     fn drop_silently(&mut self, slot: u32, most: usize) {
         let count = most.min(self.sessions.get(slot).watch_count);
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
@@ -266,15 +272,16 @@ impl Core {
         self.tree.work.add(count);
     }
 
-    /// Counts a sign of life, and does no more.
+    /// Counts a sign of life without a request.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn ping(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> Result<()> {
         self.admit(of, now, effects)
     }
 
-    /// Lets a request in if its session lives and has not moved on, and counts it as a sign of life.
+    /// Admits a request if its session lives and has not moved to another connection, and counts it as a sign of life.
     pub(super) fn admit(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> Result<()> {
         let known = self.sessions.slots.get(of.slot as usize);
+        // The slot may be another session's by now.
         let Some(session) = known.filter(|session| session.id == of.id) else {
             return Err(Error::SessionExpired { session: of.id });
         };
@@ -292,25 +299,24 @@ impl Core {
         Ok(())
     }
 
-    /// Counts a stall: a time in which the store did not do what was due. Deadlines of sessions of other processes that
-    /// were touched before come later by as much, within limits.
-    #[cfg(any(test, feature = "server"))]
+    /// Counts a stall: a time for which the store was kept from its work. It is judged when deadlines come
+    /// ([`expiry`](super::expiry)).
     pub(crate) fn count_stall(&mut self, stall: Duration) {
         self.sessions.count_stall(stall);
     }
 
-    /// Ends the session of this connection if it is past its deadline and was asked for signs of life: the connection
-    /// has read all that has come, and there is none.
+    /// Ends the session of this connection, which has read everything that arrived, if the session was probed and has
+    /// given no sign of life since.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn end_silent(&mut self, of: SessionRef, now: Now, effects: &mut Effects) {
         let known = self.sessions.slots.get(of.slot as usize);
-        if known.is_some_and(|known| known.is_of(of)) && self.sessions.is_asked(of.slot) {
+        if known.is_some_and(|known| known.is_of(of)) && self.sessions.is_probed(of.slot) {
             self.expire(of.slot, now, effects);
         }
     }
 
-    /// Ends a session whose time has passed. One with many watches loses some of them, and ends by a later tick: until
-    /// then it is refused, since its client would never hear of what it watched.
+    /// Ends an overdue session. One with many watches loses some of them, and ends by a later tick. Until then it is
+    /// refused: its client would never get the events of those.
     pub(super) fn expire(&mut self, slot: u32, now: Now, effects: &mut Effects) {
         match self.shed(slot) {
             true => self.sessions.doom(slot, now.moment),
@@ -335,12 +341,15 @@ impl Core {
             false => self.stamp(now, self.log_mode_of(slot)),
         };
         self.remove_session(slot, end, at, effects);
+        // When all its entries are gone: two of them may stand in one queue, before the same waiter.
         self.resolve_waiters(effects);
+        // One transaction for the session and its ephemeral znodes (rule 11): a replay finds these by their owner.
         self.log(id, at, || TxnOp::CloseSession(end));
     }
 
-    /// Removes a session with its ephemeral znodes. Its watches go first: its watchers are told of its end, not of
-    /// what its end does. But a client that closes its session over a wire is still told, before the reply.
+    /// Removes a session with its ephemeral znodes. Its watches go first: its watchers are told that it has ended, not
+    /// of the deletes that follow. But a client that closes its session over a wire gets the events of these before the
+    /// reply, as ZooKeeper's does.
     pub(super) fn remove_session(&mut self, slot: u32, end: End, at: Stamp, effects: &mut Effects) {
         let session = self.sessions.get(slot);
         let (id, mut touched) = (session.id, session.watch_count);
@@ -363,7 +372,7 @@ impl Core {
         let (tree, sessions) = (&mut self.tree, &mut self.sessions);
         self.watches
             .drop_some(tree, sessions, slot, usize::MAX, &mut |key| {
-                // The watches of a connection have no watchers that wait.
+                // Over a wire no watcher waits for a single watch: the client gets the end of its session once.
                 if is_local {
                     effects.dropped.push((key, id, end));
                 }

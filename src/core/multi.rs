@@ -1,5 +1,5 @@
-//! Multi: every operation is resolved against the tree as those before it will leave it; only
-//! when all can be done is any applied.
+//! Multi: every operation is resolved against the tree as the operations before it will leave it. None is applied
+//! before all are resolved, so that a refusal leaves nothing behind (rule 16).
 
 use std::collections::BTreeMap;
 
@@ -29,9 +29,10 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<CoreReply> {
+        // Counted before anything may fail: a refused multi has taken its work, too.
         self.tree.work.add(ops.len());
         let mut resolved = Vec::with_capacity(ops.len());
-        // The part that a log keeps.
+        // The operations that a log keeps: those on persistent znodes, say, of a multi that also deletes a local entry.
         let mut kept = Vec::new();
         let mut how = LogMode::None;
         let mut bytes = MULTI_BYTES;
@@ -52,7 +53,8 @@ impl Core {
             let (op, owner) = overlay
                 .resolve(op)
                 .map_err(|source| failed(index, source))?;
-            // At each: lists that stand for many identities would take much memory before the end.
+            // At each operation, not only at the end: lists that stand for many identities would take much memory
+            // before.
             bytes += op.log_bytes();
             self.check_txn(bytes)?;
             let keep = match &op {
@@ -63,6 +65,7 @@ impl Core {
             if keep != LogMode::None {
                 kept.push(op.clone());
             }
+            // One zxid for all: the reply waits if any of them must be kept before it.
             how = how.max(keep);
             resolved.push(op);
         }
@@ -70,7 +73,7 @@ impl Core {
         growth
             .check(self, session)
             .map_err(|(index, source)| failed(index, source))?;
-        // So far nothing has changed, and no refusal had anything to undo. From here on nothing can fail.
+        // Up to here nothing has changed; from here on nothing can fail.
         let at = self.stamp(now, how);
         self.log(session.id, at, || TxnOp::Multi(kept));
         let replies = resolved
@@ -89,17 +92,17 @@ fn failed(index: usize, source: Error) -> Error {
     }
 }
 
-/// The tree, and what the operations so far will change in it.
+/// The tree with the changes of the operations so far laid over it.
 struct Overlay<'a> {
     tree: &'a Tree,
     options: &'a CoreOptions,
-    /// `None` for a znode that will be gone.
+    /// The changed znodes by path; `None` for one that is deleted.
     changed: BTreeMap<String, Option<NodeView>>,
-    /// The lists of the znodes that it makes.
+    /// Access control lists of the znodes that it creates.
     made: Vec<Acl>,
     /// The slot of the asking session.
     session: u32,
-    /// The operation that is looked at.
+    /// Index of the current operation.
     at: usize,
     growth: Growth,
     is_local: bool,
@@ -118,7 +121,7 @@ impl Overlay<'_> {
         self.changed.insert(path.to_owned(), view);
     }
 
-    /// Resolves an operation: the change that it comes to, and the slot of the session that owns the znode, or `NIL`.
+    /// Resolves an operation. Returns the resulting change, and the slot of the session that owns the znode, or `NIL`.
     fn resolve(&mut self, op: Op) -> Result<(TxnOp, u32)> {
         match op {
             Op::Create(create) => self.create(create).map(|op| (op, NIL)),
@@ -155,9 +158,10 @@ impl Overlay<'_> {
         }
     }
 
-    /// Refuses a client that has none of these rights on the znode at `path`, by the list that the operations so
-    /// far have left it. `asked` is what the error calls it.
+    /// Refuses a client that has none of these rights on the znode at `path`, by the list that the operations so far
+    /// have given it. `asked` is the path for errors.
     fn allow(&self, path: &str, node: NodeView, rights: u8, asked: &ZnodePath) -> Result<()> {
+        // A znode of this multi has its list in `made`; for any other `made` is `NIL`, which no index reaches.
         let acl = match self.made.get(node.made as usize) {
             Some(made) => Some(made),
             None => self.tree.find(path).map(|node| &self.tree.node(node).acl),
@@ -189,6 +193,7 @@ impl Overlay<'_> {
         let bytes = bytes_of(&path, create.data.len(), &acl);
         let is_own = kind == NodeKind::Ephemeral;
         self.growth.add(self.at, 1, bytes as isize, is_own);
+        // The next sequential create of this multi gets the next number.
         parent.creates += 1;
         parent.children += 1;
         self.set(parent_path, Some(parent));
@@ -217,6 +222,7 @@ impl Overlay<'_> {
 
     fn delete(&mut self, path: ZnodePath, version: Option<i32>) -> Result<(TxnOp, u32)> {
         let parent = parent_of(path.as_str());
+        // The right first, as in ZooKeeper: without it a client does not learn whether the znode exists.
         if let Some(parent_path) = parent
             && let Some(parent) = self.view(parent_path)
         {

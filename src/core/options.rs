@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::identity::Identity;
 use crate::size::MAX_TXN_BYTES;
 
-/// Options of a core, told once.
+/// Options of a core, fixed when it is created.
 #[derive(Clone, Debug)]
 pub(crate) struct CoreOptions {
     /// The first zxid is the one after this.
@@ -22,7 +22,7 @@ pub(crate) struct CoreOptions {
     pub(crate) limits: Limits,
     /// A secret of the store, so that no client can choose paths that collide.
     pub(crate) hash_seed: u64,
-    /// Digest of the superuser, who is asked for no right.
+    /// Digest of the superuser, which needs no right.
     pub(crate) super_digest: Option<Identity>,
 }
 
@@ -30,12 +30,12 @@ pub(crate) struct CoreOptions {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) znodes: usize,
-    /// Of all that clients make the store keep (`budget`).
+    /// Limit of the bytes that clients make the store keep (`budget`).
     pub(crate) bytes: usize,
     pub(crate) sessions: usize,
     pub(crate) watches_per_session: usize,
-    /// The most that one transaction may take in a log. It holds where there is no log, too: so
-    /// whatever a store has can be kept from any moment on.
+    /// The most bytes that one transaction may take in a log. It holds where none keeps it, too: its znodes may have to
+    /// be logged later ([`Core::keep_all`](super::Core::keep_all)).
     pub(crate) txn_bytes: usize,
 }
 

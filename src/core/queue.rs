@@ -1,11 +1,15 @@
 //! Queues: the index of a parent's numbered ephemerals ([`Entries`]), and the requests that it answers.
+//!
+//! The index finds the nearest entry that blocks, and the same step arms the waiter's watch on it, so that no departure
+//! falls in between (invariant 4).
 
 use std::collections::BTreeMap;
 
 use super::budget::bytes_of;
 use super::journal::{NewNode, NodeKind};
+use super::names::{is_unusual, push_number};
 use super::sessions::SessionRef;
-use super::tree::{ROOT, is_unusual, push_number};
+use super::tree::ROOT;
 use super::watches::{WatchKey, WatchKind};
 use super::{Core, CoreReply, Effects, Now, no_node};
 use crate::error::{Error, Result};
@@ -16,8 +20,8 @@ use crate::types::AclEntry;
 /// Sort key of an entry in its queue: its number, then the order of creation.
 pub(super) type QueueKey = (i64, i64);
 
-/// Entries of a queue, by their keys. The first is kept apart: a queue that nobody waits in
-/// comes and goes without an allocation.
+/// Entries of a queue, by their keys. The first is kept apart, so that a lock without waiters is taken and released
+/// without an allocation.
 #[derive(Debug)]
 pub(super) struct Entries {
     first: Option<(QueueKey, u32)>,
@@ -70,7 +74,7 @@ impl Entries {
     /// Returns the nearest entry ahead of a key. O(log n).
     pub(super) fn ahead_of(&self, key: QueueKey) -> Option<(QueueKey, u32)> {
         let first = self.first.filter(|(first, _)| *first < key)?;
-        // The asking entry is mostly the last, or new: then no search is needed.
+        // Mostly the entry that asks is the last: then no search is needed.
         let mut backwards = self.rest.iter().rev();
         let nearest = match backwards.next() {
             Some((last, _)) if *last == key => backwards.next(),
@@ -102,8 +106,10 @@ impl Core {
     ) -> Result<CoreReply> {
         check_name(&enqueue.parent, &enqueue.name)?;
         let acl = self.listed(session, enqueue.acl, &enqueue.parent)?;
+        // It may need a watch. Checked before the entry exists: a refusal must leave none behind (invariant 7).
         self.check_watch_limit(session, &enqueue.parent)?;
         let parent_path = enqueue.parent.as_str();
+        // Mostly the queue that was entered last.
         let parent = self
             .tree
             .find_parent(parent_path)
@@ -132,6 +138,7 @@ impl Core {
         let (path, czxid) = (node.path.clone(), node.czxid);
         let ahead = match self.is_queue(parent) {
             true => self.predecessor(session, entry, enqueue.blockers, enqueue.count),
+            // Only names decide here: the caller asks again for the list (`get_predecessor`).
             false => Predecessor::Unknown,
         };
         Ok(Reply::Enqueued { path, czxid, ahead })
@@ -155,6 +162,8 @@ impl Core {
     ) -> Result<CoreReply> {
         let entry = self.tree.find(look.entry.as_str());
         self.check_look(session, entry, &look.entry)?;
+        // For this session an entry of another one is gone, though it has the name: it must not hold by it (invariant
+        // 8).
         let mine = entry.filter(|entry| self.tree.node(*entry).owner == session.id);
         let Some(entry) = mine else {
             return Ok(Reply::Predecessor(Predecessor::Gone));
@@ -178,8 +187,8 @@ impl Core {
         )))
     }
 
-    /// Returns false where a child tells that the parent of an entry is another recipe's. A queue of
-    /// entries alone is known without a look at names.
+    /// Returns false where a child shows that the parent belongs to another recipe, with children that are no entries.
+    /// A parent with entries alone needs no look at names.
     #[inline]
     fn is_queue(&mut self, parent: u32) -> bool {
         !self.tree.has_others(parent) || !self.has_semaphore_part(parent)
@@ -209,7 +218,7 @@ impl Core {
         })
     }
 
-    /// Finds the nearest entry that blocks, and arms a watch on it.
+    /// Finds the nearest entry that blocks, and arms a watch on it. The limit of watches was checked.
     #[inline]
     fn predecessor(
         &mut self,
@@ -223,6 +232,7 @@ impl Core {
         };
         let by = self.tree.node(blocker).path.clone();
         let count = count.then(|| self.tree.count_ahead_of(entry));
+        // On the nearest blocker alone: its departure wakes this waiter and no other (invariant 4).
         let turn = WatchKind::Turn(self.tree.waiter(entry, blockers));
         let watcher = self.arm(session, turn, &by, Some(blocker));
         Predecessor::Blocked { by, watcher, count }
@@ -244,7 +254,7 @@ impl Core {
     }
 }
 
-/// Returns the path by which errors name an entry: its number is not known when it is asked for.
+/// Returns the path by which errors name an entry that was not created, and so has no number.
 fn asked_for(parent: &ZnodePath, name: &str) -> String {
     match parent.is_root() {
         true => format!("/{name}"),
@@ -252,8 +262,8 @@ fn asked_for(parent: &ZnodePath, name: &str) -> String {
     }
 }
 
-/// Checks the name of an entry, without its number: it must be fit for a path, and end without a digit, or
-/// nobody could tell where the number starts.
+/// Checks the name of an entry, without its number: it must be valid in a path, and must not end with a digit, which
+/// would be taken for a part of the number.
 fn check_name(parent: &ZnodePath, name: &str) -> Result<()> {
     if name.as_bytes().last().is_some_and(u8::is_ascii_digit) {
         return Err(Error::BadArguments(format!(
@@ -271,7 +281,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_order_is_that_of_the_places_whatever_comes_and_goes() {
+    fn entries_keep_the_order_of_their_keys() {
         let mut entries = Entries::NONE;
         let order = |entries: &Entries| entries.iter().map(|(_, index)| index).collect::<Vec<_>>();
         for number in [5, 9, 2, 7, -3] {

@@ -23,6 +23,7 @@ impl Core {
         if let Some(node) = node {
             self.allow(session, node, AclEntry::READ, || path.to_string())?;
         }
+        // A missing znode is watched for its creation; getData and getChildren arm nothing there (rule 3).
         let watch = self.watch_if(watch, session, WatchKind::Data, path, node)?;
         let stat = node.map(|node| self.tree.node(node).stat());
         Ok(Reply::Exists {
@@ -54,7 +55,7 @@ impl Core {
         watch: bool,
     ) -> Result<CoreReply> {
         let index = self.readable(session, path)?;
-        // Before it is watched: what is refused leaves nothing behind.
+        // Before the watch is armed: a refusal leaves nothing behind.
         let names = self.names_within(index, &mut self.answer_room(session))?;
         let watch = self.watch_if(watch, session, WatchKind::Child, path, Some(index))?;
         let stat = self.tree.node(index).stat();
@@ -72,8 +73,10 @@ impl Core {
         parts.collect::<Result<_>>().map(Reply::MultiRead)
     }
 
+    /// Reads one part of a multi-read. Its own failure is a part of the reply: the others need not fail.
+    ///
     /// # Errors
-    /// There is no room for it. That this operation failed is no error: the others need not.
+    /// [`Error::LimitReached`] when the answer has no room for it.
     fn read(&self, session: SessionRef, op: &ReadOp, room: &mut AnswerRoom) -> Result<ReadReply> {
         let (ReadOp::GetData(path) | ReadOp::GetChildren(path)) = op;
         let index = match self.readable(session, path) {
@@ -93,7 +96,7 @@ impl Core {
         })
     }
 
-    /// Lists the session's ephemeral znodes. As in ZooKeeper the prefix is one of text: `/a` is one of `/ab`, too.
+    /// Lists the session's ephemeral znodes. As in ZooKeeper the prefix is compared as text: `/ab` starts with `/a`.
     pub(super) fn get_ephemerals(
         &self,
         session: SessionRef,
@@ -112,7 +115,7 @@ impl Core {
         }
     }
 
-    /// Looks at `most` ephemeral znodes of a session, from the one `from` on; the one where to go on, or `NIL`.
+    /// Looks at `most` ephemeral znodes of a session, starting with `from`. Returns the one to continue with, or `NIL`.
     fn search(
         &self,
         mut from: u32,
@@ -142,13 +145,13 @@ impl Core {
                 session.search = session.ephemerals.first;
                 self.new_search(of)
             }
-            // It is refused when it goes on.
+            // Over or moved: refused by `search_some`.
             _ => Found::default(),
         }
     }
 
-    /// Goes on with a search: looks at no more than `most` znodes. Returns true if there are more, for another call.
-    /// The result may name znodes that were deleted meanwhile.
+    /// Continues a search: looks at no more than `most` znodes. To be repeated while it returns true. The result may
+    /// name znodes that were deleted meanwhile.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn search_some(
         &mut self,
@@ -230,8 +233,8 @@ impl Core {
     }
 }
 
-/// The bytes of an answer that a client of another process may be sent. One that is larger is not even built: a
-/// request of a megabyte can ask for thousands of lists.
+/// Room in an answer to a client of another process. A larger answer is not even built: a request of a megabyte can ask
+/// for thousands of lists (invariant 10).
 #[derive(Debug, Default)]
 struct AnswerRoom {
     limit: usize,
@@ -265,5 +268,5 @@ pub(crate) struct Found {
     room: AnswerRoom,
 }
 
-/// The limit that an answer reaches which is too large for its client.
+/// Name of the limit that is exceeded by an answer too large for its client.
 pub(crate) const ANSWER_BYTES: &str = "bytes of an answer";

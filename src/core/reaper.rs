@@ -1,5 +1,5 @@
-//! The reaper: container znodes that have lost their last child (or never had one for long), and
-//! TTL znodes that nobody has touched.
+//! The reaper: deletes container znodes that have lost their last child or never had one for long (rule 17), and TTL
+//! znodes that have not changed for their time to live (rule 18).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -12,12 +12,12 @@ use crate::clock::BootInstant;
 use crate::types::{SessionId, Zxid};
 use crate::watch::DeleteReason;
 
-/// At most this many znodes are reaped in one sweep; when there are more, the next one comes
-/// after a tenth of the interval, so that the store serves others in between.
-const MOST_PER_SWEEP: usize = 1_000;
+/// Limit of the znodes that are reaped in one sweep. When there are more, the next sweep comes after a tenth of the
+/// interval, so that the store serves others in between.
+const MAX_REAPED_PER_SWEEP: usize = 1_000;
 
-/// At most this many candidates are looked at in one sweep; the others are in the next, which comes soon.
-const MOST_LOOKED_AT: usize = 10_000;
+/// Limit of the candidates that are looked at in one sweep. The others are left to the next one, which comes soon.
+const MAX_CHECKED_PER_SWEEP: usize = 10_000;
 
 /// Time until the next sweep when candidates are left.
 const SHORT_WAIT: Duration = Duration::from_millis(10);
@@ -25,7 +25,7 @@ const SHORT_WAIT: Duration = Duration::from_millis(10);
 /// Znodes that may be due, and when they are looked at.
 #[derive(Debug, Default)]
 pub(super) struct Reaper {
-    /// A znode's index, and its czxid, by which it is told from a later one of that index.
+    /// Index of a znode, and its czxid, which distinguishes it from a later one with that index.
     candidates: VecDeque<(u32, Zxid)>,
     sweep: Option<BootInstant>,
     is_behind: bool,
@@ -71,30 +71,34 @@ impl Core {
         }
         self.reaper.sweep = None;
         let mut reaped = 0;
+        // A round looks at each candidate once: those that are put back wait for the next round.
         if self.reaper.left == 0 {
             self.reaper.left = self.reaper.candidates.len();
         }
-        let count = self.reaper.left.min(MOST_LOOKED_AT);
+        let count = self.reaper.left.min(MAX_CHECKED_PER_SWEEP);
         self.reaper.left -= count;
         self.tree.work.add(count);
         for _ in 0..count {
             let Some((index, czxid)) = self.reaper.candidates.pop_front() else {
                 break;
             };
+            // It may be deleted by now, and its index another znode's.
             let known = self.tree.nodes.get_mut(index as usize);
             let Some(node) = known.filter(|node| node.czxid == czxid && node.is_candidate) else {
                 continue;
             };
+            // Checked again here: since it became a candidate, a contender may have joined (rule 17).
             if node.children() > 0 {
                 node.is_candidate = false;
-            } else if reaped < MOST_PER_SWEEP && self.may_reap(index, now) {
+            } else if reaped < MAX_REAPED_PER_SWEEP && self.may_reap(index, now) {
                 self.reap_node(index, now, effects);
                 reaped += 1;
             } else {
+                // To the back: znodes that are not due must not keep others from being looked at.
                 self.reaper.candidates.push_back((index, czxid));
             }
         }
-        self.reaper.is_behind = reaped == MOST_PER_SWEEP;
+        self.reaper.is_behind = reaped == MAX_REAPED_PER_SWEEP;
     }
 
     /// Returns true if a znode is due, and its delete fits into the log: a path from a log with larger segments may

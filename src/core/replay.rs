@@ -1,5 +1,8 @@
-//! The way back: transactions that a log has kept, and images of sessions and znodes for a snapshot. Neither decides
-//! anything, and what cannot be is [`Damage`].
+//! Replay and restore: transactions of a log and images of a snapshot, back into a core.
+//!
+//! Neither makes a decision (invariant 1): both apply decisions that were made before the write was acknowledged.
+//! Content that no core can have written is [`Damage`], found before it is applied: a damaged store is refused, never
+//! repaired by guessing.
 
 use bytes::Bytes;
 
@@ -18,13 +21,15 @@ use crate::watch::DeleteReason;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Damage(pub(crate) String);
 
-/// Far beyond what a store ever counts to, and far enough from the end to count on.
+/// Greatest zxid and count of creates that are believed: beyond any real one, and far enough from the end of the type
+/// to count on from there.
 const HIGHEST: i64 = 1 << 62;
 
 impl Core {
-    /// Carries out a transaction that was kept. Sessions get their deadlines from
-    /// [`restart_timeouts`](Self::restart_timeouts).
+    /// Applies a transaction that was kept. Sessions get their deadlines from
+    /// [`restart_timeouts`](Self::restart_timeouts): the time while the store was down does not count (rule 15).
     pub(crate) fn replay(&mut self, txn: Txn) -> Result<(), Damage> {
+        // Gaps are no damage: transactions that concern only sessions of their process are not logged.
         if txn.zxid.0 <= self.zxid || txn.zxid.0 > HIGHEST {
             return Err(Damage(format!(
                 "transaction {} after {}",
@@ -42,6 +47,7 @@ impl Core {
     }
 
     fn replay_op(&mut self, session: SessionId, op: TxnOp, at: Stamp) -> Result<(), Damage> {
+        // Dropped: no watch exists before the store is open.
         let effects = &mut Effects::default();
         match op {
             TxnOp::OpenSession {
@@ -64,12 +70,13 @@ impl Core {
             TxnOp::Create(new) => self.replay_create(session, new, at, effects)?,
             TxnOp::Delete { path } => {
                 let node = self.known(&path)?;
+                // The core refuses both, so that no log has them.
                 if is_system_path(path.as_str()) || self.tree.node(node).children() > 0 {
                     return Err(Damage(format!(
                         "a delete of {path}, which cannot be deleted"
                     )));
                 }
-                // Nobody watches yet, so nobody asks why.
+                // No watch can ask for the reason, so it is not logged.
                 self.apply_delete(node, DeleteReason::Unknown, at, effects);
             }
             TxnOp::SetData {
@@ -123,16 +130,8 @@ impl Core {
     /// Checks that a znode can be created as the log has it, and returns its parent.
     fn check_kept(&self, session: SessionId, new: &NewNode, hash: u64) -> Result<u32, Damage> {
         let path = &new.path;
-        let parent = parent_of(path.as_str()).and_then(|parent| self.tree.find(parent));
-        let Some(parent) = parent else {
-            return Err(Damage(format!("{path}, whose parent is not there")));
-        };
-        if self.tree.node(parent).kind == NodeKind::Ephemeral {
-            return Err(Damage(format!("{path}, whose parent is ephemeral")));
-        }
-        if self.tree.find_hashed(path.as_str(), hash).is_some() {
-            return Err(Damage(format!("a second {path}")));
-        }
+        let parent = self.check_place(path, hash)?;
+        // Counts of creates only grow: otherwise transactions are out of order, or a part of the log is missing.
         let creates = self.tree.node(parent).creates();
         if new.creates <= creates || new.creates > HIGHEST {
             return Err(Damage(format!(
@@ -148,6 +147,21 @@ impl Core {
         Ok(parent)
     }
 
+    /// Checks that a path is free, and that its parent can have children. Returns the parent.
+    fn check_place(&self, path: &ZnodePath, hash: u64) -> Result<u32, Damage> {
+        let parent = parent_of(path.as_str()).and_then(|parent| self.tree.find_parent(parent));
+        let Some(parent) = parent else {
+            return Err(Damage(format!("{path}, whose parent is not there")));
+        };
+        if self.tree.node(parent).kind == NodeKind::Ephemeral {
+            return Err(Damage(format!("{path}, whose parent is ephemeral")));
+        }
+        if self.tree.find_hashed(path.as_str(), hash).is_some() {
+            return Err(Damage(format!("a second {path}")));
+        }
+        Ok(parent)
+    }
+
     fn known(&self, path: &ZnodePath) -> Result<u32, Damage> {
         let node = self.tree.find(path.as_str());
         node.ok_or_else(|| Damage(format!("a change of {path}, which is not there")))
@@ -158,21 +172,22 @@ impl Core {
         self.sessions.touch_all(now);
     }
 
-    /// Begins anew after a restart: nothing will have a zxid up to `last`, and the sessions that died
-    /// with their process are ended.
+    /// Begins a new life after a restart: the next zxid is above `last`, and the sessions that died with their process
+    /// are ended, by transactions of their own.
     pub(crate) fn leave_behind(&mut self, last: Zxid, unix_ms: i64) {
         self.zxid = last.0;
         self.set_journal(Journal::All);
         self.end_sessions(|session| session.is_local, End::Closed, unix_ms);
     }
 
-    /// Ends the sessions of other processes, of which the log may lack what was acknowledged last. Returns how many
-    /// there were.
+    /// Ends the sessions of other processes, after a stop in which the log may have lost transactions that were
+    /// acknowledged to them. Returns their number.
     pub(crate) fn end_remote_sessions(&mut self, unix_ms: i64) -> usize {
         self.end_sessions(|session| !session.is_local, End::Expired, unix_ms)
     }
 
     fn end_sessions(&mut self, which: fn(&Session) -> bool, end: End, unix_ms: i64) -> usize {
+        // Collected first: the end of a session changes the table.
         let sessions = self.sessions.slots.iter();
         let ended: Vec<u32> = sessions
             .filter(|(_, session)| which(session))
@@ -182,6 +197,7 @@ impl Core {
             unix_ms,
             ..Now::default()
         };
+        // The effects are dropped: before the store is open there are no watches and no connections.
         for slot in &ended {
             self.end_session(*slot, end, now, &mut Effects::default());
         }
@@ -259,7 +275,8 @@ impl Core {
         self.tree.nodes.len()
     }
 
-    /// Makes room for so many znodes at once: growing step by step would move them again and again.
+    /// Reserves space for the znodes of a snapshot: growing step by step would move them again and again while the
+    /// program waits.
     pub(crate) fn reserve(&mut self, znodes: usize) {
         self.tree.reserve(znodes.min(self.options.limits.znodes));
     }
@@ -298,16 +315,7 @@ impl Core {
         if is_system_path(path.as_str()) {
             return Ok(NIL);
         }
-        let parent = parent_of(path.as_str()).and_then(|parent| self.tree.find_parent(parent));
-        let Some(parent) = parent else {
-            return Err(Damage(format!("{path}, whose parent is not there")));
-        };
-        if self.tree.node(parent).kind == NodeKind::Ephemeral {
-            return Err(Damage(format!("{path}, whose parent is ephemeral")));
-        }
-        if self.tree.find_hashed(path.as_str(), hash).is_some() {
-            return Err(Damage(format!("a second {path}")));
-        }
+        let parent = self.check_place(path, hash)?;
         if image
             .queue_key
             .is_some_and(|queue_key| self.tree.is_taken(parent, queue_key))
@@ -320,6 +328,7 @@ impl Core {
     /// Ends a restore, after all images.
     pub(crate) fn finish_restore(&mut self, last_zxid: Zxid) {
         self.zxid = last_zxid.0;
+        // A snapshot lists znodes by their parents; a session's list is in the order of creation.
         let mut owned = Vec::new();
         let indices: Vec<u32> = self
             .tree
@@ -332,6 +341,7 @@ impl Core {
             if node.owner_slot != NIL {
                 owned.push((node.czxid, index));
             }
+            // Its children are all there by now: a container without any is a candidate.
             self.reaper.consider(&mut self.tree, index);
         }
         owned.sort_unstable();

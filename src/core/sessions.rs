@@ -1,7 +1,7 @@
 //! [`Sessions`]: the table of sessions, and the buckets in which they expire.
 //!
-//! A deadline is rounded up to a bucket and never moved back, so a client never believes in its session for longer than
-//! the store does.
+//! A deadline is rounded up to the end of a bucket and never moved back: a client never believes in its session for
+//! longer than the store does (invariant 6), and sessions that are touched often change their buckets rarely.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use hashbrown::HashMap;
 use slab::Slab;
 
 use super::budget::SESSION_BYTES;
+use super::expiry::{Grace, Overdue, Verdict};
 use super::intrusive_list::{List, NIL};
 use crate::clock::BootInstant;
 use crate::identity::Identities;
@@ -20,7 +21,7 @@ use crate::types::SessionId;
 #[cfg(any(test, feature = "server"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReattachError {
-    /// It is over, or there never was one.
+    /// It is over, or never existed.
     Over,
     WrongPassword,
 }
@@ -39,19 +40,18 @@ pub(crate) struct SessionRef {
 pub(super) struct Session {
     pub(super) id: SessionId,
     pub(super) password: [u8; 16],
-    /// The timeout that its connection was told.
+    /// The timeout that its connection was granted.
     pub(super) timeout_ms: u64,
-    /// The timeout that it was opened with, and that a log has of it: no later connection is told a longer one, so
-    /// that a restart waits for every timeout that was told.
+    /// The timeout that it was opened with, which the log has. No later connection is granted a longer one, so that the
+    /// pause after a restart covers every timeout that was granted.
     pub(super) granted_ms: u64,
-    /// True if it dies with the store's process. If not, all its watches are one watcher's, as over a wire: one event
-    /// for all of them.
+    /// True if it dies with the store's process. If not, one event serves all its watches on a znode, as over a wire.
     pub(super) is_local: bool,
-    /// End of the bucket in which it expires, or later, where the store was late itself.
+    /// End of the bucket in which it expires, or later, where the store was late itself; `None` without a timeout.
     deadline: Option<BootInstant>,
-    reprieve: Reprieve,
-    /// True once its time has passed and some of its watches are gone. It must not revive: its client would never
-    /// hear of what those watched.
+    grace: Grace,
+    /// True once its time has passed and some of its watches are gone. It must not revive: its client would never get
+    /// the events of those.
     is_doomed: bool,
     /// True while a connection of another process has it.
     pub(super) is_attached: bool,
@@ -59,13 +59,13 @@ pub(super) struct Session {
     /// The identities that its connection has proved.
     pub(super) identities: Identities,
     /// True as long as no connection of the session has proved an identity where that is required. Such a session is
-    /// no part of the store yet: no transaction opens or ends it, no snapshot has it, and it takes no place.
+    /// not a part of the store yet: no transaction opens or ends it, no snapshot has it, and no limit counts it.
     pub(super) is_unproven: bool,
-    /// Number of the last event that it was told: over a wire one event serves all its watches on a znode.
+    /// Number of the last event that was put out for it: over a wire one event serves all its watches on a znode.
     pub(super) last_event: u64,
     /// Its ephemeral znodes, in order of creation.
     pub(super) ephemerals: List,
-    /// The ephemeral znode at which a search among them goes on.
+    /// The ephemeral znode at which a search among them continues.
     pub(super) search: u32,
     pub(super) watches: List,
     pub(super) watch_count: usize,
@@ -94,7 +94,7 @@ impl Session {
             granted_ms: timeout_ms,
             is_local,
             deadline: None,
-            reprieve: Reprieve::default(),
+            grace: Grace::default(),
             is_doomed: false,
             is_attached: false,
             connection: 0,
@@ -116,28 +116,6 @@ impl Session {
     }
 }
 
-/// The time by which a session's deadline has been moved since its last sign of life: a store that was late itself
-/// cannot tell a silent client from one whose signs it has not read.
-#[derive(Clone, Copy, Debug, Default)]
-struct Reprieve {
-    /// The stalls of the store up to the last sign of life, or up to the deadline that was moved last.
-    counted: Duration,
-    granted: Duration,
-    /// True once the connection was asked for what it has to read.
-    is_asked: bool,
-}
-
-/// Verdict on a session whose deadline has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DeadlineVerdict {
-    /// It ends.
-    Expired,
-    /// The store was late for as long: it has another deadline.
-    Postponed,
-    /// It has another deadline, and ends before that if its connection has nothing to read.
-    Probed,
-}
-
 /// The table of sessions.
 #[derive(Debug)]
 pub(super) struct Sessions {
@@ -150,7 +128,7 @@ pub(super) struct Sessions {
     stalled: Duration,
     /// Number of the ephemeral znodes of all of them.
     pub(super) ephemerals: usize,
-    /// Number of those that nobody has proved yet. They count for nothing else here.
+    /// Number of the unproven sessions. No other count here includes them.
     unproven: usize,
     /// Number of those of other processes.
     pub(super) remote: usize,
@@ -176,7 +154,7 @@ impl Sessions {
         }
     }
 
-    /// Returns the number of the sessions that take a place: the proved ones.
+    /// Returns the number of sessions that the limit counts: the proven ones.
     pub(super) fn counted(&self) -> usize {
         self.slots.len() - self.unproven
     }
@@ -203,6 +181,7 @@ impl Sessions {
             self.remote -= 1;
             self.bytes -= SESSION_BYTES;
         }
+        // The next session gets the slot, and must not get the deadline.
         if let Some(deadline) = session.deadline {
             self.expiry.remove(&(deadline, slot));
         }
@@ -225,7 +204,7 @@ impl Sessions {
         }
     }
 
-    /// Forgets what a session's connection has proved.
+    /// Drops the identities that a session's connection has proved.
     pub(super) fn forget_identities(&mut self, slot: u32) {
         let session = self.get_mut(slot);
         let (is_local, identities) = (session.is_local, std::mem::take(&mut session.identities));
@@ -259,33 +238,34 @@ impl Sessions {
         &mut self.slots[slot as usize]
     }
 
-    /// Returns true for a session of this process that is past its deadline, though the tick that ends it has not come
-    /// yet. One of another process may have sent its sign of life in time, and the store been late to read it: it ends
-    /// by a tick alone, which may take several.
+    /// Returns true for a session of this process that is past its deadline, before the tick that ends it has come. A
+    /// session of another process is ended by ticks alone: its sign of life may have arrived in time, and the store
+    /// been late to read it.
     pub(super) fn is_overdue(&self, slot: u32, now: BootInstant) -> bool {
         let session = self.get(slot);
+        // A doomed session of another process counts as well: it has lost watches, and must not revive.
         let is_late = session.deadline.is_some_and(|deadline| deadline <= now);
         session.is_doomed || session.is_local && is_late
     }
 
-    /// Has a session end by one of the next ticks, whatever its client does.
+    /// Marks a session to be ended by one of the next ticks, even if its client gives a sign of life.
     pub(super) fn doom(&mut self, slot: u32, now: BootInstant) {
         self.get_mut(slot).is_doomed = true;
         self.set_deadline(slot, now);
     }
 
-    /// Moves the deadline to a full timeout from now, rounded up to the end of its bucket. Never back: `now` may have
-    /// been read before another request's, and a client that was not told of a shorter timeout believes the longer.
+    /// Moves the deadline to a full timeout from now, rounded up to the end of its bucket; never back. `now` may have
+    /// been read before the store's lock was taken, and so before that of an earlier request. And a client may not have
+    /// received the answer with its shorter timeout, and believe in the longer one.
     pub(super) fn touch(&mut self, slot: u32, now: BootInstant) {
         let tick_ns = self.tick.as_nanos() as u64;
         let session = &mut self.slots[slot as usize];
-        session.reprieve = Reprieve {
-            counted: self.stalled,
-            ..Reprieve::default()
-        };
+        // Also where the deadline stays in its bucket: a sign of life answers the probe.
+        session.grace = Grace::renewed(self.stalled);
         let expires = now
             .after(Duration::from_millis(session.timeout_ms))
             .as_nanos();
+        // The end of the bucket, also for a moment at its beginning: never early, at most a tick late (rule 14).
         let bucket = BootInstant::from_nanos((expires / tick_ns + 1).saturating_mul(tick_ns));
         if session.timeout_ms == 0 || session.deadline.is_some_and(|deadline| deadline >= bucket) {
             return;
@@ -301,57 +281,42 @@ impl Sessions {
         self.expiry.insert((deadline, slot));
     }
 
-    /// Counts a stall of the store. Deadlines are moved when they come: no stall is a walk over all sessions.
-    #[cfg(any(test, feature = "server"))]
+    /// Counts a stall of the store. It moves deadlines only when they are reached, so that a stall costs no walk over
+    /// all sessions.
     pub(super) fn count_stall(&mut self, stall: Duration) {
         self.stalled += stall;
     }
 
-    /// Judges a session whose deadline has come. One of this process needs no signs that the store could be late to
-    /// read. All others together get no more than their timeout and a tick beyond the deadline: a dead holder's lock is
-    /// freed all the same.
-    pub(super) fn check_deadline(&mut self, slot: u32, now: BootInstant) -> DeadlineVerdict {
-        let (tick, stalled) = (self.tick, self.stalled);
-        let session = self.get_mut(slot);
-        let Some(deadline) = session
-            .deadline
-            .filter(|_| !session.is_local && !session.is_doomed)
-        else {
-            return DeadlineVerdict::Expired;
+    /// Decides about an overdue session, and gives it the deadline that the verdict grants.
+    pub(super) fn check_deadline(&mut self, slot: u32, now: BootInstant) -> Verdict {
+        let session = &mut self.slots[slot as usize];
+        let Some(deadline) = session.deadline else {
+            return Verdict::Expire;
         };
-        let reprieve = &mut session.reprieve;
-        let left = Duration::from_millis(session.timeout_ms).saturating_sub(reprieve.granted);
-        let stall = stalled.saturating_sub(reprieve.counted).min(left);
-        reprieve.counted = stalled;
-        reprieve.granted += stall;
-        let moved = deadline.after(stall);
-        if moved > now {
-            self.set_deadline(slot, moved);
-            return DeadlineVerdict::Postponed;
+        let (verdict, grace) = session.grace.decide(Overdue {
+            deadline,
+            now,
+            timeout: Duration::from_millis(session.timeout_ms),
+            tick: self.tick,
+            stalled: self.stalled,
+            is_attached: session.is_attached,
+            is_final: session.is_local || session.is_doomed,
+        });
+        session.grace = grace;
+        if let Verdict::Postpone { until } | Verdict::Probe { until } = verdict {
+            self.set_deadline(slot, until);
         }
-        // After a stall that was too long for it, a client may be about to come back.
-        let may_be_unread = session.is_attached || stall > Duration::ZERO;
-        if reprieve.is_asked || !may_be_unread {
-            return DeadlineVerdict::Expired;
-        }
-        reprieve.is_asked = true;
-        let rest = match session.is_attached {
-            true => left - stall,
-            false => Duration::ZERO,
-        };
-        // Used up, also for stalls to come.
-        reprieve.granted += rest;
-        self.set_deadline(slot, now.after(rest.max(tick)));
-        DeadlineVerdict::Probed
+        verdict
     }
 
     /// Returns true if the session was past its deadline, and has given no sign of life since.
     #[cfg(any(test, feature = "server"))]
-    pub(super) fn is_asked(&self, slot: u32) -> bool {
-        self.get(slot).reprieve.is_asked
+    pub(super) fn is_probed(&self, slot: u32) -> bool {
+        self.get(slot).grace.is_probed()
     }
 
     pub(super) fn touch_all(&mut self, now: BootInstant) {
+        // Collected first: a touch changes the table.
         let slots: Vec<u32> = self.slots.iter().map(|(slot, _)| slot as u32).collect();
         for slot in slots {
             self.touch(slot, now);
@@ -371,7 +336,7 @@ impl Sessions {
         self.expiry.range((from, std::ops::Bound::Unbounded))
     }
 
-    /// Returns a session whose deadline has come.
+    /// Returns the session that has been overdue for longest.
     pub(super) fn first_due(&self, now: BootInstant) -> Option<u32> {
         let (deadline, slot) = self.expiry.first()?;
         (*deadline <= now).then_some(*slot)

@@ -1,5 +1,5 @@
-//! `setWatches`: a client that comes back to its server brings its watches back; and the search for watches by path, as
-//! over a wire, to check or remove them.
+//! `setWatches` (rule 19): a client that reconnects brings its watches back, since they end with a connection; and the
+//! search for watches by path, to check or remove them.
 
 use super::sessions::SessionRef;
 use super::watches::{WatchKey, WatchKind};
@@ -12,7 +12,7 @@ use crate::watch::{EventKind, WatchMode, WatchedEvent};
 /// The watches that a client had on its former connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SetWatches {
-    /// The last zxid that the client has seen: what came later fires at once.
+    /// The last zxid that the client has seen: watches that later changes concern fire at once.
     pub(crate) since: Zxid,
     pub(crate) data: Vec<ZnodePath>,
     /// On znodes that did not exist.
@@ -41,7 +41,7 @@ impl SetWatches {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchFilter {
     Child,
-    /// Of getData and exists.
+    /// Watches of getData and exists.
     Data,
     Mode(WatchMode),
     Any,
@@ -76,11 +76,11 @@ impl Core {
     }
 
     /// Arms the watches without news again, and fires the others, list by list, in order. The events belong to no
-    /// transaction: they tell the present state. At most `most` watches are set, and counted in `asked`; returns true
-    /// if there are more, for another call.
+    /// transaction: they show the present state. To be repeated while it returns true: each call sets at most `most`
+    /// watches, and counts them in `asked`.
     ///
-    /// It tells no more than `exists` would: of a znode that the session may not read, nothing, and its
-    /// watch is armed whatever the client has seen (invariant 12).
+    /// It reveals no more than `exists` would: the watch of a znode that the session may not read is armed, and never
+    /// fires at once (invariant 14).
     pub(crate) fn set_some_watches(
         &mut self,
         session: SessionRef,
@@ -92,8 +92,8 @@ impl Core {
         self.admit(session, now, effects)?;
         let lists = asked.lists();
         let count = lists.into_iter().map(<[_]>::len).sum::<usize>() - asked.done;
-        // The first turn checks all of them, so that a refusal leaves nothing behind. A later turn checks its own:
-        // others may have filled the store in between.
+        // The first turn checks all of them, so that a refusal leaves nothing behind. A later turn checks its own part
+        // again: others may have filled the store in between.
         let checked = if asked.done == 0 { usize::MAX } else { most };
         let paths = lists.into_iter().flatten().skip(asked.done).take(checked);
         let (number, path_bytes) = paths.fold((0, 0), |(number, bytes), path| {
@@ -135,12 +135,15 @@ impl Core {
             let node = self.tree.node(node);
             (node.mzxid, node.pzxid)
         });
+        // As for `exists`, a missing znode needs no right.
         let is_readable = node.is_none_or(|node| {
             let allowed = self.allow(session, node, AclEntry::READ, String::new);
             allowed.is_ok()
         });
         let news = match (was, times) {
             _ if !is_readable => None,
+            // News is a change that the client cannot have seen. Those up to `since` are known to it, by the events of
+            // its former watch or by its reads.
             (Was::Data | Was::Child, None) => Some(EventKind::NodeDeleted),
             (Was::Data, Some((mzxid, _))) if mzxid > since => Some(EventKind::NodeDataChanged),
             (Was::Missing, Some(_)) => Some(EventKind::NodeCreated),
@@ -149,6 +152,7 @@ impl Core {
         };
         match news {
             Some(kind) => effects.fired.push(Fired {
+                // Nothing was armed: the event finds its way by the slot of the session.
                 watch: WatchKey::NONE,
                 slot: session.slot,
                 event: WatchedEvent {
@@ -166,50 +170,32 @@ impl Core {
         }
     }
 
-    /// Returns true if a session has such a watch on a path.
-    pub(crate) fn has_watch(
+    /// Finds the watches of a session on a path, to count or to remove them.
+    pub(crate) fn find_watches(
         &mut self,
         session: SessionRef,
         path: &ZnodePath,
         which: WatchFilter,
         now: Now,
         effects: &mut Effects,
-    ) -> Result<bool> {
+    ) -> Result<Vec<WatchKey>> {
         self.admit(session, now, effects)?;
-        Ok(!self.watches_on(session, path, which).is_empty())
-    }
-
-    /// Disarms a session's watches on a path. Returns true if there were any.
-    pub(crate) fn remove_watches(
-        &mut self,
-        session: SessionRef,
-        path: &ZnodePath,
-        which: WatchFilter,
-        now: Now,
-        effects: &mut Effects,
-    ) -> Result<bool> {
-        self.admit(session, now, effects)?;
-        let found = self.watches_on(session, path, which);
-        for watch in &found {
-            self.unwatch(*watch);
-        }
-        Ok(!found.is_empty())
-    }
-
-    fn watches_on(
-        &self,
-        session: SessionRef,
-        path: &ZnodePath,
-        which: WatchFilter,
-    ) -> Vec<WatchKey> {
         let node = self.tree.find(path.as_str());
         let wants = |kind| which.means(kind);
-        self.watches
-            .of_session_on(&self.tree, session.slot, path, node, wants)
+        let watches = &self.watches;
+        Ok(watches.of_session_on(&self.tree, session.slot, path, node, wants))
+    }
+
+    /// Disarms watches that were found in the same turn. Returns true if there are any.
+    pub(crate) fn remove_watches(&mut self, found: &[WatchKey]) -> bool {
+        for watch in found {
+            self.unwatch(*watch);
+        }
+        !found.is_empty()
     }
 }
 
-/// Purpose of a watch when it was armed.
+/// Request that armed a watch on the former connection, which decides what counts as news.
 #[derive(Clone, Copy)]
 enum Was {
     Data,

@@ -1,9 +1,11 @@
-//! Tests of what is not obvious: each drives the core by itself and owns its time.
+//! Tests of the core. Each drives it directly, and owns its time.
 
 mod acl;
 mod budget;
 mod ending;
+mod identities;
 mod nodes;
+mod numbers;
 mod queueing;
 mod reaping;
 mod replay;
@@ -28,7 +30,7 @@ use crate::types::{CreateMode, SessionId, Stat};
 use crate::watch::EventKind;
 use crate::watch::EventKind::*;
 
-/// A core, a date that stands still, and what was fired.
+/// A core, a date that stands still, and the effects of its calls.
 struct Harness {
     core: Core,
     now: Now,
@@ -38,22 +40,14 @@ struct Harness {
 
 fn options() -> CoreOptions {
     CoreOptions {
-        last_zxid: 0,
-        tick: Duration::from_secs(2),
-        shortest_timeout: Duration::from_secs(4),
-        longest_timeout: Duration::from_secs(40),
-        allow_ttl: true,
-        reaper_interval: Duration::from_secs(60),
-        unused_container: Duration::from_secs(300),
         limits: Limits {
             znodes: 1 << 20,
             bytes: 1 << 30,
             sessions: 100,
             watches_per_session: 100,
-            txn_bytes: crate::size::MAX_TXN_BYTES,
+            ..Limits::default()
         },
-        hash_seed: 0,
-        super_digest: None,
+        ..CoreOptions::default()
     }
 }
 
@@ -76,6 +70,17 @@ impl Harness {
             effects: Effects::default(),
             next_id: 0,
         }
+    }
+
+    fn find_watches(
+        &mut self,
+        of: SessionRef,
+        at: &str,
+        which: WatchFilter,
+    ) -> Result<Vec<WatchKey>> {
+        let effects = &mut self.effects;
+        self.core
+            .find_watches(of, &path(at), which, self.now, effects)
     }
 
     fn session(&mut self) -> SessionRef {

@@ -1,4 +1,5 @@
-//! [`Tree`]: the znodes. One slab of nodes, one hash table over their full paths.
+//! [`Tree`]: the znodes. One slab of nodes, one hash table over their full paths, and for each parent the list of its
+//! children and the index of its queue.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -11,13 +12,14 @@ use super::Stamp;
 use super::budget::{bytes_of, bytes_of_acl};
 use super::intrusive_list::{Links, List, NIL};
 use super::journal::{NewNode, NodeKind};
+use super::names::is_shared_entry;
 use super::queue::Entries;
 pub(super) use super::queue::QueueKey;
 use super::replay::NodeImage;
 use super::work::Work;
 use crate::acl::Acl;
 use crate::path::ZnodePath;
-use crate::protocol::{Blockers, SHARED_MARKER};
+use crate::protocol::Blockers;
 use crate::types::{AclEntry, SessionId, Stat, Zxid};
 
 /// A znode.
@@ -46,8 +48,8 @@ pub(super) struct Node {
     pub(super) ephemerals: Links,
     pub(super) watches: List,
     pub(super) queue_key: Option<QueueKey>,
-    /// The last transaction that shows in it and that a log keeps synchronously: a reply that shows the znode waits for
-    /// this.
+    /// The last synchronously kept transaction that shows in it: a reply that shows the znode waits for this one
+    /// (invariant 2), not for every write in flight.
     pub(super) kept: i64,
     /// True for a shared entry of a queue.
     is_shared: bool,
@@ -96,7 +98,7 @@ pub(super) struct RemovedNode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Waiter {
     entry: u32,
-    /// Tells it from a later node in the same place.
+    /// Distinguishes it from a later node with the same index.
     czxid: Zxid,
     blockers: Blockers,
 }
@@ -119,7 +121,7 @@ pub(super) struct NodeView {
 }
 
 impl Node {
-    #[inline] // so that nothing is counted that nobody asks for
+    #[inline] // so that unused fields are not computed
     pub(super) fn view(&self) -> NodeView {
         NodeView {
             is_ephemeral: self.kind == NodeKind::Ephemeral,
@@ -173,9 +175,9 @@ pub(super) struct Tree {
     /// The part of these that is access control lists.
     pub(super) list_bytes: usize,
     hasher: FixedState,
-    /// Parent of the last node that was created: a guess at where the next look-up goes, so checked each time.
+    /// Parent of the last node that was created: a guess at the next look-up, checked each time.
     last_parent: u32,
-    /// The meter stands here because whatever touches many things has the tree at hand.
+    /// The meter stands here because all code that touches many things has the tree at hand.
     pub(super) work: Work,
 }
 
@@ -187,7 +189,7 @@ pub(super) fn is_system_path(path: &str) -> bool {
     SYSTEM_PATHS.contains(&path)
 }
 
-/// Clients may read the configuration, and none may write it.
+/// Returns the list of a znode that every store has. Clients may read the configuration, and none may write it.
 fn system_acl(path: &str) -> Acl {
     if path != "/zookeeper/config" {
         return Acl::open();
@@ -235,7 +237,7 @@ impl Tree {
         tree
     }
 
-    /// Makes room for so many nodes more.
+    /// Reserves space for `nodes` more nodes.
     pub(super) fn reserve(&mut self, nodes: usize) {
         self.nodes.reserve(nodes);
         let by_hash = |index: &u32| self.nodes[*index as usize].hash;
@@ -279,8 +281,8 @@ impl Tree {
         (owner, owner_slot): (SessionId, u32),
         at: Stamp,
     ) -> u32 {
-        // Contenders leave with their sessions. A numbered node that stays, such as the path of a lock
-        // below this one, is no entry: it would block everybody for ever.
+        // Contenders end with their sessions. A numbered node that stays, such as the path of a nested lock, is no
+        // entry: it would block all others forever.
         let queue_key = new
             .sequence
             .filter(|_| new.kind == NodeKind::Ephemeral)
@@ -325,8 +327,8 @@ impl Tree {
         index
     }
 
-    /// Counts a znode in or out below `above` and all that is above that. A path has at most half as many ancestors as
-    /// bytes, and few have more than four.
+    /// Adds `by` to the number of descendants of `above` and of its ancestors. A path has at most half as many
+    /// ancestors as bytes, and few have more than four.
     #[inline]
     fn count_below_from(&mut self, mut above: u32, by: i32) {
         let mut levels = 0;
@@ -366,7 +368,7 @@ impl Tree {
         creates
     }
 
-    /// Takes the family out while it is changed, so that the children's nodes can be changed as well.
+    /// Takes the family out while it is changed, so that the children's nodes can be borrowed, too.
     fn take_family(&mut self, parent: u32) -> Box<Family> {
         let family = self.node_mut(parent).family.take();
         family.unwrap_or_else(|| Box::new(Family::NEW))
@@ -376,13 +378,14 @@ impl Tree {
     #[inline]
     pub(super) fn find_parent(&self, path: &str) -> Option<u32> {
         match self.nodes.get(self.last_parent as usize) {
+            // The index may be another node's by now: the path decides.
             Some(parent) if parent.path.as_str() == path => Some(self.last_parent),
             _ => self.find(path),
         }
     }
 
     /// Finds a node as [`find`](Self::find), faster if it is at the head of the queue that was entered last,
-    /// by the very path that was handed out for it: then its text need not be looked at.
+    /// by a clone of the path that was handed out for it: then the text is not compared.
     #[inline]
     pub(super) fn find_head(&self, path: &ZnodePath) -> Option<u32> {
         let queue = self.nodes.get(self.last_parent as usize);
@@ -427,10 +430,12 @@ impl Tree {
             let creates = self.node(parent).creates();
             let at = Stamp::restored(self.node(parent).pzxid);
             let index = self.insert(parent, new, hash, (image.owner, owner_slot), at);
+            // `insert` has set the parent's count from the child; the parent's own came with its image.
             let family = self.node_mut(parent).family.as_mut();
             family.expect("it has a child").creates = creates;
             index
         });
+        // It was counted with empty data and the open list, and is counted again with its own.
         self.bytes -= self.node(index).bytes();
         self.list_bytes -= bytes_of_acl(&self.node(index).acl);
         let mut family = self.take_family(index);
@@ -480,6 +485,7 @@ impl Tree {
         let (bytes, list_bytes) = (node.bytes(), bytes_of_acl(&node.acl));
         self.bytes -= bytes;
         self.list_bytes -= list_bytes;
+        // By its index, so that no path is compared.
         if let Ok(entry) = self.by_path.find_entry(hash, |other| *other == index) {
             entry.remove();
         }
@@ -528,6 +534,7 @@ impl Tree {
     #[inline]
     pub(super) fn ahead_of(&self, index: u32, blockers: Blockers) -> Option<u32> {
         let (family, queue_key) = self.queue_key_of(index)?;
+        // A free lock: decided without a search.
         if family.exclusive.head() == Some(index) && family.shared.head().is_none() {
             return None;
         }
@@ -551,6 +558,7 @@ impl Tree {
 
     /// Returns true if the waiter exists and nothing blocks it. O(log n).
     pub(super) fn is_clear(&self, waiter: Waiter) -> bool {
+        // The index may be another node's by now.
         let node = self.nodes.get(waiter.entry as usize);
         node.is_some_and(|node| node.czxid == waiter.czxid)
             && self.ahead_of(waiter.entry, waiter.blockers).is_none()
@@ -604,94 +612,5 @@ impl Tree {
             };
             next.map(|(_, index)| self.node(index))
         })
-    }
-}
-
-/// Returns true for the name of a shared entry. Most names have none of the marker's letters, and a search for one
-/// byte, without a branch to leave it early, costs far less than the search for a text.
-fn is_shared_entry(path: &ZnodePath) -> bool {
-    debug_assert!(SHARED_MARKER.contains('R'));
-    let bytes = path.as_str().bytes();
-    bytes.fold(false, |found, byte| found | (byte == b'R')) && path.name().contains(SHARED_MARKER)
-}
-
-/// Returns true if a name needs a closer look before it becomes a part of a path: it has other than printable ASCII,
-/// or a separator. It is judged a block at a time, the last one overlapping, without a branch to leave early.
-pub(super) fn is_unusual(name: &str) -> bool {
-    const BLOCK: usize = 16;
-    let is_such = |byte: u8| u8::from((byte == b'/') | !(b' '..=b'~').contains(&byte));
-    let bytes = name.as_bytes();
-    let Some(last) = bytes.last_chunk::<BLOCK>() else {
-        return bytes.iter().any(|byte| is_such(*byte) != 0);
-    };
-    let mut found = last.map(is_such);
-    let (blocks, _) = bytes.as_chunks::<BLOCK>();
-    for block in blocks {
-        for (found, byte) in found.iter_mut().zip(block) {
-            *found |= is_such(*byte);
-        }
-    }
-    u128::from_ne_bytes(found) != 0
-}
-
-/// Appends a sequence number as ZooKeeper does: `%010d`.
-pub(super) fn push_number(text: &mut String, number: i64) {
-    const TEN_DIGITS: u64 = 10u64.pow(10);
-    let number = number.unsigned_abs();
-    if number >= TEN_DIGITS {
-        text.push_str(&number.to_string());
-        return;
-    }
-    for divisor in [10u64.pow(8), 10u64.pow(6), 10u64.pow(4), 100, 1] {
-        let pair = (number / divisor % 100) as usize;
-        text.push_str(&DIGIT_PAIRS[2 * pair..2 * pair + 2]);
-    }
-}
-
-/// From 00 to 99.
-const DIGIT_PAIRS: &str = "0001020304050607080910111213141516171819\
-    2021222324252627282930313233343536373839\
-    4041424344454647484950515253545556575859\
-    6061626364656667686970717273747576777879\
-    8081828384858687888990919293949596979899";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unusual_character_is_found_wherever_it_stands() {
-        for length in 0..40 {
-            for usual in [" ", "0", ".", "R", "~"] {
-                assert!(
-                    !is_unusual(&usual.repeat(length)),
-                    "{length} times {usual:?}"
-                );
-            }
-            for at in 0..length {
-                for unusual in ["/", "\0", "\n", "\x1f", "\x7f", "\u{80}", "é", "\u{ffff}"] {
-                    let mut text = "-".repeat(length);
-                    text.replace_range(at..=at, unusual);
-                    assert!(is_unusual(&text), "{text:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn an_entry_is_shared_by_its_name_alone() {
-        for (path, is_shared) in [
-            ("/lock/_c_x-__READ__0000000001", true),
-            ("/lock/_c_x-__WRIT__0000000001", false),
-            ("/lock/_c_x-lock-0000000001", false),
-            ("/__READ__/_c_x-lock-0000000001", false),
-            ("/__READ__/_c_x-__READ__0000000001", true),
-        ] {
-            assert_eq!(
-                is_shared_entry(&ZnodePath::trusted(path)),
-                is_shared,
-                "{path}"
-            );
-        }
     }
 }

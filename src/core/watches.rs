@@ -1,8 +1,8 @@
 //! [`Watches`]: the watch table, and the events that a transaction fires.
 //!
 //! A znode carries the list of its watches, so that firing takes no look-up. Watches on a path without a znode are kept
-//! aside, and move to the znode when it is created. An event reaches [`Effects`] in the order in which it happened,
-//! and so precedes every later reply.
+//! apart, and move to the znode when it is created. Events reach [`Effects`] in the order in which they happened, and
+//! so precede every later reply (invariant 3).
 
 use foldhash::fast::FixedState;
 use hashbrown::{HashMap, HashTable};
@@ -18,7 +18,7 @@ use crate::path::ZnodePath;
 use crate::types::{AclEntry, Zxid};
 use crate::watch::{DeleteReason, EventKind, PredecessorGone, WatchedEvent};
 
-/// Key of one armed watch, and of no later one: the stamp tells it from the next in the same slot.
+/// Key of one armed watch, and of no later one: the stamp distinguishes it from the next watch in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct WatchKey {
     /// A small number, reused: fit for an index into a vector.
@@ -53,7 +53,7 @@ pub(crate) struct Fired {
     /// The slot of the watcher's session.
     pub(crate) slot: u32,
     pub(crate) event: WatchedEvent,
-    /// The waiter whose way this may clear; resolved when the transaction is done.
+    /// The waiter that this may leave without a predecessor; resolved at the end of the transaction.
     pub(super) waiter: Option<Waiter>,
     /// True if this was the watch's only event.
     pub(crate) is_last: bool,
@@ -76,7 +76,7 @@ impl WatchKind {
         matches!(self, Self::Data | Self::Child | Self::Turn(_))
     }
 
-    /// Returns a number for the index, which tells the kinds apart that a session of another process can have.
+    /// Returns a number for the index, distinct for the kinds that a session of another process can have.
     fn number(self) -> u64 {
         match self {
             Self::Data | Self::Turn(_) => 0,
@@ -86,10 +86,12 @@ impl WatchKind {
         }
     }
 
-    /// Returns true if an event of its own znode concerns it.
+    /// Returns true if an event of its znode fires it.
     fn wants(self, event: EventKind) -> bool {
         match event {
             EventKind::NodeDeleted => true,
+            // A waiter is not woken by a change of its predecessor's data: only the delete can give it the lock
+            // (invariant 4).
             EventKind::NodeCreated | EventKind::NodeDataChanged => {
                 !matches!(self, Self::Child | Self::Turn(_))
             }
@@ -107,7 +109,7 @@ struct Watch {
     /// Its hash in the index, if its session is of another process.
     hash: u64,
     /// True once it was used up by an event that its session had no right to see. It stays, silent, until it is armed
-    /// again: its absence would give the event away.
+    /// again: its absence would reveal the event (invariant 14).
     is_muted: bool,
     spot: WatchLocation,
     /// The bytes that it counts for: 0 if it is of a session of this process.
@@ -118,7 +120,7 @@ struct Watch {
     of_session: Links,
 }
 
-/// A change of a znode, as its watches are told.
+/// A change of a znode, from which events are made.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     pub(super) node: u32,
@@ -148,14 +150,14 @@ impl WatchLocation {
     }
 }
 
-/// The watched place, as operators are told.
+/// Watched place, for operators.
 #[cfg(any(test, feature = "server"))]
 pub(super) enum Watched<'a> {
     Node(u32),
     Absent(&'a ZnodePath),
 }
 
-/// The kinds that a session of another process can have: no such session waits in a queue of the store's.
+/// The kinds that a session of another process can have. Its waiters use plain watches: the wire has no `Enqueue`.
 #[cfg(any(test, feature = "server"))]
 const REMOTE_KINDS: [WatchKind; 4] = [
     WatchKind::Data,
@@ -164,15 +166,16 @@ const REMOTE_KINDS: [WatchKind; 4] = [
     WatchKind::Recursive,
 ];
 
-/// Returns the hash of a watch in the index. It is the path's, so it stays when a znode comes or goes there.
+/// Returns the hash of a watch in the index. It depends on the path, not the znode: a watch keeps it when a znode is
+/// created or deleted there.
 fn index_hash(tree: &Tree, slot: u32, kind: WatchKind, path: &ZnodePath, node: Option<u32>) -> u64 {
     let of_path = node.map_or_else(|| tree.hash(path.as_str()), |node| tree.node(node).hash);
     let of_session = u64::from(slot) << 2 | kind.number();
     of_path ^ of_session.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Returns the bytes that a watch on a path counts for. A znode that is watched may go, and its path stays: so that a
-/// delete makes nothing larger, the path counts from the beginning.
+/// Returns the bytes that a watch on a path counts for. When a watched znode is deleted, its watches keep the path: it
+/// counts from the beginning, so that a delete never makes the store larger.
 fn bytes_of(path: &ZnodePath, is_local: bool) -> u32 {
     match is_local {
         true => 0,
@@ -225,6 +228,8 @@ impl Watches {
             None => self.absent.get(path).copied().unwrap_or(List::EMPTY),
         };
         let is_local = sessions.get(slot).is_local;
+        // A session of another process has one watch of a kind on a path, as on a ZooKeeper server: arming it again
+        // changes nothing, and costs no memory. In this process each watcher has its own watch.
         let mut hash = 0;
         if !is_local {
             hash = index_hash(tree, slot, kind, path, node);
@@ -252,7 +257,7 @@ impl Watches {
             self.index.insert_unique(hash, index, hash_of);
         }
         match kind {
-            // So an event below finds them without a look at all the others.
+            // At the front, so that an event below this znode finds them without a look at its other watches.
             WatchKind::Recursive => {
                 list.push_front(&mut self.slab, |watch| &mut watch.at_spot, index);
             }
@@ -317,13 +322,14 @@ impl Watches {
         }
     }
 
-    /// Takes a watch back, if it has not fired yet.
+    /// Disarms a watch. Returns false if it has fired already.
     pub(super) fn disarm(
         &mut self,
         tree: &mut Tree,
         sessions: &mut Sessions,
         key: WatchKey,
     ) -> bool {
+        // The slot may be free, or another watch's, by now.
         let known = self.slab.get(key.index as usize);
         let is_armed = known.is_some_and(|watch| watch.stamp == key.stamp);
         if is_armed {
@@ -372,7 +378,7 @@ impl Watches {
         self.recursive -= usize::from(watch.kind == WatchKind::Recursive);
     }
 
-    /// Drops watches of a session, the oldest first and at most so many, saying which.
+    /// Drops at most `most` watches of a session, the oldest first, and passes their keys to `dropped`.
     pub(super) fn drop_some(
         &mut self,
         tree: &mut Tree,
@@ -394,6 +400,7 @@ impl Watches {
     /// Moves the watches on a path to the znode that was created there.
     #[inline]
     pub(super) fn attach(&mut self, tree: &mut Tree, node: u32) {
+        // Before the path is hashed: mostly no missing znode is watched.
         if self.absent.is_empty() {
             return;
         }
@@ -421,7 +428,7 @@ impl Watches {
         }
     }
 
-    /// Fires the watches that a change concerns, each watcher once.
+    /// Fires the watches that a change concerns, each watcher once (rule 3).
     #[inline]
     pub(super) fn fire(
         &mut self,
@@ -430,6 +437,8 @@ impl Watches {
         what: Change,
         effects: &mut Effects,
     ) {
+        // Two checks for the common case, a znode without watches in a store without recursive ones. A recursive watch
+        // never fires for a change of children (rule 20): it has an event for each child.
         let is_watched = !tree.node(what.node).watches.is_empty();
         let is_recursive = self.recursive > 0 && what.kind != EventKind::NodeChildrenChanged;
         if is_watched || is_recursive {
@@ -445,6 +454,7 @@ impl Watches {
         is_recursive: bool,
         effects: &mut Effects,
     ) {
+        // One number for the znode's own and the recursive watches: a session with both gets one event.
         self.last_event += 1;
         self.fire_list(tree, sessions, what, effects);
         let mut ancestor = tree.node(what.node).parent;
@@ -470,18 +480,21 @@ impl Watches {
             looked_at += 1;
             let index = at;
             let watch = &self.slab[index as usize];
+            // Before the watch may be unlinked.
             at = watch.at_spot.next;
             if !watch.kind.wants(what.kind) || watch.is_muted {
                 continue;
             }
             let (slot, is_last) = (watch.slot, watch.kind.is_one_shot());
             let is_hidden = !self.tell(tree, sessions, index, what, effects);
+            // Over a wire, clients can ask for their watches (`checkWatches`): this one must look unused.
             if is_last && is_hidden && !sessions.get(slot).is_local {
                 self.slab[index as usize].is_muted = true;
             } else if is_last {
                 let list = &mut tree.node_mut(what.node).watches;
                 list.unlink(&mut self.slab, |watch| &mut watch.at_spot, index);
                 if is_hidden {
+                    // In this process a watcher waits for it, which must still get the end of its session.
                     self.slab[index as usize].spot = WatchLocation::Spent;
                 } else {
                     self.forget(sessions, index);
@@ -512,8 +525,10 @@ impl Watches {
     }
 
     /// Adds an event for one watch. Returns false only if its session has no right to read the znode (as in ZooKeeper
-    /// 3.9): such a watcher must still hear of its session's end, and its session must not learn of the event by the
-    /// watch's absence.
+    /// 3.9).
+    ///
+    /// Each event needs the right anew: the list may have changed since the watch was armed. A waiter needs none: its
+    /// event is about its own entry.
     fn tell(
         &self,
         tree: &Tree,
@@ -531,7 +546,7 @@ impl Watches {
         let session = sessions.get_mut(slot);
         tree.work.add(1);
         let is_told = !session.is_local && session.last_event == self.last_event;
-        // A departure is no plain event, which another watch may have told already.
+        // A waiter's event says more than that of another watch, which may have been put out already.
         if is_told && waiter.is_none() {
             return true;
         }
@@ -546,6 +561,8 @@ impl Watches {
             return false;
         }
         session.last_event = self.last_event;
+        // Beyond the limit the event is dropped, and the session's connection closed. That is no matter of rights, so
+        // the watch is treated as fired.
         let bytes = size_of::<Fired>() + tree.node(what.node).path.as_str().len();
         if !session.is_local && !effects.count(session, slot, bytes, (self.event_bytes, remote)) {
             return true;
@@ -557,7 +574,7 @@ impl Watches {
                 kind: what.kind,
                 path: tree.node(what.node).path.clone(),
                 zxid: Some(what.zxid),
-                // Whether the way is clear, the end of the transaction tells.
+                // Resolved at the end of the transaction, which may create or delete other entries (`resolve_waiters`).
                 predecessor_gone: waiter.map(|_| PredecessorGone::new(false, what.reason)),
             },
             waiter,

@@ -3,9 +3,9 @@
 
 use std::cell::Cell;
 
-/// Counts units of work since the store was opened: znodes, watches and entries of access control lists that were
-/// looked at, and [`UNIT_BYTES`] of text or data each. A unit takes some 10 to 100 ns. What a request costs in any case
-/// is not counted here, so that the way of a lock in memory has nothing to count; a loop adds its length once.
+/// Meter of units of work since the store was opened: a znode, watch or entry of an access control list that was looked
+/// at, or [`UNIT_BYTES`] of text or data. A unit takes some 10 to 100 ns. The fixed cost of a request is not counted
+/// here, so that taking a lock in memory counts nothing; a loop adds its length once.
 ///
 /// Reads count, too, so it is a cell.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! Writes: the rules for create, delete and setData, and their application.
 //!
-//! A write is resolved before anything is changed; `apply_…` cannot fail, and is all that replay uses.
+//! A write is resolved before anything is changed, so that a refusal has nothing to undo. `apply_…` cannot fail, and is
+//! all that replay uses: a replay makes no decision (invariant 1).
 
 use std::time::Duration;
 
@@ -9,8 +10,9 @@ use bytes::Bytes;
 use super::budget::bytes_of;
 use super::intrusive_list::NIL;
 use super::journal::{LogMode, NewNode, NodeKind, TxnOp, delete_bytes, set_data_bytes};
+use super::names::push_number;
 use super::sessions::SessionRef;
-use super::tree::{NodeView, ROOT, is_system_path, push_number};
+use super::tree::{NodeView, ROOT, is_system_path};
 use super::watches::Change;
 use super::{Core, CoreOptions, CoreReply, Effects, Now, Stamp, no_node};
 use crate::error::{Error, Result};
@@ -57,6 +59,7 @@ impl Core {
             sequence,
             creates: creates + 1,
         };
+        // The last check: the write is resolved, and from here on nothing can fail.
         self.check_txn(new.log_bytes())?;
         let node = self.add(session, parent, new, hash, now, effects);
         let node = self.tree.node(node);
@@ -66,8 +69,8 @@ impl Core {
         })
     }
 
-    /// Checks the rules for a new znode under an existing parent. `bytes` is what it counts for, with true where it
-    /// goes with its session; `asked` is the path for errors.
+    /// Checks the rules for a new znode under an existing parent. `bytes` are those that it counts for, with true where
+    /// it ends with its session; `asked` is the path for errors.
     #[inline]
     pub(super) fn check_new(
         &self,
@@ -83,8 +86,8 @@ impl Core {
         self.check_room(session, bytes, is_own)
     }
 
-    /// Numbers of more than ten digits are misread by other clients: only sessions of this process get
-    /// them.
+    /// Checks that the session may have this number. Other clients misread numbers of more than ten digits, so that
+    /// only sessions of this process get them (rule 5).
     #[inline]
     pub(super) fn check_number(&self, session: SessionRef, parent: u32, number: i64) -> Result<()> {
         if number <= LAST_OF_TEN_DIGITS || self.sessions.get(session.slot).is_local {
@@ -93,7 +96,7 @@ impl Core {
         Err(used_up(self.tree.node(parent).path.as_str()))
     }
 
-    /// Creates a znode that was checked, in a transaction of its own.
+    /// Creates a znode that was checked, in a single transaction.
     #[inline(always)] // so that the new node is not copied on its way
     pub(super) fn add(
         &mut self,
@@ -118,15 +121,17 @@ impl Core {
         now: Now,
         effects: &mut Effects,
     ) -> Result<CoreReply> {
+        // Mostly a release: the entry is the head of its queue.
         let node = self.tree.find_head(path);
         self.allow_delete(session, node, path)?;
         check_delete(node.map(|node| self.tree.node(node).view()), path, version)?;
         let node = node.ok_or_else(|| no_node(path.as_str()))?;
         self.check_txn(delete_bytes(path))?;
         let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
+        // Before the node goes, which knows its owner.
         let reason = self.reason(node, session.id, of_its_own);
         self.apply_delete(node, reason, at, effects);
-        // Only now: the waiter's predecessor is out of the index.
+        // After the delete, when the waiter's predecessor is out of the index.
         self.resolve_waiters(effects);
         self.log(session.id, at, || TxnOp::Delete { path: path.clone() });
         Ok(Reply::Done)
@@ -164,6 +169,7 @@ impl Core {
         check_version(current, &path, version)?;
         self.check_growth(session, node, self.tree.node(node).data.len(), data.len())?;
         self.check_txn(set_data_bytes(&path, data.len()))?;
+        // Resolved here: a replay sets the version and does not compute it (invariant 1).
         let version = next_version(current);
         let at = self.stamp(now, self.log_mode_of(self.tree.node(node).owner_slot));
         self.log(session.id, at, || TxnOp::SetData {
@@ -183,6 +189,8 @@ impl Core {
         at: Stamp,
         effects: &mut Effects,
     ) -> OpReply {
+        // It was resolved in the same call, against the tree and the operations before it: a missing znode would be
+        // a fault of the core.
         let known = "a resolved operation names znodes that are there";
         match op {
             TxnOp::Create(new) => {
@@ -250,6 +258,7 @@ impl Core {
         };
         let node = self.tree.insert(parent, new, hash, owner, at);
         if at.log_mode == LogMode::Sync {
+            // The parent's children and counts show the create, too: a read of either waits for it.
             self.tree.node_mut(node).kept = at.zxid.0;
             self.tree.node_mut(parent).kept = at.zxid.0;
         }
@@ -263,6 +272,7 @@ impl Core {
         if matches!(kind, NodeKind::Container | NodeKind::Ttl { .. }) {
             self.reaper.consider(&mut self.tree, node);
         }
+        // First the watches on the path, so that the create fires them.
         self.watches.attach(&mut self.tree, node);
         self.fire(node, EventKind::NodeCreated, at, effects);
         self.fire(parent, EventKind::NodeChildrenChanged, at, effects);
@@ -286,12 +296,12 @@ impl Core {
         at: Stamp,
         effects: &mut Effects,
     ) {
-        // Before the node goes, which carries the list of its watches.
+        // Before the node is removed, which carries the list of its watches.
         self.tell(node, EventKind::NodeDeleted, reason, at, effects);
         let slot = self.tree.node(node).owner_slot;
         if slot != NIL {
             let session = self.sessions.get_mut(slot);
-            // A search goes on in a later turn, and must not start at a node that is gone.
+            // A search is continued in a later turn, and must not start at a removed node.
             if session.search == node {
                 session.search = self.tree.node(node).ephemerals.next;
             }
@@ -302,10 +312,12 @@ impl Core {
             self.sessions.recharge(slot, bytes, 0);
         }
         let gone = self.tree.remove(node, at);
+        // Persistent watches survive the znode, and wait for the next one at its path.
         self.watches.detach(gone.watches, &gone.path);
         if at.log_mode == LogMode::Sync {
             self.tree.node_mut(gone.parent).kept = at.zxid.0;
         }
+        // It may have lost its last child.
         self.reaper.consider(&mut self.tree, gone.parent);
         self.fire(gone.parent, EventKind::NodeChildrenChanged, at, effects);
     }
@@ -354,8 +366,9 @@ impl Core {
             .fire(&mut self.tree, &mut self.sessions, what, effects);
     }
 
-    /// Completes the events of waiters: is the way clear? It must come at the end of the transaction, since a multi can
-    /// delete one entry and create another in its place.
+    /// Completes the events of waiters: whether each exists with nothing ahead of it, so that it holds the lock
+    /// (invariant 8). To be called at the end of a transaction: a multi can delete one entry and put another in its
+    /// place.
     pub(super) fn resolve_waiters(&self, effects: &mut Effects) {
         for fired in &mut effects.fired {
             if let (Some(waiter), Some(departure)) =
@@ -384,6 +397,7 @@ pub(super) fn parent_for(create: &Create) -> &str {
 
 /// Returns the path with its number, if it has one, and the number as an entry of a queue.
 pub(super) fn final_path(create: &Create, creates: i64) -> (ZnodePath, Option<i64>) {
+    // A name that brings its number makes an entry, too: the conversion of a read-write lock keeps its position so.
     if !create.mode.is_sequential() {
         return (create.path.clone(), sequence_of(create.path.name()));
     }
@@ -393,8 +407,8 @@ pub(super) fn final_path(create: &Create, creates: i64) -> (ZnodePath, Option<i6
     (ZnodePath::trusted(path), Some(creates))
 }
 
-/// The greatest time to live that ZooKeeper can write down.
-const LONGEST_TTL: Duration = Duration::from_millis((1 << 40) - 1);
+/// The greatest time to live that ZooKeeper can represent (rule 18).
+const MAX_TTL: Duration = Duration::from_millis((1 << 40) - 1);
 
 pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<NodeKind> {
     Ok(match mode {
@@ -407,10 +421,10 @@ pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<NodeKin
                     what: "TTL znodes, which its options rule out",
                 });
             }
-            if ttl < Duration::from_millis(1) || ttl > LONGEST_TTL {
+            if ttl < Duration::from_millis(1) || ttl > MAX_TTL {
                 return Err(Error::BadArguments(format!(
                     "a time to live of {ttl:?}: expected 1 ms to {} ms",
-                    LONGEST_TTL.as_millis()
+                    MAX_TTL.as_millis()
                 )));
             }
             NodeKind::Ttl {
@@ -420,8 +434,8 @@ pub(super) fn kind_of(mode: CreateMode, options: &CoreOptions) -> Result<NodeKin
     })
 }
 
-/// Refuses to make or change what ZooKeeper's clients take for a quota: nothing here enforces one, and its client would
-/// believe in it. What a store has from before can be read and deleted.
+/// Refuses to create or change znodes that ZooKeeper's clients take for a quota: nothing here enforces one, and a
+/// client would rely on it. Those of older stores can be read and deleted.
 pub(super) fn check_no_quota(path: &ZnodePath) -> Result<()> {
     match path.as_str().starts_with("/zookeeper/quota/") {
         true => Err(Error::Unimplemented { what: "quotas" }),

@@ -1,8 +1,26 @@
-//! [`Durable`]: the log of a store in a folder. Nothing that the store tells runs ahead of what its log has (invariant 2).
+//! [`Durable`]: the store's end of its log, and the way by which a write becomes durable.
 //!
-//! [`State`](super::state::State) asks it at each step of a change: [`admit`](Durable::admit) before,
-//! [`keep`](Durable::keep) after, [`bind`](Durable::bind) for what goes out. `volatile.rs` stands for it in builds
-//! without the feature `file`.
+//! No reply and no event runs ahead of the log (invariant 2). A write takes five steps; the first four under the
+//! store's one lock, called by [`State`](super::state::State):
+//!
+//! 1. Admission: [`admit`](Durable::admit) refuses a request unless room for its transaction is on the disk already. So
+//!    a full disk refuses writes, and never fails one that was applied.
+//! 2. Application: the core carries the request out, and leaves the transactions that the log has to keep, each with
+//!    every decision made (`core/journal.rs`).
+//! 3. Hand-over: [`keep`](Durable::keep) appends them to the [`WriteQueue`], in the order of their zxids.
+//! 4. Binding: [`bind`](Durable::bind) raises the zxid that the log must have before the session is told anything more.
+//!    A reply waits for it at the [`DurabilityBarrier`] ([`passage`](Durable::passage)), an event is held there
+//!    ([`deliver`](Durable::deliver)). For a served session both stand in its outbox with that zxid, in one order.
+//! 5. Writing: the log's one writer (`log/writer.rs`) writes a batch of the queue as one frame, syncs it, and then
+//!    opens the barrier up to the last zxid of the batch: first the held events reach their watchers, then replies
+//!    leave.
+//!
+//! A change that concerns only sessions of this process leaves no transaction in step 2, and waits for nothing: these
+//! sessions die with the process. Of the [durability classes](super::Durability), `DelayedRestart` does not wait for
+//! transactions that concern only sessions, and `None` waits only while room in the log is short.
+//!
+//! After a failed write the barrier stays closed for good, and the store stops (invariant 12). `volatile.rs` stands for
+//! this file in builds without the feature `file`.
 
 use std::sync::Arc;
 
@@ -23,9 +41,10 @@ use crate::watch::{WatchCell, WatchedEvent};
 /// The store's end of its log.
 pub(super) struct Durable {
     queue: Arc<WriteQueue>,
-    /// The last transaction of the last call, as far as somebody waits for it: what is being handed out shows this.
+    /// The last transaction of the last call to the core, if the log keeps it synchronously, otherwise 0: the replies
+    /// and events of that call show it.
     shown: Zxid,
-    /// Zxid at whose use another epoch is reserved.
+    /// The zxid whose use reserves the next epoch.
     reserve_at: Zxid,
     timeouts: Timeouts,
 }
@@ -42,17 +61,17 @@ pub(super) struct Timeouts {
     pub(super) allowed_ms: u64,
     /// True if nothing that is acknowledged to such a session runs ahead of the log.
     pub(super) are_sessions_kept: bool,
-    /// Before this no session is opened: clients may still believe in one that was ended.
+    /// No session is opened before this moment: clients may still believe in sessions that were ended.
     pub(super) pause_until: Option<BootInstant>,
 }
 
-/// The most that a session's begin, end or timeout takes in the log.
+/// The most bytes that the beginning, the end or the timeout of a session takes in the log.
 const SESSION_BYTES: usize = 128;
 
 const HALF_AN_EPOCH: i64 = 1 << (EPOCH_BITS - 1);
 
 impl Durable {
-    /// Creates the store's end of a log whose epoch has just begun.
+    /// Creates the store's end of a log that begins a new epoch at `last_zxid`.
     pub(super) fn new(queue: Arc<WriteQueue>, last_zxid: Zxid, timeouts: Timeouts) -> Self {
         Self {
             queue,
@@ -62,20 +81,21 @@ impl Durable {
         }
     }
 
-    /// Checks that the log has not failed: after that nothing is acknowledged any more (invariant 12).
+    /// Checks that the log has not failed: after a failure nothing is acknowledged any more (invariant 12).
     pub(super) fn check(&self) -> Result<()> {
         self.failure().map_or(Ok(()), Err)
     }
 
     /// Returns the log's failure; quickly when there is none.
     fn failure(&self) -> Option<Error> {
+        // Only a failure closes the barrier to zxid 0, which every log has: no lock for the common case.
         if self.queue.barrier.is_open_to(Zxid(0)) {
             return None;
         }
         self.queue.barrier.failure()
     }
 
-    /// Returns true if the log has room for what the store does by itself.
+    /// Returns true if the log has room for the store's own transactions: ends of sessions, reaped znodes.
     pub(super) fn has_reserve(&self) -> bool {
         self.failure().is_none() && self.queue.has_reserve()
     }
@@ -93,13 +113,15 @@ impl Durable {
         if let Some(failure) = self.failure() {
             return Err(failure);
         }
+        // While there is plenty of room, which takes one load to see, no request is measured.
         if !self.queue.takes_any() && core.needs_log(session, request) {
             self.check_room(core.txn_bytes(session, request), request)?;
         }
+        // A read shows the state of before; the request's own transaction is added by `bind`, from `shown`.
         Ok(core.shown_by(request))
     }
 
-    /// Checks that the log has room for so many bytes of a request.
+    /// Checks that the log has room for the bytes of a request.
     fn check_room(&self, bytes: usize, request: &Request) -> Result<()> {
         self.queue.check_room(bytes, frees(request))
     }
@@ -108,6 +130,7 @@ impl Durable {
     /// [`last_kept`](Core::last_kept) before the call.
     pub(super) fn keep(&mut self, core: &mut Core, before: Zxid) {
         let last = core.last_kept();
+        // Asynchronous transactions do not move it: nothing waits for them.
         let has_moved = last > before;
         self.shown = if has_moved { last } else { Zxid(0) };
         let kept = core.kept();
@@ -115,10 +138,13 @@ impl Durable {
             let handed = txn.zxid;
             self.queue.append(kept, has_moved);
             if self.queue.is_short() {
-                // Also what nobody waits for: else its client would outrun the log, and be refused.
+                // Now answers wait for asynchronous transactions, too: a client that waits for nothing would outrun
+                // the log, and be refused.
                 self.shown = handed.max(self.shown);
             }
         }
+        // Zxids of an epoch count in memory alone, so the log must have an epoch before its first zxid is used: fencing
+        // tokens never repeat, even after a crash. No wait is needed half an epoch, 2^31 zxids, ahead.
         let used = core.last_zxid();
         if used >= self.reserve_at {
             self.queue.append_record(&Record::Epoch(epoch_of(used) + 1));
@@ -126,7 +152,8 @@ impl Durable {
         }
     }
 
-    /// Moves a session's bound: what it is told next waits for what that shows, and for what it was told before.
+    /// Raises a session's bound to the transaction that its next message shows, and returns it. A bound never falls:
+    /// no message overtakes an earlier one of the session.
     pub(super) fn bind(&self, bound: &mut Zxid, shown: Zxid) -> Zxid {
         *bound = shown.max(self.shown).max(*bound);
         *bound
@@ -150,11 +177,12 @@ impl Durable {
             cell.put(event);
             return true;
         }
+        // The barrier may open before it is asked: then it puts the event in its cell itself, and returns `None`.
         match self.queue.barrier.hold(shown, cell, event) {
             None => true,
             Some(held_to) => {
-                // Events are held in one order, so this one may wait for more than it shows: so do the answers after
-                // it.
+                // Held events keep one order over all sessions, so this one may wait for more than it shows. The
+                // session's later answers wait as long, or they would overtake it (invariant 9).
                 *bound = held_to;
                 false
             }
@@ -178,7 +206,7 @@ impl Durable {
     fn append_terms(&self) {
         let timeouts = &self.timeouts;
         self.queue.append_record(&Record::SessionTerms {
-            // A kill in the pause must bring the next start to make it again.
+            // A kill during the pause must make the next start pause again.
             are_kept: timeouts.are_sessions_kept && timeouts.pause_until.is_none(),
             allowed_ms: timeouts.allowed_ms,
         });
@@ -193,13 +221,14 @@ impl Durable {
         self.queue.check_room(SESSION_BYTES, false)
     }
 
-    /// Waits while the log is busy and has no room for one more session; `None` if it is not.
+    /// Returns a future that waits until a busy log has room for one more session; `None` if none has to wait.
     pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
         let is_busy = matches!(self.check_session(), Err(Error::LimitReached { .. }));
         is_busy.then(|| Box::pin(self.queue.clone().until_room(SESSION_BYTES, false)) as _)
     }
 
-    /// Waits while the log is busy and has no room for a request that needs it; `None` if it is not.
+    /// Returns a future that waits until a busy log has room for a request; `None` if it need not wait. A full disk is
+    /// no reason to wait: the request is refused.
     pub(super) fn request_room(
         &self,
         core: &Core,
@@ -219,6 +248,7 @@ impl Durable {
 
     /// Notes the timeout of a session that was opened just now, as transaction `opened`, and is not in the log yet.
     pub(super) fn note_timeout(&mut self, ms: u64, opened: Zxid) {
+        // Only the longest matters, as it is the one that a pause lasts for: most sessions write no record.
         if ms > self.timeouts.longest_ms {
             self.timeouts.longest_ms = ms;
             self.timeouts.recorded_at = opened;
@@ -226,11 +256,13 @@ impl Durable {
         }
     }
 
-    /// Holds what a session is told from now on until the log has what was done last and, in every durability class,
-    /// the longest timeout, which this session's may be. Returns the future of that.
+    /// Holds back all messages to a session until the log has the last transaction and, in every durability class, the
+    /// longest timeout, which may be this session's. Returns the future of that.
     pub(super) fn hold_session(&self, bound: &mut Zxid) -> Passage {
         let barrier = &self.queue.barrier;
         *bound = self.shown.max(self.timeouts.recorded_at).max(*bound);
+        // `passage` may run ahead of the log, in the class `None`; the longest timeout may not. A client that relies on
+        // a timeout which no restart knows could still believe in its session after the pause (invariant 6).
         match barrier.has_written(self.timeouts.recorded_at) {
             true => barrier.passage(*bound),
             false => barrier.written(*bound),
@@ -256,7 +288,7 @@ impl Durable {
     }
 }
 
-/// Returns true for a request that frees room.
+/// Returns true for a request that frees room: it may use a part of the reserve, so that a full store can be emptied.
 fn frees(request: &Request) -> bool {
     matches!(
         request,
@@ -276,7 +308,7 @@ impl Engine {
         Some(state.durable.as_ref()?.queue.clone())
     }
 
-    /// Stops the store, whose log has failed. Nobody holds anything any more.
+    /// Stops the store, whose log has failed: all its sessions are over, and nothing is held any more.
     pub(super) fn stop(&self, failure: &Error) {
         tracing::error!(%failure, "the store has stopped");
         let mut state = self.state.lock();
@@ -285,6 +317,7 @@ impl Engine {
         for peer in state.sessions.peers() {
             match peer {
                 Peer::Local(status) => {
+                    // Under the lock, as at every end of a session: no guard believes in its lock from here on.
                     status.set_closing();
                     statuses.push(status.clone());
                 }
@@ -292,6 +325,7 @@ impl Engine {
                 Peer::Absent => {}
             }
         }
+        // Wakers are the users' code, and may come back to the store: not under the lock.
         drop(state);
         for status in statuses {
             status.set_state(SessionState::Expired);

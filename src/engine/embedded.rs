@@ -1,5 +1,5 @@
-//! [`Embedded`]: a session in the store's own process, and how one is opened. Its requests are carried out in the thread that
-//! submits them.
+//! [`Embedded`]: a session in the store's own process, and how one is opened. Its requests are carried out in the
+//! thread that submits them.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -66,14 +66,16 @@ impl Engine {
         timeout: Option<Duration>,
         identities: Vec<Identity>,
     ) -> Result<Embedded> {
-        // Before there is a session: one that is refused leaves nothing behind.
+        // Checked before the session exists: a refusal leaves nothing behind.
         let identities = Identities::new(identities)?;
+        // Before the core reads the clock: the first lease must end before the deadline that the core sets (invariant
+        // 6).
         let sent = self.clock.now();
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
         let mut state = self.state.lock();
         state.check_log()?;
-        // Not by `apply`: no client waits for the log to have a session of this process, so it is handed over with the
-        // next change.
+        // Not by `apply`: nothing waits for the log to have a session of this process, so its transaction, if there is
+        // one, is handed over with the next change.
         let (session, timeout) =
             state
                 .core
@@ -145,16 +147,18 @@ impl Embedded {
         let session = self.session;
         let answer = state.apply(|core, effects| core.submit(session, request, now, effects));
         if answer.is_err() {
-            // An error shows the state that refused the request: the transaction that made it so must be in the log
-            // before.
+            // An error shows the state that refused the request, and so the transaction that led to it, which may be
+            // any: the log must have all of them.
             shown = state.core.last_kept();
         }
-        // Before the reply is made: the request's own watch may have got the index of one that it used up.
+        // Events before the reply (invariant 9). Besides, the request's own watch may have the index of one that the
+        // request has fired: that one's cell must be gone before `cell` puts the new one there.
         let wakeups = state.gather(&self.engine.clock);
         let response = Response::ready(match answer {
             Ok(reply) => Ok(reply.with_watchers(|watch| self.cell(watch, state))),
             Err(error) => Err(self.explain(error)),
         });
+        // Still under the lock, so that the bound includes this request and nothing later.
         let passage = state.passage(self.session.slot, shown);
         drop(guard);
         if let Some(wakeups) = wakeups {
@@ -166,8 +170,8 @@ impl Embedded {
         }
     }
 
-    /// Answers a request that was not carried out, after the answers before it: a client must not hear of a refusal
-    /// before it hears of what it asked before.
+    /// Answers a request that was not carried out, behind the answers to earlier requests: replies keep the order of
+    /// requests (rule 25).
     #[cold]
     fn refuse(&self, error: Error, mut guard: MutexGuard<'_, State>) -> Response {
         let refused = Response::ready(Err(error));
@@ -192,7 +196,7 @@ impl Embedded {
     }
 }
 
-/// Holds an answer back until the log has what it shows.
+/// Holds an answer back until the log has the transactions that it shows.
 fn held(response: Response, passage: Passage) -> Response {
     Response::pending(async move {
         passage.await?;

@@ -1,4 +1,5 @@
-//! Facts for the four-letter words. The store's lock is taken for a piece at a time; in between others go first.
+//! Facts for the four-letter words. Lists are walked in pieces, and the store's lock goes to others in between: an
+//! operator's question must not delay clients (invariant 15).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,7 +18,7 @@ const PIECE: usize = 4_096;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
     pub(crate) entries: usize,
-    /// Of their texts.
+    /// Limit of the bytes of their texts.
     pub(crate) bytes: usize,
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct Listed<T> {
     pub(crate) is_whole: bool,
 }
 
-/// The sessions that end at the same moment, unless they are heard of.
+/// The sessions that expire at the same moment, unless they give a sign of life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Expiring {
     /// In milliseconds since the epoch.
@@ -68,12 +69,12 @@ impl Store {
         self.0.state.lock().core.counts()
     }
 
-    /// Returns the bytes that wait for all clients of other processes to read them.
+    /// Returns the bytes that wait for all clients of other processes.
     pub(crate) fn unread_bytes(&self) -> usize {
         self.0.state.lock().sessions.unread().bytes()
     }
 
-    /// Returns the settings that the store works by.
+    /// Returns the store's settings.
     pub(crate) fn settings(&self) -> Settings {
         self.0.state.lock().core.settings()
     }
@@ -84,7 +85,7 @@ impl Store {
         target.strip_prefix("file:").unwrap_or(target)
     }
 
-    /// Returns true while the store is at work: one whose log has failed is not.
+    /// Returns true while the store is at work, which it is until its log fails.
     pub(crate) fn is_at_work(&self) -> bool {
         self.0.state.lock().check_log().is_ok()
     }
@@ -101,6 +102,7 @@ impl Store {
         let mut endings = Vec::<Expiring>::new();
         let mut after = None;
         loop {
+            // From the last key on, not from a count: sessions that end in between do not shift the others.
             let piece = self.0.state.lock().core.expiring(after, PIECE);
             let Some((last, _)) = piece.last() else {
                 return whole(endings);
@@ -177,12 +179,12 @@ impl Store {
             });
             true
         });
-        // No znode is there, so nobody watches its children: all of these are listed.
+        // Children of a missing znode cannot be watched, so all watches there are of kinds that are listed.
         watched.paths += self.0.state.lock().core.watched_absences();
         watched
     }
 
-    /// Shows the core a piece of its slots after the other, until it is told that this is enough.
+    /// Shows `see` the core, one piece of its slots after the other, until it returns false.
     fn walk(
         &self,
         slots: impl Fn(&Core) -> usize,
@@ -190,6 +192,7 @@ impl Store {
     ) {
         let mut state = self.0.state.lock();
         let mut at = 0;
+        // Asked anew for each piece: the table may have grown in between.
         while at < slots(&state.core) {
             let piece = at..at + PIECE;
             at = piece.end;

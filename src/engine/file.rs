@@ -1,4 +1,4 @@
-//! Stores in a folder: opening one, the same for all of this process, and closing it.
+//! Stores in a folder: opening one, which all of this process share, and closing it.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::fork;
 use crate::log::{self, Disk, Exclusive, Folder, Log, LogParts, RemoteSessions};
 use crate::random::{hex, random};
 
-/// Files of an open store, which others are kept out of until all is written.
+/// Files of an open store, and the lock that keeps other processes out until all is written.
 pub(super) struct Files {
     log: Log,
     held: Exclusive,
@@ -26,30 +26,30 @@ pub(super) struct Files {
 /// Lock of a folder: while it lives, no other process opens the store.
 struct FolderLock {
     lock: Option<log::Lock>,
-    door: Arc<Door>,
+    release: Arc<ReleaseSignal>,
 }
 
-/// State of the closing of a store to which no handle is left.
+/// Signal that a store without handles has released its folder. Opening the folder again waits for it.
 #[derive(Default)]
-struct Door {
-    is_closed: Mutex<bool>,
-    closed: Condvar,
+struct ReleaseSignal {
+    is_released: Mutex<bool>,
+    released: Condvar,
 }
 
 /// By canonical path.
-type Stores = HashMap<PathBuf, (Weak<Engine>, Arc<Door>)>;
+type Stores = HashMap<PathBuf, (Weak<Engine>, Arc<ReleaseSignal>)>;
 
 static STORES: LazyLock<Mutex<Stores>> = LazyLock::new(Mutex::default);
 
 impl Store {
-    /// Opens this process's store in a folder, which is created if it is missing: the same one as long as
-    /// anybody has a handle to it. Opening one reads it, in the calling thread. What is made is for the owner
-    /// alone (files 0600, folders 0700), whatever the umask; a folder that is there keeps its mode.
+    /// Opens this process's store in a folder, which is created if it is missing: the same store as long as a handle to
+    /// it exists. It is read in the calling thread. New files and folders are for the owner alone (0600 and 0700),
+    /// regardless of the umask; an existing folder keeps its mode.
     ///
     /// # Errors
     /// [`Error::StoreInUse`] when another process has it, [`Error::StoreDamaged`],
     /// [`Error::StoreTooNew`], [`Error::NotAStore`], [`Error::DiskFull`], and [`Error::StoreFailed`]
-    /// for whatever else the system refuses.
+    /// for anything else that the system refuses.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -70,7 +70,7 @@ impl Store {
         let (tell, told) = tokio::sync::oneshot::channel();
         log::spawn("lockkeeper-open", {
             let path = path.clone();
-            // Nobody may be waiting any more: then the store is closed again.
+            // If the waiting future was dropped, the store is dropped here, and so closed again.
             move || drop(tell.send(Self::file(path)))
         })?;
         told.await.unwrap_or_else(|_| {
@@ -90,22 +90,25 @@ impl Store {
         fork::check()?;
         let path = made(path.as_ref())?;
         loop {
+            // Held while the store is opened: two threads that open the same folder get the same store.
             let mut stores = STORES.lock();
-            if let Some((engine, door)) = stores.get(&path) {
+            if let Some((engine, release)) = stores.get(&path) {
                 if let Some(engine) = engine.upgrade() {
                     return Ok(Self(engine));
                 }
-                let door = door.clone();
-                if !*door.is_closed.lock() {
+                let release = release.clone();
+                // The last handle is gone, but the log is still being written: its own process has to wait, since the
+                // folder's lock would refuse it.
+                if !*release.is_released.lock() {
                     drop(stores);
-                    door.wait();
+                    release.wait();
                     continue;
                 }
             }
-            stores.retain(|_, (_, door)| !*door.is_closed.lock());
-            let door = Arc::<Door>::default();
-            let engine = open(&path, &options, door.clone())?;
-            stores.insert(path, (Arc::downgrade(&engine), door));
+            stores.retain(|_, (_, release)| !*release.is_released.lock());
+            let release = Arc::<ReleaseSignal>::default();
+            let engine = open(&path, &options, release.clone())?;
+            stores.insert(path, (Arc::downgrade(&engine), release));
             return Ok(Self(engine));
         }
     }
@@ -130,10 +133,10 @@ fn made(path: &Path) -> Result<PathBuf> {
     })
 }
 
-fn open(path: &Path, options: &StoreOptions, door: Arc<Door>) -> Result<Arc<Engine>> {
+fn open(path: &Path, options: &StoreOptions, release: Arc<ReleaseSignal>) -> Result<Arc<Engine>> {
     log::check_folder(&Folder::new(path))?;
     let lock = Some(log::Lock::take(path)?);
-    let held: Exclusive = Arc::new(FolderLock { lock, door });
+    let held: Exclusive = Arc::new(FolderLock { lock, release });
     let disk: Arc<dyn Disk> = Arc::new(Folder::new(path));
     open_disk(&disk, format!("file:{}", path.display()), options, held)
 }
@@ -161,6 +164,8 @@ pub(super) fn read(
     let opened = log::open(disk, &options.log(), &new, clock.unix_ms())?;
     let mut core = opened.core;
     let pause_until = pause_until(clock.now(), &opened.remote);
+    // Recovered sessions have a full timeout from now on (rule 15): their clients could not reach a store that was
+    // down.
     core.restart_timeouts(clock.now());
     core.set_journal(Journal::Durable);
     if options.durability_class() == Durability::DelayedRestart {
@@ -187,10 +192,10 @@ pub(super) fn read(
     Ok((engine, opened.parts))
 }
 
-/// Waits for clocks that are slower than the store's by one part in so many.
+/// Part of the timeout that a pause adds for clients' clocks that run slower than the store's: 1/100.
 const DRIFT: u32 = 100;
 
-/// Returns the end of the pause that is owed for sessions that do not live on, and says in the log why it is made.
+/// Returns the end of the pause that is owed for sessions that were ended by the restart, and logs its reason.
 fn pause_until(now: BootInstant, remote: &RemoteSessions) -> Option<BootInstant> {
     if !remote.owe_pause() {
         return None;
@@ -207,7 +212,8 @@ fn pause_until(now: BootInstant, remote: &RemoteSessions) -> Option<BootInstant>
 }
 
 impl Engine {
-    /// Ends the pause when its time has come, though nobody asks to be admitted: a stop in order is clean then.
+    /// Ends the pause when its time has come, also if no client asks to be admitted: otherwise a store that is closed
+    /// in order would have to pause at its next start.
     fn time_pause(self: &Arc<Self>) {
         if let Some(pause) = self.pause() {
             let engine = Arc::downgrade(self);
@@ -221,12 +227,13 @@ impl Engine {
     }
 }
 
-/// Lets others use the store.
+/// Makes an engine ready for use: with its files, the timer of its pause, and the listener of its log's failure.
 pub(super) fn serve(mut engine: Engine, files: Option<Files>) -> Arc<Engine> {
     engine.files = files;
     let queue = engine.log_queue();
     let engine = Arc::new(engine);
     engine.time_pause();
+    // Weak: the engine owns the barrier that holds the listener, and must not keep itself alive.
     let weak = Arc::downgrade(&engine);
     if let Some(queue) = queue {
         queue.barrier.on_failure(move |failure| {
@@ -239,10 +246,10 @@ pub(super) fn serve(mut engine: Engine, files: Option<Files>) -> Arc<Engine> {
 }
 
 impl Files {
-    /// Writes what is left, and lets others in.
+    /// Writes the rest of the log, and then releases the folder.
     pub(super) fn close(self) {
         if fork::is_forked() {
-            // The log is the parent's, and its threads, which would be waited for, are not here.
+            // The log belongs to the parent, and the threads that a close would wait for do not exist in the child.
             std::mem::forget(self);
             return;
         }
@@ -254,16 +261,16 @@ impl Files {
 impl Drop for FolderLock {
     fn drop(&mut self) {
         drop(self.lock.take());
-        *self.door.is_closed.lock() = true;
-        self.door.closed.notify_all();
+        *self.release.is_released.lock() = true;
+        self.release.released.notify_all();
     }
 }
 
-impl Door {
+impl ReleaseSignal {
     fn wait(&self) {
-        let mut is_closed = self.is_closed.lock();
-        while !*is_closed {
-            self.closed.wait(&mut is_closed);
+        let mut is_released = self.is_released.lock();
+        while !*is_released {
+            self.released.wait(&mut is_released);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! [`StoreOptions`].
+//! [`StoreOptions`]: the options of an embedded store, and its [`Durability`] class.
 
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ pub struct StoreOptions {
 /// |---|---|---|---|
 /// | the program closes the store | everything | everything | everything |
 /// | the program is killed | every acknowledged write | every acknowledged write to persistent znodes | all but the last writes, which were on their way to the system |
-/// | the machine stops | every acknowledged write | every acknowledged write to persistent znodes | what the system has written by itself |
+/// | the machine stops | every acknowledged write | every acknowledged write to persistent znodes | the writes that had reached the disk by then |
 /// | sessions of other processes, after the program closes the store | yes | yes | yes |
 /// | the same, after a stop that was not in order | yes | ended; a pause before any may enter | ended; a pause before any may enter, if the log still knows of them |
 ///
@@ -39,12 +39,12 @@ pub struct StoreOptions {
 /// process, and their ephemeral znodes, end with it. The containers that they create are written within a
 /// tenth of a second, and not waited for, as long as no server is attached.
 ///
-/// The *pause*: where the log may lack what was acknowledged to a session of another process, such as the release of a
-/// lock, that session cannot go on. So all of them are ended when the store is opened, and the store accepts no session
-/// at all until no client can believe any more in one that was ended: for the longest timeout that was ever granted,
-/// and a hundredth more for slow clocks. Opening a session waits for that. It is the class of the run that stopped
-/// which decides, not the one of the next. A store that was restored from a backup or copied pauses in every class, if
-/// it was ever served, for the longest timeout that was or is allowed ([`StoreOptions::session_timeouts`]).
+/// The *pause*: the log may lack transactions that were acknowledged to a session of another process, such as the
+/// release of a lock. Then that session cannot go on. All such sessions are ended when the store is opened, and the
+/// store accepts no session at all until no client can believe any more in one that was ended: for the longest timeout
+/// that was ever granted, and a hundredth more for slow clocks. Opening a session waits for that. The class of the run
+/// that stopped decides, not that of the next. A store that was restored from a backup or copied pauses in every class,
+/// if it was ever served, for the longest timeout that was or is allowed ([`StoreOptions::session_timeouts`]).
 #[cfg(feature = "file")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -57,8 +57,8 @@ pub enum Durability {
     DelayedRestart,
     /// Nothing: the store writes behind, and syncs only what must be there for tokens, segments that are
     /// full, and all when it is closed. When room in the log runs short, answers wait for it. After the machine
-    /// stops, any of the last writes may be missing, acknowledged or not; what is left is one moment
-    /// of the past, whole.
+    /// stops, any of the last writes may be missing, acknowledged or not; the rest is the store as it was at one moment
+    /// of the past.
     None,
 }
 
@@ -144,9 +144,10 @@ impl StoreOptions {
     /// 512, an identity for 192 and three times its text; those of this process for nothing.
     ///
     /// A request that would go beyond it is [`Error::LimitReached`](crate::Error::LimitReached); what makes nothing
-    /// larger always goes, and what a store in a folder has kept is always read back. Of the last quarter a session of
-    /// another process gets an equal share, for its watches and ephemeral znodes: so that none takes what others need.
-    /// Sessions and identities of other processes are let in up to a sixteenth each, however full the rest is.
+    /// larger is never refused, and the content of a store in a folder is always read back. Of the last quarter a
+    /// session of another process gets an equal share, for its watches and ephemeral znodes: so that none takes what
+    /// others need. Sessions and identities of other processes are accepted up to a sixteenth each, however full the
+    /// rest is.
     #[must_use]
     pub fn max_bytes(mut self, limit: usize) -> Self {
         self.limits.bytes = limit;
@@ -167,7 +168,7 @@ impl StoreOptions {
         self
     }
 
-    /// Sets the digest of the super user, who may do everything: `user:` and the base64 of the SHA-1 of
+    /// Sets the digest of the superuser, which has every right: `user:` and the base64 of the SHA-1 of
     /// `user:password`, as `zookeeper.DigestAuthenticationProvider.superDigest` takes it. A client
     /// that proves it ([`ConnectOptions::auth`](crate::ConnectOptions::auth)) is asked for no right.
     ///

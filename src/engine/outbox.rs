@@ -1,13 +1,16 @@
-//! [`Outbox`]: what goes out over one connection, in one order.
+//! [`Outbox`]: the messages that go out over one connection, events and answers in one order (invariant 13).
+//!
+//! They are put in under the store's lock, where they happened, and taken out by the connection's task without it, as
+//! far as the log allows. Its bytes count towards a limit of the connection and one of all clients (invariant 10).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Waker;
 
 use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
-use super::stalls::LivenessQuestion;
 use super::unread::{Account, Unread};
 use crate::core::{CoreReply, bytes_of_acl};
 use crate::error::Error;
@@ -16,37 +19,37 @@ use crate::types::Zxid;
 use crate::wake::wake;
 use crate::watch::WatchedEvent;
 
-/// Queue of what a served session is told next: events and answers, put in under the store's lock, so that
-/// each stands where it happened. Its connection takes them out, writes them down and sends them.
+/// Queue of the messages to a served session. The connection takes them out, encodes them and sends them.
 pub(crate) struct Outbox {
     inner: Mutex<Inner>,
     waker: AtomicWaker,
-    question: LivenessQuestion,
-    /// Of all clients together.
+    /// True while the connection is asked for signs of life that its client has sent and that are not read yet.
+    is_asked: AtomicBool,
+    /// The count for all clients together.
     unread: Arc<Unread>,
 }
 
 struct Inner {
     items: VecDeque<Item>,
-    /// About what the items take.
+    /// About the bytes that the items take.
     bytes: usize,
-    /// The bytes that the connection holds of what it has taken out, and of requests.
+    /// Bytes that the connection holds: of messages that it has taken out and not sent, and of requests.
     beside: usize,
-    /// The sum, as it counts for all.
+    /// The sum of both, as it is counted in `unread`.
     account: Account,
-    /// Beyond this the client reads too slowly.
+    /// Limit of `bytes` for events, beyond which the client reads too slowly.
     limit: usize,
     end: Option<Ending>,
-    /// True if the connection has been woken for what is in the queue.
+    /// True if the connection has been woken since it last took something out: one wake is enough.
     is_told: bool,
 }
 
-/// One thing that goes out, once the log has `bound`.
+/// A message, which leaves when the log has `bound`.
 #[derive(Debug)]
 pub(crate) struct Item {
     bound: Zxid,
     what: Message,
-    /// About what it takes until it is sent.
+    /// About the bytes that it takes until it is sent.
     bytes: usize,
 }
 
@@ -60,13 +63,13 @@ pub(crate) enum Message {
     },
 }
 
-/// Why a connection is to be closed.
+/// Reason for which a connection is to be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// The session was closed: what is in the outbox still goes out.
+    /// The session was closed: the messages in the outbox still go out, the reply to the close among them.
     Closed,
     Expired,
-    /// The session has gone to another connection.
+    /// The session has moved to another connection.
     Moved,
     /// The client reads too slowly.
     Overflow,
@@ -87,19 +90,25 @@ impl Outbox {
                 is_told: false,
             }),
             waker: AtomicWaker::new(),
-            question: LivenessQuestion::default(),
+            is_asked: AtomicBool::new(false),
             unread,
         }
     }
 
-    /// Returns the question for signs of life that the connection is asked before its session expires.
-    pub(super) fn question(&self) -> &LivenessQuestion {
-        &self.question
+    /// Asks the connection for signs of life, before its session expires. It must be woken afterwards.
+    pub(super) fn ask_for_signs(&self) {
+        self.is_asked.store(true, Ordering::Release);
     }
 
     /// Returns true if the session ends as soon as the connection has nothing to read.
     pub(crate) fn is_asked_for_signs(&self) -> bool {
-        self.question.is_asked()
+        self.is_asked.load(Ordering::Acquire)
+    }
+
+    /// Takes the question for signs of life back. Returns true if it was asked.
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn take_question(&self) -> bool {
+        self.is_asked.swap(false, Ordering::AcqRel)
     }
 
     /// Adds an event. Returns true if the connection must be woken.
@@ -109,6 +118,8 @@ impl Outbox {
             return false;
         }
         let item = Item::new(bound, Message::Event(event));
+        // Events arrive unasked, so only closing the connection bounds them. The session lives on: its client comes
+        // back and asks which watches have missed something (`setWatches`).
         if inner.bytes + item.bytes > inner.limit {
             return inner.end(Ending::Overflow, &self.unread);
         }
@@ -116,8 +127,8 @@ impl Outbox {
         !std::mem::replace(&mut inner.is_told, true)
     }
 
-    /// Adds an answer. Returns about how many bytes wait now. The connection asks for answers only while there is room
-    /// for them: one that is cut off has none.
+    /// Adds an answer. Returns about how many bytes wait now; the maximum for a connection that is cut off, so that it
+    /// asks for no more answers. Needs no wake: the connection's own task has asked.
     pub(super) fn put_answer(
         &self,
         bound: Zxid,
@@ -126,6 +137,7 @@ impl Outbox {
     ) -> usize {
         let item = Item::new(bound, Message::Answer { zxid, answer });
         let mut inner = self.inner.lock();
+        // Dropped: nothing more is sent over this connection.
         if inner.is_cut().is_some() {
             return usize::MAX;
         }
@@ -138,14 +150,15 @@ impl Outbox {
         self.inner.lock().bytes
     }
 
-    /// Ends the outbox: nothing will follow. Returns true if the connection must be woken. It must, even if it has been
-    /// woken for something before: as long as its client does not read, it takes nothing out.
+    /// Ends the outbox: nothing follows. Returns true if the connection must be woken, whether or not it has been woken
+    /// for messages: while its client does not read, it takes nothing out, and would not notice.
     pub(super) fn end(&self, ending: Ending) -> bool {
         self.inner.lock().end(ending, &self.unread)
     }
 
-    /// Sets the bytes that the connection holds of what it has taken out and not sent, and of requests that wait until
-    /// the client has read. To be called after anything is taken out: those bytes count until then.
+    /// Sets the bytes that the connection holds: of messages that it has taken out and not sent, and of requests that
+    /// wait until the client has read. To be called after each [`take`](Self::take): until then all that was taken
+    /// counts.
     #[cfg(any(test, feature = "server"))]
     pub(crate) fn set_beside(&self, bytes: usize) {
         let mut inner = self.inner.lock();
@@ -170,8 +183,8 @@ impl Outbox {
         self.waker.register(waker);
     }
 
-    /// Moves what may go out, by `may_leave`, to `to`: about `room` bytes, and at least one item. Returns the bound of
-    /// the first item that may not, if that is why it stops.
+    /// Moves messages that may leave, by `may_leave`, to `to`: about `room` bytes, and at least one item. It stops at
+    /// the first that may not, though later ones might: their order is that in which everything happened.
     pub(crate) fn take(
         &self,
         room: usize,
@@ -179,6 +192,7 @@ impl Outbox {
         to: &mut VecDeque<Message>,
     ) -> Taken {
         let mut inner = self.inner.lock();
+        // An event that is put in after this lock is released has to wake the connection again.
         inner.is_told = false;
         let mut taken = 0;
         while taken < room {
@@ -192,22 +206,23 @@ impl Outbox {
                 break;
             };
             taken += item.bytes;
-            // It counts for all until the connection says how much of it is not sent.
+            // It counts for all clients until the connection sets the bytes that are not sent (`set_beside`).
             inner.bytes -= item.bytes;
             to.push_back(item.what);
         }
         match inner.end {
             _ if taken > 0 => Taken::Some,
             _ if !inner.items.is_empty() => Taken::Some,
+            // Only when it is empty: the messages of a closed session go out before its connection closes.
             Some(ending) => Taken::End(ending),
             None => {
-                inner.items.shrink_to(KEPT_ITEMS);
+                inner.items.shrink_to(MAX_KEPT_ITEMS);
                 Taken::Nothing
             }
         }
     }
 
-    /// Returns the reason for which the connection must be closed at once, with what is in the outbox.
+    /// Returns the reason for which the connection must be closed at once, and the messages in the outbox are dropped.
     pub(crate) fn is_cut(&self) -> Option<Ending> {
         self.inner.lock().is_cut()
     }
@@ -220,8 +235,8 @@ impl Inner {
         self.count(unread);
     }
 
-    /// Ends it, and returns true if it had not ended before. What is in one whose session was closed still goes out,
-    /// unless its client does not read that either.
+    /// Ends the outbox. Returns true if it had not ended before. Messages of a closed session still go out, unless its
+    /// client does not read them: then an overflow ends it a second time.
     fn end(&mut self, ending: Ending, unread: &Unread) -> bool {
         let is_new = match self.end {
             None => true,
@@ -231,6 +246,7 @@ impl Inner {
         if is_new {
             self.end = Some(ending);
         }
+        // The memory is released here, and not by the connection, whose task may have no turn for long.
         if self.is_cut().is_some() {
             self.items = VecDeque::new();
             self.bytes = 0;
@@ -239,7 +255,7 @@ impl Inner {
         is_new
     }
 
-    /// Counts what waits. Of a connection that is cut off nothing counts: it is about to go.
+    /// Counts the bytes that wait. A connection that is cut off counts for nothing: it is about to go.
     fn count(&mut self, unread: &Unread) {
         let bytes = match self.is_cut() {
             Some(_) => 0,
@@ -255,12 +271,13 @@ impl Inner {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
+        // The count of all clients outlives the connection.
         self.unread.set(&mut self.inner.get_mut().account, 0);
     }
 }
 
-/// An idle connection keeps room for so many items.
-const KEPT_ITEMS: usize = 4;
+/// Number of items for which an idle connection keeps its buffer.
+const MAX_KEPT_ITEMS: usize = 4;
 
 /// Outcome of a [`take`](Outbox::take).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -290,7 +307,8 @@ impl Item {
 /// Overhead of an allocation.
 const ALLOCATION_BYTES: usize = 16;
 
-/// Returns about what a reply takes beside itself. Each variant is named, so that none counts for nothing by oversight.
+/// Returns about the bytes that a reply takes beside itself. Each variant is named, so that a new one cannot be counted
+/// as nothing by oversight.
 fn bytes_of<W, P>(reply: &Reply<W, P>) -> usize {
     match reply {
         Reply::Done
@@ -339,7 +357,7 @@ fn bytes_of_names(names: &[String]) -> usize {
     names.iter().map(|name| each + name.len()).sum()
 }
 
-/// Returns the bytes of an error's text: it names what was asked for, which may be a path of a megabyte.
+/// Returns the bytes of an error's text, which may name a path of a megabyte.
 fn bytes_of_error(error: &Error) -> usize {
     error.to_string().len()
 }

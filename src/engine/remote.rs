@@ -1,113 +1,39 @@
-//! Sessions of other processes: they outlive their connections and, on disk, the store's process.
+//! [`Remote`]: the entrance for sessions of other processes, which outlive their connections and, on disk, the store's
+//! process.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
-use super::durable::{DurabilityBarrier, Durable, Passage};
-use super::outbox::{Ending, Outbox};
+use super::connection::Connection;
+use super::durable::{Durable, Passage};
+use super::outbox::Ending;
 use super::sessions::Peer;
-use super::state::{State, Wakeups};
+use super::state::State;
 use super::{Engine, Store};
-use crate::core::{
-    Core, CoreReply, Found, Now, ReattachError, SessionRef, SetWatches, UNIT_BYTES, WatchFilter,
-};
-use crate::error::{Error, Result};
+use crate::core::{Core, ReattachError};
+use crate::error::Result;
 use crate::fork;
 use crate::future::BoxFuture;
 use crate::identity::Identity;
-use crate::path::ZnodePath;
-use crate::protocol::{Reply, Request};
 use crate::random::random;
-use crate::size::Scale;
 use crate::types::{SessionId, Zxid};
 
-/// Entrance for sessions of other processes.
+/// Entrance for sessions of other processes: opens them, and hands them from one connection to the next.
 #[derive(Clone)]
 pub(crate) struct Remote {
     engine: Arc<Engine>,
     requires_proof: bool,
 }
 
-/// A session of another process, over one of its connections. Dropping it leaves the session alone, but
-/// for its watches: it may be taken up again, until its timeout has passed. Where proof is required, a session
-/// without any proved identity ends with it.
-pub(crate) struct Connection {
-    pub(super) engine: Arc<Engine>,
-    pub(super) session: SessionRef,
-    timeout: Duration,
-    password: [u8; 16],
-    outbox: Arc<Outbox>,
-    barrier: Option<Arc<DurabilityBarrier>>,
-    /// Nothing goes out before the log has this transaction, in any class of durability: with it, the log has the
-    /// timeout of a session that was proved over this connection.
-    proved_at: AtomicI64,
-    /// Ends when the log has room for the next request, while it is too busy for it.
-    room: Mutex<Option<BoxFuture<()>>>,
-}
-
-/// A request of a connection to its session.
-#[derive(Debug)]
-pub(crate) enum Ask {
-    Request(Request),
-    /// A sign of life; it may be no more than a frame that could not be read. Answered by [`Reply::Done`].
-    Ping,
-    /// The client has proved this. Answered by [`Reply::Done`].
-    Identify(Identity),
-    /// Answered by [`Reply::Done`], after the events that it fires.
-    SetWatches(SetWatches),
-    /// A search for the session's ephemeral znodes that an earlier turn has begun. Answered by [`Reply::Paths`].
-    Search {
-        prefix: ZnodePath,
-        found: Found,
-    },
-    /// Answered by [`Reply::Count`]: 0 where there is none.
-    CheckWatches(ZnodePath, WatchFilter),
-    /// As `CheckWatches`, and they are taken back.
-    RemoveWatches(ZnodePath, WatchFilter),
-}
-
-/// Bytes of waiting answers beyond which no more requests are carried out: they are taken up again when
-/// the client has read.
-const ENOUGH_BYTES: usize = 256 << 10;
-
-/// Units of work after which a turn ends: others have the lock before what is left is carried out. A unit takes some
-/// 10 to 100 ns, so about a millisecond. A turn goes beyond it by at most one request, whose work is bounded by its own
-/// bytes and those of its answer.
-const TURN_WORK: u64 = 16_384;
-
-/// Units of work after which a request that can be cut is cut: the rest of it has a turn of its own.
-const PIECE: usize = 8_192;
-
-/// Units of work that any request takes: parsing, answering, sending.
-const REQUEST_WORK: u64 = 8;
-
-impl Ask {
-    /// Units of work that this takes before the core has looked at it.
-    fn work(&self) -> u64 {
-        let bytes_of = |path: &ZnodePath| path.as_str().len();
-        let bytes: usize = match self {
-            Self::Request(request) => Scale { prefix: 0 }.request(request),
-            Self::SetWatches(asked) if asked.done > 0 => 0,
-            Self::SetWatches(asked) => asked.lists().into_iter().flatten().map(bytes_of).sum(),
-            Self::CheckWatches(path, _) | Self::RemoveWatches(path, _) => bytes_of(path),
-            // Each piece of what was cut is counted by the core.
-            Self::Ping | Self::Identify(_) | Self::Search { .. } => 0,
-        };
-        REQUEST_WORK + (bytes / UNIT_BYTES) as u64
-    }
-}
-
 impl Store {
-    /// Lets sessions of other processes in. From now on everything is logged: also the sessions of this
-    /// process, which others may see.
+    /// Admits sessions of other processes. From now on everything is logged, the sessions of this process included,
+    /// since other processes may see them.
     ///
     /// # Errors
-    /// [`Error::StoreFailed`], [`Error::DiskFull`], [`Error::Forked`].
+    /// [`StoreFailed`](crate::Error::StoreFailed), [`DiskFull`](crate::Error::DiskFull),
+    /// [`Forked`](crate::Error::Forked).
     pub(crate) fn attach(&self) -> Result<Remote> {
         fork::check()?;
         self.0.log_everything()?;
@@ -120,7 +46,7 @@ impl Store {
 }
 
 impl Engine {
-    /// Has everything logged from now on, and the longest timeout that sessions of other processes may be granted.
+    /// Logs everything from now on, and the longest timeout that sessions of other processes may be granted.
     fn log_everything(&self) -> Result<()> {
         let now = self.now(true, true);
         let mut state = self.state.lock();
@@ -139,33 +65,36 @@ impl Engine {
 /// The part for sessions of other processes.
 impl State {
     /// Checks that the log takes another session.
-    fn check_session(&self) -> Result<()> {
+    pub(super) fn check_session(&self) -> Result<()> {
         self.durable.as_ref().map_or(Ok(()), Durable::check_session)
     }
 
-    /// Waits while the log is busy and has no room for another session; `None` if it is not.
-    fn session_room(&self) -> Option<BoxFuture<()>> {
+    /// Returns a future that waits until a busy log has room for one more session; `None` if none has to wait.
+    pub(super) fn session_room(&self) -> Option<BoxFuture<()>> {
         self.durable.as_ref()?.session_room()
     }
 
-    /// Holds what a session that was opened just now is told from now on. Returns what its client has to wait for.
-    fn hold_session(&mut self, slot: u32) -> Option<Passage> {
+    /// Holds back all messages to a session that was opened just now ([`Durable::hold_session`]). Returns the future
+    /// that its client waits for; `None` without a log.
+    pub(super) fn hold_session(&mut self, slot: u32) -> Option<Passage> {
         let durable = self.durable.as_ref()?;
         Some(durable.hold_session(self.sessions.bound(slot)))
     }
 }
 
-/// Notes the timeout of a session that has just become a part of the store, before the session itself goes to the log:
-/// a start that finds the session finds the timeout, too, for which it may have to pause.
-fn note_timeout(durable: Option<&mut Durable>, timeout: Duration, core: &Core) {
+/// Notes the timeout of a session that has just become a part of the store.
+///
+/// It must go to the log before the session: a start that finds the session must find the timeout, too, since it may
+/// have to pause for as long.
+pub(super) fn note_timeout(durable: Option<&mut Durable>, timeout: Duration, core: &Core) {
     if let Some(durable) = durable {
         durable.note_timeout(timeout.as_millis() as u64, core.last_zxid());
     }
 }
 
 impl Remote {
-    /// Has the sessions that it opens be no part of the store until somebody proves an identity for them: they are not
-    /// logged, take no place, and end with their connection.
+    /// Keeps the sessions that it opens out of the store until their clients prove an identity: such a session is not
+    /// logged, does not count towards the limit of sessions, and ends with its connection (invariant 14).
     pub(crate) fn requiring_proof(self, requires_proof: bool) -> Self {
         Self {
             requires_proof,
@@ -173,33 +102,33 @@ impl Remote {
         }
     }
 
-    /// Limits the bytes that may wait for all clients together to read them. Beyond it slow readers go.
+    /// Limits the bytes that may wait for all clients together. Beyond it the slowest readers are closed.
     pub(crate) fn limiting_unread(self, limit: usize) -> Self {
         let mut state = self.engine.state.lock();
         state.sessions.unread().set_limit(limit);
-        // They are there twice while they are handed out.
+        // Events exist twice while they are delivered: in the effects of the core, and in the outboxes.
         state.core.limit_events(limit / 2);
         drop(state);
         self
     }
 
-    /// Returns the bytes that wait for all clients together to read them.
+    /// Returns the bytes that wait for all clients together.
     #[cfg(test)]
     pub(crate) fn unread_bytes(&self) -> usize {
         self.engine.state.lock().sessions.unread().bytes()
     }
 
     /// Opens a session, of whose outbox at most `limit` bytes may be filled. Waits until the store accepts
-    /// sessions, and until the log has what it must have before the client may rely on its session.
+    /// sessions, and until the log has the timeout by which the client may rely on its session.
     ///
     /// # Errors
-    /// As of any request that the log must keep, and [`Error::LimitReached`] when there are too many
-    /// sessions.
+    /// As of any request that the log must keep, and [`LimitReached`](crate::Error::LimitReached) when there are too
+    /// many sessions.
     pub(crate) async fn open(&self, timeout: Duration, limit: usize) -> Result<Connection> {
         while let Some(pause) = self.engine.pause() {
             pause.await;
         }
-        // A log that is busy, not full, refuses no session: there will be room.
+        // A log that is busy, not full, makes a session wait instead of refusing it.
         while let Some(room) = self.room() {
             room.await;
         }
@@ -214,7 +143,7 @@ impl Remote {
         self.engine.state.lock().session_room()
     }
 
-    /// Opens a session. Returns it with what its client has to wait for before it may rely on it.
+    /// Opens a session. Returns it with the future that its client waits for before it may rely on the session.
     fn enter(&self, timeout: Duration, limit: usize) -> Result<(Connection, Option<Passage>)> {
         let engine = &self.engine;
         let id = SessionId(i64::from_ne_bytes(random()) & i64::MAX | 1);
@@ -232,10 +161,10 @@ impl Remote {
                 Ok((session, timeout))
             })?,
         };
-        let connection = self.connection(&mut state, session, timeout, password, limit);
+        let connection = Connection::new(engine, &mut state, session, timeout, password, limit);
         let peer = Peer::Remote(connection.outbox.clone());
         state.sessions.seat(session.slot, peer);
-        // The log does not hear yet of a session without a proof, so it waits for nothing.
+        // A session without a proof is not in the log, so it waits for nothing.
         let passage = match requires_proof {
             true => None,
             false => state.hold_session(session.slot),
@@ -244,13 +173,13 @@ impl Remote {
         Ok((connection, passage))
     }
 
-    /// Takes a session up again over another connection: the one before is closed. The timeout is agreed anew, and
-    /// is never longer than the one that the session was opened with, which the log has.
+    /// Takes a session up again over another connection, and closes its former one (rule 12). The timeout is negotiated
+    /// anew, and is never longer than the one that the session was opened with, which the log has.
     ///
-    /// The inner result is what becomes of it: a wrong password leaves the connection before alone.
+    /// The inner error refuses the client. A wrong password leaves the former connection alone.
     ///
     /// # Errors
-    /// [`Error::StoreFailed`].
+    /// [`StoreFailed`](crate::Error::StoreFailed).
     pub(crate) async fn reattach(
         &self,
         id: SessionId,
@@ -274,9 +203,10 @@ impl Remote {
         let engine = &self.engine;
         let now = engine.now(true, true);
         let mut state = engine.state.lock();
-        // It takes no room: on a full disk, too, clients come back to what they hold.
+        // Of the log only its health matters: a reconnection is no transaction, and clients must come back to the locks
+        // that they hold when the disk is full, too.
         state.check_log()?;
-        // The former connection may have a million watches: they go in pieces, and others have the lock in between.
+        // The former connection may have a million watches, which go in pieces: others have the lock in between.
         while state.core.displace(id, password) {
             MutexGuard::bump(&mut state);
         }
@@ -284,9 +214,9 @@ impl Remote {
         let found =
             state_now.apply(|core, effects| core.reattach(id, password, timeout, now, effects));
         let connection = found.map(|(session, timeout)| {
-            self.connection(state_now, session, timeout, *password, limit)
+            Connection::new(engine, state_now, session, timeout, *password, limit)
         });
-        // Only now: ids are no secret, and the owner's connection is closed by the password alone.
+        // Only after the password was right: session ids are no secret, and anyone could cut connections with them.
         let former = connection.as_ref().ok().and_then(|connection| {
             let (slot, outbox) = (connection.session.slot, connection.outbox.clone());
             state_now.sessions.attach(slot, outbox)
@@ -300,301 +230,13 @@ impl Remote {
         Ok(connection)
     }
 
-    fn connection(
-        &self,
-        state: &mut State,
-        session: SessionRef,
-        timeout: Duration,
-        password: [u8; 16],
-        limit: usize,
-    ) -> Connection {
-        let outbox = Arc::new(Outbox::new(limit, state.sessions.unread().clone()));
-        state.core.limit_answers(session, limit);
-        Connection {
-            engine: self.engine.clone(),
-            session,
-            timeout,
-            password,
-            outbox,
-            barrier: state.durable.as_ref().map(|durable| durable.barrier()),
-            proved_at: AtomicI64::new(0),
-            room: Mutex::default(),
-        }
-    }
-
     /// Returns the identity that may do everything, if one is configured.
     pub(crate) fn superuser(&self) -> Option<Identity> {
         self.engine.state.lock().core.superuser().cloned()
     }
 
-    /// Returns the last zxid that was given out: a client that has seen a later one was at another store.
+    /// Returns the last zxid that was given out. A client that has seen a later one was connected to another store.
     pub(crate) fn last_zxid(&self) -> Zxid {
         self.engine.state.lock().core.last_zxid()
     }
-}
-
-impl Connection {
-    pub(crate) fn id(&self) -> SessionId {
-        self.session.id
-    }
-
-    /// Returns the timeout that was agreed on.
-    pub(crate) fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    /// Returns the password by which the client proves that the session is its own.
-    pub(crate) fn password(&self) -> [u8; 16] {
-        self.password
-    }
-
-    /// Adds an identity that the client has by where it comes from, or by its certificate.
-    pub(crate) fn identify(&self, identity: Identity) {
-        let now = self.engine.now(true, true);
-        let mut state = self.engine.state.lock();
-        // There are not too many yet; a session that cannot be kept has ended, as its client will hear.
-        let _ = self.identify_in(identity, now, &mut state);
-        self.engine.settle(state);
-    }
-
-    /// Adds an identity, and hands the session to the log if that makes it a part of the store.
-    fn identify_in(&self, identity: Identity, now: Now, state: &mut State) -> Result<()> {
-        let (session, room) = (self.session, state.check_session());
-        let proved = state.apply_logged(|core, effects, durable| -> Result<_> {
-            let proved = core.identify(session, identity, room, now, effects)?;
-            if let Some(timeout) = proved {
-                note_timeout(durable, timeout, core);
-            }
-            Ok(proved.is_some())
-        })?;
-        if proved {
-            // Bound from now on; nothing waits here, since the proof is answered in its turn.
-            let _ = state.hold_session(session.slot);
-            let durable = state.durable.as_ref();
-            let proved_at = durable.map_or(Zxid(0), |durable| durable.timeout_recorded_at());
-            self.proved_at.store(proved_at.0, Ordering::Release);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn outbox(&self) -> &Outbox {
-        &self.outbox
-    }
-
-    /// Returns true if the log is too busy for the next request.
-    pub(crate) fn waits_for_room(&self) -> bool {
-        self.room.lock().is_some()
-    }
-
-    /// Waits while the log is too busy for the next request. Ready at once where that is not so.
-    pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
-        let mut room = self.room.lock();
-        if let Some(waiting) = &mut *room {
-            ready!(waiting.as_mut().poll(context));
-        }
-        *room = None;
-        Poll::Ready(())
-    }
-
-    /// Carries out what is asked, in order, as far as there is room for the answers, which go to the outbox in the same
-    /// order, and in the log ([`poll_room`](Self::poll_room) tells when there will be), and until the work of a turn is
-    /// done. Returns the number carried out: a piece of a request is one, too.
-    pub(crate) fn submit(&self, asks: &mut VecDeque<Ask>) -> usize {
-        let mut waiting = self.outbox.waiting_bytes();
-        if waiting > ENOUGH_BYTES {
-            return 0;
-        }
-        let now = self.engine.now(true, true);
-        let mut guard = self.engine.state.lock();
-        let state = &mut *guard;
-        let mut wakeups = Wakeups::default();
-        let (mut count, mut work) = (0, 0);
-        let before = state.core.work();
-        while waiting <= ENOUGH_BYTES
-            && work + (state.core.work() - before) < TURN_WORK
-            && let Some(ask) = asks.pop_front()
-        {
-            if let Some(room) = self.room_for(&ask, state) {
-                *self.room.lock() = Some(room);
-                asks.push_front(ask);
-                // Its client has done its part.
-                let _ = self.ask_core(Ask::Ping, Zxid(0), now, state);
-                state.collect(&mut wakeups);
-                break;
-            }
-            count += 1;
-            work += ask.work();
-            match self.carry_out(ask, now, state, &mut wakeups) {
-                Outcome::Answered(bytes) => waiting = bytes,
-                Outcome::Cut(rest) => {
-                    asks.push_front(rest);
-                    break;
-                }
-                Outcome::Over => break,
-            }
-        }
-        wakeups.alarm = state.next_alarm(&self.engine.clock);
-        drop(guard);
-        wakeups.carry_out(&self.engine);
-        count
-    }
-
-    /// Waits while the log is too busy for this; `None` if it is not.
-    fn room_for(&self, ask: &Ask, state: &State) -> Option<BoxFuture<()>> {
-        match ask {
-            Ask::Request(request) => {
-                let durable = state.durable.as_ref()?;
-                durable.request_room(&state.core, self.session, request)
-            }
-            Ask::Identify(_) => state.session_room(),
-            _ => None,
-        }
-    }
-
-    /// Carries out one request, or a piece of it.
-    fn carry_out(&self, ask: Ask, now: Now, state: &mut State, wakeups: &mut Wakeups) -> Outcome {
-        let admitted = match &ask {
-            Ask::Request(request) => state.admit(self.session, request),
-            // They show the current state, so the transactions that made it must be in the log before.
-            Ask::SetWatches(_) | Ask::Search { .. } => Ok(state.core.last_kept()),
-            _ => Ok(Zxid(0)),
-        };
-        let (answer, shown) = match admitted {
-            Ok(shown) => match self.ask_core(ask, shown, now, state) {
-                Step::Done(answer, shown) => (answer, shown),
-                Step::Cut(rest) => {
-                    // Its events, so far, leave with whatever they show.
-                    state.bind(self.session.slot, shown);
-                    state.collect(wakeups);
-                    return Outcome::Cut(rest);
-                }
-            },
-            Err(error) => (Err(error), Zxid(0)),
-        };
-        if let Err(error @ (Error::SessionMoved { .. } | Error::SessionExpired { .. })) = &answer {
-            let moved = matches!(error, Error::SessionMoved { .. });
-            state.collect(wakeups);
-            self.outbox.end(if moved {
-                Ending::Moved
-            } else {
-                Ending::Expired
-            });
-            return Outcome::Over;
-        }
-        let zxid = state.core.last_zxid();
-        // Of what goes to this session next, its own events are the first.
-        let bound = state.bind(self.session.slot, shown);
-        state.collect(wakeups);
-        let waiting = self.outbox.put_answer(bound, zxid, answer);
-        state.cut_slow_readers(wakeups);
-        Outcome::Answered(waiting)
-    }
-
-    /// Hands one request, or a piece of it, to the core.
-    fn ask_core(&self, ask: Ask, mut shown: Zxid, now: Now, state: &mut State) -> Step {
-        let session = self.session;
-        let answer = match ask {
-            Ask::Request(Request::GetEphemerals { prefix }) => {
-                let found = state.core.begin_search(session);
-                return self.ask_core(Ask::Search { prefix, found }, shown, now, state);
-            }
-            Ask::Search { prefix, mut found } => {
-                match state.apply(|core, effects| {
-                    core.search_some(session, &prefix, PIECE, &mut found, now, effects)
-                }) {
-                    Ok(true) => return Step::Cut(Ask::Search { prefix, found }),
-                    searched => searched.map(|_| Reply::Paths(found.paths)),
-                }
-            }
-            Ask::Request(Request::Close)
-                if state.apply(|core, _| core.shed_before_close(session)) =>
-            {
-                return Step::Cut(Ask::Request(Request::Close));
-            }
-            Ask::Request(request) => {
-                state.apply(|core, effects| core.submit(session, request, now, effects))
-            }
-            Ask::Ping => state
-                .apply(|core, effects| core.ping(session, now, effects))
-                .map(|()| Reply::Done),
-            Ask::Identify(identity) => state
-                .apply(|core, effects| core.ping(session, now, effects))
-                .and_then(|()| self.identify_in(identity, now, state))
-                .map(|()| Reply::Done),
-            Ask::SetWatches(mut asked) => {
-                match state.apply(|core, effects| {
-                    core.set_some_watches(session, &mut asked, PIECE, now, effects)
-                }) {
-                    Ok(true) => return Step::Cut(Ask::SetWatches(asked)),
-                    set => set.map(|_| Reply::Done),
-                }
-            }
-            Ask::CheckWatches(path, which) => state
-                .apply(|core, effects| core.has_watch(session, &path, which, now, effects))
-                .map(|has| Reply::Count(has.into())),
-            Ask::RemoveWatches(path, which) => state
-                .apply(|core, effects| core.remove_watches(session, &path, which, now, effects))
-                .map(|had| Reply::Count(had.into())),
-        };
-        if answer.is_err() {
-            // An error shows the state that refused the request: the transaction that made it so must be in the log
-            // before.
-            shown = state.core.last_kept();
-        }
-        Step::Done(answer, shown)
-    }
-
-    /// Returns true if what shows this transaction may leave.
-    pub(crate) fn may_leave(&self, bound: Zxid) -> bool {
-        let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
-        let barrier = self.barrier.as_ref();
-        barrier.is_none_or(|barrier| barrier.is_open_to(bound) && barrier.has_written(proved_at))
-    }
-
-    /// Waits until what shows this transaction may leave.
-    ///
-    /// # Errors
-    /// [`Error::StoreFailed`]: it never will.
-    pub(crate) fn passage(&self, bound: Zxid) -> BoxFuture<Result<()>> {
-        let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
-        match &self.barrier {
-            Some(barrier) if barrier.has_written(proved_at) => Box::pin(barrier.passage(bound)),
-            Some(barrier) => Box::pin(barrier.written(proved_at)),
-            None => Box::pin(std::future::ready(Ok(()))),
-        }
-    }
-}
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        let now = self.engine.now(true, true);
-        let mut state = self.engine.state.lock();
-        loop {
-            if !state.apply(|core, effects| core.detach(self.session, now, effects)) {
-                break;
-            }
-            // There may be a million watches: others have the lock in between.
-            MutexGuard::bump(&mut state);
-        }
-        state.sessions.detach(self.session.slot, &self.outbox);
-        self.engine.settle(state);
-    }
-}
-
-/// Outcome of one request, or a piece of it, in the core.
-enum Step {
-    /// The answer, and the last transaction that it shows.
-    Done(Result<CoreReply>, Zxid),
-    /// A piece is done, and this is the rest.
-    Cut(Ask),
-}
-
-/// Outcome of one request, or a piece of it, for the connection.
-enum Outcome {
-    /// It is answered; about so many bytes wait to go out now.
-    Answered(usize),
-    /// A piece of it is done, and this is the rest.
-    Cut(Ask),
-    /// The session is another connection's, or over.
-    Over,
 }

@@ -1,4 +1,5 @@
-//! [`SessionTable`]: what the shell keeps of each session, by the session's slot in the core.
+//! [`SessionTable`]: the shell's part of each session, by the session's slot in the core: the receiver of its messages,
+//! and how far these have to wait for the log.
 
 use std::sync::{Arc, Weak};
 
@@ -7,11 +8,11 @@ use super::unread::Unread;
 use crate::backend::SessionStatus;
 use crate::types::Zxid;
 
-/// The receivers of what sessions are told, and how far each has to wait for the log.
+/// Receivers of the messages to sessions, each with the bound up to which it has to wait for the log.
 #[derive(Default)]
 pub(super) struct SessionTable {
     slots: Vec<Slot>,
-    /// Outboxes of closed sessions whose clients have not read everything yet: their bytes still count.
+    /// Outboxes of closed sessions, unread by their clients: their bytes count until they are gone.
     closing: Vec<Weak<Outbox>>,
     /// The bytes in all outboxes together.
     unread: Arc<Unread>,
@@ -20,14 +21,14 @@ pub(super) struct SessionTable {
 #[derive(Default)]
 struct Slot {
     peer: Peer,
-    /// The session is told nothing more before the log has this transaction.
+    /// No message leaves to the session before the log has this transaction.
     bound: Zxid,
 }
 
-/// The receiver of what a session is told.
+/// Receiver of the messages to a session.
 #[derive(Default)]
 pub(super) enum Peer {
-    /// Nobody: the slot is free, or its session is one of another process that has no connection.
+    /// None: the slot is free, or its session is one of another process without a connection.
     #[default]
     Absent,
     /// A session of this process.
@@ -37,7 +38,7 @@ pub(super) enum Peer {
 }
 
 impl SessionTable {
-    /// Seats a new session in a slot that may have been another's: it waits for nothing.
+    /// Gives a new session its slot. The bound of the slot's former session is dropped with it.
     pub(super) fn seat(&mut self, slot: u32, peer: Peer) {
         *self.slot(slot) = Slot {
             peer,
@@ -45,8 +46,8 @@ impl SessionTable {
         };
     }
 
-    /// Gives a session of another process a connection, and returns the one that it had. The bound stays: what the
-    /// session was told over the former connection must not be overtaken over this one.
+    /// Gives a session of another process a connection, and returns its former one. The bound stays: messages over this
+    /// connection must not show a state older than those over the former.
     pub(super) fn attach(&mut self, slot: u32, outbox: Arc<Outbox>) -> Option<Arc<Outbox>> {
         let former = std::mem::replace(&mut self.slot(slot).peer, Peer::Remote(outbox));
         match former {
@@ -57,6 +58,7 @@ impl SessionTable {
 
     /// Takes the connection away from a session, unless it has another one by now.
     pub(super) fn detach(&mut self, slot: u32, outbox: &Arc<Outbox>) {
+        // A client may have come back over another connection before this one was found to be dead.
         if self
             .outbox(slot)
             .is_some_and(|current| Arc::ptr_eq(current, outbox))
@@ -80,7 +82,7 @@ impl SessionTable {
         }
     }
 
-    /// Returns the transaction that the log must have before the session is told anything more.
+    /// Returns the session's bound: the transaction that the log must have before its next message leaves.
     #[inline]
     pub(super) fn bound(&mut self, slot: u32) -> &mut Zxid {
         &mut self.slot(slot).bound
@@ -109,6 +111,7 @@ impl SessionTable {
     /// Remembers the outbox of a closed session until its client has read it.
     pub(super) fn close(&mut self, outbox: &Arc<Outbox>) {
         if outbox.account().is_some() {
+            // Only before it would grow, so that a close costs O(1) on average.
             if self.closing.len() == self.closing.capacity() {
                 self.closing.retain(|outbox| outbox.strong_count() > 0);
             }
@@ -132,6 +135,7 @@ impl SessionTable {
             .filter_map(|outbox| outbox.account().map(|account| (account, outbox)))
             .collect();
         let own = self.unread.own_bytes(unread.len());
+        // Connections with more than half of an equal part first, the oldest unread byte first among them.
         unread.sort_unstable_by_key(|((bytes, since), _)| (*bytes <= own, *since));
         for (_, outbox) in unread {
             if !self.unread.is_over() {

@@ -1,4 +1,9 @@
-//! [`State`]: the core, and what its shell keeps under the same lock. [`apply`](State::apply) is the one way to change it.
+//! [`State`]: the core, with all that its shell keeps under the same lock. [`apply`](State::apply) is the one way to
+//! change it.
+//!
+//! One lock around core, queue and outboxes is the reason why every order is the same one: transactions go to the log
+//! in the order of their zxids (invariant 2), and events and answers go out in the order in which they happened
+//! (invariants 3, 9 and 13).
 
 use std::sync::{Arc, Weak};
 
@@ -20,18 +25,19 @@ pub(super) struct State {
     pub(super) core: Core,
     /// Effects of the last call to the core, until [`collect`](Self::collect) hands them out.
     effects: Effects,
-    /// The watchers' cells, by the index of their watch.
+    /// Cells of this process's watchers, by the index of their watch.
     pub(super) cells: Vec<Option<Arc<WatchCell>>>,
     pub(super) sessions: SessionTable,
-    /// Moment at which the timer goes off.
+    /// Moment of the next [`tick`](Engine::tick) that is set.
     pub(super) alarm: Option<BootInstant>,
-    /// Set while sessions of other processes are let in.
+    /// Set once sessions of other processes are admitted.
     pub(super) stalls: Option<StallMeter>,
     /// The log; `None` of a store in memory.
     pub(super) durable: Option<Durable>,
 }
 
-/// Work left after a call to the core, to be done without the lock: a woken task may ask the store at once.
+/// Wake-ups left after a call to the core, to be done without the lock: a waker may run its task in place, which may
+/// ask the store at once.
 #[derive(Default)]
 pub(super) struct Wakeups {
     /// Most calls wake one watcher at most: no allocation for that.
@@ -42,8 +48,8 @@ pub(super) struct Wakeups {
     pub(super) alarm: Option<BootInstant>,
 }
 
-/// The room for events that is kept from one transaction to the next.
-const KEPT_EVENTS: usize = 1 << 10;
+/// Limit of the buffer for events that is kept from one call to the next: one transaction may have fired a million.
+const MAX_KEPT_EVENTS: usize = 1 << 10;
 
 impl State {
     pub(super) fn new(core: Core) -> Self {
@@ -58,22 +64,23 @@ impl State {
         }
     }
 
-    /// Has the core do one thing, and hands the transactions that come of it to the log.
+    /// Makes one call to the core, and hands the resulting transactions to the log.
     ///
-    /// Both under one lock: whatever another session sees of it is on its way to the log already, in the order of the
-    /// zxids, so that [`bind`](Self::bind) can hold it back until the log has it (invariant 2).
+    /// Both happen under one lock. If it were released in between, another session could see a transaction that the log
+    /// has not been given yet, and [`bind`](Self::bind) could not hold that session's answer back (invariant 2).
     #[inline]
     pub(super) fn apply<T>(&mut self, act: impl FnOnce(&mut Core, &mut Effects) -> T) -> T {
         self.apply_logged(|core, effects, _| act(core, effects))
     }
 
-    /// Works as [`apply`](Self::apply), for a call of which the log must know more than its transactions, and before
-    /// them.
+    /// Works as [`apply`](Self::apply), for a call that also gives the log a record, which must precede the call's
+    /// transactions.
     #[inline]
     pub(super) fn apply_logged<T>(
         &mut self,
         act: impl FnOnce(&mut Core, &mut Effects, Option<&mut Durable>) -> T,
     ) -> T {
+        // A call that moves this has made a transaction that its answer must not run ahead of.
         let before = self.core.last_kept();
         let outcome = act(&mut self.core, &mut self.effects, self.durable.as_mut());
         if let Some(durable) = &mut self.durable {
@@ -95,17 +102,17 @@ impl State {
         }
     }
 
-    /// Checks that the store is still at work: one whose log has failed is not (invariant 12).
+    /// Checks that the store is at work, which it is not after a failure of its log (invariant 12).
     pub(super) fn check_log(&self) -> Result<()> {
         self.durable.as_ref().map_or(Ok(()), Durable::check)
     }
 
-    /// Returns true if the log has room for what the store does by itself.
+    /// Returns true if the log has room for the store's own transactions: ends of sessions, reaped znodes.
     pub(super) fn may_tick(&self) -> bool {
         self.durable.as_ref().is_none_or(Durable::has_reserve)
     }
 
-    /// Bounds what a session is told next by what it shows, and by what the session was told before.
+    /// Raises a session's bound to the transaction that its next message shows, and returns it. 0 without a log.
     #[inline]
     pub(super) fn bind(&mut self, slot: u32, shown: Zxid) -> Zxid {
         match &self.durable {
@@ -123,7 +130,7 @@ impl State {
         durable.passage(bound)
     }
 
-    /// Gathers what a call to the core has done; `None`, quickly, when nobody is concerned.
+    /// Collects the effects of a call to the core; `None`, quickly, if it had none.
     pub(super) fn gather(&mut self, clock: &Clock) -> Option<Wakeups> {
         let alarm = self.next_alarm(clock);
         (alarm.is_some() || !self.effects.is_empty()).then(|| {
@@ -136,15 +143,19 @@ impl State {
         })
     }
 
-    /// Puts events where the watchers look for them, and says what is left to do.
+    /// Puts the events of the last call where their watchers look for them, and adds the wake-ups that remain.
+    ///
+    /// It must run before the lock is released and before any answer is put out: an event precedes every later answer
+    /// (invariants 3 and 9).
     pub(super) fn collect(&mut self, wakeups: &mut Wakeups) {
-        // Taken out for the while, and their room put back.
+        // Taken out, so that `deliver` can borrow the rest, and put back for its buffer.
         let mut fired = std::mem::take(&mut self.effects.fired);
         for fired in fired.drain(..) {
             self.deliver(fired, wakeups);
         }
-        fired.shrink_to(KEPT_EVENTS);
+        fired.shrink_to(MAX_KEPT_EVENTS);
         self.effects.fired = fired;
+        // These sessions have missed events, so nothing more may be sent to them.
         for slot in self.effects.overflowed.drain(..) {
             if let Some(outbox) = self.sessions.outbox(slot)
                 && outbox.end(Ending::Overflow)
@@ -161,10 +172,11 @@ impl State {
         }
         for slot in self.effects.asked.drain(..) {
             if let Some(outbox) = self.sessions.outbox(slot) {
-                outbox.question().ask();
+                outbox.ask_for_signs();
                 wakeups.outboxes.push(outbox.clone());
             }
         }
+        // Last: until here the slots of ended sessions lead to their outboxes, for the events above.
         for ended in self.effects.ended.drain(..) {
             match self.sessions.end(ended.slot) {
                 Peer::Remote(outbox) => {
@@ -178,8 +190,8 @@ impl State {
                     }
                 }
                 Peer::Local(status) => {
-                    // Before the lock is let go, and with it what the session held: a guard must not believe in a lock
-                    // that another session may have taken.
+                    // Before the lock is released: the session's locks are free from then on, and its guards must not
+                    // believe in them when another session takes one (invariant 6).
                     status.set_closing();
                     let state = match ended.end {
                         End::Expired => SessionState::Expired,
@@ -192,7 +204,7 @@ impl State {
         }
     }
 
-    /// Closes slow connections while more bytes wait for all clients together than may.
+    /// Closes the slowest connections while the unread bytes of all clients together are over their limit.
     #[inline]
     pub(super) fn cut_slow_readers(&self, wakeups: &mut Wakeups) {
         if self.sessions.unread().is_over() {
@@ -204,16 +216,18 @@ impl State {
     fn deliver(&mut self, fired: Fired, wakeups: &mut Wakeups) {
         if let Some(outbox) = self.sessions.outbox(fired.slot) {
             let outbox = outbox.clone();
+            // An event shows the transaction of the call that fired it, which `bind` knows.
             let bound = self.bind(fired.slot, Zxid(0));
             if outbox.put_event(bound, fired.event) {
                 wakeups.outboxes.push(outbox);
             }
             return;
         }
-        // A session of another process that has no connection has no watches either.
+        // Of a session of this process, then: one of another process has no watches while it has no connection.
         let Some(cell) = self.cells.get_mut(fired.watch.index as usize) else {
             return;
         };
+        // The core may give the index of a watch that has fired to the next one.
         let cell = if fired.is_last {
             cell.take()
         } else {
@@ -230,7 +244,8 @@ impl State {
         wakeups.wake(cell);
     }
 
-    /// Returns the alarm to be set, if something is due before the one that is.
+    /// Sets the alarm to the core's next deadline and returns it, unless one is set that comes first. The task of an
+    /// alarm that was set for later ends when it finds this one in its place ([`Engine::tick`]).
     pub(super) fn next_alarm(&mut self, clock: &Clock) -> Option<BootInstant> {
         let due = self.core.next_deadline(|| clock.now())?;
         if self.alarm.is_some_and(|alarm| alarm <= due) {
@@ -259,7 +274,7 @@ impl Wakeups {
         }
     }
 
-    /// Wakes those concerned. Never under the lock: wakers are the users' code.
+    /// Wakes tasks and starts the timer. Never under the store's lock: wakers are the users' code.
     pub(super) fn carry_out(self, engine: &Arc<Engine>) {
         for (status, state) in self.ended {
             if state == SessionState::Expired {
@@ -283,7 +298,8 @@ impl Wakeups {
     }
 }
 
-/// Ticks at `alarm` and whenever something is due, as long as the store lives.
+/// Ticks at `alarm` and at each alarm after it, until nothing is due, another timer has taken over, or the store is
+/// gone.
 async fn keep_time(engine: Weak<Engine>, clock: Clock, mut alarm: BootInstant) {
     loop {
         clock.sleep_until(alarm).await;

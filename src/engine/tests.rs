@@ -1,5 +1,7 @@
 //! The shell around the core: time, watchers, ends of sessions and stores.
 
+#[cfg(feature = "file")]
+mod bench;
 mod buffers;
 #[cfg(feature = "file")]
 mod crashes;
@@ -43,7 +45,7 @@ fn poll<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::pin::Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// In process everything but time is there at once.
+/// Returns the result of a future that is ready at once, as all but waits for time are in this process.
 fn now<T>(future: impl Future<Output = T>) -> T {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => value,

@@ -1,17 +1,17 @@
-//! [`Unread`]: the bytes that wait for all clients together, and the order in which slow readers have to go.
+//! [`Unread`]: the bytes that wait for all clients together, and the order in which slow readers are closed.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// The bytes that wait for the clients of a store to read them, of all connections together.
 ///
 /// Beyond the limit the connection is closed that has left its bytes unread for longest, unless it holds little: a
-/// client that reads is never among those, however much it asks for. Age is told by a count of all bytes that
+/// client that reads is never among those, however much it asks for. Age is measured by a count of all bytes that
 /// have come, so that no clock is needed.
 #[derive(Debug)]
 pub(crate) struct Unread {
     limit: AtomicUsize,
     bytes: AtomicUsize,
-    /// All bytes that ever came.
+    /// Count of all bytes that ever arrived.
     came: AtomicU64,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct Unread {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
     pub(super) bytes: usize,
-    /// Of those that waited at the moment `since`, so many still do.
+    /// Number of the bytes that waited at the moment `since` and still do.
     left: usize,
     since: u64,
 }
@@ -34,7 +34,8 @@ impl Default for Unread {
     }
 }
 
-// Each figure stands for itself, so that no order is needed among them.
+// `Relaxed` throughout: each figure stands for itself, and one that is read a moment late closes a slow reader by one
+// message later.
 impl Unread {
     #[cfg(any(test, feature = "server"))]
     pub(super) fn set_limit(&self, limit: usize) {
@@ -50,7 +51,7 @@ impl Unread {
         self.bytes() > self.limit.load(Ordering::Relaxed)
     }
 
-    /// Returns the bytes up to which none of so many clients has to go before others.
+    /// Returns the bytes up to which a client, one of `clients`, is not closed before others.
     pub(super) fn own_bytes(&self, clients: usize) -> usize {
         self.limit.load(Ordering::Relaxed) / 2 / clients.max(1)
     }
@@ -62,6 +63,7 @@ impl Unread {
         if let Some(more) = bytes.checked_sub(before) {
             self.bytes.fetch_add(more, Ordering::Relaxed);
             let came = self.came.fetch_add(more as u64, Ordering::Relaxed);
+            // Bytes that join others do not make these younger: age is that of the oldest.
             if before == 0 {
                 account.mark(came);
             }

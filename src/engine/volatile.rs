@@ -1,5 +1,5 @@
-//! Stands for `durable.rs` in builds without the feature `file`. No value of [`Durable`] exists there, so that
-//! whatever is done with one is left out by the compiler.
+//! Stand-in for `durable.rs` in builds without the feature `file`. No value of [`Durable`] exists there, so that the
+//! compiler leaves out all code that would use one.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub(super) enum DurabilityBarrier {}
 
 pub(super) type Passage = std::future::Pending<Result<()>>;
 
-/// The files of a store in a folder.
+/// Files of a store in a folder; no store has any here.
 pub(super) struct Files;
 
 impl Files {

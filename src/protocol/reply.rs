@@ -1,4 +1,4 @@
-//! [`Reply`]: what a store answers to a [`Request`](super::Request).
+//! [`Reply`]: a store's answer to a [`Request`](super::Request).
 //!
 //! A reply is generic over what stands for the watches that it arms: keys in the core, which knows no tasks, and
 //! watchers for users. So there is one type from the core to the user, and one place that puts watchers for keys
@@ -24,7 +24,7 @@ use crate::watch::{PersistentWatcher, WatchCell, Watcher};
 pub enum Reply<W = Watcher, P = PersistentWatcher> {
     /// To a create.
     Created { path: ZnodePath, stat: Stat },
-    /// To a request whose success says all: delete, withdraw, sync, addAuth, close.
+    /// To a request with nothing to report but success: delete, withdraw, sync, addAuth, close.
     Done,
     /// To exists.
     Exists {
@@ -79,7 +79,7 @@ pub enum Predecessor<W = Watcher> {
     Blocked {
         /// The blocking entry.
         by: ZnodePath,
-        /// Fires when that entry goes, and tells the consequence for the waiter:
+        /// Fires when that entry is deleted, with the consequence for the waiter:
         /// [`WatchedEvent::predecessor_gone`](crate::WatchedEvent::predecessor_gone).
         watcher: W,
         /// Number of all entries ahead, blocking or not, if it was asked for.
@@ -227,7 +227,7 @@ pub enum ReadReply {
     Failed(Error),
 }
 
-/// Returns the error of a typed method whose request was answered with another request's reply.
+/// Returns the error of a typed method that has got the reply to another kind of request.
 ///
 /// # Errors
 /// Always [`Error::Protocol`].

@@ -24,7 +24,7 @@ pub enum Request {
         /// The version that it must have.
         version: Option<i32>,
     },
-    /// Deletes an entry of a queue that never held, or whose session does not believe any more that it holds: a
+    /// Deletes an entry of a queue that never held the lock, or that its session gives up as lost: a
     /// [`Delete`](Self::Delete) that the entries behind must not take for a release. Answered by [`Reply::Done`].
     Withdraw {
         /// The entry.
@@ -65,12 +65,12 @@ pub enum Request {
     Multi(Vec<Op>),
     /// Reads all of these at one zxid. Answered by [`Reply::MultiRead`].
     MultiRead(Vec<ReadOp>),
-    /// Waits until this session's server has caught up with what was committed before. Answered by [`Reply::Done`].
+    /// Waits until this session's server has applied the earlier commits. Answered by [`Reply::Done`].
     Sync {
         /// A path, which ZooKeeper asks for and ignores.
         path: ZnodePath,
     },
-    /// Lists this session's ephemeral znodes whose paths start with this text. Answered by [`Reply::Paths`].
+    /// Lists the paths of this session's ephemeral znodes that start with this text. Answered by [`Reply::Paths`].
     GetEphemerals {
         /// The text.
         prefix: ZnodePath,
@@ -84,7 +84,7 @@ pub enum Request {
     AddWatch {
         /// The znode, which need not exist.
         path: ZnodePath,
-        /// The events to be told.
+        /// The events to be watched for.
         mode: WatchMode,
     },
     /// Joins the queue under a parent, and looks for the nearest entry that blocks. Answered by [`Reply::Enqueued`].
@@ -93,8 +93,8 @@ pub enum Request {
     GetPredecessor(GetPredecessor),
     /// Lists the queue under a parent, head first. Answered by [`Reply::Queue`].
     ///
-    /// An index holds all ephemeral children with a number, whatever else is in their names. A store without an
-    /// index answers with every child, unsorted.
+    /// An index holds all ephemeral children with a number, also under names of other recipes. A store without an index
+    /// answers with every child, unsorted.
     GetQueue {
         /// The parent.
         parent: ZnodePath,
@@ -197,8 +197,8 @@ pub enum ReadOp {
 
 /// A request to join a queue: it creates an ephemeral sequential znode, and asks for the predecessor of this.
 ///
-/// An entry of a queue is any child whose name ends with a number of ten digits or more, or a sign
-/// and nine or more (ZooKeeper's `%010d`); order is numeric.
+/// An entry of a queue is any ephemeral child with a name that ends with a number of ten digits or more, or a sign and
+/// nine or more (ZooKeeper's `%010d`); order is numeric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Enqueue {
     /// The queue.
@@ -265,6 +265,8 @@ pub fn sequence_of(name: &str) -> Option<i64> {
         .take_while(|byte| byte.is_ascii_digit())
         .count();
     let start = bytes.len() - digits;
+    // `lock-0000000005` has a hyphen of its name, `lock--000000005` a sign. Ten digits behind a sign begin with no
+    // zero: `%010d` pads to ten characters, the sign included.
     let signed = start >= 1
         && bytes[start - 1] == b'-'
         && (digits == 9

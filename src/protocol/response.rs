@@ -63,6 +63,7 @@ impl Future for Response {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match &mut self.0 {
             Inner::Pending(reply) => reply.as_mut().poll(context),
+            // A reply is moved out, not cloned: polling again after it is a fault of the caller's.
             inner => match std::mem::replace(inner, Inner::Taken) {
                 Inner::Ready(reply) => Poll::Ready(reply),
                 _ => panic!("a response was polled after it was taken"),

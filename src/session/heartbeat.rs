@@ -16,7 +16,8 @@ use crate::future::select;
 use crate::path::ZnodePath;
 use crate::protocol::{Op, Request};
 
-/// Keeps a session's lease fresh for a lock or a waiter, until it is dropped. See [`Session::heartbeat`].
+/// Guard that keeps a session's lease fresh, for a lock or a waiter, until it is dropped. See
+/// [`Session::heartbeat`].
 #[must_use = "dropping it ends the use"]
 pub struct Heartbeat(Option<Weak<Inner>>);
 
@@ -33,6 +34,7 @@ struct State {
     uses: usize,
     /// Time at which the last of them ended.
     used: Option<BootInstant>,
+    /// The last heartbeat; `None` if the next one is due at once.
     last: Option<Beat>,
     /// Number of the connection that the last heartbeat was meant for.
     connection: u64,
@@ -75,6 +77,7 @@ impl Session {
 impl Drop for Heartbeat {
     fn drop(&mut self) {
         let session = self.0.as_ref().and_then(Weak::upgrade);
+        // In the child of a fork the lock of the state may be held by a thread that does not exist there.
         if let Some(session) = session.filter(|_| !fork::is_forked()) {
             session.end_use();
         }
@@ -93,7 +96,7 @@ impl Inner {
         let mut heart = self.heart.state.lock();
         let was_in_use = self.is_in_use(&heart, now);
         heart.uses += 1;
-        // The first use of a session at an ensemble sends a write at once: the last proof may be old.
+        // The first use of a session at an ensemble sends a write at once: while it was idle, its reads proved nothing.
         if !was_in_use && self.status.quorum_only() {
             heart.last = None;
             drop(heart);
@@ -117,6 +120,7 @@ impl Inner {
     fn next_beat(&self) -> Option<BootInstant> {
         let mut heart = self.heart.state.lock();
         let connection = self.status.connection();
+        // The first heartbeat of a connection is due at once: the lease may have run low since the last proof.
         if heart.connection != connection {
             (heart.connection, heart.last) = (connection, None);
         }
@@ -129,6 +133,7 @@ impl Inner {
         let lag = u64::try_from(now.since(due).as_nanos()).unwrap_or(u64::MAX);
         self.heart.lag_ns.store(lag, Ordering::Relaxed);
         let quorum_only = self.status.quorum_only();
+        // The lock is released before the request is sent, whose answer may come at once and take it.
         let is_write = {
             let mut heart = self.heart.state.lock();
             heart.last = Some(Beat {
@@ -147,6 +152,7 @@ impl Inner {
                 watch: false,
             },
         });
+        // Weak: a lost answer must not keep the session open.
         let session = Arc::downgrade(self);
         // Not awaited here: a reply that is stuck must not hold back the next heartbeat.
         crate::spawn_detached(async move {
@@ -162,6 +168,7 @@ impl Inner {
 
     fn beat_answered(&self, sent: BootInstant) {
         let mut heart = self.heart.state.lock();
+        // Only the answer to the latest heartbeat: an older one proves an older moment.
         if let Some(last) = &mut heart.last
             && last.sent == sent
         {
@@ -175,6 +182,7 @@ impl Inner {
 /// Sends heartbeats for as long as the session lives.
 pub(super) async fn beat(session: Weak<Inner>, pulse: Arc<Notify>) {
     loop {
+        // Held for this step alone: while the task sleeps, the last handle of the session can close it.
         let (clock, due) = {
             let Some(session) = session.upgrade() else {
                 return;

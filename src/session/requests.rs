@@ -53,6 +53,8 @@ impl Session {
         while let Some((path, mode)) = missing.pop() {
             match self.create(&path, Bytes::new(), mode).await {
                 Ok(_) | Err(Error::NodeExists { .. }) => {}
+                // Parents only when they are missing: mostly one request is enough. Another client may delete or create
+                // some meanwhile, so each answer is taken as it comes.
                 Err(Error::NoNode { .. }) => {
                     let parent = path.parent().filter(|parent| !parent.is_root());
                     let Some(parent) = parent else {
@@ -101,7 +103,8 @@ impl Session {
         )
     }
 
-    /// As [`exists`](Self::exists), with a watch that fires when the znode is created, changed or deleted.
+    /// Returns the state of a znode as [`exists`](Self::exists) does, with a watch that fires when the znode is
+    /// created, changed or deleted.
     pub fn watch_exists(&self, path: &ZnodePath) -> Call<(Option<Stat>, Watcher)> {
         let path = path.clone();
         self.call(Request::Exists { path, watch: true }, |reply| match reply {
@@ -128,8 +131,8 @@ impl Session {
         )
     }
 
-    /// As [`get_data`](Self::get_data), with a watch that fires when the znode is changed or deleted. Sets no watch
-    /// on a missing znode.
+    /// Returns data and state as [`get_data`](Self::get_data) does, with a watch that fires when the znode is changed
+    /// or deleted. Sets no watch on a missing znode.
     pub fn watch_data(&self, path: &ZnodePath) -> Call<(Bytes, Stat, Watcher)> {
         let path = path.clone();
         self.call(
@@ -181,8 +184,8 @@ impl Session {
         )
     }
 
-    /// As [`get_children`](Self::get_children), with a watch that fires when the list changes or the znode is
-    /// deleted. Sets no watch on a missing znode.
+    /// Lists children as [`get_children`](Self::get_children) does, with a watch that fires when the list changes or
+    /// the znode is deleted. Sets no watch on a missing znode.
     pub fn watch_children(&self, path: &ZnodePath) -> Call<(Vec<String>, Stat, Watcher)> {
         let path = path.clone();
         self.call(
@@ -230,15 +233,15 @@ impl Session {
         })
     }
 
-    /// Waits until this session's server has applied what was committed before. A barrier: of itself it does not make
-    /// a read linearizable.
+    /// Waits until this session's server has applied the transactions that were committed before. It is a barrier,
+    /// which alone does not make a read linearizable (rule 26).
     pub fn sync(&self, path: &ZnodePath) -> Call<()> {
         let path = path.clone();
         self.call(Request::Sync { path }, done)
     }
 
-    /// Returns this session's ephemeral znodes whose paths start with `prefix`. As in ZooKeeper the prefix is one of
-    /// text: `/a` is a prefix of `/ab`, too.
+    /// Returns the paths of this session's ephemeral znodes that start with `prefix`. As in ZooKeeper they are compared
+    /// as text: `/a` is a prefix of `/ab`, too.
     pub fn get_ephemerals(&self, prefix: &ZnodePath) -> Call<Vec<ZnodePath>> {
         let prefix = prefix.clone();
         self.call(Request::GetEphemerals { prefix }, |reply| match reply {

@@ -4,14 +4,14 @@ use super::*;
 use crate::identity::Secret;
 use crate::types::AclEntry;
 
-const ALL: u8 = AclEntry::ALL;
-const READ: u8 = AclEntry::READ;
-const WRITE: u8 = AclEntry::WRITE;
-const CREATE: u8 = AclEntry::CREATE;
-const DELETE: u8 = AclEntry::DELETE;
-const ADMIN: u8 = AclEntry::ADMIN;
+pub(super) const ALL: u8 = AclEntry::ALL;
+pub(super) const READ: u8 = AclEntry::READ;
+pub(super) const WRITE: u8 = AclEntry::WRITE;
+pub(super) const CREATE: u8 = AclEntry::CREATE;
+pub(super) const DELETE: u8 = AclEntry::DELETE;
+pub(super) const ADMIN: u8 = AclEntry::ADMIN;
 
-fn entry(permissions: u8, scheme: &str, id: &str) -> AclEntry {
+pub(super) fn entry(permissions: u8, scheme: &str, id: &str) -> AclEntry {
     AclEntry {
         permissions,
         scheme: scheme.into(),
@@ -19,23 +19,23 @@ fn entry(permissions: u8, scheme: &str, id: &str) -> AclEntry {
     }
 }
 
-/// These rights for everybody.
-fn everybody(permissions: u8) -> Acl {
+/// A list that gives every client these rights.
+pub(super) fn everybody(permissions: u8) -> Acl {
     Acl::new([entry(permissions, "world", "anyone")])
 }
 
-fn digest(secret: &str) -> String {
+pub(super) fn digest(secret: &str) -> String {
     Identity::digest(secret.as_bytes()).id.into()
 }
 
-fn listed(at: &str, mode: CreateMode, acl: Acl) -> Create {
+pub(super) fn listed(at: &str, mode: CreateMode, acl: Acl) -> Create {
     Create {
         acl,
         ..super::create(at, mode)
     }
 }
 
-fn set_acl(at: &str, acl: Acl, version: Option<i32>) -> Request {
+pub(super) fn set_acl(at: &str, acl: Acl, version: Option<i32>) -> Request {
     Request::SetAcl {
         path: path(at),
         acl,
@@ -43,21 +43,21 @@ fn set_acl(at: &str, acl: Acl, version: Option<i32>) -> Request {
     }
 }
 
-fn denied(at: &str) -> Error {
+pub(super) fn denied(at: &str) -> Error {
     Error::NoAuth { path: at.into() }
 }
 
-fn invalid(at: &str) -> Error {
+pub(super) fn invalid(at: &str) -> Error {
     Error::InvalidAcl { path: at.into() }
 }
 
 impl Harness {
-    fn make(&mut self, session: SessionRef, at: &str, acl: Acl) {
+    pub(super) fn make(&mut self, session: SessionRef, at: &str, acl: Acl) {
         let create = listed(at, Persistent, acl);
         self.submit(session, Request::Create(create)).unwrap();
     }
 
-    fn prove(&mut self, session: SessionRef, secret: &'static str) {
+    pub(super) fn prove(&mut self, session: SessionRef, secret: &'static str) {
         let request = Request::AddAuth {
             scheme: "digest".into(),
             secret: Secret::new(secret),
@@ -65,7 +65,7 @@ impl Harness {
         self.submit(session, request).unwrap();
     }
 
-    fn acl(&mut self, session: SessionRef, at: &str) -> Result<(Acl, Stat)> {
+    pub(super) fn acl(&mut self, session: SessionRef, at: &str) -> Result<(Acl, Stat)> {
         match self.submit(session, Request::GetAcl { path: path(at) })? {
             Reply::Acl { acl, stat } => Ok((acl, stat)),
             other => panic!("{other:?}"),
@@ -74,7 +74,7 @@ impl Harness {
 }
 
 /// Every operation that asks for a right: of the znode `/p/n`, or of its parent.
-fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
+pub(super) fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
     let at = || path("/p/n");
     let (watch, version) = (true, None);
     let multi = |op| Request::Multi(vec![op]);
@@ -165,7 +165,7 @@ fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
 }
 
 /// Makes `/p/n`, and gives `of` these rights; another session asks.
-fn ask_with(rights: u8, of: &str, request: Request) -> Result<CoreReply> {
+pub(super) fn ask_with(rights: u8, of: &str, request: Request) -> Result<CoreReply> {
     let mut store = Harness::new();
     let (owner, other) = (store.session(), store.session());
     store.create(owner, "/p", Persistent).unwrap();
@@ -351,43 +351,7 @@ fn a_list_is_checked_and_loses_its_repetitions() {
 }
 
 #[test]
-fn a_session_has_a_limit_of_identities() {
-    let mut store = Harness::new();
-    let me = store.session();
-    let mut added = (0..100).map(|user| {
-        let identity = Identity::digest(format!("{user}:").as_bytes());
-        store.core.add_identity(me, identity)
-    });
-    let refused = added.find_map(Result::err).unwrap();
-    assert!(
-        matches!(refused, Error::LimitReached { limit: 64, .. }),
-        "{refused:?}"
-    );
-}
-
-#[test]
-fn identities_have_a_limit_in_bytes() {
-    let mut store = Harness::new();
-    let me = store.session();
-    let long = Identity::x509(&format!("CN={}", "n".repeat(100_000)));
-    let refused = store.core.add_identity(me, long).unwrap_err();
-    assert!(matches!(refused, Error::TooLarge { .. }), "{refused:?}");
-    assert_eq!(store.core.identities(me), []);
-    let certificate = Identity::x509(&format!("CN={},O=an organization", "n".repeat(1_000)));
-    store.core.add_identity(me, certificate).unwrap();
-    let mut added = (0..60).map(|user| {
-        let identity = Identity::digest(format!("{}{user}:", "n".repeat(1_000)).as_bytes());
-        store.core.add_identity(me, identity)
-    });
-    let refused = added.find_map(Result::err).unwrap();
-    assert!(matches!(refused, Error::LimitReached { .. }), "{refused:?}");
-    let bytes = store.core.identities(me).iter();
-    let bytes: usize = bytes.map(|identity| identity.id.len()).sum();
-    assert!((4_000..100_000).contains(&bytes), "{bytes}");
-}
-
-#[test]
-fn who_may_not_set_a_list_sees_no_digest_of_it() {
+fn digests_are_hidden_from_sessions_that_may_not_set_the_list() {
     let mut store = Harness::new();
     let (alice, other) = (store.session(), store.session());
     store.prove(alice, "alice:secret");
@@ -409,78 +373,6 @@ fn who_may_not_set_a_list_sees_no_digest_of_it() {
     assert_eq!(store.acl(other, "/a").unwrap().0, of_alice("alice:x"));
     store.prove(other, "alice:wrong");
     assert_eq!(store.acl(other, "/a").unwrap().0, of_alice("alice:x"));
-}
-
-#[test]
-fn the_super_user_is_asked_for_no_right() {
-    let mut store = Harness::with(CoreOptions {
-        super_digest: Identity::written_digest("super:D/InIHSb7yEEbrWz8b9l71RjZJU="),
-        ..options()
-    });
-    let (me, root) = (store.session(), store.session());
-    store.make(me, "/a", everybody(0));
-    assert_eq!(store.set(me, "/a", None), Err(denied("/a")));
-    store.prove(root, "super:wrong");
-    assert_eq!(store.set(root, "/a", None), Err(denied("/a")));
-    store.prove(root, "super:test");
-    store.set(root, "/a", None).unwrap();
-    assert_eq!(store.acl(root, "/a").unwrap().0, everybody(0));
-    let names: Vec<_> = store
-        .core
-        .identities(root)
-        .iter()
-        .map(Identity::shown)
-        .collect();
-    assert_eq!(names, ["super", "super", ""]);
-    store.make(root, "/b", Acl::creator_all());
-    let of_root = entry(ALL, "digest", &digest("super:wrong"));
-    let entries = store.acl(root, "/b").unwrap().0;
-    assert_eq!(entries.entries().unwrap()[0], of_root);
-    assert_eq!(
-        entries.entries().unwrap().len(),
-        2,
-        "being super is no identity of a list"
-    );
-}
-
-#[test]
-fn what_proves_nothing_ends_the_session() {
-    let mut store = Harness::new();
-    let me = store.session();
-    store.create(me, "/e", Ephemeral).unwrap();
-    let request = Request::AddAuth {
-        scheme: "sasl".into(),
-        secret: Secret::new("alice:hidden"),
-    };
-    assert!(!format!("{request:?}").contains("hidden"), "{request:?}");
-    assert_eq!(store.submit(me, request).unwrap_err(), Error::AuthFailed);
-    let over = Error::SessionExpired { session: me.id };
-    assert_eq!(store.create(me, "/a", Persistent), Err(over));
-    let other = store.session();
-    assert_eq!(store.stat(other, "/e"), None);
-}
-
-#[test]
-fn a_new_connection_has_to_prove_itself_again() {
-    let mut store = Harness::new();
-    let me = store.session();
-    store.prove(me, "alice:secret");
-    store.make(me, "/a", Acl::creator_all());
-    let (again, _) = store
-        .core
-        .reattach(me.id, &[7; 16], SECOND, store.now, &mut store.effects)
-        .unwrap();
-    assert_eq!(store.core.identities(again), []);
-    assert_eq!(store.acl(again, "/a"), Err(denied("/a")));
-    let alice = Identity::digest(b"alice:secret");
-    store.core.add_identity(me, alice.clone()).unwrap();
-    assert_eq!(
-        store.core.identities(again),
-        [],
-        "from a connection of before"
-    );
-    store.core.add_identity(again, alice).unwrap();
-    store.acl(again, "/a").unwrap();
 }
 
 #[test]
@@ -543,7 +435,7 @@ fn a_multi_read_is_refused_part_by_part() {
 }
 
 #[test]
-fn only_who_may_read_a_znode_is_told_of_it() {
+fn only_sessions_that_may_read_a_znode_get_its_events() {
     let mut store = Harness::new();
     let (me, other) = (store.session(), store.session());
     store.create(me, "/a", Persistent).unwrap();
@@ -596,7 +488,7 @@ fn a_watch_that_fired_unseen_can_be_taken_back() {
 }
 
 #[test]
-fn who_waits_in_a_queue_is_told_whatever_the_lists_say() {
+fn a_waiter_gets_its_event_without_the_right_to_read() {
     let mut store = Harness::new();
     let (one, two) = (store.session(), store.session());
     store.create(one, "/q", Persistent).unwrap();
@@ -651,97 +543,7 @@ fn a_replay_brings_the_lists_back() {
     assert!(copy.replay(unknown).is_err());
 }
 
-#[test]
-fn a_name_may_be_a_number_alone() {
-    let mut store = Harness::new();
-    let me = store.session();
-    store.create(me, "/q", Persistent).unwrap();
-    let numbered = || Create {
-        path: ZnodePath::unnamed_below(&path("/q")),
-        ..create("/q", EphemeralSequential)
-    };
-    let Ok(Reply::Created { path: first, .. }) = store.submit(me, Request::Create(numbered()))
-    else {
-        panic!()
-    };
-    assert_eq!(first.as_str(), "/q/0000000000");
-    let ops = vec![Op::Create(numbered()), Op::Create(numbered())];
-    let Ok(Reply::Multi(replies)) = store.submit(me, Request::Multi(ops)) else {
-        panic!()
-    };
-    let made: Vec<_> = replies.iter().map(made).collect();
-    assert_eq!(made, ["/q/0000000001", "/q/0000000002"]);
-    let queue = Request::GetQueue {
-        parent: path("/q"),
-        limit: 0,
-    };
-    let Ok(Reply::Queue { names, .. }) = store.submit(me, queue) else {
-        panic!()
-    };
-    assert_eq!(names, ["0000000000", "0000000001", "0000000002"]);
-}
-
-fn made(reply: &OpReply) -> &str {
-    match reply {
-        OpReply::Created { path, .. } => path.as_str(),
-        other => panic!("{other:?}"),
-    }
-}
-
-#[test]
-fn only_sessions_of_this_process_get_numbers_of_more_than_ten_digits() {
-    let mut store = Harness::new();
-    let me = store.session();
-    let id = SessionId(99);
-    let remote = store
-        .core
-        .open_session(id, [7; 16], Some(8 * SECOND), false, store.now);
-    let remote = remote.unwrap().0;
-    store.create(me, "/q", Persistent).unwrap();
-    let near = NodeImage {
-        path: path("/r"),
-        data: Bytes::new(),
-        acl: Acl::open(),
-        kind: NodeKind::Persistent,
-        owner: SessionId(0),
-        czxid: Zxid(1),
-        mzxid: Zxid(1),
-        pzxid: Zxid(1),
-        ctime: 0,
-        mtime: 0,
-        version: 0,
-        aversion: 0,
-        creates: 9_999_999_999,
-        queue_key: None,
-    };
-    store.core.restore_node(near).unwrap();
-    let numbered = || create("/r/n-", PersistentSequential);
-    let (last, _) = store.create(remote, "/r/n-", PersistentSequential).unwrap();
-    assert_eq!(last.as_str(), "/r/n-9999999999");
-    let used_up = Error::SequenceExhausted { path: "/r".into() };
-    let refused = store.create(remote, "/r/n-", PersistentSequential);
-    assert_eq!(refused, Err(used_up.clone()));
-    let refused = store.submit(remote, Request::Multi(vec![Op::Create(numbered())]));
-    let source = Box::new(used_up.clone());
-    assert_eq!(
-        refused.unwrap_err(),
-        Error::MultiFailed { index: 0, source }
-    );
-    let enqueue = Request::Enqueue(Enqueue {
-        parent: path("/r"),
-        name: "n-".into(),
-        data: Bytes::new(),
-        acl: Acl::open(),
-        blockers: Blockers::All,
-        count: false,
-    });
-    assert_eq!(store.submit(remote, enqueue).unwrap_err(), used_up);
-    store.create(remote, "/r/plain", Persistent).unwrap();
-    let (beyond, _) = store.create(me, "/r/n-", PersistentSequential).unwrap();
-    assert_eq!(beyond.as_str(), "/r/n-10000000001");
-}
-
-/// Entries that mean nobody, so many that the list is compiled; and one for somebody.
+/// A list with so many entries that it is compiled, of which one means `somebody` and the others no session.
 fn long_list(somebody: &str) -> Acl {
     let others = (0..200).map(|at| entry(ALL, "digest", &format!("other-{at}:x")));
     let mine = entry(READ, "digest", &digest(somebody));

@@ -1,4 +1,4 @@
-//! The bytes that the store keeps for its clients: what counts, for whom, and what is refused.
+//! The bytes that the store keeps for its clients: their counts, their accounts, and refusals.
 
 use super::super::budget::SESSION_BYTES;
 use super::replay::Random;
@@ -46,7 +46,7 @@ fn paths_that_are_watched_count_as_long_as_they_are() {
     let watched = until_refused(&mut store, one, |number| exists(&long(number)));
     assert!((40..100).contains(&watched), "{watched}");
     assert!(store.core.bytes() >= before + watched * 10_000);
-    // What is taken back, and what has fired, is no more.
+    // Watches that are disarmed or have fired count no more.
     assert!(store.core.unwatch(key));
     store.watch(one, exists(&long(0)));
     store.detach(one);
@@ -159,7 +159,7 @@ fn identities_are_refused_where_there_is_no_room() {
     assert!(refused, "{} bytes are kept", store.core.bytes());
 }
 
-/// Does something, whatever it is, as one of the sessions, or to it.
+/// Does something at random as one of the sessions, or to it.
 fn step(store: &mut Harness, random: &mut Random, sessions: &mut Vec<SessionRef>) {
     if sessions.is_empty() || random.below(12) == 0 {
         let timeout = [None, Some(5 * SECOND)][random.below(2) as usize];
@@ -196,10 +196,9 @@ fn step(store: &mut Harness, random: &mut Random, sessions: &mut Vec<SessionRef>
             }
         }
         7 => {
-            let at = path(random.path());
-            _ = store
-                .core
-                .remove_watches(me, &at, WatchFilter::Any, now, effects);
+            if let Ok(found) = store.find_watches(me, random.path(), WatchFilter::Any) {
+                store.core.remove_watches(&found);
+            }
         }
         8 => {
             let acl = [Acl::open(), Acl::creator_all()][random.below(2) as usize].clone();

@@ -132,7 +132,7 @@ fn a_session_gets_back_the_timeout_that_it_was_opened_with_and_no_longer_one() {
     }
 }
 
-/// The time is read before the lock is taken; and a client whose answer is lost believes the timeout of before.
+/// The time is read before the lock is taken; and a client that lost the answer believes in its former timeout.
 #[test]
 fn neither_a_stale_touch_nor_a_shorter_timeout_moves_a_deadline_back() {
     let mut store = Harness::new();

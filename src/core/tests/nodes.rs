@@ -81,7 +81,7 @@ fn the_version_skips_minus_one() {
 fn numbers_have_ten_digits_or_more() {
     let text = |number| {
         let mut text = String::new();
-        tree::push_number(&mut text, number);
+        names::push_number(&mut text, number);
         text
     };
     assert_eq!(text(0), "0000000000");

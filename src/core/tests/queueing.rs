@@ -45,7 +45,7 @@ fn the_nearest_blocker_is_found_by_number() {
 }
 
 #[test]
-fn what_stays_is_no_entry_whatever_its_name() {
+fn a_persistent_child_is_no_entry_under_any_name() {
     let mut store = Harness::new();
     let me = store.session();
     store.create(me, "/q", Persistent).unwrap();
@@ -98,7 +98,7 @@ fn a_bad_entry_name_is_refused() {
 }
 
 #[test]
-fn a_departure_wakes_its_watcher_and_nobody_else() {
+fn a_departure_wakes_its_watcher_alone() {
     let mut store = Harness::new();
     let me = store.session();
     store.create(me, "/q", Persistent).unwrap();
@@ -115,7 +115,7 @@ fn a_departure_wakes_its_watcher_and_nobody_else() {
     );
 }
 
-/// The departures since the last call: whose watch, whether it is clear, and the reason.
+/// The departures since the last call: the watch, true if its waiter is clear, and the reason.
 fn departures(store: &mut Harness) -> Vec<(WatchKey, bool, DeleteReason)> {
     let fired = store.effects.fired.drain(..);
     fired
@@ -196,14 +196,14 @@ fn a_withdrawal_is_no_release() {
     store.submit(one, Request::Close).unwrap();
     let died = (watch_of(&behind_one), true, DeleteReason::Died);
     assert_eq!(departures(&mut store), [died]);
-    // Nobody has read that: who withdraws now has never seen what the dead one left.
+    // The event is unread: a waiter that withdraws now has never seen what the dead holder left.
     store.submit(two, Request::Withdraw { entry }).unwrap();
     let unknown = (watch_of(&behind_two), true, DeleteReason::Unknown);
     assert_eq!(departures(&mut store), [unknown]);
 }
 
 #[test]
-fn who_waits_sees_no_change_of_data_and_is_not_clear_once_its_own_node_is_gone() {
+fn a_data_change_does_not_wake_a_waiter_and_one_without_its_node_is_not_clear() {
     let mut store = Harness::new();
     let (one, two) = (store.session(), store.session());
     store.create(one, "/q", Persistent).unwrap();

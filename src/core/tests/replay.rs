@@ -136,7 +136,7 @@ impl Random {
     }
 }
 
-/// A store after a random program, whose sessions are all local, or none.
+/// A store after a random program; all of its sessions are local, or none is.
 fn grown(seed: u64, journal: Journal) -> (Harness, usize) {
     let mut random = Random(seed);
     let mut store = Harness::new();

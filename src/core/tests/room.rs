@@ -100,7 +100,7 @@ fn a_znode_counts_for_its_path_its_data_its_list_and_itself() {
 }
 
 #[test]
-fn what_there_is_no_room_for_is_refused_and_changes_nothing() {
+fn a_write_without_room_is_refused_and_changes_nothing() {
     let (mut store, me) = small();
     store.create(me, "/q", Persistent).unwrap();
     fill(&mut store, me);
@@ -197,7 +197,7 @@ fn the_number_of_znodes_is_judged_by_a_multis_sum_too() {
 }
 
 #[test]
-fn what_was_kept_comes_back_although_there_is_no_room_for_it() {
+fn kept_content_comes_back_without_room_for_it() {
     let mut store = Harness::new();
     let session = store.session();
     for at in ["/a", "/b"] {
@@ -243,7 +243,7 @@ fn a_list_that_is_set_counts_for_what_it_has() {
             version: None,
         }
     };
-    // Who has no right to it can do no more.
+    // A client without a right to it can do no more.
     let owner = Identity::ip([10, 0, 0, 1].into());
     store.core.add_identity(me, owner).unwrap();
     store.submit(me, of(2)).unwrap();

@@ -4,7 +4,7 @@
 use super::*;
 use crate::types::AclEntry;
 
-/// Everybody may do everything but read.
+/// A list of all rights but reading, for every client.
 fn unread() -> Acl {
     Acl::new([AclEntry {
         permissions: AclEntry::ALL - AclEntry::READ,
@@ -74,19 +74,17 @@ impl World {
     }
 
     fn has(&mut self, which: WatchFilter) -> bool {
-        let (now, effects) = (self.store.now, &mut self.store.effects);
-        let has = self
-            .store
-            .core
-            .has_watch(self.spy, &path("/secret"), which, now, effects);
-        has.unwrap()
+        !self.find(which).is_empty()
     }
 
     fn remove(&mut self, which: WatchFilter) -> bool {
-        let (now, effects) = (self.store.now, &mut self.store.effects);
-        let core = &mut self.store.core;
-        core.remove_watches(self.spy, &path("/secret"), which, now, effects)
-            .unwrap()
+        let found = self.find(which);
+        self.store.core.remove_watches(&found)
+    }
+
+    fn find(&mut self, which: WatchFilter) -> Vec<WatchKey> {
+        let found = self.store.find_watches(self.spy, "/secret", which);
+        found.unwrap()
     }
 
     /// Each change that a znode can undergo; where it is is the same before and after.
@@ -158,7 +156,7 @@ fn watches_brought_back_tell_nothing_of_a_znode_that_may_not_be_read() {
 }
 
 #[test]
-fn watches_brought_back_tell_those_who_may_read_what_they_have_missed() {
+fn watches_brought_back_tell_missed_changes_to_sessions_that_may_read() {
     let mut world = World::new(Acl::open());
     world.change("/secret", 0);
     let told = |kind| vec![(kind, "/secret".to_owned())];
@@ -173,7 +171,7 @@ fn watches_brought_back_tell_those_who_may_read_what_they_have_missed() {
         world.set_watches(&asked);
         assert_eq!(world.events(), expected, "{asked:?}");
     }
-    // Nobody needs a right to learn that there is no such znode.
+    // That a znode does not exist can be learned without a right.
     let mut world = World::new(unread());
     let owner = world.owner;
     world.store.delete(owner, "/secret").unwrap();
@@ -181,7 +179,7 @@ fn watches_brought_back_tell_those_who_may_read_what_they_have_missed() {
     assert_eq!(world.events(), told(NodeDeleted));
 }
 
-/// Two stores, of which one changes what may not be read, and the other something else, look the same whatever is
+/// Two stores, of which one changes an unreadable znode and the other a different one, look the same whichever way is
 /// asked, in however many steps.
 #[test]
 fn no_search_in_several_steps_tells_that_a_znode_has_changed() {
@@ -229,7 +227,7 @@ fn a_watch_is_not_used_up_beside_another_that_was_told_nothing() {
     }
 }
 
-/// As without the index of rights: what was armed by one who may read no more is used up, and armed again tells anew.
+/// A watch of a session that has lost its right is used up by an event, and can be armed again.
 #[test]
 fn a_watch_that_was_used_up_unseen_tells_nothing_until_it_is_armed_again() {
     let mut world = World::new(Acl::open());

@@ -1,4 +1,4 @@
-//! A request's work is bounded by its own bytes and those of its answer, however much there is of what it asks about.
+//! The work of a request is bounded by its own bytes and those of its answer, however large the store is.
 
 use super::*;
 use crate::types::AclEntry;
@@ -148,15 +148,10 @@ fn a_watch_is_found_by_session_and_path_however_many_there_are() {
 
     let before = store.core.work();
     for _ in 0..100 {
-        let (now, effects) = (store.now, &mut store.effects);
-        let found = store
-            .core
-            .has_watch(me, &path("/hot"), WatchFilter::Any, now, effects);
-        assert!(found.unwrap());
-        let none = store
-            .core
-            .remove_watches(me, &path("/cold"), WatchFilter::Any, now, effects);
-        assert!(!none.unwrap());
+        let found = store.find_watches(me, "/hot", WatchFilter::Any);
+        assert!(!found.unwrap().is_empty());
+        let none = store.find_watches(me, "/cold", WatchFilter::Any).unwrap();
+        assert!(!store.core.remove_watches(&none));
     }
     let work = store.core.work() - before;
     assert!(work < 200 * 20, "{work} units for 200 searches");
@@ -296,7 +291,7 @@ fn the_watches_of_a_session_that_expires_go_in_pieces_before_it_does() {
             .unwrap();
     }
     store.now.moment = store.now.moment.after(Duration::from_secs(60));
-    // Its connection is asked first for what it may not have read yet.
+    // Its connection is asked first for signs of life that it may not have read yet.
     store.core.tick(store.now, &mut store.effects);
     store.now.moment = store.now.moment.after(Duration::from_secs(60));
     let mut ticks = 0;
@@ -314,7 +309,7 @@ fn the_watches_of_a_session_that_expires_go_in_pieces_before_it_does() {
 }
 
 #[test]
-fn an_event_below_costs_those_who_watch_a_znode_alone_nothing() {
+fn an_event_below_costs_nothing_for_watches_of_a_znode_alone() {
     let mut store = roomy();
     let me = store.remote();
     store.create(me, "/top", Persistent).unwrap();
@@ -349,7 +344,7 @@ fn a_session_that_has_lost_some_of_its_watches_is_not_saved_by_a_late_sign_of_li
             .submit(me, exists(&format!("/missing/{number}")))
             .unwrap();
     }
-    // At the first deadline its connection is asked for what it may not have read yet.
+    // At the first deadline its connection is asked for signs of life that it may not have read yet.
     for _ in 0..2 {
         store.now.moment = store.now.moment.after(Duration::from_secs(60));
         store.core.tick(store.now, &mut store.effects);

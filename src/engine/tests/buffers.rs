@@ -5,8 +5,9 @@ use std::collections::VecDeque;
 use super::*;
 use crate::acl::Acl;
 use crate::core::CoreReply;
+use crate::engine::connection::{Ask, Connection};
 use crate::engine::outbox::{Ending, Message};
-use crate::engine::remote::{Ask, Connection, Remote};
+use crate::engine::remote::Remote;
 use crate::protocol::{Create, Op, ReadOp, Request};
 use crate::types::{AclEntry, CreateMode};
 use crate::watch::WatchMode;
@@ -28,7 +29,7 @@ fn carried_out(connection: &Connection, request: &Request) -> usize {
     connection.submit(&mut asks.collect())
 }
 
-/// A list that lets everybody read, and so many users do what they like.
+/// A list that lets every client read, and gives so many users all rights.
 fn long_list(users: usize) -> Acl {
     let user = |number| AclEntry {
         permissions: AclEntry::ALL,
@@ -70,7 +71,7 @@ fn the_texts_of_errors_count_in_answers() {
     assert!(count < 6, "{count} errors of 100 KB wait");
 }
 
-/// Asks and takes the answer, as a client does that reads what it asks for.
+/// Asks and takes the answer, as a client does that reads its answers.
 fn asked(connection: &Connection, request: Request) -> Result<CoreReply> {
     assert_eq!(connection.submit(&mut [Ask::Request(request)].into()), 1);
     let mut said = VecDeque::new();
@@ -92,7 +93,7 @@ fn create(at: &str, bytes: usize, mode: CreateMode) -> Request {
 }
 
 #[test]
-fn what_is_too_large_to_be_sent_is_not_built() {
+fn an_answer_too_large_to_be_sent_is_not_built() {
     let remote = served();
     let connection = connected(&remote);
     asked(&connection, create("/many", 0, CreateMode::Persistent)).unwrap();
@@ -126,7 +127,7 @@ fn what_is_too_large_to_be_sent_is_not_built() {
 }
 
 #[test]
-fn the_events_of_one_transaction_close_those_who_are_told_most() {
+fn the_events_of_one_transaction_close_the_sessions_with_most_of_them() {
     let remote = served().limiting_unread(LIMIT);
     let crowd: Vec<_> = (0..10).map(|_| connected(&remote)).collect();
     for silent in &crowd {

@@ -10,7 +10,7 @@ use crate::testing::seeds;
 
 /// A run that fails prints its seed, and `LOCKKEEPER_SEED=n` replays it to the letter.
 #[test]
-fn what_was_told_survives_every_crash() {
+fn told_writes_survive_every_crash() {
     for seed in seeds(scaled(60)) {
         let lives = |random: &mut Random, _: &SimDisk| match random.below(4) {
             0 => Ending::Close,
@@ -22,7 +22,7 @@ fn what_was_told_survives_every_crash() {
 }
 
 #[test]
-fn what_was_told_survives_a_disk_that_fails() {
+fn told_writes_survive_a_disk_that_fails() {
     for seed in seeds(scaled(60)) {
         let lives = |random: &mut Random, _: &SimDisk| match random.below(3) {
             0 => Ending::Kill,
@@ -50,7 +50,7 @@ fn some_faults(random: &mut Random) -> Faults {
 enum Ending {
     /// In order.
     Close,
-    /// The process is killed: the system keeps what was written.
+    /// The process is killed: the system keeps all writes.
     Kill,
     Crash,
 }

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use super::world::{Random, World, options, scaled, wait};
 use super::*;
 use crate::core::CoreReply;
+use crate::engine::connection::{Ask, Connection};
 use crate::engine::outbox::{Message, Taken};
-use crate::engine::remote::{Ask, Connection};
 use crate::log::{Boot, Faults, SimDisk};
 use crate::protocol::{Create, Request};
 use crate::testing::seeds;
@@ -168,7 +168,7 @@ fn a_log_goes_on_with_other_sizes_and_another_durability_after_a_restart() {
     }
 }
 
-/// A store whose log is written by hand, with a session that has a timeout and gives no sign of life,
+/// A store with a log that is written by hand, and a session that has a timeout and gives no sign of life,
 /// and one without.
 struct Silence {
     disk: SimDisk,
@@ -193,7 +193,7 @@ impl Silence {
         }
     }
 
-    /// Has the log write what waits, and answers what the request came to.
+    /// Writes the queue of the log, and returns the answer to the request.
     fn ask(&mut self, request: Request) -> Result<()> {
         let response = self.writer.submit(request);
         self.write_all();
@@ -250,7 +250,7 @@ impl Silence {
     }
 }
 
-/// Writes that are refused must not keep dead sessions alive; deletes may have taken what was left.
+/// Refused writes must not keep dead sessions alive; deletes may have taken the rest of the room.
 #[test]
 fn sessions_expire_however_often_the_log_was_filled() {
     let mut store = Silence::new();
@@ -283,7 +283,7 @@ fn sessions_expire_while_the_disk_is_too_full_for_deletes() {
 
 /// Several wait at once, and leave as much as they can unused at the ends of segments.
 #[test]
-fn what_is_accepted_on_a_full_disk_fits() {
+fn accepted_writes_fit_on_a_full_disk() {
     for seed in seeds(scaled(40)) {
         let mut random = Random(seed);
         let mut store = Silence::new();
@@ -355,10 +355,10 @@ async fn answer(client: &Connection, request: Request) -> Result<CoreReply> {
     }
 }
 
-/// Batches of the largest size leave the most unused at the end of a segment. All wait at once: nobody knows
-/// yet what is left unused.
+/// Batches of the largest size leave the most unused at the end of a segment. All wait at once: the unused rest is not
+/// known yet.
 #[test]
-fn what_is_accepted_behind_the_largest_batches_fits() {
+fn accepted_writes_fit_behind_the_largest_batches() {
     let (almax_full, largest) = (7_900, 15_900);
     for before in 0..12 {
         let mut store = Silence::new();
@@ -380,7 +380,7 @@ fn what_is_accepted_behind_the_largest_batches_fits() {
     }
 }
 
-/// The segments that are prepared may be too small for what is asked first.
+/// The prepared segments may be too small for the first request.
 #[test]
 fn a_store_that_is_opened_with_other_sizes_takes_the_largest_request_at_once() {
     for earlier in SEGMENTS {
@@ -446,7 +446,7 @@ impl Burst {
         }
     }
 
-    /// Sends what the store takes, and hears what may be told. Returns true if there was anything.
+    /// Sends the requests that the store takes, and receives what may leave. Returns true if anything was done.
     fn go_on(&mut self) -> bool {
         let sent = self.client.submit(&mut self.asks);
         let mut said = VecDeque::new();
@@ -491,7 +491,7 @@ fn a_burst_of_large_writes_waits_for_the_disk_and_none_is_refused() {
 }
 
 #[test]
-fn what_waits_for_the_disk_is_a_sign_of_life() {
+fn a_request_that_waits_for_the_disk_is_a_sign_of_life() {
     let mut burst = Burst::new(Durability::Fsync);
     for _ in 0..10 {
         while burst.go_on() {}
@@ -613,7 +613,7 @@ fn burst_of_frames(client: u8) -> Vec<u8> {
             to.extend_from_slice(&1_i32.to_be_bytes());
             put(to, format!("/n-{client}-{xid}").as_bytes());
             put(to, &[b'd'; 9_000]);
-            // One entry: all rights, for everybody.
+            // One entry: all rights, for every client.
             to.extend_from_slice(&1_i32.to_be_bytes());
             to.extend_from_slice(&31_i32.to_be_bytes());
             put(to, b"world");

@@ -1,5 +1,5 @@
-//! Requests at and around every limit: what is acknowledged comes back from the log, from a snapshot
-//! and from a backup; what is refused leaves nothing behind, and stops nothing.
+//! Requests at and around every limit: acknowledged writes come back from the log, from a snapshot and from a backup;
+//! refused ones leave nothing behind, and stop nothing.
 
 use std::collections::BTreeMap;
 use std::task::Poll;
@@ -171,7 +171,7 @@ fn create(at: String, data: usize, acl: Acl) -> Create {
     }
 }
 
-/// Creates whose lists stand for all identities of the session.
+/// Creates with lists that stand for all identities of the session.
 fn creates(prefix: char, count: usize) -> Request {
     let ops =
         (0..count).map(|at| Op::Create(create(format!("/{prefix}{at}"), 0, Acl::creator_all())));
@@ -325,7 +325,7 @@ fn the_reaper_breaks_no_log_of_smaller_segments() {
     run.check(Ending::Close);
 }
 
-/// A reserve of room is left for deletes and for what the store does by itself.
+/// A reserve of room is left for deletes and for the store's own transactions.
 #[test]
 fn room_is_asked_for_what_comes_of_a_request() {
     let mut run = Run::of_segments(1, 1);
@@ -338,7 +338,7 @@ fn room_is_asked_for_what_comes_of_a_request() {
     let hand = run.world.hand.as_mut().expect("it is not closed");
     let mut ask = |path: String, acl| {
         let mut response = session.submit(Request::Create(create(path, 0, acl)));
-        // Nobody makes more room.
+        // No thread makes more room.
         while hand.write() {}
         match poll(&mut response) {
             Poll::Ready(answer) => answer,
@@ -399,7 +399,7 @@ fn text_that_is_no_utf_8_stops_no_snapshot() {
 
 /// A run that fails prints its seed, and `LOCKKEEPER_SEED=n` replays it to the letter.
 #[test]
-fn acknowledged_writes_come_back_whatever_their_size() {
+fn acknowledged_writes_of_any_size_come_back() {
     let (mut acknowledged, mut refused) = (0, 0);
     for seed in seeds(scaled(40)) {
         let told = Told(seed);

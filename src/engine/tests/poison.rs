@@ -126,7 +126,7 @@ fn a_disk_that_is_full_from_the_start_is_said_to_be() {
     assert!(World::open_with_threads(Boot::new(&disk), &options(&clock)).is_ok());
 }
 
-/// Whoever waits for the log is woken in its thread, and may have the last handle to the store.
+/// Tasks that wait for the log are woken in its thread, and may have the last handle to the store.
 #[test]
 fn the_last_handle_may_go_in_the_thread_of_the_log() {
     let disk = SimDisk::new();
@@ -156,7 +156,7 @@ impl Drop for Ends {
     }
 }
 
-/// Of a store that was closed in order, everything counts: whatever bit of it changes is noticed, or
+/// Of a store that was closed in order, everything counts: a change of any bit is noticed, or
 /// changes nothing.
 #[test]
 fn a_changed_bit_is_noticed_or_harmless() {

@@ -1,109 +1,11 @@
 //! Sessions of other processes, over the ends of the store's.
 
-use super::world::*;
+use super::bench::*;
 use super::*;
-use crate::core::CoreReply;
+use crate::engine::connection::{Ask, Connection};
 use crate::engine::outbox::{Ending, Message, Taken};
-use crate::engine::remote::{Ask, Connection, Remote};
-use crate::log::{Boot, SimDisk, StepWriter};
-use crate::protocol::{Create, Reply, Request};
-
-pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
-pub(super) const LIMIT: usize = 1 << 20;
-
-pub(super) fn ask(connection: &Connection, request: Request) {
-    assert_eq!(connection.submit(&mut [Ask::Request(request)].into()), 1);
-}
-
-/// Takes out all that the client may be told now.
-fn told(connection: &Connection) -> (Vec<Message>, Taken) {
-    let mut said = std::collections::VecDeque::new();
-    let may_leave = |bound| connection.may_leave(bound);
-    loop {
-        let before = said.len();
-        let taken = connection.outbox().take(LIMIT, may_leave, &mut said);
-        if taken != Taken::Some || said.len() == before {
-            return (said.into(), taken);
-        }
-    }
-}
-
-pub(super) fn answer(connection: &Connection) -> Option<Result<CoreReply>> {
-    match told(connection).0.pop()? {
-        Message::Answer { answer, .. } => Some(answer),
-        Message::Event(event) => panic!("{event:?}"),
-    }
-}
-
-pub(super) fn taken_up(remote: &Remote, id: SessionId, password: [u8; 16]) -> Option<Connection> {
-    now(remote.reattach(id, password, TIMEOUT, LIMIT))
-        .unwrap()
-        .ok()
-}
-
-pub(super) struct Bench {
-    pub(super) disk: SimDisk,
-    pub(super) options: StoreOptions,
-    pub(super) clock: Clock,
-}
-
-impl Bench {
-    pub(super) fn new(durability: Durability) -> Self {
-        let clock = Clock::new_virtual();
-        Self {
-            disk: SimDisk::new(),
-            options: options(&clock).durability(durability),
-            clock,
-        }
-    }
-
-    pub(super) fn open(&self) -> World {
-        World::open(Boot::new(&self.disk), &self.options).unwrap()
-    }
-
-    /// The power fails; nothing that was not synced is left.
-    fn crash(&self) {
-        self.disk.crash_keeping(|| false);
-    }
-}
-
-pub(super) fn write_all(world: &mut World) {
-    let hand = world.hand.as_mut().unwrap();
-    while hand.write() || hand.make_room() {}
-}
-
-pub(super) fn close(mut world: World) {
-    drop(std::mem::take(&mut world.sessions));
-    world.hand.take().map(StepWriter::close).unwrap();
-}
-
-fn opened(world: &mut World, remote: &Remote) -> Connection {
-    let mut opening = Box::pin(remote.open(TIMEOUT, LIMIT));
-    assert!(poll(&mut opening).is_pending(), "it is not synced yet");
-    write_all(world);
-    now(opening).unwrap()
-}
-
-pub(super) fn create(at: &str, mode: CreateMode) -> Request {
-    Request::Create(Create {
-        path: path(at),
-        data: bytes::Bytes::new(),
-        mode,
-        acl: Acl::open(),
-    })
-}
-
-pub(super) fn exists(world: &mut World, at: &str) -> bool {
-    world.connect().unwrap();
-    let asker = world.sessions.pop().unwrap();
-    let (path, watch) = (path(at), false);
-    let response = asker.backend.submit(Request::Exists { path, watch });
-    write_all(world);
-    match now(response).unwrap() {
-        Reply::Exists { stat, .. } => stat.is_some(),
-        reply => panic!("{reply:?}"),
-    }
-}
+use crate::engine::remote::Remote;
+use crate::protocol::{Reply, Request};
 
 #[test]
 fn a_remote_session_and_what_it_holds_survive_a_crash_with_a_full_timeout() {
@@ -136,7 +38,7 @@ fn a_remote_session_and_what_it_holds_survive_a_crash_with_a_full_timeout() {
 }
 
 #[test]
-fn a_session_that_nobody_takes_up_again_expires_after_a_restart() {
+fn a_session_that_is_not_taken_up_again_expires_after_a_restart() {
     let bench = Bench::new(Durability::Fsync);
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
@@ -152,7 +54,7 @@ fn a_session_that_nobody_takes_up_again_expires_after_a_restart() {
 }
 
 #[test]
-fn who_moves_to_another_connection_is_refused_on_the_former() {
+fn a_session_that_moves_is_refused_on_its_former_connection() {
     let bench = Bench::new(Durability::Fsync);
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
@@ -194,7 +96,7 @@ fn a_wrong_password_leaves_the_owner_s_connection_alone() {
 }
 
 #[test]
-fn what_is_told_comes_in_the_order_in_which_it_happened() {
+fn messages_leave_in_the_order_of_their_events() {
     let bench = Bench::new(Durability::Fsync);
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
@@ -275,7 +177,7 @@ fn what_is_told_comes_in_the_order_in_which_it_happened() {
 }
 
 #[test]
-fn who_does_not_read_is_cut_off_at_the_limit() {
+fn a_client_that_does_not_read_is_cut_off_at_the_limit() {
     let store = Store::memory();
     let remote = store.attach().unwrap();
     let me = now(remote.open(TIMEOUT, 10_000)).unwrap();
@@ -468,7 +370,7 @@ fn the_watches_of_a_connection_go_with_it_and_come_back_with_what_was_missed() {
 }
 
 #[test]
-fn what_a_client_has_missed_is_told_when_it_is_on_the_disk() {
+fn missed_changes_are_told_when_they_are_on_the_disk() {
     let bench = Bench::new(Durability::Fsync);
     let mut world = bench.open();
     let remote = world.store.attach().unwrap();
@@ -537,7 +439,7 @@ fn with_a_server_the_sessions_of_before_enter_the_log() {
     assert!(path.name()[2..] > late.name()[2..], "{path} after {late}");
 }
 
-/// It is nobody's, and others may see it; so its creator must find it again.
+/// It belongs to no session, and others may see it; so its creator must find it again.
 #[test]
 fn a_container_of_another_process_is_on_the_disk_before_its_answer_leaves() {
     let bench = Bench::new(Durability::Fsync);
@@ -553,71 +455,6 @@ fn a_container_of_another_process_is_on_the_disk_before_its_answer_leaves() {
     assert!(exists(&mut bench.open(), "/c"));
 }
 
-#[test]
-fn with_delayed_restart_nobody_waits_for_what_dies_with_a_session() {
-    let bench = Bench::new(Durability::DelayedRestart);
-    let mut world = bench.open();
-    let remote = world.store.attach().unwrap();
-    let _first = opened(&mut world, &remote);
-    // The longest timeout is on the disk: another of that length waits for nothing.
-    let second = now(remote.open(TIMEOUT, LIMIT)).unwrap();
-    ask(&second, create("/e", CreateMode::Ephemeral));
-    answer(&second).unwrap().unwrap();
-    ask(&second, create("/p", CreateMode::Persistent));
-    assert!(answer(&second).is_none());
-    write_all(&mut world);
-    answer(&second).unwrap().unwrap();
-}
-
-#[test]
-fn with_delayed_restart_nobody_enters_after_a_crash_until_the_longest_timeout_has_passed() {
-    let bench = Bench::new(Durability::DelayedRestart);
-    let mut world = bench.open();
-    let remote = world.store.attach().unwrap();
-    let connection = opened(&mut world, &remote);
-    let (id, password) = (connection.id(), connection.password());
-    bench.crash();
-    drop((world, remote, connection));
-
-    for durability in [Durability::DelayedRestart, Durability::Fsync] {
-        let options = bench.options.clone().durability(durability);
-        let mut world = World::open(Boot::new(&bench.disk), &options).unwrap();
-        let remote = world.store.attach().unwrap();
-        let mut remotes = Box::pin(remote.open(TIMEOUT, LIMIT));
-        let mut again = Box::pin(remote.reattach(id, password, TIMEOUT, LIMIT));
-        let mut locals = world.store.connector().open(&ConnectOptions::new());
-        bench.clock.advance(TIMEOUT);
-        assert!(poll(&mut remotes).is_pending());
-        assert!(poll(&mut again).is_pending());
-        assert!(poll(&mut locals).is_pending());
-        bench.clock.advance(TIMEOUT / 100);
-        assert!(poll(&mut locals).is_ready());
-        assert!(poll(&mut again).is_ready());
-        if let Poll::Ready(opened) = poll(&mut remotes) {
-            drop(opened.unwrap());
-        } else {
-            write_all(&mut world);
-            drop(now(remotes).unwrap());
-        }
-        // Killed once more.
-    }
-}
-
-#[test]
-fn with_delayed_restart_all_may_enter_at_once_after_an_end_in_order() {
-    let bench = Bench::new(Durability::DelayedRestart);
-    let mut world = bench.open();
-    let remote = world.store.attach().unwrap();
-    let connection = opened(&mut world, &remote);
-    let (id, password) = (connection.id(), connection.password());
-    drop((remote, connection));
-    close(world);
-    let world = bench.open();
-    let remote = world.store.attach().unwrap();
-    now(remote.open(TIMEOUT, LIMIT)).unwrap();
-    assert!(taken_up(&remote, id, password).is_some());
-}
-
 fn prove(connection: &Connection) {
     let proved = Identity::proved("digest", b"alice:secret").unwrap();
     assert_eq!(connection.submit(&mut [Ask::Identify(proved)].into()), 1);
@@ -630,7 +467,7 @@ fn opened_unproven(remote: &Remote) -> Connection {
     }
 }
 
-/// The log cannot be filled by clients that nobody knows, nor made to sync.
+/// Unproven clients can neither fill the log nor make it sync.
 #[test]
 fn a_session_is_logged_when_it_is_proved_and_not_before() {
     let bench = Bench::new(Durability::Fsync);
@@ -687,7 +524,7 @@ fn a_proof_is_answered_when_the_timeout_is_written_in_any_class() {
 }
 
 #[test]
-fn sessions_that_nobody_has_proved_take_no_places_of_those_that_are() {
+fn unproven_sessions_take_no_places_of_proven_ones() {
     let options = StoreOptions::new().max_sessions(2);
     let store = Store::memory_with(options);
     let remote = store.attach().unwrap().requiring_proof(true);

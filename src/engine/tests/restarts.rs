@@ -1,10 +1,11 @@
 //! Sessions of other processes over restarts, copies and changes of durability: no acknowledged release is
-//! undone in a session that lives on, and nobody is admitted while an ended session may be believed.
+//! undone in a session that lives on, and no session is admitted while an ended one may be believed.
 
-use super::remote::*;
+use super::bench::*;
 use super::world::*;
 use super::*;
-use crate::engine::remote::{Connection, Remote};
+use crate::engine::connection::Connection;
+use crate::engine::remote::Remote;
 use crate::log::{self, Boot, TempFolder};
 use crate::protocol::Request;
 use crate::types::Zxid;
@@ -220,7 +221,7 @@ fn a_restart_waits_for_every_timeout_that_a_client_was_told() {
     }
 }
 
-/// With `None` nobody waits for the log, but for the one thing that a restart must know.
+/// With `None` no answer waits for the log, but for the one thing that a restart must know.
 #[test]
 fn a_client_is_told_of_a_longer_timeout_when_the_log_has_it() {
     for durability in ALL {
@@ -265,9 +266,9 @@ fn a_lower_limit_of_timeouts_does_not_shorten_the_pause() {
     assert!(admits(&mut world, &remote));
 }
 
-/// Its original may have gone on: have released what the copy has, and have granted longer timeouts.
+/// Its original may have gone on: have released locks that the copy has, and have granted longer timeouts.
 #[test]
-fn a_copy_has_no_sessions_and_admits_nobody_while_those_of_the_original_are_believed() {
+fn a_copy_has_no_sessions_and_admits_none_while_those_of_the_original_are_believed() {
     for durability in ALL {
         for is_clean in [false, true] {
             let original = Bench::new(durability);
@@ -283,7 +284,7 @@ fn a_copy_has_no_sessions_and_admits_nobody_while_those_of_the_original_are_beli
                 disk: original.disk.copy(),
                 ..original
             };
-            // The first opening makes the copy a directory of its own, and is killed.
+            // The first opening turns the copy into a separate store, and is killed.
             for _ in 0..2 {
                 let mut world = copy.open();
                 let remote = world.store.attach().unwrap();
@@ -408,4 +409,69 @@ fn zxids_do_not_go_back_after_a_store_has_used_up_its_epoch() {
     let world = bench.open();
     let next = world.store.0.state.lock().core.last_zxid();
     assert!(next > last, "{next} after {last}");
+}
+
+#[test]
+fn with_delayed_restart_nothing_waits_for_what_dies_with_a_session() {
+    let bench = Bench::new(Durability::DelayedRestart);
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap();
+    let _first = opened(&mut world, &remote);
+    // The longest timeout is on the disk: another of that length waits for nothing.
+    let second = now(remote.open(TIMEOUT, LIMIT)).unwrap();
+    ask(&second, create("/e", CreateMode::Ephemeral));
+    answer(&second).unwrap().unwrap();
+    ask(&second, create("/p", CreateMode::Persistent));
+    assert!(answer(&second).is_none());
+    write_all(&mut world);
+    answer(&second).unwrap().unwrap();
+}
+
+#[test]
+fn with_delayed_restart_no_session_enters_after_a_crash_until_the_longest_timeout_has_passed() {
+    let bench = Bench::new(Durability::DelayedRestart);
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap();
+    let connection = opened(&mut world, &remote);
+    let (id, password) = (connection.id(), connection.password());
+    bench.crash();
+    drop((world, remote, connection));
+
+    for durability in [Durability::DelayedRestart, Durability::Fsync] {
+        let options = bench.options.clone().durability(durability);
+        let mut world = World::open(Boot::new(&bench.disk), &options).unwrap();
+        let remote = world.store.attach().unwrap();
+        let mut remotes = Box::pin(remote.open(TIMEOUT, LIMIT));
+        let mut again = Box::pin(remote.reattach(id, password, TIMEOUT, LIMIT));
+        let mut locals = world.store.connector().open(&ConnectOptions::new());
+        bench.clock.advance(TIMEOUT);
+        assert!(poll(&mut remotes).is_pending());
+        assert!(poll(&mut again).is_pending());
+        assert!(poll(&mut locals).is_pending());
+        bench.clock.advance(TIMEOUT / 100);
+        assert!(poll(&mut locals).is_ready());
+        assert!(poll(&mut again).is_ready());
+        if let Poll::Ready(opened) = poll(&mut remotes) {
+            drop(opened.unwrap());
+        } else {
+            write_all(&mut world);
+            drop(now(remotes).unwrap());
+        }
+        // Killed once more.
+    }
+}
+
+#[test]
+fn with_delayed_restart_all_may_enter_at_once_after_an_end_in_order() {
+    let bench = Bench::new(Durability::DelayedRestart);
+    let mut world = bench.open();
+    let remote = world.store.attach().unwrap();
+    let connection = opened(&mut world, &remote);
+    let (id, password) = (connection.id(), connection.password());
+    drop((remote, connection));
+    close(world);
+    let world = bench.open();
+    let remote = world.store.attach().unwrap();
+    now(remote.open(TIMEOUT, LIMIT)).unwrap();
+    assert!(taken_up(&remote, id, password).is_some());
 }

@@ -1,7 +1,8 @@
 //! The end of sessions of other processes on a server that is late itself (rule 14).
 
 use super::*;
-use crate::engine::remote::{Ask, Connection, Remote};
+use crate::engine::connection::{Ask, Connection};
+use crate::engine::remote::Remote;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 const SECOND: Duration = Duration::from_secs(1);
@@ -89,7 +90,7 @@ fn rule_14_a_sign_of_life_that_is_read_late_counts() {
     assert!(lives(&store, connection.id()));
 }
 
-/// Its task has no turn, so nobody knows what the client has sent.
+/// Its task has no turn, so it is unknown whether the client has sent anything.
 #[test]
 fn rule_14_a_connection_that_has_no_turn_keeps_its_session_for_a_timeout_at_most() {
     let (clock, store, _, connection) = served();
@@ -115,7 +116,7 @@ fn a_stop_changes_nothing_for_sessions_of_the_store_s_own_process() {
 #[cfg(all(feature = "file", feature = "server"))]
 #[tokio::test]
 async fn rule_14_a_client_whose_requests_wait_for_the_log_keeps_its_session() {
-    use super::remote::{Bench, write_all};
+    use super::bench::{Bench, write_all};
     use crate::server::{Server, ServerOptions};
     use crate::wire::put_frame;
     let bench = Bench::new(Durability::Fsync);

@@ -136,7 +136,7 @@ fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
 }
 
 #[test]
-fn what_shows_a_write_leaves_when_its_sync_is_done_and_the_rest_at_once() {
+fn answers_that_show_a_write_wait_for_its_sync_and_others_leave_at_once() {
     let slow = SlowDisk::default();
     let disk: Arc<dyn Disk> = Arc::new(slow.clone());
     // One segment is enough: none is prepared, and synced, meanwhile.
@@ -161,13 +161,13 @@ fn what_shows_a_write_leaves_when_its_sync_is_done_and_the_rest_at_once() {
         is_pending(&mut seen),
         // Answers keep their order.
         is_pending(&mut after_it),
-        // It says that the znode is there.
+        // It shows that the znode exists.
         is_pending(&mut refused),
     ];
     let third = connect();
     let leaves = [exists("/old"), create("/mine", CreateMode::Ephemeral)]
         .map(|request| third.submit(request).now_or_never().is_ok());
-    // Before anything can fail: whoever drops the store waits for the disk.
+    // Before anything can fail: dropping the store waits for the disk.
     slow.syncs.let_go();
 
     assert_eq!(waits, [true; 5]);
@@ -185,10 +185,10 @@ fn what_shows_a_write_leaves_when_its_sync_is_done_and_the_rest_at_once() {
 /// Far longer than any write has to wait, on a busy machine, too.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Nobody waits for a container of this process; the disk has it all the same, though nothing else is
+/// No answer waits for a container of this process; the disk has it all the same, though nothing else is
 /// written.
 #[test]
-fn a_write_that_nobody_waits_for_is_durable_on_an_idle_store() {
+fn a_write_that_no_answer_waits_for_is_durable_on_an_idle_store() {
     for durability in [Durability::Fsync, Durability::DelayedRestart] {
         let disk = SimDisk::new();
         let options = StoreOptions::new().durability(durability);

@@ -1,4 +1,4 @@
-//! Wakers are the users' code: they may panic, and whatever they own is dropped with them.
+//! Wakers are the users' code: they may panic, and everything that they own is dropped with them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicBool;
@@ -50,7 +50,7 @@ fn poll_with<F: Future + Unpin>(future: &mut F, waker: &Waker) -> Poll<F::Output
     std::pin::Pin::new(future).poll(&mut Context::from_waker(waker))
 }
 
-/// Runs `work` on a thread of its own, and fails if it never comes back: a deadlock.
+/// Runs `work` on another thread, and fails if it never returns: a deadlock.
 fn returns(work: impl FnOnce() + Send + 'static) {
     let (done, wait) = mpsc::channel();
     std::thread::spawn(move || {
@@ -86,7 +86,7 @@ fn a_panicking_waker_does_not_stop_expiry() {
     now(short.create(&held, "", CreateMode::Ephemeral)).unwrap();
     let (_, mut watcher) = now(watching.watch_exists(&held)).unwrap();
     assert!(poll_with(&mut watcher, &Waker::from(Arc::new(Panics))).is_pending());
-    // Silence: nobody renews the proof of life of sessions whose requests are not answered.
+    // Silence: sessions with unanswered requests get no new proof of life.
     short.status().set_closing();
     long.status().set_closing();
     for _ in 0..20 {

@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use super::*;
 use crate::core::SetWatches;
+use crate::engine::connection::{Ask, Connection};
 use crate::engine::outbox::Message;
-use crate::engine::remote::{Ask, Connection};
 use crate::protocol::{Reply, Request};
 use crate::types::Zxid;
 
@@ -136,7 +136,7 @@ fn a_session_with_many_watches_is_closed_in_several_turns() {
     assert_eq!((counts.watches, counts.sessions), (0, 0));
 }
 
-/// The session has another connection, which has watches of its own.
+/// The session has another connection, with its own watches.
 #[test]
 fn a_session_with_many_watches_is_taken_over_with_none_and_its_former_connection_refused() {
     let (store, _clock) = virtual_store();

@@ -1,4 +1,4 @@
-//! A store on a simulated disk, whose log is written by hand; and what must be there after a crash.
+//! A store on a simulated disk, with a log that is written by hand; and the content that it must have after a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(super) struct Past {
     pub(super) must: Zxid,
     /// The last zxid that was given out.
     last: Zxid,
-    /// The sequential znodes whose making was acknowledged.
+    /// The sequential znodes with an acknowledged create.
     pub(super) numbered: BTreeSet<String>,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct World {
     pub(super) sessions: Vec<Asker>,
 }
 
-/// A session, and what it waits for.
+/// A session, and the replies and events that it waits for.
 pub(super) struct Asker {
     pub(super) backend: Arc<dyn Backend>,
     pending: Vec<Pending>,
@@ -127,7 +127,7 @@ impl World {
         })
     }
 
-    /// The same with threads of its own.
+    /// The same with the log's own threads.
     pub(super) fn open_with_threads(boot: Boot, options: &StoreOptions) -> Result<Self> {
         let disk: Arc<dyn Disk> = Arc::new(boot.clone());
         let engine = file::open_disk(&disk, "file:/sim".into(), options, Arc::new(()))?;
@@ -178,7 +178,7 @@ impl World {
 }
 
 impl Past {
-    /// Compares what was recovered with what must be there, and begins anew with that.
+    /// Compares the recovered content with the expected one, and begins anew with it.
     pub(super) fn check(&mut self, world: &World) {
         let image = world.image();
         let found = self.images.iter().rposition(|(_, known)| *known == image);
@@ -305,7 +305,8 @@ impl World {
         past.note(self);
     }
 
-    /// Takes what has come; panics where it could not come yet, or should have come before.
+    /// Takes replies and events that have arrived; panics where one could not arrive yet, or should have arrived
+    /// before.
     pub(super) fn listen(&mut self, past: &mut Past) {
         for asker in &mut self.sessions {
             asker.listen(past);
@@ -321,9 +322,9 @@ impl Asker {
         self.pending.push(asking.0);
     }
 
-    /// Replies come in the order of their requests; an event before what was asked after it.
+    /// Replies come in the order of their requests; an event before the replies to later requests.
     fn listen(&mut self, past: &mut Past) {
-        // Latest first: who comes before it must be ready, too.
+        // Latest first: all before it must be ready, too.
         let polled = self.pending.iter_mut().rev();
         let replies: Vec<_> = polled.map(|pending| poll(&mut pending.response)).collect();
         let mut replies: Vec<_> = replies.into_iter().rev().collect();
@@ -373,7 +374,7 @@ impl Asker {
         self.pending.len()
     }
 
-    /// Checks that whatever is left to wait for ends with the failure of the store.
+    /// Checks that all outstanding waits end with the failure of the store.
     pub(super) fn check_end(&mut self) {
         for pending in &mut self.pending {
             let reply = poll(&mut pending.response);
@@ -395,7 +396,7 @@ impl Asker {
     }
 }
 
-/// Returns true if a request was refused without a look at what it asks for.
+/// Returns true if a request was refused before its znodes were looked at.
 fn says_nothing(reply: &Result<Reply>) -> bool {
     matches!(
         reply,
@@ -403,7 +404,7 @@ fn says_nothing(reply: &Result<Reply>) -> bool {
     )
 }
 
-/// Takes the events that are there. Those of what was seen by now must be.
+/// Takes the events that have arrived. Those of changes that were seen by now must have.
 fn take_events(watchers: &mut Vec<Watching>, past: &mut Past, seen: Zxid) {
     watchers.retain_mut(|watching| {
         let due = past.changed(&watching.spot);

@@ -1,0 +1,223 @@
+//! Expiry: the decision about an overdue session, in particular on a store that was late itself (rule 14, extended).
+//!
+//! A store that was stopped or overloaded cannot tell a silent client from one that has sent signs of life which are
+//! not read yet, and no session may expire because the *store* was slow. The core is told a plain fact, the time for
+//! which the store was kept from its work ([`Core::count_stall`](super::Core::count_stall)); [`Grace::decide`] turns it
+//! into a verdict. In return a dead holder's lock must be freed on a slow store, too: all grace together is limited.
+//!
+//! Moving a deadline later is always safe. A client's belief in its session (invariant 6) ends by the client's own
+//! clock, a margin before the first deadline that the store sets.
+
+use std::time::Duration;
+
+use crate::clock::BootInstant;
+
+/// The facts about a session that has reached its deadline.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Overdue {
+    pub(super) deadline: BootInstant,
+    pub(super) now: BootInstant,
+    pub(super) timeout: Duration,
+    /// The width of an expiry bucket.
+    pub(super) tick: Duration,
+    /// All stalls of the store since it was opened.
+    pub(super) stalled: Duration,
+    /// True while a connection of another process has the session.
+    pub(super) is_attached: bool,
+    /// True if no unread sign of life can save the session: it lives in the store's own process, which calls the core
+    /// directly, or it is losing its watches already.
+    pub(super) is_final: bool,
+}
+
+/// Verdict on a session that has reached its deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It ends.
+    Expire,
+    /// The store was late for as long: it has a new deadline.
+    Postpone { until: BootInstant },
+    /// It has a new deadline, and ends before that if its connection, which is asked now, has nothing to read.
+    Probe { until: BootInstant },
+}
+
+/// The time by which a session's deadline has been moved since its last sign of life.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Grace {
+    /// The stalls of the store that are accounted for: those up to the last sign of life, or to the last verdict.
+    accounted: Duration,
+    granted: Duration,
+    is_probed: bool,
+}
+
+impl Grace {
+    /// Returns the grace of a session that gives a sign of life now: none is used, and earlier stalls do not count.
+    pub(super) fn renewed(stalled: Duration) -> Self {
+        Self {
+            accounted: stalled,
+            ..Self::default()
+        }
+    }
+
+    /// Returns true if the connection was asked for signs of life, and there has been none since.
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn is_probed(self) -> bool {
+        self.is_probed
+    }
+
+    /// Decides about a session that has reached its deadline. Returns the verdict, and the grace as it is used up then.
+    ///
+    /// All grace together, for stalls and for the probe, is at most the session's timeout and a tick.
+    pub(super) fn decide(self, facts: Overdue) -> (Verdict, Self) {
+        if facts.is_final {
+            return (Verdict::Expire, self);
+        }
+        // Only stalls since the last sign of life count, each of them once, and together no more than the timeout.
+        let left = facts.timeout.saturating_sub(self.granted);
+        let stall = facts.stalled.saturating_sub(self.accounted).min(left);
+        let mut grace = Self {
+            accounted: facts.stalled,
+            granted: self.granted + stall,
+            ..self
+        };
+        let until = facts.deadline.after(stall);
+        if until > facts.now {
+            return (Verdict::Postpone { until }, grace);
+        }
+        // Without a connection, too, after a stall that was too long for its client: that may be about to come back.
+        let may_be_unread = facts.is_attached || stall > Duration::ZERO;
+        if grace.is_probed || !may_be_unread {
+            return (Verdict::Expire, grace);
+        }
+        grace.is_probed = true;
+        // The connection's task may have no turn for a while, on a busy store. So a probe takes all that is left: later
+        // stalls find none, and a session is probed once.
+        let rest = match facts.is_attached {
+            true => left - stall,
+            false => Duration::ZERO,
+        };
+        grace.granted += rest;
+        let until = facts.now.after(rest.max(facts.tick));
+        (Verdict::Probe { until }, grace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const TIMEOUT: Duration = Duration::from_secs(10);
+    const TICK: Duration = Duration::from_secs(2);
+
+    fn at(second: u32) -> BootInstant {
+        BootInstant::from_nanos(0).after(second * SECOND)
+    }
+
+    /// A session without a connection that has reached its deadline, after 12 s, on a store that was never late.
+    fn left() -> Overdue {
+        Overdue {
+            deadline: at(12),
+            now: at(12),
+            timeout: TIMEOUT,
+            tick: TICK,
+            stalled: Duration::ZERO,
+            is_attached: false,
+            is_final: false,
+        }
+    }
+
+    fn attached() -> Overdue {
+        Overdue {
+            is_attached: true,
+            ..left()
+        }
+    }
+
+    /// The same when a deadline has come that an earlier verdict granted.
+    fn later(second: u32, facts: Overdue) -> Overdue {
+        let (deadline, now) = (at(second), at(second));
+        Overdue {
+            deadline,
+            now,
+            ..facts
+        }
+    }
+
+    #[test]
+    fn a_session_that_was_left_expires_on_a_punctual_store() {
+        let (verdict, _) = Grace::default().decide(left());
+        assert_eq!(verdict, Verdict::Expire);
+    }
+
+    #[test]
+    fn a_stall_moves_the_deadline_by_as_much_and_once() {
+        let stalled = 5 * SECOND;
+        let facts = Overdue { stalled, ..left() };
+        let (verdict, grace) = Grace::default().decide(facts);
+        assert_eq!(verdict, Verdict::Postpone { until: at(17) });
+        let (verdict, _) = grace.decide(later(17, facts));
+        assert_eq!(verdict, Verdict::Expire);
+    }
+
+    #[test]
+    fn a_stall_before_the_last_sign_of_life_does_not_count() {
+        let stalled = 5 * SECOND;
+        let (verdict, _) = Grace::renewed(stalled).decide(Overdue { stalled, ..left() });
+        assert_eq!(verdict, Verdict::Expire);
+    }
+
+    #[test]
+    fn after_a_stall_that_was_too_long_a_client_without_a_connection_has_a_tick() {
+        let facts = Overdue {
+            now: at(100),
+            stalled: 90 * SECOND,
+            ..left()
+        };
+        let (verdict, grace) = Grace::default().decide(facts);
+        assert_eq!(verdict, Verdict::Probe { until: at(102) });
+        let (verdict, _) = grace.decide(later(102, facts));
+        assert_eq!(verdict, Verdict::Expire);
+    }
+
+    #[test]
+    fn a_connection_is_probed_once_and_its_time_is_not_extended_by_later_stalls() {
+        let (verdict, grace) = Grace::default().decide(attached());
+        assert_eq!(verdict, Verdict::Probe { until: at(22) });
+        assert!(grace.is_probed());
+        let stalled = 50 * SECOND;
+        let facts = Overdue {
+            stalled,
+            ..attached()
+        };
+        let (verdict, _) = grace.decide(later(22, facts));
+        assert_eq!(verdict, Verdict::Expire);
+    }
+
+    #[test]
+    fn nothing_spares_a_session_without_unread_signs() {
+        let facts = Overdue {
+            stalled: 5 * SECOND,
+            is_final: true,
+            ..attached()
+        };
+        assert_eq!(Grace::default().decide(facts).0, Verdict::Expire);
+    }
+
+    /// For four fifths of the time the store is stopped, and the session is judged as often as its deadline comes.
+    #[test]
+    fn all_grace_together_is_the_timeout_and_a_tick_at_the_most() {
+        for mut facts in [left(), attached()] {
+            let mut grace = Grace::default();
+            loop {
+                let (verdict, after) = grace.decide(facts);
+                let (Verdict::Postpone { until } | Verdict::Probe { until }) = verdict else {
+                    break;
+                };
+                assert!(until <= facts.now.after(TIMEOUT + TICK));
+                assert!(facts.now <= at(12).after(TIMEOUT + TICK), "{facts:?}");
+                facts.stalled += until.since(facts.now) * 4 / 5;
+                (facts.deadline, facts.now, grace) = (until, until, after);
+            }
+        }
+    }
+}

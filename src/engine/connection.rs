@@ -1,0 +1,410 @@
+//! [`Connection`]: a session of another process, over one of its connections, and how its requests are carried out.
+//!
+//! A turn carries out as many requests as there is room for, under one acquisition of the store's lock. Answers go to
+//! the session's [`Outbox`] there, so that they stand in the order in which everything happened (invariant 13).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::Engine;
+use super::durable::DurabilityBarrier;
+use super::outbox::{Ending, Outbox};
+use super::remote::note_timeout;
+use super::state::{State, Wakeups};
+use crate::core::{CoreReply, Found, Now, SessionRef, SetWatches, UNIT_BYTES, WatchFilter};
+use crate::error::{Error, Result};
+use crate::future::BoxFuture;
+use crate::identity::Identity;
+use crate::path::ZnodePath;
+use crate::protocol::{Reply, Request};
+use crate::size::Scale;
+use crate::types::{SessionId, Zxid};
+
+/// A session of another process, over one of its connections.
+///
+/// Dropping it leaves the session alive, without its watches, to be taken up again until its timeout has passed. Where
+/// proof is required, a session without a proved identity ends with its connection.
+pub(crate) struct Connection {
+    pub(super) engine: Arc<Engine>,
+    pub(super) session: SessionRef,
+    timeout: Duration,
+    password: [u8; 16],
+    pub(super) outbox: Arc<Outbox>,
+    barrier: Option<Arc<DurabilityBarrier>>,
+    /// The transaction with which the log has the timeout of a session that was proved over this connection. In every
+    /// durability class nothing goes out before it.
+    proved_at: AtomicI64,
+    /// Ready when a busy log has room for the next request; `None` while no request waits for that.
+    room: Mutex<Option<BoxFuture<()>>>,
+}
+
+/// A request of a connection to its session.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    Request(Request),
+    /// A sign of life; it may be no more than a frame that could not be read. Answered by [`Reply::Done`].
+    Ping,
+    /// The client has proved this. Answered by [`Reply::Done`].
+    Identify(Identity),
+    /// Answered by [`Reply::Done`], after the events that it fires.
+    SetWatches(SetWatches),
+    /// A search for the session's ephemeral znodes that an earlier turn has begun. Answered by [`Reply::Paths`].
+    Search {
+        prefix: ZnodePath,
+        found: Found,
+    },
+    /// Answered by [`Reply::Count`]: 0 where there is none.
+    CheckWatches(ZnodePath, WatchFilter),
+    /// As `CheckWatches`, and they are taken back.
+    RemoveWatches(ZnodePath, WatchFilter),
+}
+
+/// Bytes of waiting answers beyond which no more requests are carried out until the client has read some. Then the
+/// connection stops reading, and the client's own socket fills: that is its backpressure.
+const MAX_WAITING_BYTES: usize = 256 << 10;
+
+/// Units of work after which a turn ends, and other connections have the lock. A unit takes some 10 to 100 ns, so that
+/// a turn takes about a millisecond. It goes beyond this by one request at most, whose work is bounded by the bytes of
+/// the request and of its answer.
+const TURN_WORK: u64 = 16_384;
+
+/// Units of work after which a request that can be cut is cut, so that the rest goes to another turn.
+const PIECE: usize = 8_192;
+
+/// Units of work that any request takes: parsing, answering, sending.
+const REQUEST_WORK: u64 = 8;
+
+impl Ask {
+    /// Units of work that this takes before the core has looked at it.
+    fn work(&self) -> u64 {
+        let bytes_of = |path: &ZnodePath| path.as_str().len();
+        let bytes: usize = match self {
+            Self::Request(request) => Scale { prefix: 0 }.request(request),
+            Self::SetWatches(asked) if asked.done > 0 => 0,
+            Self::SetWatches(asked) => asked.lists().into_iter().flatten().map(bytes_of).sum(),
+            Self::CheckWatches(path, _) | Self::RemoveWatches(path, _) => bytes_of(path),
+            // The core counts the work of each piece of a request that can be cut.
+            Self::Ping | Self::Identify(_) | Self::Search { .. } => 0,
+        };
+        REQUEST_WORK + (bytes / UNIT_BYTES) as u64
+    }
+}
+
+impl Connection {
+    pub(super) fn new(
+        engine: &Arc<Engine>,
+        state: &mut State,
+        session: SessionRef,
+        timeout: Duration,
+        password: [u8; 16],
+        limit: usize,
+    ) -> Self {
+        let outbox = Arc::new(Outbox::new(limit, state.sessions.unread().clone()));
+        state.core.limit_answers(session, limit);
+        Self {
+            engine: engine.clone(),
+            session,
+            timeout,
+            password,
+            outbox,
+            barrier: state.durable.as_ref().map(|durable| durable.barrier()),
+            proved_at: AtomicI64::new(0),
+            room: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn id(&self) -> SessionId {
+        self.session.id
+    }
+
+    /// Returns the timeout that was agreed on.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Returns the password by which the client proves that the session is its own.
+    pub(crate) fn password(&self) -> [u8; 16] {
+        self.password
+    }
+
+    /// Adds an identity that the client has by where it comes from, or by its certificate.
+    pub(crate) fn identify(&self, identity: Identity) {
+        let now = self.engine.now(true, true);
+        let mut state = self.engine.state.lock();
+        // The first identities of a connection are within the limits. A session that cannot become a part of the store
+        // has ended by this, and the answer to its first request says so.
+        let _ = self.identify_in(identity, now, &mut state);
+        self.engine.settle(state);
+    }
+
+    /// Adds an identity, and hands the session to the log if that makes it a part of the store.
+    fn identify_in(&self, identity: Identity, now: Now, state: &mut State) -> Result<()> {
+        let (session, room) = (self.session, state.check_session());
+        let proved = state.apply_logged(|core, effects, durable| -> Result<_> {
+            let proved = core.identify(session, identity, room, now, effects)?;
+            if let Some(timeout) = proved {
+                note_timeout(durable, timeout, core);
+            }
+            Ok(proved.is_some())
+        })?;
+        if proved {
+            // Only for the bound: the proof is answered in its turn, behind `proved_at`.
+            let _ = state.hold_session(session.slot);
+            let durable = state.durable.as_ref();
+            let proved_at = durable.map_or(Zxid(0), |durable| durable.timeout_recorded_at());
+            self.proved_at.store(proved_at.0, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    /// Returns true if the log is too busy for the next request.
+    pub(crate) fn waits_for_room(&self) -> bool {
+        self.room.lock().is_some()
+    }
+
+    /// Waits while the log is too busy for the next request. Ready at once where that is not so.
+    pub(crate) fn poll_room(&self, context: &mut Context<'_>) -> Poll<()> {
+        let mut room = self.room.lock();
+        if let Some(waiting) = &mut *room {
+            ready!(waiting.as_mut().poll(context));
+        }
+        *room = None;
+        Poll::Ready(())
+    }
+
+    /// Carries out requests in order, and puts the answers in the outbox in the same order.
+    ///
+    /// It ends before a request for which the log has no room now ([`poll_room`](Self::poll_room) waits for that), when
+    /// the answers that wait are enough, and when the work of a turn is done. Returns the number of requests that were
+    /// carried out, pieces of requests included.
+    pub(crate) fn submit(&self, asks: &mut VecDeque<Ask>) -> usize {
+        let mut waiting = self.outbox.waiting_bytes();
+        if waiting > MAX_WAITING_BYTES {
+            return 0;
+        }
+        let now = self.engine.now(true, true);
+        let mut guard = self.engine.state.lock();
+        let state = &mut *guard;
+        let mut wakeups = Wakeups::default();
+        let (mut count, mut work) = (0, 0);
+        let before = state.core.work();
+        while waiting <= MAX_WAITING_BYTES
+            && work + (state.core.work() - before) < TURN_WORK
+            && let Some(ask) = asks.pop_front()
+        {
+            if let Some(room) = self.room_for(&ask, state) {
+                *self.room.lock() = Some(room);
+                // Back in its place: requests of a session are carried out in order (rule 25).
+                asks.push_front(ask);
+                // A request that waits for the store's own log is a sign of life all the same (rule 14).
+                let _ = self.ask_core(Ask::Ping, Zxid(0), now, state);
+                state.collect(&mut wakeups);
+                break;
+            }
+            count += 1;
+            work += ask.work();
+            match self.carry_out(ask, now, state, &mut wakeups) {
+                Outcome::Answered(bytes) => waiting = bytes,
+                Outcome::Cut(rest) => {
+                    asks.push_front(rest);
+                    break;
+                }
+                Outcome::Over => break,
+            }
+        }
+        wakeups.alarm = state.next_alarm(&self.engine.clock);
+        // Once for the whole turn, and not under the lock: wakers are the users' code.
+        drop(guard);
+        wakeups.carry_out(&self.engine);
+        count
+    }
+
+    /// Returns a future that waits until a busy log has room for this; `None` if it need not wait.
+    fn room_for(&self, ask: &Ask, state: &State) -> Option<BoxFuture<()>> {
+        match ask {
+            Ask::Request(request) => {
+                let durable = state.durable.as_ref()?;
+                durable.request_room(&state.core, self.session, request)
+            }
+            Ask::Identify(_) => state.session_room(),
+            _ => None,
+        }
+    }
+
+    /// Carries out one request, or a piece of it.
+    fn carry_out(&self, ask: Ask, now: Now, state: &mut State, wakeups: &mut Wakeups) -> Outcome {
+        let admitted = match &ask {
+            Ask::Request(request) => state.admit(self.session, request),
+            // Their answers show the state of the whole store, so the log must have all transactions that made it.
+            Ask::SetWatches(_) | Ask::Search { .. } => Ok(state.core.last_kept()),
+            _ => Ok(Zxid(0)),
+        };
+        let (answer, shown) = match admitted {
+            Ok(shown) => match self.ask_core(ask, shown, now, state) {
+                Step::Done(answer, shown) => (answer, shown),
+                Step::Cut(rest) => {
+                    // The events of this piece show the same state, and must not leave before the log has it.
+                    state.bind(self.session.slot, shown);
+                    state.collect(wakeups);
+                    return Outcome::Cut(rest);
+                }
+            },
+            Err(error) => (Err(error), Zxid(0)),
+        };
+        if let Err(error @ (Error::SessionMoved { .. } | Error::SessionExpired { .. })) = &answer {
+            // No answer: the end of the connection tells its client.
+            let moved = matches!(error, Error::SessionMoved { .. });
+            state.collect(wakeups);
+            self.outbox.end(if moved {
+                Ending::Moved
+            } else {
+                Ending::Expired
+            });
+            return Outcome::Over;
+        }
+        let zxid = state.core.last_zxid();
+        // First the events of this request, then its answer, both under the same bound (invariants 3 and 13).
+        let bound = state.bind(self.session.slot, shown);
+        state.collect(wakeups);
+        let waiting = self.outbox.put_answer(bound, zxid, answer);
+        // The answer may have taken the unread bytes of all clients over their limit.
+        state.cut_slow_readers(wakeups);
+        Outcome::Answered(waiting)
+    }
+
+    /// Passes one request, or a piece of it, to the core.
+    fn ask_core(&self, ask: Ask, mut shown: Zxid, now: Now, state: &mut State) -> Step {
+        let session = self.session;
+        let answer = match ask {
+            Ask::Request(Request::GetEphemerals { prefix }) => {
+                let found = state.core.begin_search(session);
+                return self.ask_core(Ask::Search { prefix, found }, shown, now, state);
+            }
+            Ask::Search { prefix, mut found } => {
+                match state.apply(|core, effects| {
+                    core.search_some(session, &prefix, PIECE, &mut found, now, effects)
+                }) {
+                    Ok(true) => return Step::Cut(Ask::Search { prefix, found }),
+                    searched => searched.map(|_| Reply::Paths(found.paths)),
+                }
+            }
+            Ask::Request(Request::Close)
+                if state.apply(|core, _| core.shed_before_close(session)) =>
+            {
+                return Step::Cut(Ask::Request(Request::Close));
+            }
+            Ask::Request(request) => {
+                state.apply(|core, effects| core.submit(session, request, now, effects))
+            }
+            Ask::Ping => state
+                .apply(|core, effects| core.ping(session, now, effects))
+                .map(|()| Reply::Done),
+            Ask::Identify(identity) => state
+                .apply(|core, effects| core.ping(session, now, effects))
+                .and_then(|()| self.identify_in(identity, now, state))
+                .map(|()| Reply::Done),
+            Ask::SetWatches(mut asked) => {
+                match state.apply(|core, effects| {
+                    core.set_some_watches(session, &mut asked, PIECE, now, effects)
+                }) {
+                    Ok(true) => return Step::Cut(Ask::SetWatches(asked)),
+                    set => set.map(|_| Reply::Done),
+                }
+            }
+            Ask::CheckWatches(path, which) => state
+                .apply(|core, effects| core.find_watches(session, &path, which, now, effects))
+                .map(|found| Reply::Count(usize::from(!found.is_empty()))),
+            Ask::RemoveWatches(path, which) => state.apply(|core, effects| {
+                let found = core.find_watches(session, &path, which, now, effects)?;
+                Ok(Reply::Count(core.remove_watches(&found).into()))
+            }),
+        };
+        if answer.is_err() {
+            // An error shows the state that refused the request, and so the transaction that led to it, which may be
+            // any: the log must have all of them.
+            shown = state.core.last_kept();
+        }
+        Step::Done(answer, shown)
+    }
+
+    /// Ends the session if the connection was asked for signs of life, and none has come since. To be called when all
+    /// that the client has sent is read and carried out.
+    pub(crate) fn end_silent(&self) {
+        // The core knows by itself of signs that came after the question: they have renewed the deadline.
+        if !self.outbox.take_question() {
+            return;
+        }
+        let now = self.engine.now(true, true);
+        let mut state = self.engine.state.lock();
+        // A log without room for the end of a session: a later tick ends it.
+        if !state.may_tick() {
+            return;
+        }
+        state.apply(|core, effects| core.end_silent(self.session, now, effects));
+        self.engine.settle(state);
+    }
+
+    /// Returns true if what shows this transaction may leave.
+    pub(crate) fn may_leave(&self, bound: Zxid) -> bool {
+        let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
+        let barrier = self.barrier.as_ref();
+        barrier.is_none_or(|barrier| barrier.is_open_to(bound) && barrier.has_written(proved_at))
+    }
+
+    /// Waits until what shows this transaction may leave.
+    ///
+    /// # Errors
+    /// [`Error::StoreFailed`]: it never will.
+    pub(crate) fn passage(&self, bound: Zxid) -> BoxFuture<Result<()>> {
+        let proved_at = Zxid(self.proved_at.load(Ordering::Acquire));
+        match &self.barrier {
+            Some(barrier) if barrier.has_written(proved_at) => Box::pin(barrier.passage(bound)),
+            Some(barrier) => Box::pin(barrier.written(proved_at)),
+            None => Box::pin(std::future::ready(Ok(()))),
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let now = self.engine.now(true, true);
+        let mut state = self.engine.state.lock();
+        // Refused by the core if the session has moved: it belongs to another connection then, and so does its slot.
+        loop {
+            if !state.apply(|core, effects| core.detach(self.session, now, effects)) {
+                break;
+            }
+            // A session may have a million watches, which go in pieces: others have the lock in between.
+            MutexGuard::bump(&mut state);
+        }
+        state.sessions.detach(self.session.slot, &self.outbox);
+        self.engine.settle(state);
+    }
+}
+
+/// Outcome of one request, or a piece of it, in the core.
+enum Step {
+    /// The answer, and the last transaction that it shows.
+    Done(Result<CoreReply>, Zxid),
+    /// A piece is done, and this is the rest.
+    Cut(Ask),
+}
+
+/// Outcome of one request, or a piece of it, for the connection.
+enum Outcome {
+    /// It is answered; about this many bytes wait to be sent.
+    Answered(usize),
+    /// A piece of it is done, and this is the rest.
+    Cut(Ask),
+    /// The session is another connection's, or over.
+    Over,
+}
