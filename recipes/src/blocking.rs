@@ -1,9 +1,9 @@
 //! The recipes for threads without async: each call blocks its thread until it is done.
 //!
 //! They are the locks of the async types, in the same queues: both can contend for one path, in one program, too.
-//! Fairness, tokens, options and errors are theirs, and each type has the same methods under the same names, but
-//! those that need a future of the caller's (`protect`, [`Election::run`](crate::Election::run)). No runtime is
-//! needed: the store's own threads do the work, and a call parks its thread.
+//! Fairness, tokens, options and errors are theirs, and each type has the same methods under the same names, except
+//! for `protect`, which stops a future. [`Election::run`] takes a closure, which has to notice a loss itself. No runtime
+//! is needed: the store's own threads do the work, and a call parks its thread.
 //!
 //! # In a program with a tokio runtime
 //!

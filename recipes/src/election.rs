@@ -22,6 +22,7 @@ pub use leader::Leader;
 pub use leadership::Leadership;
 pub use observe::{LeaderChange, LeaderChanges};
 pub use role::{ElectionState, Role};
+pub(crate) use run::{Campaigns, Term};
 
 use role::RoleState;
 

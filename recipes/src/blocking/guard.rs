@@ -1,5 +1,6 @@
 //! [`BlockingGuard`]: the guards of the blocking recipes.
 
+use std::borrow::Borrow;
 use std::time::Duration;
 
 use lockkeeper_store::{Deadline, Session, ZnodePath};
@@ -151,6 +152,12 @@ impl<G: LockGuard> BlockingGuard<G> {
 impl<G: LockGuard> From<G> for BlockingGuard<G> {
     fn from(guard: G) -> Self {
         Self(guard)
+    }
+}
+
+impl<G: LockGuard> Borrow<G> for BlockingGuard<G> {
+    fn borrow(&self) -> &G {
+        &self.0
     }
 }
 

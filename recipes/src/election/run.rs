@@ -1,5 +1,6 @@
 //! [`Election::run`]: to lead whenever one can.
 
+use std::borrow::Borrow;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -77,45 +78,99 @@ impl Election {
         W: FnMut(Arc<Leadership>) -> F,
         F: Future,
     {
-        let data = data.into();
-        let mut backoff = Backoff::new(self.client());
+        let mut campaigns = Campaigns::new(self, data, options);
         loop {
-            let leadership = match self.campaign_with(data.as_str(), options.clone()).await {
-                Ok(leadership) => leadership,
-                Err(error) => {
-                    backoff.failed_with(error).await?;
-                    continue;
-                }
-            };
-            backoff.succeeded();
-            let term = Term(Arc::new(leadership));
-            let done = term.0.protect(work(term.0.clone())).await;
+            let term = Term::new(campaigns.win().await?);
+            let done = term.leadership().protect(work(term.share())).await;
             if let Ok(output) = done
-                && term.0.is_held()
+                && term.finish().await
             {
-                term.resign().await;
                 return Ok(output);
             }
         }
     }
 }
 
-/// A term that ends when this is dropped, although the work may have kept a share of it.
-struct Term(Arc<Leadership>);
+/// The campaigns of one run, one after the other, with a pause after each that fails.
+pub(crate) struct Campaigns<'a> {
+    election: &'a Election,
+    data: String,
+    options: LockOptions,
+    backoff: Backoff,
+}
 
-impl Term {
-    async fn resign(&self) {
-        if let Err(error) = self.0.resign_shared().await {
-            tracing::debug!(path = %self.0.path(), %error, "a leadership ended before it was resigned");
+impl<'a> Campaigns<'a> {
+    pub(crate) fn new(
+        election: &'a Election,
+        data: impl Into<String>,
+        options: LockOptions,
+    ) -> Self {
+        Self {
+            election,
+            data: data.into(),
+            options,
+            backoff: Backoff::new(election.client()),
+        }
+    }
+
+    /// Campaigns until it leads.
+    ///
+    /// # Errors
+    /// Those that no repetition mends.
+    pub(crate) async fn win(&mut self) -> Result<Leadership> {
+        loop {
+            let (data, options) = (self.data.as_str(), self.options.clone());
+            match self.election.campaign_with(data, options).await {
+                Ok(leadership) => {
+                    self.backoff.succeeded();
+                    return Ok(leadership);
+                }
+                Err(error) => self.backoff.failed_with(error).await?,
+            }
         }
     }
 }
 
-impl Drop for Term {
+/// A term of a run: a leadership that is shared with the work, as async or blocking code sees it. It ends when this is
+/// dropped, although the work may have kept a share of it.
+pub(crate) struct Term<G: Borrow<Leadership>>(Arc<G>);
+
+impl<G: Borrow<Leadership>> Term<G> {
+    pub(crate) fn new(guard: G) -> Self {
+        Self(Arc::new(guard))
+    }
+
+    /// Returns a share of the leadership, for the work.
+    pub(crate) fn share(&self) -> Arc<G> {
+        self.0.clone()
+    }
+
+    fn leadership(&self) -> &Leadership {
+        (*self.0).borrow()
+    }
+
+    /// Ends the term after its work. Returns true if the leadership was held until now, and so counts the work's
+    /// output; the resignation has been confirmed then.
+    pub(crate) async fn finish(self) -> bool {
+        let leadership = self.leadership();
+        // Before the resignation, after which every leadership is lost. Work that has met the loss as an error of its
+        // own has ended with that error, which is no output.
+        if !leadership.is_held() {
+            return false;
+        }
+        if let Err(error) = leadership.resign_shared().await {
+            tracing::debug!(path = %leadership.path(), %error, "a leadership ended before it was resigned");
+        }
+        true
+    }
+}
+
+impl<G: Borrow<Leadership>> Drop for Term<G> {
     fn drop(&mut self) {
+        let leadership = self.leadership();
         // Sent by the call, and written before this returns, as with a guard that is dropped.
-        drop(self.0.resign_shared());
-        self.0.session().flush();
+        drop(leadership.resign_shared());
+        leadership.session().flush();
     }
 }
 
