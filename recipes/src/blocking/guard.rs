@@ -161,15 +161,8 @@ impl<G: LockGuard> Borrow<G> for BlockingGuard<G> {
     }
 }
 
-/// Outcome of [`ReadGuard::try_upgrade`](BlockingGuard::try_upgrade).
-#[derive(Debug)]
-#[must_use = "dropping it releases the lock"]
-pub enum Upgrade {
-    /// The reader is the writer now.
-    Upgraded(WriteGuard),
-    /// Somebody else holds the lock too, or waits for it: the reader is still a reader.
-    Refused(ReadGuard),
-}
+/// Outcome of [`ReadGuard::try_upgrade`](BlockingGuard::try_upgrade). See [`Upgrade`](crate::Upgrade).
+pub type Upgrade = crate::Upgrade<ReadGuard, WriteGuard>;
 
 impl ReadGuard {
     /// Becomes the writer if nobody else holds the lock or waits for it. See

@@ -82,16 +82,8 @@ pub fn try_lock_all_with(
     Ok(wait(crate::try_lock_all_with(client.as_async(), keys, options))?.map(BlockingGuard))
 }
 
-/// Outcome of [`try_lock_many`]: the locks that were free, and those that were not.
-#[derive(Debug)]
-#[must_use = "dropping it releases the locks"]
-#[non_exhaustive]
-pub struct TryLockMany {
-    /// The locks that were free, each with its guard, in the order of their naming.
-    pub acquired: Vec<(LockPath, Guard)>,
-    /// The locks that others hold or wait for, in the order of their naming.
-    pub contended: Vec<LockPath>,
-}
+/// Outcome of [`try_lock_many`]. See [`TryLockMany`](crate::TryLockMany).
+pub type TryLockMany = crate::TryLockMany<Guard>;
 
 impl From<crate::TryLockMany> for TryLockMany {
     fn from(tried: crate::TryLockMany) -> Self {

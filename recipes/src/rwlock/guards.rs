@@ -22,11 +22,11 @@ pub struct WriteGuard(Guard);
 /// Outcome of [`ReadGuard::try_upgrade`].
 #[derive(Debug)]
 #[must_use = "dropping it releases the lock"]
-pub enum Upgrade {
+pub enum Upgrade<R = ReadGuard, W = WriteGuard> {
     /// The reader is the writer now.
-    Upgraded(WriteGuard),
-    /// Somebody else holds the lock too, or waits for it: the reader is still a reader.
-    Refused(ReadGuard),
+    Upgraded(W),
+    /// Another contender holds the lock or waits for it: the reader is still a reader.
+    Refused(R),
 }
 
 impl ReadGuard {
