@@ -61,7 +61,7 @@ const DATA: &str = "data";
 pub struct Election {
     client: Client,
     path: LockPath,
-    board: Arc<RoleState>,
+    role_state: Arc<RoleState>,
 }
 
 impl Election {
@@ -73,7 +73,7 @@ impl Election {
         Ok(Self {
             client: client.clone(),
             path: path.into_lock_path()?,
-            board: Arc::default(),
+            role_state: Arc::default(),
         })
     }
 
@@ -133,7 +133,7 @@ impl Election {
         options: LockOptions,
     ) -> Result<Leadership> {
         let options = options.field(DATA, data.into());
-        let candidacy = self.board.candidacy();
+        let candidacy = self.role_state.candidacy();
         let guard = self.contest().acquire_with(options).await?;
         Ok(Leadership::new(guard, candidacy))
     }
@@ -165,14 +165,14 @@ impl Election {
         options: LockOptions,
     ) -> Result<Option<Leadership>> {
         let options = options.field(DATA, data.into());
-        let candidacy = self.board.candidacy();
+        let candidacy = self.role_state.candidacy();
         let guard = self.contest().try_acquire(options).await?;
         Ok(guard.map(|guard| Leadership::new(guard, candidacy)))
     }
 
     /// Returns the part that this election and its clones play themselves, as a state to look at and to wait on.
     pub fn state(&self) -> ElectionState {
-        self.board.state()
+        self.role_state.state()
     }
 
     fn contest(&self) -> Contest<'_> {

@@ -27,10 +27,10 @@ pub struct FencingEnforced;
 
 /// The holder or entry whose lock is to be revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RevokeTarget(Which);
+pub struct RevokeTarget(Target);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Which {
+enum Target {
     Holder(LockPath),
     Entry(LockPath),
     Session(LockPath, SessionId),
@@ -44,7 +44,7 @@ impl RevokeTarget {
     /// # Errors
     /// [`Error::InvalidPath`].
     pub fn holder(path: impl IntoLockPath) -> Result<Self, Error> {
-        Ok(Self(Which::Holder(path.into_lock_path()?)))
+        Ok(Self(Target::Holder(path.into_lock_path()?)))
     }
 
     /// One entry, by the path of its own znode, as [`QueueEntry::path`](crate::QueueEntry::path)
@@ -53,7 +53,7 @@ impl RevokeTarget {
     /// # Errors
     /// [`Error::InvalidPath`].
     pub fn entry(path: impl IntoLockPath) -> Result<Self, Error> {
-        Ok(Self(Which::Entry(path.into_lock_path()?)))
+        Ok(Self(Target::Entry(path.into_lock_path()?)))
     }
 
     /// All that a session has in the lock at `path`, whether it holds or waits.
@@ -62,17 +62,17 @@ impl RevokeTarget {
     /// [`Error::InvalidPath`].
     pub fn session(path: impl IntoLockPath, session: SessionId) -> Result<Self, Error> {
         let path = path.into_lock_path()?;
-        Ok(Self(Which::Session(path, session)))
+        Ok(Self(Target::Session(path, session)))
     }
 
     async fn find(&self, session: &Session) -> Result<Vec<ZnodePath>, Error> {
         match &self.0 {
-            Which::Entry(path) => Ok(vec![path.as_znode().clone()]),
-            Which::Holder(path) => {
+            Target::Entry(path) => Ok(vec![path.as_znode().clone()]),
+            Target::Holder(path) => {
                 let survey = retry(|| survey(session, path.as_znode())).await?;
                 survey.into_holders(session).await
             }
-            Which::Session(path, owner) => {
+            Target::Session(path, owner) => {
                 let survey = retry(|| survey(session, path.as_znode())).await?;
                 owned_by(session, survey, *owner).await
             }
@@ -155,11 +155,11 @@ impl Revoker {
     /// # Errors
     /// Those of the store, [`Error::TooLarge`] where the entry's metadata leaves no room. Some may
     /// have been asked by then; to ask again is safe.
-    pub async fn request(&self, whom: &RevokeTarget) -> Result<Vec<ZnodePath>, Error> {
+    pub async fn request(&self, target: &RevokeTarget) -> Result<Vec<ZnodePath>, Error> {
         let session = self.client.session().await?;
         let mut asked = Vec::new();
-        for path in whom.find(&session).await? {
-            if ask_one(&session, &path, self.by.as_deref()).await? {
+        for path in target.find(&session).await? {
+            if request_one(&session, &path, self.by.as_deref()).await? {
                 asked.push(path);
             }
         }
@@ -187,14 +187,14 @@ impl Revoker {
     /// Those of the store. Some may have been deleted by then.
     pub async fn force(
         &self,
-        whom: &RevokeTarget,
+        target: &RevokeTarget,
         _promise: FencingEnforced,
     ) -> Result<Vec<ZnodePath>, Error> {
         let session = self.client.session().await?;
         let mut deleted = Vec::new();
         // From the last on: who stands behind another of them must not hold in between.
-        for path in whom.find(&session).await?.into_iter().rev() {
-            if take_away(&session, &path).await? {
+        for path in target.find(&session).await?.into_iter().rev() {
+            if delete_entry(&session, &path).await? {
                 tracing::info!(%path, by = self.by, "a lock was taken away");
                 deleted.push(path);
             }
@@ -205,7 +205,7 @@ impl Revoker {
 }
 
 /// Deletes an entry, and answers whether it was there. A lost answer is asked for again.
-async fn take_away(session: &Session, path: &ZnodePath) -> Result<bool, Error> {
+async fn delete_entry(session: &Session, path: &ZnodePath) -> Result<bool, Error> {
     let mut may_be_done = false;
     loop {
         match session.delete(path, None).await {
@@ -219,7 +219,7 @@ async fn take_away(session: &Session, path: &ZnodePath) -> Result<bool, Error> {
 
 /// Writes a request into an entry, keeping what others write there meanwhile. Returns false if the entry was gone
 /// before.
-async fn ask_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Result<bool, Error> {
+async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Result<bool, Error> {
     let at_ms = session.clock().unix_ms();
     let mut unanswered: Option<Bytes> = None;
     loop {
@@ -228,10 +228,13 @@ async fn ask_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Resul
             read => read?,
         };
         // What was sent but not answered may stand there.
-        if unanswered.as_ref().is_some_and(|sent| stands(sent, &data)) {
+        if unanswered
+            .as_ref()
+            .is_some_and(|sent| holds_request(sent, &data))
+        {
             return Ok(true);
         }
-        let request = request::asked(&data, by, at_ms);
+        let request = request::with_request(&data, by, at_ms);
         let sent = session.set_data(path, request.clone(), Some(stat.version));
         unanswered = match sent.await {
             Ok(_) => return Ok(true),
@@ -244,7 +247,7 @@ async fn ask_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Resul
 }
 
 /// Returns true if the request in `sent` stands in an entry's data.
-fn stands(sent: &[u8], data: &[u8]) -> bool {
+fn holds_request(sent: &[u8], data: &[u8]) -> bool {
     match LockMetadata::parse(sent) {
         Some(sent) => {
             LockMetadata::parse(data).is_some_and(|there| there.revocation == sent.revocation)

@@ -3,7 +3,7 @@
 mod grant;
 mod leases;
 mod permit;
-mod place;
+mod znodes;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub use self::permit::Permit;
 
 use self::grant::PermitWaiter;
 use self::leases::check_count;
-use self::place::Place;
+use self::znodes::Znodes;
 use crate::contest::in_time;
 #[cfg(doc)]
 use crate::error::LockError;
@@ -61,7 +61,7 @@ use crate::synced::look_synced;
 #[derive(Clone)]
 pub struct Semaphore {
     client: Client,
-    place: Arc<Place>,
+    znodes: Arc<Znodes>,
 }
 
 impl Semaphore {
@@ -76,7 +76,7 @@ impl Semaphore {
     /// # Errors
     /// [`Error::InvalidPath`].
     pub fn new(client: &Client, path: impl IntoLockPath, permits: u32) -> Result<Self, Error> {
-        Self::stating(client, path.into_lock_path()?, Some(permits))
+        Self::with_permits(client, path.into_lock_path()?, Some(permits))
     }
 
     /// Opens the semaphore at a path, with however many permits it has. Nothing is sent.
@@ -86,19 +86,19 @@ impl Semaphore {
     /// # Errors
     /// [`Error::InvalidPath`].
     pub fn open(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
-        Self::stating(client, path.into_lock_path()?, None)
+        Self::with_permits(client, path.into_lock_path()?, None)
     }
 
-    fn stating(client: &Client, path: LockPath, permits: Option<u32>) -> Result<Self, Error> {
+    fn with_permits(client: &Client, path: LockPath, permits: Option<u32>) -> Result<Self, Error> {
         Ok(Self {
             client: client.clone(),
-            place: Arc::new(Place::new(path, permits)?),
+            znodes: Arc::new(Znodes::new(path, permits)?),
         })
     }
 
     /// Returns the znode under which the semaphore stands.
     pub fn path(&self) -> &ZnodePath {
-        &self.place.root
+        &self.znodes.root
     }
 
     /// Returns the client that the semaphore speaks through.
@@ -124,10 +124,10 @@ impl Semaphore {
         Ok(self.supply().await?.free())
     }
 
-    async fn supply(&self) -> Result<place::Supply> {
+    async fn supply(&self) -> Result<znodes::Supply> {
         let session = self.client.session().await?;
-        self.place.settle(&session).await?;
-        self.place.read(&session).await
+        self.znodes.check_stated(&session).await?;
+        self.znodes.read(&session).await
     }
 
     /// Changes the number of permits for everybody, and stores it where there was none.
@@ -142,7 +142,7 @@ impl Semaphore {
     /// [`LockError::WrongKind`], and those of the store.
     pub async fn set_permits(&self, permits: u32) -> Result<()> {
         let session = self.client.session().await?;
-        self.place.change(&session, permits).await
+        self.znodes.change(&session, permits).await
     }
 
     /// Acquires a permit: waits for it, in the order of arrival.
@@ -246,7 +246,7 @@ impl Semaphore {
     ) -> Result<Option<Permit>> {
         let (timeout, progress) = (options.timeout, options.begin());
         let grant = self.grant(count, options, only_if_free);
-        let (client, path, queue) = (&self.client, self.path(), &self.place.locks);
+        let (client, path, queue) = (&self.client, self.path(), &self.znodes.locks);
         let timed_out = |after| progress.timed_out(client, path, queue, after);
         in_time(client, timeout, grant, timed_out).await
     }
@@ -262,15 +262,15 @@ impl Semaphore {
             return Err(Error::BadArguments(nothing).into());
         }
         let session = self.client.session().await?;
-        self.place.settle(&session).await?;
+        self.znodes.check_stated(&session).await?;
         // The number that was seen last spares most requests for too many a place in the queue.
-        if count > self.place.last_seen() {
-            let supply = self.place.read(&session).await?;
-            self.place.check_total(count, supply.total)?;
+        if count > self.znodes.last_seen() {
+            let supply = self.znodes.read(&session).await?;
+            self.znodes.check_total(count, supply.total)?;
         }
-        check_count(&self.place.leases, count)?;
+        check_count(&self.znodes.leases, count)?;
         if only_if_free {
-            let look = || self.place.looks_free(&session, count);
+            let look = || self.znodes.looks_free(&session, count);
             if !look_synced(&session, self.path(), options.synced, look).await? {
                 return Ok(None);
             }
@@ -278,7 +278,7 @@ impl Semaphore {
         let data = options.data(session.clock().unix_ms());
         let terms = options.terms(data, only_if_free);
         let events = options.events;
-        PermitWaiter::grant(&self.place, &session, count, &terms, events).await
+        PermitWaiter::grant(&self.znodes, &session, count, &terms, events).await
     }
 
     /// Lists the requests that wait for permits, in order. The first may be granted right now.
@@ -286,7 +286,7 @@ impl Semaphore {
     /// # Errors
     /// Those of the store.
     pub async fn waiters(&self) -> Result<Vec<QueueEntry>, Error> {
-        queue(&self.client, LockPath::try_from(self.place.locks.clone())?).await
+        queue(&self.client, LockPath::try_from(self.znodes.locks.clone())?).await
     }
 
     /// Lists the permits that are held, one entry for each, in the order of their grants. Of those that
@@ -295,7 +295,7 @@ impl Semaphore {
     /// # Errors
     /// Those of the store.
     pub async fn holders(&self) -> Result<Vec<QueueEntry>, Error> {
-        let leases = LockPath::try_from(self.place.leases.clone())?;
+        let leases = LockPath::try_from(self.znodes.leases.clone())?;
         let mut held = queue(&self.client, leases).await?;
         held.sort_by_key(|lease| (lease.fencing_token, lease.sequence));
         Ok(held)

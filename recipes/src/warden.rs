@@ -71,7 +71,7 @@ struct Inner {
 }
 
 struct Watched {
-    sightings: Arc<Mutex<HoldTimes>>,
+    hold_times: Arc<Mutex<HoldTimes>>,
     /// Dropping it ends the watch.
     _warden_lives: oneshot::Sender<()>,
 }
@@ -120,7 +120,7 @@ impl Warden {
 
     fn overdue_at(&self, path: &ZnodePath, watched: &Watched) -> Vec<Overdue> {
         let now = self.0.client.clock().now();
-        watched.sightings.lock().overdue(path, now)
+        watched.hold_times.lock().overdue(path, now)
     }
 }
 
@@ -162,21 +162,21 @@ impl WardenBuilder {
     }
 
     fn begin_watching(&self, path: &ZnodePath, reporter: &LossySender<WardenReport>) -> Watched {
-        let sightings = Arc::new(Mutex::new(HoldTimes::default()));
+        let hold_times = Arc::new(Mutex::new(HoldTimes::default()));
         let (warden_lives, warden_gone) = oneshot::channel::<()>();
-        let post = LockWatcher {
+        let watcher = LockWatcher {
             client: self.client.clone(),
             path: path.clone(),
-            sightings: sightings.clone(),
+            hold_times: hold_times.clone(),
             reporter: reporter.clone(),
             removes: self.removes,
             unanswered: Vec::new(),
         };
         spawn_detached(async move {
-            select(warden_gone, post.watch()).await;
+            select(warden_gone, watcher.watch()).await;
         });
         Watched {
-            sightings,
+            hold_times,
             _warden_lives: warden_lives,
         }
     }

@@ -50,7 +50,7 @@ impl Leader {
     }
 
     /// Returns true if it says the same of itself. That it is still at work is nothing new.
-    pub(super) fn says_as(&self, other: &Self) -> bool {
+    pub(super) fn has_same_data(&self, other: &Self) -> bool {
         match (&self.data, &other.data) {
             (None, None) => self.raw == other.raw,
             (one, other) => one == other,
@@ -67,11 +67,11 @@ impl Election {
     /// [`LockError::WrongKind`](crate::LockError::WrongKind), and those of the store.
     pub async fn leader(&self) -> Result<Option<Leader>> {
         let session = self.client().session().await?;
-        let mut line = Line::default();
+        let mut candidates = Candidates::default();
         loop {
-            match line.head(&session, self.path(), false).await? {
+            match candidates.head(&session, self.path(), false).await? {
                 Head::Leader(leader, _) => return Ok(Some(*leader)),
-                Head::Nobody => return Ok(None),
+                Head::Vacant => return Ok(None),
                 Head::Unknown => {}
             }
         }
@@ -82,7 +82,7 @@ impl Election {
 /// so that for as long as one of them is there, the first of them leads: a change of leaders does
 /// not need the list again.
 #[derive(Default)]
-pub(super) struct Line {
+pub(super) struct Candidates {
     /// The last one is the head.
     names: Vec<String>,
     /// Number of candidates that have turned out to be gone, one after the other, since the list.
@@ -94,15 +94,15 @@ pub(super) enum Head {
     /// The one who leads, watched if that was asked for.
     Leader(Box<Leader>, Option<Watcher>),
     /// The list was empty.
-    Nobody,
+    Vacant,
     /// The line has changed, or the connection: look again.
     Unknown,
 }
 
 /// After so many in a row that have gone the line is listed anew.
-const MOST_GONE: usize = 8;
+const MAX_GONE: usize = 8;
 
-impl Line {
+impl Candidates {
     /// Looks at the head.
     pub(super) async fn head(
         &mut self,
@@ -110,13 +110,13 @@ impl Line {
         path: &ZnodePath,
         watch: bool,
     ) -> Result<Head> {
-        let is_fresh = self.names.is_empty() || self.gone >= MOST_GONE;
+        let is_fresh = self.names.is_empty() || self.gone >= MAX_GONE;
         if is_fresh && !self.fetch(session, path).await? {
             return Ok(Head::Unknown);
         }
         while let Some(name) = self.names.last() {
             let path = path.join(name)?;
-            match look_at(session, &path, watch).await {
+            match read_candidate(session, &path, watch).await {
                 // It only has the name of a candidate.
                 Ok((_, stat, _)) if !stat.is_ephemeral() => _ = self.names.pop(),
                 Ok((data, stat, watcher)) => {
@@ -135,7 +135,7 @@ impl Line {
         }
         // Those who joined after an older list are not in it.
         Ok(if is_fresh {
-            Head::Nobody
+            Head::Vacant
         } else {
             Head::Unknown
         })
@@ -147,7 +147,7 @@ impl Line {
             match session.get_queue(path, limit).await {
                 Ok((names, _)) => {
                     let are_all = names.len() != limit;
-                    self.list(session, path, names).await?;
+                    self.set_names(session, path, names).await?;
                     // An index has other numbered nodes too, and one of these may be the first.
                     if are_all || !self.is_empty() {
                         break;
@@ -162,7 +162,7 @@ impl Line {
     }
 
     /// Takes in a list of all children.
-    pub(super) async fn list(
+    pub(super) async fn set_names(
         &mut self,
         session: &Session,
         path: &ZnodePath,
@@ -180,7 +180,7 @@ impl Line {
     }
 
     /// Returns true if none of those that were listed stands: each has left, or was no candidate.
-    pub(super) async fn is_deserted(&self, session: &Session, path: &ZnodePath) -> Result<bool> {
+    pub(super) async fn is_vacant(&self, session: &Session, path: &ZnodePath) -> Result<bool> {
         let names: Vec<_> = self.names.iter().rev().map(String::as_str).collect();
         Ok(first_ephemeral(session, path, &names).await?.is_none())
     }
@@ -191,9 +191,13 @@ impl Line {
     }
 }
 
-type Look = (Bytes, Stat, Option<Watcher>);
+type Candidate = (Bytes, Stat, Option<Watcher>);
 
-async fn look_at(session: &Session, path: &ZnodePath, watch: bool) -> Result<Look, Error> {
+async fn read_candidate(
+    session: &Session,
+    path: &ZnodePath,
+    watch: bool,
+) -> Result<Candidate, Error> {
     if watch {
         let (data, stat, watcher) = session.watch_data(path).await?;
         return Ok((data, stat, Some(watcher)));

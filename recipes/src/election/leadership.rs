@@ -35,17 +35,18 @@ use crate::token::FencingToken;
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership {
     /// Dropped first, so that no state of the election says leader once the next one may lead.
-    seat: LeaderSlot,
+    slot: LeaderSlot,
     guard: Guard,
 }
 
 impl Leadership {
     pub(super) fn new(guard: Guard, candidacy: Candidacy) -> Self {
         let epoch = guard.fencing_token();
-        let mut seat = None;
-        let guard = guard.attended(|witness| seat.insert(candidacy.seat(epoch, witness)).on_loss());
+        let mut slot = None;
+        let guard =
+            guard.attended(|witness| slot.insert(candidacy.elect(epoch, witness)).on_loss());
         Self {
-            seat: seat.expect("it is attended at once"),
+            slot: slot.expect("it is attended at once"),
             guard,
         }
     }
@@ -100,9 +101,9 @@ impl Leadership {
     /// # Errors
     /// Those of [`resign`](Self::resign).
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
-        let Self { seat, guard } = self;
+        let Self { slot, guard } = self;
         // First, so that no state of the election says leader once the next one may lead.
-        drop(seat);
+        drop(slot);
         guard.release()
     }
 
@@ -111,7 +112,7 @@ impl Leadership {
         &self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         let resigned = self.guard.give_up();
-        self.seat.tell();
+        self.slot.notify();
         resigned
     }
 

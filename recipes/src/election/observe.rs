@@ -3,7 +3,7 @@
 use lockkeeper_store::{Error, Session, Watcher, ZnodePath};
 
 use super::Election;
-use super::leader::{Head, Leader, Line};
+use super::leader::{Candidates, Head, Leader};
 use super::run::Backoff;
 use crate::error::Result;
 use crate::observe::Change;
@@ -39,12 +39,12 @@ impl LeaderChange {
     }
 
     /// Compares two looks; `None` if nothing has changed that is worth telling.
-    fn between(told: Option<&Option<Leader>>, now: &Option<Leader>) -> Option<Self> {
-        match (told, now) {
+    fn between(last: Option<&Option<Leader>>, now: &Option<Leader>) -> Option<Self> {
+        match (last, now) {
             (Some(None), None) => None,
             (_, None) => Some(Self::Vacant),
-            (Some(Some(told)), Some(now)) if told.epoch == now.epoch => {
-                (!told.says_as(now)).then(|| Self::DataChanged(now.clone()))
+            (Some(Some(last)), Some(now)) if last.epoch == now.epoch => {
+                (!last.has_same_data(now)).then(|| Self::DataChanged(now.clone()))
             }
             (_, Some(now)) => Some(Self::Elected(now.clone())),
         }
@@ -80,8 +80,8 @@ impl Election {
     pub fn observe(&self) -> LeaderChanges {
         let election = self.clone();
         let changes = Box::pin(async_stream::stream! {
-            let mut watch = Watch::of(&election);
-            let mut told: Option<Option<Leader>> = None;
+            let mut watch = LeaderWatch::of(&election);
+            let mut last: Option<Option<Leader>> = None;
             loop {
                 let now = match watch.look().await {
                     Ok(now) => now,
@@ -90,8 +90,8 @@ impl Election {
                         return;
                     }
                 };
-                let change = LeaderChange::between(told.as_ref(), &now);
-                told = Some(now);
+                let change = LeaderChange::between(last.as_ref(), &now);
+                last = Some(now);
                 if let Some(change) = change {
                     yield Ok(change);
                 }
@@ -103,18 +103,18 @@ impl Election {
 }
 
 /// Looks at an election, and waits until another look is worth while.
-struct Watch<'a> {
+struct LeaderWatch<'a> {
     election: &'a Election,
-    line: Line,
+    candidates: Candidates,
     armed: Option<Change>,
     backoff: Backoff,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> LeaderWatch<'a> {
     fn of(election: &'a Election) -> Self {
         Self {
             election,
-            line: Line::default(),
+            candidates: Candidates::default(),
             armed: None,
             backoff: Backoff::new(election.client()),
         }
@@ -130,7 +130,7 @@ impl<'a> Watch<'a> {
                 }
                 Err(error) => {
                     // It may be another server, or another's view, that answers next.
-                    self.line.clear();
+                    self.candidates.clear();
                     self.backoff.failed_with(error).await?;
                 }
             }
@@ -142,9 +142,9 @@ impl<'a> Watch<'a> {
         let path = self.election.path();
         loop {
             let connection = session.status().connection();
-            let (leader, watcher) = match self.line.head(&session, path, true).await? {
+            let (leader, watcher) = match self.candidates.head(&session, path, true).await? {
                 Head::Leader(leader, Some(watcher)) => (Some(*leader), watcher),
-                Head::Nobody => match self.nobody(&session, path).await? {
+                Head::Vacant => match self.watch_vacant(&session, path).await? {
                     Some(watcher) => (None, watcher),
                     None => continue,
                 },
@@ -156,12 +156,16 @@ impl<'a> Watch<'a> {
     }
 
     /// Watches for somebody to stand, unless somebody does already.
-    async fn nobody(&mut self, session: &Session, path: &ZnodePath) -> Result<Option<Watcher>> {
+    async fn watch_vacant(
+        &mut self,
+        session: &Session,
+        path: &ZnodePath,
+    ) -> Result<Option<Watcher>> {
         match session.watch_children(path).await {
             Ok((names, _, watcher)) => {
-                self.line.list(session, path, names).await?;
-                let is_deserted = self.line.is_deserted(session, path).await?;
-                Ok(is_deserted.then_some(watcher))
+                self.candidates.set_names(session, path, names).await?;
+                let is_vacant = self.candidates.is_vacant(session, path).await?;
+                Ok(is_vacant.then_some(watcher))
             }
             Err(Error::NoNode { .. }) => match session.watch_exists(path).await {
                 Ok((None, watcher)) => Ok(Some(watcher)),

@@ -44,19 +44,22 @@ impl fmt::Display for Role {
 
 /// The campaigns and leaderships of one election object, for its states to read.
 #[derive(Default)]
-pub(super) struct RoleState(WatchSender<Terms>);
+pub(super) struct RoleState(WatchSender<Participation>);
 
 #[derive(Default)]
-struct Terms {
+struct Participation {
     campaigns: usize,
-    seats: BTreeMap<u64, (FencingToken, Witness)>,
+    leaderships: BTreeMap<u64, (FencingToken, Witness)>,
     /// Number of the next leadership.
-    next: u64,
+    next_id: u64,
 }
 
-impl Terms {
+impl Participation {
     fn role(&self) -> Role {
-        let held = self.seats.values().filter(|(_, witness)| witness.is_held());
+        let held = self
+            .leaderships
+            .values()
+            .filter(|(_, witness)| witness.is_held());
         match held.map(|(epoch, _)| *epoch).max() {
             Some(epoch) => Role::Leader { epoch },
             None if self.campaigns > 0 => Role::Candidate,
@@ -68,16 +71,16 @@ impl Terms {
 impl RoleState {
     /// Notes a campaign, until it is dropped or seated.
     pub(super) fn candidacy(self: &Arc<Self>) -> Candidacy {
-        self.0.modify(|terms| terms.campaigns += 1);
+        self.0.modify(|participation| participation.campaigns += 1);
         Candidacy {
-            board: Some(self.clone()),
+            role_state: Some(self.clone()),
         }
     }
 
     pub(super) fn state(&self) -> ElectionState {
         let receiver = self.0.subscribe();
         ElectionState {
-            seen: receiver.read(Terms::role),
+            seen: receiver.read(Participation::role),
             receiver,
         }
     }
@@ -86,57 +89,61 @@ impl RoleState {
 /// A campaign under way.
 pub(super) struct Candidacy {
     /// Taken when it has come to its end.
-    board: Option<Arc<RoleState>>,
+    role_state: Option<Arc<RoleState>>,
 }
 
 impl Candidacy {
     /// Makes the candidate the leader, in one step: no state says bystander in between.
-    pub(super) fn seat(mut self, epoch: FencingToken, witness: Witness) -> LeaderSlot {
-        let board = self.board.take().expect("only the end takes it");
-        let number = board.0.modify(|terms| {
-            terms.next += 1;
-            terms.campaigns -= 1;
-            terms.seats.insert(terms.next, (epoch, witness));
-            terms.next
+    pub(super) fn elect(mut self, epoch: FencingToken, witness: Witness) -> LeaderSlot {
+        let role_state = self.role_state.take().expect("only the end takes it");
+        let id = role_state.0.modify(|participation| {
+            participation.next_id += 1;
+            participation.campaigns -= 1;
+            participation
+                .leaderships
+                .insert(participation.next_id, (epoch, witness));
+            participation.next_id
         });
-        LeaderSlot { board, number }
+        LeaderSlot { role_state, id }
     }
 }
 
 impl Drop for Candidacy {
     fn drop(&mut self) {
-        if let Some(board) = self.board.take() {
-            board.0.modify(|terms| terms.campaigns -= 1);
+        if let Some(role_state) = self.role_state.take() {
+            role_state
+                .0
+                .modify(|participation| participation.campaigns -= 1);
         }
     }
 }
 
 /// A leadership, until it is dropped.
 pub(super) struct LeaderSlot {
-    board: Arc<RoleState>,
-    number: u64,
+    role_state: Arc<RoleState>,
+    id: u64,
 }
 
 impl LeaderSlot {
     /// Returns the function to call when the leadership is lost. The loss itself is seen by looking.
     pub(super) fn on_loss(&self) -> OnLoss {
-        let states = self.board.0.notifier();
+        let states = self.role_state.0.notifier();
         Box::new(move || states.notify())
     }
 
     /// Has everybody look again.
-    pub(super) fn tell(&self) {
-        self.board.0.modify(|_| ());
+    pub(super) fn notify(&self) {
+        self.role_state.0.modify(|_| ());
     }
 }
 
 impl Drop for LeaderSlot {
     fn drop(&mut self) {
-        let seat = self
-            .board
+        let slot = self
+            .role_state
             .0
-            .modify(|terms| terms.seats.remove(&self.number));
-        drop(seat);
+            .modify(|participation| participation.leaderships.remove(&self.id));
+        drop(slot);
     }
 }
 
@@ -163,7 +170,7 @@ impl Drop for LeaderSlot {
 /// ```
 #[derive(Clone)]
 pub struct ElectionState {
-    receiver: WatchReceiver<Terms>,
+    receiver: WatchReceiver<Participation>,
     seen: Role,
 }
 
@@ -171,7 +178,7 @@ impl ElectionState {
     /// Returns the role now. It is never the leader's when the leadership is known to be lost, or can no longer be
     /// believed in. Of several leaderships (from successive campaigns of one object) the newest counts.
     pub fn current(&self) -> Role {
-        self.receiver.read(Terms::role)
+        self.receiver.read(Participation::role)
     }
 
     /// Waits until the role differs from the one that this handle has seen last: at its making, or here.
@@ -181,7 +188,8 @@ impl ElectionState {
     /// Cancel safe.
     pub async fn changed(&mut self) -> Option<Role> {
         let seen = self.seen;
-        let news = |terms: &Terms| Some(terms.role()).filter(|role| *role != seen);
+        let news =
+            |participation: &Participation| Some(participation.role()).filter(|role| *role != seen);
         self.seen = poll_fn(|context| self.receiver.poll_pick(context, news)).await?;
         Some(self.seen)
     }

@@ -183,8 +183,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    const FIRST: Duration = Duration::from_millis(100);
-    const LONGEST: Duration = Duration::from_secs(30);
+    const INITIAL_PAUSE: Duration = Duration::from_millis(100);
+    const MAX_PAUSE: Duration = Duration::from_secs(30);
 
     pub(super) fn new(client: &Client) -> Self {
         Self {
@@ -204,12 +204,12 @@ impl Backoff {
     /// # Errors
     /// The error itself, if it does not pass.
     pub(super) async fn failed_with(&mut self, error: LockError) -> Result<()> {
-        if !is_passing(&error) || self.is_closed(&error).await {
+        if !is_transient(&error) || self.is_closed(&error).await {
             return Err(error);
         }
         let clock = self.client.clock().clone();
         // It had gone well for long, or a session has ended, as sessions do.
-        if clock.now().since(self.began) > Self::LONGEST {
+        if clock.now().since(self.began) > Self::MAX_PAUSE {
             self.failures = 0;
         }
         let at_once = self.failures == 0 && error.is_session_end();
@@ -236,15 +236,15 @@ impl Backoff {
 
     /// Grows from attempt to attempt, and is shortened by up to a half, as the moment has it.
     fn pause(failures: u32, now: BootInstant) -> Duration {
-        let grown = Self::FIRST.saturating_mul(2_u32.saturating_pow(failures));
-        let full = grown.min(Self::LONGEST);
+        let grown = Self::INITIAL_PAUSE.saturating_mul(2_u32.saturating_pow(failures));
+        let full = grown.min(Self::MAX_PAUSE);
         let half = full.as_nanos() as u64 / 2;
-        full - Duration::from_nanos(mixed(now.as_nanos()) % half)
+        full - Duration::from_nanos(splitmix64(now.as_nanos()) % half)
     }
 }
 
 /// The last step of SplitMix64: moments that are close give numbers that are not.
-fn mixed(number: u64) -> u64 {
+fn splitmix64(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -252,7 +252,7 @@ fn mixed(number: u64) -> u64 {
 }
 
 /// Returns true if another attempt may do better.
-fn is_passing(error: &LockError) -> bool {
+fn is_transient(error: &LockError) -> bool {
     match error {
         LockError::EntryDeleted { .. } | LockError::Lost(_) => true,
         LockError::Store(error) => matches!(
@@ -278,7 +278,7 @@ mod tests {
     fn pauses_grow_up_to_a_limit_and_vary() {
         let at = |nanos| BootInstant::from_nanos(nanos);
         for failures in 0..40 {
-            let full = Duration::from_millis(100 << failures.min(20)).min(Backoff::LONGEST);
+            let full = Duration::from_millis(100 << failures.min(20)).min(Backoff::MAX_PAUSE);
             let pauses: Vec<_> = (0..100).map(|n| Backoff::pause(failures, at(n))).collect();
             assert!(pauses.iter().all(|pause| (full / 2..=full).contains(pause)));
             assert!(pauses.iter().any(|pause| *pause != pauses[0]));

@@ -30,7 +30,7 @@ pub(crate) const CURATORS_REQUEST: &[u8] = b"__REVOKE__";
 
 /// An entry's data with a request in it: beside all that it says of itself, or, where that is not
 /// our JSON, Curator's text in its place.
-pub(super) fn asked(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
+pub(super) fn with_request(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
     let Some(mut metadata) = LockMetadata::parse(data) else {
         return Bytes::from_static(CURATORS_REQUEST);
     };
@@ -45,7 +45,7 @@ pub(super) fn asked(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
 }
 
 /// The request in an entry's data, if there is one. `last` is the one before it.
-pub(super) fn found(
+pub(super) fn request_in(
     data: &[u8],
     stat: &Stat,
     last: Option<&RevocationRequest>,
@@ -67,8 +67,8 @@ mod tests {
     #[test]
     fn a_request_keeps_all_that_the_entry_says_of_itself() {
         let before = br#"{"v":1,"label":"x","team":"blue","kept_alive":3}"#;
-        let once = asked(before, Some("jane"), 7);
-        let twice = asked(&once, None, 8);
+        let once = with_request(before, Some("jane"), 7);
+        let twice = with_request(&once, None, 8);
         let metadata = LockMetadata::parse(&twice).unwrap();
         let request = metadata.revocation.clone().unwrap();
         assert_eq!(
@@ -87,17 +87,17 @@ mod tests {
     fn no_number_that_stands_there_keeps_the_next_from_being_heard() {
         let greatest = format!(r#"{{"v":1,"revocation":{{"number":{}}}}}"#, u64::MAX);
         let before = LockMetadata::parse(greatest.as_bytes()).unwrap().revocation;
-        let after = asked(greatest.as_bytes(), None, 0);
+        let after = with_request(greatest.as_bytes(), None, 0);
         let after = LockMetadata::parse(&after).unwrap().revocation;
         assert!(after.is_some() && after != before);
-        let curators = found(CURATORS_REQUEST, &Stat::default(), before.as_ref());
+        let curators = request_in(CURATORS_REQUEST, &Stat::default(), before.as_ref());
         assert!(curators.is_some() && curators != before);
     }
 
     #[test]
     fn who_writes_no_json_is_asked_in_curators_words() {
         for foreign in [&b"10.0.0.1"[..], b"", b"__REVOKE__", b"{}"] {
-            assert_eq!(asked(foreign, Some("jane"), 7), CURATORS_REQUEST);
+            assert_eq!(with_request(foreign, Some("jane"), 7), CURATORS_REQUEST);
         }
     }
 }

@@ -47,7 +47,7 @@ pub(super) fn in_background<T: Send + 'static>(
 /// Converts a writer into a reader.
 pub(super) async fn downgrade(guard: Guard) -> Result<Guard> {
     let mut conversion = Conversion::of(guard)?;
-    conversion.turn().await?;
+    conversion.convert().await?;
     conversion.put(LockEvent::Downgraded);
     conversion.finish()
 }
@@ -63,7 +63,7 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
         return Ok(Upgraded::No(guard));
     }
     let mut conversion = Conversion::of(guard)?;
-    conversion.turn().await?;
+    conversion.convert().await?;
     match conversion.alone_since().await? {
         Some(czxid) => {
             let token = FencingToken::new(czxid);
@@ -74,7 +74,7 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
             conversion.finish().map(Upgraded::Yes)
         }
         None => {
-            conversion.turn().await?;
+            conversion.convert().await?;
             conversion.finish().map(Upgraded::No)
         }
     }
@@ -104,7 +104,7 @@ impl Conversion {
     }
 
     /// Replaces the node by that of the other side.
-    async fn turn(&mut self) -> Result<()> {
+    async fn convert(&mut self) -> Result<()> {
         let from = self.parts().held.path.clone();
         let to = other_side(&from)?;
         let parts = self.parts();

@@ -10,7 +10,7 @@ use lockkeeper_store::{
 
 use super::leases::fresh_leases;
 use super::permit::Permit;
-use super::place::{Place, Supply};
+use super::znodes::{Supply, Znodes};
 use crate::error::Result;
 use crate::events::EventSink;
 use crate::guard::Guard;
@@ -22,7 +22,7 @@ use crate::token::FencingToken;
 /// The first of a queue. It alone may take permits, so what it reads as free stays free until it
 /// leaves; and it leaves in the very transaction that makes its leases.
 pub(super) struct PermitWaiter<'a> {
-    place: &'a Place,
+    znodes: &'a Znodes,
     terms: &'a Terms,
     waiter: Waiter<'a>,
     /// The leases, whose names are complete before the grant that creates them is sent.
@@ -31,7 +31,7 @@ pub(super) struct PermitWaiter<'a> {
 }
 
 /// The operations of a grant, in their order.
-const CHECK_NUMBER: usize = 0;
+const CHECK_PERMITS: usize = 0;
 const LEAVE_QUEUE: usize = 1;
 const MARKER: usize = 2;
 
@@ -39,7 +39,7 @@ impl<'a> PermitWaiter<'a> {
     /// Joins the queue, waits for the turn and for the permits, and takes them. `None` when they
     /// were to be had at once and were not.
     pub(super) async fn grant(
-        place: &'a Place,
+        znodes: &'a Znodes,
         session: &'a Session,
         wanted: u32,
         terms: &'a Terms,
@@ -47,7 +47,7 @@ impl<'a> PermitWaiter<'a> {
     ) -> Result<Option<Permit>> {
         let queue = Queue {
             session,
-            path: &place.locks,
+            path: &znodes.locks,
             kind: Kind::Acquirer,
         };
         let mut waiter = Waiter::new(queue, terms, events.clone());
@@ -56,7 +56,7 @@ impl<'a> PermitWaiter<'a> {
         let mut early = None;
         let read_early = |is_under_way: bool| {
             // What was read behind an earlier attempt came before this entry.
-            early = is_under_way.then(|| session.multi_read(place.reads()));
+            early = is_under_way.then(|| session.multi_read(znodes.reads()));
         };
         let mut step = waiter.enter(read_early).await?;
         if !waiter.wait_from(&mut step).await? {
@@ -64,16 +64,16 @@ impl<'a> PermitWaiter<'a> {
         }
         let early = match early.filter(|_| waiter.is_first_answer()) {
             Some(reply) => match Box::pin(reply).await {
-                Ok(replies) => place.parse(&replies)?,
+                Ok(replies) => znodes.parse(&replies)?,
                 // Read again: the supply is no part of the queue, so nothing is lost with it.
                 Err(Error::ConnectionLoss) => None,
                 Err(error) => return Err(error.into()),
             },
             None => None,
         };
-        let names = Names::Exact(fresh_leases(&place.leases, wanted)?);
+        let names = Names::Exact(fresh_leases(&znodes.leases, wanted)?);
         let mut head = Self {
-            place,
+            znodes,
             terms,
             waiter,
             leases: Claim::new(session, names),
@@ -91,17 +91,17 @@ impl<'a> PermitWaiter<'a> {
                 None => self.read().await?,
             };
             if self.wanted <= supply.free() {
-                if let Some(made) = self.ask(&supply).await? {
+                if let Some(made) = self.try_take(&supply).await? {
                     self.prove(made).await?;
                     return Ok(Some(made));
                 }
                 continue;
             }
-            self.place.check_total(self.wanted, supply.total)?;
+            self.znodes.check_total(self.wanted, supply.total)?;
             if self.terms.only_if_free {
                 return Ok(None);
             }
-            self.waiter.tell_blocked(&self.place.leases, Some(0))?;
+            self.waiter.tell_blocked(&self.znodes.leases, Some(0))?;
             self.until_changed().await?;
         }
     }
@@ -113,7 +113,7 @@ impl<'a> PermitWaiter<'a> {
     /// Reads the supply, and confirms in the same moment that this entry is there and its session's.
     async fn read(&mut self) -> Result<Supply> {
         let entry = self.waiter.path();
-        let (supply, mine) = self.place.read_with(self.session(), Some(entry)).await?;
+        let (supply, mine) = self.znodes.read_with(self.session(), Some(entry)).await?;
         match mine {
             Some(stat) if stat.ephemeral_owner == self.session().id() => Ok(supply),
             _ => Err(self.waiter.removed()),
@@ -123,8 +123,8 @@ impl<'a> PermitWaiter<'a> {
     /// Sleeps until leases or number change. Comes back at once where they have changed since they
     /// were read, so that the caller reads them again.
     async fn until_changed(&mut self) -> Result<()> {
-        let leases = self.session().watch_children(&self.place.leases);
-        let number = self.session().watch_data(&self.place.permits);
+        let leases = self.session().watch_children(&self.znodes.leases);
+        let number = self.session().watch_data(&self.znodes.permits);
         let (leases, number) = (leases.await, number.await);
         let ((names, _, leases), (data, _, number)) = match (leases, number) {
             (Ok(leases), Ok(number)) => (leases, number),
@@ -133,19 +133,19 @@ impl<'a> PermitWaiter<'a> {
             | (_, Err(Error::NoNode { .. } | Error::ConnectionLoss)) => return Ok(()),
             (Err(error), _) | (_, Err(error)) => return Err(error.into()),
         };
-        let total = self.place.number(&data)?;
+        let total = self.znodes.number(&data)?;
         let held = u32::try_from(names.len()).unwrap_or(u32::MAX);
         if self.wanted > total || self.wanted <= total.saturating_sub(held) {
             return Ok(());
         }
-        self.waiter.sleep(&mut Either(leases, number)).await
+        self.waiter.sleep(&mut AnyEvent(leases, number)).await
     }
 
     /// Takes the permits, in one transaction that fails unless the number is the one that was read
     /// and this entry stands in the queue. `None`: read again.
-    async fn ask(&mut self, supply: &Supply) -> Result<Option<Zxid>> {
+    async fn try_take(&mut self, supply: &Supply) -> Result<Option<Zxid>> {
         if !supply.has_leases {
-            make_queue(self.session(), &self.place.leases, Kind::Lease).await?;
+            make_queue(self.session(), &self.znodes.leases, Kind::Lease).await?;
         }
         self.waiter.renew_lease().await?;
         let (session, ops) = (self.session(), self.ops(supply.version));
@@ -153,7 +153,7 @@ impl<'a> PermitWaiter<'a> {
             Ok(replies) => zxid_of(&replies).map(Some),
             // Not sent again unseen: if it was carried out, this entry has left the queue, and a second grant would
             // fail for that as if it had been removed.
-            Err(error) if error.is_ambiguous() => match Box::pin(self.find()).await? {
+            Err(error) if error.is_ambiguous() => match Box::pin(self.resolve_lost()).await? {
                 // A refusal that cannot be read would come again.
                 None if error != Error::ConnectionLoss => Err(error.into()),
                 made => Ok(made),
@@ -172,7 +172,7 @@ impl<'a> PermitWaiter<'a> {
         let first = &leases[0];
         let mut ops = Vec::with_capacity(leases.len() + 3);
         ops.push(Op::Check {
-            path: self.place.permits.clone(),
+            path: self.znodes.permits.clone(),
             version: Some(version),
         });
         ops.push(Op::Delete {
@@ -209,7 +209,7 @@ impl<'a> PermitWaiter<'a> {
         let has_marker = self.waiter.move_marker().is_some();
         match (index, why) {
             // It was changed; or deleted, and reading stores it again.
-            (CHECK_NUMBER, Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(None),
+            (CHECK_PERMITS, Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(None),
             (LEAVE_QUEUE, Error::NoNode { .. }) => Err(self.waiter.removed()),
             // Somebody else writes there, or this client may not: do without a marker.
             (MARKER, Error::BadVersion { .. } | Error::NoAuth { .. }) if has_marker => {
@@ -224,7 +224,7 @@ impl<'a> PermitWaiter<'a> {
 
     /// Finds out whether a grant was carried out whose answer was lost: then this entry has left the
     /// queue. A check of it goes through the whole log behind the grant.
-    async fn find(&mut self) -> Result<Option<Zxid>> {
+    async fn resolve_lost(&mut self) -> Result<Option<Zxid>> {
         let (session, entry) = (self.session(), self.waiter.path().clone());
         match retry(|| session.check(&entry, None)).await {
             Ok(()) => {
@@ -255,7 +255,7 @@ impl<'a> PermitWaiter<'a> {
                 Err(error) => return Err(error.into()),
             }
         }
-        tracing::debug!(path = %self.place.root, count = self.wanted, token = %made.0, "permits granted");
+        tracing::debug!(path = %self.znodes.root, count = self.wanted, token = %made.0, "permits granted");
         Ok(())
     }
 
@@ -284,9 +284,9 @@ fn zxid_of(replies: &[OpReply]) -> Result<Zxid> {
 }
 
 /// The first event of two watches.
-struct Either(Watcher, Watcher);
+struct AnyEvent(Watcher, Watcher);
 
-impl Future for Either {
+impl Future for AnyEvent {
     type Output = Result<WatchedEvent, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

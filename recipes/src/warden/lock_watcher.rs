@@ -23,7 +23,7 @@ use crate::token::FencingToken;
 pub(super) struct LockWatcher {
     pub(super) client: Client,
     pub(super) path: ZnodePath,
-    pub(super) sightings: Arc<Mutex<HoldTimes>>,
+    pub(super) hold_times: Arc<Mutex<HoldTimes>>,
     pub(super) reporter: LossySender<WardenReport>,
     pub(super) removes: bool,
     /// Those whose deletion was sent, and not answered.
@@ -55,12 +55,12 @@ impl LockWatcher {
             };
             match self.watch_in(&session).await {
                 // For a while nobody looked: what was seen before does not count.
-                error if error.is_session_end() => self.sightings.lock().forget(),
+                error if error.is_session_end() => self.hold_times.lock().clear(),
                 error => break error,
             }
         };
         tracing::warn!(path = %self.path, %error, "a lock is not watched any more");
-        self.sightings.lock().forget();
+        self.hold_times.lock().clear();
         let path = self.path;
         self.reporter.send(WardenReport::Failed { path, error });
     }
@@ -75,15 +75,15 @@ impl LockWatcher {
                 Ok(None) | Err(Error::ConnectionLoss) => continue,
                 Err(error) => return error,
             };
-            let watcher = Watcher::from_future(any(look.watchers));
+            let watcher = Watcher::from_future(first_event(look.watchers));
             let change = Change::new(session.clone(), connection, watcher);
-            let now = self.take_in(look.holders);
-            match self.remove_forfeited(session, now).await {
+            let now = self.report(look.holders);
+            match self.remove_overdue_holders(session, now).await {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(error) => return error,
             }
-            let next_due = self.sightings.lock().next_due();
+            let next_due = self.hold_times.lock().next_due();
             let due = async {
                 match next_due {
                     Some(due) => session.clock().sleep_until(due).await,
@@ -98,22 +98,22 @@ impl LockWatcher {
     }
 
     /// Tells what is new; as of when.
-    fn take_in(&mut self, holders: Vec<QueueEntry>) -> BootInstant {
+    fn report(&mut self, holders: Vec<QueueEntry>) -> BootInstant {
         let path = &self.path;
         let mut removed = std::mem::take(&mut self.unanswered);
         removed.retain(|entry| !holders.iter().any(|holder| is_same(holder, entry)));
         // After the answer has come: what it shows was so before.
         let now = self.client.clock().now();
-        let mut sightings = self.sightings.lock();
-        sightings.take_in(holders, now);
-        let news = sightings.news(path, now);
-        drop(sightings);
+        let mut hold_times = self.hold_times.lock();
+        hold_times.update(holders, now);
+        let newly_overdue = hold_times.newly_overdue(path, now);
+        drop(hold_times);
         // Reported once the list of overdue locks is as the reports say.
         for entry in removed {
             let path = path.clone();
             self.reporter.send(WardenReport::Removed { path, entry });
         }
-        for overdue in news {
+        for overdue in newly_overdue {
             tracing::warn!(path = %overdue.entry.path, level = ?overdue.level, "a lock is overdue");
             self.reporter.send(WardenReport::Overdue(overdue));
         }
@@ -123,7 +123,7 @@ impl LockWatcher {
     /// Deletes the holders whose time was up at `now`, the moment of the last report, so that each was reported first.
     /// It deletes the version that was seen: a sign of life since then makes the store refuse. Returns true if the
     /// holders are to be read again.
-    async fn remove_forfeited(
+    async fn remove_overdue_holders(
         &mut self,
         session: &Session,
         now: BootInstant,
@@ -131,13 +131,13 @@ impl LockWatcher {
         if !self.removes {
             return Ok(false);
         }
-        let forfeited = self.sightings.lock().forfeited(&self.path, now);
-        let any = !forfeited.is_empty();
-        for entry in forfeited {
+        let removable = self.hold_times.lock().removable(&self.path, now);
+        let any = !removable.is_empty();
+        for entry in removable {
             match session.delete(&entry.path, Some(entry.version)).await {
                 Ok(()) => {
                     tracing::warn!(path = %entry.path, "an overdue lock was taken away");
-                    self.sightings.lock().remove(&entry);
+                    self.hold_times.lock().remove(&entry);
                     let path = self.path.clone();
                     self.reporter.send(WardenReport::Removed { path, entry });
                 }
@@ -152,11 +152,11 @@ impl LockWatcher {
 
 /// Reads who holds, and arms the watches. `None`: somebody left meanwhile.
 async fn look(session: &Session, path: &ZnodePath) -> Result<Option<Look>, Error> {
-    let mut stays = Vec::new();
+    let mut not_ephemeral = Vec::new();
     loop {
-        match look_past(session, path, &stays).await? {
+        match look_past(session, path, &not_ephemeral).await? {
             Seen::Holders(look) => return Ok(Some(look)),
-            Seen::Stays(node) => stays.push(node),
+            Seen::NotEphemeral(node) => not_ephemeral.push(node),
             Seen::Left => return Ok(None),
         }
     }
@@ -166,14 +166,14 @@ async fn look(session: &Session, path: &ZnodePath) -> Result<Option<Look>, Error
 enum Seen {
     Holders(Look),
     /// This one only has a contender's name, and never leaves.
-    Stays(ZnodePath),
+    NotEphemeral(ZnodePath),
     Left,
 }
 
 async fn look_past(
     session: &Session,
     path: &ZnodePath,
-    stays: &[ZnodePath],
+    not_ephemeral: &[ZnodePath],
 ) -> Result<Seen, Error> {
     let (queue, names) = match list(session, path).await? {
         Some(listed) => listed,
@@ -181,7 +181,7 @@ async fn look_past(
     };
     let holders = |names: &[String]| {
         let mut contenders = in_order(session, &queue, names)?;
-        contenders.retain(|node| !stays.contains(node));
+        contenders.retain(|node| !not_ephemeral.contains(node));
         Ok::<_, Error>(holding(contenders))
     };
     let found = holders(&names)?;
@@ -205,7 +205,7 @@ async fn look_past(
             read => read?,
         };
         if !stat.is_ephemeral() {
-            return Ok(Seen::Stays(path));
+            return Ok(Seen::NotEphemeral(path));
         }
         look.watchers.push(watcher);
         look.holders.push(QueueEntry {
@@ -256,7 +256,7 @@ async fn watch_names(session: &Session, path: &ZnodePath) -> Result<(Vec<String>
 }
 
 /// The first event of several watchers.
-async fn any(mut watchers: Vec<Watcher>) -> Result<lockkeeper_store::WatchedEvent, Error> {
+async fn first_event(mut watchers: Vec<Watcher>) -> Result<lockkeeper_store::WatchedEvent, Error> {
     poll_fn(move |context| {
         let polled = watchers
             .iter_mut()

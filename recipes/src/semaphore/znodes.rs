@@ -1,4 +1,4 @@
-//! [`Place`]: the znodes of a semaphore, and the number of its permits.
+//! [`Znodes`]: the znodes of a semaphore, and the number of its permits.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -13,7 +13,7 @@ use crate::queue::check_kind;
 use crate::retry::retry;
 
 /// The znodes of a semaphore, and what a handle knows of its number of permits.
-pub(super) struct Place {
+pub(super) struct Znodes {
     pub(super) root: ZnodePath,
     /// The queue of the waiters.
     pub(super) locks: ZnodePath,
@@ -24,18 +24,18 @@ pub(super) struct Place {
     /// The number that this handle expects.
     stated: Option<u32>,
     /// True once that has been compared with what is stored.
-    settled: AtomicBool,
+    is_checked: AtomicBool,
     last_seen: AtomicU32,
 }
 
 /// The data of the znode `permits`.
 #[derive(Serialize, Deserialize)]
-struct Number {
+struct PermitsData {
     v: u32,
     permits: u32,
 }
 
-impl Number {
+impl PermitsData {
     const VERSION: u32 = 1;
 
     fn to_bytes(permits: u32) -> Bytes {
@@ -62,7 +62,7 @@ impl Supply {
     }
 }
 
-impl Place {
+impl Znodes {
     pub(super) fn new(path: LockPath, stated: Option<u32>) -> Result<Self, Error> {
         let root = path.as_znode().clone();
         Ok(Self {
@@ -71,7 +71,7 @@ impl Place {
             permits: root.join("permits")?,
             root,
             stated,
-            settled: AtomicBool::new(false),
+            is_checked: AtomicBool::new(false),
             last_seen: AtomicU32::new(0),
         })
     }
@@ -95,14 +95,14 @@ impl Place {
 
     /// At a handle's first use: compares the number that it states with the one that is stored, and
     /// stores it where there is none.
-    pub(super) async fn settle(&self, session: &Session) -> Result<()> {
-        if self.settled.load(Ordering::Relaxed) {
+    pub(super) async fn check_stated(&self, session: &Session) -> Result<()> {
+        if self.is_checked.load(Ordering::Relaxed) {
             return Ok(());
         }
-        Box::pin(self.compare(session)).await
+        Box::pin(self.check_stated_now(session)).await
     }
 
-    async fn compare(&self, session: &Session) -> Result<()> {
+    async fn check_stated_now(&self, session: &Session) -> Result<()> {
         self.check_kind(session).await?;
         let stored = self.read(session).await?.total;
         if let Some(stated) = self.stated.filter(|stated| *stated != stored) {
@@ -113,7 +113,7 @@ impl Place {
                 stored,
             });
         }
-        self.settled.store(true, Ordering::Relaxed);
+        self.is_checked.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -128,11 +128,11 @@ impl Place {
 
     /// Stores a number, whatever there was.
     pub(super) async fn change(&self, session: &Session, permits: u32) -> Result<()> {
-        if !self.settled.load(Ordering::Relaxed) {
+        if !self.is_checked.load(Ordering::Relaxed) {
             self.check_kind(session).await?;
         }
         loop {
-            let data = Number::to_bytes(permits);
+            let data = PermitsData::to_bytes(permits);
             // Sent again it may undo another's change that came in between: of several changes at
             // once the last to be carried out wins.
             match retry(|| session.set_data(&self.permits, data.clone(), None)).await {
@@ -142,14 +142,14 @@ impl Place {
             }
         }
         self.last_seen.store(permits, Ordering::Relaxed);
-        self.settled.store(true, Ordering::Relaxed);
+        self.is_checked.store(true, Ordering::Relaxed);
         Ok(())
     }
 
     /// Stores a number unless there is one.
     async fn store_first(&self, session: &Session, permits: u32) -> Result<()> {
         loop {
-            let data = Number::to_bytes(permits);
+            let data = PermitsData::to_bytes(permits);
             let mode = CreateMode::Persistent;
             match retry(|| session.create(&self.permits, data.clone(), mode)).await {
                 Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
@@ -190,12 +190,12 @@ impl Place {
                     };
                     return Ok((supply, other));
                 }
-                None => Box::pin(self.restore(session)).await?,
+                None => Box::pin(self.store_stated(session)).await?,
             }
         }
     }
 
-    async fn restore(&self, session: &Session) -> Result<()> {
+    async fn store_stated(&self, session: &Session) -> Result<()> {
         match self.stated {
             Some(stated) => self.store_first(session, stated).await,
             None => Err(LockError::NoPermits {
@@ -226,8 +226,8 @@ impl Place {
     }
 
     pub(super) fn number(&self, data: &[u8]) -> Result<u32> {
-        match serde_json::from_slice::<Number>(data) {
-            Ok(number) if number.v == Number::VERSION => Ok(number.permits),
+        match serde_json::from_slice::<PermitsData>(data) {
+            Ok(number) if number.v == PermitsData::VERSION => Ok(number.permits),
             _ => Err(LockError::InvalidPermitsData {
                 path: self.permits.clone(),
                 found: String::from_utf8_lossy(data).into_owned(),
@@ -260,16 +260,16 @@ mod tests {
 
     #[test]
     fn only_a_number_that_this_version_knows_is_one() {
-        let place = Place::new(LockPath::new("/s").unwrap(), None).unwrap();
-        assert_eq!(&Number::to_bytes(7)[..], br#"{"v":1,"permits":7}"#);
-        assert_eq!(place.number(br#"{"v":1,"permits":7}"#), Ok(7));
-        assert_eq!(place.number(br#"{"v":1,"permits":7,"by":"x"}"#), Ok(7));
+        let znodes = Znodes::new(LockPath::new("/s").unwrap(), None).unwrap();
+        assert_eq!(&PermitsData::to_bytes(7)[..], br#"{"v":1,"permits":7}"#);
+        assert_eq!(znodes.number(br#"{"v":1,"permits":7}"#), Ok(7));
+        assert_eq!(znodes.number(br#"{"v":1,"permits":7,"by":"x"}"#), Ok(7));
         for foreign in ["", "7", r#"{"v":2,"permits":7}"#, r#"{"v":1,"permits":-7}"#] {
             let refused = LockError::InvalidPermitsData {
-                path: place.permits.clone(),
+                path: znodes.permits.clone(),
                 found: foreign.to_owned(),
             };
-            assert_eq!(place.number(foreign.as_bytes()), Err(refused));
+            assert_eq!(znodes.number(foreign.as_bytes()), Err(refused));
         }
     }
 }
