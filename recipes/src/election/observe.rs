@@ -1,4 +1,7 @@
 //! [`LeaderChanges`]: the leader of an election, again each time that it changes.
+//!
+//! One watch at a time: on the leader's znode, or, while no candidate stands, on the list of candidates. It is armed
+//! by the read whose result is reported, so no change falls between the two.
 
 use lockkeeper_store::{Error, Session, Watcher, ZnodePath};
 
@@ -9,15 +12,15 @@ use crate::error::Result;
 use crate::observe::Change;
 use crate::stream::named_stream;
 
-/// A change in who leads an election.
+/// A change of an election's leader.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum LeaderChange {
-    /// Another leads than was told last, or the first that is told.
+    /// A new leader, or the first one that is reported.
     Elected(Leader),
-    /// The same leads, and says something else of itself.
+    /// The same leader, with other data.
     DataChanged(Leader),
-    /// Nobody leads.
+    /// No candidate stands.
     Vacant,
 }
 
@@ -30,7 +33,7 @@ impl LeaderChange {
         }
     }
 
-    /// Turns it into the leader after the change.
+    /// Converts it into the leader after the change.
     pub fn into_leader(self) -> Option<Leader> {
         match self {
             Self::Elected(leader) | Self::DataChanged(leader) => Some(leader),
@@ -38,7 +41,7 @@ impl LeaderChange {
         }
     }
 
-    /// Compares two looks; `None` if nothing has changed that is worth telling.
+    /// Compares two reads of the leader; `None` if there is no change to report.
     fn between(last: Option<&Option<Leader>>, now: &Option<Leader>) -> Option<Self> {
         match (last, now) {
             (Some(None), None) => None,
@@ -55,14 +58,15 @@ impl Election {
     /// Follows the election: yields the leader now, and each change from then on: a new leader, none, or other data of
     /// the same one.
     ///
-    /// The first item comes at once. Changes that come faster than they are read may be seen
-    /// together (a term that is over by then is left out), but the latest is never missed: after
-    /// every reconnection, and in a new session after an expiry, the election is looked at anew. A
-    /// store that cannot be reached is tried again, with growing pauses. The stream ends after an
-    /// error, such as the end of the client.
+    /// The first item comes at once. Changes in quick succession may be seen as one (a term that is over by then is
+    /// left out), but the latest is never missed: after every reconnection, and in a new session after an expiry, the
+    /// leader is read again. A store that cannot be reached is tried again after pauses that grow from 0.1 s to 30 s.
     ///
-    /// While somebody leads, only the leader's znode is watched: candidates that join, or go, behind
-    /// it cost nothing.
+    /// While a candidate leads, only its znode is watched: candidates that join or leave behind it cost nothing.
+    ///
+    /// # Errors
+    /// In the stream, and as its last item: [`SessionClosed`](Error::SessionClosed) when the client is closed,
+    /// [`LockError::WrongKind`](crate::LockError::WrongKind), and the refusals of the store.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -102,10 +106,11 @@ impl Election {
     }
 }
 
-/// Looks at an election, and waits until another look is worth while.
+/// Reads the leader of an election, and waits until it may have changed.
 struct LeaderWatch<'a> {
     election: &'a Election,
     candidates: Candidates,
+    /// The watch of the last read.
     armed: Option<Change>,
     backoff: Backoff,
 }
@@ -129,7 +134,7 @@ impl<'a> LeaderWatch<'a> {
                     return Ok(leader);
                 }
                 Err(error) => {
-                    // It may be another server, or another's view, that answers next.
+                    // The next answer may come from another server, with a view that the list does not match.
                     self.candidates.clear();
                     self.backoff.failed_with(error).await?;
                 }
@@ -141,6 +146,7 @@ impl<'a> LeaderWatch<'a> {
         let session = self.election.client().session().await?;
         let path = self.election.path();
         loop {
+            // Before the read: a reconnection after it must end the wait, since the watch may not have survived.
             let connection = session.status().connection();
             let (leader, watcher) = match self.candidates.head(&session, path, true).await? {
                 Head::Leader(leader, Some(watcher)) => (Some(*leader), watcher),
@@ -155,7 +161,7 @@ impl<'a> LeaderWatch<'a> {
         }
     }
 
-    /// Watches for somebody to stand, unless somebody does already.
+    /// Watches for a candidate, unless one stands already; `None` if so.
     async fn watch_vacant(
         &mut self,
         session: &Session,
@@ -163,10 +169,13 @@ impl<'a> LeaderWatch<'a> {
     ) -> Result<Option<Watcher>> {
         match session.watch_children(path).await {
             Ok((names, _, watcher)) => {
+                // The list that came with the watch decides: a candidate may have joined since the one before.
                 self.candidates.set_names(session, path, names).await?;
                 let is_vacant = self.candidates.is_vacant(session, path).await?;
                 Ok(is_vacant.then_some(watcher))
             }
+            // The parent is created with its first candidate. Created meanwhile, it needs the other watch: this one
+            // would not fire for its children.
             Err(Error::NoNode { .. }) => match session.watch_exists(path).await {
                 Ok((None, watcher)) => Ok(Some(watcher)),
                 Ok((Some(_), _)) | Err(Error::ConnectionLoss) => Ok(None),
@@ -177,7 +186,7 @@ impl<'a> LeaderWatch<'a> {
         }
     }
 
-    /// Waits until what is watched has changed, or the connection is another.
+    /// Waits until the watch fires, or the connection is replaced.
     async fn changed(&mut self) {
         if let Some(change) = self.armed.take() {
             change.wait().await;
@@ -190,5 +199,5 @@ named_stream! {
     LeaderChanges of Result<LeaderChange>;
     /// Waits for the next change; `None` after an error.
     ///
-    /// Cancel safe.
+    /// Cancel safe: no change is lost.
 }

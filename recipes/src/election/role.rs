@@ -1,4 +1,7 @@
-//! [`ElectionState`]: the part that an election object plays itself, to look at and to wait on.
+//! [`ElectionState`]: the role of an election object itself, to read and to wait on.
+//!
+//! The role is computed whenever it is read, from the leases of the leaderships: it never depends on a message that
+//! arrives late (invariant 6). A message only wakes the tasks that wait for a change.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,13 +13,13 @@ use lockkeeper_store::{WatchReceiver, WatchSender};
 use crate::guard::{OnLoss, Witness};
 use crate::token::FencingToken;
 
-/// The part that an election object plays in its election.
+/// Role of an election object in its election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Role {
     /// It does not stand for election, or no longer.
     Bystander,
-    /// It stands, and waits for its turn.
+    /// It stands for election, and waits for its turn.
     Candidate,
     /// It leads.
     Leader {
@@ -42,20 +45,23 @@ impl fmt::Display for Role {
     }
 }
 
-/// The campaigns and leaderships of one election object, for its states to read.
+/// The campaigns and leaderships of one election object, shared by its clones and read by its states.
 #[derive(Default)]
 pub(super) struct RoleState(WatchSender<Participation>);
 
 #[derive(Default)]
 struct Participation {
+    /// Campaigns under way.
     campaigns: usize,
+    /// Leaderships that have not been dropped, by id. They may be lost.
     leaderships: BTreeMap<u64, (FencingToken, Witness)>,
-    /// Number of the next leadership.
+    /// Id of the newest leadership.
     next_id: u64,
 }
 
 impl Participation {
     fn role(&self) -> Role {
+        // Only those that hold now: a leadership that is lost stays in the table until its guard is dropped.
         let held = self
             .leaderships
             .values()
@@ -69,7 +75,7 @@ impl Participation {
 }
 
 impl RoleState {
-    /// Notes a campaign, until it is dropped or seated.
+    /// Begins a campaign, which ends when the candidacy is dropped or elected.
     pub(super) fn candidacy(self: &Arc<Self>) -> Candidacy {
         self.0.modify(|participation| participation.campaigns += 1);
         Candidacy {
@@ -88,12 +94,12 @@ impl RoleState {
 
 /// A campaign under way.
 pub(super) struct Candidacy {
-    /// Taken when it has come to its end.
+    /// `None` once elected.
     role_state: Option<Arc<RoleState>>,
 }
 
 impl Candidacy {
-    /// Makes the candidate the leader, in one step: no state says bystander in between.
+    /// Makes the candidate the leader, in one change: between two, a state would say bystander.
     pub(super) fn elect(mut self, epoch: FencingToken, witness: Witness) -> LeaderSlot {
         let role_state = self.role_state.take().expect("only the end takes it");
         let id = role_state.0.modify(|participation| {
@@ -118,20 +124,22 @@ impl Drop for Candidacy {
     }
 }
 
-/// A leadership, until it is dropped.
+/// Entry of a leadership in the table of its election, until it is dropped.
 pub(super) struct LeaderSlot {
     role_state: Arc<RoleState>,
     id: u64,
 }
 
 impl LeaderSlot {
-    /// Returns the function to call when the leadership is lost. The loss itself is seen by looking.
+    /// Returns the function to call when the leadership is lost. It only wakes: the role is read from the leases. It
+    /// does not keep the channel open, since it lives as long as the guard, which may outlive the leadership
+    /// ([`into_guard`](super::Leadership::into_guard)).
     pub(super) fn on_loss(&self) -> OnLoss {
         let states = self.role_state.0.notifier();
         Box::new(move || states.notify())
     }
 
-    /// Has everybody look again.
+    /// Wakes all states to read the role again.
     pub(super) fn notify(&self) {
         self.role_state.0.modify(|_| ());
     }
@@ -139,19 +147,20 @@ impl LeaderSlot {
 
 impl Drop for LeaderSlot {
     fn drop(&mut self) {
-        let slot = self
+        let removed = self
             .role_state
             .0
             .modify(|participation| participation.leaderships.remove(&self.id));
-        drop(slot);
+        // Outside the channel's lock: the witness may own the last share of a session's status.
+        drop(removed);
     }
 }
 
-/// The part that one election object (and its clones) plays itself, in the way of a watch channel:
-/// look at it at any time, or wait until it changes.
+/// The role of one election object and its clones, in the manner of a watch channel: read it at any time, or wait until
+/// it changes.
 ///
-/// It is a state and no callback, since what a callback says may be over when it is heard:
-/// [`current`](Self::current) asks whether the leadership is held at that very moment.
+/// It is a state and not a callback, because the news of a callback may be outdated when it runs:
+/// [`current`](Self::current) checks at that moment that the leadership is held.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -175,17 +184,18 @@ pub struct ElectionState {
 }
 
 impl ElectionState {
-    /// Returns the role now. It is never the leader's when the leadership is known to be lost, or can no longer be
-    /// believed in. Of several leaderships (from successive campaigns of one object) the newest counts.
+    /// Returns the role now. It is the leader's only while the leadership can be believed to be held (see
+    /// [`Guard::held_until`](crate::Guard::held_until)). Of several leaderships, from successive campaigns of one object,
+    /// the newest counts. It never waits, and sends nothing.
     pub fn current(&self) -> Role {
         self.receiver.read(Participation::role)
     }
 
-    /// Waits until the role differs from the one that this handle has seen last: at its making, or here.
-    /// Changes that come faster than they are read are seen together. `None` when no change can
-    /// come any more: the election, its clones, and all that came from them are gone.
+    /// Waits until the role differs from the one that this handle has seen last, when it was created or here. Changes
+    /// in quick succession are seen as one. `None` once no change can follow: the election, its clones, and their
+    /// campaigns and leaderships are gone.
     ///
-    /// Cancel safe.
+    /// Cancel safe: a change that was not returned is returned by the next call.
     pub async fn changed(&mut self) -> Option<Role> {
         let seen = self.seen;
         let news =
@@ -194,7 +204,8 @@ impl ElectionState {
         Some(self.seen)
     }
 
-    /// Waits until the role is as wanted. `None` when it can no longer become so.
+    /// Waits until `wanted` accepts the role, beginning with the current one. `None` if no change can follow, see
+    /// [`changed`](Self::changed).
     ///
     /// Cancel safe.
     pub async fn wait_for(&mut self, mut wanted: impl FnMut(Role) -> bool) -> Option<Role> {

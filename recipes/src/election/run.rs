@@ -1,4 +1,7 @@
-//! [`Election::run`]: to lead whenever one can.
+//! [`Election::run`]: the loop of a service that leads whenever it can.
+//!
+//! [`Campaigns`] are its attempts, [`Term`] its leaderships; the blocking form is another loop over both. A loss is no
+//! failure: only attempts that fail are followed by a pause.
 
 use std::borrow::Borrow;
 use std::future::Future;
@@ -12,27 +15,25 @@ use crate::error::{LockError, Result};
 use crate::options::LockOptions;
 
 impl Election {
-    /// Leads whenever it can, until the work is done: campaigns, runs the future that `work` answers
-    /// under [`protect`](crate::Guard::protect), and campaigns again when the leadership is lost, in
-    /// a new session where the old one has ended. When a future comes to its end, `run` resigns, has
-    /// that confirmed by the store, and answers the future's output.
+    /// Leads whenever it can, until the work is done: campaigns, runs the future that `work` returns under
+    /// [`protect`](crate::Guard::protect), and campaigns again when the leadership is lost, in a new session where the
+    /// old one has ended. When a future completes, `run` resigns, waits until the store has confirmed that, and returns
+    /// the future's output.
     ///
-    /// A loss drops the future (what it spawned or sent goes on; only the
-    /// [`epoch`](Leadership::epoch) stops that) and costs nothing but the place in the line: the next
-    /// campaign begins at once. A future that meets the loss first, as an error of its own, and ends
-    /// with that, counts as dropped: an output is answered only if the leadership was held when it
-    /// came. Attempts that fail are repeated after pauses that grow from 0.1 s to
-    /// 30 s and vary a little, so that many candidates do not come back in step.
+    /// Fair: each campaign joins the end of the queue. A loss drops the future and is followed by the next campaign at
+    /// once. Tasks that the future spawned and requests that it sent continue; only a resource that checks the
+    /// [`epoch`](Leadership::epoch) stops them. An output counts only if the leadership was held when it came: a future
+    /// that returns because its own requests failed after a loss is run again. Attempts that fail are repeated after
+    /// pauses that grow from 0.1 s to 30 s and vary by up to a half, so that many candidates do not return in step.
     ///
-    /// The leadership is shared with the work and whatever it spawns; once `run` has ended, or has
-    /// gone on to another campaign, all of them see it lost.
+    /// The leadership is shared with the work and its tasks. Once `run` has ended, or has gone on to another campaign,
+    /// all shares of it are lost.
     ///
-    /// # Shutting down
+    /// # Cancel safety and shutdown
     ///
-    /// Let the work end when the service is told to: `run` then returns after the resignation is
-    /// confirmed. A candidate that still waits has no work that could end, so the signal is awaited
-    /// beside `run`, too. Dropping `run` leaves the line, or resigns as the drop of a guard does;
-    /// [`Client::close`](crate::Client::close), awaited after it, makes sure that nothing is left:
+    /// Dropping `run` leaves the queue, or resigns as the drop of a guard does. For a confirmed resignation let the work
+    /// complete at the shutdown. A candidate that waits has no work, so await the signal beside `run`, too, and
+    /// [`Client::close`](crate::Client::close) after it:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -53,8 +54,8 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// What no repetition mends: [`Error::SessionClosed`] after the client was closed,
-    /// [`LockError::WrongKind`], refused credentials, another store where the first was, and the like.
+    /// Those that no repetition mends: [`Error::SessionClosed`] after the client was closed, [`LockError::WrongKind`],
+    /// refused credentials, another store in place of the first, and the like.
     pub async fn run<W, F>(&self, data: impl Into<String>, work: W) -> Result<F::Output>
     where
         W: FnMut(Arc<Leadership>) -> F,
@@ -63,11 +64,12 @@ impl Election {
         self.run_with(data, LockOptions::new(), work).await
     }
 
-    /// Leads whenever it can, as [`run`](Self::run), with the given options for each campaign.
+    /// Leads whenever it can, as [`run`](Self::run), with the given options for each campaign. The timeout is that of
+    /// one campaign, not of the work.
     ///
     /// # Errors
-    /// Those of [`run`](Self::run); [`LockError::Timeout`] and [`LockError::QueueFull`], when the
-    /// options ask for them.
+    /// Those of [`run`](Self::run); [`LockError::Timeout`] and [`LockError::QueueFull`], if the
+    /// options have such limits. Neither is repeated.
     pub async fn run_with<W, F>(
         &self,
         data: impl Into<String>,
@@ -81,6 +83,7 @@ impl Election {
         let mut campaigns = Campaigns::new(self, data, options);
         loop {
             let term = Term::new(campaigns.win().await?);
+            // Dropped at the end of each round, so that a share that the work has kept cannot hold up the next campaign.
             let done = term.leadership().protect(work(term.share())).await;
             if let Ok(output) = done
                 && term.finish().await
@@ -91,7 +94,7 @@ impl Election {
     }
 }
 
-/// The campaigns of one run, one after the other, with a pause after each that fails.
+/// The campaigns of one run, one after the other, with a pause after each that failed.
 pub(crate) struct Campaigns<'a> {
     election: &'a Election,
     data: String,
@@ -153,12 +156,13 @@ impl<G: Borrow<Leadership>> Term<G> {
     /// output; the resignation has been confirmed then.
     pub(crate) async fn finish(self) -> bool {
         let leadership = self.leadership();
-        // Before the resignation, after which every leadership is lost. Work that has met the loss as an error of its
-        // own has ended with that error, which is no output.
+        // Before the resignation, after which no leadership is held. Work whose own request failed after a loss has
+        // returned that error, which is no output of a leader.
         if !leadership.is_held() {
             return false;
         }
         if let Err(error) = leadership.resign_shared().await {
+            // The output counts nevertheless: it came while the leadership was held.
             tracing::debug!(path = %leadership.path(), %error, "a leadership ended before it was resigned");
         }
         true
@@ -168,7 +172,8 @@ impl<G: Borrow<Leadership>> Term<G> {
 impl<G: Borrow<Leadership>> Drop for Term<G> {
     fn drop(&mut self) {
         let leadership = self.leadership();
-        // Sent by the call, and written before this returns, as with a guard that is dropped.
+        // Sent by the call, and flushed before this returns, as when a guard is dropped. Explicit, because a share that
+        // the work has kept would keep the guard alive, and the next candidate waiting.
         drop(leadership.resign_shared());
         leadership.session().flush();
     }
@@ -178,7 +183,7 @@ impl<G: Borrow<Leadership>> Drop for Term<G> {
 pub(super) struct Backoff {
     client: Client,
     failures: u32,
-    /// Beginning of the attempt that is under way.
+    /// Beginning of the current attempt.
     began: BootInstant,
 }
 
@@ -194,7 +199,7 @@ impl Backoff {
         }
     }
 
-    /// The next failure is the first one again.
+    /// Resets the pauses.
     pub(super) fn succeeded(&mut self) {
         self.failures = 0;
     }
@@ -202,16 +207,18 @@ impl Backoff {
     /// Waits before the next attempt.
     ///
     /// # Errors
-    /// The error itself, if it does not pass.
+    /// The error itself, if no repetition mends it.
     pub(super) async fn failed_with(&mut self, error: LockError) -> Result<()> {
         if !is_transient(&error) || self.is_closed(&error).await {
             return Err(error);
         }
         let clock = self.client.clock().clone();
-        // It had gone well for long, or a session has ended, as sessions do.
+        // A failure after a long wait in the queue begins a new series.
         if clock.now().since(self.began) > Self::MAX_PAUSE {
             self.failures = 0;
         }
+        // The first end of a session is no failure of the store. Only the first: sessions that end in a row would make
+        // a busy loop.
         let at_once = self.failures == 0 && error.is_session_end();
         if !at_once {
             let pause = Self::pause(self.failures, clock.now());
@@ -223,7 +230,7 @@ impl Backoff {
         Ok(())
     }
 
-    /// Returns true if a session's end is that of the client: it opens no other then.
+    /// Returns true if the session was closed with its client, which opens no other.
     async fn is_closed(&self, error: &LockError) -> bool {
         let closed = |error: &Error| matches!(error, Error::SessionClosed { .. });
         matches!(error, LockError::Store(error) if closed(error))
@@ -234,7 +241,8 @@ impl Backoff {
                 .is_err_and(|error| closed(&error))
     }
 
-    /// Grows from attempt to attempt, and is shortened by up to a half, as the moment has it.
+    /// Returns the pause after so many failures. It doubles up to the maximum and is shortened by up to a half, by the
+    /// time instead of by chance: a run under a virtual clock replays from its seed.
     fn pause(failures: u32, now: BootInstant) -> Duration {
         let grown = Self::INITIAL_PAUSE.saturating_mul(2_u32.saturating_pow(failures));
         let full = grown.min(Self::MAX_PAUSE);
@@ -243,7 +251,7 @@ impl Backoff {
     }
 }
 
-/// The last step of SplitMix64: moments that are close give numbers that are not.
+/// The output function of SplitMix64: close moments give numbers that are far apart.
 fn splitmix64(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -251,7 +259,7 @@ fn splitmix64(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Returns true if another attempt may do better.
+/// Returns true if another attempt may succeed.
 fn is_transient(error: &LockError) -> bool {
     match error {
         LockError::EntryDeleted { .. } | LockError::Lost(_) => true,
