@@ -79,8 +79,8 @@ fn wait<T, E: Into<LockError>>(future: impl Future<Output = Result<T, E>>) -> Re
 #[track_caller]
 fn block_on<F: Future>(future: F) -> F::Output {
     if tokio::runtime::Handle::try_current().is_ok() {
-        // Only tokio knows whether this thread drives tasks just now, or is one of `spawn_blocking` or
-        // `block_in_place`. It tells by a panic of whatever blocks; this lock is free, so nothing else can come of it.
+        // Only tokio knows whether this thread drives tasks at the moment, or runs `spawn_blocking` or `block_in_place`.
+        // It panics in calls that block; this one takes a free lock, so it has no other effect.
         let free = tokio::sync::Mutex::new(());
         drop(free.blocking_lock());
     }

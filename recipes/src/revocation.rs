@@ -1,4 +1,7 @@
-//! [`Revoker`]: asking a holder to give its lock up, or taking it away.
+//! [`Revoker`]: requests to a holder to release its lock, and its forced removal.
+//!
+//! A request is data in the holder's znode, so it needs no channel between the processes. [`request`] has its format,
+//! [`inbox`] the holder's side.
 
 mod inbox;
 mod request;
@@ -15,13 +18,12 @@ pub(crate) use inbox::{Listener, RevocationInbox};
 pub(crate) use request::CURATORS_REQUEST;
 pub use request::RevocationRequest;
 
-/// The promise that whatever the lock protects checks fencing tokens.
+/// The caller's promise that every resource that the lock protects checks fencing tokens.
 ///
-/// A holder that is forced out of a lock does not know it at once: until the news has come it works on as if
-/// it held, beside the next holder. Only a resource that refuses the older
-/// [`FencingToken`](crate::FencingToken) keeps its writes out; [`FencingGate`](crate::FencingGate)
-/// is one way to do so. With this value the caller says that every resource behind the lock does.
-/// Otherwise, ask instead of forcing.
+/// A holder that is removed by force does not learn it at once: until then it works on beside the next holder. Only a
+/// resource that refuses the older [`FencingToken`](crate::FencingToken) keeps its writes out;
+/// [`FencingGate`](crate::FencingGate) is one way to do so. If a resource checks none, use [`Revoker::request`] and wait
+/// for the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FencingEnforced;
 
@@ -37,9 +39,9 @@ enum Target {
 }
 
 impl RevokeTarget {
-    /// All that hold the lock at `path` now: of a mutex or an election the head of the queue; of a
-    /// read-write lock the writer at the head, or the readers up to the first writer; of a semaphore
-    /// all who have permits. Who waits is left alone.
+    /// Targets all current holders of the lock at `path`: of a mutex or an election the head of the queue; of a read-write
+    /// lock the writer at the head, or the readers up to the first writer; of a semaphore all holders of permits. Waiters
+    /// are no target.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -47,8 +49,8 @@ impl RevokeTarget {
         Ok(Self(Target::Holder(path.into_lock_path()?)))
     }
 
-    /// One entry, by the path of its own znode, as [`QueueEntry::path`](crate::QueueEntry::path)
-    /// or [`Guard::path`](crate::Guard::path) tells it. It may still be waiting.
+    /// Targets one entry, by the path of its own znode: a [`QueueEntry::path`](crate::QueueEntry::path)
+    /// or [`Guard::path`](crate::Guard::path). It may still be waiting.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -56,7 +58,7 @@ impl RevokeTarget {
         Ok(Self(Target::Entry(path.into_lock_path()?)))
     }
 
-    /// All that a session has in the lock at `path`, whether it holds or waits.
+    /// Targets all entries of a session in the lock at `path`, holders and waiters.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -95,13 +97,12 @@ async fn owned_by(
     Ok(owned)
 }
 
-/// Revokes locks of any recipe: asks the holder to give up, or takes the lock away.
+/// Revokes locks of any recipe: requests a release, or removes the holder by force.
 ///
-/// A request is written into the holder's znode. The holder is told once, by
-/// [`LockEvent::RevocationRequested`](crate::LockEvent::RevocationRequested) and
-/// [`Guard::revocation_requested`](crate::Guard::revocation_requested), and does as it likes. A
-/// holder of Curator's or kazoo's is asked in Curator's words: its data is replaced by
-/// `__REVOKE__`, to which a Curator mutex made `makeRevocable` listens and everybody else does not.
+/// A request is written into the holder's znode. The holder receives it once, as
+/// [`LockEvent::RevocationRequested`](crate::LockEvent::RevocationRequested) and from
+/// [`Guard::revocation_requested`](crate::Guard::revocation_requested), and decides what to do. The data of a Curator or
+/// kazoo holder is replaced by Curator's `__REVOKE__`; of these only a Curator mutex after `makeRevocable` reacts to it.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -116,7 +117,7 @@ async fn owned_by(
 /// let request = guard.revocation_requested().await?;
 /// assert_eq!(request.by.as_deref(), Some("ops: jane"));
 ///
-/// // The holder does not heed it, and what the lock protects checks tokens.
+/// // The holder ignores it, and every resource behind the lock checks tokens.
 /// revoker.force(&RevokeTarget::holder("/lock/orders")?, FencingEnforced).await?;
 /// assert_eq!(guard.lost().await, LostReason::Revoked);
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
@@ -128,7 +129,7 @@ pub struct Revoker {
 }
 
 impl Revoker {
-    /// Creates a revoker that does not say who asks. Nothing is sent.
+    /// Creates a revoker without a name. Nothing is sent.
     pub fn new(client: &Client) -> Self {
         Self {
             client: client.clone(),
@@ -136,25 +137,24 @@ impl Revoker {
         }
     }
 
-    /// Says who asks.
+    /// Sets the name under which it requests, for the holder and its events.
     #[must_use]
-    pub fn by(mut self, who: impl Into<String>) -> Self {
-        self.by = Some(who.into());
+    pub fn by(mut self, name: impl Into<String>) -> Self {
+        self.by = Some(name.into());
         self
     }
 
-    /// Asks for a lock. Answers the znodes of those that were asked; who has left by then is not
-    /// among them.
+    /// Requests the release of a lock. Returns the znodes of the entries that received the request; those that have left
+    /// by then are missing.
     ///
-    /// A waiter can be asked too, and is told when it holds. When several ask before the holder
-    /// has looked, it is told of the last. When an answer of the store is lost and another asks
-    /// meanwhile, it may be told twice.
+    /// A waiter receives it when it holds. Of several requests before the holder reads them, it receives the last. If a
+    /// reply of the store is lost and another revoker writes meanwhile, the holder may receive a request twice.
     ///
-    /// Dropping the future leaves some asked and some not.
+    /// Not cancel safe: dropped midway, some entries have the request and some do not. It can be repeated.
     ///
     /// # Errors
-    /// Those of the store, [`Error::TooLarge`] where the entry's metadata leaves no room. Some may
-    /// have been asked by then; to ask again is safe.
+    /// Those of the store, [`Error::TooLarge`] if the entry's metadata leaves no room. Some entries may have the request
+    /// by then; it can be repeated.
     pub async fn request(&self, target: &RevokeTarget) -> Result<Vec<ZnodePath>, Error> {
         let session = self.client.session().await?;
         let mut asked = Vec::new();
@@ -166,25 +166,22 @@ impl Revoker {
         Ok(asked)
     }
 
-    /// Takes a lock away: deletes the entries, so that the next in the queue hold. Answers the
-    /// znodes that were deleted.
+    /// Removes the entries of a lock, so that the next in the queue hold it. Returns the znodes that were deleted.
     ///
-    /// A holder learns that it [`Lost`](crate::LockEvent::Lost) the lock, as
-    /// [`Revoked`](crate::LostReason::Revoked), but may work on until then: that is why the caller
-    /// has to promise that [`FencingEnforced`]. A waiter that is named by its entry or session
-    /// leaves the queue at once; its wait fails with [`Removed`](crate::LockError::EntryDeleted) when it
-    /// looks again, which is when the one ahead of it leaves.
+    /// A holder learns that it [`Lost`](crate::LockEvent::Lost) the lock, as [`Revoked`](crate::LostReason::Revoked), but
+    /// may work on until then: hence the promise [`FencingEnforced`]. A waiter that is targeted leaves the queue at once;
+    /// its wait fails with [`EntryDeleted`](crate::LockError::EntryDeleted) at its next look, when the entry ahead of it
+    /// leaves.
     ///
-    /// What is deleted is the entries that were looked at, never their successors: the name of an
-    /// entry holds a UUID, and no other node ever has it. (Recipes that name entries by their number
-    /// alone make an exception: numbers start again when the lock's parent was made anew.) The
-    /// version does not matter here: a holder that says meanwhile that it is still at work does not
-    /// escape. A [`Warden`](crate::Warden) does ask for it.
+    /// It deletes the entries that it has found, never their successors: an entry's name contains a UUID, and no other
+    /// znode has that name. (Libraries that name entries by their number alone are an exception: numbers start again when
+    /// the lock's parent is created anew.) Unlike a [`Warden`](crate::Warden) it deletes at any version: a `keep_alive` in
+    /// between does not save the holder.
     ///
-    /// Dropping the future leaves some deleted and some not.
+    /// Not cancel safe: dropped midway, some entries are deleted and some are not. It can be repeated.
     ///
     /// # Errors
-    /// Those of the store. Some may have been deleted by then.
+    /// Those of the store. Some entries may have been deleted by then.
     pub async fn force(
         &self,
         target: &RevokeTarget,
@@ -192,7 +189,7 @@ impl Revoker {
     ) -> Result<Vec<ZnodePath>, Error> {
         let session = self.client.session().await?;
         let mut deleted = Vec::new();
-        // From the last on: who stands behind another of them must not hold in between.
+        // From the last to the first: in the other order each delete would let the next target hold for a moment.
         for path in target.find(&session).await?.into_iter().rev() {
             if delete_entry(&session, &path).await? {
                 tracing::info!(%path, by = self.by, "a lock was taken away");
@@ -204,7 +201,7 @@ impl Revoker {
     }
 }
 
-/// Deletes an entry, and answers whether it was there. A lost answer is asked for again.
+/// Deletes an entry. Returns true if it existed, or may have been deleted by an earlier attempt whose reply was lost.
 async fn delete_entry(session: &Session, path: &ZnodePath) -> Result<bool, Error> {
     let mut may_be_done = false;
     loop {
@@ -227,7 +224,8 @@ async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> R
             Err(Error::NoNode { .. }) => return Ok(unanswered.is_some()),
             read => read?,
         };
-        // What was sent but not answered may stand there.
+        // The write before may have been carried out and its reply lost. Written again it would have the next number,
+        // and the holder would receive it twice.
         if unanswered
             .as_ref()
             .is_some_and(|sent| holds_request(sent, &data))
@@ -235,10 +233,12 @@ async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> R
             return Ok(true);
         }
         let request = request::with_request(&data, by, at_ms);
+        // At the version that was read: a `keep_alive` or another request since then must not be overwritten.
         let sent = session.set_data(path, request.clone(), Some(stat.version));
         unanswered = match sent.await {
             Ok(_) => return Ok(true),
             Err(Error::NoNode { .. }) => return Ok(false),
+            // Refused, so nothing of it stands there.
             Err(Error::BadVersion { .. }) => None,
             Err(Error::ConnectionLoss) => Some(request),
             Err(error) => return Err(error),
@@ -246,7 +246,7 @@ async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> R
     }
 }
 
-/// Returns true if the request in `sent` stands in an entry's data.
+/// Returns true if an entry's data contains the request in `sent`. The rest may have been rewritten since.
 fn holds_request(sent: &[u8], data: &[u8]) -> bool {
     match LockMetadata::parse(sent) {
         Some(sent) => {

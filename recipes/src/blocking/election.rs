@@ -65,7 +65,7 @@ impl Election {
         wait(self.0.campaign_with(data, options)).map(BlockingGuard)
     }
 
-    /// Leads if nobody else does or stands; else `None`.
+    /// Leads if the election has no candidate; else `None`.
     ///
     /// # Errors
     /// Those of [`Election::try_campaign`](crate::Election::try_campaign).
@@ -74,7 +74,7 @@ impl Election {
         Ok(wait(self.0.try_campaign(data))?.map(BlockingGuard))
     }
 
-    /// Leads if nobody else does or stands, with the given options.
+    /// Leads if the election has no candidate, with the given options; else `None`.
     ///
     /// # Errors
     /// Those of [`Election::try_campaign_with`](crate::Election::try_campaign_with).
@@ -179,7 +179,7 @@ impl Election {
         }
     }
 
-    /// Returns the leader; `None` if nobody stands.
+    /// Returns the leader; `None` if no candidate stands.
     ///
     /// # Errors
     /// Those of [`Election::leader`](crate::Election::leader).
@@ -194,7 +194,7 @@ impl Election {
         iter(self.0.observe())
     }
 
-    /// Returns the part that this election and its clones play themselves, to look at and to wait on.
+    /// Returns the role of this election object and its clones, as a state to read and to wait on.
     pub fn state(&self) -> ElectionState {
         ElectionState(self.0.state())
     }
@@ -203,7 +203,7 @@ impl Election {
 /// The iterator of [`Election::observe`]: blocks until the next change.
 pub type LeaderChanges = Iter<crate::LeaderChanges>;
 
-/// The part that one election object plays itself. See [`ElectionState`](crate::ElectionState).
+/// The role of one election object. See [`ElectionState`](crate::ElectionState).
 #[derive(Clone, Debug)]
 pub struct ElectionState(crate::ElectionState);
 
@@ -213,13 +213,13 @@ impl ElectionState {
         self.0.current()
     }
 
-    /// Blocks until the role differs from the one that this handle has seen last; `None` when no change can come.
+    /// Blocks until the role differs from the one that this handle has seen last; `None` when no change can follow.
     #[track_caller]
     pub fn changed(&mut self) -> Option<Role> {
         block_on(self.0.changed())
     }
 
-    /// Blocks until the role is as wanted; `None` when it can no longer become so.
+    /// Blocks until `wanted` accepts the role; `None` when no change can follow.
     #[track_caller]
     pub fn wait_for(&mut self, wanted: impl FnMut(Role) -> bool) -> Option<Role> {
         block_on(self.0.wait_for(wanted))

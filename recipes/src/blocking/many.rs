@@ -94,7 +94,7 @@ impl From<crate::TryLockMany> for TryLockMany {
     }
 }
 
-/// Turns guards into those of blocking code.
+/// Converts guards into those of blocking code.
 pub(super) fn blocking(guards: Vec<(LockPath, crate::Guard)>) -> Vec<(LockPath, Guard)> {
     let guards = guards.into_iter();
     guards

@@ -16,7 +16,8 @@ use crate::path::IntoLockPath;
 pub struct Semaphore(crate::Semaphore);
 
 impl Semaphore {
-    /// Creates the semaphore at a path, of so many permits. Nothing is sent.
+    /// Creates the semaphore at a path, with the number of permits that this program expects it to have. Nothing is sent.
+    /// See [`Semaphore::new`](crate::Semaphore::new).
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -24,7 +25,7 @@ impl Semaphore {
         crate::Semaphore::new(client.as_async(), path, permits).map(Self)
     }
 
-    /// Creates the semaphore at a path, of as many permits as it has. Nothing is sent.
+    /// Opens the semaphore at a path, with the number of permits that is stored there. Nothing is sent.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -46,7 +47,7 @@ impl Semaphore {
         wait(self.0.permits())
     }
 
-    /// Returns the number of permits that nobody holds.
+    /// Returns the number of permits that are free now.
     ///
     /// # Errors
     /// Those of [`Semaphore::available`](crate::Semaphore::available).
@@ -55,7 +56,7 @@ impl Semaphore {
         wait(self.0.available())
     }
 
-    /// Changes how many permits there are, for all.
+    /// Changes the number of permits for all clients.
     ///
     /// # Errors
     /// Those of [`Semaphore::set_permits`](crate::Semaphore::set_permits).

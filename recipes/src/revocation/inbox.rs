@@ -1,4 +1,7 @@
-//! [`Listener`]: the holder's side of a revocation: each request is heard once.
+//! [`RevocationInbox`]: the requests that a holder has received, each of them once.
+//!
+//! Several watchers of one guard read the same znode, and their replies arrive in any order. The inbox is what they
+//! share: it orders the reads by zxid.
 
 use std::sync::Arc;
 
@@ -8,13 +11,14 @@ use parking_lot::Mutex;
 use super::request::{RevocationRequest, request_in};
 use crate::events::{EventSink, LockEvent};
 
-/// Requests that a holder has heard, from any of its watchers.
+/// Requests that a holder has received, from any of its watchers.
 #[derive(Default)]
 pub(crate) struct RevocationInbox(Mutex<InboxState>);
 
 #[derive(Default)]
 struct InboxState {
-    /// The write that was looked at last: what is older is no news.
+    /// Zxid of the newest write that was read. A read of an older one is late, and is ignored: its request may have been
+    /// replaced since.
     seen: Zxid,
     last: Option<RevocationRequest>,
     /// True until the last request is returned to a caller.
@@ -22,14 +26,16 @@ struct InboxState {
 }
 
 impl RevocationInbox {
-    /// Looks at the data of the holder's node. Answers a request that was not known.
+    /// Takes in the data of the holder's znode. Returns the request in it, if that is new.
     fn hear(&self, data: &[u8], stat: &Stat) -> Option<RevocationRequest> {
         let mut inbox = self.0.lock();
         if stat.mzxid <= inbox.seen {
             return None;
         }
+        // Under the same lock as the comparison: of two watchers that read one write, one alone reports it.
         inbox.seen = stat.mzxid;
         let request = request_in(data, stat, inbox.last.as_ref())?;
+        // Another part of the data has changed, by a `keep_alive` for instance.
         if inbox.last.as_ref() == Some(&request) {
             return None;
         }
@@ -45,13 +51,13 @@ impl RevocationInbox {
             .flatten()
     }
 
-    /// The last request.
+    /// Returns the last request, taken or not.
     pub(crate) fn last(&self) -> Option<RevocationRequest> {
         self.0.lock().last.clone()
     }
 }
 
-/// Listener at a holder's node, and the sink that it tells.
+/// Inbox of a holder, and the sink of its events.
 #[derive(Clone)]
 pub(crate) struct Listener {
     pub(crate) hearing: Arc<RevocationInbox>,
@@ -59,11 +65,12 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// The last request, unless it was taken before.
+    /// Takes the last request; `None` if it was taken before.
     pub(crate) fn take(&self) -> Option<RevocationRequest> {
         self.hearing.take()
     }
 
+    /// Takes in the data of the holder's znode, and reports a new request as an event.
     pub(crate) fn hear(&self, data: &[u8], stat: &Stat) {
         let Some(request) = self.hearing.hear(data, stat) else {
             return;

@@ -1,4 +1,7 @@
-//! [`HoldTimes`]: who holds one lock, and since when that has been seen. No IO, no clock of its own.
+//! [`HoldTimes`]: the holders of one lock, and the time for which each has been seen. No IO, no clock.
+//!
+//! A time begins when a holder is first seen, or first seen after a sign of life: always later than the event itself. So
+//! no time is too long, and no holder is reported or removed early.
 
 use lockkeeper_store::{BootInstant, ZnodePath};
 
@@ -7,22 +10,23 @@ use crate::metadata::LockMetadata;
 use crate::observe::QueueEntry;
 use crate::revocation::CURATORS_REQUEST;
 
-/// The holders of one lock, as they were seen last.
+/// The holders of one lock, as they were last read.
 #[derive(Debug, Default)]
 pub(super) struct HoldTimes(Vec<HoldTime>);
 
+/// The hold time of one holder.
 #[derive(Debug)]
 struct HoldTime {
     entry: QueueEntry,
-    /// Since when the durations that it states count: its first sight as a holder, or the first
-    /// sight of its last sign of life. Both came before, so this is never too early.
+    /// Beginning of the durations that it states: its first sight as a holder, or the first sight of its last sign of
+    /// life.
     since: BootInstant,
-    /// The levels that have been reported.
+    /// The levels that have been reported since.
     reported: Vec<OverdueLevel>,
 }
 
 impl HoldTimes {
-    /// Takes in who holds, as it was read just before `now`.
+    /// Replaces the holders by those that were read just before `now`. Those that were known keep their times.
     pub(super) fn update(&mut self, holders: Vec<QueueEntry>, now: BootInstant) {
         let mut before = std::mem::take(&mut self.0);
         self.0 = holders
@@ -44,12 +48,12 @@ impl HoldTimes {
         self.0.retain(|sighting| !is_same(&sighting.entry, gone));
     }
 
-    /// Forgets all that was seen: time starts anew.
+    /// Removes all holders: their times start anew.
     pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Those that are overdue, each on its highest level.
+    /// Returns the overdue holders, each on its highest level.
     pub(super) fn overdue(&self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
         let highest = |seen: &HoldTime| {
             let mut levels = OverdueLevel::ALL.into_iter().rev();
@@ -58,7 +62,7 @@ impl HoldTimes {
         self.0.iter().filter_map(highest).collect()
     }
 
-    /// Takes the levels that have become overdue since the last call.
+    /// Returns the holders that have become overdue on a level since the last call, once for each level.
     pub(super) fn newly_overdue(&mut self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
         let mut newly_overdue = Vec::new();
         for seen in &mut self.0 {
@@ -74,14 +78,14 @@ impl HoldTimes {
         newly_overdue
     }
 
-    /// Those that may be taken away.
+    /// Returns the holders that may be removed.
     pub(super) fn removable(&self, lock: &ZnodePath, now: BootInstant) -> Vec<QueueEntry> {
         let mut overdue = self.overdue(lock, now);
         overdue.retain(|overdue| overdue.level == OverdueLevel::AutoUnlock);
         overdue.into_iter().map(|overdue| overdue.entry).collect()
     }
 
-    /// Returns the next moment at which there is news, if no holder shows a sign of life.
+    /// Returns the next moment at which a holder becomes overdue on a level, if none gives a sign of life.
     pub(super) fn next_due(&self) -> Option<BootInstant> {
         let due = self.0.iter().flat_map(|seen| {
             let untold = OverdueLevel::ALL
@@ -93,8 +97,8 @@ impl HoldTimes {
     }
 }
 
-/// Returns true if two sights are of one holder. The permits of one grant have one token, and a path may be
-/// that of a node made anew.
+/// Returns true if both entries are the same holder's. Neither part suffices: the permits of one grant share a token,
+/// and a path may be that of a znode that was deleted and created anew.
 pub(super) fn is_same(one: &QueueEntry, other: &QueueEntry) -> bool {
     one.fencing_token == other.fencing_token && one.path == other.path
 }
@@ -110,6 +114,7 @@ impl HoldTime {
 
     fn seen_again(self, mut entry: QueueEntry, now: BootInstant) -> Self {
         let is_silent = self.is_silent_until(&entry);
+        // Curator's request has replaced the data: the durations that stood there before still count.
         if entry.metadata.is_none() && entry.data == CURATORS_REQUEST {
             entry.metadata = self.entry.metadata;
         }
@@ -119,14 +124,14 @@ impl HoldTime {
         Self { entry, ..self }
     }
 
-    /// Returns true if nothing but a request for revocation was written since. That is no sign of life of
-    /// the holder's: who asks often must not keep it alive. Any other write is one.
+    /// Returns true if only requests for revocation were written since. They are written by other clients, so they are no
+    /// sign of life: repeated requests must not keep a dead holder alive. Any other write is one.
     fn is_silent_until(&self, now: &QueueEntry) -> bool {
         if now.version == self.entry.version {
             return true;
         }
         if now.data == CURATORS_REQUEST {
-            // A keep_alive before it, which was wiped, would be another write.
+            // This request overwrites all data. A `keep_alive` before it would be a second write: the version tells.
             return now.version == self.entry.version.wrapping_add(1);
         }
         let rest = |entry: &QueueEntry| {

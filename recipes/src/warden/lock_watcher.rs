@@ -1,4 +1,8 @@
-//! [`LockWatcher`]: the watch over one lock.
+//! [`LockWatcher`]: the loop of a warden over one lock: read the holders, report, remove, wait.
+//!
+//! An overdue holder is read again after its time has passed, reported, and only then removed, at the version that was
+//! read. So no holder is removed that has given a sign of life in time, whichever reply is lost (test
+//! `no_seed_removes_a_holder_too_early_or_never`).
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -19,25 +23,26 @@ use crate::select::select;
 use crate::stream::LossySender;
 use crate::token::FencingToken;
 
-/// The watch over one lock.
+/// Watcher of one lock.
 pub(super) struct LockWatcher {
     pub(super) client: Client,
     pub(super) path: ZnodePath,
     pub(super) hold_times: Arc<Mutex<HoldTimes>>,
     pub(super) reporter: LossySender<WardenReport>,
+    /// True if overdue holders are removed, not only reported.
     pub(super) removes: bool,
-    /// Those whose deletion was sent, and not answered.
+    /// Holders whose delete was sent and not answered. The next read shows whether they are gone.
     pub(super) unanswered: Vec<QueueEntry>,
 }
 
-/// A look at a lock.
+/// One read of a lock.
 struct Look {
     holders: Vec<QueueEntry>,
-    /// Watchers that fire when somebody else may hold, or a holder writes.
+    /// Watchers that fire when another contender may hold, or a holder writes.
     watchers: Vec<Watcher>,
 }
 
-/// Pause after a failed attempt to open a session.
+/// Pause after a failed attempt to open a session: a refused connection fails at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl LockWatcher {
@@ -54,7 +59,7 @@ impl LockWatcher {
                 Err(error) => break error,
             };
             match self.watch_in(&session).await {
-                // For a while nobody looked: what was seen before does not count.
+                // Between two sessions no write was seen: a sign of life may have gone unnoticed.
                 error if error.is_session_end() => self.hold_times.lock().clear(),
                 error => break error,
             }
@@ -65,10 +70,11 @@ impl LockWatcher {
         self.reporter.send(WardenReport::Failed { path, error });
     }
 
-    /// Looks again at each change, and when somebody becomes overdue; so that what is reported was
-    /// read after that moment.
+    /// Reads the holders again at each change, and when one becomes overdue: a report is always based on a read after
+    /// that moment, which would have shown a sign of life. Returns the error that ends the watch in this session.
     async fn watch_in(&mut self, session: &Session) -> Error {
         loop {
+            // Before the read: a reconnection after it must end the wait below, since watches may not have survived.
             let connection = session.status().connection();
             let look = match look(session, &self.path).await {
                 Ok(Some(look)) => look,
@@ -97,18 +103,18 @@ impl LockWatcher {
         }
     }
 
-    /// Tells what is new; as of when.
+    /// Reports removals and overdue holders. Returns the time that counts as that of the read.
     fn report(&mut self, holders: Vec<QueueEntry>) -> BootInstant {
         let path = &self.path;
         let mut removed = std::mem::take(&mut self.unanswered);
         removed.retain(|entry| !holders.iter().any(|holder| is_same(holder, entry)));
-        // After the answer has come: what it shows was so before.
+        // Taken after the reply: the state that it shows is older, so no holder's time begins too early.
         let now = self.client.clock().now();
         let mut hold_times = self.hold_times.lock();
         hold_times.update(holders, now);
         let newly_overdue = hold_times.newly_overdue(path, now);
         drop(hold_times);
-        // Reported once the list of overdue locks is as the reports say.
+        // After the table has been updated: `Warden::overdue` agrees with a report that has been received.
         for entry in removed {
             let path = path.clone();
             self.reporter.send(WardenReport::Removed { path, entry });
@@ -120,9 +126,8 @@ impl LockWatcher {
         now
     }
 
-    /// Deletes the holders whose time was up at `now`, the moment of the last report, so that each was reported first.
-    /// It deletes the version that was seen: a sign of life since then makes the store refuse. Returns true if the
-    /// holders are to be read again.
+    /// Deletes the holders whose time had passed at `now`, the time of the last report: a later time could remove one that
+    /// has not been reported. Returns true if the holders have to be read again.
     async fn remove_overdue_holders(
         &mut self,
         session: &Session,
@@ -134,14 +139,18 @@ impl LockWatcher {
         let removable = self.hold_times.lock().removable(&self.path, now);
         let any = !removable.is_empty();
         for entry in removable {
+            // At the version that was read: a sign of life since then makes the store refuse.
             match session.delete(&entry.path, Some(entry.version)).await {
                 Ok(()) => {
                     tracing::warn!(path = %entry.path, "an overdue lock was taken away");
+                    // Before it is reported, as in `report`.
                     self.hold_times.lock().remove(&entry);
                     let path = self.path.clone();
                     self.reporter.send(WardenReport::Removed { path, entry });
                 }
+                // It has written or left: the next read shows which.
                 Err(Error::BadVersion { .. } | Error::NoNode { .. }) => {}
+                // Reported as removed once a read shows that it is gone: one removal, one report.
                 Err(Error::ConnectionLoss) => self.unanswered.push(entry),
                 Err(error) => return Err(error),
             }
@@ -150,7 +159,7 @@ impl LockWatcher {
     }
 }
 
-/// Reads who holds, and arms the watches. `None`: somebody left meanwhile.
+/// Reads the holders, and arms the watches. `None` if one left meanwhile.
 async fn look(session: &Session, path: &ZnodePath) -> Result<Option<Look>, Error> {
     let mut not_ephemeral = Vec::new();
     loop {
@@ -162,10 +171,10 @@ async fn look(session: &Session, path: &ZnodePath) -> Result<Option<Look>, Error
     }
 }
 
-/// Outcome of one look at those who seem to hold.
+/// Outcome of one read of the entries that hold by their names.
 enum Seen {
     Holders(Look),
-    /// This one only has a contender's name, and never leaves.
+    /// This znode has the name of a contender and is persistent: it holds nothing, and never leaves.
     NotEphemeral(ZnodePath),
     Left,
 }
@@ -190,7 +199,8 @@ async fn look_past(
         holders: Vec::new(),
         watchers: Vec::new(),
     };
-    // Nobody else holds before one who is alone leaves: who joins behind it does not matter.
+    // Behind a single exclusive holder no other can hold before it leaves, which fires its own watch. So the list is not
+    // watched, and contenders that join cost nothing.
     let found = if is_alone {
         found
     } else {
@@ -198,6 +208,7 @@ async fn look_past(
         look.watchers.push(watcher);
         holders(&names)?
     };
+    // All are sent before the first is awaited: one round trip for any number of holders.
     let reads: Vec<_> = found.iter().map(|path| session.watch_data(path)).collect();
     for (path, read) in found.into_iter().zip(reads) {
         let (data, stat, watcher) = match read.await {
@@ -223,7 +234,7 @@ async fn look_past(
 
 type Listed = (ZnodePath, Vec<String>);
 
-/// The queue in which holders stand (of a semaphore its `leases`), and the names there.
+/// Lists the queue in which the holders stand: of a semaphore its `leases`. `None` if it was deleted meanwhile.
 async fn list(session: &Session, path: &ZnodePath) -> Result<Option<Listed>, Error> {
     let names = match session.get_children(path).await {
         Ok((names, _)) => names,
@@ -241,7 +252,7 @@ async fn list(session: &Session, path: &ZnodePath) -> Result<Option<Listed>, Err
     }
 }
 
-/// Arms a watch on a list of names; on a znode that is not there yet, on its making.
+/// Lists a znode's children and watches the list; of a znode that does not exist, its creation is watched.
 async fn watch_names(session: &Session, path: &ZnodePath) -> Result<(Vec<String>, Watcher), Error> {
     loop {
         match session.watch_children(path).await {
@@ -249,13 +260,14 @@ async fn watch_names(session: &Session, path: &ZnodePath) -> Result<(Vec<String>
             Err(Error::NoNode { .. }) => {}
             Err(error) => return Err(error),
         }
+        // Created in between, it needs the other watch: this one would not fire for its children.
         if let (None, watcher) = session.watch_exists(path).await? {
             return Ok((Vec::new(), watcher));
         }
     }
 }
 
-/// The first event of several watchers.
+/// Waits for the first event of several watchers.
 async fn first_event(mut watchers: Vec<Watcher>) -> Result<lockkeeper_store::WatchedEvent, Error> {
     poll_fn(move |context| {
         let polled = watchers
