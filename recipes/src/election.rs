@@ -110,6 +110,19 @@ impl Election {
     ///
     /// # Errors
     /// [`LockError::Timeout`](crate::LockError::Timeout), and those of [`campaign`](Self::campaign).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-election-campaign-timeout").await?;
+    /// use std::time::Duration;
+    /// use lockkeeper::{Election, LockError};
+    ///
+    /// let election = Election::new(&client, "/election/scheduler")?;
+    /// let _leader = election.campaign("10.0.0.1:8080").await?;
+    /// let waited = election.campaign_timeout("10.0.0.2:8080", Duration::from_millis(10)).await;
+    /// assert!(matches!(waited, Err(LockError::Timeout { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn campaign_timeout(
         &self,
         data: impl Into<String>,
@@ -128,6 +141,18 @@ impl Election {
     /// [`LockError::Timeout`](crate::LockError::Timeout),
     /// [`LockError::QueueFull`](crate::LockError::QueueFull), and those of
     /// [`campaign`](Self::campaign).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-election-campaign-with").await?;
+    /// use lockkeeper::{Election, LockOptions};
+    ///
+    /// let election = Election::new(&client, "/election/scheduler")?;
+    /// let options = LockOptions::new().label("scheduler").queue_limit(2); // one leader, one stand-by before it
+    /// let leadership = election.campaign_with("10.0.0.1:8080", options).await?;
+    /// assert_eq!(leadership.metadata().label.as_deref(), Some("scheduler"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn campaign_with(
         &self,
         data: impl Into<String>,
@@ -149,6 +174,18 @@ impl Election {
     ///
     /// # Errors
     /// Those of [`campaign`](Self::campaign).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-election-try-campaign").await?;
+    /// use lockkeeper::Election;
+    ///
+    /// let election = Election::new(&client, "/election/scheduler")?;
+    /// let leadership = election.try_campaign("10.0.0.1:8080").await?.expect("it has no candidate");
+    /// assert!(election.try_campaign("10.0.0.2:8080").await?.is_none());
+    /// leadership.resign().await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn try_campaign(&self, data: impl Into<String>) -> Result<Option<Leadership>> {
         self.try_campaign_with(data, LockOptions::new()).await
     }

@@ -54,6 +54,18 @@ impl RevokeTarget {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-revocation-entry").await?;
+    /// use lockkeeper::{Mutex, RevokeTarget, Revoker};
+    ///
+    /// let _guard = Mutex::new(&client, "/lock/orders")?.lock().await?;
+    /// for entry in lockkeeper::queue(&client, "/lock/orders").await? {
+    ///     Revoker::new(&client).request(&RevokeTarget::entry(entry.path)?).await?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub fn entry(path: impl IntoLockPath) -> Result<Self, Error> {
         Ok(Self(Target::Entry(path.into_lock_path()?)))
     }
@@ -182,6 +194,19 @@ impl Revoker {
     ///
     /// # Errors
     /// Those of the store. Some entries may have been deleted by then.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-revocation-force").await?;
+    /// use lockkeeper::{FencingEnforced, Mutex, RevokeTarget, Revoker};
+    ///
+    /// let mutex = Mutex::new(&client, "/lock/orders")?;
+    /// let old = mutex.lock().await?;
+    /// Revoker::new(&client).force(&RevokeTarget::holder("/lock/orders")?, FencingEnforced).await?;
+    /// let new = mutex.lock().await?;
+    /// assert!(new.fencing_token() > old.fencing_token()); // by which the resource refuses the old holder
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn force(
         &self,
         target: &RevokeTarget,

@@ -88,6 +88,16 @@ impl RwLock {
     /// [`LockError::Store`](crate::LockError::Store) with the session's end or a refusal,
     /// [`LockError::EntryDeleted`](crate::LockError::EntryDeleted) if the waiter's entry was removed,
     /// [`LockError::WrongKind`](crate::LockError::WrongKind) if another recipe uses the path.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-rwlock-read").await?;
+    /// let lock = lockkeeper::RwLock::new(&client, "/lock/report")?;
+    /// let one = lock.read().await?;
+    /// let other = lock.read().await?; // together with the first
+    /// assert!(one.is_held() && other.is_held());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn read(&self) -> Result<ReadGuard> {
         self.readers().acquire().await.map(ReadGuard::new)
     }
@@ -98,6 +108,16 @@ impl RwLock {
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-rwlock-write").await?;
+    /// let lock = lockkeeper::RwLock::new(&client, "/lock/report")?;
+    /// let writer = lock.write().await?;
+    /// assert!(lock.try_read().await?.is_none());
+    /// writer.release().await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn write(&self) -> Result<WriteGuard> {
         self.writers().acquire().await.map(WriteGuard::new)
     }
@@ -109,6 +129,19 @@ impl RwLock {
     ///
     /// # Errors
     /// [`LockError::Timeout`](crate::LockError::Timeout), and those of [`read`](Self::read).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-rwlock-read-timeout").await?;
+    /// use std::time::Duration;
+    /// use lockkeeper::{LockError, RwLock};
+    ///
+    /// let lock = RwLock::new(&client, "/lock/report")?;
+    /// let _writer = lock.write().await?;
+    /// let waited = lock.read_timeout(Duration::from_millis(10)).await;
+    /// assert!(matches!(waited, Err(LockError::Timeout { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn read_timeout(&self, timeout: Duration) -> Result<ReadGuard> {
         self.read_with(LockOptions::new().timeout(timeout)).await
     }
@@ -132,6 +165,18 @@ impl RwLock {
     /// # Errors
     /// [`LockError::Timeout`](crate::LockError::Timeout),
     /// [`LockError::QueueFull`](crate::LockError::QueueFull), and those of [`read`](Self::read).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-rwlock-read-with").await?;
+    /// use lockkeeper::{LockError, LockOptions, RwLock};
+    ///
+    /// let lock = RwLock::new(&client, "/lock/report")?;
+    /// let _writer = lock.write().await?;
+    /// let refused = lock.read_with(LockOptions::new().queue_limit(0)).await;
+    /// assert!(matches!(refused, Err(LockError::QueueFull { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn read_with(&self, options: LockOptions) -> Result<ReadGuard> {
         self.readers()
             .acquire_with(options)
@@ -162,6 +207,16 @@ impl RwLock {
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-rwlock-try-read").await?;
+    /// let lock = lockkeeper::RwLock::new(&client, "/lock/report")?;
+    /// let _reader = lock.read().await?;
+    /// assert!(lock.try_read().await?.is_some()); // readers share
+    /// assert!(lock.try_write().await?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn try_read(&self) -> Result<Option<ReadGuard>> {
         self.try_read_with(LockOptions::new()).await
     }

@@ -75,6 +75,18 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-semaphore-new").await?;
+    /// use lockkeeper::{LockError, Semaphore};
+    ///
+    /// let quota = Semaphore::new(&client, "/quota/geocoder", 10)?;
+    /// assert_eq!(quota.permits().await?, 10); // stored by this first use
+    /// let other = Semaphore::new(&client, "/quota/geocoder", 20)?;
+    /// assert!(matches!(other.permits().await, Err(LockError::PermitsMismatch { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub fn new(client: &Client, path: impl IntoLockPath, permits: u32) -> Result<Self, Error> {
         Self::with_permits(client, path.into_lock_path()?, Some(permits))
     }
@@ -85,6 +97,17 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-semaphore-open").await?;
+    /// use lockkeeper::Semaphore;
+    ///
+    /// Semaphore::new(&client, "/quota/geocoder", 10)?.permits().await?;
+    /// let quota = Semaphore::open(&client, "/quota/geocoder")?;
+    /// assert_eq!(quota.available().await?, 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub fn open(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
         Self::with_permits(client, path.into_lock_path()?, None)
     }
@@ -144,6 +167,16 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`LockError::WrongKind`], and those of the store.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-semaphore-set-permits").await?;
+    /// let quota = lockkeeper::Semaphore::new(&client, "/quota/geocoder", 2)?;
+    /// let _both = quota.acquire_many(2).await?;
+    /// quota.set_permits(1).await?; // revokes nothing
+    /// assert_eq!((quota.permits().await?, quota.available().await?), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn set_permits(&self, permits: u32) -> Result<()> {
         let session = self.client.session().await?;
         self.znodes.change(&session, permits).await
@@ -159,6 +192,16 @@ impl Semaphore {
     /// # Errors
     /// [`LockError::TooManyPermits`] if the semaphore has 0 permits, [`LockError::Store`] with the session's end or a
     /// refusal, [`LockError::EntryDeleted`] if the waiter's entry was removed, and those of [`permits`](Self::permits).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-semaphore-acquire").await?;
+    /// let quota = lockkeeper::Semaphore::new(&client, "/quota/geocoder", 10)?;
+    /// let permit = quota.acquire().await?;
+    /// // at most ten clients are here at a time
+    /// permit.release().await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn acquire(&self) -> Result<Permit> {
         self.acquire_many(1).await
     }
@@ -193,6 +236,19 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`LockError::Timeout`], and those of [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-semaphore-acquire-timeout").await?;
+    /// use std::time::Duration;
+    /// use lockkeeper::{LockError, Semaphore};
+    ///
+    /// let quota = Semaphore::new(&client, "/quota/geocoder", 1)?;
+    /// let _permit = quota.acquire().await?;
+    /// let waited = quota.acquire_timeout(Duration::from_millis(10)).await;
+    /// assert!(matches!(waited, Err(LockError::Timeout { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Permit> {
         self.acquire_with(1, LockOptions::new().timeout(timeout))
             .await
@@ -224,6 +280,16 @@ impl Semaphore {
     ///
     /// # Errors
     /// Those of [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-semaphore-try-acquire").await?;
+    /// let quota = lockkeeper::Semaphore::new(&client, "/quota/geocoder", 1)?;
+    /// let permit = quota.try_acquire().await?.expect("it is free");
+    /// assert!(quota.try_acquire().await?.is_none());
+    /// permit.release().await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn try_acquire(&self) -> Result<Option<Permit>> {
         self.try_acquire_many(1).await
     }
@@ -316,6 +382,17 @@ impl Semaphore {
     ///
     /// # Errors
     /// Those of the store.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-semaphore-holders").await?;
+    /// let quota = lockkeeper::Semaphore::new(&client, "/quota/geocoder", 10)?;
+    /// let permit = quota.acquire_many(2).await?;
+    /// let held = quota.holders().await?;
+    /// assert_eq!(held.len(), 2);
+    /// assert_eq!(held[0].fencing_token, permit.fencing_token());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn holders(&self) -> Result<Vec<QueueEntry>, Error> {
         let leases = LockPath::try_from(self.znodes.leases.clone())?;
         let mut held = queue(&self.client, leases).await?;

@@ -99,6 +99,21 @@ impl Warden {
     ///
     /// # Errors
     /// [`Error::InvalidPath`], and [`Error::BadArguments`] for a lock that it does not watch.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-warden-overdue").await?;
+    /// use std::time::Duration;
+    /// use lockkeeper::{LockOptions, Mutex, OverdueLevel, Warden};
+    ///
+    /// let (warden, mut reports) = Warden::builder(&client).watch("/lock/orders")?.start();
+    /// let options = LockOptions::new().alert_after(Duration::from_millis(1));
+    /// let _guard = Mutex::new(&client, "/lock/orders")?.lock_with(options).await?;
+    /// reports.next().await; // once it is overdue
+    /// let overdue = warden.overdue("/lock/orders")?;
+    /// assert_eq!(overdue[0].level, OverdueLevel::Alert);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub fn overdue(&self, path: impl IntoLockPath) -> Result<Vec<Overdue>, Error> {
         let path = path.into_lock_path()?;
         let path = path.as_znode();

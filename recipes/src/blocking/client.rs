@@ -22,6 +22,16 @@ where
 ///
 /// # Errors
 /// As [`connect`].
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper::{ConnectOptions, blocking};
+///
+/// let options = ConnectOptions::new().session_timeout(Duration::from_secs(10));
+/// let client = blocking::connect_with("memory:example-options", options)?;
+/// client.close()?;
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
 #[track_caller]
 pub fn connect_with<T>(target: T, options: ConnectOptions) -> Result<Client>
 where

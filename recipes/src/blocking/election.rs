@@ -13,6 +13,18 @@ use crate::path::IntoLockPath;
 
 /// An election among all programs that name the same path of the same store. See
 /// [`Election`](crate::Election).
+///
+/// ```
+/// # let client = lockkeeper::blocking::connect("memory:example-blocking-election")?;
+/// use lockkeeper::blocking::Election;
+///
+/// let election = Election::new(&client, "/election/scheduler")?;
+/// let leadership = election.campaign("10.0.0.1:8080")?; // in order of arrival
+/// let leader = election.leader()?.expect("a candidate leads");
+/// assert_eq!(leader.epoch, leadership.epoch());
+/// leadership.resign()?; // or drop
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Election(crate::Election);
 

@@ -71,6 +71,18 @@ impl<G: LockGuard> BlockingGuard<G> {
     ///
     /// # Panics
     /// As [`lost`](Self::lost).
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::connect("memory:example-blocking-guard-lost-timeout")?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = lockkeeper::blocking::Mutex::new(&client, "/lock/orders")?.lock()?;
+    /// while guard.lost_timeout(Duration::from_millis(10)).is_none() {
+    ///     // a step of the work, under `guard.fencing_token()`
+    ///     # break;
+    /// }
+    /// # Ok::<(), lockkeeper::LockError>(())
+    /// ```
     #[track_caller]
     pub fn lost_timeout(&self, timeout: Duration) -> Option<LostReason> {
         let timeout = self.0.session().clock().sleep(timeout);

@@ -12,6 +12,17 @@ use crate::path::IntoLockPath;
 
 /// A number of permits among all programs that name the same path of the same store. See
 /// [`Semaphore`](crate::Semaphore).
+///
+/// ```
+/// # let client = lockkeeper::blocking::connect("memory:example-blocking-semaphore")?;
+/// use lockkeeper::blocking::Semaphore;
+///
+/// let quota = Semaphore::new(&client, "/quota/geocoder", 10)?;
+/// let permit = quota.acquire_many(3)?; // three at once, in order of arrival
+/// assert_eq!(quota.available()?, 7);
+/// permit.release()?; // or drop
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore(crate::Semaphore);
 

@@ -66,6 +66,17 @@ impl Election {
     ///
     /// # Errors
     /// [`LockError::WrongKind`](crate::LockError::WrongKind) if another recipe uses the path, and those of the store.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-election-leader-leader").await?;
+    /// let election = lockkeeper::Election::new(&client, "/election/scheduler")?;
+    /// assert!(election.leader().await?.is_none());
+    /// let _leadership = election.campaign("10.0.0.1:8080").await?;
+    /// let leader = election.leader().await?.expect("a candidate leads");
+    /// println!("{} leads, epoch {}", leader.data.as_deref().unwrap_or("?"), leader.epoch);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn leader(&self) -> Result<Option<Leader>> {
         let session = self.client().session().await?;
         let mut candidates = Candidates::default();

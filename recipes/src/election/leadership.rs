@@ -120,6 +120,15 @@ impl Leadership {
 
     /// Converts it into the plain guard. The [`state`](super::Election::state) of the election no longer counts it.
     /// Nothing is sent.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-election-leadership-into-guard").await?;
+    /// let election = lockkeeper::Election::new(&client, "/election/scheduler")?;
+    /// let guard = election.campaign("10.0.0.1:8080").await?.into_guard();
+    /// assert!(guard.is_held() && !election.state().current().is_leader());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub fn into_guard(self) -> Guard {
         self.guard
     }

@@ -208,6 +208,19 @@ impl ElectionState {
     /// [`changed`](Self::changed).
     ///
     /// Cancel safe.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-election-role-wait-for").await?;
+    /// use lockkeeper::{Election, Role};
+    ///
+    /// let election = Election::new(&client, "/election/scheduler")?;
+    /// let mut state = election.state();
+    /// let leadership = election.campaign("10.0.0.1:8080").await?;
+    /// let role = state.wait_for(Role::is_leader).await; // at once: it leads already
+    /// assert_eq!(role, Some(Role::Leader { epoch: leadership.epoch() }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn wait_for(&mut self, mut wanted: impl FnMut(Role) -> bool) -> Option<Role> {
         self.seen = self.current();
         while !wanted(self.seen) {

@@ -70,6 +70,21 @@ impl Election {
     /// # Errors
     /// Those of [`run`](Self::run); [`LockError::Timeout`] and [`LockError::QueueFull`], if the
     /// options have such limits. Neither is repeated.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-election-run-run-with").await?;
+    /// use std::time::Duration;
+    /// use lockkeeper::{Election, LockOptions};
+    ///
+    /// let election = Election::new(&client, "/election/scheduler")?;
+    /// let options = LockOptions::new().label("scheduler").timeout(Duration::from_secs(60));
+    /// let epoch = election.run_with("10.0.0.1:8080", options, |leadership| async move {
+    ///     leadership.epoch() // the work of a leader
+    /// }).await?;
+    /// println!("led in epoch {epoch}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn run_with<W, F>(
         &self,
         data: impl Into<String>,

@@ -50,6 +50,17 @@ impl Permit {
     /// their grant. `None`, and nothing changes, if `count` is 0 or no permit would stay. Nothing is sent.
     ///
     /// Events of the wait continue with the permits that stay.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-semaphore-permit-split").await?;
+    /// let quota = lockkeeper::Semaphore::new(&client, "/quota/geocoder", 10)?;
+    /// let mut permit = quota.acquire_many(3).await?;
+    /// let two = permit.split(2).expect("one stays");
+    /// assert_eq!((permit.count(), two.count()), (1, 2));
+    /// assert!(permit.split(1).is_none()); // none would stay
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub fn split(&mut self, count: u32) -> Option<Self> {
         let leases = self.leases.split_off(usize::try_from(count).ok()?)?;
         Some(Self { leases })
