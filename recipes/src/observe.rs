@@ -185,11 +185,7 @@ async fn observe_once(
 ) -> Result<(Vec<QueueEntry>, Change), Error> {
     let session = client.session().await?;
     let connection = session.status().connection();
-    let watcher = match session.watch_children(path).await {
-        Ok((.., watcher)) => watcher,
-        Err(Error::NoNode { .. }) => session.watch_exists(path).await?.1,
-        Err(error) => return Err(error),
-    };
+    let (_, watcher) = watch_names(&session, path).await?;
     let entries = read_queue(&session, path).await?;
     let change = Change {
         session,
@@ -197,6 +193,24 @@ async fn observe_once(
         watcher,
     };
     Ok((entries, change))
+}
+
+/// Lists a znode's children and watches the list; of a znode that does not exist, its creation is watched.
+pub(crate) async fn watch_names(
+    session: &Session,
+    path: &ZnodePath,
+) -> Result<(Vec<String>, Watcher), Error> {
+    loop {
+        match session.watch_children(path).await {
+            Ok((names, _, watcher)) => return Ok((names, watcher)),
+            Err(Error::NoNode { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        // Created in between, it needs the other watch: this one would not fire for its children.
+        if let (None, watcher) = session.watch_exists(path).await? {
+            return Ok((Vec::new(), watcher));
+        }
+    }
 }
 
 named_stream! {

@@ -9,7 +9,7 @@ use super::Election;
 use super::leader::{Candidates, Head, Leader};
 use super::run::Backoff;
 use crate::error::Result;
-use crate::observe::Change;
+use crate::observe::{Change, watch_names};
 use crate::stream::named_stream;
 
 /// A change of an election's leader.
@@ -167,23 +167,15 @@ impl<'a> LeaderWatch<'a> {
         session: &Session,
         path: &ZnodePath,
     ) -> Result<Option<Watcher>> {
-        match session.watch_children(path).await {
-            Ok((names, _, watcher)) => {
-                // The list that came with the watch decides: a candidate may have joined since the one before.
-                self.candidates.set_names(session, path, names).await?;
-                let is_vacant = self.candidates.is_vacant(session, path).await?;
-                Ok(is_vacant.then_some(watcher))
-            }
-            // The parent is created with its first candidate. Created meanwhile, it needs the other watch: this one
-            // would not fire for its children.
-            Err(Error::NoNode { .. }) => match session.watch_exists(path).await {
-                Ok((None, watcher)) => Ok(Some(watcher)),
-                Ok((Some(_), _)) | Err(Error::ConnectionLoss) => Ok(None),
-                Err(error) => Err(error.into()),
-            },
-            Err(Error::ConnectionLoss) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        let (names, watcher) = match watch_names(session, path).await {
+            Ok(watched) => watched,
+            Err(Error::ConnectionLoss) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        // The list that came with the watch decides: a candidate may have joined since the one before.
+        self.candidates.set_names(session, path, names).await?;
+        let is_vacant = self.candidates.is_vacant(session, path).await?;
+        Ok(is_vacant.then_some(watcher))
     }
 
     /// Waits until the watch fires, or the connection is replaced.

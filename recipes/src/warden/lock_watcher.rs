@@ -17,7 +17,7 @@ use super::hold_times::{HoldTimes, is_same};
 use super::report::WardenReport;
 use crate::holders::LEASES;
 use crate::metadata::LockMetadata;
-use crate::observe::{Change, QueueEntry};
+use crate::observe::{Change, QueueEntry, watch_names};
 use crate::queue::{holding, in_order, is_shared};
 use crate::select::select;
 use crate::stream::LossySender;
@@ -249,21 +249,6 @@ async fn list(session: &Session, path: &ZnodePath) -> Result<Option<Listed>, Err
         Ok((names, _)) => Ok(Some((leases, names))),
         Err(Error::NoNode { .. }) => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// Lists a znode's children and watches the list; of a znode that does not exist, its creation is watched.
-async fn watch_names(session: &Session, path: &ZnodePath) -> Result<(Vec<String>, Watcher), Error> {
-    loop {
-        match session.watch_children(path).await {
-            Ok((names, _, watcher)) => return Ok((names, watcher)),
-            Err(Error::NoNode { .. }) => {}
-            Err(error) => return Err(error),
-        }
-        // Created in between, it needs the other watch: this one would not fire for its children.
-        if let (None, watcher) = session.watch_exists(path).await? {
-            return Ok((Vec::new(), watcher));
-        }
     }
 }
 
