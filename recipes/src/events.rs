@@ -82,8 +82,8 @@ pub enum PreviousHolder {
     Released,
     /// It left without a release: its session ended, or another client removed it.
     Died,
-    /// Not known. It gave up just as its turn came, and may not have read how the holder before it had left. On ZooKeeper
-    /// also after a death, after a holder that did not have to wait itself, and after one of another library.
+    /// Not known. It gave up just as its turn came, and may not have read how the holder before it had left. On
+    /// ZooKeeper also after a death, after a holder that did not have to wait itself, and after one of another library.
     Unknown,
 }
 
@@ -156,8 +156,8 @@ impl fmt::Display for LockEvent {
 /// to it.
 ///
 /// A slow reader never slows the lock: from 1,024 unread events on, new ones are dropped, and
-/// [`Missed`](LockEvent::Missed) reports their number. The stream ends when the sink, its clones and all waits and guards
-/// with it are gone.
+/// [`Missed`](LockEvent::Missed) reports their number. The stream ends when the sink, its clones and all waits and
+/// guards with it are gone.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -35,9 +35,10 @@ const READ_AT_ONCE: usize = 256;
 
 /// Reads the queue of a lock: the holder first, then the waiters, in order of arrival. Empty if there is no contender.
 ///
-/// The list is as stale as the server that answers. A long queue takes several reads: an entry that leaves in between is
-/// left out, so the result may mix two moments. Of a semaphore, see [`Semaphore::holders`](crate::Semaphore::holders)
-/// and [`Semaphore::waiters`](crate::Semaphore::waiters). Cancel safe.
+/// The list is as stale as the server that answers. A long queue takes several reads: an entry that leaves in between
+/// is left out, so the result may mix two moments. Of a semaphore, see
+/// [`Semaphore::holders`](crate::Semaphore::holders) and [`Semaphore::waiters`](crate::Semaphore::waiters). Cancel
+/// safe.
 ///
 /// # Errors
 /// [`Error::InvalidPath`], and those of the store.
@@ -98,8 +99,8 @@ async fn read_queue(session: &Session, path: &ZnodePath) -> Result<Vec<QueueEntr
 /// Reads the queue of a lock again each time it changes. See [`queue`].
 ///
 /// The first snapshot comes at once. Changes in quick succession are seen as one, and the latest is never missed: the
-/// queue is read again after every reconnection, and in a new session after an expiry. A change of an entry's data alone
-/// is not reported. Each change costs a read of the whole queue: for tools and tests, not for every client.
+/// queue is read again after every reconnection, and in a new session after an expiry. A change of an entry's data
+/// alone is not reported. Each change costs a read of the whole queue: for tools and tests, not for every client.
 ///
 /// # Errors
 /// [`Error::InvalidPath`] at once. In the stream, and as its last item: [`Error::SessionClosed`] when the client is
@@ -142,7 +143,8 @@ pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Er
     Ok(Snapshots(snapshots))
 }
 
-/// A change to await before something is read again: an event, or another connection, on which the watch may be missing.
+/// A change to await before something is read again: an event, or another connection, on which the watch may be
+/// missing.
 pub(crate) struct Change {
     session: Session,
     connection: u64,

@@ -22,8 +22,8 @@ pub use request::RevocationRequest;
 ///
 /// A holder that is removed by force does not learn it at once: until then it works on beside the next holder. Only a
 /// resource that refuses the older [`FencingToken`](crate::FencingToken) keeps its writes out;
-/// [`FencingGate`](crate::FencingGate) is one way to do so. If a resource checks none, use [`Revoker::request`] and wait
-/// for the release.
+/// [`FencingGate`](crate::FencingGate) is one way to do so. If a resource checks none, use [`Revoker::request`] and
+/// wait for the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FencingEnforced;
 
@@ -39,9 +39,9 @@ enum Target {
 }
 
 impl RevokeTarget {
-    /// Targets all current holders of the lock at `path`: of a mutex or an election the head of the queue; of a read-write
-    /// lock the writer at the head, or the readers up to the first writer; of a semaphore all holders of permits. Waiters
-    /// are no target.
+    /// Targets all current holders of the lock at `path`: of a mutex or an election the head of the queue; of a
+    /// read-write lock the writer at the head, or the readers up to the first writer; of a semaphore all holders of
+    /// permits. Waiters are no target.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -113,8 +113,9 @@ async fn owned_by(
 ///
 /// A request is written into the holder's znode. The holder receives it once, as
 /// [`LockEvent::RevocationRequested`](crate::LockEvent::RevocationRequested) and from
-/// [`Guard::revocation_requested`](crate::Guard::revocation_requested), and decides what to do. The data of a Curator or
-/// kazoo holder is replaced by Curator's `__REVOKE__`; of these only a Curator mutex after `makeRevocable` reacts to it.
+/// [`Guard::revocation_requested`](crate::Guard::revocation_requested), and decides what to do. The data of a Curator
+/// or kazoo holder is replaced by Curator's `__REVOKE__`; of these only a Curator mutex after `makeRevocable` reacts to
+/// it.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -156,8 +157,8 @@ impl Revoker {
         self
     }
 
-    /// Requests the release of a lock. Returns the znodes of the entries that received the request; those that have left
-    /// by then are missing.
+    /// Requests the release of a lock. Returns the znodes of the entries that received the request; those that have
+    /// left by then are missing.
     ///
     /// A waiter receives it when it holds. Of several requests before the holder reads them, it receives the last. If a
     /// reply of the store is lost and another revoker writes meanwhile, the holder may receive a request twice.
@@ -165,8 +166,8 @@ impl Revoker {
     /// Not cancel safe: dropped midway, some entries have the request and some do not. It can be repeated.
     ///
     /// # Errors
-    /// Those of the store, [`Error::TooLarge`] if the entry's metadata leaves no room. Some entries may have the request
-    /// by then; it can be repeated.
+    /// Those of the store, [`Error::TooLarge`] if the entry's metadata leaves no room. Some entries may have the
+    /// request by then; it can be repeated.
     pub async fn request(&self, target: &RevokeTarget) -> Result<Vec<ZnodePath>, Error> {
         let session = self.client.session().await?;
         let mut asked = Vec::new();
@@ -180,15 +181,15 @@ impl Revoker {
 
     /// Removes the entries of a lock, so that the next in the queue hold it. Returns the znodes that were deleted.
     ///
-    /// A holder learns that it [`Lost`](crate::LockEvent::Lost) the lock, as [`Revoked`](crate::LostReason::Revoked), but
-    /// may work on until then: hence the promise [`FencingEnforced`]. A waiter that is targeted leaves the queue at once;
-    /// its wait fails with [`EntryDeleted`](crate::LockError::EntryDeleted) at its next look, when the entry ahead of it
-    /// leaves.
+    /// A holder learns that it [`Lost`](crate::LockEvent::Lost) the lock, as [`Revoked`](crate::LostReason::Revoked),
+    /// but may work on until then: hence the promise [`FencingEnforced`]. A waiter that is targeted leaves the queue at
+    /// once; its wait fails with [`EntryDeleted`](crate::LockError::EntryDeleted) at its next look, when the entry
+    /// ahead of it leaves.
     ///
     /// It deletes the entries that it has found, never their successors: an entry's name contains a UUID, and no other
-    /// znode has that name. (Libraries that name entries by their number alone are an exception: numbers start again when
-    /// the lock's parent is created anew.) Unlike a [`Warden`](crate::Warden) it deletes at any version: a `keep_alive` in
-    /// between does not save the holder.
+    /// znode has that name. (Libraries that name entries by their number alone are an exception: numbers start again
+    /// when the lock's parent is created anew.) Unlike a [`Warden`](crate::Warden) it deletes at any version: a
+    /// `keep_alive` in between does not save the holder.
     ///
     /// Not cancel safe: dropped midway, some entries are deleted and some are not. It can be repeated.
     ///

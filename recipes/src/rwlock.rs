@@ -104,7 +104,8 @@ impl RwLock {
 
     /// Acquires the lock as the writer: waits until all contenders that came before have left.
     ///
-    /// Fair: no contender that comes later, reader or writer, holds it before this writer. Cancel safe, as [`read`](Self::read).
+    /// Fair: no contender that comes later, reader or writer, holds it before this writer. Cancel safe, as
+    /// [`read`](Self::read).
     ///
     /// # Errors
     /// Those of [`read`](Self::read).

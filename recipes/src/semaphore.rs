@@ -37,8 +37,8 @@ use crate::synced::look_synced;
 /// others hold and wait. Lowering it revokes nothing: until enough permits have been released, more than the new number
 /// may be held.
 ///
-/// With more than one permit, several holders work at the same time; see [`Permit`] for the meaning of the token then. A
-/// clone is the same semaphore; it outlives its client's sessions.
+/// With more than one permit, several holders work at the same time; see [`Permit`] for the meaning of the token then.
+/// A clone is the same semaphore; it outlives its client's sessions.
 ///
 /// Below the path, waiters stand in `locks` and held permits in `leases`, one znode each (the layout of Curator's
 /// `InterProcessSemaphoreV2`), and the number is the data of `permits`, as JSON. [`waiters`](Self::waiters) and
@@ -159,8 +159,9 @@ impl Semaphore {
 
     /// Changes the number of permits for all clients, or stores it where none is stored.
     ///
-    /// Waiters are granted the permits that a higher number allows. A lower one revokes nothing; a request for more than
-    /// the new number fails with [`LockError::TooManyPermits`] when its turn comes. With 0, all requests are refused.
+    /// Waiters are granted the permits that a higher number allows. A lower one revokes nothing; a request for more
+    /// than the new number fails with [`LockError::TooManyPermits`] when its turn comes. With 0, all requests are
+    /// refused.
     ///
     /// Cancelling it midway leaves open whether the number was changed. A change whose reply is lost is sent again; of
     /// concurrent changes the last one that is carried out wins.
@@ -271,10 +272,10 @@ impl Semaphore {
 
     /// Acquires a permit if one is free now and the queue is empty; else `None`.
     ///
-    /// A failed try costs one read and no write. "Taken" may be as stale as the server that answers (a follower's view),
-    /// unless the options say [`synced`](LockOptions::synced); a grant is confirmed by the queue. A request that does not
-    /// have to wait also stands in the queue for a moment: a concurrent try may return `None` although several permits
-    /// are free. A try never passes a waiter.
+    /// A failed try costs one read and no write. "Taken" may be as stale as the server that answers (a follower's
+    /// view), unless the options say [`synced`](LockOptions::synced); a grant is confirmed by the queue. A request that
+    /// does not have to wait also stands in the queue for a moment: a concurrent try may return `None` although several
+    /// permits are free. A try never passes a waiter.
     ///
     /// Cancel safe, as [`acquire`](Self::acquire).
     ///

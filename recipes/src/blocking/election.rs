@@ -133,8 +133,8 @@ impl Election {
     /// # Cancellation
     ///
     /// A thread that blocks in a campaign is freed from another one, by [`Client::close`]: `run` leaves the queue or
-    /// loses the leadership, and returns [`SessionClosed`](Error::SessionClosed) as soon as `work` has returned. A panic
-    /// of `work` resigns and goes on.
+    /// loses the leadership, and returns [`SessionClosed`](Error::SessionClosed) as soon as `work` has returned. A
+    /// panic of `work` resigns and goes on.
     ///
     /// ```
     /// use std::{thread, time::Duration};

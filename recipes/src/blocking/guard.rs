@@ -102,8 +102,8 @@ impl<G: LockGuard> BlockingGuard<G> {
         block_on(self.0.revocation_requested())
     }
 
-    /// Blocks until a [`Revoker`](super::Revoker) requests the release, for no longer than `timeout`: `None` if none has
-    /// by then.
+    /// Blocks until a [`Revoker`](super::Revoker) requests the release, for no longer than `timeout`: `None` if none
+    /// has by then.
     ///
     /// # Errors
     /// [`LostReason`], if the lock is lost first.
@@ -200,7 +200,8 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    /// Becomes a reader, in the same position of the queue. See [`WriteGuard::downgrade`](crate::WriteGuard::downgrade).
+    /// Becomes a reader, in the same position of the queue. See
+    /// [`WriteGuard::downgrade`](crate::WriteGuard::downgrade).
     ///
     /// # Errors
     /// Those of [`WriteGuard::downgrade`](crate::WriteGuard::downgrade). Nothing is held then.

@@ -47,7 +47,8 @@ impl Revoker {
         wait(self.0.request(target))
     }
 
-    /// Removes the entries of a lock, and returns the znodes that were deleted. See [`Revoker::force`](crate::Revoker::force).
+    /// Removes the entries of a lock, and returns the znodes that were deleted. See
+    /// [`Revoker::force`](crate::Revoker::force).
     ///
     /// # Errors
     /// Those of [`Revoker::force`](crate::Revoker::force).

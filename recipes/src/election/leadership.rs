@@ -15,8 +15,8 @@ use crate::token::FencingToken;
 /// The guard of an election, from the grant until it is resigned, dropped or lost.
 ///
 /// It is a [`Guard`], and has all its methods: [`is_held`](Guard::is_held), [`lost`](Guard::lost),
-/// [`protect`](Guard::protect), [`held_until`](Guard::held_until). Unlike other guards it watches its own znode from the
-/// grant on, so that the [`state`](super::Election::state) of its election shows a forced removal without a call.
+/// [`protect`](Guard::protect), [`held_until`](Guard::held_until). Unlike other guards it watches its own znode from
+/// the grant on, so that the [`state`](super::Election::state) of its election shows a forced removal without a call.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {

@@ -185,8 +185,8 @@ pub struct ElectionState {
 
 impl ElectionState {
     /// Returns the role now. It is the leader's only while the leadership can be believed to be held (see
-    /// [`Guard::held_until`](crate::Guard::held_until)). Of several leaderships, from successive campaigns of one object,
-    /// the newest counts. It never waits, and sends nothing.
+    /// [`Guard::held_until`](crate::Guard::held_until)). Of several leaderships, from successive campaigns of one
+    /// object, the newest counts. It never waits, and sends nothing.
     pub fn current(&self) -> Role {
         self.receiver.read(Participation::role)
     }

@@ -31,8 +31,8 @@ impl Election {
     ///
     /// # Cancel safety and shutdown
     ///
-    /// Dropping `run` leaves the queue, or resigns as the drop of a guard does. For a confirmed resignation let the work
-    /// complete at the shutdown. A candidate that waits has no work, so await the signal beside `run`, too, and
+    /// Dropping `run` leaves the queue, or resigns as the drop of a guard does. For a confirmed resignation let the
+    /// work complete at the shutdown. A candidate that waits has no work, so await the signal beside `run`, too, and
     /// [`Client::close`](crate::Client::close) after it:
     ///
     /// ```
@@ -67,6 +67,8 @@ impl Election {
     /// Leads whenever it can, as [`run`](Self::run), with the given options for each campaign. The timeout is that of
     /// one campaign, not of the work.
     ///
+    /// Cancel safe, as [`run`](Self::run).
+    ///
     /// # Errors
     /// Those of [`run`](Self::run); [`LockError::Timeout`] and [`LockError::QueueFull`], if the
     /// options have such limits. Neither is repeated.
@@ -97,8 +99,8 @@ impl Election {
     {
         let mut campaigns = Campaigns::new(self, data, options);
         loop {
+            // Dropped at the end of each round: a share that the work has kept must not hold up the next campaign.
             let term = Term::new(campaigns.win().await?);
-            // Dropped at the end of each round, so that a share that the work has kept cannot hold up the next campaign.
             let done = term.leadership().protect(work(term.share())).await;
             if let Ok(output) = done
                 && term.finish().await

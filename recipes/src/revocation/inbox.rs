@@ -17,8 +17,8 @@ pub(crate) struct RevocationInbox(Mutex<InboxState>);
 
 #[derive(Default)]
 struct InboxState {
-    /// Zxid of the newest write that was read. A read of an older one is late, and is ignored: its request may have been
-    /// replaced since.
+    /// Zxid of the newest write that was read. A read of an older one is late, and is ignored: its request may have
+    /// been replaced since.
     seen: Zxid,
     last: Option<RevocationRequest>,
     /// True until the last request is returned to a caller.

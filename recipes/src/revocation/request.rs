@@ -46,8 +46,8 @@ pub(super) fn with_request(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
     metadata.to_bytes()
 }
 
-/// Returns the request in an entry's data; `last` is the one before it. Curator's request has no number: each write of it
-/// counts as the next one.
+/// Returns the request in an entry's data; `last` is the one before it. Curator's request has no number: each write of
+/// it counts as the next one.
 pub(super) fn request_in(
     data: &[u8],
     stat: &Stat,

@@ -19,7 +19,8 @@ pub struct ReadGuard(Guard);
 #[must_use = "dropping a guard releases the lock"]
 pub struct WriteGuard(Guard);
 
-/// Outcome of [`ReadGuard::try_upgrade`].
+/// Outcome of [`ReadGuard::try_upgrade`]. `R` and `W` are the guards: by default the async ones, in
+/// [`blocking`](crate::blocking) those of blocking code.
 #[derive(Debug)]
 #[must_use = "dropping it releases the lock"]
 pub enum Upgrade<R = ReadGuard, W = WriteGuard> {

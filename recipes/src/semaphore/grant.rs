@@ -96,8 +96,8 @@ impl<'a> PermitWaiter<'a> {
                 Some(supply) => supply,
                 None => self.read().await?,
             };
-            // No stale view shows too many free permits: the transaction that took the last entry ahead out of the queue
-            // also created its leases, and this session has seen that transaction, or it would not be the head.
+            // No stale view shows too many free permits: the transaction that took the last entry ahead out of the
+            // queue also created its leases, and this session has seen that transaction, or it would not be the head.
             if self.wanted <= supply.free() {
                 if let Some(made) = self.try_take(&supply).await? {
                     self.prove(made).await?;
@@ -105,7 +105,8 @@ impl<'a> PermitWaiter<'a> {
                 }
                 continue;
             }
-            // The number may have been lowered since the request was made. Waiting on would block all behind it for ever.
+            // The number may have been lowered since the request was made. Waiting on would block all behind it for
+            // ever.
             self.znodes.check_total(self.wanted, supply.total)?;
             if self.terms.only_if_free {
                 return Ok(None);
@@ -241,8 +242,8 @@ impl<'a> PermitWaiter<'a> {
 
     /// Finds out whether a grant was carried out whose reply was lost: if so, this entry has left the queue.
     ///
-    /// It asks by a check, which is a write, and not by a read: it is ordered behind the grant, which a read on the next
-    /// connection could overtake.
+    /// It asks by a check, which is a write, and not by a read: it is ordered behind the grant, which a read on the
+    /// next connection could overtake.
     async fn resolve_lost(&mut self) -> Result<Option<Zxid>> {
         let (session, entry) = (self.session(), self.waiter.path().clone());
         match retry(|| session.check(&entry, None)).await {

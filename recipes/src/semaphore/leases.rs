@@ -9,8 +9,8 @@ use crate::names::{EntryId, Kind};
 /// Least size of the create of a lease, beside its parent's path and without its data.
 const LEASE_BYTES: usize = 64 + "/_c_00000000-0000-4000-8000-000000000000-lease-0000000000".len();
 
-/// Refuses a count that no request can carry, before a path is allocated for each: a count of 2^32 must be an error, not
-/// a loss of memory. A count that passes may still be too large with its data; sending it then fails.
+/// Refuses a count that no request can carry, before a path is allocated for each: a count of 2^32 must be an error,
+/// not a loss of memory. A count that passes may still be too large with its data; sending it then fails.
 pub(super) fn check_count(parent: &ZnodePath, count: u32) -> Result<(), Error> {
     let each = LEASE_BYTES + parent.as_str().len();
     let actual = each.saturating_mul(usize::try_from(count).unwrap_or(usize::MAX));

@@ -46,8 +46,8 @@ impl Permit {
         u32::try_from(self.leases.guards().len()).unwrap_or(u32::MAX)
     }
 
-    /// Takes `count` permits out of this, to be held and given back by themselves; the rest stays. Both keep the token of
-    /// their grant. `None`, and nothing changes, if `count` is 0 or no permit would stay. Nothing is sent.
+    /// Takes `count` permits out of this, to be held and given back by themselves; the rest stays. Both keep the token
+    /// of their grant. `None`, and nothing changes, if `count` is 0 or no permit would stay. Nothing is sent.
     ///
     /// Events of the wait continue with the permits that stay.
     ///
@@ -71,8 +71,8 @@ impl Permit {
     /// The releases of all are sent by the call itself; dropping the future does not stop them.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) when one had been lost before, and those of the store. The others are
-    /// given back in any case.
+    /// [`LockError::Lost`](crate::LockError::Lost) when one had been lost before, and those of the store. The others
+    /// are given back in any case.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.leases.release()
     }

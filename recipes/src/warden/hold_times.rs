@@ -1,7 +1,7 @@
 //! [`HoldTimes`]: the holders of one lock, and the time for which each has been seen. No IO, no clock.
 //!
-//! A time begins when a holder is first seen, or first seen after a sign of life: always later than the event itself. So
-//! no time is too long, and no holder is reported or removed early.
+//! A time begins when a holder is first seen, or first seen after a sign of life: always later than the event itself.
+//! So no time is too long, and no holder is reported or removed early.
 
 use lockkeeper_store::{BootInstant, ZnodePath};
 
@@ -124,8 +124,8 @@ impl HoldTime {
         Self { entry, ..self }
     }
 
-    /// Returns true if only requests for revocation were written since. They are written by other clients, so they are no
-    /// sign of life: repeated requests must not keep a dead holder alive. Any other write is one.
+    /// Returns true if only requests for revocation were written since. They are written by other clients, so they are
+    /// no sign of life: repeated requests must not keep a dead holder alive. Any other write is one.
     fn is_silent_until(&self, now: &QueueEntry) -> bool {
         if now.version == self.entry.version {
             return true;

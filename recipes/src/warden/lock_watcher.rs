@@ -126,8 +126,8 @@ impl LockWatcher {
         now
     }
 
-    /// Deletes the holders whose time had passed at `now`, the time of the last report: a later time could remove one that
-    /// has not been reported. Returns true if the holders have to be read again.
+    /// Deletes the holders whose time had passed at `now`, the time of the last report: a later time could remove one
+    /// that has not been reported. Returns true if the holders have to be read again.
     async fn remove_overdue_holders(
         &mut self,
         session: &Session,
@@ -199,8 +199,8 @@ async fn look_past(
         holders: Vec::new(),
         watchers: Vec::new(),
     };
-    // Behind a single exclusive holder no other can hold before it leaves, which fires its own watch. So the list is not
-    // watched, and contenders that join cost nothing.
+    // Behind a single exclusive holder no other can hold before it leaves, which fires its own watch. So the list is
+    // not watched, and contenders that join cost nothing.
     let found = if is_alone {
         found
     } else {
