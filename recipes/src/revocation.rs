@@ -100,6 +100,7 @@ async fn owned_by(
     owner: SessionId,
 ) -> Result<Vec<ZnodePath>, Error> {
     let mut owned = Vec::new();
+    // Names do not tell the session, so each entry is read.
     for path in survey.into_all() {
         let stat = retry(|| session.exists(&path)).await?;
         if stat.is_some_and(|stat| stat.ephemeral_owner == owner) {
@@ -234,6 +235,7 @@ async fn delete_entry(session: &Session, path: &ZnodePath) -> Result<bool, Error
         match session.delete(path, None).await {
             Ok(()) => return Ok(true),
             Err(Error::NoNode { .. }) => return Ok(may_be_done),
+            // Sent again: the name has a UUID, so no later entry can be hit (see `Revoker::force` for the exception).
             Err(Error::ConnectionLoss) => may_be_done = true,
             Err(error) => return Err(error),
         }
@@ -243,6 +245,7 @@ async fn delete_entry(session: &Session, path: &ZnodePath) -> Result<bool, Error
 /// Writes a request into an entry, keeping what others write there meanwhile. Returns false if the entry was gone
 /// before.
 async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Result<bool, Error> {
+    // Once, before the loop: all attempts are one request.
     let at_ms = session.clock().unix_ms();
     let mut unanswered: Option<Bytes> = None;
     loop {

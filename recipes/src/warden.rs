@@ -187,6 +187,7 @@ impl WardenBuilder {
             removes: self.removes,
             unanswered: Vec::new(),
         };
+        // No task of the user's (invariant 11): it runs on the threads of the store, until the sender is dropped.
         spawn_detached(async move {
             select(warden_gone, watcher.watch()).await;
         });

@@ -85,6 +85,7 @@ impl<G: LockGuard> BlockingGuard<G> {
     /// ```
     #[track_caller]
     pub fn lost_timeout(&self, timeout: Duration) -> Option<LostReason> {
+        // On the session's clock: a test in virtual time controls it.
         let timeout = self.0.session().clock().sleep(timeout);
         match block_on(select(self.0.lost(), timeout)) {
             Either::Left(reason) => Some(reason),

@@ -43,6 +43,7 @@ pub struct Leadership {
 impl Leadership {
     pub(super) fn new(guard: Guard, candidacy: Candidacy) -> Self {
         let epoch = guard.fencing_token();
+        // Elected in the closure, which runs before the monitor: a loss that is noticed at once finds the slot.
         let mut slot = None;
         let guard =
             guard.attended(|witness| slot.insert(candidacy.elect(epoch, witness)).on_loss());

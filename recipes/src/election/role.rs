@@ -84,6 +84,7 @@ impl RoleState {
     }
 
     pub(super) fn state(&self) -> ElectionState {
+        // Subscribed before the role is read: a change in between is seen by `changed`.
         let receiver = self.0.subscribe();
         ElectionState {
             seen: receiver.read(Participation::role),

@@ -55,6 +55,7 @@ impl LockWatcher {
                     self.client.clock().sleep(PAUSE).await;
                     continue;
                 }
+                // The client was closed: the intended end, and no failure to report.
                 Err(error) if error.is_session_end() => return,
                 Err(error) => break error,
             };
@@ -78,6 +79,7 @@ impl LockWatcher {
             let connection = session.status().connection();
             let look = match look(session, &self.path).await {
                 Ok(Some(look)) => look,
+                // No busy loop: the next read waits for a connection, or sees the departure.
                 Ok(None) | Err(Error::ConnectionLoss) => continue,
                 Err(error) => return error,
             };
@@ -204,6 +206,7 @@ async fn look_past(
     let found = if is_alone {
         found
     } else {
+        // The list that came with the watch counts: a change since the first one would fire nothing.
         let (names, watcher) = watch_names(session, &queue).await?;
         look.watchers.push(watcher);
         holders(&names)?
@@ -244,6 +247,7 @@ async fn list(session: &Session, path: &ZnodePath) -> Result<Option<Listed>, Err
     if !names.iter().any(|name| name == LEASES) {
         return Ok(Some((path.clone(), names)));
     }
+    // The waiters of a semaphore stand in another queue, and hold nothing.
     let leases = path.join(LEASES)?;
     match session.get_children(&leases).await {
         Ok((names, _)) => Ok(Some((leases, names))),
