@@ -1,8 +1,8 @@
 //! The recipes for threads without async: each call blocks its thread until it is done.
 //!
 //! They are the locks of the async types, in the same queues: both can contend for one path, in one program, too.
-//! Fairness, tokens, options and errors are theirs, and each type has the same methods under the same names, but
-//! those that need a future of the caller's (`protect`, [`Election::run`](crate::Election::run)). No runtime is
+//! Fairness, tokens, options and errors are theirs, and each type has the same methods under the same names, except for
+//! `protect`, which stops a future. [`Election::run`] takes a closure, which has to notice a loss itself. No runtime is
 //! needed: the store's own threads do the work, and a call parks its thread.
 //!
 //! # In a program with a tokio runtime
@@ -79,8 +79,8 @@ fn wait<T, E: Into<LockError>>(future: impl Future<Output = Result<T, E>>) -> Re
 #[track_caller]
 fn block_on<F: Future>(future: F) -> F::Output {
     if tokio::runtime::Handle::try_current().is_ok() {
-        // Only tokio knows whether this thread drives tasks just now, or is one of `spawn_blocking` or
-        // `block_in_place`. It tells by a panic of whatever blocks; this lock is free, so nothing else can come of it.
+        // Only tokio knows whether this thread drives tasks at the moment, or runs `spawn_blocking` or
+        // `block_in_place`. It panics in calls that block; this one takes a free lock, so it has no other effect.
         let free = tokio::sync::Mutex::new(());
         drop(free.blocking_lock());
     }

@@ -1,4 +1,7 @@
-//! [`Election`]: one leader among all who stand for it.
+//! [`Election`]: one leader among all candidates.
+//!
+//! Candidates stand in the common queue, and its head leads. [`role`] has the state of an election's own campaigns,
+//! [`leader`] and [`observe`] the view of others, [`run`] the loop of a service that leads whenever it can.
 
 mod leader;
 mod leadership;
@@ -22,20 +25,20 @@ pub use leader::Leader;
 pub use leadership::Leadership;
 pub use observe::{LeaderChange, LeaderChanges};
 pub use role::{ElectionState, Role};
+pub(crate) use run::{Campaigns, Term};
 
 use role::RoleState;
 
-/// The field of an entry's metadata that holds what a candidate campaigned with.
+/// Field of an entry's metadata that holds the data with which its candidate campaigned.
 const DATA: &str = "data";
 
 /// An election among all programs that name the same path of the same store: one of them leads, the
 /// others stand by.
 ///
-/// It is fair: candidates come to lead in the order in which their znodes were made, and none gives
-/// way to another, whatever happens to connections. Each watches only the one before it. The number
-/// of a term is its [`epoch`](Leadership::epoch), the fencing token of the leader: it only grows, and
-/// a resource that checks it is safe from a leader that does not know yet that it has lost (see
-/// [`FencingGate`](crate::FencingGate)).
+/// It is fair: candidates lead in the order in which their znodes were created, whatever happens to connections. Each
+/// watches only the one before it. The number of a term is its [`epoch`](Leadership::epoch), the fencing token of the
+/// leader: it only grows, and a resource that checks it is safe from a leader that does not know yet that it has lost
+/// (see [`FencingGate`](crate::FencingGate)).
 ///
 /// The names of the znodes are those of Curator's `LeaderLatch`, which may stand at the same path.
 ///
@@ -46,7 +49,7 @@ const DATA: &str = "data";
 /// let client = lockkeeper::connect("memory:election").await?;
 /// let election = Election::new(&client, "/election/scheduler")?;
 /// let leadership = election.campaign("10.0.0.1:8080").await?; // in order of arrival
-/// let leader = election.leader().await?.expect("somebody leads");
+/// let leader = election.leader().await?.expect("a candidate leads");
 /// assert_eq!(leader.data.as_deref(), Some("10.0.0.1:8080"));
 /// assert_eq!(leader.epoch, leadership.epoch());
 /// leadership.resign().await?; // or drop
@@ -54,13 +57,13 @@ const DATA: &str = "data";
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
 ///
-/// A service that is to lead whenever it can leaves the campaigning to [`run`](Self::run). A clone is
-/// the same election, and shares its [`state`](Self::state).
+/// [`run`](Self::run) campaigns for a service that is to lead whenever it can. A clone is the same election, and shares
+/// its [`state`](Self::state).
 #[derive(Clone)]
 pub struct Election {
     client: Client,
     path: LockPath,
-    board: Arc<RoleState>,
+    role_state: Arc<RoleState>,
 }
 
 impl Election {
@@ -72,7 +75,7 @@ impl Election {
         Ok(Self {
             client: client.clone(),
             path: path.into_lock_path()?,
-            board: Arc::default(),
+            role_state: Arc::default(),
         })
     }
 
@@ -86,28 +89,40 @@ impl Election {
         &self.client
     }
 
-    /// Stands for election, and waits until it leads. `data` identifies the candidate (an address, a name) to all that
-    /// look at the election.
+    /// Stands for election, and waits until it leads. `data` identifies the candidate (an address, a name) to all
+    /// observers of the election.
     ///
     /// Fair: candidates lead in the order of their arrival.
     ///
-    /// Cancel safe: a dropped campaign leaves nothing behind, at whatever moment it is dropped. It
-    /// loses its place.
+    /// Cancel safe: a dropped campaign leaves nothing behind, at whichever moment it is dropped. It loses its place.
     ///
     /// # Errors
     /// [`LockError::Store`](crate::LockError::Store) with the session's end or a refusal,
-    /// [`LockError::EntryDeleted`](crate::LockError::EntryDeleted),
-    /// [`LockError::WrongKind`](crate::LockError::WrongKind).
+    /// [`LockError::EntryDeleted`](crate::LockError::EntryDeleted) if the candidate's entry was removed,
+    /// [`LockError::WrongKind`](crate::LockError::WrongKind) if another recipe uses the path.
     pub async fn campaign(&self, data: impl Into<String>) -> Result<Leadership> {
         self.campaign_with(data, LockOptions::new()).await
     }
 
     /// Stands for election, and leads within `timeout`: one deadline for everything, the joining of the queue included.
     ///
-    /// Cancel safe, as [`campaign`](Self::campaign).
+    /// Fair and cancel safe, as [`campaign`](Self::campaign).
     ///
     /// # Errors
     /// [`LockError::Timeout`](crate::LockError::Timeout), and those of [`campaign`](Self::campaign).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-election-campaign-timeout").await?;
+    /// use std::time::Duration;
+    /// use lockkeeper::{Election, LockError};
+    ///
+    /// let election = Election::new(&client, "/election/scheduler")?;
+    /// let _leader = election.campaign("10.0.0.1:8080").await?;
+    /// let waited = election.campaign_timeout("10.0.0.2:8080", Duration::from_millis(10)).await;
+    /// assert!(matches!(waited, Err(LockError::Timeout { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn campaign_timeout(
         &self,
         data: impl Into<String>,
@@ -118,40 +133,65 @@ impl Election {
     }
 
     /// Stands for election with the given options, and waits until it leads. A field `data` of the options is replaced
-    /// by `data`.
+    /// by `data`. A queue limit counts the candidates ahead, the leader included.
     ///
-    /// Cancel safe, as [`campaign`](Self::campaign).
+    /// Fair and cancel safe, as [`campaign`](Self::campaign).
     ///
     /// # Errors
     /// [`LockError::Timeout`](crate::LockError::Timeout),
     /// [`LockError::QueueFull`](crate::LockError::QueueFull), and those of
     /// [`campaign`](Self::campaign).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-election-campaign-with").await?;
+    /// use lockkeeper::{Election, LockOptions};
+    ///
+    /// let election = Election::new(&client, "/election/scheduler")?;
+    /// let options = LockOptions::new().label("scheduler").queue_limit(2); // one leader, one stand-by before it
+    /// let leadership = election.campaign_with("10.0.0.1:8080", options).await?;
+    /// assert_eq!(leadership.metadata().label.as_deref(), Some("scheduler"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn campaign_with(
         &self,
         data: impl Into<String>,
         options: LockOptions,
     ) -> Result<Leadership> {
         let options = options.field(DATA, data.into());
-        let candidacy = self.board.candidacy();
+        // Before the wait, and dropped with it: the state says candidate for exactly as long as one exists.
+        let candidacy = self.role_state.candidacy();
         let guard = self.contest().acquire_with(options).await?;
         Ok(Leadership::new(guard, candidacy))
     }
 
-    /// Leads if nobody does and nobody stands for it now; `None` otherwise.
+    /// Leads if the election has no candidate now; `None` otherwise.
     ///
-    /// A taken election costs one read and no write, and that answer may be as stale as the server that gives it,
-    /// unless the options say [`synced`](LockOptions::synced); a free one is confirmed by the queue itself.
+    /// A taken election costs one read and no write. "Taken" may be as stale as the server that answers, unless the
+    /// options say [`synced`](LockOptions::synced); "free" is confirmed by the queue itself.
     ///
     /// Cancel safe, as [`campaign`](Self::campaign).
     ///
     /// # Errors
     /// Those of [`campaign`](Self::campaign).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-election-try-campaign").await?;
+    /// use lockkeeper::Election;
+    ///
+    /// let election = Election::new(&client, "/election/scheduler")?;
+    /// let leadership = election.try_campaign("10.0.0.1:8080").await?.expect("it has no candidate");
+    /// assert!(election.try_campaign("10.0.0.2:8080").await?.is_none());
+    /// leadership.resign().await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn try_campaign(&self, data: impl Into<String>) -> Result<Option<Leadership>> {
         self.try_campaign_with(data, LockOptions::new()).await
     }
 
-    /// Leads if nobody does and nobody stands for it now, with the given options; `None` otherwise. A field `data` of
-    /// the options is replaced by `data`; a queue limit has no effect.
+    /// Leads if the election has no candidate now, with the given options; `None` otherwise. A field `data` of the
+    /// options is replaced by `data`; a queue limit has no effect.
     ///
     /// Cancel safe, as [`campaign`](Self::campaign).
     ///
@@ -164,14 +204,14 @@ impl Election {
         options: LockOptions,
     ) -> Result<Option<Leadership>> {
         let options = options.field(DATA, data.into());
-        let candidacy = self.board.candidacy();
+        let candidacy = self.role_state.candidacy();
         let guard = self.contest().try_acquire(options).await?;
         Ok(guard.map(|guard| Leadership::new(guard, candidacy)))
     }
 
-    /// Returns the part that this election and its clones play themselves, as a state to look at and to wait on.
+    /// Returns the role of this election object and its clones, as a state to read and to wait on. Nothing is sent.
     pub fn state(&self) -> ElectionState {
-        self.board.state()
+        self.role_state.state()
     }
 
     fn contest(&self) -> Contest<'_> {

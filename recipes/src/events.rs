@@ -1,4 +1,4 @@
-//! [`LockEvent`]s of one contender, as a stream.
+//! [`LockEvent`]s of one contender, as a stream. The sender never waits: events cannot slow a lock (invariant 10).
 
 use std::fmt;
 use std::time::Duration;
@@ -10,6 +10,8 @@ use crate::stream::{Lossy, LossySender, lossy, named_stream};
 use crate::token::FencingToken;
 
 /// An event of one contender: its wait, its grant, its loss.
+///
+/// Events report the past. Ask the guard ([`is_held`](crate::Guard::is_held)) for the present, and fence by its token.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum LockEvent {
@@ -20,7 +22,7 @@ pub enum LockEvent {
         /// The entry that it waits for.
         ahead: ZnodePath,
     },
-    /// Somebody ahead of it left, and it still has to wait.
+    /// An entry ahead of it has left, and it still has to wait.
     Advanced {
         /// Number of entries ahead of it now.
         position: usize,
@@ -31,7 +33,7 @@ pub enum LockEvent {
         fencing_token: FencingToken,
         /// Duration of the wait; zero when the lock was free.
         waited: Duration,
-        /// Manner in which the holder before it left: after a death, work may be half done.
+        /// The way in which the holder before it left: after a death, work may be half done.
         previous: PreviousHolder,
     },
     /// A reader has become the writer.
@@ -41,17 +43,17 @@ pub enum LockEvent {
     },
     /// The writer has become a reader, and keeps its token.
     Downgraded,
-    /// The connection is lost; the lock may be held until the deadline, or as long as the session lives.
+    /// The connection is lost; the lock can be believed to be held until the deadline, or as long as the session lives.
     Suspended {
-        /// Deadline up to which the lock can be believed to be held.
+        /// Deadline up to which the lock can be believed to be held; `None` for a session without a timeout.
         held_until: Option<Deadline>,
     },
     /// The connection is back, in the same session.
     Resumed,
-    /// Somebody asks for the lock (see [`Revoker`](crate::Revoker)). Each request is told once; of
-    /// several that were made before the holder looked, the last.
+    /// A revoker requests the release of the lock (see [`Revoker`](crate::Revoker)). Each request is reported once; of
+    /// several before the holder read them, the last.
     RevocationRequested {
-        /// Name of the asker, as far as that is known.
+        /// Name of the revoker, if it has given one.
         by: Option<String>,
     },
     /// The lock is lost.
@@ -61,7 +63,7 @@ pub enum LockEvent {
     },
     /// The lock was released.
     Released,
-    /// The wait was given up: timed out, cancelled or failed.
+    /// The wait has ended without a grant: it timed out, was cancelled or failed.
     Abandoned,
     /// The reader was slow, and this many events were dropped.
     Missed {
@@ -70,23 +72,23 @@ pub enum LockEvent {
     },
 }
 
-/// Manner in which the holder before has left.
+/// The way in which the previous holder left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PreviousHolder {
-    /// Nobody was ahead: the lock was free. How its last holder left is not known any more.
+    /// No entry was ahead: the lock was free. The end of its last holder is no longer known.
     Free,
     /// It released the lock.
     Released,
-    /// It left without releasing: its session ended, or somebody else removed it.
+    /// It left without a release: its session ended, or another client removed it.
     Died,
-    /// Not known: it gave up just when its turn came, so it may never have looked how the one before it had left. On
+    /// Not known. It gave up just as its turn came, and may not have read how the holder before it had left. On
     /// ZooKeeper also after a death, after a holder that did not have to wait itself, and after one of another library.
     Unknown,
 }
 
 impl PreviousHolder {
-    /// Translates the reason that the store gives a waiter for the deletion it waited for.
+    /// Translates the reason that the store gives for the deletion of a blocker.
     pub(crate) fn of(cause: DeleteReason) -> Self {
         match cause {
             DeleteReason::Released => Self::Released,
@@ -150,11 +152,12 @@ impl fmt::Display for LockEvent {
     }
 }
 
-/// Creates a sink for [`LockOptions::events`](crate::LockOptions::events), and the stream of the events that locks put
-/// into it.
+/// Creates a sink for [`LockOptions::events`](crate::LockOptions::events), and the stream of the events that are sent
+/// to it.
 ///
-/// A slow reader never slows the lock: from 1,024 unread events on new ones are dropped, and
-/// [`Missed`](LockEvent::Missed) tells their number. The stream ends when the sink and all that use it are gone.
+/// A slow reader never slows the lock: from 1,024 unread events on, new ones are dropped, and
+/// [`Missed`](LockEvent::Missed) reports their number. The stream ends when the sink, its clones and all waits and
+/// guards with it are gone.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -181,6 +184,7 @@ pub fn lock_events() -> (EventSink, LockEvents) {
 pub struct EventSink(LossySender<LockEvent>);
 
 impl EventSink {
+    /// Sends an event, or drops and counts it if the backlog is full.
     pub(crate) fn put(&self, event: LockEvent) {
         self.0.send(event);
     }
@@ -195,7 +199,7 @@ impl Lossy for LockEvent {
 named_stream! {
     /// The stream of [`lock_events`].
     LockEvents of LockEvent;
-    /// Waits for the next event; `None` when nothing can follow.
+    /// Waits for the next event; `None` when none can follow.
     ///
-    /// Cancel safe.
+    /// Cancel safe: no event is lost.
 }

@@ -1,4 +1,4 @@
-//! [`queue`] and [`observe`]: the entries of a lock, as others see them.
+//! [`queue`] and [`observe`]: the entries of a lock, as others see them. Observers write nothing, and join no queue.
 
 use bytes::Bytes;
 use lockkeeper_store::{Client, Error, ReadOp, ReadReply, Session, SessionId, Watcher, ZnodePath};
@@ -24,20 +24,21 @@ pub struct QueueEntry {
     pub owner: SessionId,
     /// Version of its data: the number of writes since it joined (a request, or its holder's `keep_alive`).
     pub version: i32,
-    /// Its description of itself; `None` when another library wrote it.
+    /// Its metadata; `None` if another library wrote it.
     pub metadata: Option<LockMetadata>,
-    /// The data of its znode as it is.
+    /// The data of its znode, unparsed.
     pub data: Bytes,
 }
 
-/// Number of znodes that are read in one request.
+/// Number of znodes that are read in one request: neither the request nor its reply grows with the queue.
 const READ_AT_ONCE: usize = 256;
 
-/// Reads the queue of a lock: the holder first, then the waiters, in order of arrival. Empty when nobody contends.
+/// Reads the queue of a lock: the holder first, then the waiters, in order of arrival. Empty if there is no contender.
 ///
-/// The list is as stale as the server that answers, and several reads: an entry that leaves in between is left out.
-/// Of a semaphore, see [`Semaphore::holders`](crate::Semaphore::holders) and
-/// [`Semaphore::waiters`](crate::Semaphore::waiters). Cancel safe.
+/// The list is as stale as the server that answers. A long queue takes several reads: an entry that leaves in between
+/// is left out, so the result may mix two moments. Of a semaphore, see
+/// [`Semaphore::holders`](crate::Semaphore::holders) and [`Semaphore::waiters`](crate::Semaphore::waiters). Cancel
+/// safe.
 ///
 /// # Errors
 /// [`Error::InvalidPath`], and those of the store.
@@ -75,7 +76,8 @@ async fn read_queue(session: &Session, path: &ZnodePath) -> Result<Vec<QueueEntr
             .collect();
         let replies = session.multi_read(reads).await?;
         for ((sequence, path), reply) in places.iter().zip(replies) {
-            // One that failed has left since the list was read; one that stays is no contender.
+            // A read that fails is of an entry that has left since the list was read; a persistent znode is no
+            // contender.
             if let ReadReply::Data { data, stat } = reply
                 && stat.is_ephemeral()
             {
@@ -96,12 +98,24 @@ async fn read_queue(session: &Session, path: &ZnodePath) -> Result<Vec<QueueEntr
 
 /// Reads the queue of a lock again each time it changes. See [`queue`].
 ///
-/// The first snapshot comes at once. Changes that come faster than the reader reads are seen
-/// together. The queue is read anew after every reconnection; after the session's expiry a new one
-/// is opened. The stream ends after an error.
+/// The first snapshot comes at once. Changes in quick succession are seen as one, and the latest is never missed: the
+/// queue is read again after every reconnection, and in a new session after an expiry. A change of an entry's data
+/// alone is not reported. Each change costs a read of the whole queue: for tools and tests, not for every client.
 ///
 /// # Errors
-/// [`Error::InvalidPath`] at once; those of the store in the stream.
+/// [`Error::InvalidPath`] at once. In the stream, and as its last item: [`Error::SessionClosed`] when the client is
+/// closed, and the refusals of the store.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # let client = lockkeeper::connect("memory:observe").await?;
+/// let mut snapshots = lockkeeper::observe(&client, "/lock/orders")?;
+/// assert_eq!(snapshots.next().await, Some(Ok(Vec::new())));
+/// let guard = lockkeeper::Mutex::new(&client, "/lock/orders")?.lock().await?;
+/// let queue = snapshots.next().await.expect("the stream continues")?;
+/// assert_eq!(queue[0].fencing_token, guard.fencing_token());
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
 pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Error> {
     let path = path.into_lock_path()?;
     let client = client.clone();
@@ -110,12 +124,14 @@ pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Er
         loop {
             match observe_once(&client, path.as_znode()).await {
                 Ok((entries, change)) => {
+                    // A reconnection, or an event of a child that is no contender, is no change.
                     if last.as_ref() != Some(&entries) {
                         last = Some(entries.clone());
                         yield Ok(entries);
                     }
                     change.wait().await;
                 }
+                // Both wait for the next connection, or session, at the next read.
                 Err(Error::ConnectionLoss | Error::SessionExpired { .. }) => {}
                 Err(error) => {
                     yield Err(error);
@@ -127,7 +143,8 @@ pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Er
     Ok(Snapshots(snapshots))
 }
 
-/// A change that is awaited before a queue is read again: an event, or another connection.
+/// A change to await before something is read again: an event, or another connection, on which the watch may be
+/// missing.
 pub(crate) struct Change {
     session: Session,
     connection: u64,
@@ -135,6 +152,7 @@ pub(crate) struct Change {
 }
 
 impl Change {
+    /// `connection` is the number of the connection before the watch was armed.
     pub(crate) fn new(session: Session, connection: u64, watcher: Watcher) -> Self {
         Self {
             session,
@@ -143,8 +161,10 @@ impl Change {
         }
     }
 
+    /// Waits for the change, or the end of the session.
     pub(crate) async fn wait(self) {
         let status = self.session.status().clone();
+        // Subscribed before the comparison: a reconnection between the two is seen by one of them.
         let mut states = status.states();
         if status.connection() != self.connection || status.end().is_some() {
             return;
@@ -160,18 +180,14 @@ impl Change {
     }
 }
 
-/// Arms a watch, then reads: what comes after the reading fires the watch.
+/// Reads the queue once. The watch is armed before the read, so a change after the read fires it.
 async fn observe_once(
     client: &Client,
     path: &ZnodePath,
 ) -> Result<(Vec<QueueEntry>, Change), Error> {
     let session = client.session().await?;
     let connection = session.status().connection();
-    let watcher = match session.watch_children(path).await {
-        Ok((.., watcher)) => watcher,
-        Err(Error::NoNode { .. }) => session.watch_exists(path).await?.1,
-        Err(error) => return Err(error),
-    };
+    let (_, watcher) = watch_names(&session, path).await?;
     let entries = read_queue(&session, path).await?;
     let change = Change {
         session,
@@ -181,10 +197,28 @@ async fn observe_once(
     Ok((entries, change))
 }
 
+/// Lists a znode's children and watches the list; of a znode that does not exist, its creation is watched.
+pub(crate) async fn watch_names(
+    session: &Session,
+    path: &ZnodePath,
+) -> Result<(Vec<String>, Watcher), Error> {
+    loop {
+        match session.watch_children(path).await {
+            Ok((names, _, watcher)) => return Ok((names, watcher)),
+            Err(Error::NoNode { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        // Created in between, it needs the other watch: this one would not fire for its children.
+        if let (None, watcher) = session.watch_exists(path).await? {
+            return Ok((Vec::new(), watcher));
+        }
+    }
+}
+
 named_stream! {
     /// The stream of [`observe`].
     Snapshots of Result<Vec<QueueEntry>, Error>;
     /// Waits for the next snapshot; `None` after an error.
     ///
-    /// Cancel safe.
+    /// Cancel safe: no change is lost.
 }

@@ -1,4 +1,7 @@
-//! [`Revoker`]: asking a holder to give its lock up, or taking it away.
+//! [`Revoker`]: requests to a holder to release its lock, and its forced removal.
+//!
+//! A request is data in the holder's znode, so it needs no channel between the processes. [`request`] has its format,
+//! [`inbox`] the holder's side.
 
 mod inbox;
 mod request;
@@ -15,64 +18,75 @@ pub(crate) use inbox::{Listener, RevocationInbox};
 pub(crate) use request::CURATORS_REQUEST;
 pub use request::RevocationRequest;
 
-/// The promise that whatever the lock protects checks fencing tokens.
+/// The caller's promise that every resource that the lock protects checks fencing tokens.
 ///
-/// A holder that is forced out of a lock does not know it at once: until the news has come it works on as if
-/// it held, beside the next holder. Only a resource that refuses the older
-/// [`FencingToken`](crate::FencingToken) keeps its writes out; [`FencingGate`](crate::FencingGate)
-/// is one way to do so. With this value the caller says that every resource behind the lock does.
-/// Otherwise, ask instead of forcing.
+/// A holder that is removed by force does not learn it at once: until then it works on beside the next holder. Only a
+/// resource that refuses the older [`FencingToken`](crate::FencingToken) keeps its writes out;
+/// [`FencingGate`](crate::FencingGate) is one way to do so. If a resource checks none, use [`Revoker::request`] and
+/// wait for the release.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FencingEnforced;
 
 /// The holder or entry whose lock is to be revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RevokeTarget(Which);
+pub struct RevokeTarget(Target);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Which {
+enum Target {
     Holder(LockPath),
     Entry(LockPath),
     Session(LockPath, SessionId),
 }
 
 impl RevokeTarget {
-    /// All that hold the lock at `path` now: of a mutex or an election the head of the queue; of a
-    /// read-write lock the writer at the head, or the readers up to the first writer; of a semaphore
-    /// all who have permits. Who waits is left alone.
+    /// Targets all current holders of the lock at `path`: of a mutex or an election the head of the queue; of a
+    /// read-write lock the writer at the head, or the readers up to the first writer; of a semaphore all holders of
+    /// permits. Waiters are no target.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
     pub fn holder(path: impl IntoLockPath) -> Result<Self, Error> {
-        Ok(Self(Which::Holder(path.into_lock_path()?)))
+        Ok(Self(Target::Holder(path.into_lock_path()?)))
     }
 
-    /// One entry, by the path of its own znode, as [`QueueEntry::path`](crate::QueueEntry::path)
-    /// or [`Guard::path`](crate::Guard::path) tells it. It may still be waiting.
+    /// Targets one entry, by the path of its own znode: a [`QueueEntry::path`](crate::QueueEntry::path)
+    /// or [`Guard::path`](crate::Guard::path). It may still be waiting.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-revocation-entry").await?;
+    /// use lockkeeper::{Mutex, RevokeTarget, Revoker};
+    ///
+    /// let _guard = Mutex::new(&client, "/lock/orders")?.lock().await?;
+    /// for entry in lockkeeper::queue(&client, "/lock/orders").await? {
+    ///     Revoker::new(&client).request(&RevokeTarget::entry(entry.path)?).await?;
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub fn entry(path: impl IntoLockPath) -> Result<Self, Error> {
-        Ok(Self(Which::Entry(path.into_lock_path()?)))
+        Ok(Self(Target::Entry(path.into_lock_path()?)))
     }
 
-    /// All that a session has in the lock at `path`, whether it holds or waits.
+    /// Targets all entries of a session in the lock at `path`, holders and waiters.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
     pub fn session(path: impl IntoLockPath, session: SessionId) -> Result<Self, Error> {
         let path = path.into_lock_path()?;
-        Ok(Self(Which::Session(path, session)))
+        Ok(Self(Target::Session(path, session)))
     }
 
     async fn find(&self, session: &Session) -> Result<Vec<ZnodePath>, Error> {
         match &self.0 {
-            Which::Entry(path) => Ok(vec![path.as_znode().clone()]),
-            Which::Holder(path) => {
+            Target::Entry(path) => Ok(vec![path.as_znode().clone()]),
+            Target::Holder(path) => {
                 let survey = retry(|| survey(session, path.as_znode())).await?;
                 survey.into_holders(session).await
             }
-            Which::Session(path, owner) => {
+            Target::Session(path, owner) => {
                 let survey = retry(|| survey(session, path.as_znode())).await?;
                 owned_by(session, survey, *owner).await
             }
@@ -86,6 +100,7 @@ async fn owned_by(
     owner: SessionId,
 ) -> Result<Vec<ZnodePath>, Error> {
     let mut owned = Vec::new();
+    // Names do not tell the session, so each entry is read.
     for path in survey.into_all() {
         let stat = retry(|| session.exists(&path)).await?;
         if stat.is_some_and(|stat| stat.ephemeral_owner == owner) {
@@ -95,13 +110,13 @@ async fn owned_by(
     Ok(owned)
 }
 
-/// Revokes locks of any recipe: asks the holder to give up, or takes the lock away.
+/// Revokes locks of any recipe: requests a release, or removes the holder by force.
 ///
-/// A request is written into the holder's znode. The holder is told once, by
-/// [`LockEvent::RevocationRequested`](crate::LockEvent::RevocationRequested) and
-/// [`Guard::revocation_requested`](crate::Guard::revocation_requested), and does as it likes. A
-/// holder of Curator's or kazoo's is asked in Curator's words: its data is replaced by
-/// `__REVOKE__`, to which a Curator mutex made `makeRevocable` listens and everybody else does not.
+/// A request is written into the holder's znode. The holder receives it once, as
+/// [`LockEvent::RevocationRequested`](crate::LockEvent::RevocationRequested) and from
+/// [`Guard::revocation_requested`](crate::Guard::revocation_requested), and decides what to do. The data of a Curator
+/// or kazoo holder is replaced by Curator's `__REVOKE__`; of these only a Curator mutex after `makeRevocable` reacts to
+/// it.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -116,7 +131,7 @@ async fn owned_by(
 /// let request = guard.revocation_requested().await?;
 /// assert_eq!(request.by.as_deref(), Some("ops: jane"));
 ///
-/// // The holder does not heed it, and what the lock protects checks tokens.
+/// // The holder ignores it, and every resource behind the lock checks tokens.
 /// revoker.force(&RevokeTarget::holder("/lock/orders")?, FencingEnforced).await?;
 /// assert_eq!(guard.lost().await, LostReason::Revoked);
 /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
@@ -128,7 +143,7 @@ pub struct Revoker {
 }
 
 impl Revoker {
-    /// Creates a revoker that does not say who asks. Nothing is sent.
+    /// Creates a revoker without a name. Nothing is sent.
     pub fn new(client: &Client) -> Self {
         Self {
             client: client.clone(),
@@ -136,65 +151,74 @@ impl Revoker {
         }
     }
 
-    /// Says who asks.
+    /// Sets the name under which it requests, for the holder and its events.
     #[must_use]
-    pub fn by(mut self, who: impl Into<String>) -> Self {
-        self.by = Some(who.into());
+    pub fn by(mut self, name: impl Into<String>) -> Self {
+        self.by = Some(name.into());
         self
     }
 
-    /// Asks for a lock. Answers the znodes of those that were asked; who has left by then is not
-    /// among them.
+    /// Requests the release of a lock. Returns the znodes of the entries that received the request; those that have
+    /// left by then are missing.
     ///
-    /// A waiter can be asked too, and is told when it holds. When several ask before the holder
-    /// has looked, it is told of the last. When an answer of the store is lost and another asks
-    /// meanwhile, it may be told twice.
+    /// A waiter receives it when it holds. Of several requests before the holder reads them, it receives the last. If a
+    /// reply of the store is lost and another revoker writes meanwhile, the holder may receive a request twice.
     ///
-    /// Dropping the future leaves some asked and some not.
+    /// Not cancel safe: dropped midway, some entries have the request and some do not. It can be repeated.
     ///
     /// # Errors
-    /// Those of the store, [`Error::TooLarge`] where the entry's metadata leaves no room. Some may
-    /// have been asked by then; to ask again is safe.
-    pub async fn request(&self, whom: &RevokeTarget) -> Result<Vec<ZnodePath>, Error> {
+    /// Those of the store, [`Error::TooLarge`] if the entry's metadata leaves no room. Some entries may have the
+    /// request by then; it can be repeated.
+    pub async fn request(&self, target: &RevokeTarget) -> Result<Vec<ZnodePath>, Error> {
         let session = self.client.session().await?;
         let mut asked = Vec::new();
-        for path in whom.find(&session).await? {
-            if ask_one(&session, &path, self.by.as_deref()).await? {
+        for path in target.find(&session).await? {
+            if request_one(&session, &path, self.by.as_deref()).await? {
                 asked.push(path);
             }
         }
         Ok(asked)
     }
 
-    /// Takes a lock away: deletes the entries, so that the next in the queue hold. Answers the
-    /// znodes that were deleted.
+    /// Removes the entries of a lock, so that the next in the queue hold it. Returns the znodes that were deleted.
     ///
-    /// A holder learns that it [`Lost`](crate::LockEvent::Lost) the lock, as
-    /// [`Revoked`](crate::LostReason::Revoked), but may work on until then: that is why the caller
-    /// has to promise that [`FencingEnforced`]. A waiter that is named by its entry or session
-    /// leaves the queue at once; its wait fails with [`Removed`](crate::LockError::EntryDeleted) when it
-    /// looks again, which is when the one ahead of it leaves.
+    /// A holder learns that it [`Lost`](crate::LockEvent::Lost) the lock, as [`Revoked`](crate::LostReason::Revoked),
+    /// but may work on until then: hence the promise [`FencingEnforced`]. A waiter that is targeted leaves the queue at
+    /// once; its wait fails with [`EntryDeleted`](crate::LockError::EntryDeleted) at its next look, when the entry
+    /// ahead of it leaves.
     ///
-    /// What is deleted is the entries that were looked at, never their successors: the name of an
-    /// entry holds a UUID, and no other node ever has it. (Recipes that name entries by their number
-    /// alone make an exception: numbers start again when the lock's parent was made anew.) The
-    /// version does not matter here: a holder that says meanwhile that it is still at work does not
-    /// escape. A [`Warden`](crate::Warden) does ask for it.
+    /// It deletes the entries that it has found, never their successors: an entry's name contains a UUID, and no other
+    /// znode has that name. (Libraries that name entries by their number alone are an exception: numbers start again
+    /// when the lock's parent is created anew.) Unlike a [`Warden`](crate::Warden) it deletes at any version: a
+    /// `keep_alive` in between does not save the holder.
     ///
-    /// Dropping the future leaves some deleted and some not.
+    /// Not cancel safe: dropped midway, some entries are deleted and some are not. It can be repeated.
     ///
     /// # Errors
-    /// Those of the store. Some may have been deleted by then.
+    /// Those of the store. Some entries may have been deleted by then.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-revocation-force").await?;
+    /// use lockkeeper::{FencingEnforced, Mutex, RevokeTarget, Revoker};
+    ///
+    /// let mutex = Mutex::new(&client, "/lock/orders")?;
+    /// let old = mutex.lock().await?;
+    /// Revoker::new(&client).force(&RevokeTarget::holder("/lock/orders")?, FencingEnforced).await?;
+    /// let new = mutex.lock().await?;
+    /// assert!(new.fencing_token() > old.fencing_token()); // by which the resource refuses the old holder
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn force(
         &self,
-        whom: &RevokeTarget,
+        target: &RevokeTarget,
         _promise: FencingEnforced,
     ) -> Result<Vec<ZnodePath>, Error> {
         let session = self.client.session().await?;
         let mut deleted = Vec::new();
-        // From the last on: who stands behind another of them must not hold in between.
-        for path in whom.find(&session).await?.into_iter().rev() {
-            if take_away(&session, &path).await? {
+        // From the last to the first: in the other order each delete would let the next target hold for a moment.
+        for path in target.find(&session).await?.into_iter().rev() {
+            if delete_entry(&session, &path).await? {
                 tracing::info!(%path, by = self.by, "a lock was taken away");
                 deleted.push(path);
             }
@@ -204,13 +228,14 @@ impl Revoker {
     }
 }
 
-/// Deletes an entry, and answers whether it was there. A lost answer is asked for again.
-async fn take_away(session: &Session, path: &ZnodePath) -> Result<bool, Error> {
+/// Deletes an entry. Returns true if it existed, or may have been deleted by an earlier attempt whose reply was lost.
+async fn delete_entry(session: &Session, path: &ZnodePath) -> Result<bool, Error> {
     let mut may_be_done = false;
     loop {
         match session.delete(path, None).await {
             Ok(()) => return Ok(true),
             Err(Error::NoNode { .. }) => return Ok(may_be_done),
+            // Sent again: the name has a UUID, so no later entry can be hit (see `Revoker::force` for the exception).
             Err(Error::ConnectionLoss) => may_be_done = true,
             Err(error) => return Err(error),
         }
@@ -219,7 +244,8 @@ async fn take_away(session: &Session, path: &ZnodePath) -> Result<bool, Error> {
 
 /// Writes a request into an entry, keeping what others write there meanwhile. Returns false if the entry was gone
 /// before.
-async fn ask_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Result<bool, Error> {
+async fn request_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Result<bool, Error> {
+    // Once, before the loop: all attempts are one request.
     let at_ms = session.clock().unix_ms();
     let mut unanswered: Option<Bytes> = None;
     loop {
@@ -227,15 +253,21 @@ async fn ask_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Resul
             Err(Error::NoNode { .. }) => return Ok(unanswered.is_some()),
             read => read?,
         };
-        // What was sent but not answered may stand there.
-        if unanswered.as_ref().is_some_and(|sent| stands(sent, &data)) {
+        // The write before may have been carried out and its reply lost. Written again it would have the next number,
+        // and the holder would receive it twice.
+        if unanswered
+            .as_ref()
+            .is_some_and(|sent| holds_request(sent, &data))
+        {
             return Ok(true);
         }
-        let request = request::asked(&data, by, at_ms);
+        let request = request::with_request(&data, by, at_ms);
+        // At the version that was read: a `keep_alive` or another request since then must not be overwritten.
         let sent = session.set_data(path, request.clone(), Some(stat.version));
         unanswered = match sent.await {
             Ok(_) => return Ok(true),
             Err(Error::NoNode { .. }) => return Ok(false),
+            // Refused, so nothing of it stands there.
             Err(Error::BadVersion { .. }) => None,
             Err(Error::ConnectionLoss) => Some(request),
             Err(error) => return Err(error),
@@ -243,8 +275,8 @@ async fn ask_one(session: &Session, path: &ZnodePath, by: Option<&str>) -> Resul
     }
 }
 
-/// Returns true if the request in `sent` stands in an entry's data.
-fn stands(sent: &[u8], data: &[u8]) -> bool {
+/// Returns true if an entry's data contains the request in `sent`. The rest may have been rewritten since.
+fn holds_request(sent: &[u8], data: &[u8]) -> bool {
     match LockMetadata::parse(sent) {
         Some(sent) => {
             LockMetadata::parse(data).is_some_and(|there| there.revocation == sent.revocation)

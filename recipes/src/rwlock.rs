@@ -1,4 +1,6 @@
 //! [`RwLock`]: many readers or one writer, in the order of their arrival.
+//!
+//! Both stand in the one queue; their kinds decide which entries block which. [`convert`] changes the kind of a holder.
 
 mod convert;
 mod guards;
@@ -19,17 +21,15 @@ pub use guards::{ReadGuard, Upgrade, WriteGuard};
 /// A read-write lock among all programs that name the same path of the same store: any number of
 /// readers hold it together, or one writer alone.
 ///
-/// It is fair to both: a reader waits for the writers that came before it, a writer for everybody
-/// that came before it, in the order in which the contenders' znodes were made. So no stream of
-/// readers keeps a writer waiting, and no stream of writers a reader; when a writer leaves, the
-/// readers up to the next writer have the lock together. Each contender watches one znode, the
-/// nearest that blocks it: a writer's release wakes the readers behind it once each, or the next
+/// It is fair to both: a reader waits for the writers that came before it, a writer for all contenders that came before
+/// it, in the order in which their znodes were created. So no stream of readers starves a writer, and no stream of
+/// writers a reader; when a writer leaves, the readers up to the next writer hold the lock together. Each contender
+/// watches one znode, the nearest that blocks it: a writer's release wakes the readers behind it once each, or the next
 /// writer; a writer wakes at most once for each reader ahead.
 ///
-/// It outlives its client's sessions: after an expiry the next `read` or `write` opens a new one. A
-/// clone is the same lock. It is not re-entrant: a reader that waits to write waits for itself
-/// ([`try_upgrade`](ReadGuard::try_upgrade) does not wait), and a second read can wait for a writer that came in
-/// between, which waits for the first read.
+/// It outlives its client's sessions: after an expiry the next `read` or `write` opens a new one. A clone is the same
+/// lock. It is not re-entrant: a reader that waits to write waits for itself ([`try_upgrade`](ReadGuard::try_upgrade)
+/// does not wait), and a second read can wait for a writer that came in between, which waits for the first read.
 ///
 /// The znodes' names are those of Curator's `InterProcessReadWriteLock`, with which it shares a path.
 ///
@@ -43,7 +43,7 @@ pub use guards::{ReadGuard, Upgrade, WriteGuard};
 ///
 /// let writer = lock.write().await?;
 /// report.admit(writer.fencing_token())?; // the resource refuses older tokens
-/// let reader = writer.downgrade().await?; // others may read now, nobody has written since
+/// let reader = writer.downgrade().await?; // others may read now; no other writer came in between
 /// report.admit_shared(reader.fencing_token())?;
 /// let another = lock.read().await?;
 /// another.release().await?;
@@ -80,23 +80,45 @@ impl RwLock {
 
     /// Acquires the lock as a reader: waits until all writers that came before have left.
     ///
-    /// Cancel safe: a dropped wait leaves the queue, at whatever moment it is dropped. It loses its
-    /// place.
+    /// Fair: no writer that comes later holds it before this reader.
+    ///
+    /// Cancel safe: a dropped wait leaves the queue, at whichever moment it is dropped. It loses its place.
     ///
     /// # Errors
     /// [`LockError::Store`](crate::LockError::Store) with the session's end or a refusal,
-    /// [`LockError::EntryDeleted`](crate::LockError::EntryDeleted),
-    /// [`LockError::WrongKind`](crate::LockError::WrongKind).
+    /// [`LockError::EntryDeleted`](crate::LockError::EntryDeleted) if the waiter's entry was removed,
+    /// [`LockError::WrongKind`](crate::LockError::WrongKind) if another recipe uses the path.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-rwlock-read").await?;
+    /// let lock = lockkeeper::RwLock::new(&client, "/lock/report")?;
+    /// let one = lock.read().await?;
+    /// let other = lock.read().await?; // together with the first
+    /// assert!(one.is_held() && other.is_held());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn read(&self) -> Result<ReadGuard> {
         self.readers().acquire().await.map(ReadGuard::new)
     }
 
-    /// Acquires the lock as the writer: waits until everybody that came before has left.
+    /// Acquires the lock as the writer: waits until all contenders that came before have left.
     ///
-    /// Cancel safe, as [`read`](Self::read).
+    /// Fair: no contender that comes later, reader or writer, holds it before this writer. Cancel safe, as
+    /// [`read`](Self::read).
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-rwlock-write").await?;
+    /// let lock = lockkeeper::RwLock::new(&client, "/lock/report")?;
+    /// let writer = lock.write().await?;
+    /// assert!(lock.try_read().await?.is_none());
+    /// writer.release().await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn write(&self) -> Result<WriteGuard> {
         self.writers().acquire().await.map(WriteGuard::new)
     }
@@ -104,14 +126,31 @@ impl RwLock {
     /// Acquires the lock as a reader within `timeout`: one deadline for everything, the joining
     /// of the queue included.
     ///
+    /// Fair and cancel safe, as [`read`](Self::read).
+    ///
     /// # Errors
     /// [`LockError::Timeout`](crate::LockError::Timeout), and those of [`read`](Self::read).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-rwlock-read-timeout").await?;
+    /// use std::time::Duration;
+    /// use lockkeeper::{LockError, RwLock};
+    ///
+    /// let lock = RwLock::new(&client, "/lock/report")?;
+    /// let _writer = lock.write().await?;
+    /// let waited = lock.read_timeout(Duration::from_millis(10)).await;
+    /// assert!(matches!(waited, Err(LockError::Timeout { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn read_timeout(&self, timeout: Duration) -> Result<ReadGuard> {
         self.read_with(LockOptions::new().timeout(timeout)).await
     }
 
     /// Acquires the lock as the writer within `timeout`: one deadline for everything, the
     /// joining of the queue included.
+    ///
+    /// Fair and cancel safe, as [`write`](Self::write).
     ///
     /// # Errors
     /// [`LockError::Timeout`](crate::LockError::Timeout), and those of [`read`](Self::read).
@@ -122,9 +161,23 @@ impl RwLock {
     /// Acquires the lock as a reader with the given options. A queue limit counts all that are ahead, readers
     /// that hold the lock included; it counts only for a contender that has to wait.
     ///
+    /// Fair and cancel safe, as [`read`](Self::read).
+    ///
     /// # Errors
     /// [`LockError::Timeout`](crate::LockError::Timeout),
     /// [`LockError::QueueFull`](crate::LockError::QueueFull), and those of [`read`](Self::read).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-rwlock-read-with").await?;
+    /// use lockkeeper::{LockError, LockOptions, RwLock};
+    ///
+    /// let lock = RwLock::new(&client, "/lock/report")?;
+    /// let _writer = lock.write().await?;
+    /// let refused = lock.read_with(LockOptions::new().queue_limit(0)).await;
+    /// assert!(matches!(refused, Err(LockError::QueueFull { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn read_with(&self, options: LockOptions) -> Result<ReadGuard> {
         self.readers()
             .acquire_with(options)
@@ -133,6 +186,8 @@ impl RwLock {
     }
 
     /// Acquires the lock as the writer with the given options. See [`read_with`](Self::read_with).
+    ///
+    /// Fair and cancel safe, as [`write`](Self::write).
     ///
     /// # Errors
     /// Those of [`read_with`](Self::read_with).
@@ -149,16 +204,28 @@ impl RwLock {
     /// (a follower's view), unless the options say [`synced`](LockOptions::synced); "free" is confirmed by the queue
     /// itself.
     ///
-    /// Cancel safe, as [`read`](Self::read).
+    /// Never ahead of a waiting writer. Cancel safe, as [`read`](Self::read).
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-rwlock-try-read").await?;
+    /// let lock = lockkeeper::RwLock::new(&client, "/lock/report")?;
+    /// let _reader = lock.read().await?;
+    /// assert!(lock.try_read().await?.is_some()); // readers share
+    /// assert!(lock.try_write().await?.is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn try_read(&self) -> Result<Option<ReadGuard>> {
         self.try_read_with(LockOptions::new()).await
     }
 
-    /// Acquires the lock as the writer if nobody holds it or waits for it now; `None` otherwise. It costs what
-    /// [`try_read`](Self::try_read) costs.
+    /// Acquires the lock as the writer if no other contender holds it or waits for it now; `None` otherwise.
+    ///
+    /// Its cost and the age of its answer are those of [`try_read`](Self::try_read). Cancel safe, as
+    /// [`read`](Self::read).
     ///
     /// # Errors
     /// Those of [`read`](Self::read).
@@ -179,8 +246,8 @@ impl RwLock {
         Ok(guard.map(ReadGuard::new))
     }
 
-    /// Acquires the lock as the writer if nobody holds it or waits for it now, with the given options; `None`
-    /// otherwise. A queue limit has no effect.
+    /// Acquires the lock as the writer if no other contender holds it or waits for it now, with the given options;
+    /// `None` otherwise. A queue limit has no effect.
     ///
     /// Cancel safe, as [`read`](Self::read).
     ///

@@ -1,9 +1,11 @@
 //! [`Semaphore`]: a number of permits, granted in order of arrival.
+//!
+//! Waiters stand in the common queue. Its head alone takes permits ([`grant`]); [`znodes`] has the stored number.
 
 mod grant;
 mod leases;
 mod permit;
-mod place;
+mod znodes;
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ pub use self::permit::Permit;
 
 use self::grant::PermitWaiter;
 use self::leases::check_count;
-use self::place::Place;
+use self::znodes::Znodes;
 use crate::contest::in_time;
 #[cfg(doc)]
 use crate::error::LockError;
@@ -25,23 +27,22 @@ use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
 use crate::synced::look_synced;
 
-/// A number of permits that all programs share that name the same path of the same store.
+/// A number of permits, shared by all programs that name the same path of the same store.
 ///
-/// It is fair: requests are granted in the order in which they joined the queue, each at once with
-/// all the permits that it asks for. So a large request is not starved by small ones behind it, and
-/// two that ask for several do not wait for each other. The permits of a holder that dies come back
-/// when its session ends.
+/// It is fair: requests are granted in the order in which they joined the queue, each at once with all the permits that
+/// it asks for. So small requests cannot starve a large one ahead of them, and two requests for several permits cannot
+/// deadlock with a part of the permits each. The permits of a holder that dies come back when its session ends.
 ///
-/// The number of permits is stored once, the same for every client. [`set_permits`](Self::set_permits)
-/// changes it while others hold and wait. Nothing is revoked when it is lowered: until enough has
-/// been released, more than the new number may be held.
+/// The number of permits is stored once, the same for every client. [`set_permits`](Self::set_permits) changes it while
+/// others hold and wait. Lowering it revokes nothing: until enough permits have been released, more than the new number
+/// may be held.
 ///
-/// With more than one permit a semaphore excludes nobody; see [`Permit`] for what its token is worth.
+/// With more than one permit, several holders work at the same time; see [`Permit`] for the meaning of the token then.
 /// A clone is the same semaphore; it outlives its client's sessions.
 ///
-/// Below the path the waiters stand in `locks`, the permits that are held in `leases`, one znode for
-/// each (the layout of Curator's `InterProcessSemaphoreV2`), and the number is the data of `permits`,
-/// as JSON. [`waiters`](Self::waiters) and [`holders`](Self::holders) list them.
+/// Below the path, waiters stand in `locks` and held permits in `leases`, one znode each (the layout of Curator's
+/// `InterProcessSemaphoreV2`), and the number is the data of `permits`, as JSON. [`waiters`](Self::waiters) and
+/// [`holders`](Self::holders) list them.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -52,7 +53,7 @@ use crate::synced::look_synced;
 /// let permit = quota.acquire().await?;
 /// let more = quota.acquire_many(3).await?; // three at once, in order of arrival
 /// assert_eq!(quota.available().await?, 6);
-/// quota.set_permits(5).await?; // for everybody, while others wait
+/// quota.set_permits(5).await?; // for all clients, while others hold and wait
 /// assert_eq!(quota.available().await?, 1);
 /// more.release().await?;
 /// permit.release().await?; // or drop
@@ -61,44 +62,66 @@ use crate::synced::look_synced;
 #[derive(Clone)]
 pub struct Semaphore {
     client: Client,
-    place: Arc<Place>,
+    znodes: Arc<Znodes>,
 }
 
 impl Semaphore {
     /// Creates the semaphore at a path, with the number of permits that this program expects it to have.
     /// Nothing is sent.
     ///
-    /// At its first use the number is stored, if there is none; if another is stored, that use and
-    /// all after it fail with [`LockError::PermitsMismatch`], until the numbers agree or
-    /// [`set_permits`](Self::set_permits) has been called. A handle that has been in agreement once,
-    /// and its clones, follow all later changes.
+    /// Its first use stores the number, if none is stored. If another is, that use and all after it fail with
+    /// [`LockError::PermitsMismatch`], until the numbers agree or [`set_permits`](Self::set_permits) has been called. A
+    /// handle whose number has agreed once, and its clones, follow all later changes.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-semaphore-new").await?;
+    /// use lockkeeper::{LockError, Semaphore};
+    ///
+    /// let quota = Semaphore::new(&client, "/quota/geocoder", 10)?;
+    /// assert_eq!(quota.permits().await?, 10); // stored by this first use
+    /// let other = Semaphore::new(&client, "/quota/geocoder", 20)?;
+    /// assert!(matches!(other.permits().await, Err(LockError::PermitsMismatch { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub fn new(client: &Client, path: impl IntoLockPath, permits: u32) -> Result<Self, Error> {
-        Self::stating(client, path.into_lock_path()?, Some(permits))
+        Self::with_permits(client, path.into_lock_path()?, Some(permits))
     }
 
-    /// Opens the semaphore at a path, with however many permits it has. Nothing is sent.
+    /// Opens the semaphore at a path, with the number of permits that is stored there. Nothing is sent.
     ///
     /// Its use fails with [`LockError::NoPermits`] where no number is stored.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-semaphore-open").await?;
+    /// use lockkeeper::Semaphore;
+    ///
+    /// Semaphore::new(&client, "/quota/geocoder", 10)?.permits().await?;
+    /// let quota = Semaphore::open(&client, "/quota/geocoder")?;
+    /// assert_eq!(quota.available().await?, 10);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub fn open(client: &Client, path: impl IntoLockPath) -> Result<Self, Error> {
-        Self::stating(client, path.into_lock_path()?, None)
+        Self::with_permits(client, path.into_lock_path()?, None)
     }
 
-    fn stating(client: &Client, path: LockPath, permits: Option<u32>) -> Result<Self, Error> {
+    fn with_permits(client: &Client, path: LockPath, permits: Option<u32>) -> Result<Self, Error> {
         Ok(Self {
             client: client.clone(),
-            place: Arc::new(Place::new(path, permits)?),
+            znodes: Arc::new(Znodes::new(path, permits)?),
         })
     }
 
     /// Returns the znode under which the semaphore stands.
     pub fn path(&self) -> &ZnodePath {
-        &self.place.root
+        &self.znodes.root
     }
 
     /// Returns the client that the semaphore speaks through.
@@ -108,6 +131,8 @@ impl Semaphore {
 
     /// Returns the number of all permits, held or not.
     ///
+    /// One read, as stale as the server that answers. Cancel safe.
+    ///
     /// # Errors
     /// [`LockError::PermitsMismatch`], [`LockError::NoPermits`], [`LockError::InvalidPermitsData`],
     /// [`LockError::WrongKind`], and those of the store.
@@ -115,8 +140,10 @@ impl Semaphore {
         Ok(self.supply().await?.total)
     }
 
-    /// Returns the number of permits that nobody holds now; 0 when more are held than there are, after the number
-    /// was lowered. Waiters are not counted.
+    /// Returns the number of permits that are free now; 0 if more are held than exist, after the number was lowered.
+    /// Waiters are not counted: a free permit may be about to go to the first of them.
+    ///
+    /// One read, as stale as the server that answers. Cancel safe.
     ///
     /// # Errors
     /// Those of [`permits`](Self::permits).
@@ -124,49 +151,81 @@ impl Semaphore {
         Ok(self.supply().await?.free())
     }
 
-    async fn supply(&self) -> Result<place::Supply> {
+    async fn supply(&self) -> Result<znodes::Supply> {
         let session = self.client.session().await?;
-        self.place.settle(&session).await?;
-        self.place.read(&session).await
+        self.znodes.check_stated(&session).await?;
+        self.znodes.read(&session).await
     }
 
-    /// Changes the number of permits for everybody, and stores it where there was none.
+    /// Changes the number of permits for all clients, or stores it where none is stored.
     ///
-    /// Waiters are granted what a higher number allows. A lower one revokes nothing; a waiter for more than there are
-    /// now fails with [`LockError::TooManyPermits`] when its turn comes. With 0 all requests are refused.
+    /// Waiters are granted the permits that a higher number allows. A lower one revokes nothing; a request for more
+    /// than the new number fails with [`LockError::TooManyPermits`] when its turn comes. With 0, all requests are
+    /// refused.
     ///
-    /// Once it is sent, dropping the future does not take it back. If the connection breaks before
-    /// the answer comes it is sent again, so that the last of several changes at once wins.
+    /// Cancelling it midway leaves open whether the number was changed. A change whose reply is lost is sent again; of
+    /// concurrent changes the last one that is carried out wins.
     ///
     /// # Errors
     /// [`LockError::WrongKind`], and those of the store.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-semaphore-set-permits").await?;
+    /// let quota = lockkeeper::Semaphore::new(&client, "/quota/geocoder", 2)?;
+    /// let _both = quota.acquire_many(2).await?;
+    /// quota.set_permits(1).await?; // revokes nothing
+    /// assert_eq!((quota.permits().await?, quota.available().await?), (1, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn set_permits(&self, permits: u32) -> Result<()> {
         let session = self.client.session().await?;
-        self.place.change(&session, permits).await
+        self.znodes.change(&session, permits).await
     }
 
     /// Acquires a permit: waits for it, in the order of arrival.
     ///
-    /// Cancel safe: a dropped wait leaves the queue and holds nothing, at whatever moment it is
-    /// dropped. It loses its place.
+    /// Fair: no later request is granted before this one, though it asks for fewer permits.
+    ///
+    /// Cancel safe: a dropped wait leaves the queue and holds nothing, at whichever moment it is dropped. It loses its
+    /// place.
     ///
     /// # Errors
-    /// [`LockError::TooManyPermits`] when there are 0 in all, [`LockError::Store`] with the session's
-    /// end or a refusal, [`LockError::EntryDeleted`], and those of [`permits`](Self::permits).
+    /// [`LockError::TooManyPermits`] if the semaphore has 0 permits, [`LockError::Store`] with the session's end or a
+    /// refusal, [`LockError::EntryDeleted`] if the waiter's entry was removed, and those of [`permits`](Self::permits).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-semaphore-acquire").await?;
+    /// let quota = lockkeeper::Semaphore::new(&client, "/quota/geocoder", 10)?;
+    /// let permit = quota.acquire().await?;
+    /// // at most ten clients are here at a time
+    /// permit.release().await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn acquire(&self) -> Result<Permit> {
         self.acquire_many(1).await
     }
 
-    /// Acquires several permits, all granted at once, in the order of arrival: a later request waits behind this one,
-    /// though it asks for fewer.
+    /// Acquires several permits, all granted at once, in the order of arrival.
+    ///
+    /// Fair, as [`acquire`](Self::acquire). The wait ends when so many permits are free at the same moment.
     ///
     /// Cancel safe, as [`acquire`](Self::acquire).
     ///
     /// # Errors
-    /// [`LockError::TooManyPermits`] when `count` is above the number of all permits, or comes to be
-    /// while it waits, which it learns when its turn comes; [`Error::BadArguments`] for 0,
-    /// [`Error::TooLarge`] for more than one request can carry (some thousands), and those of
-    /// [`acquire`](Self::acquire).
+    /// [`LockError::TooManyPermits`] if `count` is above the number of all permits: at once, or when its turn comes, if
+    /// the number was lowered while it waited. [`Error::BadArguments`] for 0, [`Error::TooLarge`] for more than one
+    /// request can carry (some thousands), and those of [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:acquire-many").await?;
+    /// let quota = lockkeeper::Semaphore::new(&client, "/quota/geocoder", 10)?;
+    /// let batch = quota.acquire_many(4).await?;
+    /// assert_eq!((batch.count(), quota.available().await?), (4, 6));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn acquire_many(&self, count: u32) -> Result<Permit> {
         let permit = self.grant(count, LockOptions::new(), false).await?;
         Ok(permit.expect("only a try comes back without permits"))
@@ -178,6 +237,19 @@ impl Semaphore {
     ///
     /// # Errors
     /// [`LockError::Timeout`], and those of [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-semaphore-acquire-timeout").await?;
+    /// use std::time::Duration;
+    /// use lockkeeper::{LockError, Semaphore};
+    ///
+    /// let quota = Semaphore::new(&client, "/quota/geocoder", 1)?;
+    /// let _permit = quota.acquire().await?;
+    /// let waited = quota.acquire_timeout(Duration::from_millis(10)).await;
+    /// assert!(matches!(waited, Err(LockError::Timeout { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn acquire_timeout(&self, timeout: Duration) -> Result<Permit> {
         self.acquire_with(1, LockOptions::new().timeout(timeout))
             .await
@@ -185,10 +257,10 @@ impl Semaphore {
 
     /// Acquires `count` permits with the given options. A queue limit counts the waiters ahead, not the holders.
     ///
-    /// Of the events, `Queued` and `Advanced` with position 0 say that nobody is ahead, but that not
-    /// enough permits are free.
+    /// Among its events, `Queued` and `Advanced` with position 0 mean that no waiter is ahead, but too few permits are
+    /// free.
     ///
-    /// Cancel safe, as [`acquire`](Self::acquire).
+    /// Fair and cancel safe, as [`acquire`](Self::acquire).
     ///
     /// # Errors
     /// [`LockError::Timeout`], [`LockError::QueueFull`], and those of
@@ -198,23 +270,35 @@ impl Semaphore {
         Ok(permit.expect("only a try comes back without permits"))
     }
 
-    /// Acquires a permit if one is free now and nobody else is in the queue; else `None`.
+    /// Acquires a permit if one is free now and the queue is empty; else `None`.
     ///
-    /// A failed try costs one read and no write. Its answer may be as stale as the server that gives it (a follower's
-    /// view), unless the options say [`synced`](LockOptions::synced); a grant is confirmed. A request that does not
-    /// have to wait stands in the queue for a moment, too: a try beside it may come back without a permit though
-    /// several are free.
+    /// A failed try costs one read and no write. "Taken" may be as stale as the server that answers (a follower's
+    /// view), unless the options say [`synced`](LockOptions::synced); a grant is confirmed by the queue. A request that
+    /// does not have to wait also stands in the queue for a moment: a concurrent try may return `None` although several
+    /// permits are free. A try never passes a waiter.
     ///
     /// Cancel safe, as [`acquire`](Self::acquire).
     ///
     /// # Errors
     /// Those of [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-semaphore-try-acquire").await?;
+    /// let quota = lockkeeper::Semaphore::new(&client, "/quota/geocoder", 1)?;
+    /// let permit = quota.try_acquire().await?.expect("it is free");
+    /// assert!(quota.try_acquire().await?.is_none());
+    /// permit.release().await?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn try_acquire(&self) -> Result<Option<Permit>> {
         self.try_acquire_many(1).await
     }
 
-    /// Acquires several permits if so many are free now and nobody else is in the queue; else `None`.
+    /// Acquires several permits if so many are free now and the queue is empty; else `None`.
     /// See [`try_acquire`](Self::try_acquire).
+    ///
+    /// Cancel safe, as [`acquire`](Self::acquire).
     ///
     /// # Errors
     /// Those of [`acquire_many`](Self::acquire_many).
@@ -222,7 +306,7 @@ impl Semaphore {
         self.try_acquire_with(count, LockOptions::new()).await
     }
 
-    /// Acquires `count` permits if so many are free now and nobody else is in the queue, with the given options; else
+    /// Acquires `count` permits if so many are free now and the queue is empty, with the given options; else
     /// `None`. A queue limit has no effect. See [`try_acquire`](Self::try_acquire).
     ///
     /// Cancel safe, as [`acquire`](Self::acquire).
@@ -246,7 +330,7 @@ impl Semaphore {
     ) -> Result<Option<Permit>> {
         let (timeout, progress) = (options.timeout, options.begin());
         let grant = self.grant(count, options, only_if_free);
-        let (client, path, queue) = (&self.client, self.path(), &self.place.locks);
+        let (client, path, queue) = (&self.client, self.path(), &self.znodes.locks);
         let timed_out = |after| progress.timed_out(client, path, queue, after);
         in_time(client, timeout, grant, timed_out).await
     }
@@ -262,15 +346,16 @@ impl Semaphore {
             return Err(Error::BadArguments(nothing).into());
         }
         let session = self.client.session().await?;
-        self.place.settle(&session).await?;
-        // The number that was seen last spares most requests for too many a place in the queue.
-        if count > self.place.last_seen() {
-            let supply = self.place.read(&session).await?;
-            self.place.check_total(count, supply.total)?;
+        self.znodes.check_stated(&session).await?;
+        // Refused here if possible: in the queue a request for too many would hold up all behind it until its turn.
+        // The hint may be old, so the stored number decides.
+        if count > self.znodes.last_seen() {
+            let supply = self.znodes.read(&session).await?;
+            self.znodes.check_total(count, supply.total)?;
         }
-        check_count(&self.place.leases, count)?;
+        check_count(&self.znodes.leases, count)?;
         if only_if_free {
-            let look = || self.place.looks_free(&session, count);
+            let look = || self.znodes.looks_free(&session, count);
             if !look_synced(&session, self.path(), options.synced, look).await? {
                 return Ok(None);
             }
@@ -278,25 +363,41 @@ impl Semaphore {
         let data = options.data(session.clock().unix_ms());
         let terms = options.terms(data, only_if_free);
         let events = options.events;
-        PermitWaiter::grant(&self.place, &session, count, &terms, events).await
+        PermitWaiter::grant(&self.znodes, &session, count, &terms, events).await
     }
 
-    /// Lists the requests that wait for permits, in order. The first may be granted right now.
+    /// Lists the requests that wait for permits, in order. The first may be granted at this moment.
+    ///
+    /// As stale as the server that answers, and several reads, as [`queue`](crate::queue()). Cancel safe.
     ///
     /// # Errors
     /// Those of the store.
     pub async fn waiters(&self) -> Result<Vec<QueueEntry>, Error> {
-        queue(&self.client, LockPath::try_from(self.place.locks.clone())?).await
+        queue(&self.client, LockPath::try_from(self.znodes.locks.clone())?).await
     }
 
-    /// Lists the permits that are held, one entry for each, in the order of their grants. Of those that
-    /// were granted together, `sequence` counts from 0.
+    /// Lists the permits that are held, one entry each, in the order of their grants. Of permits that were granted
+    /// together, `sequence` counts from 0.
+    ///
+    /// As stale as the server that answers, and several reads, as [`queue`](crate::queue()). Cancel safe.
     ///
     /// # Errors
     /// Those of the store.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-semaphore-holders").await?;
+    /// let quota = lockkeeper::Semaphore::new(&client, "/quota/geocoder", 10)?;
+    /// let permit = quota.acquire_many(2).await?;
+    /// let held = quota.holders().await?;
+    /// assert_eq!(held.len(), 2);
+    /// assert_eq!(held[0].fencing_token, permit.fencing_token());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn holders(&self) -> Result<Vec<QueueEntry>, Error> {
-        let leases = LockPath::try_from(self.place.leases.clone())?;
+        let leases = LockPath::try_from(self.znodes.leases.clone())?;
         let mut held = queue(&self.client, leases).await?;
+        // Lease names end with their index in the grant, so the order of the queue says nothing about the grants.
         held.sort_by_key(|lease| (lease.fencing_token, lease.sequence));
         Ok(held)
     }

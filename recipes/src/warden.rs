@@ -1,4 +1,7 @@
 //! [`Warden`]: watches locks for holders that hold for too long.
+//!
+//! [`HoldTimes`] decides, without IO, for how long each holder has been seen; a [`LockWatcher`] for each lock reads,
+//! reports and removes.
 
 mod hold_times;
 mod lock_watcher;
@@ -23,24 +26,20 @@ pub use report::{Overdue, OverdueLevel, WardenReport, WardenReports};
 
 /// Watches locks for holders that hold for longer than they stated, by
 /// [`expected_hold`](crate::LockOptions::expected_hold), [`alert_after`](crate::LockOptions::alert_after)
-/// and [`auto_unlock_after`](crate::LockOptions::auto_unlock_after); and takes their locks away, if it is
-/// told to.
+/// and [`auto_unlock_after`](crate::LockOptions::auto_unlock_after), and removes overdue holders if configured to.
 ///
-/// A holder states durations, not moments, and nobody compares clocks: the warden times each holder
-/// on its own clock, from its first sight of it at the head of the queue or of its last
-/// [`keep_alive`](crate::Guard::keep_alive). So it may be late, by as long as it has not looked, and
-/// is never early. For the same reason there is no function that lists overdue holders without having
-/// watched: one look shows what a holder stated, and not when its time began. What is said about a
-/// holder in [`revocation`](crate::LockMetadata::revocation) is no sign of life.
+/// A holder states durations, and no clocks are compared: the warden times each holder on its own clock, from its first
+/// sight of it as a holder or of its last [`keep_alive`](crate::Guard::keep_alive). So it may be late, by as long as it
+/// could not look, and is never early. For the same reason no function lists overdue holders without a warden: a single
+/// read shows the durations that a holder stated, but not the beginning of its hold. A request for
+/// [`revocation`](crate::LockMetadata::revocation) in its znode is no sign of life.
 ///
-/// It watches mutexes, elections, read-write locks and semaphores (by the semaphore's own path),
-/// which it tells apart by the names that it sees. Holders of other libraries state nothing and are
-/// never overdue. Of a lock that one holds alone it asks nothing until that one leaves, writes or is
-/// overdue.
+/// It watches mutexes, elections, read-write locks and semaphores (by the semaphore's own path), and recognises them by
+/// the names of their entries. Holders of other libraries state nothing and are never overdue. A lock with a single
+/// holder costs no requests until that holder leaves, writes or is overdue.
 ///
-/// It goes on by itself, needs no runtime, and ends when its last clone is dropped or the client is
-/// closed. When its session has expired it opens another, and forgets what it has seen: all times
-/// start anew, since meanwhile nobody looked.
+/// It runs by itself, needs no runtime, and ends when its last clone is dropped or the client is closed. When its
+/// session has expired it opens another and starts all times anew: a holder may have given signs of life in between.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -71,12 +70,12 @@ struct Inner {
 }
 
 struct Watched {
-    sightings: Arc<Mutex<HoldTimes>>,
-    /// Dropping it ends the watch.
+    hold_times: Arc<Mutex<HoldTimes>>,
+    /// Ends the lock's watcher when it is dropped, with the warden's last clone.
     _warden_lives: oneshot::Sender<()>,
 }
 
-/// Locks that a [`Warden`] is to watch, and the removal of overdue holders.
+/// Builder of a [`Warden`]: the locks to watch, and the removal of overdue holders. See [`Warden::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "a warden watches when it is started"]
 pub struct WardenBuilder {
@@ -86,7 +85,7 @@ pub struct WardenBuilder {
 }
 
 impl Warden {
-    /// A warden that looks through this client. Nothing is sent before it is started.
+    /// Begins to build a warden that watches through this client. Nothing is sent before it is started.
     pub fn builder(client: &Client) -> WardenBuilder {
         WardenBuilder {
             client: client.clone(),
@@ -95,11 +94,26 @@ impl Warden {
         }
     }
 
-    /// The holders of one lock that are overdue now, each on its highest level, as far as the warden
-    /// has seen: while it has no connection, it does not learn who has left or is at work.
+    /// Returns the overdue holders of one lock, each on its highest level, as the warden last read them: while it is
+    /// disconnected it learns of no departure and no sign of life. It never waits, and sends nothing.
     ///
     /// # Errors
     /// [`Error::InvalidPath`], and [`Error::BadArguments`] for a lock that it does not watch.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-warden-overdue").await?;
+    /// use std::time::Duration;
+    /// use lockkeeper::{LockOptions, Mutex, OverdueLevel, Warden};
+    ///
+    /// let (warden, mut reports) = Warden::builder(&client).watch("/lock/orders")?.start();
+    /// let options = LockOptions::new().alert_after(Duration::from_millis(1));
+    /// let _guard = Mutex::new(&client, "/lock/orders")?.lock_with(options).await?;
+    /// reports.next().await; // once it is overdue
+    /// let overdue = warden.overdue("/lock/orders")?;
+    /// assert_eq!(overdue[0].level, OverdueLevel::Alert);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub fn overdue(&self, path: impl IntoLockPath) -> Result<Vec<Overdue>, Error> {
         let path = path.into_lock_path()?;
         let path = path.as_znode();
@@ -110,7 +124,7 @@ impl Warden {
         Ok(self.overdue_at(path, watched))
     }
 
-    /// The holders of all its locks that are overdue now. See [`overdue`](Self::overdue).
+    /// Returns the overdue holders of all its locks. See [`overdue`](Self::overdue).
     pub fn overdue_all(&self) -> Vec<Overdue> {
         let locks = self.0.locks.iter();
         locks
@@ -120,12 +134,12 @@ impl Warden {
 
     fn overdue_at(&self, path: &ZnodePath, watched: &Watched) -> Vec<Overdue> {
         let now = self.0.client.clock().now();
-        watched.sightings.lock().overdue(path, now)
+        watched.hold_times.lock().overdue(path, now)
     }
 }
 
 impl WardenBuilder {
-    /// Watches a lock too.
+    /// Adds a lock to watch. A lock that is added twice is watched once.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -135,21 +149,22 @@ impl WardenBuilder {
         Ok(self)
     }
 
-    /// Takes locks away when their `auto_unlock_after` has passed. The holder learns that its lock is
-    /// [`Revoked`](crate::LostReason::Revoked), after the next one may have it: hence the promise.
+    /// Removes holders whose `auto_unlock_after` has passed. The holder learns that its lock was
+    /// [`Revoked`](crate::LostReason::Revoked) only after the next one may hold it, so the resource must check tokens.
     ///
-    /// An entry is deleted at the version that was seen: a [`keep_alive`](crate::Guard::keep_alive)
-    /// that the store had before wins.
+    /// An entry is deleted at the version that the warden has read: a [`keep_alive`](crate::Guard::keep_alive) that the
+    /// store carried out before wins.
     pub fn remove_overdue(mut self, _promise: FencingEnforced) -> Self {
         self.removes = true;
         self
     }
 
-    /// Begins to watch.
+    /// Starts to watch. Returns the warden, which stops when it is dropped, and the stream of its reports.
     pub fn start(self) -> (Warden, WardenReports) {
         let (reporter, reports) = lossy();
         let mut locks = BTreeMap::new();
         for path in &self.locks {
+            // Two watchers of one lock would report, and remove, everything twice.
             locks
                 .entry(path.clone())
                 .or_insert_with(|| self.begin_watching(path, &reporter));
@@ -162,21 +177,22 @@ impl WardenBuilder {
     }
 
     fn begin_watching(&self, path: &ZnodePath, reporter: &LossySender<WardenReport>) -> Watched {
-        let sightings = Arc::new(Mutex::new(HoldTimes::default()));
+        let hold_times = Arc::new(Mutex::new(HoldTimes::default()));
         let (warden_lives, warden_gone) = oneshot::channel::<()>();
-        let post = LockWatcher {
+        let watcher = LockWatcher {
             client: self.client.clone(),
             path: path.clone(),
-            sightings: sightings.clone(),
+            hold_times: hold_times.clone(),
             reporter: reporter.clone(),
             removes: self.removes,
             unanswered: Vec::new(),
         };
+        // No task of the user's (invariant 11): it runs on the threads of the store, until the sender is dropped.
         spawn_detached(async move {
-            select(warden_gone, post.watch()).await;
+            select(warden_gone, watcher.watch()).await;
         });
         Watched {
-            sightings,
+            hold_times,
             _warden_lives: warden_lives,
         }
     }

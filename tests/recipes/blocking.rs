@@ -11,8 +11,8 @@ use lockkeeper::blocking::{
     try_lock_many,
 };
 use lockkeeper::{
-    ConnectOptions, FencingEnforced, FencingToken, LeaderChange, LockError, LockEvent, LockOptions,
-    LostReason, RevokeTarget, Role, Warden, WardenReport, lock_events,
+    ConnectOptions, Error, FencingEnforced, FencingToken, LeaderChange, LockError, LockEvent,
+    LockOptions, LostReason, RevokeTarget, Role, Warden, WardenReport, lock_events,
 };
 
 use crate::common::{LOCK, LONG};
@@ -297,6 +297,99 @@ on_every_store! {
         assert_eq!(state.changed(), Some(Role::Bystander));
     }
 
+    fn a_run_leads_again_after_every_loss_and_returns_the_output(store: Place) {
+        let client = store.client();
+        let election = Election::new(&client, LOCK).unwrap();
+        let revoker = Revoker::new(&store.client());
+        let holder = RevokeTarget::holder(LOCK).unwrap();
+        let (mut epochs, mut last) = (Vec::new(), None);
+        let output = election.run("one", |leadership| {
+            assert_eq!(leadership.data(), "one");
+            epochs.push(leadership.epoch());
+            let lost = match epochs.len() {
+                1 => {
+                    revoker.force(&holder, FencingEnforced).unwrap();
+                    Some(LostReason::Revoked)
+                }
+                // The session alone is closed: the client opens another.
+                2 => {
+                    pollster::block_on(leadership.session().close()).unwrap();
+                    Some(LostReason::SessionClosed)
+                }
+                _ => None,
+            };
+            if lost.is_some() {
+                assert_eq!(leadership.lost_timeout(LONG), lost);
+            }
+            last = Some(leadership);
+            epochs.len()
+        });
+        assert_eq!(output.unwrap(), 3);
+        assert!(queue(&store.client(), LOCK).unwrap().is_empty(), "the resignation is confirmed");
+        assert!(epochs.is_sorted_by(|one, next| one < next), "{epochs:?}");
+        // The share that was kept does not hold, and its drop does no harm to the next term.
+        let last = last.unwrap();
+        assert!(!last.is_held());
+        assert_eq!(last.lost(), LostReason::Released);
+        assert_eq!(election.state().current(), Role::Bystander);
+        let _next = election.campaign_timeout("two", LONG).unwrap();
+        drop(last);
+        assert_eq!(queue(&store.client(), LOCK).unwrap().len(), 1);
+    }
+
+    fn a_runs_output_does_not_count_after_a_loss(store: Place) {
+        let election = Election::new(&store.client(), LOCK).unwrap();
+        let mut terms = 0;
+        let output = election.run("one", |leadership| {
+            terms += 1;
+            if terms == 1 {
+                pollster::block_on(leadership.session().close()).unwrap();
+            }
+            // The work of the first term comes to an end without a look at the loss.
+            terms
+        });
+        assert_eq!(output, Ok(2));
+    }
+
+    fn a_run_is_ended_from_another_thread(store: Place) {
+        let (one, two) = (store.client(), store.client());
+        let run = |client: &Client, role: fn(Role) -> bool| {
+            let election = Election::new(client, LOCK).unwrap();
+            let mut state = election.state();
+            let running = thread::spawn(move || election.run("it", |leadership| leadership.lost()));
+            state.wait_for(role).unwrap();
+            running
+        };
+        let leading = run(&one, Role::is_leader);
+        let waiting = run(&two, |role| role == Role::Candidate);
+        for (client, running) in [(two, waiting), (one, leading)] {
+            client.close().unwrap();
+            let end = running.join().unwrap().unwrap_err();
+            assert!(matches!(end, LockError::Store(Error::SessionClosed { .. })), "{end}");
+        }
+        assert!(queue(&store.client(), LOCK).unwrap().is_empty());
+    }
+
+    fn a_panic_of_the_work_resigns(store: Place) {
+        let election = Election::new(&store.client(), LOCK).unwrap();
+        let run = || election.run("one", |_| panic!("the work has failed"));
+        let panic: Result<Result<(), _>, _> = catch_unwind(AssertUnwindSafe(run));
+        assert!(panic.is_err());
+        assert_eq!(election.state().current(), Role::Bystander);
+        election.campaign_timeout("two", LONG).unwrap().resign().unwrap();
+    }
+
+    fn a_run_has_options(store: Place) {
+        let _leader = Election::new(&store.client(), LOCK).unwrap().campaign("other").unwrap();
+        let election = Election::new(&store.client(), LOCK).unwrap();
+        let options = LockOptions::new().queue_limit(0);
+        let refusal = election.run_with("one", options, |_| ());
+        assert!(matches!(refusal, Err(LockError::QueueFull { .. })));
+        let options = LockOptions::new().timeout(Duration::from_millis(20));
+        let refusal = election.run_with("one", options, |_| ());
+        assert!(matches!(refusal, Err(LockError::Timeout { .. })));
+    }
+
     fn it_blocks_wherever_no_task_is_driven(store: Place) {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -327,6 +420,7 @@ on_every_store! {
     fn inside_a_task_each_call_panics(store: Place) {
         let (mutex, place) = (store.mutex(), store.0.clone());
         let guard = mutex.lock().unwrap();
+        let election = Election::new(&store.client(), LOCK).unwrap();
         let multi = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let current = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let calls = async move {
@@ -335,6 +429,7 @@ on_every_store! {
             panics(|| drop(mutex.try_lock()));
             panics(|| drop(guard.keep_alive()));
             panics(|| _ = guard.lost_timeout(LONG));
+            panics(|| drop(election.run("one", |_| ())));
             assert!(guard.is_held());
             (guard, mutex)
         };

@@ -1,8 +1,10 @@
 //! Looking at a queue from outside.
 
+use lockkeeper::testing::On;
 use lockkeeper::{ConnectOptions, Error, LockOptions, QueueEntry, Snapshots, observe, queue};
 
 use crate::common::*;
+use crate::rwlock::gate::Gate;
 use crate::support::on_every_backend;
 
 /// The labels of those in a queue.
@@ -95,6 +97,23 @@ on_every_backend! {
         world.until_count(1).await;
         world.reconnect(&observer);
         until_shown(&mut snapshots, &["b"]).await;
+    }
+
+    async fn a_queue_that_is_created_while_its_absence_is_read_is_watched(env: Env) {
+        let world = World::new(env).await;
+        let gate = Gate::new(On::Exists);
+        let store = gate.store(&world.env);
+        let mut snapshots = observe(&store.client().await.unwrap(), LOCK).unwrap();
+        let created = async {
+            // The list was refused, and the watch for the creation is held back.
+            gate.until_come(1).await;
+            world.make(LOCK).await;
+            gate.let_through(1);
+        };
+        let (first, ()) = tokio::join!(snapshots.next(), created);
+        assert_eq!(first, Some(Ok(Vec::new())));
+        let _guard = world.mutex().await.lock_with(label("a")).await.unwrap();
+        until_shown(&mut snapshots, &["a"]).await;
     }
 
     async fn an_observer_outlives_its_session(env: Env) {

@@ -22,6 +22,16 @@ where
 ///
 /// # Errors
 /// As [`connect`].
+///
+/// ```
+/// use std::time::Duration;
+/// use lockkeeper::{ConnectOptions, blocking};
+///
+/// let options = ConnectOptions::new().session_timeout(Duration::from_secs(10));
+/// let client = blocking::connect_with("memory:example-options", options)?;
+/// client.close()?;
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
 #[track_caller]
 pub fn connect_with<T>(target: T, options: ConnectOptions) -> Result<Client>
 where
@@ -39,7 +49,8 @@ where
 pub struct Client(crate::Client);
 
 impl Client {
-    /// Closes the session and opens no other. What it held is free at once.
+    /// Closes the session and opens no other. All its locks are released at once, and calls that wait in other threads
+    /// return [`SessionClosed`](Error::SessionClosed).
     ///
     /// # Errors
     /// Those of [`Client::close`](crate::Client::close).
@@ -48,7 +59,7 @@ impl Client {
         wait(self.0.close())
     }
 
-    /// Returns the client for async code, and for what never waits, such as a [`Warden`](crate::Warden).
+    /// Returns the client for async code, and for types that never wait, such as a [`Warden`](crate::Warden).
     pub fn as_async(&self) -> &crate::Client {
         &self.0
     }

@@ -1,11 +1,12 @@
 //! [`Election`]: one leader among many candidates.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockkeeper_store::{Error, ZnodePath};
 
 use super::{BlockingGuard, Client, Iter, Leadership, block_on, iter, wait};
-use crate::election::{Leader, Role};
+use crate::election::{Campaigns, Leader, Role, Term};
 use crate::error::Result;
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
@@ -13,8 +14,17 @@ use crate::path::IntoLockPath;
 /// An election among all programs that name the same path of the same store. See
 /// [`Election`](crate::Election).
 ///
-/// There is no `run`: what blocks its thread cannot be stopped when the leadership is lost. Look at
-/// [`is_held`](super::BlockingGuard::is_held) between the steps of the work, and campaign again after a loss.
+/// ```
+/// # let client = lockkeeper::blocking::connect("memory:example-blocking-election")?;
+/// use lockkeeper::blocking::Election;
+///
+/// let election = Election::new(&client, "/election/scheduler")?;
+/// let leadership = election.campaign("10.0.0.1:8080")?; // in order of arrival
+/// let leader = election.leader()?.expect("a candidate leads");
+/// assert_eq!(leader.epoch, leadership.epoch());
+/// leadership.resign()?; // or drop
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Election(crate::Election);
 
@@ -67,7 +77,7 @@ impl Election {
         wait(self.0.campaign_with(data, options)).map(BlockingGuard)
     }
 
-    /// Leads if nobody else does or stands; else `None`.
+    /// Leads if the election has no candidate; else `None`.
     ///
     /// # Errors
     /// Those of [`Election::try_campaign`](crate::Election::try_campaign).
@@ -76,7 +86,7 @@ impl Election {
         Ok(wait(self.0.try_campaign(data))?.map(BlockingGuard))
     }
 
-    /// Leads if nobody else does or stands, with the given options.
+    /// Leads if the election has no candidate, with the given options; else `None`.
     ///
     /// # Errors
     /// Those of [`Election::try_campaign_with`](crate::Election::try_campaign_with).
@@ -89,7 +99,99 @@ impl Election {
         Ok(wait(self.0.try_campaign_with(data, options))?.map(BlockingGuard))
     }
 
-    /// Returns the leader; `None` if nobody stands.
+    /// Leads whenever it can, until the work is done: campaigns, calls `work` with the leadership, and campaigns again
+    /// when that was lost meanwhile, in a new session where the old one has ended. When `work` returns and the
+    /// leadership is still held, `run` resigns, blocks until the store has confirmed that, and returns the output.
+    ///
+    /// **A loss does not stop `work`**, which runs in this thread: it has to look at
+    /// [`is_held`](BlockingGuard::is_held) between its steps, and to return after a loss. Where one step takes long, a
+    /// second thread with a share of the leadership can wait in [`lost`](BlockingGuard::lost) and interrupt it. Until
+    /// `work` has returned, another candidate may lead beside it; only a resource that checks the
+    /// [`epoch`](BlockingGuard::epoch) keeps its writes out. The output of a call that ends after a loss is dropped, be
+    /// it an error or a result: `work` is called again, with the next term.
+    ///
+    /// Once `run` has returned or has gone on to the next campaign, all shares of the leadership are lost. Campaigns
+    /// that fail are repeated, and the candidates take turns, as with the async
+    /// [`Election::run`](crate::Election::run).
+    ///
+    /// ```
+    /// use lockkeeper::blocking::{self, Election};
+    ///
+    /// let client = blocking::connect("memory:blocking-run")?;
+    /// let election = Election::new(&client, "/election/scheduler")?;
+    /// let planned = election.run("10.0.0.1:8080", |leadership| {
+    ///     let mut planned = 0;
+    ///     while planned < 3 && leadership.is_held() {
+    ///         planned += 1; // a step of the work, under `leadership.epoch()`
+    ///     }
+    ///     planned // counts if it still leads; otherwise the next term begins
+    /// })?;
+    /// assert_eq!(planned, 3);
+    /// # Ok::<(), lockkeeper::LockError>(())
+    /// ```
+    ///
+    /// # Cancellation
+    ///
+    /// A thread that blocks in a campaign is freed from another one, by [`Client::close`]: `run` leaves the queue or
+    /// loses the leadership, and returns [`SessionClosed`](Error::SessionClosed) as soon as `work` has returned. A
+    /// panic of `work` resigns and goes on.
+    ///
+    /// ```
+    /// use std::{thread, time::Duration};
+    /// use lockkeeper::{Error, LockError};
+    /// use lockkeeper::blocking::{self, Election};
+    ///
+    /// let client = blocking::connect("memory:blocking-run-shutdown")?;
+    /// let election = Election::new(&client, "/election/scheduler")?;
+    /// let serving = thread::spawn(move || {
+    ///     election.run("10.0.0.1:8080", |leadership| leadership.lost()) // leads until it is lost
+    /// });
+    /// client.close()?; // at the shutdown
+    /// let end = serving.join().expect("the work did not panic");
+    /// assert!(matches!(end, Err(LockError::Store(Error::SessionClosed { .. }))));
+    /// # Ok::<(), LockError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Those of [`Election::run`](crate::Election::run).
+    ///
+    /// # Panics
+    /// Inside an async task, as all that blocks: see the [module](crate::blocking). Nothing has been sent then.
+    #[track_caller]
+    pub fn run<W, T>(&self, data: impl Into<String>, work: W) -> Result<T>
+    where
+        W: FnMut(Arc<Leadership>) -> T,
+    {
+        self.run_with(data, LockOptions::new(), work)
+    }
+
+    /// Leads whenever it can, as [`run`](Self::run), with the given options for each campaign.
+    ///
+    /// # Errors
+    /// Those of [`Election::run_with`](crate::Election::run_with).
+    #[track_caller]
+    pub fn run_with<W, T>(
+        &self,
+        data: impl Into<String>,
+        options: LockOptions,
+        mut work: W,
+    ) -> Result<T>
+    where
+        W: FnMut(Arc<Leadership>) -> T,
+    {
+        let mut campaigns = Campaigns::new(&self.0, data, options);
+        loop {
+            let leadership = wait(campaigns.win())?;
+            // Its drop resigns, also while a panic of the work unwinds.
+            let term = Term::new(BlockingGuard(leadership));
+            let output = work(term.share());
+            if block_on(term.finish()) {
+                return Ok(output);
+            }
+        }
+    }
+
+    /// Returns the leader; `None` if no candidate stands.
     ///
     /// # Errors
     /// Those of [`Election::leader`](crate::Election::leader).
@@ -104,7 +206,7 @@ impl Election {
         iter(self.0.observe())
     }
 
-    /// Returns the part that this election and its clones play themselves, to look at and to wait on.
+    /// Returns the role of this election object and its clones, as a state to read and to wait on.
     pub fn state(&self) -> ElectionState {
         ElectionState(self.0.state())
     }
@@ -113,7 +215,7 @@ impl Election {
 /// The iterator of [`Election::observe`]: blocks until the next change.
 pub type LeaderChanges = Iter<crate::LeaderChanges>;
 
-/// The part that one election object plays itself. See [`ElectionState`](crate::ElectionState).
+/// The role of one election object. See [`ElectionState`](crate::ElectionState).
 #[derive(Clone, Debug)]
 pub struct ElectionState(crate::ElectionState);
 
@@ -123,13 +225,13 @@ impl ElectionState {
         self.0.current()
     }
 
-    /// Blocks until the role differs from the one that this handle has seen last; `None` when no change can come.
+    /// Blocks until the role differs from the one that this handle has seen last; `None` when no change can follow.
     #[track_caller]
     pub fn changed(&mut self) -> Option<Role> {
         block_on(self.0.changed())
     }
 
-    /// Blocks until the role is as wanted; `None` when it can no longer become so.
+    /// Blocks until `wanted` accepts the role; `None` when no change can follow.
     #[track_caller]
     pub fn wait_for(&mut self, wanted: impl FnMut(Role) -> bool) -> Option<Role> {
         block_on(self.0.wait_for(wanted))

@@ -1,5 +1,6 @@
 //! [`BlockingGuard`]: the guards of the blocking recipes.
 
+use std::borrow::Borrow;
 use std::time::Duration;
 
 use lockkeeper_store::{Deadline, Session, ZnodePath};
@@ -15,13 +16,13 @@ use crate::revocation::RevocationRequest;
 use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-/// The guard of a blocking recipe: one of the async guards, with methods that block. Dropping it releases what it
-/// holds, as the drop of a [`Guard`](crate::Guard) does.
+/// The guard of a blocking recipe: one of the async guards, with methods that block. Dropping it releases the lock, as
+/// the drop of a [`Guard`](crate::Guard) does.
 ///
-/// Its methods are those of [`LockGuard`]; only `protect` is missing, since a call that blocks cannot be stopped: look
-/// at [`is_held`](Self::is_held) between the steps of the work.
+/// Its methods are those of [`LockGuard`]; only `protect` is missing, since a call that blocks cannot be stopped: check
+/// [`is_held`](Self::is_held) between the steps of the work.
 #[derive(Debug)]
-#[must_use = "dropping a guard releases what it holds"]
+#[must_use = "dropping a guard releases the lock"]
 pub struct BlockingGuard<G: LockGuard>(pub(super) G);
 
 /// The guard of a mutex. See [`Guard`](crate::Guard).
@@ -45,18 +46,19 @@ impl<G: LockGuard> BlockingGuard<G> {
         self.0.fencing_token()
     }
 
-    /// Returns true while it can be believed to be held, and false from the loss on. See
+    /// Returns true while the lock can be believed to be held; false from the first doubt on. See
     /// [`Guard::is_held`](crate::Guard::is_held).
     pub fn is_held(&self) -> bool {
         self.0.is_held()
     }
 
-    /// Returns the deadline up to which nobody else can hold. See [`Guard::held_until`](crate::Guard::held_until).
+    /// Returns the deadline up to which no other client can hold the lock. See
+    /// [`Guard::held_until`](crate::Guard::held_until).
     pub fn held_until(&self) -> Option<Deadline> {
         self.0.held_until()
     }
 
-    /// Blocks until it is lost, and returns the reason.
+    /// Blocks until the lock is lost, and returns the reason.
     ///
     /// # Panics
     /// Inside an async task, as all that blocks: see the [module](crate::blocking).
@@ -65,9 +67,25 @@ impl<G: LockGuard> BlockingGuard<G> {
         block_on(self.0.lost())
     }
 
-    /// Blocks until it is lost, for no longer than `timeout`: `None` if it is still held then.
+    /// Blocks until the lock is lost, for no longer than `timeout`: `None` if it is still held then.
+    ///
+    /// # Panics
+    /// As [`lost`](Self::lost).
+    ///
+    /// ```
+    /// # let client = lockkeeper::blocking::connect("memory:example-blocking-guard-lost-timeout")?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = lockkeeper::blocking::Mutex::new(&client, "/lock/orders")?.lock()?;
+    /// while guard.lost_timeout(Duration::from_millis(10)).is_none() {
+    ///     // a step of the work, under `guard.fencing_token()`
+    ///     # break;
+    /// }
+    /// # Ok::<(), lockkeeper::LockError>(())
+    /// ```
     #[track_caller]
     pub fn lost_timeout(&self, timeout: Duration) -> Option<LostReason> {
+        // On the session's clock: a test in virtual time controls it.
         let timeout = self.0.session().clock().sleep(timeout);
         match block_on(select(self.0.lost(), timeout)) {
             Either::Left(reason) => Some(reason),
@@ -75,20 +93,21 @@ impl<G: LockGuard> BlockingGuard<G> {
         }
     }
 
-    /// Blocks until somebody asks for it. Each request is returned once. See
+    /// Blocks until a [`Revoker`](super::Revoker) requests the release. Each request is returned once. See
     /// [`Guard::revocation_requested`](crate::Guard::revocation_requested).
     ///
     /// # Errors
-    /// [`LostReason`], if it is lost first.
+    /// [`LostReason`], if the lock is lost first.
     #[track_caller]
     pub fn revocation_requested(&self) -> Result<RevocationRequest, LostReason> {
         block_on(self.0.revocation_requested())
     }
 
-    /// Blocks until somebody asks for it, for no longer than `timeout`: `None` if nobody has by then.
+    /// Blocks until a [`Revoker`](super::Revoker) requests the release, for no longer than `timeout`: `None` if none
+    /// has by then.
     ///
     /// # Errors
-    /// [`LostReason`], if it is lost first.
+    /// [`LostReason`], if the lock is lost first.
     #[track_caller]
     pub fn revocation_requested_timeout(
         &self,
@@ -101,16 +120,17 @@ impl<G: LockGuard> BlockingGuard<G> {
         }
     }
 
-    /// Says that the holder is still at work. See [`Guard::keep_alive`](crate::Guard::keep_alive).
+    /// Gives a sign of life: the durations that the holder stated start anew. See
+    /// [`Guard::keep_alive`](crate::Guard::keep_alive).
     ///
     /// # Errors
-    /// [`LockError::Lost`] when it is lost, and those of the store.
+    /// [`LockError::Lost`] when the lock is lost, and those of the store.
     #[track_caller]
     pub fn keep_alive(&self) -> Result<()> {
         wait(self.0.keep_alive())
     }
 
-    /// Returns the holder's description of itself. See [`Guard::metadata`](crate::Guard::metadata).
+    /// Returns the holder's metadata. See [`Guard::metadata`](crate::Guard::metadata).
     pub fn metadata(&self) -> LockMetadata {
         self.0.metadata()
     }
@@ -120,15 +140,17 @@ impl<G: LockGuard> BlockingGuard<G> {
         self.0.paths()
     }
 
-    /// Returns the session that holds.
+    /// Returns the session that holds the lock.
     pub fn session(&self) -> &Session {
         self.0.session()
     }
 
-    /// Releases it, and blocks until the store has confirmed that.
+    /// Releases the lock, and blocks until the store has confirmed that.
+    ///
+    /// The release is sent before the call blocks, and so also if it panics inside an async task.
     ///
     /// # Errors
-    /// [`LockError::Lost`] when it had been lost before, and those of the store.
+    /// [`LockError::Lost`] when the lock had been lost before, and those of the store.
     ///
     /// # Panics
     /// Inside an async task: see the [module](crate::blocking). The release is sent then, without a confirmation.
@@ -142,7 +164,7 @@ impl<G: LockGuard> BlockingGuard<G> {
         &self.0
     }
 
-    /// Turns it into the guard for async code.
+    /// Converts it into the guard for async code.
     pub fn into_async(self) -> G {
         self.0
     }
@@ -154,18 +176,17 @@ impl<G: LockGuard> From<G> for BlockingGuard<G> {
     }
 }
 
-/// Outcome of [`ReadGuard::try_upgrade`](BlockingGuard::try_upgrade).
-#[derive(Debug)]
-#[must_use = "dropping it releases the lock"]
-pub enum Upgrade {
-    /// The reader is the writer now.
-    Upgraded(WriteGuard),
-    /// Somebody else holds the lock too, or waits for it: the reader is still a reader.
-    Refused(ReadGuard),
+impl<G: LockGuard> Borrow<G> for BlockingGuard<G> {
+    fn borrow(&self) -> &G {
+        &self.0
+    }
 }
 
+/// Outcome of [`ReadGuard::try_upgrade`](BlockingGuard::try_upgrade). See [`Upgrade`](crate::Upgrade).
+pub type Upgrade = crate::Upgrade<ReadGuard, WriteGuard>;
+
 impl ReadGuard {
-    /// Becomes the writer if nobody else holds the lock or waits for it. See
+    /// Becomes the writer if no other contender holds the lock or waits for it. See
     /// [`ReadGuard::try_upgrade`](crate::ReadGuard::try_upgrade).
     ///
     /// # Errors
@@ -180,7 +201,8 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    /// Becomes a reader, in the same place. See [`WriteGuard::downgrade`](crate::WriteGuard::downgrade).
+    /// Becomes a reader, in the same position of the queue. See
+    /// [`WriteGuard::downgrade`](crate::WriteGuard::downgrade).
     ///
     /// # Errors
     /// Those of [`WriteGuard::downgrade`](crate::WriteGuard::downgrade). Nothing is held then.
@@ -198,7 +220,7 @@ impl ReentrantGuard {
 }
 
 impl Permit {
-    /// Returns the number of permits that this holds: one at least.
+    /// Returns the number of permits that this holds, at least one.
     pub fn count(&self) -> u32 {
         self.0.count()
     }
@@ -228,7 +250,7 @@ impl Leadership {
         self.0.epoch()
     }
 
-    /// Returns the leader's data: those that it campaigned with, or has set since.
+    /// Returns the leader's data: the data of its campaign, or those that it has set since.
     pub fn data(&self) -> String {
         self.0.data()
     }

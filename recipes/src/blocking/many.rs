@@ -82,16 +82,8 @@ pub fn try_lock_all_with(
     Ok(wait(crate::try_lock_all_with(client.as_async(), keys, options))?.map(BlockingGuard))
 }
 
-/// Outcome of [`try_lock_many`]: the locks that were free, and those that were not.
-#[derive(Debug)]
-#[must_use = "dropping it releases the locks"]
-#[non_exhaustive]
-pub struct TryLockMany {
-    /// The locks that were free, each with its guard, in the order of their naming.
-    pub acquired: Vec<(LockPath, Guard)>,
-    /// The locks that others hold or wait for, in the order of their naming.
-    pub contended: Vec<LockPath>,
-}
+/// Outcome of [`try_lock_many`]. See [`TryLockMany`](crate::TryLockMany).
+pub type TryLockMany = crate::TryLockMany<Guard>;
 
 impl From<crate::TryLockMany> for TryLockMany {
     fn from(tried: crate::TryLockMany) -> Self {
@@ -102,7 +94,7 @@ impl From<crate::TryLockMany> for TryLockMany {
     }
 }
 
-/// Turns guards into those of blocking code.
+/// Converts guards into those of blocking code.
 pub(super) fn blocking(guards: Vec<(LockPath, crate::Guard)>) -> Vec<(LockPath, Guard)> {
     let guards = guards.into_iter();
     guards
@@ -114,6 +106,16 @@ pub(super) fn blocking(guards: Vec<(LockPath, crate::Guard)>) -> Vec<(LockPath, 
 ///
 /// # Errors
 /// Those of [`try_lock_many`](crate::try_lock_many()).
+///
+/// ```
+/// # let client = lockkeeper::blocking::connect("memory:example-blocking-many-try-lock-many")?;
+/// use lockkeeper::blocking::{Mutex, try_lock_many};
+///
+/// let _other = Mutex::new(&client, "/job/2")?.lock()?;
+/// let tried = try_lock_many(&client, ["/job/1", "/job/2"])?;
+/// assert_eq!((tried.acquired.len(), tried.contended.len()), (1, 1));
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
 #[track_caller]
 pub fn try_lock_many(
     client: &Client,
@@ -140,6 +142,16 @@ pub fn try_lock_many_with(
 ///
 /// # Errors
 /// Those of [`lock_each`](crate::lock_each()).
+///
+/// ```
+/// # let client = lockkeeper::blocking::connect("memory:example-blocking-many-lock-each")?;
+/// for granted in lockkeeper::blocking::lock_each(&client, ["/job/1", "/job/2"])? {
+///     let (job, guard) = granted?;
+///     println!("{job} is mine, token {}", guard.fencing_token());
+///     guard.release()?;
+/// }
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
 pub fn lock_each(client: &Client, keys: impl IntoIterator<Item: IntoLockPath>) -> Result<LockEach> {
     crate::lock_each(client.as_async(), keys).map(LockEach::new)
 }

@@ -11,6 +11,17 @@ use crate::path::IntoLockPath;
 
 /// A mutex among all programs that name the same path of the same store. See
 /// [`Mutex`](crate::Mutex).
+///
+/// ```
+/// # let client = lockkeeper::blocking::connect("memory:example-blocking-mutex")?;
+/// use lockkeeper::blocking::Mutex;
+///
+/// let mutex = Mutex::new(&client, "/lock/orders")?;
+/// let guard = mutex.lock()?; // in order of arrival
+/// assert!(mutex.try_lock()?.is_none());
+/// guard.release()?; // or drop
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Mutex(crate::Mutex);
 

@@ -59,6 +59,18 @@ pub fn queue(client: &Client, path: impl IntoLockPath) -> Result<Vec<QueueEntry>
 ///
 /// # Errors
 /// [`Error::InvalidPath`] at once; those of the store from the iterator.
+///
+/// ```
+/// # let client = lockkeeper::blocking::connect("memory:example-blocking-observe-observe")?;
+/// use lockkeeper::blocking::{Mutex, observe};
+///
+/// let mut snapshots = observe(&client, "/lock/orders")?;
+/// assert_eq!(snapshots.next(), Some(Ok(Vec::new())));
+/// let guard = Mutex::new(&client, "/lock/orders")?.lock()?;
+/// let queue = snapshots.next().expect("the iterator continues")?;
+/// assert_eq!(queue[0].fencing_token, guard.fencing_token());
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
 pub fn observe(client: &Client, path: impl IntoLockPath) -> Result<Snapshots, Error> {
     crate::observe(client.as_async(), path).map(Iter)
 }

@@ -11,7 +11,7 @@ use crate::path::IntoLockPath;
 
 /// A mutex that its owner may enter again while it holds it. See [`ReentrantMutex`](crate::ReentrantMutex).
 ///
-/// The owner is whatever has a clone of the same [`Owner`], on whatever thread: not the thread itself.
+/// The owner is not a thread: all clones of one [`Owner`] are the same owner, on any thread.
 ///
 /// ```
 /// use lockkeeper::blocking::{self, ReentrantMutex};

@@ -1,4 +1,4 @@
-//! [`Revoker`]: requests to give a lock up, and its forced removal.
+//! [`Revoker`]: requests to release a lock, and its forced removal.
 
 use lockkeeper_store::ZnodePath;
 
@@ -6,7 +6,7 @@ use super::{Client, wait};
 use crate::error::Result;
 use crate::revocation::{FencingEnforced, RevokeTarget};
 
-/// Revokes locks of any recipe: asks the holder to give up, or takes the lock away. See
+/// Revokes locks of any recipe: requests a release, or removes the holder by force. See
 /// [`Revoker`](crate::Revoker).
 ///
 /// ```
@@ -26,18 +26,18 @@ use crate::revocation::{FencingEnforced, RevokeTarget};
 pub struct Revoker(crate::Revoker);
 
 impl Revoker {
-    /// Creates a revoker that does not say who asks. Nothing is sent.
+    /// Creates a revoker without a name. Nothing is sent.
     pub fn new(client: &Client) -> Self {
         Self(crate::Revoker::new(client.as_async()))
     }
 
-    /// Says who asks.
+    /// Sets the name under which it requests.
     #[must_use]
-    pub fn by(self, who: impl Into<String>) -> Self {
-        Self(self.0.by(who))
+    pub fn by(self, name: impl Into<String>) -> Self {
+        Self(self.0.by(name))
     }
 
-    /// Asks for a lock, and returns the znodes of the entries that were asked. See
+    /// Requests the release of a lock, and returns the znodes of the entries that received the request. See
     /// [`Revoker::request`](crate::Revoker::request).
     ///
     /// # Errors
@@ -47,7 +47,8 @@ impl Revoker {
         wait(self.0.request(target))
     }
 
-    /// Takes a lock away, and returns the znodes that were deleted. See [`Revoker::force`](crate::Revoker::force).
+    /// Removes the entries of a lock, and returns the znodes that were deleted. See
+    /// [`Revoker::force`](crate::Revoker::force).
     ///
     /// # Errors
     /// Those of [`Revoker::force`](crate::Revoker::force).

@@ -11,6 +11,19 @@ use crate::path::IntoLockPath;
 
 /// A read-write lock among all programs that name the same path of the same store. See
 /// [`RwLock`](crate::RwLock).
+///
+/// ```
+/// # let client = lockkeeper::blocking::connect("memory:example-blocking-rwlock-RwLock")?;
+/// use lockkeeper::blocking::RwLock;
+///
+/// let lock = RwLock::new(&client, "/lock/report")?;
+/// let (one, other) = (lock.read()?, lock.read()?);
+/// assert!(lock.try_write()?.is_none());
+/// drop((one, other));
+/// let reader = lock.write()?.downgrade()?;
+/// reader.release()?;
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct RwLock(crate::RwLock);
 

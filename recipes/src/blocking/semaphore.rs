@@ -12,11 +12,23 @@ use crate::path::IntoLockPath;
 
 /// A number of permits among all programs that name the same path of the same store. See
 /// [`Semaphore`](crate::Semaphore).
+///
+/// ```
+/// # let client = lockkeeper::blocking::connect("memory:example-blocking-semaphore")?;
+/// use lockkeeper::blocking::Semaphore;
+///
+/// let quota = Semaphore::new(&client, "/quota/geocoder", 10)?;
+/// let permit = quota.acquire_many(3)?; // three at once, in order of arrival
+/// assert_eq!(quota.available()?, 7);
+/// permit.release()?; // or drop
+/// # Ok::<(), lockkeeper::LockError>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Semaphore(crate::Semaphore);
 
 impl Semaphore {
-    /// Creates the semaphore at a path, of so many permits. Nothing is sent.
+    /// Creates the semaphore at a path, with the number of permits that this program expects it to have. Nothing is
+    /// sent. See [`Semaphore::new`](crate::Semaphore::new).
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -24,7 +36,7 @@ impl Semaphore {
         crate::Semaphore::new(client.as_async(), path, permits).map(Self)
     }
 
-    /// Creates the semaphore at a path, of as many permits as it has. Nothing is sent.
+    /// Opens the semaphore at a path, with the number of permits that is stored there. Nothing is sent.
     ///
     /// # Errors
     /// [`Error::InvalidPath`].
@@ -46,7 +58,7 @@ impl Semaphore {
         wait(self.0.permits())
     }
 
-    /// Returns the number of permits that nobody holds.
+    /// Returns the number of permits that are free now.
     ///
     /// # Errors
     /// Those of [`Semaphore::available`](crate::Semaphore::available).
@@ -55,7 +67,7 @@ impl Semaphore {
         wait(self.0.available())
     }
 
-    /// Changes how many permits there are, for all.
+    /// Changes the number of permits for all clients.
     ///
     /// # Errors
     /// Those of [`Semaphore::set_permits`](crate::Semaphore::set_permits).

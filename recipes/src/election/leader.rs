@@ -1,4 +1,4 @@
-//! [`Leader`]: the leader of an election, as others see it.
+//! [`Leader`]: the leader of an election, as others see it, and the search for it.
 
 use bytes::Bytes;
 use lockkeeper_store::{Error, Session, SessionId, Stat, Watcher, ZnodePath};
@@ -13,19 +13,19 @@ use crate::token::FencingToken;
 
 /// The leader of an election, as others see it.
 ///
-/// A leader may not know yet that it leads, or that it has lost; for what it may do to a resource
-/// only the [`epoch`](Self::epoch) counts, which the resource checks.
+/// A leader may not know yet that it leads, or that it has lost. Its rights at a resource depend on the
+/// [`epoch`](Self::epoch) alone, which the resource checks.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Leader {
-    /// The number of its term, which is its fencing token. Each leader's is greater than those before.
+    /// The number of its term, which is its fencing token, greater than that of every earlier leader.
     pub epoch: FencingToken,
-    /// Data that it campaigned with, or has set since. `None` when another
-    /// library wrote its znode; what stands there is in [`raw`](Self::raw).
+    /// Data with which it campaigned, or that it has set since. `None` if another library wrote its znode; see
+    /// [`raw`](Self::raw).
     pub data: Option<String>,
-    /// All that it says of itself; `None` when another library wrote it.
+    /// All metadata of its entry; `None` if another library wrote it.
     pub metadata: Option<LockMetadata>,
-    /// The data of its znode as it is. Curator's `LeaderLatch` has the participant's id there.
+    /// The data of its znode, unparsed. Curator's `LeaderLatch` writes the participant's id there.
     pub raw: Bytes,
     /// The session that leads.
     pub owner: SessionId,
@@ -49,8 +49,8 @@ impl Leader {
         }
     }
 
-    /// Returns true if it says the same of itself. That it is still at work is nothing new.
-    pub(super) fn says_as(&self, other: &Self) -> bool {
+    /// Returns true if its data is the same. Other metadata does not count: a `keep_alive` is no change of the leader.
+    pub(super) fn has_same_data(&self, other: &Self) -> bool {
         match (&self.data, &other.data) {
             (None, None) => self.raw == other.raw,
             (one, other) => one == other,
@@ -59,65 +59,78 @@ impl Leader {
 }
 
 impl Election {
-    /// Returns the leader; `None` if nobody stands. As stale as the server that answers.
+    /// Returns the leader; `None` if no candidate stands.
     ///
-    /// Cancel safe.
+    /// The answer is as stale as the server that answers, and old when it arrives: follow the election by
+    /// [`observe`](Self::observe), and have resources check the [`epoch`](Leader::epoch). Cancel safe.
     ///
     /// # Errors
-    /// [`LockError::WrongKind`](crate::LockError::WrongKind), and those of the store.
+    /// [`LockError::WrongKind`](crate::LockError::WrongKind) if another recipe uses the path, and those of the store.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-election-leader-leader").await?;
+    /// let election = lockkeeper::Election::new(&client, "/election/scheduler")?;
+    /// assert!(election.leader().await?.is_none());
+    /// let _leadership = election.campaign("10.0.0.1:8080").await?;
+    /// let leader = election.leader().await?.expect("a candidate leads");
+    /// println!("{} leads, epoch {}", leader.data.as_deref().unwrap_or("?"), leader.epoch);
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn leader(&self) -> Result<Option<Leader>> {
         let session = self.client().session().await?;
-        let mut line = Line::default();
+        let mut candidates = Candidates::default();
         loop {
-            match line.head(&session, self.path(), false).await? {
+            match candidates.head(&session, self.path(), false).await? {
                 Head::Leader(leader, _) => return Ok(Some(*leader)),
-                Head::Nobody => return Ok(None),
+                Head::Vacant => return Ok(None),
+                // A request waits for the next connection by itself, so this is no busy loop.
                 Head::Unknown => {}
             }
         }
     }
 }
 
-/// The candidates, in order, as they were last listed. Those who joined later are behind them all,
-/// so that for as long as one of them is there, the first of them leads: a change of leaders does
-/// not need the list again.
+/// The candidates, in order, as they were last listed. Later ones stand behind them all. So while one of these exists,
+/// the first that does leads, and a change of leaders needs no new list.
 #[derive(Default)]
-pub(super) struct Line {
-    /// The last one is the head.
+pub(super) struct Candidates {
+    /// In reverse order: the head is the last, to be popped.
     names: Vec<String>,
-    /// Number of candidates that have turned out to be gone, one after the other, since the list.
+    /// Number of candidates that have turned out to be gone, one after the other, since the last one that existed.
     gone: usize,
 }
 
-/// Outcome of a look at the head of the candidates.
+/// Head of the candidates.
 pub(super) enum Head {
-    /// The one who leads, watched if that was asked for.
+    /// The leader, and the watcher of its znode if one was requested.
     Leader(Box<Leader>, Option<Watcher>),
     /// The list was empty.
-    Nobody,
-    /// The line has changed, or the connection: look again.
+    Vacant,
+    /// The candidates or the connection have changed: look again.
     Unknown,
 }
 
-/// After so many in a row that have gone the line is listed anew.
-const MOST_GONE: usize = 8;
+/// Number of missing candidates in a row after which the candidates are listed anew: after a mass departure, one list
+/// costs less than a read for each.
+const MAX_GONE: usize = 8;
 
-impl Line {
-    /// Looks at the head.
+impl Candidates {
+    /// Reads the first candidate that exists. One missing candidate is skipped in each call.
     pub(super) async fn head(
         &mut self,
         session: &Session,
         path: &ZnodePath,
         watch: bool,
     ) -> Result<Head> {
-        let is_fresh = self.names.is_empty() || self.gone >= MOST_GONE;
+        let is_fresh = self.names.is_empty() || self.gone >= MAX_GONE;
         if is_fresh && !self.fetch(session, path).await? {
             return Ok(Head::Unknown);
         }
         while let Some(name) = self.names.last() {
             let path = path.join(name)?;
-            match look_at(session, &path, watch).await {
-                // It only has the name of a candidate.
+            match read_candidate(session, &path, watch).await {
+                // A persistent znode with the name of a candidate does not stand for election.
                 Ok((_, stat, _)) if !stat.is_ephemeral() => _ = self.names.pop(),
                 Ok((data, stat, watcher)) => {
                     self.gone = 0;
@@ -133,22 +146,23 @@ impl Line {
                 Err(error) => return Err(error.into()),
             }
         }
-        // Those who joined after an older list are not in it.
+        // An older list lacks the candidates that joined after it: only a fresh one proves that none stands.
         Ok(if is_fresh {
-            Head::Nobody
+            Head::Vacant
         } else {
             Head::Unknown
         })
     }
 
-    /// Lists the candidates; of an index the head will do. Answers false when the connection was lost.
+    /// Lists the candidates; of a store with an index only the head. Returns false if the connection was lost.
     async fn fetch(&mut self, session: &Session, path: &ZnodePath) -> Result<bool> {
         for limit in [1, 0] {
             match session.get_queue(path, limit).await {
                 Ok((names, _)) => {
                     let are_all = names.len() != limit;
-                    self.list(session, path, names).await?;
-                    // An index has other numbered nodes too, and one of these may be the first.
+                    self.set_names(session, path, names).await?;
+                    // The index also holds numbered znodes that are no candidates, and the first may be one of these:
+                    // then all are listed.
                     if are_all || !self.is_empty() {
                         break;
                     }
@@ -161,8 +175,8 @@ impl Line {
         Ok(true)
     }
 
-    /// Takes in a list of all children.
-    pub(super) async fn list(
+    /// Replaces the candidates by those among these children.
+    pub(super) async fn set_names(
         &mut self,
         session: &Session,
         path: &ZnodePath,
@@ -179,21 +193,25 @@ impl Line {
         self.names.is_empty()
     }
 
-    /// Returns true if none of those that were listed stands: each has left, or was no candidate.
-    pub(super) async fn is_deserted(&self, session: &Session, path: &ZnodePath) -> Result<bool> {
+    /// Returns true if no listed candidate exists: each has left, or is a persistent znode with a candidate's name.
+    pub(super) async fn is_vacant(&self, session: &Session, path: &ZnodePath) -> Result<bool> {
         let names: Vec<_> = self.names.iter().rev().map(String::as_str).collect();
         Ok(first_ephemeral(session, path, &names).await?.is_none())
     }
 
-    /// Forgets what was listed.
+    /// Discards the list.
     pub(super) fn clear(&mut self) {
         self.names.clear();
     }
 }
 
-type Look = (Bytes, Stat, Option<Watcher>);
+type Candidate = (Bytes, Stat, Option<Watcher>);
 
-async fn look_at(session: &Session, path: &ZnodePath, watch: bool) -> Result<Look, Error> {
+async fn read_candidate(
+    session: &Session,
+    path: &ZnodePath,
+    watch: bool,
+) -> Result<Candidate, Error> {
     if watch {
         let (data, stat, watcher) = session.watch_data(path).await?;
         return Ok((data, stat, Some(watcher)));

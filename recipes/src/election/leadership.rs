@@ -15,8 +15,8 @@ use crate::token::FencingToken;
 /// The guard of an election, from the grant until it is resigned, dropped or lost.
 ///
 /// It is a [`Guard`], and has all its methods: [`is_held`](Guard::is_held), [`lost`](Guard::lost),
-/// [`protect`](Guard::protect), [`held_until`](Guard::held_until). Unlike other guards it notices a
-/// forced removal although nobody waits for that.
+/// [`protect`](Guard::protect), [`held_until`](Guard::held_until). Unlike other guards it watches its own znode from
+/// the grant on, so that the [`state`](super::Election::state) of its election shows a forced removal without a call.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -34,18 +34,21 @@ use crate::token::FencingToken;
 /// ```
 #[must_use = "dropping a leadership resigns"]
 pub struct Leadership {
-    /// Dropped first, so that no state of the election says leader once the next one may lead.
-    seat: LeaderSlot,
+    /// Declared, and so dropped, before the guard: once the guard's delete is sent the next candidate may lead, and no
+    /// state of this election may still say leader then.
+    slot: LeaderSlot,
     guard: Guard,
 }
 
 impl Leadership {
     pub(super) fn new(guard: Guard, candidacy: Candidacy) -> Self {
         let epoch = guard.fencing_token();
-        let mut seat = None;
-        let guard = guard.attended(|witness| seat.insert(candidacy.seat(epoch, witness)).on_loss());
+        // Elected in the closure, which runs before the monitor: a loss that is noticed at once finds the slot.
+        let mut slot = None;
+        let guard =
+            guard.attended(|witness| slot.insert(candidacy.elect(epoch, witness)).on_loss());
         Self {
-            seat: seat.expect("it is attended at once"),
+            slot: slot.expect("`attended` calls the closure"),
             guard,
         }
     }
@@ -56,7 +59,7 @@ impl Leadership {
         self.guard.fencing_token()
     }
 
-    /// Returns the leader's data: those that it campaigned with, or has set since.
+    /// Returns the leader's data: the data of its campaign, or those that it has set since. Nothing is sent.
     pub fn data(&self) -> String {
         let mut metadata = self.guard.metadata();
         match metadata.other.remove(DATA) {
@@ -65,13 +68,13 @@ impl Leadership {
         }
     }
 
-    /// Changes the leader's data. Observers see it; of changes that come fast they may see only
-    /// the last. Two changes under way at the same time are written in the order of the calls.
+    /// Changes the leader's data, and waits until the store has confirmed that. Observers see it; of changes in quick
+    /// succession they may see only the last. Concurrent changes are written in the order of the calls.
     ///
-    /// Not for a path that is shared with Curator: a `LeaderLatch` that waits behind this leader takes
-    /// the change for nothing, and misses the leader's end.
+    /// Not for a path that is shared with Curator: a `LeaderLatch` that waits behind this leader watches its data,
+    /// ignores the change, does not watch again, and so misses the leader's end.
     ///
-    /// Dropped midway, the change may be written or not.
+    /// Not cancel safe: dropped midway, the change may be written or not. It can be repeated.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) when the leadership is lost, and those of the
@@ -89,8 +92,8 @@ impl Leadership {
     /// The resignation is sent by the call itself; dropping the future does not stop it.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) when the leadership had been lost before: what was
-    /// done under it since may have been done beside another leader.
+    /// [`LockError::Lost`](crate::LockError::Lost) when the leadership had been lost before: another leader may have
+    /// worked at the same time since.
     pub fn resign(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.release()
     }
@@ -100,23 +103,33 @@ impl Leadership {
     /// # Errors
     /// Those of [`resign`](Self::resign).
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
-        let Self { seat, guard } = self;
-        // First, so that no state of the election says leader once the next one may lead.
-        drop(seat);
+        let Self { slot, guard } = self;
+        // First, for the reason given at the field: `release` sends the delete.
+        drop(slot);
         guard.release()
     }
 
-    /// Resigns under a leadership that others may still look at.
+    /// Resigns a leadership that is shared: the other owners see it lost from now on. A second call has no effect.
     pub(super) fn resign_shared(
         &self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         let resigned = self.guard.give_up();
-        self.seat.tell();
+        // After the loss has been noted: a state that is woken reads the role at once.
+        self.slot.notify();
         resigned
     }
 
-    /// Turns it into the plain guard. The [`state`](super::Election::state) of the election
-    /// does not count it any more.
+    /// Converts it into the plain guard. The [`state`](super::Election::state) of the election no longer counts it.
+    /// Nothing is sent.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-election-leadership-into-guard").await?;
+    /// let election = lockkeeper::Election::new(&client, "/election/scheduler")?;
+    /// let guard = election.campaign("10.0.0.1:8080").await?.into_guard();
+    /// assert!(guard.is_held() && !election.state().current().is_leader());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub fn into_guard(self) -> Guard {
         self.guard
     }

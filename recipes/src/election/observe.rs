@@ -1,23 +1,26 @@
 //! [`LeaderChanges`]: the leader of an election, again each time that it changes.
+//!
+//! One watch at a time: on the leader's znode, or, while no candidate stands, on the list of candidates. It is armed
+//! by the read whose result is reported, so no change falls between the two.
 
 use lockkeeper_store::{Error, Session, Watcher, ZnodePath};
 
 use super::Election;
-use super::leader::{Head, Leader, Line};
+use super::leader::{Candidates, Head, Leader};
 use super::run::Backoff;
 use crate::error::Result;
-use crate::observe::Change;
+use crate::observe::{Change, watch_names};
 use crate::stream::named_stream;
 
-/// A change in who leads an election.
+/// A change of an election's leader.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum LeaderChange {
-    /// Another leads than was told last, or the first that is told.
+    /// A new leader, or the first one that is reported.
     Elected(Leader),
-    /// The same leads, and says something else of itself.
+    /// The same leader, with other data.
     DataChanged(Leader),
-    /// Nobody leads.
+    /// No candidate stands.
     Vacant,
 }
 
@@ -30,7 +33,7 @@ impl LeaderChange {
         }
     }
 
-    /// Turns it into the leader after the change.
+    /// Converts it into the leader after the change.
     pub fn into_leader(self) -> Option<Leader> {
         match self {
             Self::Elected(leader) | Self::DataChanged(leader) => Some(leader),
@@ -38,13 +41,13 @@ impl LeaderChange {
         }
     }
 
-    /// Compares two looks; `None` if nothing has changed that is worth telling.
-    fn between(told: Option<&Option<Leader>>, now: &Option<Leader>) -> Option<Self> {
-        match (told, now) {
+    /// Compares two reads of the leader; `None` if there is no change to report.
+    fn between(last: Option<&Option<Leader>>, now: &Option<Leader>) -> Option<Self> {
+        match (last, now) {
             (Some(None), None) => None,
             (_, None) => Some(Self::Vacant),
-            (Some(Some(told)), Some(now)) if told.epoch == now.epoch => {
-                (!told.says_as(now)).then(|| Self::DataChanged(now.clone()))
+            (Some(Some(last)), Some(now)) if last.epoch == now.epoch => {
+                (!last.has_same_data(now)).then(|| Self::DataChanged(now.clone()))
             }
             (_, Some(now)) => Some(Self::Elected(now.clone())),
         }
@@ -55,14 +58,15 @@ impl Election {
     /// Follows the election: yields the leader now, and each change from then on: a new leader, none, or other data of
     /// the same one.
     ///
-    /// The first item comes at once. Changes that come faster than they are read may be seen
-    /// together (a term that is over by then is left out), but the latest is never missed: after
-    /// every reconnection, and in a new session after an expiry, the election is looked at anew. A
-    /// store that cannot be reached is tried again, with growing pauses. The stream ends after an
-    /// error, such as the end of the client.
+    /// The first item comes at once. Changes in quick succession may be seen as one (a term that is over by then is
+    /// left out), but the latest is never missed: after every reconnection, and in a new session after an expiry, the
+    /// leader is read again. A store that cannot be reached is tried again after pauses that grow from 0.1 s to 30 s.
     ///
-    /// While somebody leads, only the leader's znode is watched: candidates that join, or go, behind
-    /// it cost nothing.
+    /// While a candidate leads, only its znode is watched: candidates that join or leave behind it cost nothing.
+    ///
+    /// # Errors
+    /// In the stream, and as its last item: [`SessionClosed`](Error::SessionClosed) when the client is closed,
+    /// [`LockError::WrongKind`](crate::LockError::WrongKind), and the refusals of the store.
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -80,8 +84,8 @@ impl Election {
     pub fn observe(&self) -> LeaderChanges {
         let election = self.clone();
         let changes = Box::pin(async_stream::stream! {
-            let mut watch = Watch::of(&election);
-            let mut told: Option<Option<Leader>> = None;
+            let mut watch = LeaderWatch::of(&election);
+            let mut last: Option<Option<Leader>> = None;
             loop {
                 let now = match watch.look().await {
                     Ok(now) => now,
@@ -90,8 +94,8 @@ impl Election {
                         return;
                     }
                 };
-                let change = LeaderChange::between(told.as_ref(), &now);
-                told = Some(now);
+                let change = LeaderChange::between(last.as_ref(), &now);
+                last = Some(now);
                 if let Some(change) = change {
                     yield Ok(change);
                 }
@@ -102,19 +106,20 @@ impl Election {
     }
 }
 
-/// Looks at an election, and waits until another look is worth while.
-struct Watch<'a> {
+/// Reads the leader of an election, and waits until it may have changed.
+struct LeaderWatch<'a> {
     election: &'a Election,
-    line: Line,
+    candidates: Candidates,
+    /// The watch of the last read.
     armed: Option<Change>,
     backoff: Backoff,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> LeaderWatch<'a> {
     fn of(election: &'a Election) -> Self {
         Self {
             election,
-            line: Line::default(),
+            candidates: Candidates::default(),
             armed: None,
             backoff: Backoff::new(election.client()),
         }
@@ -129,8 +134,8 @@ impl<'a> Watch<'a> {
                     return Ok(leader);
                 }
                 Err(error) => {
-                    // It may be another server, or another's view, that answers next.
-                    self.line.clear();
+                    // The next answer may come from another server, with a view that the list does not match.
+                    self.candidates.clear();
                     self.backoff.failed_with(error).await?;
                 }
             }
@@ -141,10 +146,11 @@ impl<'a> Watch<'a> {
         let session = self.election.client().session().await?;
         let path = self.election.path();
         loop {
+            // Before the read: a reconnection after it must end the wait, since the watch may not have survived.
             let connection = session.status().connection();
-            let (leader, watcher) = match self.line.head(&session, path, true).await? {
+            let (leader, watcher) = match self.candidates.head(&session, path, true).await? {
                 Head::Leader(leader, Some(watcher)) => (Some(*leader), watcher),
-                Head::Nobody => match self.nobody(&session, path).await? {
+                Head::Vacant => match self.watch_vacant(&session, path).await? {
                     Some(watcher) => (None, watcher),
                     None => continue,
                 },
@@ -155,25 +161,24 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Watches for somebody to stand, unless somebody does already.
-    async fn nobody(&mut self, session: &Session, path: &ZnodePath) -> Result<Option<Watcher>> {
-        match session.watch_children(path).await {
-            Ok((names, _, watcher)) => {
-                self.line.list(session, path, names).await?;
-                let is_deserted = self.line.is_deserted(session, path).await?;
-                Ok(is_deserted.then_some(watcher))
-            }
-            Err(Error::NoNode { .. }) => match session.watch_exists(path).await {
-                Ok((None, watcher)) => Ok(Some(watcher)),
-                Ok((Some(_), _)) | Err(Error::ConnectionLoss) => Ok(None),
-                Err(error) => Err(error.into()),
-            },
-            Err(Error::ConnectionLoss) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+    /// Watches for a candidate, unless one stands already; `None` if so.
+    async fn watch_vacant(
+        &mut self,
+        session: &Session,
+        path: &ZnodePath,
+    ) -> Result<Option<Watcher>> {
+        let (names, watcher) = match watch_names(session, path).await {
+            Ok(watched) => watched,
+            Err(Error::ConnectionLoss) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        // The list that came with the watch decides: a candidate may have joined since the one before.
+        self.candidates.set_names(session, path, names).await?;
+        let is_vacant = self.candidates.is_vacant(session, path).await?;
+        Ok(is_vacant.then_some(watcher))
     }
 
-    /// Waits until what is watched has changed, or the connection is another.
+    /// Waits until the watch fires, or the connection is replaced.
     async fn changed(&mut self) {
         if let Some(change) = self.armed.take() {
             change.wait().await;
@@ -186,5 +191,5 @@ named_stream! {
     LeaderChanges of Result<LeaderChange>;
     /// Waits for the next change; `None` after an error.
     ///
-    /// Cancel safe.
+    /// Cancel safe: no change is lost.
 }

@@ -1,4 +1,7 @@
-//! [`ElectionState`]: the part that an election object plays itself, to look at and to wait on.
+//! [`ElectionState`]: the role of an election object itself, to read and to wait on.
+//!
+//! The role is computed whenever it is read, from the leases of the leaderships: it never depends on a message that
+//! arrives late (invariant 6). A message only wakes the tasks that wait for a change.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,13 +13,13 @@ use lockkeeper_store::{WatchReceiver, WatchSender};
 use crate::guard::{OnLoss, Witness};
 use crate::token::FencingToken;
 
-/// The part that an election object plays in its election.
+/// Role of an election object in its election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Role {
     /// It does not stand for election, or no longer.
     Bystander,
-    /// It stands, and waits for its turn.
+    /// It stands for election, and waits for its turn.
     Candidate,
     /// It leads.
     Leader {
@@ -42,21 +45,27 @@ impl fmt::Display for Role {
     }
 }
 
-/// The campaigns and leaderships of one election object, for its states to read.
+/// The campaigns and leaderships of one election object, shared by its clones and read by its states.
 #[derive(Default)]
-pub(super) struct RoleState(WatchSender<Terms>);
+pub(super) struct RoleState(WatchSender<Participation>);
 
 #[derive(Default)]
-struct Terms {
+struct Participation {
+    /// Campaigns under way.
     campaigns: usize,
-    seats: BTreeMap<u64, (FencingToken, Witness)>,
-    /// Number of the next leadership.
-    next: u64,
+    /// Leaderships that have not been dropped, by id. They may be lost.
+    leaderships: BTreeMap<u64, (FencingToken, Witness)>,
+    /// Id of the newest leadership.
+    next_id: u64,
 }
 
-impl Terms {
+impl Participation {
     fn role(&self) -> Role {
-        let held = self.seats.values().filter(|(_, witness)| witness.is_held());
+        // Only those that hold now: a leadership that is lost stays in the table until its guard is dropped.
+        let held = self
+            .leaderships
+            .values()
+            .filter(|(_, witness)| witness.is_held());
         match held.map(|(epoch, _)| *epoch).max() {
             Some(epoch) => Role::Leader { epoch },
             None if self.campaigns > 0 => Role::Candidate,
@@ -66,18 +75,19 @@ impl Terms {
 }
 
 impl RoleState {
-    /// Notes a campaign, until it is dropped or seated.
+    /// Begins a campaign, which ends when the candidacy is dropped or elected.
     pub(super) fn candidacy(self: &Arc<Self>) -> Candidacy {
-        self.0.modify(|terms| terms.campaigns += 1);
+        self.0.modify(|participation| participation.campaigns += 1);
         Candidacy {
-            board: Some(self.clone()),
+            role_state: Some(self.clone()),
         }
     }
 
     pub(super) fn state(&self) -> ElectionState {
+        // Subscribed before the role is read: a change in between is seen by `changed`.
         let receiver = self.0.subscribe();
         ElectionState {
-            seen: receiver.read(Terms::role),
+            seen: receiver.read(Participation::role),
             receiver,
         }
     }
@@ -85,66 +95,73 @@ impl RoleState {
 
 /// A campaign under way.
 pub(super) struct Candidacy {
-    /// Taken when it has come to its end.
-    board: Option<Arc<RoleState>>,
+    /// `None` once elected.
+    role_state: Option<Arc<RoleState>>,
 }
 
 impl Candidacy {
-    /// Makes the candidate the leader, in one step: no state says bystander in between.
-    pub(super) fn seat(mut self, epoch: FencingToken, witness: Witness) -> LeaderSlot {
-        let board = self.board.take().expect("only the end takes it");
-        let number = board.0.modify(|terms| {
-            terms.next += 1;
-            terms.campaigns -= 1;
-            terms.seats.insert(terms.next, (epoch, witness));
-            terms.next
+    /// Makes the candidate the leader, in one change: between two, a state would say bystander.
+    pub(super) fn elect(mut self, epoch: FencingToken, witness: Witness) -> LeaderSlot {
+        let role_state = self.role_state.take().expect("only the end takes it");
+        let id = role_state.0.modify(|participation| {
+            participation.next_id += 1;
+            participation.campaigns -= 1;
+            participation
+                .leaderships
+                .insert(participation.next_id, (epoch, witness));
+            participation.next_id
         });
-        LeaderSlot { board, number }
+        LeaderSlot { role_state, id }
     }
 }
 
 impl Drop for Candidacy {
     fn drop(&mut self) {
-        if let Some(board) = self.board.take() {
-            board.0.modify(|terms| terms.campaigns -= 1);
+        if let Some(role_state) = self.role_state.take() {
+            role_state
+                .0
+                .modify(|participation| participation.campaigns -= 1);
         }
     }
 }
 
-/// A leadership, until it is dropped.
+/// Entry of a leadership in the table of its election, until it is dropped.
 pub(super) struct LeaderSlot {
-    board: Arc<RoleState>,
-    number: u64,
+    role_state: Arc<RoleState>,
+    id: u64,
 }
 
 impl LeaderSlot {
-    /// Returns the function to call when the leadership is lost. The loss itself is seen by looking.
+    /// Returns the function to call when the leadership is lost. It only wakes: the role is read from the leases. It
+    /// does not keep the channel open, since it lives as long as the guard, which may outlive the leadership
+    /// ([`into_guard`](super::Leadership::into_guard)).
     pub(super) fn on_loss(&self) -> OnLoss {
-        let states = self.board.0.notifier();
+        let states = self.role_state.0.notifier();
         Box::new(move || states.notify())
     }
 
-    /// Has everybody look again.
-    pub(super) fn tell(&self) {
-        self.board.0.modify(|_| ());
+    /// Wakes all states to read the role again.
+    pub(super) fn notify(&self) {
+        self.role_state.0.modify(|_| ());
     }
 }
 
 impl Drop for LeaderSlot {
     fn drop(&mut self) {
-        let seat = self
-            .board
+        let removed = self
+            .role_state
             .0
-            .modify(|terms| terms.seats.remove(&self.number));
-        drop(seat);
+            .modify(|participation| participation.leaderships.remove(&self.id));
+        // Outside the channel's lock: the witness may own the last share of a session's status.
+        drop(removed);
     }
 }
 
-/// The part that one election object (and its clones) plays itself, in the way of a watch channel:
-/// look at it at any time, or wait until it changes.
+/// The role of one election object and its clones, in the manner of a watch channel: read it at any time, or wait until
+/// it changes.
 ///
-/// It is a state and no callback, since what a callback says may be over when it is heard:
-/// [`current`](Self::current) asks whether the leadership is held at that very moment.
+/// It is a state and not a callback, because the news of a callback may be outdated when it runs:
+/// [`current`](Self::current) checks at that moment that the leadership is held.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -163,32 +180,48 @@ impl Drop for LeaderSlot {
 /// ```
 #[derive(Clone)]
 pub struct ElectionState {
-    receiver: WatchReceiver<Terms>,
+    receiver: WatchReceiver<Participation>,
     seen: Role,
 }
 
 impl ElectionState {
-    /// Returns the role now. It is never the leader's when the leadership is known to be lost, or can no longer be
-    /// believed in. Of several leaderships (from successive campaigns of one object) the newest counts.
+    /// Returns the role now. It is the leader's only while the leadership can be believed to be held (see
+    /// [`Guard::held_until`](crate::Guard::held_until)). Of several leaderships, from successive campaigns of one
+    /// object, the newest counts. It never waits, and sends nothing.
     pub fn current(&self) -> Role {
-        self.receiver.read(Terms::role)
+        self.receiver.read(Participation::role)
     }
 
-    /// Waits until the role differs from the one that this handle has seen last: at its making, or here.
-    /// Changes that come faster than they are read are seen together. `None` when no change can
-    /// come any more: the election, its clones, and all that came from them are gone.
+    /// Waits until the role differs from the one that this handle has seen last, when it was created or here. Changes
+    /// in quick succession are seen as one. `None` once no change can follow: the election, its clones, and their
+    /// campaigns and leaderships are gone.
     ///
-    /// Cancel safe.
+    /// Cancel safe: a change that was not returned is returned by the next call.
     pub async fn changed(&mut self) -> Option<Role> {
         let seen = self.seen;
-        let news = |terms: &Terms| Some(terms.role()).filter(|role| *role != seen);
+        let news =
+            |participation: &Participation| Some(participation.role()).filter(|role| *role != seen);
         self.seen = poll_fn(|context| self.receiver.poll_pick(context, news)).await?;
         Some(self.seen)
     }
 
-    /// Waits until the role is as wanted. `None` when it can no longer become so.
+    /// Waits until `wanted` accepts the role, beginning with the current one. `None` if no change can follow, see
+    /// [`changed`](Self::changed).
     ///
     /// Cancel safe.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-election-role-wait-for").await?;
+    /// use lockkeeper::{Election, Role};
+    ///
+    /// let election = Election::new(&client, "/election/scheduler")?;
+    /// let mut state = election.state();
+    /// let leadership = election.campaign("10.0.0.1:8080").await?;
+    /// let role = state.wait_for(Role::is_leader).await; // at once: it leads already
+    /// assert_eq!(role, Some(Role::Leader { epoch: leadership.epoch() }));
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn wait_for(&mut self, mut wanted: impl FnMut(Role) -> bool) -> Option<Role> {
         self.seen = self.current();
         while !wanted(self.seen) {

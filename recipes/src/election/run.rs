@@ -1,5 +1,9 @@
-//! [`Election::run`]: to lead whenever one can.
+//! [`Election::run`]: the loop of a service that leads whenever it can.
+//!
+//! [`Campaigns`] are its attempts, [`Term`] its leaderships; the blocking form is another loop over both. A loss is no
+//! failure: only attempts that fail are followed by a pause.
 
+use std::borrow::Borrow;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,27 +15,25 @@ use crate::error::{LockError, Result};
 use crate::options::LockOptions;
 
 impl Election {
-    /// Leads whenever it can, until the work is done: campaigns, runs the future that `work` answers
-    /// under [`protect`](crate::Guard::protect), and campaigns again when the leadership is lost, in
-    /// a new session where the old one has ended. When a future comes to its end, `run` resigns, has
-    /// that confirmed by the store, and answers the future's output.
+    /// Leads whenever it can, until the work is done: campaigns, runs the future that `work` returns under
+    /// [`protect`](crate::Guard::protect), and campaigns again when the leadership is lost, in a new session where the
+    /// old one has ended. When a future completes, `run` resigns, waits until the store has confirmed that, and returns
+    /// the future's output.
     ///
-    /// A loss drops the future (what it spawned or sent goes on; only the
-    /// [`epoch`](Leadership::epoch) stops that) and costs nothing but the place in the line: the next
-    /// campaign begins at once. A future that meets the loss first, as an error of its own, and ends
-    /// with that, counts as dropped: an output is answered only if the leadership was held when it
-    /// came. Attempts that fail are repeated after pauses that grow from 0.1 s to
-    /// 30 s and vary a little, so that many candidates do not come back in step.
+    /// Fair: each campaign joins the end of the queue. A loss drops the future and is followed by the next campaign at
+    /// once. Tasks that the future spawned and requests that it sent continue; only a resource that checks the
+    /// [`epoch`](Leadership::epoch) stops them. An output counts only if the leadership was held when it came: a future
+    /// that returns because its own requests failed after a loss is run again. Attempts that fail are repeated after
+    /// pauses that grow from 0.1 s to 30 s and vary by up to a half, so that many candidates do not return in step.
     ///
-    /// The leadership is shared with the work and whatever it spawns; once `run` has ended, or has
-    /// gone on to another campaign, all of them see it lost.
+    /// The leadership is shared with the work and its tasks. Once `run` has ended, or has gone on to another campaign,
+    /// all shares of it are lost.
     ///
-    /// # Shutting down
+    /// # Cancel safety and shutdown
     ///
-    /// Let the work end when the service is told to: `run` then returns after the resignation is
-    /// confirmed. A candidate that still waits has no work that could end, so the signal is awaited
-    /// beside `run`, too. Dropping `run` leaves the line, or resigns as the drop of a guard does;
-    /// [`Client::close`](crate::Client::close), awaited after it, makes sure that nothing is left:
+    /// Dropping `run` leaves the queue, or resigns as the drop of a guard does. For a confirmed resignation let the
+    /// work complete at the shutdown. A candidate that waits has no work, so await the signal beside `run`, too, and
+    /// [`Client::close`](crate::Client::close) after it:
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -52,8 +54,8 @@ impl Election {
     /// ```
     ///
     /// # Errors
-    /// What no repetition mends: [`Error::SessionClosed`] after the client was closed,
-    /// [`LockError::WrongKind`], refused credentials, another store where the first was, and the like.
+    /// Those that no repetition mends: [`Error::SessionClosed`] after the client was closed, [`LockError::WrongKind`],
+    /// refused credentials, another store in place of the first, and the like.
     pub async fn run<W, F>(&self, data: impl Into<String>, work: W) -> Result<F::Output>
     where
         W: FnMut(Arc<Leadership>) -> F,
@@ -62,11 +64,29 @@ impl Election {
         self.run_with(data, LockOptions::new(), work).await
     }
 
-    /// Leads whenever it can, as [`run`](Self::run), with the given options for each campaign.
+    /// Leads whenever it can, as [`run`](Self::run), with the given options for each campaign. The timeout is that of
+    /// one campaign, not of the work.
+    ///
+    /// Cancel safe, as [`run`](Self::run).
     ///
     /// # Errors
-    /// Those of [`run`](Self::run); [`LockError::Timeout`] and [`LockError::QueueFull`], when the
-    /// options ask for them.
+    /// Those of [`run`](Self::run); [`LockError::Timeout`] and [`LockError::QueueFull`], if the
+    /// options have such limits. Neither is repeated.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:example-election-run-run-with").await?;
+    /// use std::time::Duration;
+    /// use lockkeeper::{Election, LockOptions};
+    ///
+    /// let election = Election::new(&client, "/election/scheduler")?;
+    /// let options = LockOptions::new().label("scheduler").timeout(Duration::from_secs(60));
+    /// let epoch = election.run_with("10.0.0.1:8080", options, |leadership| async move {
+    ///     leadership.epoch() // the work of a leader
+    /// }).await?;
+    /// println!("led in epoch {epoch}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub async fn run_with<W, F>(
         &self,
         data: impl Into<String>,
@@ -77,45 +97,102 @@ impl Election {
         W: FnMut(Arc<Leadership>) -> F,
         F: Future,
     {
-        let data = data.into();
-        let mut backoff = Backoff::new(self.client());
+        let mut campaigns = Campaigns::new(self, data, options);
         loop {
-            let leadership = match self.campaign_with(data.as_str(), options.clone()).await {
-                Ok(leadership) => leadership,
-                Err(error) => {
-                    backoff.failed_with(error).await?;
-                    continue;
-                }
-            };
-            backoff.succeeded();
-            let term = Term(Arc::new(leadership));
-            let done = term.0.protect(work(term.0.clone())).await;
+            // Dropped at the end of each round: a share that the work has kept must not hold up the next campaign.
+            let term = Term::new(campaigns.win().await?);
+            let done = term.leadership().protect(work(term.share())).await;
             if let Ok(output) = done
-                && term.0.is_held()
+                && term.finish().await
             {
-                term.resign().await;
                 return Ok(output);
             }
         }
     }
 }
 
-/// A term that ends when this is dropped, although the work may have kept a share of it.
-struct Term(Arc<Leadership>);
+/// The campaigns of one run, one after the other, with a pause after each that failed.
+pub(crate) struct Campaigns<'a> {
+    election: &'a Election,
+    data: String,
+    options: LockOptions,
+    backoff: Backoff,
+}
 
-impl Term {
-    async fn resign(&self) {
-        if let Err(error) = self.0.resign_shared().await {
-            tracing::debug!(path = %self.0.path(), %error, "a leadership ended before it was resigned");
+impl<'a> Campaigns<'a> {
+    pub(crate) fn new(
+        election: &'a Election,
+        data: impl Into<String>,
+        options: LockOptions,
+    ) -> Self {
+        Self {
+            election,
+            data: data.into(),
+            options,
+            backoff: Backoff::new(election.client()),
+        }
+    }
+
+    /// Campaigns until it leads.
+    ///
+    /// # Errors
+    /// Those that no repetition mends.
+    pub(crate) async fn win(&mut self) -> Result<Leadership> {
+        loop {
+            let (data, options) = (self.data.as_str(), self.options.clone());
+            match self.election.campaign_with(data, options).await {
+                Ok(leadership) => {
+                    self.backoff.succeeded();
+                    return Ok(leadership);
+                }
+                Err(error) => self.backoff.failed_with(error).await?,
+            }
         }
     }
 }
 
-impl Drop for Term {
+/// A term of a run: a leadership that is shared with the work, as async or blocking code sees it. It ends when this is
+/// dropped, although the work may have kept a share of it.
+pub(crate) struct Term<G: Borrow<Leadership>>(Arc<G>);
+
+impl<G: Borrow<Leadership>> Term<G> {
+    pub(crate) fn new(guard: G) -> Self {
+        Self(Arc::new(guard))
+    }
+
+    /// Returns a share of the leadership, for the work.
+    pub(crate) fn share(&self) -> Arc<G> {
+        self.0.clone()
+    }
+
+    fn leadership(&self) -> &Leadership {
+        (*self.0).borrow()
+    }
+
+    /// Ends the term after its work. Returns true if the leadership was held until now, and so counts the work's
+    /// output; the resignation has been confirmed then.
+    pub(crate) async fn finish(self) -> bool {
+        let leadership = self.leadership();
+        // Before the resignation, after which no leadership is held. Work whose own request failed after a loss has
+        // returned that error, which is no output of a leader.
+        if !leadership.is_held() {
+            return false;
+        }
+        if let Err(error) = leadership.resign_shared().await {
+            // The output counts nevertheless: it came while the leadership was held.
+            tracing::debug!(path = %leadership.path(), %error, "a leadership ended before it was resigned");
+        }
+        true
+    }
+}
+
+impl<G: Borrow<Leadership>> Drop for Term<G> {
     fn drop(&mut self) {
-        // Sent by the call, and written before this returns, as with a guard that is dropped.
-        drop(self.0.resign_shared());
-        self.0.session().flush();
+        let leadership = self.leadership();
+        // Sent by the call, and flushed before this returns, as when a guard is dropped. Explicit, because a share that
+        // the work has kept would keep the guard alive, and the next candidate waiting.
+        drop(leadership.resign_shared());
+        leadership.session().flush();
     }
 }
 
@@ -123,13 +200,13 @@ impl Drop for Term {
 pub(super) struct Backoff {
     client: Client,
     failures: u32,
-    /// Beginning of the attempt that is under way.
+    /// Beginning of the current attempt.
     began: BootInstant,
 }
 
 impl Backoff {
-    const FIRST: Duration = Duration::from_millis(100);
-    const LONGEST: Duration = Duration::from_secs(30);
+    const INITIAL_PAUSE: Duration = Duration::from_millis(100);
+    const MAX_PAUSE: Duration = Duration::from_secs(30);
 
     pub(super) fn new(client: &Client) -> Self {
         Self {
@@ -139,7 +216,7 @@ impl Backoff {
         }
     }
 
-    /// The next failure is the first one again.
+    /// Resets the pauses.
     pub(super) fn succeeded(&mut self) {
         self.failures = 0;
     }
@@ -147,16 +224,18 @@ impl Backoff {
     /// Waits before the next attempt.
     ///
     /// # Errors
-    /// The error itself, if it does not pass.
+    /// The error itself, if no repetition mends it.
     pub(super) async fn failed_with(&mut self, error: LockError) -> Result<()> {
-        if !is_passing(&error) || self.is_closed(&error).await {
+        if !is_transient(&error) || self.is_closed(&error).await {
             return Err(error);
         }
         let clock = self.client.clock().clone();
-        // It had gone well for long, or a session has ended, as sessions do.
-        if clock.now().since(self.began) > Self::LONGEST {
+        // A failure after a long wait in the queue begins a new series.
+        if clock.now().since(self.began) > Self::MAX_PAUSE {
             self.failures = 0;
         }
+        // The first end of a session is no failure of the store. Only the first: sessions that end in a row would make
+        // a busy loop.
         let at_once = self.failures == 0 && error.is_session_end();
         if !at_once {
             let pause = Self::pause(self.failures, clock.now());
@@ -168,7 +247,7 @@ impl Backoff {
         Ok(())
     }
 
-    /// Returns true if a session's end is that of the client: it opens no other then.
+    /// Returns true if the session was closed with its client, which opens no other.
     async fn is_closed(&self, error: &LockError) -> bool {
         let closed = |error: &Error| matches!(error, Error::SessionClosed { .. });
         matches!(error, LockError::Store(error) if closed(error))
@@ -179,25 +258,26 @@ impl Backoff {
                 .is_err_and(|error| closed(&error))
     }
 
-    /// Grows from attempt to attempt, and is shortened by up to a half, as the moment has it.
+    /// Returns the pause after so many failures. It doubles up to the maximum and is shortened by up to a half, by the
+    /// time instead of by chance: a run under a virtual clock replays from its seed.
     fn pause(failures: u32, now: BootInstant) -> Duration {
-        let grown = Self::FIRST.saturating_mul(2_u32.saturating_pow(failures));
-        let full = grown.min(Self::LONGEST);
+        let grown = Self::INITIAL_PAUSE.saturating_mul(2_u32.saturating_pow(failures));
+        let full = grown.min(Self::MAX_PAUSE);
         let half = full.as_nanos() as u64 / 2;
-        full - Duration::from_nanos(mixed(now.as_nanos()) % half)
+        full - Duration::from_nanos(splitmix64(now.as_nanos()) % half)
     }
 }
 
-/// The last step of SplitMix64: moments that are close give numbers that are not.
-fn mixed(number: u64) -> u64 {
+/// The output function of SplitMix64: close moments give numbers that are far apart.
+fn splitmix64(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     mixed ^ (mixed >> 31)
 }
 
-/// Returns true if another attempt may do better.
-fn is_passing(error: &LockError) -> bool {
+/// Returns true if another attempt may succeed.
+fn is_transient(error: &LockError) -> bool {
     match error {
         LockError::EntryDeleted { .. } | LockError::Lost(_) => true,
         LockError::Store(error) => matches!(
@@ -223,7 +303,7 @@ mod tests {
     fn pauses_grow_up_to_a_limit_and_vary() {
         let at = |nanos| BootInstant::from_nanos(nanos);
         for failures in 0..40 {
-            let full = Duration::from_millis(100 << failures.min(20)).min(Backoff::LONGEST);
+            let full = Duration::from_millis(100 << failures.min(20)).min(Backoff::MAX_PAUSE);
             let pauses: Vec<_> = (0..100).map(|n| Backoff::pause(failures, at(n))).collect();
             assert!(pauses.iter().all(|pause| (full / 2..=full).contains(pause)));
             assert!(pauses.iter().any(|pause| *pause != pauses[0]));

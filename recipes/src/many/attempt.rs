@@ -23,10 +23,10 @@ use crate::together::Together;
 #[derive(Debug)]
 #[must_use = "dropping it releases the locks"]
 #[non_exhaustive]
-pub struct TryLockMany {
+pub struct TryLockMany<G = Guard> {
     /// The locks that were free, each with its guard, in the order of their naming. Their guards
     /// have one token, and are released one by one.
-    pub acquired: Vec<(LockPath, Guard)>,
+    pub acquired: Vec<(LockPath, G)>,
     /// The locks that others hold or wait for, in the order of their naming.
     pub contended: Vec<LockPath>,
 }

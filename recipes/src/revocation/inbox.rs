@@ -1,57 +1,63 @@
-//! [`Listener`]: the holder's side of a revocation: each request is heard once.
+//! [`RevocationInbox`]: the requests that a holder has received, each of them once.
+//!
+//! Several watchers of one guard read the same znode, and their replies arrive in any order. The inbox is what they
+//! share: it orders the reads by zxid.
 
 use std::sync::Arc;
 
 use lockkeeper_store::{Stat, Zxid};
 use parking_lot::Mutex;
 
-use super::request::{RevocationRequest, found};
+use super::request::{RevocationRequest, request_in};
 use crate::events::{EventSink, LockEvent};
 
-/// Requests that a holder has heard, from any of its watchers.
+/// Requests that a holder has received, from any of its watchers.
 #[derive(Default)]
-pub(crate) struct RevocationInbox(Mutex<Heard>);
+pub(crate) struct RevocationInbox(Mutex<InboxState>);
 
 #[derive(Default)]
-struct Heard {
-    /// The write that was looked at last: what is older is no news.
+struct InboxState {
+    /// Zxid of the newest write that was read. A read of an older one is late, and is ignored: its request may have
+    /// been replaced since.
     seen: Zxid,
     last: Option<RevocationRequest>,
     /// True until the last request is returned to a caller.
-    is_news: bool,
+    is_unread: bool,
 }
 
 impl RevocationInbox {
-    /// Looks at the data of the holder's node. Answers a request that was not known.
+    /// Takes in the data of the holder's znode. Returns the request in it, if that is new.
     fn hear(&self, data: &[u8], stat: &Stat) -> Option<RevocationRequest> {
-        let mut heard = self.0.lock();
-        if stat.mzxid <= heard.seen {
+        let mut inbox = self.0.lock();
+        if stat.mzxid <= inbox.seen {
             return None;
         }
-        heard.seen = stat.mzxid;
-        let request = found(data, stat, heard.last.as_ref())?;
-        if heard.last.as_ref() == Some(&request) {
+        // Under the same lock as the comparison: of two watchers that read one write, one alone reports it.
+        inbox.seen = stat.mzxid;
+        let request = request_in(data, stat, inbox.last.as_ref())?;
+        // Another part of the data has changed, by a `keep_alive` for instance.
+        if inbox.last.as_ref() == Some(&request) {
             return None;
         }
-        heard.last = Some(request.clone());
-        heard.is_news = true;
+        inbox.last = Some(request.clone());
+        inbox.is_unread = true;
         Some(request)
     }
 
     fn take(&self) -> Option<RevocationRequest> {
-        let mut heard = self.0.lock();
-        std::mem::take(&mut heard.is_news)
-            .then(|| heard.last.clone())
+        let mut inbox = self.0.lock();
+        std::mem::take(&mut inbox.is_unread)
+            .then(|| inbox.last.clone())
             .flatten()
     }
 
-    /// The last request.
+    /// Returns the last request, taken or not.
     pub(crate) fn last(&self) -> Option<RevocationRequest> {
         self.0.lock().last.clone()
     }
 }
 
-/// Listener at a holder's node, and the sink that it tells.
+/// Inbox of a holder, and the sink of its events.
 #[derive(Clone)]
 pub(crate) struct Listener {
     pub(crate) hearing: Arc<RevocationInbox>,
@@ -59,11 +65,12 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// The last request, unless it was taken before.
+    /// Takes the last request; `None` if it was taken before.
     pub(crate) fn take(&self) -> Option<RevocationRequest> {
         self.hearing.take()
     }
 
+    /// Takes in the data of the holder's znode, and reports a new request as an event.
     pub(crate) fn hear(&self, data: &[u8], stat: &Stat) {
         let Some(request) = self.hearing.hear(data, stat) else {
             return;
@@ -77,7 +84,7 @@ impl Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::revocation::request::{CURATORS_REQUEST, asked};
+    use crate::revocation::request::{CURATORS_REQUEST, with_request};
 
     fn at(mzxid: i64) -> Stat {
         Stat {
@@ -89,13 +96,13 @@ mod tests {
     #[test]
     fn each_request_is_heard_once_and_answered_once() {
         let hearing = RevocationInbox::default();
-        let first = asked(br#"{"v":1}"#, Some("jane"), 7);
+        let first = with_request(br#"{"v":1}"#, Some("jane"), 7);
         assert_eq!(hearing.hear(br#"{"v":1}"#, &at(1)), None);
         assert!(hearing.hear(&first, &at(2)).is_some());
         assert_eq!(hearing.hear(&first, &at(2)), None, "another watcher");
         assert_eq!(hearing.hear(&first, &at(3)), None, "a write beside it");
         assert!(hearing.take().is_some() && hearing.take().is_none());
-        let second = asked(&first, Some("jane"), 7);
+        let second = with_request(&first, Some("jane"), 7);
         assert!(hearing.hear(&second, &at(5)).is_some(), "asked again");
         assert_eq!(hearing.hear(&first, &at(4)), None, "a late answer");
     }

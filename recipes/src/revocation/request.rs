@@ -1,4 +1,4 @@
-//! [`RevocationRequest`]: what is written into a holder's znode to ask it to give the lock up.
+//! [`RevocationRequest`]: a request to release a lock, as it is written into the holder's znode.
 
 use bytes::Bytes;
 use lockkeeper_store::Stat;
@@ -7,30 +7,31 @@ use serde_json::{Map, Value};
 
 use crate::metadata::LockMetadata;
 
-/// A request to give a lock up, as it stands in the holder's metadata under `revocation`.
+/// A request to release a lock, as it stands in the holder's metadata under `revocation`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct RevocationRequest {
-    /// Name of the asker; `None` where it is not known: Curator's `Revoker` does not say.
+    /// Name of the revoker; `None` if it has given none, as Curator's `Revoker`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Time of the request, in milliseconds since the epoch, by the asker's clock.
+    /// Time of the request, in milliseconds since the Unix epoch, by the revoker's clock; of Curator's request by the
+    /// server's.
     #[serde(default)]
     pub at_ms: i64,
-    /// Number of requests that this entry has had, with this one. It starts again after the greatest number.
+    /// Number of requests to this entry up to this one. It wraps around, and tells equal requests apart.
     #[serde(default)]
     pub number: u64,
-    /// All else.
+    /// All other fields.
     #[serde(flatten)]
     pub other: Map<String, Value>,
 }
 
-/// The data that Curator's `Revoker` writes over a holder's, and that its holders listen for.
+/// Data with which Curator's `Revoker` overwrites a holder's, and for which Curator's holders watch.
 pub(crate) const CURATORS_REQUEST: &[u8] = b"__REVOKE__";
 
-/// An entry's data with a request in it: beside all that it says of itself, or, where that is not
-/// our JSON, Curator's text in its place.
-pub(super) fn asked(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
+/// Returns an entry's data with a request added to its metadata; Curator's request in place of data that are not our
+/// JSON.
+pub(super) fn with_request(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
     let Some(mut metadata) = LockMetadata::parse(data) else {
         return Bytes::from_static(CURATORS_REQUEST);
     };
@@ -38,14 +39,16 @@ pub(super) fn asked(data: &[u8], by: Option<&str>, at_ms: i64) -> Bytes {
     metadata.revocation = Some(RevocationRequest {
         by: by.map(str::to_owned),
         at_ms,
+        // Wrapping: a number that another client wrote must not make later requests equal to it.
         number: before.wrapping_add(1),
         other: Map::new(),
     });
     metadata.to_bytes()
 }
 
-/// The request in an entry's data, if there is one. `last` is the one before it.
-pub(super) fn found(
+/// Returns the request in an entry's data; `last` is the one before it. Curator's request has no number: each write of
+/// it counts as the next one.
+pub(super) fn request_in(
     data: &[u8],
     stat: &Stat,
     last: Option<&RevocationRequest>,
@@ -67,8 +70,8 @@ mod tests {
     #[test]
     fn a_request_keeps_all_that_the_entry_says_of_itself() {
         let before = br#"{"v":1,"label":"x","team":"blue","kept_alive":3}"#;
-        let once = asked(before, Some("jane"), 7);
-        let twice = asked(&once, None, 8);
+        let once = with_request(before, Some("jane"), 7);
+        let twice = with_request(&once, None, 8);
         let metadata = LockMetadata::parse(&twice).unwrap();
         let request = metadata.revocation.clone().unwrap();
         assert_eq!(
@@ -87,17 +90,17 @@ mod tests {
     fn no_number_that_stands_there_keeps_the_next_from_being_heard() {
         let greatest = format!(r#"{{"v":1,"revocation":{{"number":{}}}}}"#, u64::MAX);
         let before = LockMetadata::parse(greatest.as_bytes()).unwrap().revocation;
-        let after = asked(greatest.as_bytes(), None, 0);
+        let after = with_request(greatest.as_bytes(), None, 0);
         let after = LockMetadata::parse(&after).unwrap().revocation;
         assert!(after.is_some() && after != before);
-        let curators = found(CURATORS_REQUEST, &Stat::default(), before.as_ref());
+        let curators = request_in(CURATORS_REQUEST, &Stat::default(), before.as_ref());
         assert!(curators.is_some() && curators != before);
     }
 
     #[test]
     fn who_writes_no_json_is_asked_in_curators_words() {
         for foreign in [&b"10.0.0.1"[..], b"", b"__REVOKE__", b"{}"] {
-            assert_eq!(asked(foreign, Some("jane"), 7), CURATORS_REQUEST);
+            assert_eq!(with_request(foreign, Some("jane"), 7), CURATORS_REQUEST);
         }
     }
 }

@@ -1,12 +1,13 @@
-//! Conversion of a held lock: of a writer's znode into a reader's, or the other way round.
+//! Conversion of a held lock: of a writer's znode into a reader's, or of a reader's into a writer's.
 //!
-//! One multi deletes the one and creates the other, with the same id and number: the place in the queue is kept, and
-//! the queue is never without it. Those behind see a deletion, and look again.
+//! One multi deletes the one znode and creates the other, with the same id and number: the position in the queue is
+//! kept, and at no moment is the holder missing from the queue. Waiters behind it see a deletion, and look again.
 //!
-//! A downgrade is that alone. An upgrade must be refused when another contender exists, and no operation of a store
-//! has that condition. So it looks first, converts, and looks again. A contender that came before the conversion may
-//! read (it saw a reader ahead), so the conversion is taken back. One that came after it has seen a writer ahead, and
-//! waits. No two upgrades meet: of the two readers one came later, and sees the other at its first look.
+//! A downgrade is that alone. An upgrade must be refused if another contender exists, a condition that no operation of
+//! a store can state. So it looks, converts, and looks again. The order matters: a contender that came before the
+//! conversion saw a reader ahead and may be reading, so the conversion is taken back; one that came after it saw a
+//! writer ahead, and waits. Without the second look a reader that came between look and conversion would read beside
+//! the writer. Two upgrades cannot both succeed: the later of the two readers sees the other one at its first look.
 
 use bytes::Bytes;
 use lockkeeper_store::{
@@ -23,38 +24,43 @@ use crate::queue::{Claim, Names, any_contends, created_at, first_such, list_queu
 use crate::retry::retry;
 use crate::token::FencingToken;
 
-/// Outcome of an upgrade.
+/// Outcome of an upgrade. The lock is held in both cases.
 pub(super) enum Upgraded {
     Yes(Guard),
     No(Guard),
 }
 
-/// Starts work that goes on when the answer is dropped; what it comes to is dropped then, too.
+/// Starts work that continues when the returned future is dropped; its outcome is dropped then, too.
+///
+/// So a conversion is sent by the call itself, as a release is, and the caller cannot stop it between two of its steps.
 pub(super) fn in_background<T: Send + 'static>(
     work: impl Future<Output = Result<T>> + Send + 'static,
 ) -> impl Future<Output = Result<T>> + Send + 'static {
     let (send, outcome) = oneshot::channel();
     spawn_detached(async move {
-        // Nobody may be waiting for it: a guard in it is dropped here, and released.
+        // The receiver may be gone: a guard in the outcome is dropped here, which releases the lock.
         let _ = send.send(work.await);
     });
     async move {
+        // The work is dropped unfinished only together with the store or connection that would have woken it.
         let ended = |_| LockError::from(LostReason::SessionClosed);
         outcome.await.map_err(ended)?
     }
 }
 
-/// Converts a writer into a reader.
+/// Converts a writer into a reader. It needs no look: readers may come in beside it, and writers wait behind it as
+/// before. The token stays, since no other writer held in between.
 pub(super) async fn downgrade(guard: Guard) -> Result<Guard> {
     let mut conversion = Conversion::of(guard)?;
-    conversion.turn().await?;
+    conversion.convert().await?;
     conversion.put(LockEvent::Downgraded);
     conversion.finish()
 }
 
 /// Converts a reader into the writer, if there is no other contender.
 pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
-    // Here the server is asked to catch up, to spare a conversion that would be taken back.
+    // Two names suffice to see that another contender exists. Behind a barrier, to spare waiters a conversion that is
+    // taken back; correctness rests on the second look alone.
     let seen = others(guard.session(), guard.path(), 2, true).await?;
     let seen: Vec<_> = seen.iter().map(String::as_str).collect();
     let queue = parent_of(guard.path());
@@ -63,8 +69,9 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
         return Ok(Upgraded::No(guard));
     }
     let mut conversion = Conversion::of(guard)?;
-    conversion.turn().await?;
+    conversion.convert().await?;
     match conversion.alone_since().await? {
+        // A new token: writes under the reader's shared one must be refused from now on.
         Some(czxid) => {
             let token = FencingToken::new(czxid);
             conversion.parts().held.token = token;
@@ -74,19 +81,21 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
             conversion.finish().map(Upgraded::Yes)
         }
         None => {
-            conversion.turn().await?;
+            conversion.convert().await?;
             conversion.finish().map(Upgraded::No)
         }
     }
 }
 
-/// A held znode on its way from one side to the other. Dropping it releases the lock.
+/// A held znode while it is converted. Dropping it releases the lock: after an error it is not known under which of the
+/// two names the holder stands, so no guard could be given back.
 struct Conversion {
     /// `None` at the end.
     parts: Option<Parts>,
 }
 
 impl Conversion {
+    /// Takes the guard apart first: its monitor would take the deletion for a forced removal.
     fn of(guard: Guard) -> Result<Self> {
         Ok(Self {
             parts: Some(guard.take_apart()?),
@@ -103,12 +112,12 @@ impl Conversion {
         }
     }
 
-    /// Replaces the node by that of the other side.
-    async fn turn(&mut self) -> Result<()> {
+    /// Replaces the znode by that of the other side.
+    async fn convert(&mut self) -> Result<()> {
         let from = self.parts().held.path.clone();
         let to = other_side(&from)?;
         let parts = self.parts();
-        // Not what another library's request has been written over.
+        // Not if Curator's revocation request has replaced the data: the metadata that the holder knows is kept.
         if let Some(data) = replace(&parts.session, &from, &to).await?
             && LockMetadata::parse(&data).is_some()
         {
@@ -122,15 +131,18 @@ impl Conversion {
         Ok(())
     }
 
-    /// Returns the transaction that created the node, if no other contender came before that.
+    /// Returns the transaction that created the znode, or `None` if another contender came before that transaction.
     async fn alone_since(&mut self) -> Result<Option<Zxid>> {
         let Parts { session, held, .. } = self.parts();
+        // All names: behind this znode any contender may be the one that came before the conversion. No barrier: this
+        // session has seen its own conversion, and so everything committed before it.
         let others = others(session, &held.path, 0, false).await?;
         let Some(mine) = created_at(session, &held.path).await.map_err(ended)? else {
             return Err(LostReason::Revoked.into());
         };
-        // One that is gone has left: it cannot have been converted, since an upgrade of its own would
-        // have been refused at its first look.
+        // By transaction, not by number: the number was drawn with the first create of this holder. A contender that is
+        // gone by now has left: it cannot have been converted, since its own upgrade would have been refused at the
+        // first look.
         let came_before = |stat: &Stat| stat.is_ephemeral() && stat.czxid < mine;
         let before = first_such(session, &parent_of(&held.path), &others, came_before).await;
         Ok(before.map_err(ended)?.is_none().then_some(mine))
@@ -145,6 +157,7 @@ impl Conversion {
 impl Drop for Conversion {
     fn drop(&mut self) {
         if let Some(Parts { session, held, .. }) = &self.parts {
+            // The name that the last successful step left. After a failed step its claim removes the other one.
             remove_all(session, [&held.path]);
         }
     }
@@ -159,8 +172,8 @@ fn other_side(node: &ZnodePath) -> Result<ZnodePath> {
     Ok(parent_of(node).join(&name)?)
 }
 
-/// Deletes one node and creates the other, in one step, with the data that the first has: others may have written
-/// to it. Returns that data, if it is known. After an error the other node is removed, should it exist.
+/// Deletes one znode and creates the other in one multi, with the data of the first: other clients may have written a
+/// request there. Returns that data, if it is known. After an error the claim removes the other znode, should it exist.
 async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<Option<Bytes>> {
     let mut claim = Claim::<Vec<OpReply>>::new(session, Names::Exact(vec![to.clone()]));
     let mut written = None;
@@ -168,14 +181,16 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
     loop {
         let version = match retry(|| session.get_data(from)).await {
             Ok((data, stat)) => {
-                // It was not done. A refusal that cannot be read would come again.
+                // `from` exists, so the multi before was not carried out. A reply that cannot be decoded would be the
+                // same the next time.
                 if let Some(error) = unanswered {
                     return Err(ended(error));
                 }
                 written = Some(data);
                 stat.version
             }
-            // An earlier round may have done it, its answer lost; or it was removed.
+            // An earlier multi was carried out and its reply lost, or the holder was removed by force. Only the other
+            // znode tells, by its owner: its name can be computed by anyone.
             Err(Error::NoNode { .. }) => {
                 let created = created_at(session, to).await.map_err(ended)?;
                 claim.resolve(created.is_some());
@@ -190,6 +205,7 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
         let ops = [
             Op::Delete {
                 path: from.clone(),
+                // The version that was read: a request written since must not be lost with the old znode.
                 version: Some(version),
             },
             Op::Create(Create {
@@ -204,11 +220,12 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
                 claim.take();
                 return Ok(written);
             }
-            // Not sent again unseen: if it was carried out, `from` is missing, and a second multi would
-            // fail for that as if it had been removed. The next round looks which of the two exists.
+            // The reply was lost. Not sent again blindly: if the multi was carried out, `from` is missing, and a second
+            // one would be refused as if the holder had been removed. The next round looks which of the two exists.
             Err(Error::ConnectionLoss) => {}
             Err(error) if error.is_ambiguous() => unanswered = Some(error),
             Err(Error::MultiFailed { source, .. }) => match *source {
+                // Removed, or written since it was read. The next read tells.
                 Error::NoNode { .. } | Error::BadVersion { .. } => {}
                 refusal => return Err(refusal.into()),
             },
@@ -217,7 +234,7 @@ async fn replace(session: &Session, from: &ZnodePath, to: &ZnodePath) -> Result<
     }
 }
 
-/// The names of the contenders beside this one: all (0), or as many as there are among so many.
+/// Lists the names of the other contenders: all if `among` is 0, otherwise those among the first so many of the queue.
 async fn others(
     session: &Session,
     node: &ZnodePath,
@@ -230,13 +247,13 @@ async fn others(
             names.retain(|name| name != node.name() && contender_number(session, name).is_some());
             Ok(names)
         }
-        // The whole queue is gone, this node with it.
+        // The whole queue was deleted, this znode with it.
         Err(Error::NoNode { .. }) => Err(LostReason::Revoked.into()),
         Err(error) => Err(ended(error)),
     }
 }
 
-/// The session's end is the loss of what it held.
+/// Converts the end of the session into the loss of the lock that it held.
 fn ended(error: Error) -> LockError {
     match error {
         Error::SessionExpired { .. } => LostReason::SessionExpired.into(),

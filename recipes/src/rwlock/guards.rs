@@ -19,14 +19,15 @@ pub struct ReadGuard(Guard);
 #[must_use = "dropping a guard releases the lock"]
 pub struct WriteGuard(Guard);
 
-/// Outcome of [`ReadGuard::try_upgrade`].
+/// Outcome of [`ReadGuard::try_upgrade`]. `R` and `W` are the guards: by default the async ones, in
+/// [`blocking`](crate::blocking) those of blocking code.
 #[derive(Debug)]
 #[must_use = "dropping it releases the lock"]
-pub enum Upgrade {
+pub enum Upgrade<R = ReadGuard, W = WriteGuard> {
     /// The reader is the writer now.
-    Upgraded(WriteGuard),
-    /// Somebody else holds the lock too, or waits for it: the reader is still a reader.
-    Refused(ReadGuard),
+    Upgraded(W),
+    /// Another contender holds the lock or waits for it: the reader is still a reader.
+    Refused(R),
 }
 
 impl ReadGuard {
@@ -42,21 +43,22 @@ impl ReadGuard {
         self.0.release()
     }
 
-    /// Turns it into the plain guard, which cannot be upgraded.
+    /// Converts it into the plain guard, which cannot be upgraded. Nothing is sent.
     pub fn into_guard(self) -> Guard {
         self.0
     }
 
-    /// Becomes the writer, in the same place, if nobody else holds the lock or waits for it; else
-    /// stays a reader. It never waits for others: two readers that both waited to write would wait
-    /// for each other for ever.
+    /// Becomes the writer if no other contender holds the lock or waits for it; otherwise stays a reader. The position
+    /// in the queue is kept. It never waits for other contenders: two readers that both waited to write would deadlock.
     ///
-    /// Nobody writes between the reading and the writing. The writer's token is a new one, greater
-    /// than any before.
+    /// No other client writes between this reader's reads and its writes. The writer's token is a new one, greater than
+    /// any before.
     ///
-    /// The upgrade is sent by the call itself, and goes on when the future is dropped; what came of
-    /// it is released then. If somebody else is there at the first look, that look is all that is
-    /// sent; a contender that joins just after it may see this reader as a writer for a moment.
+    /// If the first look shows another contender, that look is all that is sent. One that joins just after it may see
+    /// this reader as a writer until the upgrade has been taken back.
+    ///
+    /// Not cancel safe: the upgrade is sent by the call itself and continues when the future is dropped; the lock is
+    /// released then.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) when the lock was lost, and those of the store.
@@ -72,7 +74,7 @@ impl ReadGuard {
     /// let old = reader.fencing_token();
     /// match reader.try_upgrade().await? {
     ///     Upgrade::Upgraded(writer) => assert!(writer.fencing_token() > old),
-    ///     Upgrade::Refused(_reader) => unreachable!("nobody else is here"),
+    ///     Upgrade::Refused(_reader) => unreachable!("there is no other contender"),
     /// }
     /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
@@ -100,20 +102,31 @@ impl WriteGuard {
         self.0.release()
     }
 
-    /// Turns it into the plain guard, which cannot be downgraded.
+    /// Converts it into the plain guard, which cannot be downgraded. Nothing is sent.
     pub fn into_guard(self) -> Guard {
         self.0
     }
 
-    /// Becomes a reader, in the same place: no writer gets in between, and the readers up to the
-    /// next writer have the lock from now on, too. The token stays the same.
+    /// Becomes a reader, in the same position of the queue: no writer gets in between, and the readers up to the next
+    /// writer hold the lock from now on, too. The token stays the same, and is shared from now on.
     ///
-    /// The change is sent by the call itself, and goes on when the future is dropped; the lock is
+    /// Not cancel safe: the change is sent by the call itself and continues when the future is dropped; the lock is
     /// released then.
     ///
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) when the lock was lost, and those of the store.
     /// Nothing is held after an error.
+    ///
+    /// ```
+    /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+    /// # let client = lockkeeper::connect("memory:downgrade").await?;
+    /// let lock = lockkeeper::RwLock::new(&client, "/lock/report")?;
+    /// let writer = lock.write().await?;
+    /// let reader = writer.downgrade().await?;
+    /// let another = lock.read().await?; // beside it
+    /// assert!(reader.is_held() && another.is_held());
+    /// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+    /// ```
     pub fn downgrade(self) -> impl Future<Output = Result<ReadGuard>> + Send + 'static {
         let downgrade = convert::in_background(convert::downgrade(self.0));
         async move { downgrade.await.map(ReadGuard) }

@@ -1,4 +1,9 @@
-//! [`PermitWaiter`]: the first of a semaphore's queue, which waits for permits and grants them to itself.
+//! [`PermitWaiter`]: the head of a semaphore's queue, which waits for permits and takes them as it leaves.
+//!
+//! Only the head takes permits. So the number of free ones can only grow while it looks, and it needs no lock over the
+//! leases. It leaves the queue in the same transaction that creates its leases: at no moment does it stand in the queue
+//! with permits, where the next waiter would count them and still be blocked by it, or hold neither entry nor permits,
+//! where the next waiter would take them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,7 +15,7 @@ use lockkeeper_store::{
 
 use super::leases::fresh_leases;
 use super::permit::Permit;
-use super::place::{Place, Supply};
+use super::znodes::{Supply, Znodes};
 use crate::error::Result;
 use crate::events::EventSink;
 use crate::guard::Guard;
@@ -19,27 +24,28 @@ use crate::queue::{Claim, Grant, Names, Queue, Terms, Waiter, created_at, make_q
 use crate::retry::retry;
 use crate::token::FencingToken;
 
-/// The first of a queue. It alone may take permits, so what it reads as free stays free until it
-/// leaves; and it leaves in the very transaction that makes its leases.
+/// The head of a semaphore's queue, from its turn to the grant. Dropping it leaves neither entry nor leases behind.
 pub(super) struct PermitWaiter<'a> {
-    place: &'a Place,
+    znodes: &'a Znodes,
     terms: &'a Terms,
     waiter: Waiter<'a>,
-    /// The leases, whose names are complete before the grant that creates them is sent.
+    /// The leases. Their names are drawn before the grant is sent, so a drop can delete them without reading the
+    /// reply (invariant 7).
     leases: Claim<'a, Vec<OpReply>>,
     wanted: u32,
 }
 
-/// The operations of a grant, in their order.
-const CHECK_NUMBER: usize = 0;
+/// Positions of the operations of a grant, by which a refusal is told apart. The marker is optional; without one its
+/// position is that of the first create.
+const CHECK_PERMITS: usize = 0;
 const LEAVE_QUEUE: usize = 1;
 const MARKER: usize = 2;
 
 impl<'a> PermitWaiter<'a> {
-    /// Joins the queue, waits for the turn and for the permits, and takes them. `None` when they
-    /// were to be had at once and were not.
+    /// Joins the queue, waits for the turn and for the permits, and takes them. `None` if the terms ask for free
+    /// permits, and they are not.
     pub(super) async fn grant(
-        place: &'a Place,
+        znodes: &'a Znodes,
         session: &'a Session,
         wanted: u32,
         terms: &'a Terms,
@@ -47,16 +53,16 @@ impl<'a> PermitWaiter<'a> {
     ) -> Result<Option<Permit>> {
         let queue = Queue {
             session,
-            path: &place.locks,
+            path: &znodes.locks,
             kind: Kind::Acquirer,
         };
         let mut waiter = Waiter::new(queue, terms, events.clone());
-        // The supply is read in the round trip of the create. It counts if the turn has come in that very trip: what
-        // is read before the turn may be granted to others meanwhile.
+        // The supply is read in the round trip of the create. It counts only if the same round trip shows that no entry
+        // is ahead: what is read before the turn may be taken by the entries ahead.
         let mut early = None;
         let read_early = |is_under_way: bool| {
-            // What was read behind an earlier attempt came before this entry.
-            early = is_under_way.then(|| session.multi_read(place.reads()));
+            // Replaces the read of an earlier attempt, which was refused: that read came before this entry existed.
+            early = is_under_way.then(|| session.multi_read(znodes.reads()));
         };
         let mut step = waiter.enter(read_early).await?;
         if !waiter.wait_from(&mut step).await? {
@@ -64,16 +70,16 @@ impl<'a> PermitWaiter<'a> {
         }
         let early = match early.filter(|_| waiter.is_first_answer()) {
             Some(reply) => match Box::pin(reply).await {
-                Ok(replies) => place.parse(&replies)?,
-                // Read again: the supply is no part of the queue, so nothing is lost with it.
+                Ok(replies) => znodes.parse(&replies)?,
+                // The entry has been confirmed by its own reply; only the read is repeated, in `take`.
                 Err(Error::ConnectionLoss) => None,
                 Err(error) => return Err(error.into()),
             },
             None => None,
         };
-        let names = Names::Exact(fresh_leases(&place.leases, wanted)?);
+        let names = Names::Exact(fresh_leases(&znodes.leases, wanted)?);
         let mut head = Self {
-            place,
+            znodes,
             terms,
             waiter,
             leases: Claim::new(session, names),
@@ -83,25 +89,29 @@ impl<'a> PermitWaiter<'a> {
         Ok(made.map(|made| head.into_permit(made, events)))
     }
 
-    /// Waits until there are enough permits, and takes them.
+    /// Waits until enough permits are free, and takes them.
     async fn take(&mut self, mut early: Option<Supply>) -> Result<Option<Zxid>> {
         loop {
             let supply = match early.take() {
                 Some(supply) => supply,
                 None => self.read().await?,
             };
+            // No stale view shows too many free permits: the transaction that took the last entry ahead out of the
+            // queue also created its leases, and this session has seen that transaction, or it would not be the head.
             if self.wanted <= supply.free() {
-                if let Some(made) = self.ask(&supply).await? {
+                if let Some(made) = self.try_take(&supply).await? {
                     self.prove(made).await?;
                     return Ok(Some(made));
                 }
                 continue;
             }
-            self.place.check_total(self.wanted, supply.total)?;
+            // The number may have been lowered since the request was made. Waiting on would block all behind it for
+            // ever.
+            self.znodes.check_total(self.wanted, supply.total)?;
             if self.terms.only_if_free {
                 return Ok(None);
             }
-            self.waiter.tell_blocked(&self.place.leases, Some(0))?;
+            self.waiter.tell_blocked(&self.znodes.leases, Some(0))?;
             self.until_changed().await?;
         }
     }
@@ -110,51 +120,56 @@ impl<'a> PermitWaiter<'a> {
         self.waiter.queue.session
     }
 
-    /// Reads the supply, and confirms in the same moment that this entry is there and its session's.
+    /// Reads the supply, and confirms in the same request that this entry exists and belongs to its session
+    /// (invariant 8): a head that was removed must not take permits beside the next one.
     async fn read(&mut self) -> Result<Supply> {
         let entry = self.waiter.path();
-        let (supply, mine) = self.place.read_with(self.session(), Some(entry)).await?;
+        let (supply, mine) = self.znodes.read_with(self.session(), Some(entry)).await?;
         match mine {
             Some(stat) if stat.ephemeral_owner == self.session().id() => Ok(supply),
             _ => Err(self.waiter.removed()),
         }
     }
 
-    /// Sleeps until leases or number change. Comes back at once where they have changed since they
-    /// were read, so that the caller reads them again.
+    /// Sleeps until the leases or the number change. Returns at once if they have changed since the caller read them.
     async fn until_changed(&mut self) -> Result<()> {
-        let leases = self.session().watch_children(&self.place.leases);
-        let number = self.session().watch_data(&self.place.permits);
+        // Both are sent before either is awaited: one round trip.
+        let leases = self.session().watch_children(&self.znodes.leases);
+        let number = self.session().watch_data(&self.znodes.permits);
         let (leases, number) = (leases.await, number.await);
         let ((names, _, leases), (data, _, number)) = match (leases, number) {
             (Ok(leases), Ok(number)) => (leases, number),
-            // Reading makes what is missing, and waits for the connection.
+            // The caller's next read waits for the connection, and stores the number where it is missing.
             (Err(Error::NoNode { .. } | Error::ConnectionLoss), _)
             | (_, Err(Error::NoNode { .. } | Error::ConnectionLoss)) => return Ok(()),
             (Err(error), _) | (_, Err(error)) => return Err(error.into()),
         };
-        let total = self.place.number(&data)?;
+        // Decided by the data that came with the watches, not by the earlier read: a permit that came back between
+        // the two fires neither watch.
+        let total = self.znodes.number(&data)?;
         let held = u32::try_from(names.len()).unwrap_or(u32::MAX);
         if self.wanted > total || self.wanted <= total.saturating_sub(held) {
             return Ok(());
         }
-        self.waiter.sleep(&mut Either(leases, number)).await
+        self.waiter.sleep(&mut AnyEvent(leases, number)).await
     }
 
-    /// Takes the permits, in one transaction that fails unless the number is the one that was read
-    /// and this entry stands in the queue. `None`: read again.
-    async fn ask(&mut self, supply: &Supply) -> Result<Option<Zxid>> {
+    /// Takes the permits, in one transaction that fails unless the number is the one that was read and this entry
+    /// stands in the queue. `None` if the supply has to be read again.
+    async fn try_take(&mut self, supply: &Supply) -> Result<Option<Zxid>> {
         if !supply.has_leases {
-            make_queue(self.session(), &self.place.leases, Kind::Lease).await?;
+            make_queue(self.session(), &self.znodes.leases, Kind::Lease).await?;
         }
+        // Before the grant is sent: a lapse of the session while it is under way ends this lease, and `prove` then
+        // confirms the permits under another one.
         self.waiter.renew_lease().await?;
         let (session, ops) = (self.session(), self.ops(supply.version));
         match self.leases.request(|| session.multi(ops).into()).await {
             Ok(replies) => zxid_of(&replies).map(Some),
-            // Not sent again unseen: if it was carried out, this entry has left the queue, and a second grant would
-            // fail for that as if it had been removed.
-            Err(error) if error.is_ambiguous() => match Box::pin(self.find()).await? {
-                // A refusal that cannot be read would come again.
+            // The reply was lost. Not sent again blindly: if the grant was carried out, this entry has left the queue,
+            // and a second grant would be refused as if the entry had been removed.
+            Err(error) if error.is_ambiguous() => match Box::pin(self.resolve_lost()).await? {
+                // A reply that cannot be decoded would be the same the next time.
                 None if error != Error::ConnectionLoss => Err(error.into()),
                 made => Ok(made),
             },
@@ -172,9 +187,10 @@ impl<'a> PermitWaiter<'a> {
         let first = &leases[0];
         let mut ops = Vec::with_capacity(leases.len() + 3);
         ops.push(Op::Check {
-            path: self.place.permits.clone(),
+            path: self.znodes.permits.clone(),
             version: Some(version),
         });
+        // At any version: others may write a revocation request into the entry.
         ops.push(Op::Delete {
             path: entry.clone(),
             version: None,
@@ -194,7 +210,8 @@ impl<'a> PermitWaiter<'a> {
             }));
         }
         if !has_marker {
-            // ZooKeeper before 3.9 says of a setData when it was, but not of a create.
+            // The grant's zxid is the token. ZooKeeper before 3.9 returns a Stat for a setData of a multi, but not for
+            // a create. The marker is a setData already; without one the first lease gets its data that way.
             ops.push(Op::SetData {
                 path: first.clone(),
                 data,
@@ -204,27 +221,30 @@ impl<'a> PermitWaiter<'a> {
         ops
     }
 
-    /// Decides what to do about an operation that was refused.
+    /// Decides what follows from the refusal of one operation. Nothing of the grant was carried out.
     fn refused(&mut self, index: usize, why: Error) -> Result<Option<Zxid>> {
         let has_marker = self.waiter.move_marker().is_some();
         match (index, why) {
-            // It was changed; or deleted, and reading stores it again.
-            (CHECK_NUMBER, Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(None),
+            // The number was changed; or it was deleted, and the next read stores it again.
+            (CHECK_PERMITS, Error::BadVersion { .. } | Error::NoNode { .. }) => Ok(None),
             (LEAVE_QUEUE, Error::NoNode { .. }) => Err(self.waiter.removed()),
-            // Somebody else writes there, or this client may not: do without a marker.
+            // Another client writes the queue's znode too, or this one may not. The marker only saves the next waiter a
+            // list: the grant is tried again without one.
             (MARKER, Error::BadVersion { .. } | Error::NoAuth { .. }) if has_marker => {
                 self.waiter.forget_marker();
                 Ok(None)
             }
-            // The parent of the leases was reaped since it was read: reading tells.
+            // The leases' parent, a container, was reaped since it was read. The next read shows that.
             (_, Error::NoNode { .. }) => Ok(None),
             (_, why) => Err(why.into()),
         }
     }
 
-    /// Finds out whether a grant was carried out whose answer was lost: then this entry has left the
-    /// queue. A check of it goes through the whole log behind the grant.
-    async fn find(&mut self) -> Result<Option<Zxid>> {
+    /// Finds out whether a grant was carried out whose reply was lost: if so, this entry has left the queue.
+    ///
+    /// It asks by a check, which is a write, and not by a read: it is ordered behind the grant, which a read on the
+    /// next connection could overtake.
+    async fn resolve_lost(&mut self) -> Result<Option<Zxid>> {
         let (session, entry) = (self.session(), self.waiter.path().clone());
         match retry(|| session.check(&entry, None)).await {
             Ok(()) => {
@@ -234,17 +254,18 @@ impl<'a> PermitWaiter<'a> {
             Err(Error::MultiFailed { .. }) => {}
             Err(error) => return Err(error.into()),
         }
-        // The first tells of all: they are created together.
+        // The entry is gone: by the grant, or removed. All leases were created together, so the first one tells.
         let created = created_at(session, &self.leases.exact_names()[0]).await?;
         match created {
             Some(_) => self.leases.resolve(true),
-            // A drop deletes what is left of them.
+            // The claim stays unresolved: its drop deletes whatever leases exist.
             None => return Err(self.waiter.removed()),
         }
         Ok(created)
     }
 
-    /// Has the store commit that the leases are there, until that proves them held now.
+    /// Confirms by committed writes that the leases exist, until the session's lease lasts long enough for a grant
+    /// (invariant 6): the grant itself may have taken most of it.
     async fn prove(&mut self, made: Zxid) -> Result<()> {
         while !self.waiter.may_grant() {
             self.waiter.renew_lease().await?;
@@ -255,7 +276,7 @@ impl<'a> PermitWaiter<'a> {
                 Err(error) => return Err(error.into()),
             }
         }
-        tracing::debug!(path = %self.place.root, count = self.wanted, token = %made.0, "permits granted");
+        tracing::debug!(path = %self.znodes.root, count = self.wanted, token = %made.0, "permits granted");
         Ok(())
     }
 
@@ -263,7 +284,8 @@ impl<'a> PermitWaiter<'a> {
         let session = self.session();
         let token = FencingToken::new(made);
         let lease = self.waiter.granted_instead(token);
-        // Told once for all of them.
+        // Nothing is awaited from here on: a drop finds either the claim or the guards.
+        // One guard sends the events of all: they are lost and released together.
         let mut events = events;
         let guards = self.leases.take().into_iter().map(|path| {
             let grant = Grant::new(path, token, lease.clone());
@@ -283,10 +305,10 @@ fn zxid_of(replies: &[OpReply]) -> Result<Zxid> {
     told.ok_or_else(|| Error::Protocol("a grant was answered without a state".to_owned()).into())
 }
 
-/// The first event of two watches.
-struct Either(Watcher, Watcher);
+/// The first event of two watchers.
+struct AnyEvent(Watcher, Watcher);
 
-impl Future for Either {
+impl Future for AnyEvent {
     type Output = Result<WatchedEvent, Error>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

@@ -1,4 +1,6 @@
-//! Leases: the znodes of the permits that one request asks for, under names that are known before they are created.
+//! Leases: the znodes of the permits of one request, under names that are drawn before they are created.
+//!
+//! They have no number of the store's: a lost reply would leave their names unknown.
 
 use lockkeeper_store::{Error, LARGEST_REQUEST_BYTES, ZnodePath};
 
@@ -7,8 +9,8 @@ use crate::names::{EntryId, Kind};
 /// Least size of the create of a lease, beside its parent's path and without its data.
 const LEASE_BYTES: usize = 64 + "/_c_00000000-0000-4000-8000-000000000000-lease-0000000000".len();
 
-/// Refuses so many that no request can make them, before the names of all are written out. Those that
-/// this lets pass may still be too large with their data, which the sending tells.
+/// Refuses a count that no request can carry, before a path is allocated for each: a count of 2^32 must be an error,
+/// not a loss of memory. A count that passes may still be too large with its data; sending it then fails.
 pub(super) fn check_count(parent: &ZnodePath, count: u32) -> Result<(), Error> {
     let each = LEASE_BYTES + parent.as_str().len();
     let actual = each.saturating_mul(usize::try_from(count).unwrap_or(usize::MAX));
@@ -22,7 +24,7 @@ pub(super) fn check_count(parent: &ZnodePath, count: u32) -> Result<(), Error> {
     })
 }
 
-/// Returns the paths of so many leases, under names that no other request uses.
+/// Returns the paths of `count` leases, under names that no other request uses.
 pub(super) fn fresh_leases(parent: &ZnodePath, count: u32) -> Result<Vec<ZnodePath>, Error> {
     let name = Kind::Lease.name(EntryId::fresh());
     let paths = (0..count).map(|index| parent.join(&format!("{name}{index:010}")));

@@ -1,4 +1,7 @@
-//! [`HoldTimes`]: who holds one lock, and since when that has been seen. No IO, no clock of its own.
+//! [`HoldTimes`]: the holders of one lock, and the time for which each has been seen. No IO, no clock.
+//!
+//! A time begins when a holder is first seen, or first seen after a sign of life: always later than the event itself.
+//! So no time is too long, and no holder is reported or removed early.
 
 use lockkeeper_store::{BootInstant, ZnodePath};
 
@@ -7,23 +10,24 @@ use crate::metadata::LockMetadata;
 use crate::observe::QueueEntry;
 use crate::revocation::CURATORS_REQUEST;
 
-/// The holders of one lock, as they were seen last.
+/// The holders of one lock, as they were last read.
 #[derive(Debug, Default)]
-pub(super) struct HoldTimes(Vec<Sighting>);
+pub(super) struct HoldTimes(Vec<HoldTime>);
 
+/// The hold time of one holder.
 #[derive(Debug)]
-struct Sighting {
+struct HoldTime {
     entry: QueueEntry,
-    /// Since when the durations that it states count: its first sight as a holder, or the first
-    /// sight of its last sign of life. Both came before, so this is never too early.
+    /// Beginning of the durations that it states: its first sight as a holder, or the first sight of its last sign of
+    /// life.
     since: BootInstant,
-    /// The levels that have been reported.
-    told: Vec<OverdueLevel>,
+    /// The levels that have been reported since.
+    reported: Vec<OverdueLevel>,
 }
 
 impl HoldTimes {
-    /// Takes in who holds, as it was read just before `now`.
-    pub(super) fn take_in(&mut self, holders: Vec<QueueEntry>, now: BootInstant) {
+    /// Replaces the holders by those that were read just before `now`. Those that were known keep their times.
+    pub(super) fn update(&mut self, holders: Vec<QueueEntry>, now: BootInstant) {
         let mut before = std::mem::take(&mut self.0);
         self.0 = holders
             .into_iter()
@@ -33,7 +37,7 @@ impl HoldTimes {
                     .position(|known| is_same(&known.entry, &entry));
                 match known.map(|known| before.swap_remove(known)) {
                     Some(known) => known.seen_again(entry, now),
-                    None => Sighting::first(entry, now),
+                    None => HoldTime::first_seen(entry, now),
                 }
             })
             .collect();
@@ -44,89 +48,90 @@ impl HoldTimes {
         self.0.retain(|sighting| !is_same(&sighting.entry, gone));
     }
 
-    /// Forgets all that was seen: time starts anew.
-    pub(super) fn forget(&mut self) {
+    /// Removes all holders: their times start anew.
+    pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// Those that are overdue, each on its highest level.
+    /// Returns the overdue holders, each on its highest level.
     pub(super) fn overdue(&self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
-        let highest = |seen: &Sighting| {
+        let highest = |seen: &HoldTime| {
             let mut levels = OverdueLevel::ALL.into_iter().rev();
             levels.find_map(|level| seen.overdue(lock, level, now))
         };
         self.0.iter().filter_map(highest).collect()
     }
 
-    /// Takes the levels that have become overdue since the last call.
-    pub(super) fn news(&mut self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
-        let mut news = Vec::new();
+    /// Returns the holders that have become overdue on a level since the last call, once for each level.
+    pub(super) fn newly_overdue(&mut self, lock: &ZnodePath, now: BootInstant) -> Vec<Overdue> {
+        let mut newly_overdue = Vec::new();
         for seen in &mut self.0 {
             for level in OverdueLevel::ALL {
-                if !seen.told.contains(&level)
+                if !seen.reported.contains(&level)
                     && let Some(overdue) = seen.overdue(lock, level, now)
                 {
-                    seen.told.push(level);
-                    news.push(overdue);
+                    seen.reported.push(level);
+                    newly_overdue.push(overdue);
                 }
             }
         }
-        news
+        newly_overdue
     }
 
-    /// Those that may be taken away.
-    pub(super) fn forfeited(&self, lock: &ZnodePath, now: BootInstant) -> Vec<QueueEntry> {
+    /// Returns the holders that may be removed.
+    pub(super) fn removable(&self, lock: &ZnodePath, now: BootInstant) -> Vec<QueueEntry> {
         let mut overdue = self.overdue(lock, now);
         overdue.retain(|overdue| overdue.level == OverdueLevel::AutoUnlock);
         overdue.into_iter().map(|overdue| overdue.entry).collect()
     }
 
-    /// Returns the next moment at which there is news, if no holder shows a sign of life.
+    /// Returns the next moment at which a holder becomes overdue on a level, if none gives a sign of life.
     pub(super) fn next_due(&self) -> Option<BootInstant> {
         let due = self.0.iter().flat_map(|seen| {
             let untold = OverdueLevel::ALL
                 .into_iter()
-                .filter(|level| !seen.told.contains(level));
+                .filter(|level| !seen.reported.contains(level));
             untold.filter_map(|level| Some(seen.since.after(level.after(seen.metadata()?)?)))
         });
         due.min()
     }
 }
 
-/// Returns true if two sights are of one holder. The permits of one grant have one token, and a path may be
-/// that of a node made anew.
+/// Returns true if both entries are the same holder's. Neither part suffices: the permits of one grant share a token,
+/// and a path may be that of a znode that was deleted and created anew.
 pub(super) fn is_same(one: &QueueEntry, other: &QueueEntry) -> bool {
     one.fencing_token == other.fencing_token && one.path == other.path
 }
 
-impl Sighting {
-    fn first(entry: QueueEntry, now: BootInstant) -> Self {
+impl HoldTime {
+    fn first_seen(entry: QueueEntry, now: BootInstant) -> Self {
         Self {
             entry,
             since: now,
-            told: Vec::new(),
+            reported: Vec::new(),
         }
     }
 
     fn seen_again(self, mut entry: QueueEntry, now: BootInstant) -> Self {
         let is_silent = self.is_silent_until(&entry);
+        // Curator's request has replaced the data: the durations that stood there before still count.
         if entry.metadata.is_none() && entry.data == CURATORS_REQUEST {
             entry.metadata = self.entry.metadata;
         }
         if !is_silent {
-            return Self::first(entry, now);
+            return Self::first_seen(entry, now);
         }
         Self { entry, ..self }
     }
 
-    /// Returns true if nothing but a request for revocation was written since. That is no sign of life of
-    /// the holder's: who asks often must not keep it alive. Any other write is one.
+    /// Returns true if only requests for revocation were written since. They are written by other clients, so they are
+    /// no sign of life: repeated requests must not keep a dead holder alive. Any other write is one.
     fn is_silent_until(&self, now: &QueueEntry) -> bool {
         if now.version == self.entry.version {
             return true;
         }
         if now.data == CURATORS_REQUEST {
-            // A keep_alive before it, which was wiped, would be another write.
+            // This request overwrites all data. A `keep_alive` before it would be a second write: the version tells.
             return now.version == self.entry.version.wrapping_add(1);
         }
         let rest = |entry: &QueueEntry| {
@@ -183,9 +188,9 @@ mod tests {
 
     const STATED: &[u8] = br#"{"v":1,"alert_at_ms":10000,"auto_unlock_at_ms":20000}"#;
 
-    fn levels(sightings: &HoldTimes, seconds: u64) -> Vec<OverdueLevel> {
+    fn levels(hold_times: &HoldTimes, seconds: u64) -> Vec<OverdueLevel> {
         let lock = "/lock".parse().unwrap();
-        let overdue = sightings.overdue(&lock, at(seconds));
+        let overdue = hold_times.overdue(&lock, at(seconds));
         overdue.into_iter().map(|overdue| overdue.level).collect()
     }
 
@@ -193,33 +198,33 @@ mod tests {
     fn time_counts_from_the_first_sight() {
         let lock = "/lock".parse().unwrap();
         let mut seen = HoldTimes::default();
-        seen.take_in(vec![entry(0, STATED)], at(100));
+        seen.update(vec![entry(0, STATED)], at(100));
         assert_eq!(seen.next_due(), Some(at(110)));
         assert!(levels(&seen, 109).is_empty());
         assert_eq!(levels(&seen, 110), [OverdueLevel::Alert]);
-        assert_eq!(seen.news(&lock, at(110)).len(), 1);
-        assert!(seen.news(&lock, at(111)).is_empty(), "told once");
-        seen.take_in(vec![entry(0, STATED)], at(115));
+        assert_eq!(seen.newly_overdue(&lock, at(110)).len(), 1);
+        assert!(seen.newly_overdue(&lock, at(111)).is_empty(), "told once");
+        seen.update(vec![entry(0, STATED)], at(115));
         assert_eq!(seen.next_due(), Some(at(120)));
-        assert!(seen.forfeited(&lock, at(119)).is_empty());
+        assert!(seen.removable(&lock, at(119)).is_empty());
         let overdue = seen.overdue(&lock, at(123)).remove(0);
         assert_eq!(overdue.level, OverdueLevel::AutoUnlock);
         assert_eq!(overdue.seen_for, Duration::from_secs(23));
         assert_eq!(overdue.over_by, Duration::from_secs(3));
-        seen.take_in(Vec::new(), at(124));
+        seen.update(Vec::new(), at(124));
         assert_eq!(seen.next_due(), None);
     }
 
     #[test]
     fn a_sign_of_life_starts_anew_and_a_request_does_not() {
         let mut seen = HoldTimes::default();
-        seen.take_in(vec![entry(0, STATED)], at(100));
+        seen.update(vec![entry(0, STATED)], at(100));
         let asked =
             br#"{"v":1,"alert_at_ms":10000,"auto_unlock_at_ms":20000,"revocation":{"number":1}}"#;
-        seen.take_in(vec![entry(1, asked)], at(105));
+        seen.update(vec![entry(1, asked)], at(105));
         assert_eq!(seen.next_due(), Some(at(110)), "it was only asked");
         let alive = br#"{"v":1,"alert_at_ms":10000,"auto_unlock_at_ms":20000,"kept_alive":1}"#;
-        seen.take_in(vec![entry(2, alive)], at(107));
+        seen.update(vec![entry(2, alive)], at(107));
         assert_eq!(seen.next_due(), Some(at(117)));
     }
 
@@ -248,33 +253,33 @@ mod tests {
         ] {
             let holders = (0..).zip(look);
             let holders = holders.map(|(number, (version, data))| lease(number, version, data));
-            seen.take_in(holders.collect(), at(seconds));
+            seen.update(holders.collect(), at(seconds));
         }
         let lock = "/quota".parse().unwrap();
-        let forfeited = |seconds| -> Vec<_> {
-            let forfeited = seen.forfeited(&lock, at(seconds));
-            forfeited.iter().map(|entry| entry.sequence).collect()
+        let removable = |seconds| -> Vec<_> {
+            let removable = seen.removable(&lock, at(seconds));
+            removable.iter().map(|entry| entry.sequence).collect()
         };
-        assert!(forfeited(119).is_empty());
-        assert_eq!(forfeited(120), [0]);
-        assert_eq!(forfeited(123), [0, 2]);
-        assert_eq!(forfeited(137), [0, 2], "the second was at work at 118");
-        assert_eq!(forfeited(138), [0, 1, 2]);
+        assert!(removable(119).is_empty());
+        assert_eq!(removable(120), [0]);
+        assert_eq!(removable(123), [0, 2]);
+        assert_eq!(removable(137), [0, 2], "the second was at work at 118");
+        assert_eq!(removable(138), [0, 1, 2]);
     }
 
     #[test]
     fn what_curators_request_wiped_still_counts() {
         let mut seen = HoldTimes::default();
-        seen.take_in(vec![entry(4, STATED)], at(100));
-        seen.take_in(vec![entry(5, CURATORS_REQUEST)], at(105));
+        seen.update(vec![entry(4, STATED)], at(100));
+        seen.update(vec![entry(5, CURATORS_REQUEST)], at(105));
         assert_eq!(levels(&seen, 110), [OverdueLevel::Alert]);
         // Two writes: the first may have been a sign of life.
-        seen.take_in(vec![entry(7, CURATORS_REQUEST)], at(106));
+        seen.update(vec![entry(7, CURATORS_REQUEST)], at(106));
         assert_eq!(levels(&seen, 115), []);
         assert_eq!(levels(&seen, 116), [OverdueLevel::Alert]);
         // Seen for the first time like that, nothing is known of it.
-        seen.forget();
-        seen.take_in(vec![entry(7, CURATORS_REQUEST)], at(200));
+        seen.clear();
+        seen.update(vec![entry(7, CURATORS_REQUEST)], at(200));
         assert_eq!(seen.next_due(), None);
     }
 }

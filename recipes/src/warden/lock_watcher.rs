@@ -1,4 +1,8 @@
-//! [`LockWatcher`]: the watch over one lock.
+//! [`LockWatcher`]: the loop of a warden over one lock: read the holders, report, remove, wait.
+//!
+//! An overdue holder is read again after its time has passed, reported, and only then removed, at the version that was
+//! read. So no holder is removed that has given a sign of life in time, whichever reply is lost (test
+//! `no_seed_removes_a_holder_too_early_or_never`).
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,31 +17,32 @@ use super::hold_times::{HoldTimes, is_same};
 use super::report::WardenReport;
 use crate::holders::LEASES;
 use crate::metadata::LockMetadata;
-use crate::observe::{Change, QueueEntry};
+use crate::observe::{Change, QueueEntry, watch_names};
 use crate::queue::{holding, in_order, is_shared};
 use crate::select::select;
 use crate::stream::LossySender;
 use crate::token::FencingToken;
 
-/// The watch over one lock.
+/// Watcher of one lock.
 pub(super) struct LockWatcher {
     pub(super) client: Client,
     pub(super) path: ZnodePath,
-    pub(super) sightings: Arc<Mutex<HoldTimes>>,
+    pub(super) hold_times: Arc<Mutex<HoldTimes>>,
     pub(super) reporter: LossySender<WardenReport>,
+    /// True if overdue holders are removed, not only reported.
     pub(super) removes: bool,
-    /// Those whose deletion was sent, and not answered.
+    /// Holders whose delete was sent and not answered. The next read shows whether they are gone.
     pub(super) unanswered: Vec<QueueEntry>,
 }
 
-/// A look at a lock.
+/// One read of a lock.
 struct Look {
     holders: Vec<QueueEntry>,
-    /// Watchers that fire when somebody else may hold, or a holder writes.
+    /// Watchers that fire when another contender may hold, or a holder writes.
     watchers: Vec<Watcher>,
 }
 
-/// Pause after a failed attempt to open a session.
+/// Pause after a failed attempt to open a session: a refused connection fails at once.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl LockWatcher {
@@ -50,40 +55,43 @@ impl LockWatcher {
                     self.client.clock().sleep(PAUSE).await;
                     continue;
                 }
+                // The client was closed: the intended end, and no failure to report.
                 Err(error) if error.is_session_end() => return,
                 Err(error) => break error,
             };
             match self.watch_in(&session).await {
-                // For a while nobody looked: what was seen before does not count.
-                error if error.is_session_end() => self.sightings.lock().forget(),
+                // Between two sessions no write was seen: a sign of life may have gone unnoticed.
+                error if error.is_session_end() => self.hold_times.lock().clear(),
                 error => break error,
             }
         };
         tracing::warn!(path = %self.path, %error, "a lock is not watched any more");
-        self.sightings.lock().forget();
+        self.hold_times.lock().clear();
         let path = self.path;
         self.reporter.send(WardenReport::Failed { path, error });
     }
 
-    /// Looks again at each change, and when somebody becomes overdue; so that what is reported was
-    /// read after that moment.
+    /// Reads the holders again at each change, and when one becomes overdue: a report is always based on a read after
+    /// that moment, which would have shown a sign of life. Returns the error that ends the watch in this session.
     async fn watch_in(&mut self, session: &Session) -> Error {
         loop {
+            // Before the read: a reconnection after it must end the wait below, since watches may not have survived.
             let connection = session.status().connection();
             let look = match look(session, &self.path).await {
                 Ok(Some(look)) => look,
+                // No busy loop: the next read waits for a connection, or sees the departure.
                 Ok(None) | Err(Error::ConnectionLoss) => continue,
                 Err(error) => return error,
             };
-            let watcher = Watcher::from_future(any(look.watchers));
+            let watcher = Watcher::from_future(first_event(look.watchers));
             let change = Change::new(session.clone(), connection, watcher);
-            let now = self.take_in(look.holders);
-            match self.remove_forfeited(session, now).await {
+            let now = self.report(look.holders);
+            match self.remove_overdue_holders(session, now).await {
                 Ok(true) => continue,
                 Ok(false) => {}
                 Err(error) => return error,
             }
-            let next_due = self.sightings.lock().next_due();
+            let next_due = self.hold_times.lock().next_due();
             let due = async {
                 match next_due {
                     Some(due) => session.clock().sleep_until(due).await,
@@ -97,33 +105,32 @@ impl LockWatcher {
         }
     }
 
-    /// Tells what is new; as of when.
-    fn take_in(&mut self, holders: Vec<QueueEntry>) -> BootInstant {
+    /// Reports removals and overdue holders. Returns the time that counts as that of the read.
+    fn report(&mut self, holders: Vec<QueueEntry>) -> BootInstant {
         let path = &self.path;
         let mut removed = std::mem::take(&mut self.unanswered);
         removed.retain(|entry| !holders.iter().any(|holder| is_same(holder, entry)));
-        // After the answer has come: what it shows was so before.
+        // Taken after the reply: the state that it shows is older, so no holder's time begins too early.
         let now = self.client.clock().now();
-        let mut sightings = self.sightings.lock();
-        sightings.take_in(holders, now);
-        let news = sightings.news(path, now);
-        drop(sightings);
-        // Reported once the list of overdue locks is as the reports say.
+        let mut hold_times = self.hold_times.lock();
+        hold_times.update(holders, now);
+        let newly_overdue = hold_times.newly_overdue(path, now);
+        drop(hold_times);
+        // After the table has been updated: `Warden::overdue` agrees with a report that has been received.
         for entry in removed {
             let path = path.clone();
             self.reporter.send(WardenReport::Removed { path, entry });
         }
-        for overdue in news {
+        for overdue in newly_overdue {
             tracing::warn!(path = %overdue.entry.path, level = ?overdue.level, "a lock is overdue");
             self.reporter.send(WardenReport::Overdue(overdue));
         }
         now
     }
 
-    /// Deletes the holders whose time was up at `now`, the moment of the last report, so that each was reported first.
-    /// It deletes the version that was seen: a sign of life since then makes the store refuse. Returns true if the
-    /// holders are to be read again.
-    async fn remove_forfeited(
+    /// Deletes the holders whose time had passed at `now`, the time of the last report: a later time could remove one
+    /// that has not been reported. Returns true if the holders have to be read again.
+    async fn remove_overdue_holders(
         &mut self,
         session: &Session,
         now: BootInstant,
@@ -131,17 +138,21 @@ impl LockWatcher {
         if !self.removes {
             return Ok(false);
         }
-        let forfeited = self.sightings.lock().forfeited(&self.path, now);
-        let any = !forfeited.is_empty();
-        for entry in forfeited {
+        let removable = self.hold_times.lock().removable(&self.path, now);
+        let any = !removable.is_empty();
+        for entry in removable {
+            // At the version that was read: a sign of life since then makes the store refuse.
             match session.delete(&entry.path, Some(entry.version)).await {
                 Ok(()) => {
                     tracing::warn!(path = %entry.path, "an overdue lock was taken away");
-                    self.sightings.lock().remove(&entry);
+                    // Before it is reported, as in `report`.
+                    self.hold_times.lock().remove(&entry);
                     let path = self.path.clone();
                     self.reporter.send(WardenReport::Removed { path, entry });
                 }
+                // It has written or left: the next read shows which.
                 Err(Error::BadVersion { .. } | Error::NoNode { .. }) => {}
+                // Reported as removed once a read shows that it is gone: one removal, one report.
                 Err(Error::ConnectionLoss) => self.unanswered.push(entry),
                 Err(error) => return Err(error),
             }
@@ -150,30 +161,30 @@ impl LockWatcher {
     }
 }
 
-/// Reads who holds, and arms the watches. `None`: somebody left meanwhile.
+/// Reads the holders, and arms the watches. `None` if one left meanwhile.
 async fn look(session: &Session, path: &ZnodePath) -> Result<Option<Look>, Error> {
-    let mut stays = Vec::new();
+    let mut not_ephemeral = Vec::new();
     loop {
-        match look_past(session, path, &stays).await? {
+        match look_past(session, path, &not_ephemeral).await? {
             Seen::Holders(look) => return Ok(Some(look)),
-            Seen::Stays(node) => stays.push(node),
+            Seen::NotEphemeral(node) => not_ephemeral.push(node),
             Seen::Left => return Ok(None),
         }
     }
 }
 
-/// Outcome of one look at those who seem to hold.
+/// Outcome of one read of the entries that hold by their names.
 enum Seen {
     Holders(Look),
-    /// This one only has a contender's name, and never leaves.
-    Stays(ZnodePath),
+    /// This znode has the name of a contender and is persistent: it holds nothing, and never leaves.
+    NotEphemeral(ZnodePath),
     Left,
 }
 
 async fn look_past(
     session: &Session,
     path: &ZnodePath,
-    stays: &[ZnodePath],
+    not_ephemeral: &[ZnodePath],
 ) -> Result<Seen, Error> {
     let (queue, names) = match list(session, path).await? {
         Some(listed) => listed,
@@ -181,7 +192,7 @@ async fn look_past(
     };
     let holders = |names: &[String]| {
         let mut contenders = in_order(session, &queue, names)?;
-        contenders.retain(|node| !stays.contains(node));
+        contenders.retain(|node| !not_ephemeral.contains(node));
         Ok::<_, Error>(holding(contenders))
     };
     let found = holders(&names)?;
@@ -190,14 +201,17 @@ async fn look_past(
         holders: Vec::new(),
         watchers: Vec::new(),
     };
-    // Nobody else holds before one who is alone leaves: who joins behind it does not matter.
+    // Behind a single exclusive holder no other can hold before it leaves, which fires its own watch. So the list is
+    // not watched, and contenders that join cost nothing.
     let found = if is_alone {
         found
     } else {
+        // The list that came with the watch counts: a change since the first one would fire nothing.
         let (names, watcher) = watch_names(session, &queue).await?;
         look.watchers.push(watcher);
         holders(&names)?
     };
+    // All are sent before the first is awaited: one round trip for any number of holders.
     let reads: Vec<_> = found.iter().map(|path| session.watch_data(path)).collect();
     for (path, read) in found.into_iter().zip(reads) {
         let (data, stat, watcher) = match read.await {
@@ -205,7 +219,7 @@ async fn look_past(
             read => read?,
         };
         if !stat.is_ephemeral() {
-            return Ok(Seen::Stays(path));
+            return Ok(Seen::NotEphemeral(path));
         }
         look.watchers.push(watcher);
         look.holders.push(QueueEntry {
@@ -223,7 +237,7 @@ async fn look_past(
 
 type Listed = (ZnodePath, Vec<String>);
 
-/// The queue in which holders stand (of a semaphore its `leases`), and the names there.
+/// Lists the queue in which the holders stand: of a semaphore its `leases`. `None` if it was deleted meanwhile.
 async fn list(session: &Session, path: &ZnodePath) -> Result<Option<Listed>, Error> {
     let names = match session.get_children(path).await {
         Ok((names, _)) => names,
@@ -233,6 +247,7 @@ async fn list(session: &Session, path: &ZnodePath) -> Result<Option<Listed>, Err
     if !names.iter().any(|name| name == LEASES) {
         return Ok(Some((path.clone(), names)));
     }
+    // The waiters of a semaphore stand in another queue, and hold nothing.
     let leases = path.join(LEASES)?;
     match session.get_children(&leases).await {
         Ok((names, _)) => Ok(Some((leases, names))),
@@ -241,22 +256,8 @@ async fn list(session: &Session, path: &ZnodePath) -> Result<Option<Listed>, Err
     }
 }
 
-/// Arms a watch on a list of names; on a znode that is not there yet, on its making.
-async fn watch_names(session: &Session, path: &ZnodePath) -> Result<(Vec<String>, Watcher), Error> {
-    loop {
-        match session.watch_children(path).await {
-            Ok((names, _, watcher)) => return Ok((names, watcher)),
-            Err(Error::NoNode { .. }) => {}
-            Err(error) => return Err(error),
-        }
-        if let (None, watcher) = session.watch_exists(path).await? {
-            return Ok((Vec::new(), watcher));
-        }
-    }
-}
-
-/// The first event of several watchers.
-async fn any(mut watchers: Vec<Watcher>) -> Result<lockkeeper_store::WatchedEvent, Error> {
+/// Waits for the first event of several watchers.
+async fn first_event(mut watchers: Vec<Watcher>) -> Result<lockkeeper_store::WatchedEvent, Error> {
     poll_fn(move |context| {
         let polled = watchers
             .iter_mut()

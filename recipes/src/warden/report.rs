@@ -9,22 +9,22 @@ use crate::metadata::LockMetadata;
 use crate::observe::QueueEntry;
 use crate::stream::{Lossy, named_stream};
 
-/// The time, of those that a holder stated, that has passed.
+/// Level at which a holder is overdue: the last of the durations that it stated to have passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum OverdueLevel {
-    /// [`expected_hold`](crate::LockOptions::expected_hold): later than it thought itself.
+    /// [`expected_hold`](crate::LockOptions::expected_hold): longer than it expected.
     Expected,
     /// [`alert_after`](crate::LockOptions::alert_after): worth an alarm.
     Alert,
-    /// [`auto_unlock_after`](crate::LockOptions::auto_unlock_after): the lock may be taken away.
+    /// [`auto_unlock_after`](crate::LockOptions::auto_unlock_after): it may be removed.
     AutoUnlock,
 }
 
 impl OverdueLevel {
     pub(super) const ALL: [Self; 3] = [Self::Expected, Self::Alert, Self::AutoUnlock];
 
-    /// Returns the duration after which a holder of this metadata is overdue, on this level.
+    /// Returns the duration after which a holder with this metadata is overdue on this level.
     pub(super) fn after(self, metadata: &LockMetadata) -> Option<Duration> {
         match self {
             Self::Expected => metadata.expected_hold(),
@@ -50,11 +50,11 @@ impl fmt::Display for OverdueLevel {
 pub struct Overdue {
     /// The lock.
     pub path: ZnodePath,
-    /// The holder's entry, with its metadata. What Curator's `Revoker` has wiped is as it was before.
+    /// The holder's entry, with its metadata: the last known if Curator's `Revoker` has overwritten it.
     pub entry: QueueEntry,
-    /// The time that has passed.
+    /// The level that it has reached.
     pub level: OverdueLevel,
-    /// For how long the warden has seen it hold without a sign of life. It may have held for longer.
+    /// Time for which the warden has seen it hold without a sign of life. It may have held for longer.
     pub seen_for: Duration,
     /// Excess of that over the duration that it stated, on this level.
     pub over_by: Duration,
@@ -80,17 +80,16 @@ impl fmt::Display for Overdue {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum WardenReport {
-    /// A holder is overdue. Told once on each level, and anew after a sign of life.
+    /// A holder is overdue. Reported once for each level, and again after a sign of life.
     Overdue(Overdue),
-    /// The warden has taken the lock away. Where the store's answer to that was lost, the holder may
-    /// have left by itself.
+    /// The warden has removed the holder. If the reply to its delete was lost, the holder may have left by itself.
     Removed {
         /// The lock.
         path: ZnodePath,
         /// The entry that was deleted.
         entry: QueueEntry,
     },
-    /// The store refused something: the lock is not watched any more.
+    /// The store has refused a request: the lock is no longer watched.
     Failed {
         /// The lock.
         path: ZnodePath,
@@ -111,10 +110,10 @@ impl Lossy for WardenReport {
 }
 
 named_stream! {
-    /// The stream of a warden's reports. It ends with the warden. A slow reader never slows the warden: reports
-    /// that find the backlog full are dropped, and the reader is told how many.
+    /// The stream of a warden's reports. It ends with the warden. A slow reader never slows the warden: from 1,024
+    /// unread reports on, new ones are dropped and counted ([`Missed`](WardenReport::Missed)).
     WardenReports of WardenReport;
-    /// Waits for the next report; `None` when the warden is gone.
+    /// Waits for the next report; `None` when the warden has ended.
     ///
-    /// Cancel safe.
+    /// Cancel safe: no report is lost.
 }

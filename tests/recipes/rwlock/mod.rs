@@ -2,7 +2,7 @@
 
 mod convert;
 mod endings;
-mod gate;
+pub(crate) mod gate;
 mod known_bugs;
 mod model;
 mod order;

@@ -1,4 +1,4 @@
-//! [`Place`]: the znodes of a semaphore, and the number of its permits.
+//! [`Znodes`]: the znodes of a semaphore, and the number of its permits.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -12,30 +12,32 @@ use crate::path::LockPath;
 use crate::queue::check_kind;
 use crate::retry::retry;
 
-/// The znodes of a semaphore, and what a handle knows of its number of permits.
-pub(super) struct Place {
+/// The znodes of a semaphore, and the state that all clones of a handle share about its number of permits.
+pub(super) struct Znodes {
     pub(super) root: ZnodePath,
     /// The queue of the waiters.
     pub(super) locks: ZnodePath,
-    /// The permits that are held: each child is one, whoever made it.
+    /// The permits that are held: one child each, leases of other libraries included.
     pub(super) leases: ZnodePath,
-    /// The number.
+    /// The number of permits, as its data.
     pub(super) permits: ZnodePath,
-    /// The number that this handle expects.
+    /// The number that this handle was created with; `None` if it follows the stored one.
     stated: Option<u32>,
-    /// True once that has been compared with what is stored.
-    settled: AtomicBool,
+    /// True once it has been compared with the stored one. From then on the handle follows changes. Relaxed, as
+    /// `last_seen`: two first uses at the same time compare twice, which does no harm.
+    is_checked: AtomicBool,
+    /// A hint alone: it decides whether to read, never whether to grant.
     last_seen: AtomicU32,
 }
 
 /// The data of the znode `permits`.
 #[derive(Serialize, Deserialize)]
-struct Number {
+struct PermitsData {
     v: u32,
     permits: u32,
 }
 
-impl Number {
+impl PermitsData {
     const VERSION: u32 = 1;
 
     fn to_bytes(permits: u32) -> Bytes {
@@ -62,7 +64,7 @@ impl Supply {
     }
 }
 
-impl Place {
+impl Znodes {
     pub(super) fn new(path: LockPath, stated: Option<u32>) -> Result<Self, Error> {
         let root = path.as_znode().clone();
         Ok(Self {
@@ -71,12 +73,12 @@ impl Place {
             permits: root.join("permits")?,
             root,
             stated,
-            settled: AtomicBool::new(false),
+            is_checked: AtomicBool::new(false),
             last_seen: AtomicU32::new(0),
         })
     }
 
-    /// The number that was stored when this handle looked last.
+    /// Returns the number that was stored when this handle last read it; 0 before the first read.
     pub(super) fn last_seen(&self) -> u32 {
         self.last_seen.load(Ordering::Relaxed)
     }
@@ -93,19 +95,20 @@ impl Place {
         })
     }
 
-    /// At a handle's first use: compares the number that it states with the one that is stored, and
-    /// stores it where there is none.
-    pub(super) async fn settle(&self, session: &Session) -> Result<()> {
-        if self.settled.load(Ordering::Relaxed) {
+    /// Compares, at a handle's first use, the number that it states with the stored one, and stores it where none is.
+    pub(super) async fn check_stated(&self, session: &Session) -> Result<()> {
+        if self.is_checked.load(Ordering::Relaxed) {
             return Ok(());
         }
-        Box::pin(self.compare(session)).await
+        Box::pin(self.check_stated_now(session)).await
     }
 
-    async fn compare(&self, session: &Session) -> Result<()> {
+    async fn check_stated_now(&self, session: &Session) -> Result<()> {
+        // First: a number must not be stored in the queue of another recipe.
         self.check_kind(session).await?;
         let stored = self.read(session).await?.total;
         if let Some(stated) = self.stated.filter(|stated| *stated != stored) {
+            // Not marked as checked: the next use compares again, and may find that the numbers agree.
             let path = self.root.clone();
             return Err(LockError::PermitsMismatch {
                 path,
@@ -113,7 +116,7 @@ impl Place {
                 stored,
             });
         }
-        self.settled.store(true, Ordering::Relaxed);
+        self.is_checked.store(true, Ordering::Relaxed);
         Ok(())
     }
 
@@ -126,32 +129,34 @@ impl Place {
         }
     }
 
-    /// Stores a number, whatever there was.
+    /// Stores a number in place of any other.
     pub(super) async fn change(&self, session: &Session, permits: u32) -> Result<()> {
-        if !self.settled.load(Ordering::Relaxed) {
+        if !self.is_checked.load(Ordering::Relaxed) {
             self.check_kind(session).await?;
         }
         loop {
-            let data = Number::to_bytes(permits);
-            // Sent again it may undo another's change that came in between: of several changes at
-            // once the last to be carried out wins.
+            let data = PermitsData::to_bytes(permits);
+            // Repeated after a lost reply, it may undo another client's change that came in between. At any version: of
+            // concurrent changes the last one that is carried out wins.
             match retry(|| session.set_data(&self.permits, data.clone(), None)).await {
                 Ok(_) => break,
+                // Another client may store its own number first: then this one is written over it.
                 Err(Error::NoNode { .. }) => self.store_first(session, permits).await?,
                 Err(error) => return Err(error.into()),
             }
         }
         self.last_seen.store(permits, Ordering::Relaxed);
-        self.settled.store(true, Ordering::Relaxed);
+        self.is_checked.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Stores a number unless there is one.
+    /// Stores a number unless one is stored.
     async fn store_first(&self, session: &Session, permits: u32) -> Result<()> {
         loop {
-            let data = Number::to_bytes(permits);
+            let data = PermitsData::to_bytes(permits);
             let mode = CreateMode::Persistent;
             match retry(|| session.create(&self.permits, data.clone(), mode)).await {
+                // Also after a lost reply: the number is this one, or another client was faster.
                 Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
                 Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error.into()),
@@ -160,19 +165,20 @@ impl Place {
         }
     }
 
-    /// Returns the reads that tell the supply, of a size that depends neither on waiters nor on holders.
+    /// Returns the reads that show the supply. The leases are counted by their parent's Stat, so that the size of the
+    /// answer depends neither on the waiters nor on the holders.
     pub(super) fn reads(&self) -> Vec<ReadOp> {
         [&self.permits, &self.leases]
             .map(|path| ReadOp::GetData(path.clone()))
             .to_vec()
     }
 
-    /// Reads the supply. Where no number is stored (any more), the stated one is stored.
+    /// Reads the supply. Where no number is stored, or it was deleted since, the stated one is stored.
     pub(super) async fn read(&self, session: &Session) -> Result<Supply> {
         Ok(self.read_with(session, None).await?.0)
     }
 
-    /// Reads the supply, and another znode in the same moment.
+    /// Reads the supply and the state of another znode in one request. `None` for a znode that does not exist.
     pub(super) async fn read_with(
         &self,
         session: &Session,
@@ -190,12 +196,13 @@ impl Place {
                     };
                     return Ok((supply, other));
                 }
-                None => Box::pin(self.restore(session)).await?,
+                None => Box::pin(self.store_stated(session)).await?,
             }
         }
     }
 
-    async fn restore(&self, session: &Session) -> Result<()> {
+    /// Stores the stated number where none is stored.
+    async fn store_stated(&self, session: &Session) -> Result<()> {
         match self.stated {
             Some(stated) => self.store_first(session, stated).await,
             None => Err(LockError::NoPermits {
@@ -204,7 +211,7 @@ impl Place {
         }
     }
 
-    /// The supply that the answers to [`reads`](Self::reads) tell; `None` where no number is stored.
+    /// Parses the answers to [`reads`](Self::reads); `None` where no number is stored.
     pub(super) fn parse(&self, answers: &[ReadReply]) -> Result<Option<Supply>> {
         let (total, version) = match answers.first() {
             Some(ReadReply::Data { data, stat }) => (self.number(data)?, stat.version),
@@ -220,14 +227,17 @@ impl Place {
         Ok(Some(Supply {
             total,
             version,
+            // A negative count comes from no server.
             held: u32::try_from(held).unwrap_or(0),
             has_leases,
         }))
     }
 
+    /// Parses the data of the znode `permits`. Data of another version is refused, never guessed at: a wrong number
+    /// would grant too many.
     pub(super) fn number(&self, data: &[u8]) -> Result<u32> {
-        match serde_json::from_slice::<Number>(data) {
-            Ok(number) if number.v == Number::VERSION => Ok(number.permits),
+        match serde_json::from_slice::<PermitsData>(data) {
+            Ok(number) if number.v == PermitsData::VERSION => Ok(number.permits),
             _ => Err(LockError::InvalidPermitsData {
                 path: self.permits.clone(),
                 found: String::from_utf8_lossy(data).into_owned(),
@@ -235,7 +245,8 @@ impl Place {
         }
     }
 
-    /// Returns true if one look shows so many free permits and an empty queue.
+    /// Returns true if one read shows so many free permits and an empty queue. Children that are no contenders count,
+    /// too: a try may be refused for them, but none passes a waiter.
     pub(super) async fn looks_free(&self, session: &Session, count: u32) -> Result<bool> {
         let (supply, queue) = self.read_with(session, Some(&self.locks)).await?;
         self.check_total(count, supply.total)?;
@@ -260,16 +271,16 @@ mod tests {
 
     #[test]
     fn only_a_number_that_this_version_knows_is_one() {
-        let place = Place::new(LockPath::new("/s").unwrap(), None).unwrap();
-        assert_eq!(&Number::to_bytes(7)[..], br#"{"v":1,"permits":7}"#);
-        assert_eq!(place.number(br#"{"v":1,"permits":7}"#), Ok(7));
-        assert_eq!(place.number(br#"{"v":1,"permits":7,"by":"x"}"#), Ok(7));
+        let znodes = Znodes::new(LockPath::new("/s").unwrap(), None).unwrap();
+        assert_eq!(&PermitsData::to_bytes(7)[..], br#"{"v":1,"permits":7}"#);
+        assert_eq!(znodes.number(br#"{"v":1,"permits":7}"#), Ok(7));
+        assert_eq!(znodes.number(br#"{"v":1,"permits":7,"by":"x"}"#), Ok(7));
         for foreign in ["", "7", r#"{"v":2,"permits":7}"#, r#"{"v":1,"permits":-7}"#] {
             let refused = LockError::InvalidPermitsData {
-                path: place.permits.clone(),
+                path: znodes.permits.clone(),
                 found: foreign.to_owned(),
             };
-            assert_eq!(place.number(foreign.as_bytes()), Err(refused));
+            assert_eq!(znodes.number(foreign.as_bytes()), Err(refused));
         }
     }
 }
