@@ -1,6 +1,6 @@
 //! Looking at a queue from outside.
 
-use lockkeeper::testing::On;
+use lockkeeper::testing::RequestKind;
 use lockkeeper::{ConnectOptions, Error, LockOptions, QueueEntry, Snapshots, observe, queue};
 
 use crate::common::*;
@@ -101,7 +101,7 @@ on_every_backend! {
 
     async fn a_queue_that_is_created_while_its_absence_is_read_is_watched(env: Env) {
         let world = World::new(env).await;
-        let gate = Gate::new(On::Exists);
+        let gate = Gate::new(RequestKind::Exists);
         let store = gate.store(&world.env);
         let mut snapshots = observe(&store.client().await.unwrap(), LOCK).unwrap();
         let created = async {
