@@ -1,5 +1,5 @@
-//! Backup and restore. A backup is one file with the whole content of a store at one moment. It is checked whole before
-//! anything of it is put back.
+//! Backup and restore. A backup is one file with the whole content of a store at one moment. A restore reads and checks
+//! all of it before it creates anything.
 
 #[cfg(test)]
 mod tests;
@@ -24,8 +24,7 @@ use crate::types::Zxid;
 pub struct Summary {
     /// The id of the store, as [`Client::store_id`](crate::Client::store_id) tells it.
     pub store_id: String,
-    /// All transactions up to this one are in it. After a restore: what is given out from now on is
-    /// above this.
+    /// All transactions up to this one are included. After a restore, every zxid that the store assigns is above it.
     pub zxid: Zxid,
     /// Number of znodes, the four that every store has included.
     pub znodes: u64,
@@ -36,14 +35,15 @@ pub struct Summary {
     pub bytes: u64,
 }
 
-/// Attempts to read a directory in use whose files go while they are read.
+/// Attempts to read a directory in use, of which the store may remove files meanwhile. Each needs a new snapshot in
+/// between, so more than one repetition is rare.
 const MAX_ATTEMPTS: usize = 5;
 
 /// Writes the whole content of the store in the directory `dir` to the file `file`, which is replaced in one step
-/// if it exists. `dir` may be in use, by this process or another: it is only read, nobody
-/// waits, and the backup holds at least all that was acknowledged before the call.
+/// if it exists. `dir` may be in use, by this process or another: it is only read, the store does not wait, and the
+/// backup holds at least everything that was acknowledged before the call.
 ///
-/// It takes the memory of the store's content for as long as it lasts, and blocks the thread.
+/// It needs as much memory as the store's content while it runs, and blocks the thread.
 ///
 /// # Errors
 /// [`Error::NotAStore`], [`Error::StoreDamaged`], [`Error::StoreTooNew`]; [`Error::DiskFull`] and
@@ -84,13 +84,13 @@ pub fn backup(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<Summary> 
 }
 
 /// Puts the content of the backup `file` into the directory `dir`, which is created if it is missing and
-/// must be empty otherwise. The store that is opened there goes on above all that the original has
-/// given out since the backup: tokens do not go back. Sessions of other processes are ended when it is opened, since
-/// they may have released and taken locks that the backup does not know of; and if the original was served, nobody is
-/// admitted until no client can believe in such a session any more: for the longest timeout that the original granted
-/// or allowed, or that the options allow with which the store is opened, and a hundredth more.
+/// must be empty otherwise. The store that is opened there continues above all zxids that the original has assigned
+/// since the backup: tokens do not go back. Sessions of other processes are ended when it is opened, since they may have
+/// released and acquired locks that the backup does not know of. If the original was served, no session is admitted
+/// until no client can still believe in an ended one: for the longest timeout that the original granted or allowed, or
+/// that the options of the opening allow, and a hundredth more.
 ///
-/// It takes the memory of the store's content for as long as it lasts, and blocks the thread.
+/// It needs as much memory as the store's content while it runs, and blocks the thread.
 ///
 /// # Errors
 /// [`Error::BadArguments`] when `dir` is not empty; [`Error::StoreDamaged`] and
@@ -118,7 +118,7 @@ pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary>
     };
     let head = head(was.store, facts, epoch::of_clock(now_ms()));
     put_back(dir, &head, &core)?;
-    // The next restore begins above this one: at a later millisecond.
+    // Two restores of one backup must not assign the same zxids, and the millisecond is what distinguishes them.
     std::thread::sleep(Duration::from_millis(1));
     Ok(summary(&head, &core, loaded.bytes))
 }
@@ -163,8 +163,9 @@ pub(super) fn store_in(view: &View) -> Result<[u8; 16]> {
     }
 }
 
-/// Reads a directory that may be in use: when a segment goes because a newer snapshot made it
-/// superfluous, that snapshot is there to be read.
+/// Reads a directory that may be in use. A segment may be removed or reused while it is read, but only after a newer
+/// snapshot has made it superfluous: if the snapshots have changed, an error is no damage, and the next attempt begins
+/// with the newer one.
 fn read_in_use(view: &View, store: [u8; 16]) -> Result<Content> {
     let mut attempts = 1;
     loop {
@@ -178,8 +179,8 @@ fn read_in_use(view: &View, store: [u8; 16]) -> Result<Content> {
     }
 }
 
-/// Writes a file aside, and gives it its name when it is whole and synced. The folder of a backup may be one that
-/// others write to, so nobody can foretell the name aside.
+/// Writes a file under a temporary name, and renames it once it is complete and synced. Other users may be able to write
+/// to a backup's folder, so its temporary name is random: they cannot create it first.
 fn write(disk: &Folder, name: &str, form: Form, head: &Head, core: &Core) -> Result<u64> {
     let unfinished = match form {
         Form::Snapshot => UNFINISHED.to_owned(),
@@ -205,7 +206,7 @@ fn put_back(dir: &Path, head: &Head, core: &Core) -> Result<()> {
     let is_new = !dir.exists();
     make_folder(dir).map_err(failed_here)?;
     let lock = Lock::take(dir)?;
-    // Another may have been quicker.
+    // Checked again under the lock: another process may have filled the directory since the first check.
     check_empty(dir, lock::NAME)?;
     let filled = fill(&Folder::new(dir), head, core);
     if filled.is_err() {
@@ -216,20 +217,22 @@ fn put_back(dir: &Path, head: &Head, core: &Core) -> Result<()> {
         }
         return filled;
     }
-    // The directory's own name.
+    // The name of the directory itself is data of its parent.
     let whole = dir.canonicalize().map_err(failed_here)?;
     let parent = whole.parent().unwrap_or(&whole);
     Folder::new(parent).sync_folder().map_err(failed_here)
 }
 
-/// Writes a new data directory. The file `STORE` comes last: without it a directory is no store.
+/// Writes a new data directory. The file `STORE` comes last: without it the directory is no store, so an interrupted
+/// restore is never opened as a smaller one.
 fn fill(disk: &Folder, head: &Head, core: &Core) -> Result<()> {
     let name = snapshot_name(head.start.facts.zxid);
     write(disk, &name, Form::Snapshot, head, core)?;
     identity::write(disk, head.store).map_err(|error| no_room(disk, &error))
 }
 
-/// Removes what a restore that failed has left. What cannot be removed is reported by the next one.
+/// Removes the files of a failed restore. Those that cannot be removed are reported by the next restore, whose directory
+/// is not empty then.
 fn remove_parts(dir: &Path, head: &Head) {
     let snapshot = snapshot_name(head.start.facts.zxid);
     let unfinished = identity::UNFINISHED;

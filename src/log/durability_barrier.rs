@@ -1,7 +1,8 @@
-//! [`DurabilityBarrier`]: holds back what must not leave the store before the log has what it shows (invariant 2).
+//! [`DurabilityBarrier`]: holds back every event and reply until the log has the transaction that it reveals
+//! (invariant 2).
 //!
-//! Events are held in one order, ahead of replies: a client hears of a change before it is answered anything newer.
-//! After a failure of the log the barrier is closed for good: nothing is acknowledged any more (invariant 12).
+//! Events are held in one order, ahead of replies: a client receives the event of a change before any newer reply.
+//! After a failure of the log the barrier stays closed: nothing is acknowledged any more (invariant 12).
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,12 +19,13 @@ use crate::types::Zxid;
 use crate::wake::wake_all;
 use crate::watch::{WatchCell, WatchedEvent};
 
-/// Barrier before everything that a store tells: events, in one order, and replies wait behind it until the log has
-/// what they show.
+/// Barrier between the store and its clients: events, in one order, and replies wait behind it until the log has the
+/// transactions that they reveal.
 pub(crate) struct DurabilityBarrier {
-    /// All transactions up to this zxid are where they must be; below all of them once the log has failed.
+    /// All transactions up to this zxid are as durable as their class requires; [`CLOSED`] once the log has failed.
+    /// Raised under the lock of `inner` alone, and read without it on the path of every reply.
     open_to: AtomicI64,
-    /// True if all may leave ahead of the log, as long as that has not failed.
+    /// True if everything may leave ahead of the log, as long as that has not failed (durability class `None`).
     lets_ahead: AtomicBool,
     inner: Mutex<Inner>,
     on_failure: OnceLock<OnFailure>,
@@ -35,9 +37,10 @@ type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
 
 #[derive(Default)]
 struct Inner {
-    /// In the order in which they happened; their zxids never fall.
+    /// In the order in which they happened; their zxids never decrease.
     events: VecDeque<HeldEvents>,
-    /// In the order of their zxids, then of their asking: mostly that in which they come.
+    /// Sorted by zxid, then by arrival, so that [`open`](DurabilityBarrier::open) drains a prefix. Replies mostly
+    /// arrive in this order, so an insertion is at the end.
     replies: VecDeque<Waiting>,
     next_reply: u64,
     failure: Option<Error>,
@@ -66,6 +69,7 @@ impl Inner {
     }
 }
 
+/// Below every zxid: nothing passes.
 const CLOSED: i64 = i64::MIN;
 
 impl DurabilityBarrier {
@@ -81,7 +85,8 @@ impl DurabilityBarrier {
 
     /// Registers the one listener of the log's failure. It is called at once if the log has failed already.
     pub(crate) fn on_failure(&self, tell: impl Fn(&Error) + Send + Sync + 'static) {
-        // Looked at after the listener is set: a failure in between would be heard of by nobody.
+        // Checked after the listener is set: `fail` looks for a listener after it has stored the failure, so one of
+        // the two sees the other, and the failure is reported in every interleaving.
         if self.on_failure.set(Box::new(tell)).is_ok()
             && let Some(failure) = self.failure()
             && let Some(tell) = self.on_failure.get()
@@ -110,9 +115,10 @@ impl DurabilityBarrier {
         event: WatchedEvent,
     ) -> Option<Zxid> {
         let mut inner = self.inner.lock();
-        // Never ahead of an event that is held: one watcher's events must not change their order.
+        // Never ahead of an event that is held already: a watcher's events must keep their order (invariant 3).
         let zxid = inner.events.back().map_or(zxid, |last| zxid.max(last.zxid));
-        // Looked at again under the lock: `open` may have passed since the caller looked.
+        // Checked again under the lock: `open` may have run since the caller checked, and would not come back for an
+        // event that is queued now.
         if self.is_open_to(zxid) {
             cell.put(event);
             return None;
@@ -128,11 +134,12 @@ impl DurabilityBarrier {
         Some(zxid)
     }
 
-    /// Lets through all that shows nothing after `zxid`: events first, then replies. The events are in their cells
+    /// Opens the barrier to `zxid`: releases the events up to it, then the replies. The events are in their cells
     /// before the barrier is open to others, so that no later reply can overtake them.
     pub(crate) fn open(&self, zxid: Zxid) {
         let mut woken = Vec::new();
         let mut inner = self.inner.lock();
+        // A sync that succeeds after one that failed proves nothing (invariant 12).
         if inner.failure.is_some() {
             return;
         }
@@ -140,19 +147,23 @@ impl DurabilityBarrier {
             held.cell.put(held.event);
             woken.push(held.cell);
         }
+        // After the events are in their cells: a reply that sees the new value without the lock is behind them. The
+        // maximum, because the barrier begins open to the new epoch's first zxid, which the log reaches only later.
         self.open_to.fetch_max(zxid.0, Ordering::AcqRel);
         let count = inner
             .replies
             .partition_point(|waiting| waiting.key.0 <= zxid);
         let replies: Vec<_> = inner.replies.drain(..count).collect();
         drop(inner);
+        // Without the lock: wakers are the users' code, and may poll or drop another reply in place.
         woken.iter().for_each(|cell| cell.wake());
         wake_all(replies.into_iter().map(|waiting| waiting.waker));
     }
 
-    /// Lets nothing through any more: all replies and watches end with the error.
+    /// Closes the barrier for good: all waiting replies and watches end with the error.
     pub(crate) fn fail(&self, error: Error) {
         let mut inner = self.inner.lock();
+        // The first failure is the cause; later ones follow from it.
         inner.failure.get_or_insert_with(|| error.clone());
         self.open_to.store(CLOSED, Ordering::Release);
         let events = std::mem::take(&mut inner.events);
@@ -172,7 +183,7 @@ impl DurabilityBarrier {
     /// Waits until the log has failed. Returns the reason.
     pub(crate) async fn failed(&self) -> Error {
         loop {
-            // From here on no failure is missed.
+            // Created before the check: `notify_waiters` reaches every future that exists when it is called.
             let told = self.failed.notified();
             if let Some(failure) = self.failure() {
                 return failure;
@@ -221,7 +232,8 @@ pub(crate) struct Passage {
     zxid: Zxid,
     /// True if it may leave ahead of the log, where that lets others.
     runs_ahead: bool,
-    /// Its number among those that wait, if it is one of them.
+    /// Its number among the waiting replies; `None` while it does not wait. Together with the zxid it is the key by
+    /// which a dropped future finds its entry.
     place: Option<u64>,
 }
 
@@ -240,17 +252,20 @@ impl Future for Passage {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
         if this.may_leave() {
-            // `open` takes it out with all others: one lock less for each reply.
+            // `open` has drained or will drain the entry with all others up to its zxid, so it is not removed here:
+            // one lock less for each reply.
             this.place = None;
             return Poll::Ready(Ok(()));
         }
-        // Neither cloned nor dropped under the lock: a waker may be all that is left of a task, whose other replies
-        // would take the same lock as they are dropped.
+        // Wakers are neither cloned nor dropped under the lock: a waker may be the last reference to a task, whose
+        // other replies would take the same lock in their own drop.
         let waker = context.waker().clone();
         let mut inner = this.barrier.inner.lock();
         if let Some(failure) = &inner.failure {
             return Poll::Ready(Err(failure.clone()));
         }
+        // Checked again under the lock: `open` may have drained the replies since the check above, and would not
+        // wake one that is inserted now.
         if this.may_leave() {
             this.place = None;
             return Poll::Ready(Ok(()));

@@ -1,5 +1,5 @@
-//! Entry points of the fuzzers: any bytes are read as a frame or as the files of a log, and what is read must
-//! hold together. The public functions over these are in `testing::fuzz`.
+//! Entry points of the fuzzers: any bytes are read as a frame or as the files of a log. Content that is accepted must
+//! be consistent, and survive a round trip. The public functions over these are in `testing::fuzz`.
 
 mod corpus;
 mod snapshots;
@@ -25,11 +25,12 @@ const STORE: [u8; 16] = *b"a store's own id";
 /// More segments than a log needs to show all that it can do.
 const MAX_SEGMENTS: u64 = 4;
 
-/// In the first byte of a log: its checksums are made right before it is read.
+/// Flag in the first byte of a log: its checksums are corrected before it is read. Otherwise no fuzzer would get past
+/// them.
 const MAKE_RIGHT: u8 = 1;
 
-/// Reads bytes as a frame whose checksum is right. Returns true if they are one. What it holds is written and
-/// read again.
+/// Reads bytes as a frame whose checksum is right. Returns true if they are one. Its records are encoded and decoded
+/// again.
 pub(crate) fn frame(bytes: &[u8]) -> bool {
     let mut frame = bytes.to_vec();
     let Some(head) = made_right(&mut frame) else {
@@ -81,8 +82,8 @@ fn records(head: &Head, frame: &[u8]) -> Result<Vec<Record>, Malformed> {
     Ok(records)
 }
 
-/// Reads bytes as the segments of a log. Returns true if they are a store. What is read once is read again
-/// after mending, and the log goes on from there.
+/// Reads bytes as the segments of a log. Returns true if they are a store. The same content is read again after the
+/// repair, and the log is continued from there.
 ///
 /// The first byte is flags; then each segment: its length (u16), and its bytes.
 pub(crate) fn recovery(bytes: &[u8]) -> bool {

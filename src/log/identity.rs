@@ -1,9 +1,9 @@
-//! The file `STORE`: the id of the store in a data directory. It tells the directory in which the store was created
-//! from a copy of it.
+//! The file `STORE`: the id of the store in a data directory. It distinguishes the directory in which the store was
+//! created from a copy of it.
 //!
 //! 64 bytes: magic, format version u32, crc32 u32 over all but itself, store id, then the device,
-//! the inode and the birth time of this very file, u64 each, and 8 zeros. A copy has another inode
-//! or was born at another time, by whatever means it was made, unless the whole disk was copied.
+//! the inode and the birth time of this very file, u64 each, and 8 zeros. Any copy of the file has another inode or
+//! another birth time, unless the whole disk was copied.
 
 use std::io;
 
@@ -14,11 +14,11 @@ use crate::error::Error;
 
 pub(crate) const NAME: &str = "STORE";
 
-/// The file that becomes `STORE` when it is whole and synced.
+/// The file that becomes `STORE` once it is complete and synced.
 pub(crate) const UNFINISHED: &str = "STORE.new";
 
-/// The version of the format of `STORE`, and of a data directory as a whole. The logs of the first have no terms of
-/// sessions; `STORE` itself is the same.
+/// The version of the format of `STORE`, and of a data directory as a whole. Logs of format 1 have no terms of sessions;
+/// the file `STORE` is the same in both.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"LKSTORE1";
@@ -29,15 +29,14 @@ const BYTES: usize = HEADER_BYTES as usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) store: [u8; 16],
-    /// True if the directory is a copy of the one that the store was in. Opening it leaves the
-    /// zxids that the original may have given out since behind ([`beyond`](super::epoch::beyond)), and
-    /// then writes the identity anew.
+    /// True if the directory is a copy of the one that the store was in. Opening it moves beyond all zxids that the
+    /// original may have assigned since ([`beyond`](super::epoch::beyond)), and then writes a new identity.
     pub(crate) is_copied: bool,
     /// The version of the directory's format.
     pub(crate) version: u32,
 }
 
-/// Reads which store this is; `None` when the file is not there.
+/// Reads the identity; `None` if the file is missing.
 pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Identity>, Error> {
     let failed = |error: io::Error| Error::StoreFailed {
         path: disk.path(NAME),
@@ -57,12 +56,15 @@ pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Identity>, Error> {
     }))
 }
 
-/// Writes that this directory holds `store`; durable when this returns.
+/// Writes the identity of a directory that holds `store`; durable when this returns.
 pub(crate) fn write(disk: &dyn Disk, store: [u8; 16]) -> io::Result<()> {
     let file = disk.create(UNFINISHED)?;
+    // The inode of the file under its temporary name: the rename keeps it.
     file.write_at(0, &encode(store, file.identity()?))?;
+    // Before the rename: a crash leaves the old identity or the new one, never a torn file of this name.
     file.sync()?;
     disk.rename(UNFINISHED, NAME)?;
+    // The caller goes on to write what only this identity allows.
     disk.sync_folder()
 }
 
@@ -103,7 +105,7 @@ impl Bad {
     }
 }
 
-/// Decodes a header. Magic, version and checksum stand in the same place in every version to come.
+/// Decodes the file. Magic, version and checksum have the same place in every later version.
 fn decode(bytes: &[u8]) -> Result<(u32, [u8; 16], FileIdentity), Bad> {
     let short = |_| Bad::Damaged("the file ends within its only block");
     let bytes: &[u8; BYTES] = bytes

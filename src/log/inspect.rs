@@ -39,7 +39,7 @@ pub struct Inspection {
     pub zxid: Zxid,
     /// No transaction had a zxid beyond the end of this epoch (`zxid >> 32`).
     pub epoch: u32,
-    /// True if the store was closed in order.
+    /// True if the store was closed cleanly.
     pub was_clean: bool,
     /// The longest session timeout that a remote client was ever given.
     pub longest_timeout: Duration,
@@ -74,7 +74,7 @@ pub struct Problem {
     pub file: PathBuf,
     /// The offset in it, in bytes.
     pub offset: u64,
-    /// The expectation, and what was found.
+    /// The expected content, and the actual one.
     pub reason: String,
 }
 
@@ -112,8 +112,8 @@ pub struct SnapshotInfo {
 
 /// Looks at the data directory `dir`, and at its ten largest subtrees.
 ///
-/// Nothing is opened for writing, so it may be in use, and it may be damaged: what can be read is
-/// told. It takes the memory of the store's content for as long as it lasts, and blocks the thread.
+/// Nothing is opened for writing, so it may be in use. It may be damaged: the readable part is reported, with the places
+/// that cannot be read. It needs as much memory as the store's content while it runs, and blocks the thread.
 ///
 /// # Errors
 /// [`Error::NotAStore`] when there is nothing of a store.
@@ -144,7 +144,7 @@ pub fn inspect_top(dir: impl AsRef<Path>, top: usize) -> Result<Inspection> {
         let before = recovery::snapshot_names(&view).unwrap_or_default();
         let seen = Examination::new(dir, &view)?.inspect(top);
         let is_moving = recovery::snapshot_names(&view).unwrap_or_default() != before;
-        // Files that a store in use removes while they are read are no problem of its.
+        // A store in use may have removed files while they were read, after a new snapshot: that is no damage.
         if seen.problems.is_empty() || !is_moving || attempts == MAX_ATTEMPTS {
             return Ok(seen);
         }
@@ -152,7 +152,7 @@ pub fn inspect_top(dir: impl AsRef<Path>, top: usize) -> Result<Inspection> {
     }
 }
 
-/// Attempts to read a directory in use whose files go while they are read.
+/// Attempts to read a directory in use, of which the store may remove files meanwhile.
 const MAX_ATTEMPTS: usize = 5;
 
 /// The files that are neither segments nor snapshots.
@@ -381,7 +381,7 @@ impl<'a> Examination<'a> {
             let mut core = bare_core();
             let empty = core.node_count();
             if let Ok(file) = self.view.open(&name) {
-                // Why not all of it can be read is reported already.
+                // The error has been reported already; the core holds the records before it.
                 let _ = snapshot::load(&*file, Form::Snapshot, &mut core, &mut || Ok(()));
             }
             if core.node_count() > empty {
@@ -444,8 +444,8 @@ pub enum SegmentState {
     Sealed,
     /// The log goes on here.
     Current,
-    /// The log goes on here; what was being written when the store stopped is not whole, and is cut
-    /// when it is opened.
+    /// The log goes on here; the frame that was being written when the store stopped is incomplete, and is erased when
+    /// the store is opened.
     Torn,
     /// It waits to be written.
     Prepared,
@@ -491,7 +491,7 @@ fn look_at(disk: &dyn Disk, number: u64, store: &[u8; 16]) -> SegmentInfo {
         zxids: None,
         state: SegmentState::Damaged,
     };
-    // Why it cannot be read, the recovery says.
+    // The recovery has reported why a segment cannot be opened.
     if let Ok(mut segment) = Scanner::open(disk, number, store) {
         info.bytes = segment.header().size;
         info.state = walk(&mut segment, &mut info).unwrap_or(SegmentState::Damaged);
@@ -504,7 +504,7 @@ fn walk(segment: &mut Scanner<'_>, info: &mut SegmentInfo) -> crate::Result<Segm
     while let Some((head, _)) = segment.frame_at(at)?.filter(|(head, _)| !head.is_mark()) {
         at += head.frame_bytes() as u64;
         info.frames += 1;
-        // The first of all have none: these say only which epoch is reserved.
+        // A store's first frame has no transactions; it reserves an epoch alone.
         if head.last > Zxid(0) {
             let first = info.zxids.map_or(head.first, |(first, _)| first);
             info.zxids = Some((first, head.last));

@@ -1,7 +1,7 @@
 //! The file `LOCK`: one process at a time has a data directory open.
 //!
-//! The lock is the operating system's (`flock`), so it goes with the process however that ends. The file holds the
-//! process's id, for messages alone.
+//! The lock is the operating system's (`flock`): it ends with the process, also after a kill, and needs no clean-up. The
+//! file holds the process's id, for messages alone; no decision relies on it.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek, Write};
@@ -36,6 +36,7 @@ impl Lock {
         let mut file = options.open(&path).map_err(failed)?;
         let deadline = Instant::now() + PATIENCE;
         while !is_taken(&file).map_err(failed)? {
+            // An owner that is alive is not waited for: a second start is mostly a mistake, and gets its error at once.
             let owner = pid_in(&file);
             let is_in_use = owner.is_some_and(is_alive);
             if is_in_use || Instant::now() >= deadline {
@@ -52,16 +53,17 @@ impl Lock {
     }
 }
 
-/// The longest wait for a lock whose owner is gone, or has not written its pid. A child that a killed process was
-/// starting has the lock for a moment longer.
+/// Time limit of the wait for a lock whose owner has died, or has not written its pid yet. A child that a killed process
+/// was about to start inherits the lock until its exec.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Drop for Lock {
-    /// The pid of a process that is gone would only mislead. The lock is let go of by name: closing the file is
-    /// not enough while a child, between its fork and its exec, has it open, too.
+    /// Removes the pid, which would mislead once the process has ended, and unlocks explicitly: closing the file does not
+    /// release the lock while a child, between its fork and its exec, has the file open, too.
     fn drop(&mut self) {
+        // In this order: after the unlock the file may hold the next owner's pid.
         let released = self.file.set_len(0).and_then(|()| self.file.unlock());
         if let Err(error) = released {
             tracing::debug!(%error, "the lock file keeps a pid");
@@ -111,7 +113,7 @@ fn pid_in(file: &File) -> Option<u32> {
 
 fn is_alive(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // A process of another user may not be signalled, and is alive.
+    // Any other error means that it exists: a process of another user may not be signalled.
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
@@ -209,7 +211,7 @@ mod tests {
         ));
     }
 
-    /// A child that another thread starts has, between its fork and its exec, whatever the process had open.
+    /// Between its fork and its exec, a child that another thread starts has all files of the process open.
     #[test]
     fn children_of_other_threads_refuse_nobody() {
         let folder = TempFolder::new();
@@ -219,7 +221,7 @@ mod tests {
                 scope.spawn(|| {
                     while starts.load(std::sync::atomic::Ordering::Relaxed) {
                         let mut command = std::process::Command::new("true");
-                        // An environment of its own makes the standard library fork and exec.
+                        // With these settings the standard library forks and execs.
                         command
                             .env("LOCKKEEPER_TEST", "1")
                             .uid(rustix::process::getuid().as_raw());
@@ -245,7 +247,7 @@ mod tests {
     fn a_child_that_keeps_the_lock_of_a_killed_store_is_named() {
         let folder = TempFolder::new();
         drop(Lock::take(folder.path()).unwrap());
-        // What a killed process leaves: the lock is not let go of, only closed.
+        // As a killed process leaves it: the lock is not released, only the file closed.
         let file = File::open(folder.path().join(NAME)).unwrap();
         file.try_lock().unwrap();
         // Unlike the first one, this descriptor stays open in a child that runs another program.

@@ -1,10 +1,10 @@
 //! Recovery: reads the newest snapshot and the log after it, and finds the position at which the writer goes on.
 //!
-//! Frames are read while they are whole and in order. Where they end, either the power failed while
-//! the next was written, or the medium has damaged what was there. The frames themselves tell: each
-//! says how far the log was synced before it. If anything after the end says that what is missing
-//! there was synced, the log is damaged, and is refused. Else nobody was told of what is missing, and
-//! it is cut. `docs/durability.md` has the argument by cases.
+//! Frames are read while they are whole and in order. Where they end, either the power failed while the next one was
+//! written, or the medium has damaged it. Each frame states how far the log was synced before it, which distinguishes
+//! the two: if any frame behind the end states that the missing one was synced, the log is damaged, and is refused.
+//! Otherwise no acknowledgement relied on the missing frame, and the log ends before it. `docs/durability.md` has the
+//! argument by cases.
 
 use std::io;
 
@@ -25,7 +25,7 @@ pub(crate) struct Facts {
     pub(crate) chain: u64,
     /// The last zxid.
     pub(crate) zxid: Zxid,
-    /// No zxid beyond the end of this epoch was given out.
+    /// No zxid beyond the end of this epoch was assigned.
     pub(crate) epoch: u32,
     /// The longest session timeout that any remote client was ever given, in milliseconds.
     pub(crate) longest_timeout_ms: u64,
@@ -37,18 +37,17 @@ pub(crate) struct Facts {
     pub(crate) allowed_timeout_ms: Option<u64>,
 }
 
-/// The trust that a log deserves, after a stop that was not in order, in what it says of sessions of other
-/// processes.
+/// Completeness of a log, after an unclean stop, about the sessions of other processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Custody {
-    /// Written by a version that does not say: to be taken for [`Lax`](Self::Lax).
+    /// Written by a version that does not record it: treated as [`Lax`](Self::Lax).
     #[default]
     Unknown,
-    /// It may lack what was acknowledged last.
+    /// Acknowledged changes may be missing at its end.
     Lax,
-    /// It has all that was acknowledged.
+    /// It has every acknowledged change.
     Sure,
-    /// It was put back from a backup: its original may have gone on.
+    /// It was restored from a backup: its original may have continued.
     Restored,
 }
 
@@ -81,7 +80,7 @@ pub(crate) struct Recovered {
     pub(crate) segments: Vec<Header>,
     /// Remains of frames that were never synced, which must go before the next is written.
     pub(crate) scraps: Vec<Scrap>,
-    /// The last frame of which a later one says that it was synced.
+    /// The last frame that a later one states to be synced.
     pub(crate) synced: u64,
     #[cfg_attr(
         not(any(test, feature = "test-util")),
@@ -103,10 +102,10 @@ pub(crate) struct Source<'a> {
     pub(crate) start: Start,
 }
 
-/// Reads the whole log, and writes nothing. Every transaction goes to `each`, in order; what it
-/// refuses is damage.
+/// Reads the whole log, and writes nothing: a refused log must stay as it is, for its owner to examine. Every transaction
+/// goes to `each`, in order; one that `each` refuses is damage.
 ///
-/// Call [`Recovered::mend`] before anything is written, and before anybody sees what was read.
+/// Call [`Recovered::mend`] before anything is written, and before any of the content is revealed.
 ///
 /// # Errors
 /// `StoreDamaged`, `StoreTooNew`, `StoreFailed`.
@@ -120,6 +119,7 @@ pub(crate) fn recover(
     let mut numbers = numbers.into_iter();
     for number in numbers.by_ref() {
         let mut segment = source.open(number)?;
+        // A prepared segment holds no frame yet. The first segment is read in any case: it may be empty, too.
         let is_next = tail.is_none() || segment_goes_on(&mut segment, reading.facts.chain)?;
         reading.segments.push(*segment.header());
         if !is_next {
@@ -131,6 +131,7 @@ pub(crate) fn recover(
             offset,
         });
     }
+    // The headers of prepared segments are checked as well: the writer will rely on them.
     for number in numbers {
         reading.segments.push(*source.open(number)?.header());
     }
@@ -147,7 +148,7 @@ pub(crate) fn recover(
     Ok(recovered)
 }
 
-/// Reads the frames up to number `last`, which are all known to be there and synced.
+/// Reads the frames up to number `last`, all of which are known to be written.
 ///
 /// # Errors
 /// As of [`recover`]; a frame that is missing is damage.
@@ -162,6 +163,7 @@ pub(crate) fn read_up_to(
         let mut segment = source.open(number)?;
         let before = reading.facts.chain;
         let offset = reading.read(&mut segment, last)?;
+        // Here the end of the frames is no end of the log: they are sealed, so a missing one was damaged since.
         if reading.facts.chain == before {
             let reason = format!("frame {} is missing", before + 1);
             return Err(segment.damaged(offset, reason));
@@ -191,6 +193,7 @@ fn segments_from(disk: &dyn Disk, first: u64) -> Result<Vec<u64>> {
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| log_number(name)).collect();
     numbers.retain(|number| *number >= first);
     numbers.sort_unstable();
+    // A gap is damage: segments are created in order, and removed from either end alone.
     for (number, expected) in numbers.iter().zip(first..) {
         if *number != expected {
             let name = super::segment::log_name(expected);
@@ -235,6 +238,7 @@ impl<'a> Reading<'a> {
                 let reason = format!("frame {} stands in the place of {expected}", head.chain);
                 return Err(segment.damaged(at, reason));
             }
+            // A mark's statement counts, too: it may be the only one about the frame before it.
             self.synced = self.synced.max(head.synced);
             if head.is_mark() {
                 break;
@@ -249,8 +253,10 @@ impl<'a> Reading<'a> {
     }
 
     fn frame(&mut self, head: &Head, frame: &[u8]) -> Result<(), Damage> {
+        // Taken over only once the whole frame is read: an error must name the facts before it.
         let (mut facts, mut txns) = (self.facts, 0);
         head.records(frame, |record| {
+            // Any record after a clean close revokes it: the store was opened again.
             facts.is_clean = false;
             match record {
                 Record::Txn(txn) => {
@@ -296,21 +302,21 @@ impl From<Malformed> for Damage {
     }
 }
 
-/// A place where a frame that nobody was told of stands, or a part of one. It must not come back to
-/// life when something else is written beside it.
+/// Remains of a frame that was never acknowledged. They must be erased: when the log has grown up to them again, a
+/// whole frame with the expected number would be read as the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scrap {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
-    /// True for a whole frame: one that was written before it was clear that those ahead of it
-    /// are on the disk.
+    /// True for a whole frame: its write reached the disk although that of a frame before it did not, which is possible
+    /// only while neither is synced.
     pub(crate) is_whole: bool,
 }
 
-/// Looks at everything after the end.
+/// Finds the remains of frames behind the end of the log.
 ///
 /// # Errors
-/// `StoreDamaged` if something there shows that what is missing at the end was synced.
+/// `StoreDamaged` if one of them states that the frame that is missing at the end was synced.
 fn scraps(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<Scrap>> {
     let mut scraps = Vec::new();
     let Some(tail) = recovered.tail else {
@@ -332,7 +338,8 @@ fn scraps(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<Scrap>> {
         let mut segment = source.open(number)?;
         let name = segment.name().to_owned();
         let is_last = number == tail.segment;
-        // What is missing after a whole frame of the next segment was the end of this one.
+        // The missing frame is either behind the last one here, or the first of the next segment. The error names the
+        // second place if nothing whole stands there.
         if number == tail.segment + 1 && segment.frame_at(Scanner::FIRST)?.is_none() {
             suspect = (name.clone(), Scanner::FIRST);
         }
@@ -356,9 +363,9 @@ fn scraps(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<Scrap>> {
     Ok(scraps)
 }
 
-/// Returns true if a frame that was missing has come to its place since. A log that is being written goes on
-/// while it is read; one that nobody writes stays as it is. What was written before the witness is
-/// read after it, so nothing damaged passes.
+/// Returns true if the missing frame has been written since it was read: a backup reads a log that another process
+/// writes. The frame that states it to be synced was read first, and so the sync was over when this reads again: a
+/// frame that is still missing is damaged. In a log that is not being written the second read is the same as the first.
 fn is_there_now(source: &Source<'_>, tail: Tail, missing: u64) -> Result<bool> {
     let stands_at = |segment: u64, offset| -> Result<bool> {
         let frame_is = |(head, _): (Head, &[u8])| head.chain == missing && !head.is_mark();
@@ -373,27 +380,31 @@ fn is_there_now(source: &Source<'_>, tail: Tail, missing: u64) -> Result<bool> {
 }
 
 impl Recovered {
-    /// Makes the recovered frames durable, and erases the remains of frames that were never synced. Until
-    /// it returns, a crash changes nothing of what a recovery gives, except for frames that were never
-    /// acknowledged; after it, the next frame may say that all before it are synced.
+    /// Makes the recovered frames durable, and erases the remains of frames that were never synced. A crash before it
+    /// returns leaves a log that recovers to the same state, except for frames that were never acknowledged. After it
+    /// the next frame may state that all before it are synced.
     ///
-    /// Call it before anything recovered is revealed: after the end of a process that data may exist in
-    /// the page cache alone.
+    /// Call it before anything recovered is revealed: after the end of a process the frames may exist in the page cache
+    /// alone, and a power loss would take back what clients have seen since (invariant 2).
     ///
     /// # Errors
     /// `StoreFailed`.
     pub(crate) fn mend(&self, disk: &dyn Disk) -> Result<()> {
+        // Before the syncs, which are to cover these writes.
         self.write_again(disk)?;
+        // All segments, the prepared ones included: scraps may stand in any of them, and each may have been written
+        // by a process that was killed before its sync.
         self.segments
             .iter()
             .try_for_each(|header| self.mend_segment(disk, header))?;
-        // The process may have been killed between the naming of a segment and its sync.
+        // The process may have been killed between the rename of a segment and the sync of its directory.
         let synced = disk.sync_folder();
         synced.map_err(|error| failed(disk.path(""), "cannot be made durable", &error))
     }
 
-    /// Writes the frames again that nobody knows to be synced. Where a sync has failed, the system may
-    /// give back what was written and never write it: no later sync would say so.
+    /// Writes the frames again that are not known to be synced. After a failed sync the kernel may serve pages from its
+    /// cache that it marks as clean and will never write: they read as whole, and another sync would succeed without
+    /// them. Only the last segment can have such frames, since a segment is synced before the log leaves it.
     fn write_again(&self, disk: &dyn Disk) -> Result<()> {
         let Some(tail) = self.tail.filter(|_| self.synced < self.facts.chain) else {
             return Ok(());
@@ -424,6 +435,7 @@ impl Recovered {
         let file = disk.open(&name).map_err(fail)?;
         for scrap in &self.scraps {
             if scrap.segment == header.number {
+                // The head alone: without its salt and checksum the rest can never be read as a frame.
                 let end = (scrap.offset + HEAD_BYTES as u64).min(header.size);
                 write_zeros(&*file, scrap.offset, end).map_err(fail)?;
             }
@@ -432,10 +444,10 @@ impl Recovered {
     }
 }
 
-/// A store as its data directory has it.
+/// Content of a data directory.
 pub(crate) struct Content {
     pub(crate) core: Core,
-    /// The snapshot that it was put together from.
+    /// The snapshot that the content begins with.
     pub(crate) snapshot: Option<Loaded>,
     pub(crate) recovered: Recovered,
 }
@@ -456,8 +468,10 @@ pub(crate) fn read(disk: &dyn Disk, store: [u8; 16], new: &dyn Fn() -> Core) -> 
     })
 }
 
-/// Loads the newest snapshot that can be read. Where some exist and none can, that is the error.
-/// `pause` is called in between; an error of it ends the loading.
+/// Loads the newest snapshot that can be read. If there are snapshots and none can be read, returns the error of the
+/// newest. `pause` is called between chunks; an error of it ends the loading.
+///
+/// An older snapshot is as good as a newer one: the segments since are kept until two newer snapshots exist.
 pub(crate) fn newest(
     disk: &dyn Disk,
     store: [u8; 16],
@@ -466,6 +480,7 @@ pub(crate) fn newest(
 ) -> Result<(Core, Option<Loaded>)> {
     let mut trouble = None;
     for name in snapshot_names(disk)? {
+        // A new core for each: a snapshot that fails halfway leaves its beginning in the core.
         let mut core = new();
         let file = disk.path(&name);
         let loaded = disk
@@ -483,6 +498,7 @@ pub(crate) fn newest(
                     reason: "it is a snapshot of another store".into(),
                 });
             }
+            // Never skipped, as a damaged one is: a newer version has used the directory, and this one may misread more of it.
             Err(error @ Error::StoreTooNew { .. }) => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, "a snapshot cannot be read: taking the one before");
@@ -491,7 +507,7 @@ pub(crate) fn newest(
         }
     }
     match trouble {
-        // The whole log may still be there.
+        // The first snapshot of a store is damaged, and the whole log still exists: it has everything.
         Some(trouble) if disk.open(&super::segment::log_name(0)).is_err() => Err(trouble),
         _ => Ok((new(), None)),
     }
@@ -511,7 +527,7 @@ pub(crate) fn snapshot_names(disk: &dyn Disk) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Creates a core for what was read from a disk, of which nobody is a client.
+/// Creates a core for content that is read from a disk and serves no clients.
 pub(crate) fn bare_core() -> Core {
     Core::new(CoreOptions {
         hash_seed: u64::from_ne_bytes(random()),

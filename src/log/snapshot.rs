@@ -1,10 +1,8 @@
-//! Snapshots: all that a store holds at one zxid, in one file. A backup is one, too, under another
-//! magic.
+//! Snapshots: the whole content of a store at one zxid, in one file. A backup has the same format, with another magic.
 //!
-//! A header of 64 bytes, then chunks: `crc32 u32 | length u32 | payload`. The payload is records,
-//! one after another, none of them split: the log of an earlier version may have taken a znode of any
-//! size, so the file alone bounds a chunk. The last record of a file is its end, with the counts of
-//! all that came before: without it the file is not whole.
+//! A header of 64 bytes, then chunks: `crc32 u32 | length u32 | payload`. The payload is a sequence of whole records. The
+//! log of an earlier version may hold a znode of any size, so only the file bounds a chunk. The last record is the end
+//! record, with the counts of all others: a file without it is incomplete.
 
 mod record;
 #[cfg(test)]
@@ -26,16 +24,16 @@ use crate::core::{Core, Damage};
 use crate::error::Error;
 use crate::types::Zxid;
 
-/// The version of the format of snapshots and backups. The first knows nothing of the terms of sessions.
+/// The version of the format of snapshots and backups. Format 1 has no terms of sessions.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 
 /// The bytes before the first chunk.
 pub(crate) const HEADER_BYTES: usize = 64;
 
-/// The file that becomes a snapshot when it is whole and synced.
+/// The file that becomes a snapshot once it is complete and synced.
 pub(crate) const UNFINISHED: &str = "snapshot.new";
 
-/// Far beyond what a store ever counts to.
+/// Limit of the zxids in a file, far above those that a store reaches: later arithmetic cannot overflow.
 const HIGHEST: i64 = 1 << 62;
 
 /// Purpose of a file of this format.
@@ -91,7 +89,8 @@ impl Head {
         bytes
     }
 
-    /// Decodes a header. Magic, version and checksum stand in the same place in every version to come.
+    /// Decodes a header. Magic, version and checksum have the same place in every later version, so a newer file is told
+    /// from a damaged one.
     pub(crate) fn decode(bytes: &[u8], form: Form) -> Result<Self, Unreadable> {
         let damaged = |offset, reason: &str| Unreadable::damaged(offset, reason);
         let bytes: &[u8; HEADER_BYTES] = bytes
@@ -128,8 +127,8 @@ impl Head {
         })
     }
 
-    /// Reads the header of a file. It leaves out of the facts what is known of timeouts and sessions, and whether
-    /// the store was closed in order: these stand in the first chunk.
+    /// Reads the header of a file. Its facts lack those about timeouts, sessions and a clean close, which stand in the
+    /// first chunk.
     pub(crate) fn read(file: &dyn DiskFile, form: Form) -> Result<Self, Unreadable> {
         let mut bytes = [0; HEADER_BYTES];
         let read = file.read_at(0, &mut bytes)?;
@@ -137,7 +136,7 @@ impl Head {
     }
 }
 
-/// Why a snapshot cannot be read.
+/// Error of a snapshot that cannot be read.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
     Io(io::Error),
@@ -215,14 +214,14 @@ pub(crate) fn snapshot_zxid(name: &str) -> Option<Zxid> {
 /// A chunk is written when it has reached this. A record is never split, so it may be larger.
 const FULL_CHUNK_BYTES: usize = 128 << 10;
 
-/// Synced whenever so many bytes more are written: one sync of the whole at the end would keep the
-/// disk busy for long, and let the log's own syncs wait.
+/// Bytes after which the file is synced. One sync at the end would keep the disk busy for long, and the log's own syncs,
+/// for which clients wait, would queue behind it.
 const SYNC_EVERY_BYTES: u64 = 256 << 10;
 
 /// The bytes before a chunk's payload.
 const CHUNK_HEAD_BYTES: usize = 8;
 
-/// Writes a snapshot of `core` into an empty file, and syncs it; its length in bytes. `pause` is
+/// Writes a snapshot of `core` into an empty file, and syncs it. Returns its length in bytes. `pause` is
 /// called after each chunk; an error of it ends the writing.
 pub(crate) fn write(
     file: &dyn DiskFile,
@@ -253,11 +252,13 @@ pub(crate) fn write(
     for node in core.node_images() {
         put_node(&mut chunks.bytes, &node, &mut before);
         if chunks.flush_if_full(pause)? {
+            // Each chunk can be decoded by itself.
             before.forget();
         }
     }
     put_end(&mut chunks.bytes, counts);
     chunks.flush()?;
+    // Before the caller renames the file.
     file.sync()?;
     Ok(chunks.at)
 }
@@ -312,7 +313,7 @@ impl<'a> ChunkWriter<'a> {
     }
 }
 
-/// The least that a znode takes in a file.
+/// The smallest size of a znode in a file.
 const LEAST_NODE_BYTES: u64 = 15;
 
 /// A snapshot that was loaded.
@@ -322,9 +323,8 @@ pub(crate) struct Loaded {
     pub(crate) bytes: u64,
 }
 
-/// Loads a snapshot into a core that is new. After an error the core holds what came before the
-/// place that the error names: good for a look, and nothing else. `pause` is called after each chunk;
-/// an error of it ends the loading.
+/// Loads a snapshot into a new core. After an error the core holds the records before the place that the error names:
+/// enough for an inspection, and for nothing else. `pause` is called after each chunk; an error of it ends the loading.
 pub(crate) fn load(
     file: &dyn DiskFile,
     form: Form,
@@ -364,6 +364,7 @@ pub(crate) fn load(
             Err(error) => break Err(error),
         }
     };
+    // After an error as well: an inspection reads the core.
     loading.core.finish_restore(zxid);
     let past = result?;
     head.start.facts = Facts {
@@ -415,7 +416,7 @@ impl Loading<'_> {
             Record::Facts { past, counts } => {
                 self.past = Some(past);
                 self.expected = counts;
-                // Believed as far as the file has room for so many.
+                // A count in a damaged file must not allocate more than the file could hold.
                 let most = counts.nodes.min(self.file_bytes / LEAST_NODE_BYTES);
                 self.core.reserve(most as usize);
             }
@@ -428,6 +429,7 @@ impl Loading<'_> {
             }
             Record::Node(node) => {
                 let latest = node.czxid.max(node.mzxid).max(node.pzxid);
+                // The log after the snapshot would apply the change a second time.
                 if latest > self.zxid {
                     let reason = format!("{} of {latest}, after the snapshot's zxid", node.path);
                     return Err(Unreadable::damaged(0, reason));
@@ -476,7 +478,7 @@ impl ChunkReader<'_> {
         let crc = u32::from_le_bytes([c0, c1, c2, c3]);
         let payload_bytes = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
         let chunk_bytes = CHUNK_HEAD_BYTES + payload_bytes;
-        // Before anything is allocated for it.
+        // Checked before anything is allocated for it.
         if chunk_bytes as u64 > left {
             return Err(damaged("the file ends within a chunk"));
         }

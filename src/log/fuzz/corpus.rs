@@ -93,7 +93,7 @@ fn segment(number: u64, is_reused: bool) -> Vec<u8> {
     bytes
 }
 
-/// Returns a log of two segments and a third that is prepared, whose last frame is a mark.
+/// Returns a log of two segments, of which the last frame is a mark, and a prepared third one.
 fn log(is_reused: bool) -> Vec<Vec<u8>> {
     let mut segments = vec![segment(0, is_reused)];
     let mut at = HEADER_BYTES as usize;

@@ -12,8 +12,8 @@ use crate::path::ZnodePath;
 use crate::protocol::{Create, Request};
 use crate::types::{AclEntry, CreateMode, SessionId};
 
-/// Loads bytes as a snapshot whose checksums are right. Returns true if they are one. What it holds is written
-/// and loaded again, and then it must go, to the last session and znode.
+/// Loads bytes as a snapshot whose checksums are right. Returns true if they are one. Its content is written
+/// and loaded again; then all of it is deleted, to the last session and znode.
 pub(crate) fn snapshot(bytes: &[u8]) -> bool {
     let Some((head, mut core)) = loaded(made_right(bytes)) else {
         return false;

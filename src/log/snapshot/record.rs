@@ -1,7 +1,7 @@
 //! The records of a snapshot.
 //!
-//! A znode's record leans on the one before it in the same chunk, for its path and its times: the
-//! znodes of a queue differ little. The first of a chunk leans on nothing.
+//! A znode's record is encoded as the difference to the one before it in the same chunk, in path and times: the znodes of
+//! a queue differ little. The first of a chunk is complete, so that each chunk can be decoded by itself.
 
 use super::super::codec::{Malformed, Put, Reader};
 use super::super::recovery::Custody;
@@ -25,7 +25,7 @@ pub(super) enum Record {
     End(Counts),
 }
 
-/// Facts of a store's past that its content does not tell.
+/// Facts of a store's history that are not in its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Past {
     pub(super) longest_timeout_ms: u64,
@@ -129,7 +129,7 @@ fn put_path(out: &mut Vec<u8>, path: &str, before: &mut Before) {
     let rest = &path[shared..];
     out.put_varint(shared as u64);
     out.put_bytes(rest.as_bytes());
-    // Alike up to there, so this is a boundary of the other, too.
+    // The two are equal up to there, so this is a character boundary of the former path as well.
     before.path.truncate(shared);
     before.path.push_str(rest);
 }

@@ -258,7 +258,7 @@ fn what_has_the_right_checksums_and_makes_no_sense_is_an_error() {
     assert!(refused > 100 && taken > 100, "{refused} {taken}");
 }
 
-/// Ends all sessions, and deletes all znodes: whatever was loaded, that must go.
+/// Ends all sessions, and deletes all znodes: possible in every loaded core.
 fn use_up(core: &mut Core) {
     let now = Now::default();
     let effects = &mut Effects::default();
@@ -276,7 +276,7 @@ fn use_up(core: &mut Core) {
     }
     let me = core.open_session(SessionId(i64::MIN), [0; 16], None, true, now);
     let Ok((me, _)) = me else { return };
-    // Lists may have come out that allow nobody anything.
+    // Fuzzed access lists may allow nothing.
     core.add_identity(me, Identity::superuser()).unwrap();
     let mut paths: Vec<_> = core.node_images().map(|image| image.path).collect();
     while let Some(path) = paths.pop() {

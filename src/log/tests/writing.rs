@@ -144,7 +144,7 @@ impl Writing {
         txn(self.facts.zxid.0 + 1 + (number % 3) as i64, op)
     }
 
-    /// Goes on in the next segment. What is not synced stays so: that segment's frames do not say otherwise.
+    /// Goes on in the next segment, without a sync: its frames do not claim one.
     fn switch(&mut self) {
         let next = self.tail.segment + 1;
         if self.disk.content(&log_name(next)).is_none() {
@@ -159,7 +159,7 @@ impl Writing {
         };
     }
 
-    /// Makes what was written durable, and acknowledges it.
+    /// Syncs all writes, and acknowledges them.
     pub(super) fn sync(&mut self) {
         self.unsynced
             .drain(..)

@@ -1,4 +1,4 @@
-//! Crashes that keep any subset of what was not synced.
+//! Crashes that keep any subset of the unsynced sectors.
 
 use super::*;
 
@@ -31,8 +31,8 @@ fn any_subset_of_the_last_batchs_sectors_is_all_or_nothing() {
     assert!(whole > 0 && whole < 1 << sectors, "{whole}");
 }
 
-/// Frames that are not synced one by one, as a weaker durability writes them; crash after crash, each
-/// within what the one before left.
+/// Frames that are not synced one by one, as a weaker durability writes them. Each crash happens on what the one before
+/// has left.
 #[test]
 fn crash_after_crash_loses_nothing_acknowledged_and_brings_nothing_back() {
     let (mut cuts, mut scraps) = (0, 0);
@@ -110,7 +110,7 @@ fn what_only_the_machines_memory_held_is_durable_before_it_is_shown() {
     let disk = fresh(false);
     let mut log = Writing::open(&disk).unwrap();
     log.write(&[10]);
-    // The process is killed: what it wrote is still there, but not synced.
+    // The process is killed: its writes are in the page cache, and not synced.
     let shown = Writing::open(&disk).unwrap();
     assert_eq!(shown.txns.len(), 1);
     disk.crash_keeping(|| false);
@@ -133,7 +133,7 @@ fn a_frame_that_was_cut_off_does_not_come_back_behind_what_takes_its_place() {
     });
     let (_, found) = recovered(&disk).unwrap();
     assert!(found.scraps.iter().any(|scrap| scrap.is_whole), "{found:?}");
-    // What is written now is to the byte what was lost.
+    // The same bytes as the lost frame, in the same place: the old frame behind it would follow them exactly.
     let mut again = Writing::open(&disk).unwrap();
     again.commit(&[600]);
     assert_eq!(recovered(&disk).unwrap().0, log.txns[..2]);
