@@ -20,6 +20,7 @@ mod protocol;
 mod tests;
 #[cfg(feature = "tls")]
 mod tls;
+mod transport;
 mod unfinished;
 
 use std::fmt;

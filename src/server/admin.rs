@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::texts::Texts;
-use super::connection::linger_close;
 use super::connection_table::{ConnectionGuard, ConnectionTable};
+use super::transport::linger_close;
 use super::unfinished::Unfinished;
 use crate::engine::Store;
 use crate::wire::admin::{IMOK, NOT_SERVING, Whitelist, Word, isro};

@@ -19,17 +19,14 @@
 //!    ([`linger_close`]). The session stays in the store, for its client to come back to.
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use rustix::net::{RecvFlags, recv};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::ReadBuf;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::Shared;
@@ -38,6 +35,7 @@ use super::connection_entry::CloseRequest;
 use super::connection_table::{ConnectionGuard, Count};
 use super::handshake::{HandshakeError, HandshakeOutcome, handshake};
 use super::protocol::{ProtocolState, ProtocolViolation, Turn};
+use super::transport::{Transport, linger_close, unless_closed};
 use super::unfinished::Share;
 use crate::engine::{Connection, Ending, Message, Taken};
 use crate::error::Result;
@@ -559,89 +557,5 @@ fn log_close(reason: CloseReason, guard: &ConnectionGuard, session: SessionId, s
             }
         }
         reason => tracing::debug!(%address, %session, ?reason, "connection closed"),
-    }
-}
-
-/// Time limit for a client to close its end, after the last byte was sent to it.
-const LINGER: Duration = Duration::from_secs(1);
-
-/// Limit of the bytes that it may send meanwhile.
-const LINGER_BYTES: usize = 64 << 10;
-
-/// Closes a connection so that what was sent arrives.
-///
-/// Closed with anything unread, TCP would reset it, and the last answer might be lost: so it is shut down, and then
-/// read to its end, within limits.
-pub(super) async fn linger_close<S>(stream: &mut S)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let closing = async {
-        let mut bytes = [0; 512];
-        let mut left = LINGER_BYTES;
-        if stream.shutdown().await.is_err() {
-            return;
-        }
-        while let Ok(count @ 1..) = stream.read(&mut bytes).await {
-            left = left.saturating_sub(count);
-            if left == 0 {
-                return;
-            }
-        }
-    };
-    // The shutdown is under the limit as well: over TLS it has to write, perhaps to a client that does not read.
-    let _ = tokio::time::timeout(LINGER, closing).await;
-}
-
-/// Runs `work`, unless `closed` completes first; then returns `None`.
-pub(super) async fn unless_closed<T, U>(
-    closed: impl Future<Output = U>,
-    work: impl Future<Output = T>,
-) -> Option<T> {
-    let (mut closed, mut work) = (pin!(closed), pin!(work));
-    poll_fn(|context| {
-        if closed.as_mut().poll(context).is_ready() {
-            return Poll::Ready(None);
-        }
-        work.as_mut().poll(context).map(Some)
-    })
-    .await
-}
-
-/// Byte stream of a connection, plain or TLS.
-pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
-    /// Returns true if the kernel has unread bytes of the client, or the end of the stream.
-    ///
-    /// A pending read does not answer this: the runtime may not have polled the socket yet, least of all after a pause
-    /// of the whole process. A client must not be taken for silent then.
-    fn is_readable(&self) -> bool;
-}
-
-impl Transport for TcpStream {
-    fn is_readable(&self) -> bool {
-        let peeked = recv(self, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        // Any other error is left to the next read.
-        !matches!(peeked, Err(rustix::io::Errno::AGAIN))
-    }
-}
-
-#[cfg(feature = "tls")]
-impl Transport for tokio_rustls::server::TlsStream<TcpStream> {
-    fn is_readable(&self) -> bool {
-        self.get_ref().0.is_readable()
-    }
-}
-
-impl<T: Transport> Transport for &mut T {
-    fn is_readable(&self) -> bool {
-        (**self).is_readable()
-    }
-}
-
-/// In-process stream for tests: no kernel holds bytes between its ends.
-#[cfg(test)]
-impl Transport for tokio::io::DuplexStream {
-    fn is_readable(&self) -> bool {
-        false
     }
 }

@@ -17,9 +17,10 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::connection::{self, unless_closed};
+use super::connection;
 use super::connection_table::{ConnectionGuard, Count};
 use super::listener::listen;
+use super::transport::unless_closed;
 use super::{Server, ServerError, ServerOptions, Shared};
 use crate::identity::Identity;
 use crate::tls::{Authorities, Pem, TlsError, key_pair, provider, subject};
