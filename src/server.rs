@@ -1,7 +1,7 @@
 //! The ZooKeeper server: [`Server`] serves a store to other processes, over TCP or TLS, by ZooKeeper's protocol.
 //!
-//! `connection.rs` is how a request is served, from a connection's first byte to its last; `listener.rs` is where
-//! connections come from, `connection_table.rs` their registry and limits.
+//! `connection.rs` serves a connection's requests, from its first byte to its last; `listener.rs` accepts connections,
+//! and `connection_table.rs` has their limits and statistics.
 
 mod admin;
 mod auth;
@@ -48,8 +48,8 @@ use crate::engine::{Remote, Store};
 
 /// A server of a store, for any ZooKeeper client; the program that runs it can use the store at the same time.
 ///
-/// Dropping it closes all connections at once; [`shutdown`](Self::shutdown) answers what has arrived first. In either
-/// case the sessions stay in the store.
+/// Dropping it closes all connections at once; [`shutdown`](Self::shutdown) answers the requests that have arrived
+/// first. In either case the sessions stay in the store.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
@@ -83,6 +83,7 @@ impl Server {
     /// # Errors
     /// See [`ServerError`].
     pub async fn bind(store: &Store, options: ServerOptions) -> Result<Self, ServerError> {
+        // Before anything is opened: a server that must not be reachable never listens, not even for a moment.
         options.check()?;
         Handle::try_current().map_err(|_| ServerError::NoRuntime)?;
         let plain = options.listen.map(listen).transpose()?;
@@ -136,11 +137,13 @@ impl Server {
     /// Not cancel safe: a dropped call leaves the connections to the drop of the server, which closes them at once.
     pub async fn shutdown(self) {
         self.stop_accepting();
+        // The table refuses connections from here on, so one that was accepted just now is closed as well.
         self.shared.table.close(CloseRequest::Shutdown);
         let drained = tokio::time::timeout(LONGEST_DRAIN, self.shared.table.emptied()).await;
         if drained.is_err() {
             tracing::warn!("shutdown: clients that do not read their replies are cut off");
             self.shared.table.close(CloseRequest::Now);
+            // Without a limit: a task that is asked to close at once does so at its next poll.
             self.shared.table.emptied().await;
         }
     }
@@ -190,6 +193,7 @@ fn shared_state(
     };
     let table = ConnectionTable::new(table, store.clock().clone());
     let unfinished = Arc::new(Unfinished::new(limits.unfinished_bytes, limits.connections));
+    // From here on the log keeps every change, since other processes may see it.
     let remote = store.attach()?;
     let remote = remote.limiting_unread(limits.all_outgoing_bytes);
     Ok(Shared {

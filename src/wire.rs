@@ -2,9 +2,9 @@
 //! four-letter words. Pure: bytes in, data out, and back.
 //!
 //! A server reads a connection through [`Frames`]. The first frame is a [`ConnectRequest`], each later one an
-//! [`Incoming`]; any other bytes give a [`Refused`], which says how to answer them, at the cost of a few allocations
-//! and no more memory than a small multiple of the frame. [`to_store`] converts a request to the store's, with a
-//! [`Shape`] by which the store's answer becomes a [`Response`].
+//! [`Incoming`]; any other bytes give a [`Refused`], the treatment that a ZooKeeper server would give them, at the cost
+//! of a few allocations and no more memory than a small multiple of the frame. [`to_store`] converts a request to the
+//! store's, with a [`Shape`] by which the store's answer becomes a [`Response`].
 //!
 //! Sources: `zookeeper.jute` and the request processors of ZooKeeper 3.9. The tests compare with frames of real
 //! clients and servers (`tests/wire`).

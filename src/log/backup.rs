@@ -83,12 +83,12 @@ pub fn backup(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<Summary> 
     Ok(summary(&head, &core, bytes))
 }
 
-/// Puts the content of the backup `file` into the directory `dir`, which is created if it is missing and
-/// must be empty otherwise. The store that is opened there continues above all zxids that the original has assigned
-/// since the backup: tokens do not go back. Sessions of other processes are ended when it is opened, since they may have
-/// released and acquired locks that the backup does not know of. If the original was served, no session is admitted
-/// until no client can still believe in an ended one: for the longest timeout that the original granted or allowed, or
-/// that the options of the opening allow, and a hundredth more.
+/// Puts the content of the backup `file` into the directory `dir`, which is created if it is missing and must be empty
+/// otherwise. The store that is opened there continues above all zxids that the original has assigned since the backup:
+/// tokens do not go back. Sessions of other processes are ended when it is opened, since they may have released and
+/// acquired locks that the backup does not know of. If the original was served, no session is admitted until no client
+/// can still believe in an ended one: for the longest timeout that the original granted or allowed, or that the options
+/// of the opening allow, and a hundredth more.
 ///
 /// It needs as much memory as the store's content while it runs, and blocks the thread.
 ///
@@ -179,8 +179,8 @@ fn read_in_use(view: &View, store: [u8; 16]) -> Result<Content> {
     }
 }
 
-/// Writes a file under a temporary name, and renames it once it is complete and synced. Other users may be able to write
-/// to a backup's folder, so its temporary name is random: they cannot create it first.
+/// Writes a file under a temporary name, and renames it once it is complete and synced. Other users may be able to
+/// write to a backup's folder, so its temporary name is random: they cannot create it first.
 fn write(disk: &Folder, name: &str, form: Form, head: &Head, core: &Core) -> Result<u64> {
     let unfinished = match form {
         Form::Snapshot => UNFINISHED.to_owned(),
@@ -231,8 +231,8 @@ fn fill(disk: &Folder, head: &Head, core: &Core) -> Result<()> {
     identity::write(disk, head.store).map_err(|error| no_room(disk, &error))
 }
 
-/// Removes the files of a failed restore. Those that cannot be removed are reported by the next restore, whose directory
-/// is not empty then.
+/// Removes the files of a failed restore. Those that cannot be removed are reported by the next restore, whose
+/// directory is not empty then.
 fn remove_parts(dir: &Path, head: &Head) {
     let snapshot = snapshot_name(head.start.facts.zxid);
     let unfinished = identity::UNFINISHED;

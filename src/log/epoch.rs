@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::types::Zxid;
 
-/// The epochs by which a store that was restored or copied leaps ahead: more than its original can have begun beyond the
-/// clock's in the meantime, by openings more frequent than one in 4.096 s.
+/// The epochs by which a store that was restored or copied leaps ahead: more than its original can have begun beyond
+/// the clock's in the meantime, by openings more frequent than one in 4.096 s.
 const LEAP: u64 = 4096;
 
 /// Length of an epoch of the clock, 2^12 ms: at 2^20 zxids in a millisecond it holds 2^32.

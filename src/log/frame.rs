@@ -2,8 +2,8 @@
 //! reads them.
 //!
 //! A frame states how far the log was synced when it was written. So if it is whole and one before it is not, recovery
-//! can distinguish the cases: if the earlier one was synced, it has been damaged since; if not, it is lost together with
-//! those behind it, and none of them was acknowledged.
+//! can distinguish the cases: if the earlier one was synced, it has been damaged since; if not, it is lost together
+//! with those behind it, and none of them was acknowledged.
 
 use crc32fast::hash;
 
@@ -273,8 +273,8 @@ impl<'a> Scanner<'a> {
         Ok(bytes.iter().take(HEAD_BYTES).all(|byte| *byte == 0))
     }
 
-    /// Calls `each` for every possible head of a frame of this segment from `at` to the end, within other frames as well,
-    /// with its offset, and true if the frame is whole.
+    /// Calls `each` for every possible head of a frame of this segment from `at` to the end, within other frames as
+    /// well, with its offset, and true if the frame is whole.
     pub(crate) fn survey(
         &mut self,
         mut at: u64,

@@ -17,8 +17,8 @@ pub(crate) const NAME: &str = "STORE";
 /// The file that becomes `STORE` once it is complete and synced.
 pub(crate) const UNFINISHED: &str = "STORE.new";
 
-/// The version of the format of `STORE`, and of a data directory as a whole. Logs of format 1 have no terms of sessions;
-/// the file `STORE` is the same in both.
+/// The version of the format of `STORE`, and of a data directory as a whole. Logs of format 1 have no terms of
+/// sessions; the file `STORE` is the same in both.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"LKSTORE1";

@@ -112,8 +112,8 @@ pub struct SnapshotInfo {
 
 /// Looks at the data directory `dir`, and at its ten largest subtrees.
 ///
-/// Nothing is opened for writing, so it may be in use. It may be damaged: the readable part is reported, with the places
-/// that cannot be read. It needs as much memory as the store's content while it runs, and blocks the thread.
+/// Nothing is opened for writing, so it may be in use. It may be damaged: the readable part is reported, with the
+/// places that cannot be read. It needs as much memory as the store's content while it runs, and blocks the thread.
 ///
 /// # Errors
 /// [`Error::NotAStore`] when there is nothing of a store.

@@ -1,7 +1,7 @@
 //! The file `LOCK`: one process at a time has a data directory open.
 //!
-//! The lock is the operating system's (`flock`): it ends with the process, also after a kill, and needs no clean-up. The
-//! file holds the process's id, for messages alone; no decision relies on it.
+//! The lock is the operating system's (`flock`): it ends with the process, also after a kill, and needs no clean-up.
+//! The file holds the process's id, for messages alone; no decision relies on it.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek, Write};
@@ -53,15 +53,15 @@ impl Lock {
     }
 }
 
-/// Time limit of the wait for a lock whose owner has died, or has not written its pid yet. A child that a killed process
-/// was about to start inherits the lock until its exec.
+/// Time limit of the wait for a lock whose owner has died, or has not written its pid yet. A child that a killed
+/// process was about to start inherits the lock until its exec.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Drop for Lock {
-    /// Removes the pid, which would mislead once the process has ended, and unlocks explicitly: closing the file does not
-    /// release the lock while a child, between its fork and its exec, has the file open, too.
+    /// Removes the pid, which would mislead once the process has ended, and unlocks explicitly: closing the file does
+    /// not release the lock while a child, between its fork and its exec, has the file open, too.
     fn drop(&mut self) {
         // In this order: after the unlock the file may hold the next owner's pid.
         let released = self.file.set_len(0).and_then(|()| self.file.unlock());

@@ -294,8 +294,8 @@ fn find_position(
     })
 }
 
-/// Opens the prepared segments. After a change of the configured sizes they may be too small for any batch: such a segment
-/// is removed, and all after it.
+/// Opens the prepared segments. After a change of the configured sizes they may be too small for any batch: such a
+/// segment is removed, and all after it.
 ///
 /// The last one first, each synced: whenever the power fails, the numbers that are left have no gap, which recovery
 /// would refuse.

@@ -102,8 +102,8 @@ pub(crate) struct Source<'a> {
     pub(crate) start: Start,
 }
 
-/// Reads the whole log, and writes nothing: a refused log must stay as it is, for its owner to examine. Every transaction
-/// goes to `each`, in order; one that `each` refuses is damage.
+/// Reads the whole log, and writes nothing: a refused log must stay as it is, for its owner to examine. Every
+/// transaction goes to `each`, in order; one that `each` refuses is damage.
 ///
 /// Call [`Recovered::mend`] before anything is written, and before any of the content is revealed.
 ///
@@ -498,7 +498,8 @@ pub(crate) fn newest(
                     reason: "it is a snapshot of another store".into(),
                 });
             }
-            // Never skipped, as a damaged one is: a newer version has used the directory, and this one may misread more of it.
+            // Never skipped, as a damaged one is: a newer version has used the directory, and this one may misread more
+            // of it.
             Err(error @ Error::StoreTooNew { .. }) => return Err(error),
             Err(error) => {
                 tracing::warn!(%error, "a snapshot cannot be read: taking the one before");

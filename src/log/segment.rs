@@ -1,5 +1,5 @@
-//! Segments: the files that a log consists of. A segment is filled before it is used, with zeros or by its former
-//! use, so that a frame written into it later changes no length and allocates no block: its `fdatasync` writes the frame
+//! Segments: the files that a log consists of. A segment is filled before it is used, with zeros or by its former use,
+//! so that a frame written into it later changes no length and allocates no block: its `fdatasync` writes the frame
 //! alone, and a full disk cannot fail it (invariant 12).
 
 use std::io;
@@ -126,8 +126,8 @@ pub(crate) fn spare_number(name: &str) -> Option<u64> {
     hex(name.strip_prefix("spare-")?)
 }
 
-/// Parses the sixteen lower-case digits of a name. Any other spelling is none of the store's files, so that no two names
-/// stand for one number.
+/// Parses the sixteen lower-case digits of a name. Any other spelling is none of the store's files, so that no two
+/// names stand for one number.
 pub(crate) fn hex(digits: &str) -> Option<u64> {
     let is_ours = digits.len() == 16
         && digits
@@ -222,8 +222,8 @@ impl Sizes {
             first_segment,
             largest_segment,
             largest_batch: least(eighth, mebibyte),
-            // Together with the batch that it completes, less than half of the smallest segment, so every frame fits every
-            // segment; see the test below.
+            // Together with the batch that it completes, less than half of the smallest segment, so every frame fits
+            // every segment; see the test below.
             largest_txn: least(2 * eighth, MAX_TXN_BYTES),
             reserve: least(eighth, mebibyte),
         }

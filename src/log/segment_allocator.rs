@@ -233,8 +233,8 @@ impl SegmentAllocator {
     pub(super) fn make_snapshots(&self) {
         let mut state = self.state.lock();
         while !self.ends.load(Ordering::Acquire) {
-            // In proportion to the content: so snapshots write no more bytes than the log does, whatever the size of the
-            // store, and the log stays shorter than about twice its snapshot.
+            // In proportion to the content: so snapshots write no more bytes than the log does, whatever the size of
+            // the store, and the log stays shorter than about twice its snapshot.
             let enough = state.snapshot_bytes.max(self.queue.sizes.first_segment);
             if state.sealed_bytes < enough {
                 self.changed.wait(&mut state);
@@ -296,8 +296,8 @@ fn spares(disk: &dyn Disk) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Room in the log, by which writes are admitted. It is computed from the position of the writer, the prepared segments,
-/// and the queued batches. There are no reservations to be returned, so it cannot drift away from the disk.
+/// Room in the log, by which writes are admitted. It is computed from the position of the writer, the prepared
+/// segments, and the queued batches. There are no reservations to be returned, so it cannot drift away from the disk.
 ///
 /// Of each segment only [`Sizes::usable`] counts, since a batch that does not fit leaves the rest unused. A
 /// batch that is written into that rest all the same takes no room from others.

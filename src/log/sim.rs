@@ -39,8 +39,8 @@ impl SimDisk {
         self.state.lock().fail(seed, faults);
     }
 
-    /// Fails the power: `seed` decides which unsynced changes are kept. Open files fail from now on, and injected faults
-    /// end.
+    /// Fails the power: `seed` decides which unsynced changes are kept. Open files fail from now on, and injected
+    /// faults end.
     pub(crate) fn crash(&self, seed: u64) {
         self.state.lock().crash_by(seed);
     }

@@ -1,8 +1,8 @@
 //! Snapshots: the whole content of a store at one zxid, in one file. A backup has the same format, with another magic.
 //!
-//! A header of 64 bytes, then chunks: `crc32 u32 | length u32 | payload`. The payload is a sequence of whole records. The
-//! log of an earlier version may hold a znode of any size, so only the file bounds a chunk. The last record is the end
-//! record, with the counts of all others: a file without it is incomplete.
+//! A header of 64 bytes, then chunks: `crc32 u32 | length u32 | payload`. The payload is a sequence of whole records.
+//! The log of an earlier version may hold a znode of any size, so only the file bounds a chunk. The last record is the
+//! end record, with the counts of all others: a file without it is incomplete.
 
 mod record;
 #[cfg(test)]
@@ -89,8 +89,8 @@ impl Head {
         bytes
     }
 
-    /// Decodes a header. Magic, version and checksum have the same place in every later version, so a newer file is told
-    /// from a damaged one.
+    /// Decodes a header. Magic, version and checksum have the same place in every later version, so a newer file is
+    /// told from a damaged one.
     pub(crate) fn decode(bytes: &[u8], form: Form) -> Result<Self, Unreadable> {
         let damaged = |offset, reason: &str| Unreadable::damaged(offset, reason);
         let bytes: &[u8; HEADER_BYTES] = bytes
@@ -214,8 +214,8 @@ pub(crate) fn snapshot_zxid(name: &str) -> Option<Zxid> {
 /// A chunk is written when it has reached this. A record is never split, so it may be larger.
 const FULL_CHUNK_BYTES: usize = 128 << 10;
 
-/// Bytes after which the file is synced. One sync at the end would keep the disk busy for long, and the log's own syncs,
-/// for which clients wait, would queue behind it.
+/// Bytes after which the file is synced. One sync at the end would keep the disk busy for long, and the log's own
+/// syncs, for which clients wait, would queue behind it.
 const SYNC_EVERY_BYTES: u64 = 256 << 10;
 
 /// The bytes before a chunk's payload.

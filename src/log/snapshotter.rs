@@ -2,8 +2,8 @@
 //! the result.
 //!
 //! So everything in a snapshot has been read back from the disk, by the code that recovers a store; and the snapshotter
-//! shares neither locks nor memory with the running store. The price is a second copy of the content in memory, and disk
-//! space for the new snapshot before the oldest is removed.
+//! shares neither locks nor memory with the running store. The price is a second copy of the content in memory, and
+//! disk space for the new snapshot before the oldest is removed.
 
 #[cfg(test)]
 mod tests;
@@ -41,8 +41,8 @@ pub(crate) struct SnapshotJob<'a> {
     pub(crate) ends: &'a AtomicBool,
 }
 
-/// Makes a snapshot of the sealed segments' content. It is durable when this returns, and only it and the one that it was
-/// made from are left.
+/// Makes a snapshot of the sealed segments' content. It is durable when this returns, and only it and the one that it
+/// was made from are left.
 ///
 /// It runs in the calling thread, at the lowest priority from then on.
 ///
@@ -103,8 +103,8 @@ impl SnapshotJob<'_> {
     /// Returns the number of the last frame in the sealed segments.
     fn last_frame(&self) -> Result<u64> {
         let mut current = Scanner::open(self.disk, self.current, &self.store)?;
-        // The writer leaves a mark at the start of a segment before it seals the one before, and then overwrites it with
-        // the first frame, of the same number.
+        // The writer leaves a mark at the start of a segment before it seals the one before, and then overwrites it
+        // with the first frame, of the same number.
         match current.head_at(Scanner::FIRST)? {
             Some(head) if current.frame_at(Scanner::FIRST)?.is_some() => Ok(head.chain - 1),
             _ => Err(current.damaged(Scanner::FIRST, "neither a frame nor a mark is there")),

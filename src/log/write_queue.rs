@@ -1,8 +1,8 @@
 //! [`WriteQueue`]: transactions waiting for the log writer, grouped into batches, and the room in the log by which
 //! writes are admitted.
 //!
-//! Transactions are appended under the store's lock, so the queue's order is that of the zxids (invariant 2). A write is
-//! refused before it is applied, or else it is written: the writer never meets a full disk (invariant 12).
+//! Transactions are appended under the store's lock, so the queue's order is that of the zxids (invariant 2). A write
+//! is refused before it is applied, or else it is written: the writer never meets a full disk (invariant 12).
 
 use std::collections::VecDeque;
 use std::sync::Arc;

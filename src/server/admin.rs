@@ -21,7 +21,7 @@ use crate::wire::admin::{IMOK, NOT_SERVING, Whitelist, Word, isro};
 pub(super) struct Admin {
     words: Whitelist,
     texts: Arc<Texts>,
-    /// Limits the long texts that are made at the same time, and so their memory.
+    /// Limits the long texts that are composed at the same time, and so their memory.
     permits: Arc<Semaphore>,
 }
 
@@ -64,6 +64,7 @@ impl Admin {
         guard.note_word(word.letters().len());
         let answer = self.answer(word).await;
         if stream.write_all(answer.text.as_bytes()).await.is_ok() {
+            // Before the linger: a client that keeps its end open must not hold one of the few permits.
             drop(answer);
             linger_close(stream).await;
         }

@@ -19,7 +19,7 @@ use crate::identity::{Identities, Identity};
 #[derive(Clone, Debug)]
 pub(super) struct Policy {
     pub(super) requires_auth: bool,
-    /// Users whose digests count; empty: any digest does.
+    /// Users whose digests are accepted; if empty, any digest is, as by ZooKeeper.
     pub(super) users: Vec<Identity>,
     pub(super) superuser: Option<Identity>,
 }
@@ -28,8 +28,8 @@ pub(super) struct Policy {
 pub(super) struct Admission {
     policy: Arc<Policy>,
     is_proven: bool,
-    /// The same identities as the store has of this connection, by the same limits: what the store refuses is not
-    /// kept here either.
+    /// The same identities as the store has of this connection, by the same limits: an identity that the store refuses
+    /// is not kept here either.
     identities: Identities,
     /// Schemes and users, as whoAmI returns them.
     who: Arc<[(String, String)]>,
@@ -82,6 +82,7 @@ impl Admission {
 
     /// Checks a proof of identity that a client has sent, and adds the identity if it is accepted.
     pub(super) fn prove(&mut self, scheme: &str, secret: &[u8]) -> Proof {
+        // As in ZooKeeper: the address is known from the connection, and the packet's text is ignored.
         if scheme == "ip" {
             return Proof::Nothing;
         }
@@ -110,7 +111,7 @@ impl Admission {
 #[derive(Debug)]
 pub(super) struct Penalties {
     slots: Mutex<Vec<Failures>>,
-    /// Seeded at random, so that nobody can choose an address that shares another one's slot.
+    /// Seeded at random, so that no attacker can choose an address that shares a victim's slot.
     hasher: RandomState,
 }
 
@@ -120,6 +121,7 @@ struct Failures {
     last: BootInstant,
 }
 
+/// Slots of the table, some 64 KiB: few networks share one by chance.
 const SLOTS: usize = 4_096;
 
 /// Penalty of the first failure. Each further one doubles it.
@@ -149,6 +151,7 @@ impl Penalties {
             failures.count = 0;
         }
         let doublings = failures.count.min(DOUBLINGS);
+        // Capped, so that it cannot overflow.
         *failures = Failures {
             count: doublings + 1,
             last: now,

@@ -116,8 +116,7 @@ impl Default for LatencyStats {
 }
 
 impl LatencyStats {
-    /// Adds `count` responses of equal latency: those whose requests were read together and which were written
-    /// together.
+    /// Adds `count` responses of equal latency: their requests were read together, and they were written together.
     pub(super) fn add(&mut self, count: u64, each: Duration) {
         let each_ns = u64::try_from(each.as_nanos()).unwrap_or(u64::MAX);
         if count > 0 {
@@ -175,7 +174,7 @@ impl Traffic {
         self.latency.merge(other.latency);
     }
 
-    /// Returns the traffic of a closed connection: what is outstanding will never be answered.
+    /// Returns the traffic of a closed connection, whose outstanding requests will never be answered.
     pub(super) fn ended(self) -> Self {
         Self {
             outstanding: 0,
@@ -288,6 +287,7 @@ impl ConnectionEntry {
 
     /// Asks the connection's task to close. Of several requests the most urgent stays.
     pub(super) fn request_close(&self, why: CloseRequest) {
+        // Stored before the wake, and read after the registration in `close_requested`: one of the two sees the other.
         if self.close_request.fetch_max(why as u8, Ordering::AcqRel) < why as u8 {
             self.task.wake();
         }

@@ -42,7 +42,7 @@ pub(super) struct TableLimits {
     pub(super) connections: usize,
     /// Connections from one address; of IPv6 from one network.
     pub(super) per_address: usize,
-    /// Half-open connections: without a session, or without the proof of identity that is required. When another
+    /// Half-open connections: without a session, or without the required proof of identity. When another
     /// arrives, the oldest of the network that has most of them is evicted. At most half of all connections, so that
     /// silent ones cannot keep all others out.
     pub(super) half_open: usize,
@@ -145,6 +145,7 @@ impl ConnectionTable {
     pub(super) fn enter(self: &Arc<Self>, address: SocketAddr) -> Result<ConnectionGuard, Refusal> {
         let unix_ms = self.clock.unix_ms();
         let mut state = self.state.lock();
+        // One lock for check and insertion: connections that arrive together cannot pass a limit together.
         let admitted = state.admit(address, &self.limits);
         if let Err(refusal) = admitted {
             drop(state);
@@ -155,6 +156,8 @@ impl ConnectionTable {
         let entry = state.insert(address, unix_ms);
         drop(state);
         self.count(Count::Entered);
+        // The victim closes itself when its task is polled. Until then it counts as a connection, but no longer as a
+        // half-open one.
         if let Some(victim) = pushed_out {
             self.count(Count::PushedOut);
             victim.request_close(CloseRequest::PushedOut);
@@ -245,6 +248,7 @@ impl ConnectionTable {
     /// Refuses all further connections, and asks all present ones to close.
     pub(super) fn close(&self, why: CloseRequest) {
         let mut state = self.state.lock();
+        // Under the same lock as the list below: every connection is either in the list or refused.
         state.is_closed = true;
         let entries: Vec<_> = state
             .entries
@@ -274,6 +278,7 @@ impl ConnectionTable {
     }
 
     fn remove(&self, entry: &ConnectionEntry) {
+        // One lock for both: a reader of the traffic counts each connection once, among the live or the closed ones.
         let mut state = self.state.lock();
         state.entries.remove(entry.slot);
         state.not_half_open(entry);
@@ -286,6 +291,7 @@ impl ConnectionTable {
             }
         }
         if state.entries.is_empty() {
+            // Woken without the lock, which a waiter takes first of all.
             drop(state);
             self.emptied.notify_waiters();
         }

@@ -13,15 +13,15 @@ use tokio::net::TcpStream;
 pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
     /// Returns true if the kernel has unread bytes of the client, or the end of the stream.
     ///
-    /// A pending read does not answer this: the runtime may not have polled the socket yet, least of all after a pause
-    /// of the whole process. A client must not be taken for silent then.
+    /// A pending read is no proof of the contrary: the runtime may not have polled the socket yet, least of all after a
+    /// pause of the whole process. The client's session would expire while its ping waits in the kernel.
     fn is_readable(&self) -> bool;
 }
 
 impl Transport for TcpStream {
     fn is_readable(&self) -> bool {
         let peeked = recv(self, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        // Any other error is left to the next read.
+        // Any other error is left to the next read, which closes the connection.
         !matches!(peeked, Err(rustix::io::Errno::AGAIN))
     }
 }
@@ -47,16 +47,17 @@ impl Transport for tokio::io::DuplexStream {
     }
 }
 
-/// Time limit for a client to close its end, after the last byte was sent to it.
+/// Time limit for a client to close its end, after the last byte was sent to it. The task and its place in the
+/// connection table are held for so long.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// Limit of the bytes that it may send meanwhile.
+/// Limit of the bytes that it may send meanwhile: one that never stops sending is reset.
 const LINGER_BYTES: usize = 64 << 10;
 
-/// Closes a connection so that what was sent arrives.
+/// Closes a connection so that the last bytes arrive.
 ///
-/// Closed with anything unread, TCP would reset it, and the last answer might be lost: so it is shut down, and then
-/// read to its end, within limits.
+/// A connection that is closed with unread bytes is reset by TCP, and the client's kernel may then drop an answer that
+/// it has received already. So the connection is shut down for writing, and then read to its end, within limits.
 pub(super) async fn linger_close<S>(stream: &mut S)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -74,11 +75,13 @@ where
             }
         }
     };
-    // The shutdown is under the limit as well: over TLS it has to write, perhaps to a client that does not read.
+    // The limit covers the shutdown: over TLS it writes an alert, perhaps to a client that does not read.
     let _ = tokio::time::timeout(LINGER, closing).await;
 }
 
 /// Runs `work`, unless `closed` completes first; then returns `None`.
+///
+/// `closed` is polled first: a request to close is not delayed by work that is always ready.
 pub(super) async fn unless_closed<T, U>(
     closed: impl Future<Output = U>,
     work: impl Future<Output = T>,

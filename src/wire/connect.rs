@@ -31,8 +31,8 @@ pub(crate) struct ConnectRequest<'a> {
     pub(crate) session: i64,
     /// Its password; for a new session sixteen zeros, or nothing.
     pub(crate) password: Data<'a>,
-    /// True if a read-only server, cut off from its ensemble, will do. `None` for a client older than 3.4, which
-    /// neither sends the field nor expects it in the response.
+    /// True if a read-only server, cut off from its ensemble, will do. `None` for a client older than 3.4, and for
+    /// older releases of go-zookeeper: they neither send the field nor expect it in the response.
     pub(crate) read_only: Option<bool>,
 }
 
@@ -74,6 +74,7 @@ impl<'a> Jute<'a> for ConnectRequest<'a> {
             timeout_ms: from.next()?,
             session: from.next()?,
             password: from.next()?,
+            // Told by the end of the frame: the record has no version.
             read_only: from.next().ok(),
         })
     }

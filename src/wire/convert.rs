@@ -1,8 +1,7 @@
 //! Conversion between the protocol's records and the store's requests and replies.
 //!
-//! [`to_store`] turns a request into the store's, in the order in which a ZooKeeper server checks it, and returns with
-//! it a
-//! [`Shape`]: what has to be remembered of the request to encode its reply.
+//! [`to_store`] converts a request, with the checks in a ZooKeeper server's order: a request with several faults must
+//! get the same code. With it goes a [`Shape`], the part of the request that the encoding of its reply depends on.
 
 use std::time::Duration;
 
@@ -27,8 +26,8 @@ fn version(version: i32) -> Option<i32> {
     (version != -1).then_some(version)
 }
 
-/// Parses the path of a read. A text that is no path names no znode, and a ZooKeeper server does not check it. (It
-/// would even wait for such a znode's creation, for ever.)
+/// Parses the path of a read. A ZooKeeper server does not check it, so a text that is no path is a missing znode. (An
+/// exists with a watch on one would wait for its creation for ever; here it arms nothing.)
 ///
 /// An empty path is the root, as in ZooKeeper.
 fn looked_at(path: &Path<'_>) -> Result<ZnodePath, Code> {
@@ -54,7 +53,7 @@ fn written(path: &str) -> Result<ZnodePath, Code> {
 /// Parses the path of a create. A ZooKeeper server looks for the parent first, which is missing if its path is
 /// invalid.
 ///
-/// A path that ends with `/` is that of a sequential znode whose name is the number alone.
+/// A path that ends with `/` names a sequential znode by the number alone.
 fn made_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
     let (parent, name) = path.rsplit_once('/').unwrap_or_default();
     match (ZnodePath::new(path), ZnodePath::new(parent)) {
@@ -81,9 +80,8 @@ fn has_parent(path: &str) -> bool {
 
 /// Returns the mode of a create.
 ///
-/// As in ZooKeeper, the operation decides what is a container and what has a TTL: a createContainer makes a container
-/// whatever its flags are (they could only make it sequential, which is refused), and a create with a container's
-/// flag makes a persistent znode.
+/// As in ZooKeeper, the operation decides on containers and TTLs: a createContainer creates a container with any flags
+/// but sequential ones, which are refused, and a create with a container's flag creates a persistent znode.
 ///
 /// # Errors
 /// `BadArguments` for flags out of 0 to 6, or a TTL that does not fit them.
@@ -263,7 +261,8 @@ pub(crate) fn event_kind(kind: i32) -> Option<EventKind> {
     })
 }
 
-/// Form of the reply to a request: what has to be remembered until the store has answered.
+/// Form of the reply to a request, kept until the store has answered: replies do not name their requests, and create
+/// and create2, say, are one request of the store with two replies on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     op: Op,
@@ -275,7 +274,7 @@ pub(crate) struct Shape {
     /// The first operation of a multi that was refused before the store saw it. In its place the store gets an
     /// operation that it always refuses, so that the operations before it are checked first, and none is applied.
     refused: Option<(usize, Code)>,
-    /// Likewise the refused operations of a multiRead, whose other operations are carried out all the same.
+    /// The refused operations of a multiRead, likewise replaced. Its other operations are executed all the same.
     unread: Box<[(usize, Code)]>,
 }
 
@@ -318,6 +317,7 @@ impl Shape {
         match answer {
             Ok(reply) => self.reply(reply),
             Err(Error::MultiFailed { index, source }) => {
+                // An earlier operation may have failed first, and then its error counts.
                 let refused = self.refused.filter(|(at, _)| at == index);
                 let code = refused.map_or_else(|| Code::from(&**source), |(_, code)| code);
                 let results = multi::failed(self.parts.len(), *index, code);
@@ -351,6 +351,7 @@ impl Shape {
             Reply::Paths(paths) => Response::Names(self.beginning(paths)),
             Reply::Count(count) => Response::Count(i32::try_from(*count).unwrap_or(i32::MAX)),
             Reply::Watching(_) => Response::Watching(0),
+            // Cannot happen: these answer requests of Lockkeeper alone, which have no number on the wire.
             Reply::Enqueued { .. } | Reply::Predecessor(_) | Reply::Queue { .. } => {
                 return Err(Code::SystemError);
             }
@@ -417,6 +418,7 @@ fn multi_request(ops: &[MultiOp<'_>]) -> Result<(store::Request, Shape), Code> {
             Err(code) => {
                 shape.refused = Some((index, code));
                 asked.push(always_refused());
+                // The operations behind a failed one are not checked, on a ZooKeeper server either.
                 break;
             }
         }
@@ -472,6 +474,7 @@ fn multi_read_request(ops: &[MultiOp<'_>]) -> (store::Request, Shape) {
     for (index, op) in ops.iter().enumerate() {
         asked.push(read_op(op).unwrap_or_else(|code| {
             unread.push((index, code));
+            // Keeps its place in the list of results; its own result is replaced by the code.
             store::ReadOp::GetChildren(ZnodePath::root())
         }));
     }

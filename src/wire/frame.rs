@@ -2,7 +2,7 @@
 
 use super::jute::Jute;
 
-/// Default limit of a frame, in bytes without its length: ZooKeeper's `jute.maxbuffer`.
+/// Default limit of a frame, in bytes without its length: ZooKeeper's `jute.maxbuffer`, 1 MiB less one byte (rule 24).
 pub(crate) const LARGEST_FRAME_BYTES: usize = 0x000f_ffff;
 
 /// Size of a frame's length prefix, in bytes.
@@ -21,8 +21,9 @@ pub(crate) struct BadLength {
 
 /// Splits the bytes of a connection, which arrive in pieces of any size, into frames.
 ///
-/// Holds what has arrived, in a buffer that grows with it: a length alone allocates nothing. Take all frames before
-/// pushing more: then less than one frame waits, and the buffer is at most a small multiple of a frame and a piece.
+/// Holds the bytes that have arrived, in a buffer that grows with them: a length alone allocates nothing. Take all
+/// frames before pushing more: then less than one frame waits, and the buffer is at most a small multiple of a frame
+/// and a piece.
 #[derive(Debug)]
 pub(crate) struct Frames {
     buffer: Vec<u8>,
@@ -61,6 +62,7 @@ impl Frames {
             return Ok(None);
         };
         let length = i32::from_be_bytes(*length);
+        // Checked as soon as the length is here: a client must not fill the buffer with a frame that will be refused.
         let bytes = usize::try_from(length).ok().filter(|it| *it <= self.limit);
         let bytes = bytes.ok_or(BadLength {
             length,

@@ -23,7 +23,8 @@ impl Malformed {
 /// character.
 pub(crate) type Text<'a> = Cow<'a, str>;
 
-/// Bytes, or null, which is a distinct empty slice (`crate::data`).
+/// Bytes, or null, which is a distinct empty slice (`crate::data`). Java clients write null data as well as empty data,
+/// and read back which of the two they wrote.
 pub(crate) type Data<'a> = &'a [u8];
 
 /// A value that is read from and written to a frame.
@@ -190,6 +191,7 @@ impl<'a, T: Jute<'a>> Jute<'a> for Vec<T> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count: i32 = from.next()?;
         let mut list = Vec::new();
+        // Without capacity for `count`, which is the client's word alone.
         for _ in 0..count {
             list.push(from.next()?);
         }

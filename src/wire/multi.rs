@@ -108,6 +108,7 @@ fn read_ops<'a>(from: &mut Reader<'a>, reads: bool) -> Result<Vec<MultiOp<'a>>, 
     let mut ops = Vec::new();
     loop {
         let header: Header = from.next()?;
+        // The flag alone ends the list: Java sends -1 in the other two fields of the last header, go-zookeeper 0.
         if header.is_end {
             return Ok(ops);
         }
@@ -141,7 +142,8 @@ pub(super) fn put_ops(ops: &[MultiOp<'_>], to: &mut Vec<u8>) {
 pub(crate) enum MultiResult<'a> {
     /// Of a create.
     Created(Path<'a>),
-    /// Of a create2, a createContainer or a createTTL, since 3.9; before, these too answer [`Created`](Self::Created).
+    /// Of a create2, a createContainer or a createTTL on a server since 3.9; before, the result of these, too, is
+    /// [`Created`](Self::Created).
     Created2(Path<'a>, Stat),
     Deleted,
     Set(Stat),

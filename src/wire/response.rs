@@ -27,7 +27,8 @@ records! {
     }
 }
 
-/// Record of a reply. The reply of an error has none, but for a multi's, whose header has no error.
+/// Record of a reply. A reply with an error has none, except a failed multi's: its header has no error, and each result
+/// has its own (rule 16).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Response<'a> {
     /// No record: to delete, ping, auth, setWatches, checkWatches, removeWatches, closeSession, and of errors.
@@ -160,6 +161,7 @@ impl<'a> Response<'a> {
 /// Appends the body of the frame of an event. The zxid is that of the transaction that fired the watch; -1 for an
 /// event that answers a setWatches, and for all events before 3.9.
 pub(crate) fn put_event(event: &WatcherEvent<'_>, zxid: Option<i64>, to: &mut Vec<u8>) {
+    // A client takes the zxid of a header for the last one that it has seen only if it is positive.
     ReplyHeader::new(xid::EVENT, zxid.unwrap_or(-1), Code::Ok).put(to);
     event.put(to);
 }

@@ -1,7 +1,7 @@
 //! The records of a snapshot.
 //!
-//! A znode's record is encoded as the difference to the one before it in the same chunk, in path and times: the znodes of
-//! a queue differ little. The first of a chunk is complete, so that each chunk can be decoded by itself.
+//! A znode's record is encoded as the difference to the one before it in the same chunk, in path and times: the znodes
+//! of a queue differ little. The first of a chunk is complete, so that each chunk can be decoded by itself.
 
 use super::super::codec::{Malformed, Put, Reader};
 use super::super::recovery::Custody;

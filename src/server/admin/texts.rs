@@ -105,6 +105,7 @@ impl Texts {
 
     fn connections(&self, text: impl FnOnce(&[Connection]) -> String) -> String {
         let mut entries = self.table.each();
+        // Cut, not refused: a text of the first entries is of use, and says that there are more.
         let is_whole = entries.len() <= ROOM.entries;
         entries.truncate(ROOM.entries);
         let connections: Vec<_> = entries.iter().map(|entry| connection(entry)).collect();

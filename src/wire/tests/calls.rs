@@ -1,5 +1,5 @@
-//! Tests with frames of ZooKeeper's Java client and kazoo, and what servers of 3.8 and 3.9 answer, bit for bit; and
-//! what the embedded store answers to the same.
+//! Tests with frames of ZooKeeper's Java client and kazoo, and the answers of servers of 3.8 and 3.9, bit for bit; and
+//! the embedded store's answers to the same requests.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -9,7 +9,7 @@ use crate::engine::Store;
 use crate::types::{SessionId, Stat, Zxid};
 use crate::wire::*;
 
-/// A request and what was answered to it: its code, and its record where there is one.
+/// A request and its recorded answer: the code, and the record if it has one.
 struct Call<'a> {
     request: Request<'a>,
     zxid: Zxid,
@@ -134,8 +134,8 @@ fn an_event_says_its_zxid_since_3_9_unless_it_answers_a_set_watches() {
     }
 }
 
-/// Fields that are read and written in the same wrong order would survive a round trip: here the fields are held
-/// against what the calls did.
+/// Fields that are read and written in the same wrong order would survive a round trip: here they are compared with the
+/// effects of the calls.
 #[test]
 fn the_fields_of_the_records_are_those_that_they_are_called() {
     for (version, calls, _) in RECORDED {

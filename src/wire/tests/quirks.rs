@@ -1,5 +1,5 @@
-//! Tests with frames that no client sends, and the responses of a 3.9 server: the codec and the store make the same
-//! of them, but for what is listed here.
+//! Tests with frames that no client sends, and the responses of a 3.9 server: the codec and the store answer the same,
+//! with the exceptions listed here.
 
 use super::transcript::{RECORDED, Talk, talks};
 use crate::data;
@@ -24,8 +24,8 @@ const DIFFERENT: [(&str, &str); 3] = [
     ),
 ];
 
-/// Treatment of a frame: the code that is answered, if any; whether the connection is closed; and the record that is
-/// answered, where the store says it.
+/// Treatment of a frame: the code of the answer, if any; true if the connection is closed; and the record of the
+/// answer, where it comes from the store.
 type Verdict = (Option<i32>, bool, Option<Vec<u8>>);
 
 /// Returns the treatment by a ZooKeeper server.
@@ -52,8 +52,7 @@ fn is_told_by_the_store(request: &Request<'_>) -> bool {
     matches!(to_store(request), Ok((Some(_), _)))
 }
 
-/// A record without what the recorded server had and a fresh store has not: other znodes, and their
-/// numbers.
+/// Returns a record without the parts that depend on the recorded server's other znodes: their names and numbers.
 fn essence(record: Response<'_>) -> Vec<u8> {
     let made = |path: Path<'_>| {
         let path = path.0.trim_end_matches(|it: char| it.is_ascii_digit());
@@ -115,7 +114,7 @@ fn by_the_server(request: &Request<'_>) -> (Code, bool) {
             1..=5 => (Code::NoWatcher, false),
             _ => (Code::MarshallingError, false),
         },
-        // Whether the proof holds is known to whoever keeps the schemes.
+        // The proof itself is checked elsewhere; here the scheme decides.
         Request::Auth(it) => match it.scheme.as_ref() {
             "digest" | "ip" => (Code::Ok, false),
             _ => (Code::AuthFailed, true),
@@ -125,7 +124,7 @@ fn by_the_server(request: &Request<'_>) -> (Code, bool) {
     }
 }
 
-/// A quirk of one request on a connection of its own, after the handshake.
+/// Returns true for a recording of a single request behind the handshake.
 fn is_one_request(talk: &Talk) -> bool {
     talk.bodies(true).count() == 1 && !talk.name.starts_with("handshake") && !is_no_frame(talk)
 }
@@ -135,7 +134,7 @@ fn is_no_frame(talk: &Talk) -> bool {
         || talk.name == "a request before the handshake"
 }
 
-/// A session at a store that has what the recorded server had.
+/// Opens a session at a store with the recorded server's znodes.
 async fn session() -> Session {
     let client = Store::memory().connect().await.unwrap();
     let session = client.session().await.unwrap();
