@@ -15,6 +15,7 @@ mod epoch;
 mod frame;
 #[cfg(feature = "test-util")]
 pub(crate) mod fuzz;
+mod header;
 mod identity;
 pub(crate) mod inspect;
 mod lock;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
-use super::disk::{Disk, Folder, View, failed, make_folder, no_room};
+use super::disk::{Disk, Folder, View, failed, make_folder, no_room, publish};
 use super::lock::{self, Lock};
 use super::recovery::{self, Content, Custody, Facts, Start, bare_core};
 use super::snapshot::{self, Form, Head, UNFINISHED, snapshot_name};
@@ -34,10 +34,6 @@ pub struct Summary {
     /// The size of the backup file, in bytes.
     pub bytes: u64,
 }
-
-/// Attempts to read a directory in use, of which the store may remove files meanwhile. Each needs a new snapshot in
-/// between, so more than one repetition is rare.
-const MAX_ATTEMPTS: usize = 5;
 
 /// Writes the whole content of the store in the directory `dir` to the file `file`, which is replaced in one step
 /// if it exists. `dir` may be in use, by this process or another: it is only read, the store does not wait, and the
@@ -76,7 +72,9 @@ pub fn backup(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<Summary> 
     let store = store_in(&view)?;
     let Content {
         core, recovered, ..
-    } = read_in_use(&view, store)?;
+    } = recovery::read_in_use(&view, Result::is_ok, || {
+        recovery::read(&view, store, &bare_core)
+    })?;
     let now = epoch::of_clock(now_ms());
     let head = head(store, recovered.facts, now);
     let bytes = write(&Folder::new(folder), &name, Form::Backup, &head, &core)?;
@@ -163,22 +161,6 @@ pub(super) fn store_in(view: &View) -> Result<[u8; 16]> {
     }
 }
 
-/// Reads a directory that may be in use. A segment may be removed or reused while it is read, but only after a newer
-/// snapshot has made it superfluous: if the snapshots have changed, an error is no damage, and the next attempt begins
-/// with the newer one.
-fn read_in_use(view: &View, store: [u8; 16]) -> Result<Content> {
-    let mut attempts = 1;
-    loop {
-        let before = recovery::snapshot_names(view)?;
-        match recovery::read(view, store, &bare_core) {
-            Err(_) if attempts < MAX_ATTEMPTS && recovery::snapshot_names(view)? != before => {
-                attempts += 1;
-            }
-            read => return read,
-        }
-    }
-}
-
 /// Writes a file under a temporary name, and renames it once it is complete and synced. Other users may be able to
 /// write to a backup's folder, so its temporary name is random: they cannot create it first.
 fn write(disk: &Folder, name: &str, form: Form, head: &Head, core: &Core) -> Result<u64> {
@@ -191,8 +173,7 @@ fn write(disk: &Folder, name: &str, form: Form, head: &Head, core: &Core) -> Res
         .map_err(|error| no_room(disk, &error))?;
     let write = || {
         let bytes = snapshot::write(&*file, form, head, core, &mut || Ok(()))?;
-        disk.rename(&unfinished, name)?;
-        disk.sync_folder()?;
+        publish(disk, &unfinished, name)?;
         Ok(bytes)
     };
     write().map_err(|error: io::Error| {

@@ -10,7 +10,6 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, Per
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use super::segment::{BadHeader, FORMAT_VERSION};
 use crate::error::Error;
 
 /// A flat folder of files. Names are single parts.
@@ -256,6 +255,24 @@ impl Disk for View {
     }
 }
 
+/// Gives a complete file its name, durably: renames it, and syncs the folder.
+///
+/// The file must be synced before: a power loss may keep the rename and lose the bytes, and the file would be torn under
+/// a name that promises it whole. Until the folder is synced the file may get its old name back, or the name its old
+/// file.
+pub(super) fn publish(disk: &dyn Disk, from: &str, to: &str) -> io::Result<()> {
+    disk.rename(from, to)?;
+    disk.sync_folder()
+}
+
+/// Removes a file, which need not exist: the unfinished file of a run that was killed.
+pub(super) fn remove_if_exists(disk: &dyn Disk, name: &str) -> io::Result<()> {
+    match disk.remove(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
 pub(crate) fn damaged(disk: &dyn Disk, name: &str, offset: u64, reason: impl ToString) -> Error {
     Error::StoreDamaged {
         file: disk.path(name),
@@ -268,17 +285,6 @@ pub(crate) fn failed(path: PathBuf, what: &str, error: &io::Error) -> Error {
     Error::StoreFailed {
         path,
         reason: format!("{what}: {error}"),
-    }
-}
-
-pub(crate) fn bad_header(disk: &dyn Disk, name: &str, bad: BadHeader) -> Error {
-    match bad {
-        BadHeader::TooNew(version) => Error::StoreTooNew {
-            file: disk.path(name),
-            version,
-            known: FORMAT_VERSION,
-        },
-        bad => damaged(disk, name, 0, bad),
     }
 }
 

@@ -8,8 +8,8 @@
 use crc32fast::hash;
 
 use super::codec::{Malformed, Reader, Record, put_record, put_txn, read_record};
-use super::disk::{Disk, DiskFile, bad_header, damaged, failed};
-use super::segment::{HEADER_BYTES, Header, log_name};
+use super::disk::{Disk, DiskFile, damaged, failed};
+use super::segment::{FORMAT_VERSION, HEADER_BYTES, Header, log_name};
 use crate::core::Txn;
 use crate::error::{Error, Result};
 use crate::types::Zxid;
@@ -207,7 +207,8 @@ impl<'a> Scanner<'a> {
         let file = disk.open(&name).map_err(fail)?;
         let len = file.len().map_err(fail)?;
         let header = Header::read(&*file).map_err(fail)?;
-        let header = header.map_err(|bad| bad_header(disk, &name, bad))?;
+        let header =
+            header.map_err(|bad| bad.error(disk.path(&name), "a segment", FORMAT_VERSION))?;
         let damage = |offset, reason| Err(damaged(disk, &name, offset, reason));
         if header.number != number {
             let reason = format!("the header is that of segment {}", header.number);

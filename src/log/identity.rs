@@ -7,9 +7,9 @@
 
 use std::io;
 
-use super::codec::Reader;
-use super::disk::{Disk, FileIdentity};
-use super::segment::{HEADER_BYTES, header_crc};
+use super::codec::Malformed;
+use super::disk::{Disk, FileIdentity, publish};
+use super::header::{self, BadHeader, HEADER_BYTES};
 use crate::error::Error;
 
 pub(crate) const NAME: &str = "STORE";
@@ -23,7 +23,8 @@ pub(crate) const FORMAT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"LKSTORE1";
 
-const BYTES: usize = HEADER_BYTES as usize;
+/// The file is a header alone.
+const BYTES: usize = HEADER_BYTES;
 
 /// Identity of the store in a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +49,9 @@ pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Identity>, Error> {
     };
     let mut bytes = [0; BYTES];
     let read = file.read_at(0, &mut bytes).map_err(failed)?;
-    let (version, store, written) = decode(&bytes[..read]).map_err(|bad| bad.of(disk))?;
+    let decoded = decode(&bytes[..read]);
+    let (version, store, written) =
+        decoded.map_err(|bad| bad.error(disk.path(NAME), "the file STORE", FORMAT_VERSION))?;
     Ok(Some(Identity {
         store,
         is_copied: file.identity().map_err(failed)? != written,
@@ -61,67 +64,25 @@ pub(crate) fn write(disk: &dyn Disk, store: [u8; 16]) -> io::Result<()> {
     let file = disk.create(UNFINISHED)?;
     // The inode of the file under its temporary name: the rename keeps it.
     file.write_at(0, &encode(store, file.identity()?))?;
-    // Before the rename: a crash leaves the old identity or the new one, never a torn file of this name.
+    // Before the rename: a crash leaves the old identity or the new one, never a torn one.
     file.sync()?;
-    disk.rename(UNFINISHED, NAME)?;
-    // The caller goes on to write what only this identity allows.
-    disk.sync_folder()
+    publish(disk, UNFINISHED, NAME)
 }
 
 fn encode(store: [u8; 16], file: FileIdentity) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
     bytes[16..32].copy_from_slice(&store);
     bytes[32..40].copy_from_slice(&file.device.to_le_bytes());
     bytes[40..48].copy_from_slice(&file.inode.to_le_bytes());
     bytes[48..56].copy_from_slice(&file.born_ns.to_le_bytes());
-    let crc = header_crc(&bytes);
-    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    header::seal(&mut bytes, MAGIC, FORMAT_VERSION);
     bytes
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Bad {
-    TooNew(u32),
-    Damaged(&'static str),
-}
-
-impl Bad {
-    fn of(self, disk: &dyn Disk) -> Error {
-        let file = disk.path(NAME);
-        match self {
-            Self::TooNew(version) => Error::StoreTooNew {
-                file,
-                version,
-                known: FORMAT_VERSION,
-            },
-            Self::Damaged(reason) => Error::StoreDamaged {
-                file,
-                offset: 0,
-                reason: reason.to_owned(),
-            },
-        }
-    }
-}
-
-/// Decodes the file. Magic, version and checksum have the same place in every later version.
-fn decode(bytes: &[u8]) -> Result<(u32, [u8; 16], FileIdentity), Bad> {
-    let short = |_| Bad::Damaged("the file ends within its only block");
-    let bytes: &[u8; BYTES] = bytes
-        .first_chunk()
-        .ok_or(Bad::Damaged("the file ends within its only block"))?;
-    let mut reader = Reader::new(bytes);
-    if reader.array().map_err(short)? != MAGIC {
-        return Err(Bad::Damaged("it does not begin as the file STORE does"));
-    }
-    let version = reader.u32().map_err(short)?;
-    if reader.u32().map_err(short)? != header_crc(bytes) {
-        return Err(Bad::Damaged("its checksum is wrong"));
-    }
-    if version > FORMAT_VERSION {
-        return Err(Bad::TooNew(version));
-    }
+/// Decodes the file.
+fn decode(bytes: &[u8]) -> Result<(u32, [u8; 16], FileIdentity), BadHeader> {
+    let (version, mut reader) = header::parse(bytes, MAGIC, FORMAT_VERSION)?;
+    let short = |_: Malformed| BadHeader::Short;
     let store = reader.array().map_err(short)?;
     let file = FileIdentity {
         device: reader.u64().map_err(short)?,
@@ -213,11 +174,13 @@ mod tests {
             born_ns: 3,
         };
         let good = encode([7; 16], file);
+        let is_damaged =
+            |decoded| matches!(decoded, Err(bad) if !matches!(bad, BadHeader::TooNew(_)));
         for at in 0..BYTES {
             let mut bytes = good;
             bytes[at] ^= 0x10;
-            assert!(matches!(decode(&bytes), Err(Bad::Damaged(_))), "byte {at}");
-            assert!(matches!(decode(&good[..at]), Err(Bad::Damaged(_))));
+            assert!(is_damaged(decode(&bytes)), "byte {at}");
+            assert!(is_damaged(decode(&good[..at])));
         }
     }
 
@@ -227,7 +190,7 @@ mod tests {
         write(&disk, [7; 16]).unwrap();
         let mut bytes: [u8; BYTES] = disk.content(NAME).unwrap().try_into().unwrap();
         bytes[8] = FORMAT_VERSION as u8 + 1;
-        let crc = header_crc(&bytes);
+        let crc = header::header_crc(&bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         disk.put(NAME, bytes.to_vec());
         let said = read(&disk).unwrap_err().to_string();

@@ -139,21 +139,12 @@ pub fn inspect(dir: impl AsRef<Path>) -> Result<Inspection> {
 pub fn inspect_top(dir: impl AsRef<Path>, top: usize) -> Result<Inspection> {
     let dir = dir.as_ref();
     let view = View::new(dir);
-    let mut attempts = 1;
-    loop {
-        let before = recovery::snapshot_names(&view).unwrap_or_default();
-        let seen = Examination::new(dir, &view)?.inspect(top);
-        let is_moving = recovery::snapshot_names(&view).unwrap_or_default() != before;
-        // A store in use may have removed files while they were read, after a new snapshot: that is no damage.
-        if seen.problems.is_empty() || !is_moving || attempts == MAX_ATTEMPTS {
-            return Ok(seen);
-        }
-        attempts += 1;
-    }
+    let has_no_problem =
+        |seen: &Result<Inspection>| !matches!(seen, Ok(seen) if !seen.problems.is_empty());
+    recovery::read_in_use(&view, has_no_problem, || {
+        Ok(Examination::new(dir, &view)?.inspect(top))
+    })
 }
-
-/// Attempts to read a directory in use, of which the store may remove files meanwhile.
-const MAX_ATTEMPTS: usize = 5;
 
 /// The files that are neither segments nor snapshots.
 const SINGLE_FILES: [&str; 5] = [

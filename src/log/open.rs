@@ -4,10 +4,10 @@
 //! of this run: the order in [`open`] leaves a directory that the next run opens to the same content.
 
 use std::collections::VecDeque;
-use std::io;
+
 use std::sync::Arc;
 
-use super::disk::{Disk, DiskFile, failed, no_room};
+use super::disk::{Disk, DiskFile, failed, no_room, remove_if_exists};
 use super::frame::Batch;
 use super::identity::{self, Identity};
 use super::recovery::{self, Content, Custody, Facts, Recovered, Tail};
@@ -223,11 +223,9 @@ fn check_empty(disk: &dyn Disk) -> Result<()> {
 
 /// Removes the files that were unfinished when the store stopped.
 fn remove_unfinished(disk: &dyn Disk) -> Result<()> {
-    let removed =
-        segment::remove_unfinished(disk).and_then(|()| match disk.remove(snapshot::UNFINISHED) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed,
-        });
+    let names = [segment::UNFINISHED, snapshot::UNFINISHED];
+    let mut removed = names.iter().map(|name| remove_if_exists(disk, name));
+    let removed = removed.try_for_each(|removed| removed);
     removed.map_err(|error| failed(disk.path(""), "cannot be cleaned up", &error))
 }
 

@@ -468,6 +468,29 @@ pub(crate) fn read(disk: &dyn Disk, store: [u8; 16], new: &dyn Fn() -> Core) -> 
     })
 }
 
+/// Attempts to read a directory in use. Each repetition needs a new snapshot in between, so more than one is rare.
+const MAX_ATTEMPTS: usize = 5;
+
+/// Reads a directory that may be in use. A segment may be removed or reused while it is read, but only after a newer
+/// snapshot has made it superfluous: if the snapshots have changed, a failure is no damage, and the next attempt begins
+/// with the newer one.
+pub(super) fn read_in_use<T>(
+    disk: &dyn Disk,
+    is_whole: impl Fn(&T) -> bool,
+    mut read: impl FnMut() -> T,
+) -> T {
+    let mut before = snapshot_names(disk).ok();
+    for _ in 1..MAX_ATTEMPTS {
+        let seen = read();
+        let after = snapshot_names(disk).ok();
+        if is_whole(&seen) || after == before {
+            return seen;
+        }
+        before = after;
+    }
+    read()
+}
+
 /// Loads the newest snapshot that can be read. If there are snapshots and none can be read, returns the error of the
 /// newest. `pause` is called between chunks; an error of it ends the loading.
 ///

@@ -4,15 +4,14 @@
 
 use std::io;
 
-use crc32fast::Hasher;
-
-use super::codec::Reader;
-use super::disk::{Disk, DiskFile};
+use super::codec::Malformed;
+use super::disk::{Disk, DiskFile, publish};
 use super::frame::HEAD_BYTES;
+use super::header::{self, BadHeader};
 use crate::size::MAX_TXN_BYTES;
 
 /// The bytes before the first frame.
-pub(crate) const HEADER_BYTES: u64 = 64;
+pub(crate) const HEADER_BYTES: u64 = header::HEADER_BYTES as u64;
 
 /// The version of the format of segments and frames.
 pub(crate) const FORMAT_VERSION: u32 = 1;
@@ -36,52 +35,21 @@ pub(crate) struct Header {
     pub(crate) store: [u8; 16],
 }
 
-/// Error of a segment whose first bytes are no header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BadHeader {
-    #[error("the file ends before the header does")]
-    Short,
-    #[error("it does not begin as a segment does")]
-    Magic,
-    #[error("the header's checksum is wrong")]
-    Checksum,
-    #[error("it is of format {0}, and this build knows formats up to {FORMAT_VERSION}")]
-    TooNew(u32),
-}
-
 impl Header {
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES as usize] {
         let mut bytes = [0; HEADER_BYTES as usize];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.salt.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.number.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.size.to_le_bytes());
         bytes[40..56].copy_from_slice(&self.store);
-        let crc = header_crc(&bytes);
-        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        header::seal(&mut bytes, MAGIC, FORMAT_VERSION);
         bytes
     }
 
-    /// Decodes a header. Magic, version and checksum stand in the same place in every version to come, so that
-    /// a newer one is told from a damaged one.
+    /// Decodes a header.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BadHeader> {
-        let short = |_| BadHeader::Short;
-        let bytes: [u8; HEADER_BYTES as usize] = bytes
-            .get(..HEADER_BYTES as usize)
-            .and_then(|bytes| bytes.try_into().ok())
-            .ok_or(BadHeader::Short)?;
-        let mut reader = Reader::new(&bytes);
-        if reader.array().map_err(short)? != MAGIC {
-            return Err(BadHeader::Magic);
-        }
-        let version = reader.u32().map_err(short)?;
-        if reader.u32().map_err(short)? != header_crc(&bytes) {
-            return Err(BadHeader::Checksum);
-        }
-        if version > FORMAT_VERSION {
-            return Err(BadHeader::TooNew(version));
-        }
+        let (_, mut reader) = header::parse(bytes, MAGIC, FORMAT_VERSION)?;
+        let short = |_: Malformed| BadHeader::Short;
         Ok(Self {
             salt: reader.u64().map_err(short)?,
             number: reader.u64().map_err(short)?,
@@ -96,14 +64,6 @@ impl Header {
         let read = file.read_at(0, &mut bytes)?;
         Ok(Self::decode(&bytes[..read]))
     }
-}
-
-/// Returns the checksum of a header of 64 bytes in which it is the fourth word: segments' and snapshots'.
-pub(crate) fn header_crc(bytes: &[u8; HEADER_BYTES as usize]) -> u32 {
-    let mut hasher = Hasher::new();
-    hasher.update(&bytes[..12]);
-    hasher.update(&bytes[16..]);
-    hasher.finalize()
 }
 
 /// Returns the name of a segment in use.
@@ -169,22 +129,12 @@ fn put_to_use(
     header: &Header,
 ) -> io::Result<Box<dyn DiskFile>> {
     file.write_at(0, &header.encode())?;
-    // Before the rename: recovery refuses a segment without a valid header as damaged, and a power loss may keep the
-    // name and lose the bytes.
+    // Before the rename: recovery refuses a segment without a valid header as damaged.
     file.sync()?;
-    disk.rename(name, &log_name(header.number))?;
-    // Before the first frame: a frame's sync covers the file, not its name, and an acknowledged frame in a file that
-    // has its old name again would be lost.
-    disk.sync_folder()?;
+    // Before the first frame: its sync covers the file, not the name, and an acknowledged frame in a file that has its
+    // old name again would be lost.
+    publish(disk, name, &log_name(header.number))?;
     Ok(file)
-}
-
-/// Removes the unfinished file of a crash within [`make`].
-pub(crate) fn remove_unfinished(disk: &dyn Disk) -> io::Result<()> {
-    match disk.remove(UNFINISHED) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
 }
 
 /// Writes zeros, not a hole: the file system must allocate the blocks now, while a full disk is still an error that can

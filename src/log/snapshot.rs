@@ -14,21 +14,19 @@ use std::path::PathBuf;
 use crc32fast::hash;
 
 use self::record::{
-    Before, Counts, Past, Record, put_end, put_facts, put_node, put_session, read_record,
+    Before, Counts, Record, put_end, put_facts, put_node, put_session, read_record,
 };
 use super::codec::{Malformed, Reader};
 use super::disk::DiskFile;
+use super::header::{self, BadHeader, HEADER_BYTES};
 use super::recovery::{Facts, Start};
-use super::segment::{header_crc, hex};
+use super::segment::hex;
 use crate::core::{Core, Damage};
 use crate::error::Error;
 use crate::types::Zxid;
 
 /// The version of the format of snapshots and backups. Format 1 has no terms of sessions.
 pub(crate) const FORMAT_VERSION: u32 = 2;
-
-/// The bytes before the first chunk.
-pub(crate) const HEADER_BYTES: usize = 64;
 
 /// The file that becomes a snapshot once it is complete and synced.
 pub(crate) const UNFINISHED: &str = "snapshot.new";
@@ -75,8 +73,6 @@ pub(crate) struct Head {
 impl Head {
     pub(crate) fn encode(&self, form: Form) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[..8].copy_from_slice(&form.magic());
-        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.store);
         let Start { segment, facts } = self.start;
         bytes[32..40].copy_from_slice(&facts.zxid.0.to_le_bytes());
@@ -84,34 +80,21 @@ impl Head {
         bytes[48..56].copy_from_slice(&facts.chain.to_le_bytes());
         bytes[56..60].copy_from_slice(&facts.epoch.to_le_bytes());
         bytes[60..].copy_from_slice(&self.made.to_le_bytes());
-        let crc = header_crc(&bytes);
-        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        header::seal(&mut bytes, form.magic(), FORMAT_VERSION);
         bytes
     }
 
-    /// Decodes a header. Magic, version and checksum have the same place in every later version, so a newer file is
-    /// told from a damaged one.
+    /// Decodes a header.
     pub(crate) fn decode(bytes: &[u8], form: Form) -> Result<Self, Unreadable> {
-        let damaged = |offset, reason: &str| Unreadable::damaged(offset, reason);
-        let bytes: &[u8; HEADER_BYTES] = bytes
-            .first_chunk()
-            .ok_or_else(|| damaged(0, "the file ends before its header does"))?;
-        let mut reader = Reader::new(bytes);
-        if reader.array()? != form.magic() {
-            let reason = format!("it does not begin as {} does", form.title());
-            return Err(damaged(0, &reason));
-        }
-        let version = reader.u32()?;
-        if reader.u32()? != header_crc(bytes) {
-            return Err(damaged(0, "the header's checksum is wrong"));
-        }
-        if version > FORMAT_VERSION {
-            return Err(Unreadable::TooNew { version });
-        }
+        let parsed = header::parse(bytes, form.magic(), FORMAT_VERSION);
+        let (_, mut reader) = parsed.map_err(|bad| match bad {
+            BadHeader::TooNew(version) => Unreadable::TooNew { version },
+            bad => Unreadable::damaged(0, bad.reason(form.title())),
+        })?;
         let store = reader.array()?;
         let zxid = Zxid(reader.i64()?);
         if !(0..=HIGHEST).contains(&zxid.0) {
-            return Err(damaged(32, "there is no such zxid"));
+            return Err(Unreadable::damaged(32, "there is no such zxid"));
         }
         let segment = reader.u64()?;
         let facts = Facts {
@@ -236,14 +219,7 @@ pub(crate) fn write(
         sessions: core.session_images().count() as u64,
         nodes: core.node_count() as u64,
     };
-    let facts = &head.start.facts;
-    let past = Past {
-        longest_timeout_ms: facts.longest_timeout_ms,
-        is_clean: facts.is_clean,
-        custody: facts.custody,
-        allowed_timeout_ms: facts.allowed_timeout_ms,
-    };
-    put_facts(&mut chunks.bytes, past, counts);
+    put_facts(&mut chunks.bytes, &head.start.facts, counts);
     for session in core.session_images() {
         put_session(&mut chunks.bytes, &session);
         chunks.flush_if_full(pause)?;
@@ -258,7 +234,7 @@ pub(crate) fn write(
     }
     put_end(&mut chunks.bytes, counts);
     chunks.flush()?;
-    // Before the caller renames the file.
+    // The caller renames the file: under a snapshot's name it must be complete, after a power loss, too.
     file.sync()?;
     Ok(chunks.at)
 }
@@ -338,7 +314,7 @@ pub(crate) fn load(
         core,
         zxid,
         file_bytes,
-        past: None,
+        facts: None,
         expected: Counts::default(),
         found: Counts::default(),
         is_over: false,
@@ -366,13 +342,14 @@ pub(crate) fn load(
     };
     // After an error as well: an inspection reads the core.
     loading.core.finish_restore(zxid);
-    let past = result?;
+    let Facts {
+        chain, zxid, epoch, ..
+    } = head.start.facts;
     head.start.facts = Facts {
-        longest_timeout_ms: past.longest_timeout_ms,
-        is_clean: past.is_clean,
-        custody: past.custody,
-        allowed_timeout_ms: past.allowed_timeout_ms,
-        ..head.start.facts
+        chain,
+        zxid,
+        epoch,
+        ..result?
     };
     Ok(Loaded {
         head,
@@ -384,7 +361,7 @@ struct Loading<'a> {
     core: &'a mut Core,
     zxid: Zxid,
     file_bytes: u64,
-    past: Option<Past>,
+    facts: Option<Facts>,
     expected: Counts,
     found: Counts,
     is_over: bool,
@@ -409,12 +386,12 @@ impl Loading<'_> {
 
     fn take(&mut self, record: Record) -> Result<(), Unreadable> {
         let out_of_order = || Unreadable::damaged(0, "its records are out of order");
-        if self.is_over || self.past.is_none() != matches!(record, Record::Facts { .. }) {
+        if self.is_over || self.facts.is_none() != matches!(record, Record::Facts { .. }) {
             return Err(out_of_order());
         }
         match record {
-            Record::Facts { past, counts } => {
-                self.past = Some(past);
+            Record::Facts { facts, counts } => {
+                self.facts = Some(facts);
                 self.expected = counts;
                 // A count in a damaged file must not allocate more than the file could hold.
                 let most = counts.nodes.min(self.file_bytes / LEAST_NODE_BYTES);
@@ -447,8 +424,8 @@ impl Loading<'_> {
         Ok(())
     }
 
-    fn end(&self, at: u64) -> Result<Past, Unreadable> {
-        self.past
+    fn end(&self, at: u64) -> Result<Facts, Unreadable> {
+        self.facts
             .filter(|_| self.is_over)
             .ok_or_else(|| Unreadable::damaged(at, "the file ends before the snapshot does"))
     }

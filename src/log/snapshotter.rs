@@ -11,7 +11,7 @@ mod tests;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::disk::{Disk, failed, no_room};
+use super::disk::{Disk, failed, no_room, publish};
 use super::epoch;
 use super::frame::Scanner;
 use super::recovery::{self, Facts, Source, Start, bare_core};
@@ -115,11 +115,9 @@ impl SnapshotJob<'_> {
         let write = || {
             let file = self.disk.create(UNFINISHED)?;
             let pause = &mut || self.pause();
-            // Synced when it returns: a file with a snapshot's name is complete, after a power loss, too.
             let bytes = snapshot::write(&*file, Form::Snapshot, head, core, pause)?;
             let name = snapshot_name(head.start.facts.zxid);
-            self.disk.rename(UNFINISHED, &name)?;
-            self.disk.sync_folder()?;
+            publish(self.disk, UNFINISHED, &name)?;
             Ok(bytes)
         };
         write().map_err(|error: io::Error| no_room(self.disk, &error))

@@ -203,12 +203,7 @@ impl ConnectionTable {
 
     /// Returns all entries, in no particular order.
     pub(super) fn each(&self) -> Vec<Arc<ConnectionEntry>> {
-        let state = self.state.lock();
-        state
-            .entries
-            .iter()
-            .map(|(_, entry)| entry.clone())
-            .collect()
+        self.state.lock().each()
     }
 
     /// Returns the traffic of all connections since the start or the last reset, closed ones included.
@@ -250,11 +245,7 @@ impl ConnectionTable {
         let mut state = self.state.lock();
         // Under the same lock as the list below: every connection is either in the list or refused.
         state.is_closed = true;
-        let entries: Vec<_> = state
-            .entries
-            .iter()
-            .map(|(_, entry)| entry.clone())
-            .collect();
+        let entries = state.each();
         drop(state);
         for entry in entries {
             entry.request_close(why);
@@ -299,6 +290,11 @@ impl ConnectionTable {
 }
 
 impl State {
+    fn each(&self) -> Vec<Arc<ConnectionEntry>> {
+        let entries = self.entries.iter();
+        entries.map(|(_, entry)| entry.clone()).collect()
+    }
+
     fn admit(&self, address: SocketAddr, limits: &TableLimits) -> Result<(), Refusal> {
         if self.is_closed {
             return Err(Refusal::Shutdown);

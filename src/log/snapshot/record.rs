@@ -4,7 +4,7 @@
 //! of a queue differ little. The first of a chunk is complete, so that each chunk can be decoded by itself.
 
 use super::super::codec::{Malformed, Put, Reader};
-use super::super::recovery::Custody;
+use super::super::recovery::{Custody, Facts};
 use crate::core::{NodeImage, NodeKind, SessionImage};
 use crate::path::ZnodePath;
 use crate::types::{SessionId, Zxid};
@@ -19,19 +19,14 @@ const END: u8 = 9;
 /// the end comes last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    Facts { past: Past, counts: Counts },
+    /// The facts beside those of the header: timeouts, sessions and a clean close.
+    Facts {
+        facts: Facts,
+        counts: Counts,
+    },
     Session(SessionImage),
     Node(NodeImage),
     End(Counts),
-}
-
-/// Facts of a store's history that are not in its content.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Past {
-    pub(super) longest_timeout_ms: u64,
-    pub(super) is_clean: bool,
-    pub(super) custody: Custody,
-    pub(super) allowed_timeout_ms: Option<u64>,
 }
 
 /// Counts of a snapshot's records.
@@ -61,17 +56,21 @@ impl Before {
     }
 }
 
-pub(super) fn put_facts(out: &mut Vec<u8>, past: Past, counts: Counts) {
+pub(super) fn put_facts(out: &mut Vec<u8>, facts: &Facts, counts: Counts) {
     out.push(FACTS);
-    out.put_varint(past.longest_timeout_ms);
-    out.put_flag(past.is_clean);
-    out.push(match past.custody {
+    out.put_varint(facts.longest_timeout_ms);
+    out.put_flag(facts.is_clean);
+    out.push(match facts.custody {
         Custody::Unknown => 0,
         Custody::Lax => 1,
         Custody::Sure => 2,
         Custody::Restored => 3,
     });
-    out.put_varint(past.allowed_timeout_ms.map_or(0, |ms| ms.saturating_add(1)));
+    out.put_varint(
+        facts
+            .allowed_timeout_ms
+            .map_or(0, |ms| ms.saturating_add(1)),
+    );
     put_counts(out, counts);
 }
 
@@ -148,20 +147,22 @@ pub(super) fn read_record(
             is_local: reader.flag()?,
         }),
         FACTS => Record::Facts {
-            past: Past {
+            facts: Facts {
                 longest_timeout_ms: reader.varint()?,
                 is_clean: reader.flag()?,
                 custody: read_custody(reader)?,
                 allowed_timeout_ms: reader.varint()?.checked_sub(1),
+                ..Facts::default()
             },
             counts: read_counts(reader)?,
         },
         FACTS_OF_FORMAT_1 => Record::Facts {
-            past: Past {
+            facts: Facts {
                 longest_timeout_ms: reader.varint()?,
                 is_clean: reader.flag()?,
                 custody: Custody::Unknown,
                 allowed_timeout_ms: None,
+                ..Facts::default()
             },
             counts: read_counts(reader)?,
         },

@@ -7,6 +7,7 @@ use crate::acl::Acl;
 use crate::core::{Core, CoreOptions, Effects, Limits, Now, SessionRef};
 use crate::identity::Identity;
 use crate::log::disk::Disk;
+use crate::log::header::header_crc;
 use crate::log::recovery::Custody;
 use crate::log::sim::SimDisk;
 use crate::log::testing::content;

@@ -3,8 +3,9 @@
 use super::*;
 use crate::core::Damage;
 use crate::log::frame::Batch;
+use crate::log::header::header_crc;
 use crate::log::recovery::{Source, Start, read_up_to, recover};
-use crate::log::segment::{FORMAT_VERSION, header_crc};
+use crate::log::segment::FORMAT_VERSION;
 
 fn message(disk: &SimDisk) -> String {
     match recovered(disk) {
