@@ -71,7 +71,7 @@ pub struct Server {
     shared: Arc<Shared>,
     accepting: Vec<JoinHandle<()>>,
     #[cfg(feature = "tls")]
-    tls: Option<tls::Secured>,
+    tls: Option<tls::TlsListener>,
 }
 
 /// Time limit of a shutdown for clients that do not read.
@@ -88,7 +88,7 @@ impl Server {
         Handle::try_current().map_err(|_| ServerError::NoRuntime)?;
         let plain = options.listen.map(listen).transpose()?;
         #[cfg(feature = "tls")]
-        let (secured, tls) = tls::Secured::listen(&options)?.unzip();
+        let (secured, tls) = tls::TlsListener::listen(&options)?.unzip();
         let addresses = ListenAddresses {
             plain: plain.as_ref().map(|(_, address)| *address),
             #[cfg(feature = "tls")]
@@ -110,7 +110,7 @@ impl Server {
         #[cfg(feature = "tls")]
         if let Some((listener, secured)) = secured.zip(server.tls.as_ref()) {
             tracing::info!(address = %secured.address, "serving TLS");
-            let kind = ListenerKind::Secured(secured.acceptor.clone());
+            let kind = ListenerKind::Tls(secured.acceptor.clone());
             server.open(listener, kind);
         }
         if let Some((listener, address)) = plain {

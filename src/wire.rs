@@ -32,7 +32,7 @@ pub(crate) use self::convert::{
     Shape, create_mode, event, event_kind, flags, to_store, watch_mode,
 };
 pub(crate) use self::frame::{BadLength, Frames, LARGEST_FRAME_BYTES, LENGTH_BYTES, put_frame};
-pub(crate) use self::jute::{Data, Jute, Listed, Malformed, Path, Reader, Text};
+pub(crate) use self::jute::{Data, Jute, Malformed, NonNullList, Path, Reader, Text};
 pub(crate) use self::multi::{MultiOp, MultiResult, failed};
 pub(crate) use self::request::{
     AddWatch, Auth, Create, CreateTtl, Incoming, Named, Op, Prefix, Read, Reconfig, Refused,

@@ -10,7 +10,7 @@ use std::{fs, io};
 
 use super::disk::{Disk, Folder, View, failed, make_folder, no_room, publish};
 use super::lock::{self, Lock};
-use super::recovery::{self, Content, Custody, Facts, Start, bare_core};
+use super::recovery::{self, Completeness, Content, Facts, Start, bare_core};
 use super::snapshot::{self, Form, Head, UNFINISHED, snapshot_name};
 use super::{epoch, identity};
 use crate::core::Core;
@@ -111,11 +111,11 @@ pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary>
         zxid,
         epoch: epoch::of(zxid) - 1,
         is_clean: false,
-        custody: Custody::Restored,
+        completeness: Completeness::Restored,
         ..was_facts
     };
     let head = head(was.store, facts, epoch::of_clock(now_ms()));
-    put_back(dir, &head, &core)?;
+    create_store(dir, &head, &core)?;
     // Two restores of one backup must not assign the same zxids, and the millisecond is what distinguishes them.
     std::thread::sleep(Duration::from_millis(1));
     Ok(summary(&head, &core, loaded.bytes))
@@ -182,7 +182,7 @@ fn write(disk: &Folder, name: &str, form: Form, head: &Head, core: &Core) -> Res
     })
 }
 
-fn put_back(dir: &Path, head: &Head, core: &Core) -> Result<()> {
+fn create_store(dir: &Path, head: &Head, core: &Core) -> Result<()> {
     let failed_here = |error| failed(dir.to_owned(), "cannot be written", &error);
     let is_new = !dir.exists();
     make_folder(dir).map_err(failed_here)?;

@@ -26,7 +26,7 @@ pub(crate) struct DurabilityBarrier {
     /// Raised under the lock of `inner` alone, and read without it on the path of every reply.
     open_to: AtomicI64,
     /// True if everything may leave ahead of the log, as long as that has not failed (durability class `None`).
-    lets_ahead: AtomicBool,
+    is_relaxed: AtomicBool,
     inner: Mutex<Inner>,
     on_failure: OnceLock<OnFailure>,
     /// Wakes the tasks in [`failed`](Self::failed).
@@ -41,7 +41,7 @@ struct Inner {
     events: VecDeque<HeldEvents>,
     /// Sorted by zxid, then by arrival, so that [`open`](DurabilityBarrier::open) drains a prefix. Replies mostly
     /// arrive in this order, so an insertion is at the end.
-    replies: VecDeque<Waiting>,
+    replies: VecDeque<WaitingReply>,
     next_reply: u64,
     failure: Option<Error>,
 }
@@ -53,7 +53,7 @@ struct HeldEvents {
 }
 
 /// A reply that waits.
-struct Waiting {
+struct WaitingReply {
     key: Key,
     waker: Waker,
 }
@@ -76,7 +76,7 @@ impl DurabilityBarrier {
     pub(crate) fn new(open_to: Zxid) -> Self {
         Self {
             open_to: AtomicI64::new(open_to.0),
-            lets_ahead: AtomicBool::new(false),
+            is_relaxed: AtomicBool::new(false),
             inner: Mutex::default(),
             on_failure: OnceLock::new(),
             failed: Notify::new(),
@@ -98,12 +98,12 @@ impl DurabilityBarrier {
     /// Returns true if what shows this transaction, and none after it, may leave.
     pub(crate) fn is_open_to(&self, zxid: Zxid) -> bool {
         let open_to = self.open_to.load(Ordering::Acquire);
-        zxid.0 <= open_to || (open_to != CLOSED && self.lets_ahead.load(Ordering::Acquire))
+        zxid.0 <= open_to || (open_to != CLOSED && self.is_relaxed.load(Ordering::Acquire))
     }
 
     /// Lets all leave ahead of the log from now on, or not.
-    pub(crate) fn let_ahead(&self, let_ahead: bool) {
-        self.lets_ahead.store(let_ahead, Ordering::Release);
+    pub(crate) fn set_relaxed(&self, set_relaxed: bool) {
+        self.is_relaxed.store(set_relaxed, Ordering::Release);
     }
 
     /// Holds an event back until the barrier is open to `zxid`, and to all that is held already. Returns the zxid that
@@ -208,15 +208,15 @@ impl DurabilityBarrier {
         Passage {
             barrier: self.clone(),
             zxid,
-            runs_ahead: true,
-            place: None,
+            may_run_ahead: true,
+            ticket: None,
         }
     }
 
     /// Waits until the log has all up to `zxid`, also where others may run ahead of it.
     pub(crate) fn written(self: &Arc<Self>, zxid: Zxid) -> Passage {
         let mut passage = self.passage(zxid);
-        passage.runs_ahead = false;
+        passage.may_run_ahead = false;
         passage
     }
 
@@ -231,15 +231,15 @@ pub(crate) struct Passage {
     barrier: Arc<DurabilityBarrier>,
     zxid: Zxid,
     /// True if it may leave ahead of the log, where that lets others.
-    runs_ahead: bool,
+    may_run_ahead: bool,
     /// Its number among the waiting replies; `None` while it does not wait. Together with the zxid it is the key by
     /// which a dropped future finds its entry.
-    place: Option<u64>,
+    ticket: Option<u64>,
 }
 
 impl Passage {
     fn may_leave(&self) -> bool {
-        match self.runs_ahead {
+        match self.may_run_ahead {
             true => self.barrier.is_open_to(self.zxid),
             false => self.barrier.has_written(self.zxid),
         }
@@ -254,7 +254,7 @@ impl Future for Passage {
         if this.may_leave() {
             // `open` has drained or will drain the entry with all others up to its zxid, so it is not removed here:
             // one lock less for each reply.
-            this.place = None;
+            this.ticket = None;
             return Poll::Ready(Ok(()));
         }
         // Wakers are neither cloned nor dropped under the lock: a waker may be the last reference to a task, whose
@@ -267,18 +267,18 @@ impl Future for Passage {
         // Checked again under the lock: `open` may have drained the replies since the check above, and would not
         // wake one that is inserted now.
         if this.may_leave() {
-            this.place = None;
+            this.ticket = None;
             return Poll::Ready(Ok(()));
         }
-        let place = *this.place.get_or_insert_with(|| {
+        let ticket = *this.ticket.get_or_insert_with(|| {
             inner.next_reply += 1;
             inner.next_reply
         });
-        let key = (this.zxid, place);
+        let key = (this.zxid, ticket);
         let former = match inner.find(key) {
             Ok(at) => Some(std::mem::replace(&mut inner.replies[at].waker, waker)),
             Err(at) => {
-                inner.replies.insert(at, Waiting { key, waker });
+                inner.replies.insert(at, WaitingReply { key, waker });
                 None
             }
         };
@@ -290,9 +290,9 @@ impl Future for Passage {
 
 impl Drop for Passage {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
+        if let Some(ticket) = self.ticket {
             let mut inner = self.barrier.inner.lock();
-            let found = inner.find((self.zxid, place));
+            let found = inner.find((self.zxid, ticket));
             let removed = found.map(|at| inner.replies.remove(at));
             drop(inner);
             drop(removed);

@@ -28,13 +28,13 @@ const MAX_SEGMENTS: u64 = 4;
 
 /// Flag in the first byte of a log: its checksums are corrected before it is read. Otherwise no fuzzer would get past
 /// them.
-const MAKE_RIGHT: u8 = 1;
+const FIX_CHECKSUMS: u8 = 1;
 
 /// Reads bytes as a frame whose checksum is right. Returns true if they are one. Its records are encoded and decoded
 /// again.
 pub(crate) fn frame(bytes: &[u8]) -> bool {
     let mut frame = bytes.to_vec();
-    let Some(head) = made_right(&mut frame) else {
+    let Some(head) = with_valid_checksums(&mut frame) else {
         return false;
     };
     let Ok(records) = records(&head, &frame) else {
@@ -63,7 +63,7 @@ pub(crate) fn frame(bytes: &[u8]) -> bool {
 }
 
 /// Gives a frame the right length and checksum.
-fn made_right(frame: &mut [u8]) -> Option<Head> {
+fn with_valid_checksums(frame: &mut [u8]) -> Option<Head> {
     let payload = u32::try_from(frame.len().checked_sub(HEAD_BYTES)?).ok()?;
     frame[4..8].copy_from_slice(&payload.to_le_bytes());
     let crc = crc32fast::hash(&frame[4..]);
@@ -96,12 +96,12 @@ pub(crate) fn recovery(bytes: &[u8]) -> bool {
         Err(Error::StoreDamaged { .. } | Error::StoreTooNew { .. }) => return false,
         Err(other) => panic!("bytes alone do no such thing: {other}"),
     };
-    let mended = first.recovered.mend(&disk);
-    mended.expect("the disk does not fail");
-    let second = read(&disk).expect("what is mended can be read");
+    let repaired = first.recovered.repair(&disk);
+    repaired.expect("the disk does not fail");
+    let second = read(&disk).expect("what is repaired can be read");
     // Zeros written over a part of something may look like a head, if the salt has zeros itself.
-    let mut scraps = second.recovered.scraps.iter();
-    assert_eq!(scraps.find(|scrap| scrap.is_whole), None);
+    let mut stale_frames = second.recovered.stale_frames.iter();
+    assert_eq!(stale_frames.find(|stale| stale.is_whole), None);
     assert_same(&first, &second);
     if goes_on(&disk, &second) {
         let third = read(&disk).expect("what goes on can be read");
@@ -159,8 +159,8 @@ fn disk_of(bytes: &[u8]) -> Option<SimDisk> {
         let length = usize::from(u16::from_le_bytes(*length)).min(after.len());
         let (segment, after) = after.split_at(length);
         let mut segment = segment.to_vec();
-        if flags & MAKE_RIGHT != 0 {
-            make_segment_right(&mut segment);
+        if flags & FIX_CHECKSUMS != 0 {
+            fix_checksums(&mut segment);
         }
         disk.put(&log_name(number), segment);
         rest = after;
@@ -169,7 +169,7 @@ fn disk_of(bytes: &[u8]) -> Option<SimDisk> {
 }
 
 /// Gives the header and the frames that follow it right checksums, so that a fuzzer gets beyond them.
-fn make_segment_right(segment: &mut [u8]) {
+fn fix_checksums(segment: &mut [u8]) {
     let Some(header) = segment.first_chunk() else {
         return;
     };

@@ -142,7 +142,7 @@ pub fn inspect_top(dir: impl AsRef<Path>, top: usize) -> Result<Inspection> {
     let has_no_problem =
         |seen: &Result<Inspection>| !matches!(seen, Ok(seen) if !seen.problems.is_empty());
     recovery::read_in_use(&view, has_no_problem, || {
-        Ok(Examination::new(dir, &view)?.inspect(top))
+        Ok(Inspector::new(dir, &view)?.inspect(top))
     })
 }
 
@@ -155,14 +155,14 @@ const SINGLE_FILES: [&str; 5] = [
     segment::UNFINISHED,
 ];
 
-struct Examination<'a> {
+struct Inspector<'a> {
     view: &'a View,
     dir: &'a Path,
     names: Vec<String>,
     problems: Vec<Problem>,
 }
 
-impl<'a> Examination<'a> {
+impl<'a> Inspector<'a> {
     fn new(dir: &'a Path, view: &'a View) -> Result<Self> {
         let not_a_store = |reason: String| Error::NotAStore {
             path: dir.to_owned(),
@@ -188,7 +188,7 @@ impl<'a> Examination<'a> {
     }
 
     fn inspect(mut self, top: usize) -> Inspection {
-        let holder = lock::holder(self.dir).unwrap_or(Holder::Nobody);
+        let holder = lock::holder(self.dir).unwrap_or(Holder::Unlocked);
         let identity = match identity::read(self.view) {
             Ok(Some(identity)) => Some(identity),
             Ok(None) => {
@@ -209,7 +209,7 @@ impl<'a> Examination<'a> {
         let segments = self.segments(store.unwrap_or_default());
         let (subtrees, data_bytes) = show::largest_subtrees(&core, top);
         let (in_use, pid) = match holder {
-            Holder::Nobody => (false, None),
+            Holder::Unlocked => (false, None),
             Holder::Process(pid) => (true, pid),
         };
         let spares = self
@@ -292,7 +292,7 @@ impl<'a> Examination<'a> {
             let file = self.view.path(&log_name(number));
             self.problems.iter().any(|problem| problem.file == file)
         };
-        look_at_segments(self.view, &self.names, store, is_damaged)
+        inspect_segments(self.view, &self.names, store, is_damaged)
     }
 
     /// Finds the store's id in another file, where `STORE` does not tell it.
@@ -445,7 +445,7 @@ pub enum SegmentState {
 }
 
 /// Looks at each segment by itself; `is_damaged` says which are known not to be whole.
-fn look_at_segments(
+fn inspect_segments(
     disk: &dyn Disk,
     names: &[String],
     store: [u8; 16],
@@ -455,7 +455,7 @@ fn look_at_segments(
     numbers.sort_unstable();
     let mut segments: Vec<_> = numbers
         .into_iter()
-        .map(|number| look_at(disk, number, &store))
+        .map(|number| inspect_segment(disk, number, &store))
         .collect();
     for segment in &mut segments {
         if is_damaged(segment.number) {
@@ -473,7 +473,7 @@ fn look_at_segments(
     segments
 }
 
-fn look_at(disk: &dyn Disk, number: u64, store: &[u8; 16]) -> SegmentInfo {
+fn inspect_segment(disk: &dyn Disk, number: u64, store: &[u8; 16]) -> SegmentInfo {
     let mut info = SegmentInfo {
         number,
         bytes: 0,

@@ -34,8 +34,8 @@ impl Lock {
         let mut options = private();
         options.create(true).truncate(false);
         let mut file = options.open(&path).map_err(failed)?;
-        let deadline = Instant::now() + PATIENCE;
-        while !is_taken(&file).map_err(failed)? {
+        let deadline = Instant::now() + ACQUIRE_TIMEOUT;
+        while !try_lock(&file).map_err(failed)? {
             // An owner that is alive is not waited for: a second start is mostly a mistake, and gets its error at once.
             let owner = pid_in(&file);
             let is_in_use = owner.is_some_and(is_alive);
@@ -55,7 +55,7 @@ impl Lock {
 
 /// Time limit of the wait for a lock whose owner has died, or has not written its pid yet. A child that a killed
 /// process was about to start inherits the lock until its exec.
-const PATIENCE: Duration = Duration::from_secs(1);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(1);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -75,14 +75,14 @@ impl Drop for Lock {
 ///
 /// [`holder`] shares the lock for an instant. That must not refuse a store: where the lock can be shared, no store has
 /// it, and it is free in a moment.
-fn is_taken(file: &File) -> io::Result<bool> {
+fn try_lock(file: &File) -> io::Result<bool> {
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(true),
             Err(TryLockError::Error(error)) => return Err(error),
             Err(TryLockError::WouldBlock) => {}
         }
-        if !is_shared(file)? {
+        if !is_unlocked(file)? {
             return Ok(false);
         }
         std::thread::yield_now();
@@ -90,7 +90,7 @@ fn is_taken(file: &File) -> io::Result<bool> {
 }
 
 /// Returns true if no store has the lock.
-fn is_shared(file: &File) -> io::Result<bool> {
+fn is_unlocked(file: &File) -> io::Result<bool> {
     match file.try_lock_shared() {
         Ok(()) => file.unlock().map(|()| true),
         Err(TryLockError::WouldBlock) => Ok(false),
@@ -134,7 +134,7 @@ fn pid_with_open(path: &Path) -> Option<u32> {
 /// Holder of a data directory's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
-    Nobody,
+    Unlocked,
     /// A process; `None` where it has not written its id yet.
     Process(Option<u32>),
 }
@@ -142,11 +142,11 @@ pub(crate) enum Holder {
 /// Finds the process that has the data directory at `folder` open, without writing anything.
 pub(crate) fn holder(folder: &Path) -> io::Result<Holder> {
     let file = match File::open(folder.join(NAME)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Holder::Nobody),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Holder::Unlocked),
         opened => opened?,
     };
-    if is_shared(&file)? {
-        return Ok(Holder::Nobody);
+    if is_unlocked(&file)? {
+        return Ok(Holder::Unlocked);
     }
     Ok(Holder::Process(pid_in(&file)))
 }
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn a_second_owner_is_refused_and_told_the_first_ones_pid() {
         let folder = TempFolder::new();
-        assert_eq!(holder(folder.path()).unwrap(), Holder::Nobody);
+        assert_eq!(holder(folder.path()).unwrap(), Holder::Unlocked);
         let me = Some(std::process::id());
         let lock = Lock::take(folder.path()).unwrap();
         assert_eq!(holder(folder.path()).unwrap(), Holder::Process(me));
@@ -179,12 +179,12 @@ mod tests {
                 .contains(&format!("process {}", std::process::id()))
         );
         drop(lock);
-        assert_eq!(holder(folder.path()).unwrap(), Holder::Nobody);
+        assert_eq!(holder(folder.path()).unwrap(), Holder::Unlocked);
         drop(Lock::take(folder.path()).unwrap());
     }
 
     #[test]
-    fn who_only_looks_refuses_nobody() {
+    fn an_inspection_refuses_no_store() {
         let folder = TempFolder::new();
         drop(Lock::take(folder.path()).unwrap());
         let looks = std::sync::atomic::AtomicBool::new(true);
@@ -213,7 +213,7 @@ mod tests {
 
     /// Between its fork and its exec, a child that another thread starts has all files of the process open.
     #[test]
-    fn children_of_other_threads_refuse_nobody() {
+    fn children_of_other_threads_refuse_no_store() {
         let folder = TempFolder::new();
         let starts = std::sync::atomic::AtomicBool::new(true);
         std::thread::scope(|scope| {

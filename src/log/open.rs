@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::disk::{Disk, DiskFile, failed, no_room, remove_if_exists};
 use super::frame::Batch;
 use super::identity::{self, Identity};
-use super::recovery::{self, Content, Custody, Facts, Recovered, Tail};
+use super::recovery::{self, Completeness, Content, Facts, Recovered, Tail};
 use super::segment::{self, Header, log_name};
 use super::segment_allocator::Segment;
 use super::writer::{LogParts, LogPosition, LogStart};
@@ -51,8 +51,8 @@ impl RemoteSessions {
     /// that wrote it, not of this one. A log that was copied or restored may lack changes that its original has
     /// acknowledged since, and longer timeouts that it has granted: up to the maximum allowed then, or now.
     fn of(facts: &Facts, core: &Core, is_copied: bool, options: &Options) -> Self {
-        let is_foreign = is_copied || facts.custody == Custody::Restored;
-        let is_whole = facts.is_clean || facts.custody == Custody::Sure;
+        let is_foreign = is_copied || facts.completeness == Completeness::Restored;
+        let is_whole = facts.is_clean || facts.completeness == Completeness::Complete;
         let live_on = is_whole && !is_foreign;
         let known = facts
             .longest_timeout_ms
@@ -101,7 +101,7 @@ pub(crate) fn open(
         recovered,
     } = recovery::read(&**disk, identity.store, new)?;
     // Before anything is derived from the content: it may exist in the page cache alone.
-    recovered.mend(&**disk)?;
+    recovered.repair(&**disk)?;
     let mut facts = recovered.facts;
     let is_new = snapshot.is_none() && recovered.tail.is_none();
     // A new store has no earlier run whose sessions could be believed.
@@ -130,7 +130,7 @@ pub(crate) fn open(
     let current = position.header.number;
     if identity.version < identity::FORMAT_VERSION && !identity.is_copied {
         // Before the first record that an older version would not know: it must refuse the directory by its version.
-        own(&**disk, identity.store)?;
+        write_identity(&**disk, identity.store)?;
     }
     let segments = || recovered.segments.iter();
     let parts = LogParts::new(LogStart {
@@ -156,7 +156,7 @@ pub(crate) fn open(
     if identity.is_copied {
         // After the first batch, which has made the leap of zxids durable: with the identity first, a crash in between
         // would leave a copy that looks like an original and continues with its tokens.
-        own(&**disk, identity.store)?;
+        write_identity(&**disk, identity.store)?;
     }
     core.leave_behind(last, now_ms);
     if !remote.live_on {
@@ -175,7 +175,7 @@ pub(crate) fn open(
 }
 
 /// Marks this folder as the store's original, in the format of this version.
-fn own(disk: &dyn Disk, store: [u8; 16]) -> Result<()> {
+fn write_identity(disk: &dyn Disk, store: [u8; 16]) -> Result<()> {
     let written = identity::write(disk, store);
     written.map_err(|error| failed(disk.path(identity::NAME), "cannot be written", &error))
 }
@@ -278,7 +278,7 @@ fn find_position(
             (header, made.map_err(|error| no_room(disk, &error))?)
         }
     };
-    // `synced` below claims that every recovered frame is on the disk. `mend` has synced the segments that were read;
+    // `synced` below claims that every recovered frame is on the disk. `repair` has synced the segments that were read;
     // this covers a segment that was created just now as well.
     let synced = file.sync();
     synced.map_err(|error| failed(disk.path(&log_name(at.segment)), "cannot be synced", &error))?;

@@ -31,7 +31,7 @@ pub(crate) struct Facts {
     pub(crate) longest_timeout_ms: u64,
     /// True if the store was closed in order right there.
     pub(crate) is_clean: bool,
-    pub(crate) custody: Custody,
+    pub(crate) completeness: Completeness,
     /// The longest timeout that clients were allowed, in milliseconds: 0 if the store was never served; `None` if
     /// only versions wrote it that do not say.
     pub(crate) allowed_timeout_ms: Option<u64>,
@@ -39,14 +39,14 @@ pub(crate) struct Facts {
 
 /// Completeness of a log, after an unclean stop, about the sessions of other processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Custody {
-    /// Written by a version that does not record it: treated as [`Lax`](Self::Lax).
+pub(crate) enum Completeness {
+    /// Written by a version that does not record it: treated as [`Partial`](Self::Partial).
     #[default]
     Unknown,
     /// Acknowledged changes may be missing at its end.
-    Lax,
+    Partial,
     /// It has every acknowledged change.
-    Sure,
+    Complete,
     /// It was restored from a backup: its original may have continued.
     Restored,
 }
@@ -79,7 +79,7 @@ pub(crate) struct Recovered {
     /// the tail's are prepared: they hold no frame.
     pub(crate) segments: Vec<Header>,
     /// Remains of frames that were never synced, which must go before the next is written.
-    pub(crate) scraps: Vec<Scrap>,
+    pub(crate) stale_frames: Vec<StaleFrame>,
     /// The last frame that a later one states to be synced.
     pub(crate) synced: u64,
     #[cfg_attr(
@@ -105,7 +105,7 @@ pub(crate) struct Source<'a> {
 /// Reads the whole log, and writes nothing: a refused log must stay as it is, for its owner to examine. Every
 /// transaction goes to `each`, in order; one that `each` refuses is damage.
 ///
-/// Call [`Recovered::mend`] before anything is written, and before any of the content is revealed.
+/// Call [`Recovered::repair`] before anything is written, and before any of the content is revealed.
 ///
 /// # Errors
 /// `StoreDamaged`, `StoreTooNew`, `StoreFailed`.
@@ -114,18 +114,18 @@ pub(crate) fn recover(
     each: &mut dyn FnMut(Txn) -> Result<(), Damage>,
 ) -> Result<Recovered> {
     let numbers = segments_from(source.disk, source.start.segment)?;
-    let mut reading = Reading::new(source, each);
+    let mut reader = LogReader::new(source, each);
     let mut tail = None;
     let mut numbers = numbers.into_iter();
     for number in numbers.by_ref() {
         let mut segment = source.open(number)?;
         // A prepared segment holds no frame yet. The first segment is read in any case: it may be empty, too.
-        let is_next = tail.is_none() || segment_goes_on(&mut segment, reading.facts.chain)?;
-        reading.segments.push(*segment.header());
+        let is_next = tail.is_none() || segment_goes_on(&mut segment, reader.facts.chain)?;
+        reader.segments.push(*segment.header());
         if !is_next {
             break;
         }
-        let offset = reading.read(&mut segment, u64::MAX)?;
+        let offset = reader.read(&mut segment, u64::MAX)?;
         tail = Some(Tail {
             segment: number,
             offset,
@@ -133,18 +133,18 @@ pub(crate) fn recover(
     }
     // The headers of prepared segments are checked as well: the writer will rely on them.
     for number in numbers {
-        reading.segments.push(*source.open(number)?.header());
+        reader.segments.push(*source.open(number)?.header());
     }
     let mut recovered = Recovered {
-        facts: reading.facts,
+        facts: reader.facts,
         tail,
-        segments: reading.segments,
-        scraps: Vec::new(),
-        synced: reading.synced,
-        frames: reading.frames,
-        txns: reading.txns,
+        segments: reader.segments,
+        stale_frames: Vec::new(),
+        synced: reader.synced,
+        frames: reader.frames,
+        txns: reader.txns,
     };
-    recovered.scraps = scraps(source, &recovered)?;
+    recovered.stale_frames = stale_frames(source, &recovered)?;
     Ok(recovered)
 }
 
@@ -157,20 +157,20 @@ pub(crate) fn read_up_to(
     last: u64,
     each: &mut dyn FnMut(Txn) -> Result<(), Damage>,
 ) -> Result<Facts> {
-    let mut reading = Reading::new(source, each);
+    let mut reader = LogReader::new(source, each);
     let mut number = source.start.segment;
-    while reading.facts.chain < last {
+    while reader.facts.chain < last {
         let mut segment = source.open(number)?;
-        let before = reading.facts.chain;
-        let offset = reading.read(&mut segment, last)?;
+        let before = reader.facts.chain;
+        let offset = reader.read(&mut segment, last)?;
         // Here the end of the frames is no end of the log: they are sealed, so a missing one was damaged since.
-        if reading.facts.chain == before {
+        if reader.facts.chain == before {
             let reason = format!("frame {} is missing", before + 1);
             return Err(segment.damaged(offset, reason));
         }
         number += 1;
     }
-    Ok(reading.facts)
+    Ok(reader.facts)
 }
 
 impl<'a> Source<'a> {
@@ -205,7 +205,7 @@ fn segments_from(disk: &dyn Disk, first: u64) -> Result<Vec<u64>> {
 }
 
 /// A log that is being read.
-struct Reading<'a> {
+struct LogReader<'a> {
     facts: Facts,
     segments: Vec<Header>,
     synced: u64,
@@ -214,7 +214,7 @@ struct Reading<'a> {
     each: &'a mut dyn FnMut(Txn) -> Result<(), Damage>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> LogReader<'a> {
     fn new(source: &Source<'_>, each: &'a mut dyn FnMut(Txn) -> Result<(), Damage>) -> Self {
         Self {
             facts: source.start.facts,
@@ -272,9 +272,9 @@ impl<'a> Reading<'a> {
                     are_kept,
                     allowed_ms,
                 } => {
-                    facts.custody = match are_kept {
-                        true => Custody::Sure,
-                        false => Custody::Lax,
+                    facts.completeness = match are_kept {
+                        true => Completeness::Complete,
+                        false => Completeness::Partial,
                     };
                     let allowed = facts.allowed_timeout_ms.unwrap_or(0).max(allowed_ms);
                     facts.allowed_timeout_ms = Some(allowed);
@@ -305,7 +305,7 @@ impl From<Malformed> for Damage {
 /// Remains of a frame that was never acknowledged. They must be erased: when the log has grown up to them again, a
 /// whole frame with the expected number would be read as the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Scrap {
+pub(crate) struct StaleFrame {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
     /// True for a whole frame: its write reached the disk although that of a frame before it did not, which is possible
@@ -317,16 +317,16 @@ pub(crate) struct Scrap {
 ///
 /// # Errors
 /// `StoreDamaged` if one of them states that the frame that is missing at the end was synced.
-fn scraps(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<Scrap>> {
-    let mut scraps = Vec::new();
+fn stale_frames(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<StaleFrame>> {
+    let mut stale_frames = Vec::new();
     let Some(tail) = recovered.tail else {
-        return Ok(scraps);
+        return Ok(stale_frames);
     };
     let missing = recovered.facts.chain + 1;
     let mut end = source.open(tail.segment)?;
     let is_free = end.is_free(tail.offset)?;
     if !is_free {
-        scraps.push(Scrap {
+        stale_frames.push(StaleFrame {
             segment: tail.segment,
             offset: tail.offset,
             is_whole: false,
@@ -351,7 +351,7 @@ fn scraps(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<Scrap>> {
                 return Err(damaged(source.disk, &suspect.0, suspect.1, reason));
             }
             if !(is_last && offset == tail.offset) {
-                scraps.push(Scrap {
+                stale_frames.push(StaleFrame {
                     segment: number,
                     offset,
                     is_whole,
@@ -360,7 +360,7 @@ fn scraps(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<Scrap>> {
             Ok(())
         })?;
     }
-    Ok(scraps)
+    Ok(stale_frames)
 }
 
 /// Returns true if the missing frame has been written since it was read: a backup reads a log that another process
@@ -389,14 +389,14 @@ impl Recovered {
     ///
     /// # Errors
     /// `StoreFailed`.
-    pub(crate) fn mend(&self, disk: &dyn Disk) -> Result<()> {
+    pub(crate) fn repair(&self, disk: &dyn Disk) -> Result<()> {
         // Before the syncs, which are to cover these writes.
-        self.write_again(disk)?;
-        // All segments, the prepared ones included: scraps may stand in any of them, and each may have been written
+        self.rewrite_unsynced(disk)?;
+        // All segments, the prepared ones included: stale frames may stand in any of them, and each may have been written
         // by a process that was killed before its sync.
         self.segments
             .iter()
-            .try_for_each(|header| self.mend_segment(disk, header))?;
+            .try_for_each(|header| self.repair_segment(disk, header))?;
         // The process may have been killed between the rename of a segment and the sync of its directory.
         let synced = disk.sync_folder();
         synced.map_err(|error| failed(disk.path(""), "cannot be made durable", &error))
@@ -405,7 +405,7 @@ impl Recovered {
     /// Writes the frames again that are not known to be synced. After a failed sync the kernel may serve pages from its
     /// cache that it marks as clean and will never write: they read as whole, and another sync would succeed without
     /// them. Only the last segment can have such frames, since a segment is synced before the log leaves it.
-    fn write_again(&self, disk: &dyn Disk) -> Result<()> {
+    fn rewrite_unsynced(&self, disk: &dyn Disk) -> Result<()> {
         let Some(tail) = self.tail.filter(|_| self.synced < self.facts.chain) else {
             return Ok(());
         };
@@ -429,15 +429,15 @@ impl Recovered {
         Ok(())
     }
 
-    fn mend_segment(&self, disk: &dyn Disk, header: &Header) -> Result<()> {
+    fn repair_segment(&self, disk: &dyn Disk, header: &Header) -> Result<()> {
         let name = log_name(header.number);
         let fail = |error| failed(disk.path(&name), "cannot be made durable", &error);
         let file = disk.open(&name).map_err(fail)?;
-        for scrap in &self.scraps {
-            if scrap.segment == header.number {
+        for stale in &self.stale_frames {
+            if stale.segment == header.number {
                 // The head alone: without its salt and checksum the rest can never be read as a frame.
-                let end = (scrap.offset + HEAD_BYTES as u64).min(header.size);
-                write_zeros(&*file, scrap.offset, end).map_err(fail)?;
+                let end = (stale.offset + HEAD_BYTES as u64).min(header.size);
+                write_zeros(&*file, stale.offset, end).map_err(fail)?;
             }
         }
         file.sync().map_err(fail)
@@ -472,7 +472,7 @@ pub(crate) fn read(disk: &dyn Disk, store: [u8; 16], new: &dyn Fn() -> Core) -> 
 const MAX_ATTEMPTS: usize = 5;
 
 /// Reads a directory that may be in use. A segment may be removed or reused while it is read, but only after a newer
-/// snapshot has made it superfluous: if the snapshots have changed, a failure is no damage, and the next attempt begins
+/// snapshot has made it obsolete: if the snapshots have changed, a failure is no damage, and the next attempt begins
 /// with the newer one.
 pub(super) fn read_in_use<T>(
     disk: &dyn Disk,

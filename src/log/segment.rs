@@ -171,11 +171,11 @@ impl Sizes {
         Self {
             first_segment,
             largest_segment,
-            largest_batch: least(eighth, mebibyte),
+            largest_batch: min(eighth, mebibyte),
             // Together with the batch that it completes, less than half of the smallest segment, so every frame fits
             // every segment; see the test below.
-            largest_txn: least(2 * eighth, MAX_TXN_BYTES),
-            reserve: least(eighth, mebibyte),
+            largest_txn: min(2 * eighth, MAX_TXN_BYTES),
+            reserve: min(eighth, mebibyte),
         }
     }
 
@@ -198,7 +198,7 @@ impl Default for Sizes {
     }
 }
 
-const fn least(one: usize, other: usize) -> usize {
+const fn min(one: usize, other: usize) -> usize {
     if one < other { one } else { other }
 }
 

@@ -21,9 +21,9 @@ use crate::error::Error;
 use crate::random::random;
 
 /// Pause before a failed attempt is repeated: another program may have freed space.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Limit of the segments that wait for reuse; others that are superfluous are removed.
+/// Limit of the segments that wait for reuse; others that are obsolete are removed.
 const MAX_SPARES: usize = 2;
 
 /// Allocator of segments, shared by the writer and the threads that prepare segments and make snapshots.
@@ -54,7 +54,7 @@ struct State {
     /// Bytes sealed since the last snapshot, and bytes of that.
     sealed_bytes: u64,
     snapshot_bytes: u64,
-    is_ending: bool,
+    is_closing: bool,
 }
 
 impl SegmentAllocator {
@@ -74,7 +74,7 @@ impl SegmentAllocator {
                 current,
                 sealed_bytes: start.sealed_bytes,
                 snapshot_bytes: start.snapshot_bytes,
-                is_ending: false,
+                is_closing: false,
             }),
             queue,
             changed: Condvar::new(),
@@ -122,7 +122,7 @@ impl SegmentAllocator {
     }
 
     /// Has segments prepared until room is no longer low.
-    pub(super) fn ask_for_room(&self) {
+    pub(super) fn request_room(&self) {
         let mut state = self.state.lock();
         if !state.is_low {
             state.is_low = true;
@@ -131,10 +131,10 @@ impl SegmentAllocator {
     }
 
     /// Waits until room is no longer short, or no more can be made.
-    pub(super) fn await_room(&self) {
+    pub(super) fn wait_for_room(&self) {
         let mut state = self.state.lock();
         while self.queue.is_short()
-            && !state.is_ending
+            && !state.is_closing
             && !self.queue.is_full()
             && !self.ends.load(Ordering::Acquire)
         {
@@ -155,8 +155,8 @@ impl SegmentAllocator {
     }
 
     /// Prepares for the end of the log: a writer that still needs a segment gets one at once or never.
-    pub(super) fn hurry(&self) {
-        self.state.lock().is_ending = true;
+    pub(super) fn begin_close(&self) {
+        self.state.lock().is_closing = true;
         self.changed.notify_all();
     }
 
@@ -179,12 +179,12 @@ impl SegmentAllocator {
                 self.changed.notify_all();
                 // The writer drains the queue while the log is closed. It must not wait a second for each attempt: it
                 // gets its segment now, or fails the rest of the queue.
-                if state.is_ending {
+                if state.is_closing {
                     self.ends.store(true, Ordering::Release);
                     self.changed.notify_all();
                     return;
                 }
-                self.changed.wait_for(&mut state, PAUSE);
+                self.changed.wait_for(&mut state, RETRY_DELAY);
             }
         }
     }
@@ -251,8 +251,8 @@ impl SegmentAllocator {
                 ends: &self.ends,
             });
             let made = made.and_then(|made| {
-                let put_aside = self.put_aside(&made.superfluous);
-                put_aside
+                let recycle = self.recycle(&made.obsolete);
+                recycle
                     .map_err(|error| failed(self.disk.path(""), "cannot be tidied up", &error))?;
                 Ok(made.bytes)
             });
@@ -264,14 +264,14 @@ impl SegmentAllocator {
                     tracing::warn!(%error, "no snapshot can be made: the log grows");
                     // Nothing is lost: the segments stay, and count again for the next attempt.
                     state.sealed_bytes += sealed;
-                    self.changed.wait_for(&mut state, 10 * PAUSE);
+                    self.changed.wait_for(&mut state, 10 * RETRY_DELAY);
                 }
             }
         }
     }
 
-    /// Keeps superfluous segments for reuse, or removes them.
-    fn put_aside(&self, segments: &[u64]) -> io::Result<()> {
+    /// Keeps obsolete segments for reuse, or removes them.
+    fn recycle(&self, segments: &[u64]) -> io::Result<()> {
         let _spares = self.spares.lock();
         let mut count = spares(&*self.disk)?.len();
         for number in segments {
@@ -314,7 +314,7 @@ pub(super) struct SegmentRoom {
 impl SegmentRoom {
     /// Computes the room of a log from the writer's position, the prepared segments, and the bytes of the batches that
     /// are not written yet.
-    pub(super) fn found<'a>(
+    pub(super) fn compute<'a>(
         sizes: &Sizes,
         position: (&Header, u64),
         prepared: impl Iterator<Item = &'a Header>,
@@ -324,7 +324,7 @@ impl SegmentRoom {
             queued,
             ..Self::default()
         };
-        room.stand_at(sizes, position);
+        room.set_position(sizes, position);
         prepared.for_each(|header| room.add(sizes, header));
         room
     }
@@ -342,7 +342,7 @@ impl SegmentRoom {
     /// Notes that the writer has written a batch, and stands behind it.
     pub(super) fn write(&mut self, sizes: &Sizes, bytes: usize, position: (&Header, u64)) {
         self.queued -= bytes as u64;
-        self.stand_at(sizes, position);
+        self.set_position(sizes, position);
     }
 
     /// Adds the room of a prepared segment.
@@ -352,11 +352,11 @@ impl SegmentRoom {
 
     /// Notes that the writer goes on in a segment that was prepared.
     pub(super) fn enter(&mut self, sizes: &Sizes, header: &Header) {
-        self.stand_at(sizes, (header, HEADER_BYTES));
+        self.set_position(sizes, (header, HEADER_BYTES));
         self.prepared -= self.current;
     }
 
-    fn stand_at(&mut self, sizes: &Sizes, (header, offset): (&Header, u64)) {
+    fn set_position(&mut self, sizes: &Sizes, (header, offset): (&Header, u64)) {
         self.current = sizes.usable(header.size, offset);
     }
 }

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use crc32fast::hash;
 
 use self::record::{
-    Before, Counts, Record, put_end, put_facts, put_node, put_session, read_record,
+    Counts, DeltaBase, Record, put_end, put_facts, put_node, put_session, read_record,
 };
 use super::codec::{Malformed, Reader};
 use super::disk::DiskFile;
@@ -32,7 +32,7 @@ pub(crate) const FORMAT_VERSION: u32 = 2;
 pub(crate) const UNFINISHED: &str = "snapshot.new";
 
 /// Limit of the zxids in a file, far above those that a store reaches: later arithmetic cannot overflow.
-const HIGHEST: i64 = 1 << 62;
+const MAX_ZXID: i64 = 1 << 62;
 
 /// Purpose of a file of this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ impl Head {
         })?;
         let store = reader.array()?;
         let zxid = Zxid(reader.i64()?);
-        if !(0..=HIGHEST).contains(&zxid.0) {
+        if !(0..=MAX_ZXID).contains(&zxid.0) {
             return Err(Unreadable::damaged(32, "there is no such zxid"));
         }
         let segment = reader.u64()?;
@@ -224,12 +224,12 @@ pub(crate) fn write(
         put_session(&mut chunks.bytes, &session);
         chunks.flush_if_full(pause)?;
     }
-    let mut before = Before::default();
+    let mut before = DeltaBase::default();
     for node in core.node_images() {
         put_node(&mut chunks.bytes, &node, &mut before);
         if chunks.flush_if_full(pause)? {
             // Each chunk can be decoded by itself.
-            before.forget();
+            before.reset();
         }
     }
     put_end(&mut chunks.bytes, counts);
@@ -290,7 +290,7 @@ impl<'a> ChunkWriter<'a> {
 }
 
 /// The smallest size of a znode in a file.
-const LEAST_NODE_BYTES: u64 = 15;
+const MIN_NODE_BYTES: u64 = 15;
 
 /// A snapshot that was loaded.
 #[derive(Clone, Copy, Debug)]
@@ -325,13 +325,13 @@ pub(crate) fn load(
         length: file_bytes,
         bytes: Vec::new(),
     };
-    let mut before = Before::default();
+    let mut before = DeltaBase::default();
     let result = loop {
         let at = chunks.at;
         match chunks.next() {
             Ok(None) => break loading.end(at),
             Ok(Some(payload)) => {
-                before.forget();
+                before.reset();
                 let taken = loading.chunk(payload, at, &mut before);
                 if let Err(error) = taken.and_then(|()| pause().map_err(Unreadable::Ended)) {
                     break Err(error);
@@ -368,7 +368,7 @@ struct Loading<'a> {
 }
 
 impl Loading<'_> {
-    fn chunk(&mut self, payload: &[u8], at: u64, before: &mut Before) -> Result<(), Unreadable> {
+    fn chunk(&mut self, payload: &[u8], at: u64, before: &mut DeltaBase) -> Result<(), Unreadable> {
         let mut reader = Reader::new(payload);
         while !reader.is_empty() {
             let offset = at + (CHUNK_HEAD_BYTES + payload.len() - reader.left()) as u64;
@@ -394,7 +394,7 @@ impl Loading<'_> {
                 self.facts = Some(facts);
                 self.expected = counts;
                 // A count in a damaged file must not allocate more than the file could hold.
-                let most = counts.nodes.min(self.file_bytes / LEAST_NODE_BYTES);
+                let most = counts.nodes.min(self.file_bytes / MIN_NODE_BYTES);
                 self.core.reserve(most as usize);
             }
             Record::Session(session) => {

@@ -28,7 +28,7 @@ pub(crate) struct SnapshotOutcome {
     /// Its size.
     pub(crate) bytes: u64,
     /// The numbers of the segments that are no longer needed, even if this snapshot should turn out to be damaged.
-    pub(crate) superfluous: Vec<u64>,
+    pub(crate) obsolete: Vec<u64>,
 }
 
 /// Task of the snapshotter: a log whose sealed segments are to be replaced by a snapshot.
@@ -69,8 +69,8 @@ pub(crate) fn make(job: &SnapshotJob<'_>) -> Result<SnapshotOutcome> {
     })?;
     let failed_here = |error| failed(disk.path(""), "cannot be tidied up", &error);
     // After `write` has made the new snapshot durable under its name: nothing that it replaces may be lost before.
-    let superfluous = job.tidy_up(&head, base).map_err(failed_here)?;
-    Ok(SnapshotOutcome { bytes, superfluous })
+    let obsolete = job.prune_snapshots(&head, base).map_err(failed_here)?;
+    Ok(SnapshotOutcome { bytes, obsolete })
 }
 
 impl SnapshotJob<'_> {
@@ -125,7 +125,7 @@ impl SnapshotJob<'_> {
 
     /// Removes all snapshots but the new one and the one that it was made from. Returns the segments that these two do
     /// not need. Two are kept so that the store can be opened if the new one should turn out to be damaged.
-    fn tidy_up(&self, new: &Head, base: Option<Loaded>) -> io::Result<Vec<u64>> {
+    fn prune_snapshots(&self, new: &Head, base: Option<Loaded>) -> io::Result<Vec<u64>> {
         let name_of = |head: &Head| snapshot_name(head.start.facts.zxid);
         let kept = [Some(name_of(new)), base.map(|base| name_of(&base.head))];
         let names = self.disk.list()?;
@@ -139,9 +139,9 @@ impl SnapshotJob<'_> {
         self.disk.sync_folder()?;
         let needed_from = base.map_or(0, |base| base.head.start.segment);
         let numbers = names.iter().filter_map(|name| log_number(name));
-        let mut superfluous: Vec<u64> = numbers.filter(|number| *number < needed_from).collect();
-        superfluous.sort_unstable();
-        Ok(superfluous)
+        let mut obsolete: Vec<u64> = numbers.filter(|number| *number < needed_from).collect();
+        obsolete.sort_unstable();
+        Ok(obsolete)
     }
 }
 

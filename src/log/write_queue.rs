@@ -35,7 +35,7 @@ pub(crate) struct WriteQueue {
     room_changed: Notify,
     pub(crate) barrier: Arc<DurabilityBarrier>,
     /// True if no answer has to wait for the log, as long as there is room in it (durability class `None`).
-    is_lax: bool,
+    is_relaxed: bool,
     /// True while the store admits no session, because earlier ones may still be believed.
     is_pausing: AtomicBool,
     pub(super) sizes: Sizes,
@@ -71,17 +71,17 @@ enum Sleep {
 }
 
 /// Used batches that are kept for their buffers: one is written, one fills, and the others absorb a burst.
-const MAX_USED: usize = 4;
+const MAX_SPARE_BATCHES: usize = 4;
 
 /// The longest time that a batch stays in the queue when no client waits for it: the bound that the durability
 /// classes promise for writes that are acknowledged early.
-const LONGEST_WAIT: Duration = Duration::from_millis(100);
+const MAX_DELAY: Duration = Duration::from_millis(100);
 
 impl WriteQueue {
     /// Creates the queue of a log with this room, in which `last` is the last zxid that is in use.
     pub(super) fn new(
         barrier: Arc<DurabilityBarrier>,
-        is_lax: bool,
+        is_relaxed: bool,
         sizes: Sizes,
         room: SegmentRoom,
         last: Zxid,
@@ -102,7 +102,7 @@ impl WriteQueue {
             room: AtomicI64::new(0),
             room_changed: Notify::new(),
             barrier,
-            is_lax,
+            is_relaxed,
             is_pausing: AtomicBool::new(false),
             sizes,
             stats: LogCounters::default(),
@@ -255,9 +255,7 @@ impl WriteQueue {
                 let mut batch = queue.used.pop().unwrap_or_default();
                 batch.begin(queue.last);
                 queue.batches.push_back(batch);
-                queue
-                    .due
-                    .get_or_insert_with(|| Instant::now() + LONGEST_WAIT);
+                queue.due.get_or_insert_with(|| Instant::now() + MAX_DELAY);
             }
         }
         if let Some(batch) = queue.batches.back_mut() {
@@ -273,8 +271,8 @@ impl WriteQueue {
         // Under the lock of `queue`, like every change of room: two stores in another order would publish a stale sum.
         self.room.store(queue.room.left(), Ordering::Release);
         // Without syncs nothing slows clients down; they must wait for the writer before the room is used up.
-        if self.is_lax {
-            self.barrier.let_ahead(!self.is_short());
+        if self.is_relaxed {
+            self.barrier.set_relaxed(!self.is_short());
         }
     }
 
@@ -314,7 +312,7 @@ impl WriteQueue {
     ) {
         let queue = self.queue.lock();
         let queued = queue.batches.iter().map(Batch::frame_bytes).sum::<usize>();
-        let found = SegmentRoom::found(&self.sizes, position, prepared, queued as u64);
+        let found = SegmentRoom::compute(&self.sizes, position, prepared, queued as u64);
         assert_eq!(queue.room, found, "the room in the log has drifted");
         assert_eq!(self.room.load(Ordering::Acquire), found.left());
     }
@@ -336,7 +334,7 @@ impl WriteQueue {
     /// Takes the next batch, when it is time; `None` when none will come.
     pub(super) fn next(&self, used: Option<Batch>) -> Option<Batch> {
         let mut queue = self.queue.lock();
-        if let Some(used) = used.filter(|_| queue.used.len() < MAX_USED) {
+        if let Some(used) = used.filter(|_| queue.used.len() < MAX_SPARE_BATCHES) {
             queue.used.push(used);
         }
         loop {
@@ -475,7 +473,7 @@ mod tests {
 
     /// A client that waits for nothing would fill the log faster than it is written, and be refused.
     #[test]
-    fn who_runs_ahead_of_the_log_waits_when_room_is_short() {
+    fn replies_ahead_of_the_log_wait_when_room_is_short() {
         let sizes = Sizes::new(1 << 16, 1 << 16);
         let barrier = Arc::new(DurabilityBarrier::new(Zxid(0)));
         let queue = WriteQueue::new(barrier, true, sizes, SegmentRoom::default(), Zxid(0));

@@ -61,9 +61,9 @@ impl LogParts {
     /// Writes the first batch.
     pub(super) fn new(mut start: LogStart) -> Result<Self> {
         let disk = start.disk.clone();
-        // Open to everything recovered: `Recovered::mend` has made that durable.
+        // Open to everything recovered: `Recovered::repair` has made that durable.
         let barrier = Arc::new(DurabilityBarrier::new(start.last));
-        let room = SegmentRoom::found(
+        let room = SegmentRoom::compute(
             &start.sizes,
             start.position.segment_and_offset(),
             start.prepared.iter().map(|(header, _)| header),
@@ -84,13 +84,13 @@ impl LogParts {
         }
         let written = writer
             .write(&mut start.first)
-            .and_then(|()| writer.settle());
+            .and_then(|()| writer.sync_and_mark());
         written.map_err(|error| failed(disk.path(""), "cannot be written", &error))?;
         // Otherwise the first requests would be refused until the allocator's thread has made room. A failure is no
         // error here: on a full disk the store opens, too, and answers reads and deletes.
         while queue.is_short() && allocator.make_room().is_ok() {}
         if queue.is_low(writer.position.header.size) {
-            allocator.ask_for_room();
+            allocator.request_room();
         }
         Ok(Self {
             queue,
@@ -151,7 +151,7 @@ impl Log {
 impl Drop for Log {
     fn drop(&mut self) {
         self.queue.end();
-        self.allocator.hurry();
+        self.allocator.begin_close();
         let here = std::thread::current().id();
         // The last handle to a store may be dropped on one of these threads, which wake the tasks that waited for the
         // log. Joining there would be a thread that waits for itself; the threads end without it.
@@ -224,17 +224,17 @@ impl Writer {
             if self.queue.is_short() {
                 // The batch's answers wait here until room is made, and with them the clients' next requests: so a disk
                 // that is slow, but not full, refuses no client that waits for its answers.
-                self.allocator.await_room();
+                self.allocator.wait_for_room();
             }
-            used = Some(self.take(batch)?);
+            used = Some(self.write_batch(batch)?);
         }
-        self.settle()
+        self.sync_and_mark()
     }
 
     /// Writes a batch of the queue; it can be used again.
-    pub(super) fn take(&mut self, mut batch: Batch) -> io::Result<Batch> {
+    pub(super) fn write_batch(&mut self, mut batch: Batch) -> io::Result<Batch> {
         if self.queue.is_low(self.position.header.size) {
-            self.allocator.ask_for_room();
+            self.allocator.request_room();
         }
         self.write(&mut batch)?;
         #[cfg(debug_assertions)]
@@ -244,7 +244,7 @@ impl Writer {
     }
 
     /// Makes everything written durable, and leaves a durable mark that says so.
-    pub(super) fn settle(&mut self) -> io::Result<()> {
+    pub(super) fn sync_and_mark(&mut self) -> io::Result<()> {
         // The frames first: the mark claims that they are synced, and one that reached the disk without them would have
         // the next start refuse the log as damaged.
         self.sync()?;
@@ -259,7 +259,7 @@ impl Writer {
         self.position.file.sync()?;
         self.queue.stats.count_sync(begun.elapsed());
         // Only after the sync has returned, and only here: every later frame repeats the claim. Frames of earlier
-        // segments are included, since `go_on` syncs a segment before it leaves it.
+        // segments are included, since `enter_next_segment` syncs a segment before it leaves it.
         self.position.synced = self.position.chain - 1;
         Ok(())
     }
@@ -273,7 +273,7 @@ impl Writer {
     /// Writes one batch.
     pub(super) fn write(&mut self, batch: &mut Batch) -> io::Result<()> {
         if !self.has_room_for(batch) {
-            self.go_on()?;
+            self.enter_next_segment()?;
         }
         // Cannot happen: the core refuses larger transactions, and `Sizes` derives the largest batch from them.
         if !self.has_room_for(batch) {
@@ -311,7 +311,7 @@ impl Writer {
     }
 
     /// Goes on in the next segment.
-    pub(super) fn go_on(&mut self) -> io::Result<()> {
+    pub(super) fn enter_next_segment(&mut self) -> io::Result<()> {
         if !self.syncs {
             // With syncs every frame is on the disk already. Without, each segment gets this one sync as it is sealed:
             // should the snapshot that is made from it turn out to be damaged, the segment and the snapshot before are

@@ -61,7 +61,7 @@ impl Admin {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        guard.note_word(word.letters().len());
+        guard.record_word(word.letters().len());
         let answer = self.answer(word).await;
         if stream.write_all(answer.text.as_bytes()).await.is_ok() {
             // Before the linger: a client that keeps its end open must not hold one of the few permits.

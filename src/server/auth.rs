@@ -32,18 +32,18 @@ pub(super) struct Admission {
     /// is not kept here either.
     identities: Identities,
     /// Schemes and users, as whoAmI returns them.
-    who: Arc<[(String, String)]>,
+    who_am_i: Arc<[(String, String)]>,
 }
 
 /// Outcome of a proof of identity.
 pub(super) enum Proof {
     /// The client has proved this identity.
-    Of(Identity),
+    Accepted(Identity),
     /// Accepted, and proves nothing new.
-    Nothing,
+    Known,
     Refused,
     /// One identity too many for a client, or one that is too long.
-    BeyondLimit(Error),
+    LimitReached(Error),
 }
 
 impl Admission {
@@ -52,7 +52,7 @@ impl Admission {
             policy,
             is_proven: false,
             identities: Identities::default(),
-            who: [("ip".to_owned(), address.to_string())].into(),
+            who_am_i: [("ip".to_owned(), address.to_string())].into(),
         }
     }
 
@@ -63,10 +63,10 @@ impl Admission {
     pub(super) fn add(&mut self, identity: &Identity) -> Result<()> {
         self.identities.add(identity.clone())?;
         self.is_proven |= identity.is_proof();
-        let known = self.who.iter().cloned();
+        let known = self.who_am_i.iter().cloned();
         let entry = (identity.scheme.to_string(), identity.shown().to_owned());
-        if !self.who.contains(&entry) {
-            self.who = known.chain([entry]).collect();
+        if !self.who_am_i.contains(&entry) {
+            self.who_am_i = known.chain([entry]).collect();
         }
         Ok(())
     }
@@ -76,15 +76,15 @@ impl Admission {
         self.is_proven || !self.policy.requires_auth
     }
 
-    pub(super) fn who(&self) -> Arc<[(String, String)]> {
-        self.who.clone()
+    pub(super) fn who_am_i(&self) -> Arc<[(String, String)]> {
+        self.who_am_i.clone()
     }
 
     /// Checks a proof of identity that a client has sent, and adds the identity if it is accepted.
     pub(super) fn prove(&mut self, scheme: &str, secret: &[u8]) -> Proof {
         // As in ZooKeeper: the address is known from the connection, and the packet's text is ignored.
         if scheme == "ip" {
-            return Proof::Nothing;
+            return Proof::Known;
         }
         let Ok(identity) = Identity::proved(scheme, secret) else {
             return Proof::Refused;
@@ -97,8 +97,8 @@ impl Admission {
             return Proof::Refused;
         }
         match self.add(&identity) {
-            Ok(()) => Proof::Of(identity),
-            Err(error) => Proof::BeyondLimit(error),
+            Ok(()) => Proof::Accepted(identity),
+            Err(error) => Proof::LimitReached(error),
         }
     }
 }
@@ -125,7 +125,7 @@ struct Failures {
 const SLOTS: usize = 4_096;
 
 /// Penalty of the first failure. Each further one doubles it.
-const FIRST: Duration = Duration::from_millis(100);
+const FIRST_PENALTY: Duration = Duration::from_millis(100);
 
 /// Limit of the doublings: the longest penalty is 3.2 s, which leaves time enough for a handshake.
 const DOUBLINGS: u32 = 5;
@@ -156,7 +156,7 @@ impl Penalties {
             count: doublings + 1,
             last: now,
         };
-        FIRST * 2_u32.pow(doublings)
+        FIRST_PENALTY * 2_u32.pow(doublings)
     }
 }
 

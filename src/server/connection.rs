@@ -382,11 +382,11 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             Poll::Ready(CloseRequest::Now) => return Some(CloseReason::Shutdown),
             Poll::Ready(CloseRequest::Unfinished) => return Some(CloseReason::Unfinished),
             Poll::Ready(CloseRequest::Shutdown) => self.is_draining = true,
-            Poll::Ready(CloseRequest::PushedOut) if !self.protocol.is_admitted() => {
+            Poll::Ready(CloseRequest::Evicted) if !self.protocol.is_admitted() => {
                 return Some(CloseReason::Unproven);
             }
             // Admitted between the request and now: the connection is no longer one of those that are evicted.
-            Poll::Ready(CloseRequest::PushedOut) | Poll::Pending => {}
+            Poll::Ready(CloseRequest::Evicted) | Poll::Pending => {}
         }
         None
     }
@@ -479,7 +479,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
     }
 
     /// Brings the connection's statistics and its count of held bytes up to date.
-    fn record(&mut self) {
+    fn update_statistics(&mut self) {
         if let Some(bytes) = self.protocol.too_large() {
             let (address, limit) = (self.guard.address(), self.shared.limits.outgoing_bytes);
             let now = self.shared.clock().now();
@@ -493,7 +493,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         if self.held_bytes.replace(blocked) != Some(blocked) {
             self.connection.outbox().set_beside(blocked);
         }
-        self.guard.note(&self.protocol.traffic());
+        self.guard.record_traffic(&self.protocol.traffic());
         self.guard.set_reading(self.protocol.has_room());
     }
 }
@@ -549,7 +549,7 @@ impl<S: Transport> Future for ConnectionTask<'_, S> {
             close => close,
         };
         // Once for each poll, before the outcome: figures of the last turn are not lost with the connection.
-        this.record();
+        this.update_statistics();
         match close {
             None => Poll::Pending,
             Some(close) => {
@@ -566,7 +566,7 @@ impl<S: Transport> Future for ConnectionTask<'_, S> {
 fn log_handshake_error(error: HandshakeError, address: SocketAddr, shared: &Shared) {
     let now = shared.clock().now();
     match error {
-        HandshakeError::Gone => {}
+        HandshakeError::Disconnected => {}
         HandshakeError::Http => {
             if let Some(suppressed) = shared.table.log_throttle.http.allow(now) {
                 tracing::info!(%address, suppressed, "HTTP request refused: this port speaks ZooKeeper's protocol; the four-letter words, such as ruok, tell the server's state");

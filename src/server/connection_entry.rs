@@ -30,7 +30,7 @@ pub(super) struct ConnectionEntry {
     session: AtomicI64,
     timeout_ms: AtomicU64,
     /// Locked once for each turn of the connection, and by four-letter words.
-    figures: Mutex<Figures>,
+    statistics: Mutex<Statistics>,
     is_reading: AtomicBool,
     /// A [`CloseRequest`], or 0 for none.
     close_request: AtomicU8,
@@ -39,7 +39,7 @@ pub(super) struct ConnectionEntry {
 
 /// Statistics of a connection, kept twice because two four-letter words reset them independently.
 #[derive(Debug, Default)]
-struct Figures {
+struct Statistics {
     /// Since its arrival or the last `crst`.
     since_crst: Traffic,
     /// The last response since then.
@@ -53,7 +53,7 @@ struct Figures {
 #[repr(u8)]
 pub(super) enum CloseRequest {
     /// It is half open, and newer half-open connections need its place.
-    PushedOut = 1,
+    Evicted = 1,
     /// The server shuts down: requests that have arrived are answered first.
     Shutdown = 2,
     /// The server has been dropped, or its shutdown has waited long enough.
@@ -200,7 +200,7 @@ impl ConnectionEntry {
             slot,
             session: AtomicI64::new(0),
             timeout_ms: AtomicU64::new(0),
-            figures: Mutex::default(),
+            statistics: Mutex::default(),
             is_reading: AtomicBool::new(true),
             close_request: AtomicU8::new(0),
             task: AtomicWaker::new(),
@@ -213,30 +213,30 @@ impl ConnectionEntry {
     }
 
     /// Adds traffic of the connection's task.
-    pub(super) fn note(&self, delta: &TrafficDelta) {
-        let mut figures = self.figures.lock();
-        figures.since_crst.add(delta);
-        figures.since_srst.add(delta);
-        figures.last = delta.last.or(figures.last);
+    pub(super) fn record_traffic(&self, delta: &TrafficDelta) {
+        let mut statistics = self.statistics.lock();
+        statistics.since_crst.add(delta);
+        statistics.since_srst.add(delta);
+        statistics.last = delta.last.or(statistics.last);
     }
 
     /// Counts a four-letter word.
-    pub(super) fn note_word(&self, bytes: usize) {
-        let mut figures = self.figures.lock();
-        figures.since_crst.add_word(bytes);
-        figures.since_srst.add_word(bytes);
+    pub(super) fn record_word(&self, bytes: usize) {
+        let mut statistics = self.statistics.lock();
+        statistics.since_crst.add_word(bytes);
+        statistics.since_srst.add_word(bytes);
     }
 
     /// Resets the connection's own statistics (`crst`).
     pub(super) fn reset(&self) {
-        let mut figures = self.figures.lock();
-        figures.since_crst.reset();
-        figures.last = None;
+        let mut statistics = self.statistics.lock();
+        statistics.since_crst.reset();
+        statistics.last = None;
     }
 
     /// Resets its part of the server's sum (`srst`).
     pub(super) fn reset_since_srst(&self) {
-        self.figures.lock().since_srst.reset();
+        self.statistics.lock().since_srst.reset();
     }
 
     /// Records if the task reads from its socket, or leaves requests there. For that task alone.
@@ -272,17 +272,17 @@ impl ConnectionEntry {
 
     /// Returns its own statistics, since its arrival or the last `crst`.
     pub(super) fn traffic(&self) -> Traffic {
-        self.figures.lock().since_crst
+        self.statistics.lock().since_crst
     }
 
     /// Returns its part of the server's sum.
     pub(super) fn traffic_since_srst(&self) -> Traffic {
-        self.figures.lock().since_srst
+        self.statistics.lock().since_srst
     }
 
     /// Returns the last response; `None` before the first, or since a reset.
     pub(super) fn last(&self) -> Option<LastResponse> {
-        self.figures.lock().last
+        self.statistics.lock().last
     }
 
     /// Asks the connection's task to close. Of several requests the most urgent stays.
@@ -296,7 +296,7 @@ impl ConnectionEntry {
     /// Returns the request to close the connection, if there is one.
     pub(super) fn close_request(&self) -> Option<CloseRequest> {
         match self.close_request.load(Ordering::Acquire) {
-            1 => Some(CloseRequest::PushedOut),
+            1 => Some(CloseRequest::Evicted),
             2 => Some(CloseRequest::Shutdown),
             3 => Some(CloseRequest::Now),
             4 => Some(CloseRequest::Unfinished),

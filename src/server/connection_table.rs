@@ -56,7 +56,7 @@ struct State {
     half_open: HalfOpen,
     arrivals: u64,
     /// Traffic of closed connections, since the last reset.
-    gone: Traffic,
+    closed_traffic: Traffic,
     is_closed: bool,
 }
 
@@ -97,7 +97,7 @@ counts! {
     /// Connections refused: too many from their address.
     RefusedPerAddress,
     /// Half-open connections evicted for newer ones.
-    PushedOut,
+    Evicted,
     /// Connections without a session in time.
     HandshakeTimedOut,
     /// Handshakes refused or malformed.
@@ -152,15 +152,15 @@ impl ConnectionTable {
             self.count_refusal(refusal);
             return Err(refusal);
         }
-        let pushed_out = state.push_out(self.limits.half_open);
+        let evicted = state.evict(self.limits.half_open);
         let entry = state.insert(address, unix_ms);
         drop(state);
         self.count(Count::Entered);
         // The victim closes itself when its task is polled. Until then it counts as a connection, but no longer as a
         // half-open one.
-        if let Some(victim) = pushed_out {
-            self.count(Count::PushedOut);
-            victim.request_close(CloseRequest::PushedOut);
+        if let Some(victim) = evicted {
+            self.count(Count::Evicted);
+            victim.request_close(CloseRequest::Evicted);
         }
         Ok(ConnectionGuard {
             table: self.clone(),
@@ -209,7 +209,7 @@ impl ConnectionTable {
     /// Returns the traffic of all connections since the start or the last reset, closed ones included.
     pub(super) fn traffic(&self) -> Traffic {
         let state = self.state.lock();
-        let mut sum = state.gone;
+        let mut sum = state.closed_traffic;
         for (_, entry) in &state.entries {
             sum.merge(&entry.traffic_since_srst());
         }
@@ -226,7 +226,7 @@ impl ConnectionTable {
     /// Resets the server's statistics, not those of each connection (`srst`).
     pub(super) fn reset_server(&self) {
         let mut state = self.state.lock();
-        state.gone.reset();
+        state.closed_traffic.reset();
         for (_, entry) in &state.entries {
             entry.reset_since_srst();
         }
@@ -272,8 +272,10 @@ impl ConnectionTable {
         // One lock for both: a reader of the traffic counts each connection once, among the live or the closed ones.
         let mut state = self.state.lock();
         state.entries.remove(entry.slot);
-        state.not_half_open(entry);
-        state.gone.merge(&entry.traffic_since_srst().ended());
+        state.leave_half_open(entry);
+        state
+            .closed_traffic
+            .merge(&entry.traffic_since_srst().ended());
         let address = network(entry.address());
         if let Some(count) = state.by_address.get_mut(&address) {
             *count -= 1;
@@ -311,7 +313,7 @@ impl State {
     }
 
     /// Returns the half-open connection that has to go for a new one, if there are `limit` of them.
-    fn push_out(&mut self, limit: usize) -> Option<Arc<ConnectionEntry>> {
+    fn evict(&mut self, limit: usize) -> Option<Arc<ConnectionEntry>> {
         if self.half_open.len() < limit {
             return None;
         }
@@ -319,7 +321,7 @@ impl State {
         Some(self.entries[slot].clone())
     }
 
-    fn not_half_open(&mut self, entry: &ConnectionEntry) {
+    fn leave_half_open(&mut self, entry: &ConnectionEntry) {
         self.half_open
             .remove(entry.address(), entry.arrival, entry.slot);
     }
@@ -350,7 +352,7 @@ impl ConnectionGuard {
 
     /// Records that the client may send any request: the connection is no longer half open.
     pub(super) fn admit(&self) {
-        self.table.state.lock().not_half_open(&self.entry);
+        self.table.state.lock().leave_half_open(&self.entry);
     }
 
     /// Returns the entry, without the guard that removes it.
@@ -359,11 +361,11 @@ impl ConnectionGuard {
     }
 
     /// Adds traffic to the entry, and to the table's counters.
-    pub(super) fn note(&self, delta: &TrafficDelta) {
+    pub(super) fn record_traffic(&self, delta: &TrafficDelta) {
         if delta.has_failed_proof {
             self.table.count(Count::AuthFailed);
         }
-        self.entry.note(delta);
+        self.entry.record_traffic(delta);
     }
 
     pub(super) fn table(&self) -> &Arc<ConnectionTable> {

@@ -33,7 +33,7 @@ pub(super) enum HandshakeOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeError {
     /// The client has disconnected.
-    Gone,
+    Disconnected,
     /// The bytes are no handshake.
     ProtocolViolation,
     /// The client speaks HTTP.
@@ -50,7 +50,7 @@ const READ_BYTES: usize = 1024;
 
 /// Limit of a handshake. Clients send 45 bytes, those before 3.4 one less. No more memory is kept for a client that has
 /// no session yet.
-const LARGEST_HANDSHAKE_BYTES: usize = 1024;
+const MAX_HANDSHAKE_BYTES: usize = 1024;
 
 /// Reads the first frame, and answers it if it is a handshake. `is_proven`: the client has proved an identity with
 /// its certificate.
@@ -63,7 +63,7 @@ pub(super) async fn handshake<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut frames = Frames::new(LARGEST_HANDSHAKE_BYTES);
+    let mut frames = Frames::new(MAX_HANDSHAKE_BYTES);
     let request = loop {
         // Before the length is looked at: read as a length, the letters of a word are far above any limit.
         let first = frames.word();
@@ -80,7 +80,7 @@ where
         }
         let mut bytes = [0; READ_BYTES];
         match stream.read(&mut bytes).await {
-            Ok(0) | Err(_) => return Err(HandshakeError::Gone),
+            Ok(0) | Err(_) => return Err(HandshakeError::Disconnected),
             Ok(count) => frames.push(&bytes[..count]),
         }
     };
@@ -101,11 +101,14 @@ where
     match answer {
         Ok(connection) => {
             // Before the response leaves: a client that has it must find its session in `cons` and `mntr`.
-            guard.note(&traffic_of(&request, out.len(), since, shared));
+            guard.record_traffic(&traffic_of(&request, out.len(), since, shared));
             guard.session_opened(connection.id(), connection.timeout());
             let sent = stream.write_all(&out).await;
-            sent.map_err(|_| HandshakeError::Gone)?;
-            stream.flush().await.map_err(|_| HandshakeError::Gone)?;
+            sent.map_err(|_| HandshakeError::Disconnected)?;
+            stream
+                .flush()
+                .await
+                .map_err(|_| HandshakeError::Disconnected)?;
             Ok(HandshakeOutcome::Session(connection, frames))
         }
         Err(HandshakeError::NoSession) => {
@@ -117,7 +120,7 @@ where
             Err(HandshakeError::NoSession)
         }
         // No answer: the session may exist, and the client is to try again, here or at another server.
-        Err(unwelcome) => Err(unwelcome),
+        Err(error) => Err(error),
     }
 }
 
@@ -176,7 +179,7 @@ async fn unless_disconnected<S: AsyncRead + Unpin>(
             let mut buffer = ReadBuf::new(&mut bytes);
             match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => frames.push(buffer.filled()),
-                Poll::Ready(_) => return Poll::Ready(Err(HandshakeError::Gone)),
+                Poll::Ready(_) => return Poll::Ready(Err(HandshakeError::Disconnected)),
                 Poll::Pending => break,
             }
         }

@@ -37,14 +37,14 @@ pub(super) fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), S
 
 /// Pause after a connection could not be accepted, mostly for lack of file descriptors. The error returns at once until
 /// one is closed, so without a pause this would be a busy loop.
-const PAUSE: Duration = Duration::from_millis(50);
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Transport of a listener's connections.
 #[derive(Clone)]
 pub(super) enum ListenerKind {
     Plain,
     #[cfg(feature = "tls")]
-    Secured(Arc<super::tls::Acceptor>),
+    Tls(Arc<super::tls::Acceptor>),
 }
 
 /// Accepts connections for ever; the server aborts the task to stop.
@@ -54,7 +54,7 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, kind: Lis
             Ok((stream, address)) => start(stream, address, &shared, &kind),
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_DELAY).await;
             }
         }
     }
@@ -69,7 +69,7 @@ fn start(stream: TcpStream, address: SocketAddr, shared: &Arc<Shared>, kind: &Li
             match kind.clone() {
                 ListenerKind::Plain => tokio::spawn(serve(stream, guard, shared, deadline, None)),
                 #[cfg(feature = "tls")]
-                ListenerKind::Secured(acceptor) => {
+                ListenerKind::Tls(acceptor) => {
                     tokio::spawn(super::tls::serve(acceptor, stream, guard, shared, deadline))
                 }
             };

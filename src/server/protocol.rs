@@ -70,7 +70,7 @@ enum ResponseShape {
     /// As `Done`, but `NoWatcher` if no watch was found.
     Watches,
     /// The identities of the client.
-    Who(Arc<[(String, String)]>),
+    WhoAmI(Arc<[(String, String)]>),
     /// The outcome of a proof of identity. The store replies with no zxid to it.
     Identity(Result<(), Code>),
     /// This code, after which the connection is closed.
@@ -287,12 +287,12 @@ impl ProtocolState {
         let Some(pending) = self.pending.pop_front() else {
             return; // cannot happen: the store replies to requests alone, once to each
         };
-        let (xid, most) = (pending.xid, self.limits.outgoing_bytes);
+        let (xid, max_bytes) = (pending.xid, self.limits.outgoing_bytes);
         let out = &mut self.out;
         match &pending.shape {
             ResponseShape::Store(shape) => match shape.answer(answer) {
                 Ok(response) => {
-                    let too_large = put_response(out, xid, zxid, &response, most);
+                    let too_large = put_response(out, xid, zxid, &response, max_bytes);
                     self.too_large = too_large.or(self.too_large);
                 }
                 Err(code) => {
@@ -325,13 +325,13 @@ impl ProtocolState {
                 };
                 put_code(out, xid, zxid.0, code);
             }
-            ResponseShape::Who(who) => {
+            ResponseShape::WhoAmI(who_am_i) => {
                 let info = |(scheme, user): &'_ (String, String)| ClientInfo {
                     scheme: scheme.clone().into(),
                     user: user.clone().into(),
                 };
-                let infos = who.iter().map(info).collect();
-                put_response(out, xid, zxid, &Response::Who(infos), most);
+                let infos = who_am_i.iter().map(info).collect();
+                put_response(out, xid, zxid, &Response::WhoAmI(infos), max_bytes);
             }
         }
         self.count(&pending, zxid, now);
@@ -444,7 +444,7 @@ impl Admission {
                 let code = Code::SessionClosedRequireSaslAuth;
                 (ResponseShape::Last { code, zxid: 0 }, Ask::Ping)
             }
-            wire::Request::WhoAmI => (ResponseShape::Who(self.who()), Ask::Ping),
+            wire::Request::WhoAmI => (ResponseShape::WhoAmI(self.who_am_i()), Ask::Ping),
             other => store_request(other),
         };
         ParsedRequest::new(xid, op.number(), shape, ask)
@@ -452,10 +452,10 @@ impl Admission {
 
     fn auth(&mut self, scheme: &str, secret: &[u8]) -> (ResponseShape, Ask) {
         match self.prove(scheme, secret) {
-            Proof::Of(identity) => (ResponseShape::Identity(Ok(())), Ask::Identify(identity)),
-            Proof::Nothing => (ResponseShape::Identity(Ok(())), Ask::Ping),
+            Proof::Accepted(identity) => (ResponseShape::Identity(Ok(())), Ask::Identify(identity)),
+            Proof::Known => (ResponseShape::Identity(Ok(())), Ask::Ping),
             Proof::Refused => (ResponseShape::Identity(Err(Code::AuthFailed)), Ask::Ping),
-            Proof::BeyondLimit(error) => (ResponseShape::Refusal(Code::from(&error)), Ask::Ping),
+            Proof::LimitReached(error) => (ResponseShape::Refusal(Code::from(&error)), Ask::Ping),
         }
     }
 }
@@ -542,11 +542,11 @@ fn put_response(
     xid: i32,
     zxid: Zxid,
     response: &Response<'_>,
-    most: usize,
+    max_bytes: usize,
 ) -> Option<usize> {
     let bytes = response.record_bytes();
     // Before it is encoded: one multiRead may name a large znode many times.
-    if bytes > most {
+    if bytes > max_bytes {
         put_code(out, xid, zxid.0, Code::SystemError);
         return Some(bytes);
     }

@@ -272,14 +272,14 @@ impl Acceptor {
 }
 
 /// Address and certificates of a server's TLS listener.
-pub(super) struct Secured {
+pub(super) struct TlsListener {
     pub(super) address: SocketAddr,
     pub(super) acceptor: Arc<Acceptor>,
     /// The server's options, by which reloaded certificates are checked.
     options: ServerOptions,
 }
 
-impl Secured {
+impl TlsListener {
     /// Listens for TLS connections, if the options ask for it.
     pub(super) fn listen(
         options: &ServerOptions,

@@ -30,7 +30,7 @@ fn version(version: i32) -> Option<i32> {
 /// exists with a watch on one would wait for its creation for ever; here it arms nothing.)
 ///
 /// An empty path is the root, as in ZooKeeper.
-fn looked_at(path: &Path<'_>) -> Result<ZnodePath, Code> {
+fn read_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     match path.0.as_ref() {
         "" => Ok(ZnodePath::root()),
         text => ZnodePath::new(text).map_err(|_| Code::NoNode),
@@ -38,15 +38,15 @@ fn looked_at(path: &Path<'_>) -> Result<ZnodePath, Code> {
 }
 
 /// Parses the path of an exists, of which a ZooKeeper server checks the null character alone.
-fn existing(path: &Path<'_>) -> Result<ZnodePath, Code> {
+fn exists_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     if path.0.contains('\0') {
         return Err(Code::BadArguments);
     }
-    looked_at(path)
+    read_path(path)
 }
 
 /// Parses the path of a write, which a ZooKeeper server checks.
-fn written(path: &str) -> Result<ZnodePath, Code> {
+fn write_path(path: &str) -> Result<ZnodePath, Code> {
     ZnodePath::new(path).map_err(|_| Code::BadArguments)
 }
 
@@ -54,7 +54,7 @@ fn written(path: &str) -> Result<ZnodePath, Code> {
 /// invalid.
 ///
 /// A path that ends with `/` names a sequential znode by the number alone.
-fn made_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
+fn create_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
     let (parent, name) = path.rsplit_once('/').unwrap_or_default();
     match (ZnodePath::new(path), ZnodePath::new(parent)) {
         (Ok(path), _) => Ok(path),
@@ -67,11 +67,11 @@ fn made_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
 }
 
 /// Parses the path of a delete, of which a ZooKeeper server checks only that it has a parent.
-fn deleted(path: &Path<'_>) -> Result<ZnodePath, Code> {
+fn delete_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     if !has_parent(&path.0) {
         return Err(Code::BadArguments);
     }
-    looked_at(path)
+    read_path(path)
 }
 
 fn has_parent(path: &str) -> bool {
@@ -130,7 +130,7 @@ pub(crate) fn watch_mode(mode: i32) -> Result<WatchMode, Code> {
 
 /// Converts a create, with the checks in ZooKeeper's order: mode, path, access control list.
 fn create(op: Op, create: &Create<'_>) -> Result<store::Create, Code> {
-    made(
+    create_request(
         op,
         &create.path,
         create.data,
@@ -141,10 +141,10 @@ fn create(op: Op, create: &Create<'_>) -> Result<store::Create, Code> {
 
 fn create_ttl(create: &CreateTtl<'_>) -> Result<store::Create, Code> {
     let mode = (create.flags, create.ttl_ms);
-    made(Op::CreateTtl, &create.path, create.data, &create.acl, mode)
+    create_request(Op::CreateTtl, &create.path, create.data, &create.acl, mode)
 }
 
-fn made(
+fn create_request(
     op: Op,
     path: &Path<'_>,
     data: &[u8],
@@ -157,7 +157,7 @@ fn made(
     }
     let acl = acl(list)?;
     Ok(store::Create {
-        path: made_path(&path.0, mode)?,
+        path: create_path(&path.0, mode)?,
         // Copied: a slice would keep the whole frame in memory.
         data: data::copy(data),
         mode,
@@ -192,24 +192,24 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
         }
         Request::CreateTtl(it) => store::Request::Create(create_ttl(it)?),
         Request::Delete(it) => store::Request::Delete {
-            path: deleted(&it.path)?,
+            path: delete_path(&it.path)?,
             version: version(it.version),
         },
         Request::SetData(it) => store::Request::SetData {
-            path: written(&it.path)?,
+            path: write_path(&it.path)?,
             data: data::copy(it.data),
             version: version(it.version),
         },
         Request::Exists(it) => store::Request::Exists {
-            path: existing(&it.path)?,
+            path: exists_path(&it.path)?,
             watch: it.watch,
         },
         Request::GetData(it) => store::Request::GetData {
-            path: looked_at(&it.path)?,
+            path: read_path(&it.path)?,
             watch: it.watch,
         },
         Request::GetChildren(it) | Request::GetChildren2(it) => store::Request::GetChildren {
-            path: looked_at(&it.path)?,
+            path: read_path(&it.path)?,
             watch: it.watch,
         },
         // The path means nothing and is only echoed, so it need not be valid.
@@ -217,17 +217,17 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
             path: ZnodePath::root(),
         },
         Request::GetAllChildrenNumber(it) => store::Request::GetAllChildrenNumber {
-            path: looked_at(&it.path)?,
+            path: read_path(&it.path)?,
         },
         Request::AddWatch(it) => store::Request::AddWatch {
-            path: written(&it.path)?,
+            path: write_path(&it.path)?,
             mode: watch_mode(it.mode)?,
         },
         Request::GetAcl(it) => store::Request::GetAcl {
-            path: looked_at(&it.path)?,
+            path: read_path(&it.path)?,
         },
         Request::SetAcl(it) => store::Request::SetAcl {
-            path: written(&it.path)?,
+            path: write_path(&it.path)?,
             acl: acl(&it.acl)?,
             version: version(it.version),
         },
@@ -346,9 +346,9 @@ impl Shape {
                 Response::Names(texts(names))
             }
             Reply::Children { names, stat, .. } => Response::Children(texts(names), *stat),
-            Reply::Multi(parts) => Response::Multi(self.written(parts)),
-            Reply::MultiRead(parts) => Response::Multi(self.read(parts)),
-            Reply::Paths(paths) => Response::Names(self.beginning(paths)),
+            Reply::Multi(parts) => Response::Multi(self.multi_results(parts)),
+            Reply::MultiRead(parts) => Response::Multi(self.multi_read_results(parts)),
+            Reply::Paths(paths) => Response::Names(self.with_prefix(paths)),
             Reply::Count(count) => Response::Count(i32::try_from(*count).unwrap_or(i32::MAX)),
             Reply::Watching(_) => Response::Watching(0),
             // Cannot happen: these answer requests of Lockkeeper alone, which have no number on the wire.
@@ -358,7 +358,7 @@ impl Shape {
         })
     }
 
-    fn written<'a>(&self, parts: &'a [OpReply]) -> Vec<MultiResult<'a>> {
+    fn multi_results<'a>(&self, parts: &'a [OpReply]) -> Vec<MultiResult<'a>> {
         let result = |(part, op): (&'a OpReply, &Op)| match part {
             OpReply::Created { path, stat } => {
                 let path = path.as_str().into();
@@ -374,7 +374,7 @@ impl Shape {
         parts.iter().zip(&self.parts).map(result).collect()
     }
 
-    fn read<'a>(&self, parts: &'a [ReadReply]) -> Vec<MultiResult<'a>> {
+    fn multi_read_results<'a>(&self, parts: &'a [ReadReply]) -> Vec<MultiResult<'a>> {
         let result = |(at, part): (usize, &'a ReadReply)| {
             let unread = self.unread.iter().find(|(refused, _)| *refused == at);
             match (unread, part) {
@@ -387,10 +387,10 @@ impl Shape {
         parts.iter().enumerate().map(result).collect()
     }
 
-    fn beginning<'a>(&self, paths: &'a [ZnodePath]) -> Vec<Text<'a>> {
+    fn with_prefix<'a>(&self, paths: &'a [ZnodePath]) -> Vec<Text<'a>> {
         let paths = paths.iter().map(ZnodePath::as_str);
-        let beginning = self.text.as_deref().unwrap_or_default();
-        let wanted = paths.filter(|path| path.starts_with(beginning));
+        let with_prefix = self.text.as_deref().unwrap_or_default();
+        let wanted = paths.filter(|path| path.starts_with(with_prefix));
         wanted.map(Text::Borrowed).collect()
     }
 }
@@ -450,16 +450,16 @@ fn write_op(op: &MultiOp<'_>) -> Result<store::Op, Code> {
         }
         MultiOp::CreateTtl(it) => store::Op::Create(create_ttl(it)?),
         MultiOp::Delete(it) => store::Op::Delete {
-            path: deleted(&it.path)?,
+            path: delete_path(&it.path)?,
             version: version(it.version),
         },
         MultiOp::SetData(it) => store::Op::SetData {
-            path: written(&it.path)?,
+            path: write_path(&it.path)?,
             data: data::copy(it.data),
             version: version(it.version),
         },
         MultiOp::Check(it) => store::Op::Check {
-            path: written(&it.path.0)?,
+            path: write_path(&it.path.0)?,
             version: version(it.version),
         },
         // Cannot come from a frame: a multi is read without them.
@@ -488,8 +488,8 @@ fn multi_read_request(ops: &[MultiOp<'_>]) -> (store::Request, Shape) {
 
 fn read_op(op: &MultiOp<'_>) -> Result<store::ReadOp, Code> {
     match op {
-        MultiOp::GetData(it) => looked_at(&it.path).map(store::ReadOp::GetData),
-        MultiOp::GetChildren(it) => looked_at(&it.path).map(store::ReadOp::GetChildren),
+        MultiOp::GetData(it) => read_path(&it.path).map(store::ReadOp::GetData),
+        MultiOp::GetChildren(it) => read_path(&it.path).map(store::ReadOp::GetChildren),
         // Cannot come from a frame: a multiRead is read without them.
         _ => Err(Code::MarshallingError),
     }

@@ -185,7 +185,7 @@ impl<'a> Jute<'a> for Option<Data<'a>> {
     }
 }
 
-/// A list. A negative count reads as an empty list, as in Java; where null must be told from empty, [`Listed`]
+/// A list. A negative count reads as an empty list, as in Java; where null must be told from empty, [`NonNullList`]
 /// refuses it.
 impl<'a, T: Jute<'a>> Jute<'a> for Vec<T> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
@@ -228,9 +228,9 @@ impl<'a, T: Into<Text<'a>>> From<T> for Path<'a> {
 
 /// A list that must not be null.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Listed<T>(pub(crate) Vec<T>);
+pub(crate) struct NonNullList<T>(pub(crate) Vec<T>);
 
-impl<'a, T: Jute<'a>> Jute<'a> for Listed<T> {
+impl<'a, T: Jute<'a>> Jute<'a> for NonNullList<T> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
         if from.rest.starts_with(&(-1_i32).to_be_bytes()) {
             return Err(Malformed("a list is null"));
@@ -301,7 +301,10 @@ mod tests {
             read::<Path<'_>>(&null),
             Err(Malformed("a text is null that may not be"))
         );
-        assert_eq!(read::<Listed<i32>>(&null), Err(Malformed("a list is null")));
+        assert_eq!(
+            read::<NonNullList<i32>>(&null),
+            Err(Malformed("a list is null"))
+        );
     }
 
     #[test]
@@ -312,7 +315,7 @@ mod tests {
         assert_eq!(read::<Data<'_>>(&negative), Err(refused));
         assert_eq!(read::<Path<'_>>(&negative), Err(refused));
         assert_eq!(read::<Vec<i32>>(&negative), Ok(vec![]));
-        assert_eq!(read::<Listed<i32>>(&negative), Ok(Listed(vec![])));
+        assert_eq!(read::<NonNullList<i32>>(&negative), Ok(NonNullList(vec![])));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use super::code::Code;
 use super::connect::RequestHeader;
-use super::jute::{Data, Jute, Listed, Malformed, Path, Reader, Text, records};
+use super::jute::{Data, Jute, Malformed, NonNullList, Path, Reader, Text, records};
 use super::multi::{self, MultiOp};
 use super::stat::AclRecord;
 
@@ -177,19 +177,19 @@ records! {
     SetWatches<'a> {
         /// The last zxid that the client has seen.
         relative_zxid: i64,
-        data: Listed<Path<'a>>,
-        exist: Listed<Path<'a>>,
-        child: Listed<Path<'a>>,
+        data: NonNullList<Path<'a>>,
+        exist: NonNullList<Path<'a>>,
+        child: NonNullList<Path<'a>>,
     }
 
     /// Of setWatches2 (3.6 and later).
     SetWatches2<'a> {
         relative_zxid: i64,
-        data: Listed<Path<'a>>,
-        exist: Listed<Path<'a>>,
-        child: Listed<Path<'a>>,
-        persistent: Listed<Path<'a>>,
-        recursive: Listed<Path<'a>>,
+        data: NonNullList<Path<'a>>,
+        exist: NonNullList<Path<'a>>,
+        child: NonNullList<Path<'a>>,
+        persistent: NonNullList<Path<'a>>,
+        recursive: NonNullList<Path<'a>>,
     }
 
     /// Of sasl.

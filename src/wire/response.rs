@@ -58,7 +58,7 @@ pub(crate) enum Response<'a> {
     /// To sasl.
     Token(Option<Data<'a>>),
     /// To whoAmI.
-    Who(Vec<ClientInfo<'a>>),
+    WhoAmI(Vec<ClientInfo<'a>>),
 }
 
 impl<'a> Response<'a> {
@@ -79,7 +79,7 @@ impl<'a> Response<'a> {
             Op::AddWatch => Self::Watching(from.next()?),
             Op::Multi | Op::MultiRead => Self::Multi(multi::read_results(from)?),
             Op::Sasl => Self::Token(from.next()?),
-            Op::WhoAmI => Self::Who(from.next()?),
+            Op::WhoAmI => Self::WhoAmI(from.next()?),
             Op::Delete
             | Op::Ping
             | Op::Check
@@ -119,7 +119,7 @@ impl<'a> Response<'a> {
             Self::Count(number) | Self::Watching(number) => number.put(to),
             Self::Multi(results) => multi::put_results(results, to),
             Self::Token(token) => token.put(to),
-            Self::Who(infos) => infos.put(to),
+            Self::WhoAmI(infos) => infos.put(to),
         }
     }
 
@@ -144,7 +144,7 @@ impl<'a> Response<'a> {
             Self::Count(_) | Self::Watching(_) => 4,
             Self::Multi(results) => multi::results_bytes(results),
             Self::Token(token) => LENGTH_BYTES + token.map_or(0, <[u8]>::len),
-            Self::Who(infos) => {
+            Self::WhoAmI(infos) => {
                 let info = |it: &ClientInfo<'_>| text(&it.scheme) + text(&it.user);
                 LENGTH_BYTES + infos.iter().map(info).sum::<usize>()
             }

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_id_counts_where_somebody_looks_at_it() {
+    fn a_null_id_is_refused_by_the_schemes_that_use_it() {
         for (scheme, is_good) in [
             ("auth", true),
             ("world", true),

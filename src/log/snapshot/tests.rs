@@ -8,7 +8,7 @@ use crate::core::{Core, CoreOptions, Effects, Limits, Now, SessionRef};
 use crate::identity::Identity;
 use crate::log::disk::Disk;
 use crate::log::header::header_crc;
-use crate::log::recovery::Custody;
+use crate::log::recovery::Completeness;
 use crate::log::sim::SimDisk;
 use crate::log::testing::content;
 use crate::path::ZnodePath;
@@ -129,7 +129,7 @@ fn head(core: &Core) -> Head {
                 epoch: 5,
                 longest_timeout_ms: 40_000,
                 is_clean: true,
-                custody: Custody::Sure,
+                completeness: Completeness::Complete,
                 allowed_timeout_ms: Some(50_000),
             },
         },
@@ -250,7 +250,7 @@ fn what_has_the_right_checksums_and_makes_no_sense_is_an_error() {
             match loaded(&bytes, Form::Snapshot) {
                 Ok((_, mut core)) => {
                     taken += 1;
-                    use_up(&mut core);
+                    delete_everything(&mut core);
                 }
                 Err(_) => refused += 1,
             }
@@ -260,7 +260,7 @@ fn what_has_the_right_checksums_and_makes_no_sense_is_an_error() {
 }
 
 /// Ends all sessions, and deletes all znodes: possible in every loaded core.
-fn use_up(core: &mut Core) {
+fn delete_everything(core: &mut Core) {
     let now = Now::default();
     let effects = &mut Effects::default();
     for session in core.session_images().collect::<Vec<_>>() {

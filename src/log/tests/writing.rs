@@ -71,7 +71,7 @@ impl Writing {
     /// Opens a log; makes its first segment where there is none.
     pub(super) fn open(disk: &SimDisk) -> Result<Self> {
         let (txns, recovered) = recovered(disk)?;
-        recovered.mend(disk)?;
+        recovered.repair(disk)?;
         let tail = recovered.tail.unwrap_or(Tail {
             segment: 0,
             offset: 64,

@@ -35,7 +35,7 @@ fn any_subset_of_the_last_batchs_sectors_is_all_or_nothing() {
 /// has left.
 #[test]
 fn crash_after_crash_loses_nothing_acknowledged_and_brings_nothing_back() {
-    let (mut cuts, mut scraps) = (0, 0);
+    let (mut cuts, mut stale_frames) = (0, 0);
     for seed in 0..200_u64 {
         let disk = fresh(seed % 2 == 0);
         let mut random = seed;
@@ -49,9 +49,9 @@ fn crash_after_crash_loses_nothing_acknowledged_and_brings_nothing_back() {
         for life in 0..4 {
             let context = format!("seed {seed}, life {life}");
             let found = recovered(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
-            scraps += found.1.scraps.len();
+            stale_frames += found.1.stale_frames.len();
             let mut log = Writing::open(&disk).unwrap();
-            assert_eq!(log.txns, known, "{context}: mending changes nothing");
+            assert_eq!(log.txns, known, "{context}: a repair changes nothing");
             for _ in 0..below(12) {
                 let sizes: Vec<_> = (0..below(4) + 1).map(|_| below(200) as usize).collect();
                 log.write(&sizes);
@@ -72,12 +72,15 @@ fn crash_after_crash_loses_nothing_acknowledged_and_brings_nothing_back() {
             known = txns;
         }
     }
-    assert!(cuts > 100 && scraps > 100, "{cuts} cuts, {scraps} scraps");
+    assert!(
+        cuts > 100 && stale_frames > 100,
+        "{cuts} cuts, {stale_frames} stale_frames"
+    );
 }
 
 #[test]
-fn a_crash_while_mending_is_mended_by_the_next() {
-    let mut mended = 0;
+fn a_crash_while_mending_is_repaired_by_the_next() {
+    let mut repaired = 0;
     for seed in 0..150 {
         let disk = fresh(true);
         let mut log = Writing::open(&disk).unwrap();
@@ -87,22 +90,22 @@ fn a_crash_while_mending_is_mended_by_the_next() {
         }
         disk.crash(seed);
         let (txns, first) = recovered(&disk).unwrap();
-        mended += usize::from(!first.scraps.is_empty());
+        repaired += usize::from(!first.stale_frames.is_empty());
         let faults = crate::log::sim::Faults {
             sync_error_every: 2,
             ..Default::default()
         };
         disk.fail(seed, faults);
-        let is_mended = first.mend(&disk).is_ok();
+        let is_repaired = first.repair(&disk).is_ok();
         disk.crash(seed + 1);
         let (again, second) = recovered(&disk).unwrap();
         assert_eq!(again, txns, "seed {seed}");
-        if is_mended {
-            assert_eq!(second.scraps, [], "seed {seed}");
+        if is_repaired {
+            assert_eq!(second.stale_frames, [], "seed {seed}");
         }
         goes_on(&disk, &format!("seed {seed}"));
     }
-    assert!(mended > 50, "{mended}");
+    assert!(repaired > 50, "{repaired}");
 }
 
 #[test]
@@ -132,7 +135,10 @@ fn a_frame_that_was_cut_off_does_not_come_back_behind_what_takes_its_place() {
         asked > sectors
     });
     let (_, found) = recovered(&disk).unwrap();
-    assert!(found.scraps.iter().any(|scrap| scrap.is_whole), "{found:?}");
+    assert!(
+        found.stale_frames.iter().any(|stale| stale.is_whole),
+        "{found:?}"
+    );
     // The same bytes as the lost frame, in the same place: the old frame behind it would follow them exactly.
     let mut again = Writing::open(&disk).unwrap();
     again.commit(&[600]);
