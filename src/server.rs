@@ -141,7 +141,9 @@ impl Server {
         self.shared.table.close(CloseRequest::Shutdown);
         let drained = tokio::time::timeout(LONGEST_DRAIN, self.shared.table.emptied()).await;
         if drained.is_err() {
-            tracing::warn!("shutdown: clients that do not read their replies are cut off");
+            let connections = self.shared.table.connections();
+            let reason = "the clients do not read their replies";
+            tracing::warn!(connections, reason, "connections cut off at shutdown");
             self.shared.table.close(CloseRequest::Now);
             // Without a limit: a task that is asked to close at once does so at its next poll.
             self.shared.table.emptied().await;

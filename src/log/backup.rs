@@ -65,7 +65,9 @@ pub fn backup(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<Summary> 
     let (folder, name) = folder_and_name(file)?;
     if is_same(dir, &folder) {
         let (dir, file) = (dir.display(), file.display());
-        let text = format!("the backup {file} would be inside {dir}, and be lost with it");
+        let text = format!(
+            "the backup {file} would be inside {dir}, and lost with it: write it elsewhere"
+        );
         return Err(Error::BadArguments(text));
     }
     let view = View::new(dir);
@@ -245,7 +247,7 @@ fn check_empty(dir: &Path, ours: &str) -> Result<()> {
 fn folder_and_name(file: &Path) -> Result<(PathBuf, String)> {
     let name = file.file_name().and_then(|name| name.to_str());
     let Some(name) = name else {
-        let text = format!("{} names no file", file.display());
+        let text = format!("{} has no file name", file.display());
         return Err(Error::BadArguments(text));
     };
     let folder = match file.parent() {

@@ -137,7 +137,7 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn path(&mut self) -> Result<ZnodePath, Malformed> {
-        ZnodePath::new(self.text()?).map_err(|_| Malformed("a path breaks the rules of paths"))
+        ZnodePath::new(self.text()?).map_err(|_| Malformed("invalid path"))
     }
 
     pub(crate) fn acl(&mut self) -> Result<Acl, Malformed> {
@@ -152,7 +152,7 @@ impl<'a> Reader<'a> {
     fn acl_entry(&mut self) -> Result<AclEntry, Malformed> {
         Ok(AclEntry {
             permissions: u8::try_from(self.varint()?)
-                .map_err(|_| Malformed("there are no such permissions"))?,
+                .map_err(|_| Malformed("unknown permissions"))?,
             scheme: self.text()?.to_owned(),
             id: self.text()?.to_owned(),
         })
@@ -164,7 +164,7 @@ impl<'a> Reader<'a> {
             1 => NodeKind::Ephemeral,
             2 => NodeKind::Container,
             3 => NodeKind::Ttl { ms: self.varint()? },
-            _ => return Err(Malformed("there is no such kind of znode")),
+            _ => return Err(Malformed("unknown kind of znode")),
         })
     }
 }
@@ -384,7 +384,8 @@ pub(crate) fn read_record(reader: &mut Reader<'_>, first: Zxid) -> Result<Record
     Ok(match reader.u8()? {
         TXN => Record::Txn(read_txn(reader, first)?),
         EPOCH => Record::Epoch(
-            u32::try_from(reader.varint()?).map_err(|_| Malformed("there is no such epoch"))?,
+            u32::try_from(reader.varint()?)
+                .map_err(|_| Malformed("an epoch has more than 32 bits"))?,
         ),
         LONGEST_TIMEOUT => Record::LongestTimeout {
             ms: reader.varint()?,
@@ -394,7 +395,7 @@ pub(crate) fn read_record(reader: &mut Reader<'_>, first: Zxid) -> Result<Record
             are_kept: reader.flag()?,
             allowed_ms: reader.varint()?,
         },
-        _ => return Err(Malformed("there is no such kind of record")),
+        _ => return Err(Malformed("unknown kind of record")),
     })
 }
 
@@ -434,7 +435,7 @@ fn read_op(kind: u8, reader: &mut Reader<'_>) -> Result<TxnOp, Malformed> {
         CLOSE_SESSION => TxnOp::CloseSession(match reader.u8()? {
             0 => End::Expired,
             1 => End::Closed,
-            _ => return Err(Malformed("there is no such end of a session")),
+            _ => return Err(Malformed("unknown end of a session")),
         }),
         CREATE => TxnOp::Create(read_create(reader)?),
         DELETE => TxnOp::Delete {
@@ -451,7 +452,7 @@ fn read_op(kind: u8, reader: &mut Reader<'_>) -> Result<TxnOp, Malformed> {
             aversion: reader.i32()?,
         },
         CHECK => TxnOp::Check,
-        _ => return Err(Malformed("there is no such kind of operation")),
+        _ => return Err(Malformed("unknown kind of operation")),
     })
 }
 

@@ -89,7 +89,7 @@ impl Head {
             each(record)?;
         }
         if last.is_some_and(|last| last != self.last) {
-            return Err(Malformed("its last zxid is not the one it names").into());
+            return Err(Malformed("its last zxid differs from the one in its header").into());
         }
         Ok(())
     }
@@ -211,7 +211,7 @@ impl<'a> Scanner<'a> {
             header.map_err(|bad| bad.error(disk.path(&name), "a segment", FORMAT_VERSION))?;
         let damage = |offset, reason| Err(damaged(disk, &name, offset, reason));
         if header.number != number {
-            let reason = format!("the header is that of segment {}", header.number);
+            let reason = format!("its header is that of segment {}", header.number);
             return damage(0, reason);
         }
         if header.store != *store {

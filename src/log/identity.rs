@@ -8,7 +8,7 @@
 use std::io;
 
 use super::codec::Malformed;
-use super::disk::{Disk, FileIdentity, publish};
+use super::disk::{Disk, FileIdentity, failed, publish};
 use super::header::{self, BadHeader, HEADER_BYTES};
 use crate::error::Error;
 
@@ -39,10 +39,7 @@ pub(crate) struct Identity {
 
 /// Reads the identity; `None` if the file is missing.
 pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Identity>, Error> {
-    let failed = |error: io::Error| Error::StoreFailed {
-        path: disk.path(NAME),
-        reason: error.to_string(),
-    };
+    let failed = |error: io::Error| failed(disk.path(NAME), "cannot be read", &error);
     let file = match disk.open(NAME) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(failed)?,

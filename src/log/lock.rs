@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-use super::disk::private;
+use super::disk::{failed, private};
 use crate::error::Error;
 
 pub(crate) const NAME: &str = "LOCK";
@@ -27,10 +27,7 @@ impl Lock {
     /// Takes the lock of the data directory at `folder`.
     pub(crate) fn take(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(NAME);
-        let failed = |error: io::Error| Error::StoreFailed {
-            path: path.clone(),
-            reason: error.to_string(),
-        };
+        let failed = |error: io::Error| failed(path.clone(), "cannot be locked", &error);
         let mut options = private();
         options.create(true).truncate(false);
         let mut file = options.open(&path).map_err(failed)?;
@@ -66,7 +63,7 @@ impl Drop for Lock {
         // In this order: after the unlock the file may hold the next owner's pid.
         let released = self.file.set_len(0).and_then(|()| self.file.unlock());
         if let Err(error) = released {
-            tracing::debug!(%error, "the lock file keeps a pid");
+            tracing::debug!(%error, "lock file not cleared");
         }
     }
 }

@@ -226,7 +226,7 @@ fn remove_unfinished(disk: &dyn Disk) -> Result<()> {
     let names = [segment::UNFINISHED, snapshot::UNFINISHED];
     let mut removed = names.iter().map(|name| remove_if_exists(disk, name));
     let removed = removed.try_for_each(|removed| removed);
-    removed.map_err(|error| failed(disk.path(""), "cannot be cleaned up", &error))
+    removed.map_err(|error| failed(disk.path(""), "unfinished files cannot be removed", &error))
 }
 
 /// Returns the first zxid of a new epoch, which no earlier run can have assigned.

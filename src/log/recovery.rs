@@ -197,7 +197,7 @@ fn segments_from(disk: &dyn Disk, first: u64) -> Result<Vec<u64>> {
     for (number, expected) in numbers.iter().zip(first..) {
         if *number != expected {
             let name = super::segment::log_name(expected);
-            let reason = format!("the file is missing, though segment {number} is there");
+            let reason = format!("the file is missing, although segment {number} exists");
             return Err(damaged(disk, &name, 0, reason));
         }
     }
@@ -235,7 +235,7 @@ impl<'a> LogReader<'a> {
             };
             let expected = self.facts.chain + 1;
             if head.chain != expected {
-                let reason = format!("frame {} stands in the place of {expected}", head.chain);
+                let reason = format!("frame {} is in the place of frame {expected}", head.chain);
                 return Err(segment.damaged(at, reason));
             }
             // A mark's statement counts, too: it may be the only one about the frame before it.
@@ -244,7 +244,7 @@ impl<'a> LogReader<'a> {
                 break;
             }
             if let Err(Damage(reason)) = self.frame(&head, frame) {
-                let reason = format!("frame {expected} is whole, but cannot be: {reason}");
+                let reason = format!("frame {expected} is whole, but invalid: {reason}");
                 return Err(segment.damaged(at, reason));
             }
             at += head.frame_bytes() as u64;
@@ -346,8 +346,8 @@ fn stale_frames(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<StaleF
         let from = if is_last { tail.offset } else { Scanner::FIRST };
         segment.survey(from, |offset, head, is_whole| {
             if is_whole && head.synced >= missing && !is_there_now(source, tail, missing)? {
-                let witness = format!("frame {} says so, at byte {offset} of {name}", head.chain);
-                let reason = format!("frame {missing} should be here, and was synced: {witness}");
+                let witness = format!("frame {} states so, at byte {offset} of {name}", head.chain);
+                let reason = format!("frame {missing} is missing here, and was synced: {witness}");
                 return Err(damaged(source.disk, &suspect.0, suspect.1, reason));
             }
             if !(is_last && offset == tail.offset) {
@@ -525,7 +525,7 @@ pub(crate) fn newest(
             // of it.
             Err(error @ Error::StoreTooNew { .. }) => return Err(error),
             Err(error) => {
-                tracing::warn!(%error, "a snapshot cannot be read: taking the one before");
+                tracing::warn!(%error, "snapshot unreadable, the previous one is used");
                 trouble.get_or_insert(error);
             }
         }

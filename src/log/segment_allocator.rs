@@ -175,7 +175,8 @@ impl SegmentAllocator {
             if !state.is_low {
                 self.changed.wait(&mut state);
             } else if let Err(error) = MutexGuard::unlocked(&mut state, || self.make_room()) {
-                tracing::warn!(%error, "no room can be made for the log");
+                let path = self.disk.path("");
+                tracing::warn!(path = %path.display(), %error, "log segment not prepared");
                 self.changed.notify_all();
                 // The writer drains the queue while the log is closed. It must not wait a second for each attempt: it
                 // gets its segment now, or fails the rest of the queue.
@@ -252,8 +253,9 @@ impl SegmentAllocator {
             });
             let made = made.and_then(|made| {
                 let recycle = self.recycle(&made.obsolete);
-                recycle
-                    .map_err(|error| failed(self.disk.path(""), "cannot be tidied up", &error))?;
+                recycle.map_err(|error| {
+                    failed(self.disk.path(""), "old segments cannot be removed", &error)
+                })?;
                 Ok(made.bytes)
             });
             state = self.state.lock();
@@ -261,7 +263,7 @@ impl SegmentAllocator {
                 Ok(bytes) => state.snapshot_bytes = bytes,
                 Err(_) if self.ends.load(Ordering::Acquire) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "no snapshot can be made: the log grows");
+                    tracing::warn!(%error, "snapshot not made");
                     // Nothing is lost: the segments stay, and count again for the next attempt.
                     state.sealed_bytes += sealed;
                     self.changed.wait_for(&mut state, 10 * RETRY_DELAY);

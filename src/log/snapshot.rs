@@ -17,7 +17,7 @@ use self::record::{
     Counts, DeltaBase, Record, put_end, put_facts, put_node, put_session, read_record,
 };
 use super::codec::{Malformed, Reader};
-use super::disk::DiskFile;
+use super::disk::{DiskFile, failed};
 use super::header::{self, BadHeader, HEADER_BYTES};
 use super::recovery::{Facts, Start};
 use super::segment::hex;
@@ -94,7 +94,7 @@ impl Head {
         let store = reader.array()?;
         let zxid = Zxid(reader.i64()?);
         if !(0..=MAX_ZXID).contains(&zxid.0) {
-            return Err(Unreadable::damaged(32, "there is no such zxid"));
+            return Err(Unreadable::damaged(32, "the zxid is out of range"));
         }
         let segment = reader.u64()?;
         let facts = Facts {
@@ -146,7 +146,8 @@ impl Unreadable {
     /// Returns the same as the error of a file.
     pub(crate) fn of(self, file: PathBuf) -> Error {
         match self {
-            Self::Io(error) | Self::Ended(error) => Error::StoreFailed {
+            Self::Io(error) => failed(file, "cannot be read", &error),
+            Self::Ended(error) => Error::StoreFailed {
                 path: file,
                 reason: error.to_string(),
             },

@@ -67,7 +67,7 @@ pub(crate) fn make(job: &SnapshotJob<'_>) -> Result<SnapshotOutcome> {
         // Otherwise it would take space until the store is opened again.
         let _ = disk.remove(UNFINISHED);
     })?;
-    let failed_here = |error| failed(disk.path(""), "cannot be tidied up", &error);
+    let failed_here = |error| failed(disk.path(""), "old snapshots cannot be removed", &error);
     // After `write` has made the new snapshot durable under its name: nothing that it replaces may be lost before.
     let obsolete = job.prune_snapshots(&head, base).map_err(failed_here)?;
     Ok(SnapshotOutcome { bytes, obsolete })
@@ -107,7 +107,7 @@ impl SnapshotJob<'_> {
         // with the first frame, of the same number.
         match current.head_at(Scanner::FIRST)? {
             Some(head) if current.frame_at(Scanner::FIRST)?.is_some() => Ok(head.chain - 1),
-            _ => Err(current.damaged(Scanner::FIRST, "neither a frame nor a mark is there")),
+            _ => Err(current.damaged(Scanner::FIRST, "neither a frame nor a mark is found")),
         }
     }
 
@@ -148,6 +148,6 @@ impl SnapshotJob<'_> {
 /// Gives this thread the lowest priority: no client waits for a snapshot.
 fn yield_to_others() {
     if let Err(error) = platform::yield_to_others() {
-        tracing::debug!(%error, "snapshots are made at the priority of everything else");
+        tracing::debug!(%error, "snapshot priority not lowered");
     }
 }

@@ -172,7 +172,7 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<J
     let spawned = std::thread::Builder::new().name(name.into()).spawn(run);
     spawned.map_err(|error| Error::StoreFailed {
         path: name.into(),
-        reason: format!("the system refuses a thread: {error}"),
+        reason: format!("the thread cannot be started: {error}"),
     })
 }
 
@@ -205,7 +205,8 @@ impl Writer {
         // Wakers run on this thread, and are the users' code: a panic of one must fail the log with an error, not
         // leave clients waiting for ever (invariant 11).
         let run = std::panic::catch_unwind(AssertUnwindSafe(|| self.run()));
-        let written = run.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
+        let written =
+            run.unwrap_or_else(|_| Err(io::Error::other("the thread of the log panicked")));
         if let Err(error) = written {
             queue.fail(allocator.failed(&error));
         }
@@ -321,7 +322,7 @@ impl Writer {
         let Some((header, file)) = self.allocator.next_segment() else {
             return Err(io::Error::new(
                 io::ErrorKind::StorageFull,
-                "it was closed before there was room for all that was written",
+                "the store was closed before there was space for its last changes",
             ));
         };
         self.position.file = file;

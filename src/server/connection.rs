@@ -275,7 +275,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
     fn begin_penalty(&mut self) {
         let (address, now) = (self.guard.address(), self.shared.clock().now());
         if let Some(suppressed) = self.shared.table.log_throttle.failed_proof.allow(now) {
-            tracing::warn!(%address, suppressed, "authentication failed: the answer is delayed");
+            tracing::warn!(%address, suppressed, "authentication failed");
         }
         self.penalty = Some(Box::pin(self.shared.penalty(address)));
     }
@@ -484,7 +484,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             let (address, limit) = (self.guard.address(), self.shared.limits.outgoing_bytes);
             let now = self.shared.clock().now();
             if let Some(suppressed) = self.shared.table.log_throttle.reply_too_large.allow(now) {
-                tracing::warn!(%address, bytes, limit, suppressed, "reply too large: the request is refused");
+                tracing::warn!(%address, bytes, limit, suppressed, "reply too large");
             }
         }
         // The outbox counts messages that were taken out until it is told here how many of their bytes are unsent: so
@@ -569,7 +569,8 @@ fn log_handshake_error(error: HandshakeError, address: SocketAddr, shared: &Shar
         HandshakeError::Disconnected => {}
         HandshakeError::Http => {
             if let Some(suppressed) = shared.table.log_throttle.http.allow(now) {
-                tracing::info!(%address, suppressed, "HTTP request refused: this port speaks ZooKeeper's protocol; the four-letter words, such as ruok, tell the server's state");
+                let hint = "this port speaks ZooKeeper's protocol; ask for the server's state with a four-letter word";
+                tracing::info!(%address, suppressed, hint, "HTTP request refused");
             }
         }
         _ => {
@@ -587,18 +588,21 @@ fn log_close(reason: CloseReason, guard: &ConnectionGuard, session: SessionId, s
     match reason {
         CloseReason::Session(Ending::Overflow) => {
             if let Some(suppressed) = throttle.client_not_reading.allow(now) {
-                tracing::warn!(%address, %session, suppressed, "connection closed: the client does not read its replies");
+                let reason = "the client does not read its replies";
+                tracing::warn!(%address, %session, reason, suppressed, "connection closed");
             }
         }
         CloseReason::ProtocolViolation(ProtocolViolation::Length) => {
             guard.table().count(Count::FrameTooLong);
             if let Some(suppressed) = throttle.frame_too_long.allow(now) {
-                tracing::warn!(%address, %session, suppressed, "connection closed: a frame's length is negative or above the limit");
+                let reason = "a frame's length is negative or above the limit";
+                tracing::warn!(%address, %session, reason, suppressed, "connection closed");
             }
         }
         CloseReason::Unfinished => {
             if let Some(suppressed) = throttle.unfinished_request.allow(now) {
-                tracing::warn!(%address, %session, suppressed, "connection closed: its incomplete request takes memory that others need");
+                let reason = "the memory of its incomplete request is needed by others";
+                tracing::warn!(%address, %session, reason, suppressed, "connection closed");
             }
         }
         reason => tracing::debug!(%address, %session, ?reason, "connection closed"),

@@ -64,10 +64,10 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     /// The limit of all connections is reached.
-    #[error("there are {limit} connections, as many as may be")]
+    #[error("the limit of {limit} connections is reached")]
     Connections { limit: usize },
     /// The limit of connections from its address is reached.
-    #[error("there are {limit} connections from {address}, as many as may be from one address")]
+    #[error("the limit of {limit} connections from {address} is reached")]
     PerAddress { address: IpAddr, limit: usize },
     /// The server shuts down.
     #[error("the server shuts down")]

@@ -242,7 +242,7 @@ async fn open_session(
             .session_refused
             .allow(shared.clock().now())
         {
-            tracing::warn!(%error, suppressed, "session refused: a limit of the store is reached");
+            tracing::warn!(%error, suppressed, "session refused");
         }
         HandshakeError::Full
     };
@@ -273,6 +273,6 @@ fn report_wrong_password(session: SessionId, address: SocketAddr, shared: &Share
     shared.table.count(Count::WrongPassword);
     let now = shared.clock().now();
     if let Some(suppressed) = shared.table.log_throttle.wrong_password.allow(now) {
-        tracing::warn!(%address, %session, suppressed, "wrong password for a session: refused, and the owner's connection is left alone");
+        tracing::warn!(%address, %session, suppressed, "wrong session password");
     }
 }

@@ -242,9 +242,8 @@ impl Acceptor {
         let mut lists_end = self.lists_end.lock();
         if lists_end.is_some_and(|end| end < SystemTime::now()) {
             *lists_end = None;
-            tracing::warn!(
-                "revocation list expired: certificates revoked since are accepted; renew the list and reload the certificates"
-            );
+            let hint = "certificates revoked since are accepted: renew the list, and reload the certificates";
+            tracing::warn!(hint, "revocation list expired");
         }
     }
 
@@ -319,10 +318,7 @@ impl Server {
         };
         secured.options.check_tls(Some(&tls))?;
         secured.acceptor.reload(&tls)?;
-        tracing::info!(
-            certificate = &*tls.what,
-            "certificates reloaded for new connections"
-        );
+        tracing::info!(certificate = &*tls.what, "certificates reloaded");
         Ok(())
     }
 }

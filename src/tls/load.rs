@@ -113,15 +113,9 @@ fn warn_of_time(pem: &Pem, certificate: &CertificateDer<'_>) {
     let now = SystemTime::now();
     let what = &*pem.what;
     if now > until {
-        tracing::warn!(
-            certificate = what,
-            "certificate expired: peers will refuse it"
-        );
+        tracing::warn!(certificate = what, "certificate expired");
     } else if now < from {
-        tracing::warn!(
-            certificate = what,
-            "certificate not valid yet: peers will refuse it"
-        );
+        tracing::warn!(certificate = what, "certificate not valid yet");
     }
 }
 

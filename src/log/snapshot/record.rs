@@ -167,7 +167,7 @@ pub(super) fn read_record(
             counts: read_counts(reader)?,
         },
         END => Record::End(read_counts(reader)?),
-        _ => return Err(Malformed("there is no such kind of record")),
+        _ => return Err(Malformed("unknown kind of record")),
     })
 }
 
@@ -177,7 +177,7 @@ fn read_completeness(reader: &mut Reader<'_>) -> Result<Completeness, Malformed>
         1 => Completeness::Partial,
         2 => Completeness::Complete,
         3 => Completeness::Restored,
-        _ => return Err(Malformed("there is no such completeness of sessions")),
+        _ => return Err(Malformed("unknown completeness of the log")),
     })
 }
 
@@ -225,10 +225,12 @@ fn read_node(reader: &mut Reader<'_>, before: &mut DeltaBase) -> Result<NodeImag
 fn read_path(reader: &mut Reader<'_>, before: &mut DeltaBase) -> Result<ZnodePath, Malformed> {
     let shared = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
     if !before.path.is_char_boundary(shared) {
-        return Err(Malformed("a path shares more than there is"));
+        return Err(Malformed(
+            "a path shares more bytes than the previous one has",
+        ));
     }
     let rest = reader.text()?;
     before.path.truncate(shared);
     before.path.push_str(rest);
-    ZnodePath::new(&before.path).map_err(|_| Malformed("a path breaks the rules of paths"))
+    ZnodePath::new(&before.path).map_err(|_| Malformed("invalid path"))
 }
