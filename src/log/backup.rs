@@ -98,6 +98,7 @@ pub fn backup(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<Summary> 
 /// [`Error::DiskFull`], [`Error::StoreFailed`].
 pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary> {
     let (file, dir) = (file.as_ref(), dir.as_ref());
+    // Before the backup is read, which may take long, and again under the lock.
     check_empty(dir, "")?;
     let (folder, name) = folder_and_name(file)?;
     let mut core = bare_core();
@@ -108,10 +109,12 @@ pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary>
         .map_err(|unreadable| unreadable.of(file.to_owned()))?;
     let was = loaded.head;
     let was_facts = was.start.facts;
+    // Above everything that the original may have assigned since, so that tokens do not go back (invariant 5).
     let zxid = epoch::beyond(was_facts.epoch, was.made, now_ms());
     let facts = Facts {
         zxid,
         epoch: epoch::of(zxid) - 1,
+        // The original may have continued, so its sessions must not live on in the copy.
         is_clean: false,
         completeness: Completeness::Restored,
         ..was_facts

@@ -153,6 +153,7 @@ impl Batch {
     /// Writes the head, and returns the whole frame. May be called again with another link: a batch learns its place
     /// only when it is written.
     pub(crate) fn seal(&mut self, link: Link) -> &[u8] {
+        // A batch that was never begun is an empty frame: a mark.
         if self.bytes.is_empty() {
             self.begin(self.last);
         }

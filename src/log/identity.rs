@@ -51,6 +51,7 @@ pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Identity>, Error> {
         decoded.map_err(|bad| bad.error(disk.path(NAME), "the file STORE", FORMAT_VERSION))?;
     Ok(Some(Identity {
         store,
+        // Of the open file, not of the name: a copy that replaces it meanwhile is another file.
         is_copied: file.identity().map_err(failed)? != written,
         version,
     }))

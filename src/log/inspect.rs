@@ -204,6 +204,7 @@ impl<'a> Inspector<'a> {
         let store = identity
             .map(|identity| identity.store)
             .or_else(|| self.any_store());
+        // In this order: `segments` reports a file as damaged if reading the content has found a problem in it.
         let snapshots = self.snapshots();
         let (core, facts) = self.content(store.unwrap_or_default());
         let segments = self.segments(store.unwrap_or_default());

@@ -399,6 +399,7 @@ impl Loading<'_> {
                 self.core.reserve(most as usize);
             }
             Record::Session(session) => {
+                // Sessions precede znodes: an ephemeral znode is refused without its owner.
                 if self.found.nodes > 0 {
                     return Err(out_of_order());
                 }

@@ -281,6 +281,7 @@ impl WriteQueue {
         let mut queue = self.queue.lock();
         queue.room.write(&self.sizes, bytes, position);
         self.publish(&queue);
+        // Notified without the lock: a woken task checks the room, and may append at once.
         drop(queue);
         self.room_changed.notify_waiters();
     }
@@ -296,6 +297,7 @@ impl WriteQueue {
     pub(super) fn note_prepared(&self, header: &Header) {
         let mut queue = self.queue.lock();
         queue.room.add(&self.sizes, header);
+        // There is space again: writes that were refused as `DiskFull` are admitted without a restart.
         queue.no_room = None;
         self.publish(&queue);
         drop(queue);

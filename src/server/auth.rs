@@ -96,6 +96,7 @@ impl Admission {
         if !is_known {
             return Proof::Refused;
         }
+        // A user that is proved again, or a limit that is reached, is no failed guess, and has no penalty.
         match self.add(&identity) {
             Ok(()) => Proof::Accepted(identity),
             Err(error) => Proof::LimitReached(error),

@@ -260,6 +260,7 @@ impl ConnectionEntry {
 
     /// Returns the session and its timeout in milliseconds; `None` before the handshake is done.
     pub(super) fn session(&self) -> Option<(SessionId, u64)> {
+        // Acquired first: see `set_session`.
         let session = self.session.load(Ordering::Acquire);
         let timeout_ms = self.timeout_ms.load(Ordering::Relaxed);
         (session != 0).then_some((SessionId(session), timeout_ms))
@@ -309,6 +310,7 @@ impl ConnectionEntry {
     /// Cancel safe. Each poll costs a few atomic operations.
     pub(super) async fn close_requested(&self) -> CloseRequest {
         poll_fn(|context| {
+            // Registered before the check: a request in between wakes the new waker.
             self.task.register(context.waker());
             self.close_request().map_or(Poll::Pending, Poll::Ready)
         })

@@ -68,6 +68,7 @@ impl<'a> Reader<'a> {
         if length == -1 {
             return Ok(None);
         }
+        // Java's servers fail on any other negative length, and on one beyond the end of the frame.
         let length = usize::try_from(length).map_err(|_| Malformed("a length is negative"))?;
         let (head, rest) = self.rest.split_at_checked(length).ok_or(Malformed::CUT)?;
         self.rest = rest;
@@ -75,6 +76,8 @@ impl<'a> Reader<'a> {
     }
 
     fn text(&mut self) -> Result<Option<Text<'a>>, Malformed> {
+        // Lossy, as in Java, which never fails on text. No path or name in the store can contain U+FFFD, so a replaced
+        // one finds nothing.
         Ok(self.counted()?.map(String::from_utf8_lossy))
     }
 

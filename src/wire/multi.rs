@@ -23,6 +23,7 @@ records! {
 const HEADER_BYTES: usize = 9;
 
 impl Header {
+    /// The header behind the last operation or result, with the values of Java's `MultiHeader`.
     const END: Self = Self {
         kind: -1,
         is_end: true,
@@ -113,6 +114,8 @@ fn read_ops<'a>(from: &mut Reader<'a>, reads: bool) -> Result<Vec<MultiOp<'a>>, 
             return Ok(ops);
         }
         let op = MultiOp::read(header.kind, from)?;
+        // The two kinds have different results on a failure: a multi fails as a whole, a multiRead one by one (rule
+        // 16).
         if op.is_read() != reads {
             return Err(Malformed("a multi mixes reads and writes"));
         }
@@ -157,6 +160,7 @@ pub(crate) enum MultiResult<'a> {
 
 impl<'a> MultiResult<'a> {
     fn read(kind: i32, from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        // The code stands twice, in the header and as a record of its own; clients read the record.
         if kind == Header::END.kind {
             return from.next().map(Self::Failed);
         }
