@@ -215,8 +215,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
     /// Reads once, if the protocol has room for more. Ready when bytes have arrived, or the end of the stream.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        // No waker is registered for this. The protocol has room again after a request is submitted, answered or sent,
-        // and each of these steps wakes the task.
+        // No waker is registered here. The protocol has room again once a request is submitted, answered or sent, and
+        // those steps have registered wakers of their own.
         if self.is_draining || self.is_read_closed || !self.protocol.has_room() {
             return Poll::Pending;
         }
