@@ -1,8 +1,8 @@
-//! Data directories of [`Store::file`](crate::Store::file), from outside: backup and restore, and a
-//! look at their content. The command `lockkeeper` (package `lockkeeper-cli`) does the same.
+//! Data directories of [`Store::file`](crate::Store::file), from outside: backup, restore and inspection. The command
+//! `lockkeeper` (package `lockkeeper-cli`) offers the same.
 //!
-//! `docs/durability.md` in the repository has the formats by byte, and what survives which kind of
-//! stop; `docs/operations.md` says what to do when.
+//! In the repository, `docs/durability.md` has the formats by byte and the guarantees for each kind of stop, and
+//! `docs/operations.md` the procedures.
 
 pub use crate::log::backup::{Summary, backup, restore};
 pub use crate::log::inspect::{

@@ -1,12 +1,12 @@
 //! The durable log of a store in a folder.
 //!
 //! A write goes [`WriteQueue`] → [`writer`] → [`DurabilityBarrier`]: transactions wait in batches, one thread writes
-//! each batch as one frame with one sync, and the barrier lets out what shows them. Beside the writer one thread
-//! prepares segments ([`segment_allocator`]) and one makes snapshots ([`snapshotter`]). A store comes back by
-//! [`open()`], which reads the newest snapshot and the segments after it ([`recovery`]).
+//! each batch as one frame with one sync, and only then the barrier releases the replies and events that reveal them.
+//! Beside the writer one thread prepares segments ([`segment_allocator`]) and one makes snapshots ([`snapshotter`]). A
+//! store is opened by [`open()`], which reads the newest snapshot and the segments after it ([`recovery`]).
 //!
-//! `engine/durable.rs` has the whole way of a write, from its admission to its acknowledgement.
-//! `docs/durability.md` has the formats and the argument why nothing that was acknowledged is lost.
+//! `engine/durable.rs` has the whole way of a write, from its admission to its acknowledgement; `docs/durability.md`
+//! the formats, and the argument that nothing acknowledged is lost.
 
 pub(crate) mod backup;
 mod codec;
@@ -16,6 +16,7 @@ mod epoch;
 mod frame;
 #[cfg(feature = "test-util")]
 pub(crate) mod fuzz;
+mod header;
 mod identity;
 pub(crate) mod inspect;
 mod lock;
@@ -61,7 +62,8 @@ pub(crate) const EPOCH_BITS: u32 = 32;
 pub(crate) struct Options {
     /// True if each batch is synced, false if none is.
     pub(crate) syncs: bool,
-    /// True if nothing that is acknowledged to a session of another process leaves before the log has it.
+    /// True if no acknowledgement to a session of another process leaves before the log has the change: such sessions
+    /// survive a kill of the process.
     pub(crate) keeps_sessions: bool,
     /// The longest timeout that such sessions may be granted, in milliseconds.
     pub(crate) longest_timeout_ms: u64,

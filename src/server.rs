@@ -1,7 +1,7 @@
 //! The ZooKeeper server: [`Server`] serves a store to other processes, over TCP or TLS, by ZooKeeper's protocol.
 //!
-//! `connection.rs` is how a request is served, from a connection's first byte to its last; `listener.rs` is where
-//! connections come from, `connection_table.rs` their registry and limits.
+//! `connection.rs` serves a connection's requests, from its first byte to its last; `listener.rs` accepts connections,
+//! and `connection_table.rs` has their limits and statistics.
 
 mod admin;
 mod auth;
@@ -20,6 +20,7 @@ mod protocol;
 mod tests;
 #[cfg(feature = "tls")]
 mod tls;
+mod transport;
 mod unfinished;
 
 use std::fmt;
@@ -70,7 +71,7 @@ pub struct Server {
     shared: Arc<Shared>,
     accepting: Vec<JoinHandle<()>>,
     #[cfg(feature = "tls")]
-    tls: Option<tls::Secured>,
+    tls: Option<tls::TlsListener>,
 }
 
 /// Time limit of a shutdown for clients that do not read.
@@ -82,11 +83,12 @@ impl Server {
     /// # Errors
     /// See [`ServerError`].
     pub async fn bind(store: &Store, options: ServerOptions) -> Result<Self, ServerError> {
+        // Before anything is opened: a server that must not be reachable never listens, not even for a moment.
         options.check()?;
         Handle::try_current().map_err(|_| ServerError::NoRuntime)?;
         let plain = options.listen.map(listen).transpose()?;
         #[cfg(feature = "tls")]
-        let (secured, tls) = tls::Secured::listen(&options)?.unzip();
+        let (secured, tls) = tls::TlsListener::listen(&options)?.unzip();
         let addresses = ListenAddresses {
             plain: plain.as_ref().map(|(_, address)| *address),
             #[cfg(feature = "tls")]
@@ -108,7 +110,7 @@ impl Server {
         #[cfg(feature = "tls")]
         if let Some((listener, secured)) = secured.zip(server.tls.as_ref()) {
             tracing::info!(address = %secured.address, "serving TLS");
-            let kind = ListenerKind::Secured(secured.acceptor.clone());
+            let kind = ListenerKind::Tls(secured.acceptor.clone());
             server.open(listener, kind);
         }
         if let Some((listener, address)) = plain {
@@ -135,11 +137,15 @@ impl Server {
     /// Not cancel safe: a dropped call leaves the connections to the drop of the server, which closes them at once.
     pub async fn shutdown(self) {
         self.stop_accepting();
+        // The table refuses connections from here on, so one that was accepted just now is closed as well.
         self.shared.table.close(CloseRequest::Shutdown);
         let drained = tokio::time::timeout(MAX_DRAIN_TIME, self.shared.table.emptied()).await;
         if drained.is_err() {
-            tracing::warn!("shutdown: clients that do not read their replies are cut off");
+            let connections = self.shared.table.connections();
+            let reason = "the clients do not read their replies";
+            tracing::warn!(connections, reason, "connections cut off at shutdown");
             self.shared.table.close(CloseRequest::Now);
+            // Without a limit: a task that is asked to close at once does so at its next poll.
             self.shared.table.emptied().await;
         }
     }
@@ -189,6 +195,7 @@ fn shared_state(
     };
     let table = ConnectionTable::new(table, store.clock().clone());
     let unfinished = Arc::new(Unfinished::new(limits.unfinished_bytes, limits.connections));
+    // From here on the log keeps every change, since other processes may see it.
     let remote = store.attach()?;
     let remote = remote.limiting_unread(limits.all_outgoing_bytes);
     Ok(Shared {

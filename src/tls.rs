@@ -1,5 +1,5 @@
-//! TLS: certificates, keys and errors, for server and client. No public signature names a type of rustls, whose
-//! versions change.
+//! TLS: certificates, keys and errors, for server and client. No public signature names a type of rustls, so a new
+//! version of it does not change this API.
 
 #![cfg_attr(
     not(all(feature = "tls", feature = "server", feature = "zookeeper")),

@@ -2,9 +2,9 @@
 //! four-letter words. Pure: bytes in, data out, and back.
 //!
 //! A server reads a connection through [`Frames`]. The first frame is a [`ConnectRequest`], each later one an
-//! [`Incoming`]; any other bytes give a [`Refused`], which says how to answer them, at the cost of a few allocations
-//! and no more memory than a small multiple of the frame. [`to_store`] converts a request to the store's, with a
-//! [`Shape`] by which the store's answer becomes a [`Response`].
+//! [`Incoming`]; any other bytes give a [`Refused`], the treatment that a ZooKeeper server would give them, at the cost
+//! of a few allocations and no more memory than a small multiple of the frame. [`to_store`] converts a request to the
+//! store's, with a [`Shape`] by which the store's answer becomes a [`Response`].
 //!
 //! Sources: `zookeeper.jute` and the request processors of ZooKeeper 3.9. The tests compare with frames of real
 //! clients and servers (`tests/wire`).
@@ -32,7 +32,7 @@ pub(crate) use self::convert::{
     Shape, create_mode, event, event_kind, flags, to_store, watch_mode,
 };
 pub(crate) use self::frame::{BadLength, Frames, LARGEST_FRAME_BYTES, LENGTH_BYTES, put_frame};
-pub(crate) use self::jute::{Data, Jute, Listed, Malformed, Path, Reader, Text};
+pub(crate) use self::jute::{Data, Jute, Malformed, NonNullList, Path, Reader, Text};
 pub(crate) use self::multi::{MultiOp, MultiResult, failed};
 pub(crate) use self::request::{
     AddWatch, Auth, Create, CreateTtl, Incoming, Named, Op, Prefix, Read, Reconfig, Refused,

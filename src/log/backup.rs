@@ -1,5 +1,5 @@
-//! Backup and restore. A backup is one file with the whole content of a store at one moment. It is checked whole before
-//! anything of it is put back.
+//! Backup and restore. A backup is one file with the whole content of a store at one moment. A restore reads and checks
+//! all of it before it creates anything.
 
 #[cfg(test)]
 mod tests;
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use std::{fs, io};
 
-use super::disk::{Disk, Folder, View, failed, make_folder, no_room};
+use super::disk::{Disk, Folder, View, failed, make_folder, no_room, publish};
 use super::lock::{self, Lock};
-use super::recovery::{self, Content, Custody, Facts, Start, bare_core};
+use super::recovery::{self, Completeness, Content, Facts, Start, bare_core};
 use super::snapshot::{self, Form, Head, UNFINISHED, snapshot_name};
 use super::{epoch, identity};
 use crate::core::Core;
@@ -24,8 +24,7 @@ use crate::types::Zxid;
 pub struct Summary {
     /// The id of the store, as [`Client::store_id`](crate::Client::store_id) tells it.
     pub store_id: String,
-    /// All transactions up to this one are in it. After a restore: what is given out from now on is
-    /// above this.
+    /// All transactions up to this one are included. After a restore, every zxid that the store assigns is above it.
     pub zxid: Zxid,
     /// Number of znodes, the four that every store has included.
     pub znodes: u64,
@@ -36,14 +35,11 @@ pub struct Summary {
     pub bytes: u64,
 }
 
-/// Attempts to read a directory in use whose files go while they are read.
-const MAX_ATTEMPTS: usize = 5;
-
 /// Writes the whole content of the store in the directory `dir` to the file `file`, which is replaced in one step
-/// if it exists. `dir` may be in use, by this process or another: it is only read, nobody
-/// waits, and the backup holds at least all that was acknowledged before the call.
+/// if it exists. `dir` may be in use, by this process or another: it is only read, the store does not wait, and the
+/// backup holds at least everything that was acknowledged before the call.
 ///
-/// It takes the memory of the store's content for as long as it lasts, and blocks the thread.
+/// It needs as much memory as the store's content while it runs, and blocks the thread.
 ///
 /// # Errors
 /// [`Error::NotAStore`], [`Error::StoreDamaged`], [`Error::StoreTooNew`]; [`Error::DiskFull`] and
@@ -69,28 +65,32 @@ pub fn backup(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<Summary> 
     let (folder, name) = folder_and_name(file)?;
     if is_same(dir, &folder) {
         let (dir, file) = (dir.display(), file.display());
-        let text = format!("the backup {file} would be inside {dir}, and be lost with it");
+        let text = format!(
+            "the backup {file} would be inside {dir}, and lost with it: write it elsewhere"
+        );
         return Err(Error::BadArguments(text));
     }
     let view = View::new(dir);
     let store = store_in(&view)?;
     let Content {
         core, recovered, ..
-    } = read_in_use(&view, store)?;
+    } = recovery::read_in_use(&view, Result::is_ok, || {
+        recovery::read(&view, store, &bare_core)
+    })?;
     let now = epoch::of_clock(now_ms());
     let head = head(store, recovered.facts, now);
     let bytes = write(&Folder::new(folder), &name, Form::Backup, &head, &core)?;
     Ok(summary(&head, &core, bytes))
 }
 
-/// Puts the content of the backup `file` into the directory `dir`, which is created if it is missing and
-/// must be empty otherwise. The store that is opened there goes on above all that the original has
-/// given out since the backup: tokens do not go back. Sessions of other processes are ended when it is opened, since
-/// they may have released and taken locks that the backup does not know of; and if the original was served, nobody is
-/// admitted until no client can believe in such a session any more: for the longest timeout that the original granted
-/// or allowed, or that the options allow with which the store is opened, and a hundredth more.
+/// Puts the content of the backup `file` into the directory `dir`, which is created if it is missing and must be empty
+/// otherwise. The store that is opened there continues above all zxids that the original has assigned since the backup:
+/// tokens do not go back. Sessions of other processes are ended when it is opened, since they may have released and
+/// acquired locks that the backup does not know of. If the original was served, no session is admitted until no client
+/// can still believe in an ended one: for the longest timeout that the original granted or allowed, or that the options
+/// of the opening allow, and a hundredth more.
 ///
-/// It takes the memory of the store's content for as long as it lasts, and blocks the thread.
+/// It needs as much memory as the store's content while it runs, and blocks the thread.
 ///
 /// # Errors
 /// [`Error::BadArguments`] when `dir` is not empty; [`Error::StoreDamaged`] and
@@ -98,6 +98,7 @@ pub fn backup(dir: impl AsRef<Path>, file: impl AsRef<Path>) -> Result<Summary> 
 /// [`Error::DiskFull`], [`Error::StoreFailed`].
 pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary> {
     let (file, dir) = (file.as_ref(), dir.as_ref());
+    // Before the backup is read, which may take long, and again under the lock.
     check_empty(dir, "")?;
     let (folder, name) = folder_and_name(file)?;
     let mut core = bare_core();
@@ -108,17 +109,19 @@ pub fn restore(file: impl AsRef<Path>, dir: impl AsRef<Path>) -> Result<Summary>
         .map_err(|unreadable| unreadable.of(file.to_owned()))?;
     let was = loaded.head;
     let was_facts = was.start.facts;
+    // Above everything that the original may have assigned since, so that tokens do not go back (invariant 5).
     let zxid = epoch::beyond(was_facts.epoch, was.made, now_ms());
     let facts = Facts {
         zxid,
         epoch: epoch::of(zxid) - 1,
+        // The original may have continued, so its sessions must not live on in the copy.
         is_clean: false,
-        custody: Custody::Restored,
+        completeness: Completeness::Restored,
         ..was_facts
     };
     let head = head(was.store, facts, epoch::of_clock(now_ms()));
-    put_back(dir, &head, &core)?;
-    // The next restore begins above this one: at a later millisecond.
+    create_store(dir, &head, &core)?;
+    // Two restores of one backup must not assign the same zxids, and the millisecond is what distinguishes them.
     std::thread::sleep(Duration::from_millis(1));
     Ok(summary(&head, &core, loaded.bytes))
 }
@@ -163,23 +166,8 @@ pub(super) fn store_in(view: &View) -> Result<[u8; 16]> {
     }
 }
 
-/// Reads a directory that may be in use: when a segment goes because a newer snapshot made it
-/// superfluous, that snapshot is there to be read.
-fn read_in_use(view: &View, store: [u8; 16]) -> Result<Content> {
-    let mut attempts = 1;
-    loop {
-        let before = recovery::snapshot_names(view)?;
-        match recovery::read(view, store, &bare_core) {
-            Err(_) if attempts < MAX_ATTEMPTS && recovery::snapshot_names(view)? != before => {
-                attempts += 1;
-            }
-            read => return read,
-        }
-    }
-}
-
-/// Writes a file aside, and gives it its name when it is whole and synced. The folder of a backup may be one that
-/// others write to, so nobody can foretell the name aside.
+/// Writes a file under a temporary name, and renames it once it is complete and synced. Other users may be able to
+/// write to a backup's folder, so its temporary name is random: they cannot create it first.
 fn write(disk: &Folder, name: &str, form: Form, head: &Head, core: &Core) -> Result<u64> {
     let unfinished = match form {
         Form::Snapshot => UNFINISHED.to_owned(),
@@ -190,8 +178,7 @@ fn write(disk: &Folder, name: &str, form: Form, head: &Head, core: &Core) -> Res
         .map_err(|error| no_room(disk, &error))?;
     let write = || {
         let bytes = snapshot::write(&*file, form, head, core, &mut || Ok(()))?;
-        disk.rename(&unfinished, name)?;
-        disk.sync_folder()?;
+        publish(disk, &unfinished, name)?;
         Ok(bytes)
     };
     write().map_err(|error: io::Error| {
@@ -200,12 +187,12 @@ fn write(disk: &Folder, name: &str, form: Form, head: &Head, core: &Core) -> Res
     })
 }
 
-fn put_back(dir: &Path, head: &Head, core: &Core) -> Result<()> {
+fn create_store(dir: &Path, head: &Head, core: &Core) -> Result<()> {
     let failed_here = |error| failed(dir.to_owned(), "cannot be written", &error);
     let is_new = !dir.exists();
     make_folder(dir).map_err(failed_here)?;
     let lock = Lock::take(dir)?;
-    // Another may have been quicker.
+    // Checked again under the lock: another process may have filled the directory since the first check.
     check_empty(dir, lock::NAME)?;
     let filled = fill(&Folder::new(dir), head, core);
     if filled.is_err() {
@@ -216,20 +203,22 @@ fn put_back(dir: &Path, head: &Head, core: &Core) -> Result<()> {
         }
         return filled;
     }
-    // The directory's own name.
+    // The name of the directory itself is data of its parent.
     let whole = dir.canonicalize().map_err(failed_here)?;
     let parent = whole.parent().unwrap_or(&whole);
     Folder::new(parent).sync_folder().map_err(failed_here)
 }
 
-/// Writes a new data directory. The file `STORE` comes last: without it a directory is no store.
+/// Writes a new data directory. The file `STORE` comes last: without it the directory is no store, so an interrupted
+/// restore is never opened as a smaller one.
 fn fill(disk: &Folder, head: &Head, core: &Core) -> Result<()> {
     let name = snapshot_name(head.start.facts.zxid);
     write(disk, &name, Form::Snapshot, head, core)?;
     identity::write(disk, head.store).map_err(|error| no_room(disk, &error))
 }
 
-/// Removes what a restore that failed has left. What cannot be removed is reported by the next one.
+/// Removes the files of a failed restore. Those that cannot be removed are reported by the next restore, whose
+/// directory is not empty then.
 fn remove_parts(dir: &Path, head: &Head) {
     let snapshot = snapshot_name(head.start.facts.zxid);
     let unfinished = identity::UNFINISHED;
@@ -261,7 +250,7 @@ fn check_empty(dir: &Path, ours: &str) -> Result<()> {
 fn folder_and_name(file: &Path) -> Result<(PathBuf, String)> {
     let name = file.file_name().and_then(|name| name.to_str());
     let Some(name) = name else {
-        let text = format!("{} names no file", file.display());
+        let text = format!("{} has no file name", file.display());
         return Err(Error::BadArguments(text));
     };
     let folder = match file.parent() {

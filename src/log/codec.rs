@@ -3,8 +3,8 @@
 //! Integers are little-endian. A *varint* is LEB128, at most ten bytes; signed ones are zigzag
 //! varints. Text and data: their length as a varint, then their bytes.
 //!
-//! Writing goes straight into the buffer. Reading is total: any bytes give a value or
-//! [`Malformed`], and nothing is allocated for a length that the bytes themselves do not hold.
+//! Values are encoded directly into a frame's buffer. Decoding is total: any bytes give a value or
+//! [`Malformed`], and no length field makes it allocate more than the input's own size.
 
 use bytes::Bytes;
 
@@ -14,7 +14,7 @@ use crate::data;
 use crate::path::ZnodePath;
 use crate::types::{AclEntry, SessionId, Zxid};
 
-/// Why bytes are not what they should be.
+/// Error of bytes that are not the expected value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Malformed(pub(crate) &'static str);
@@ -77,6 +77,7 @@ impl<'a> Reader<'a> {
         for shift in (0..64).step_by(7) {
             let byte = self.u8()?;
             let bits = u64::from(byte & 0x7f);
+            // The tenth byte has one bit of 64 left: more would be lost without an error.
             if shift == 63 && bits > 1 {
                 break;
             }
@@ -98,7 +99,8 @@ impl<'a> Reader<'a> {
         i32::try_from(self.signed()?).map_err(|_| Malformed("a number has more than 32 bits"))
     }
 
-    /// Takes a number of things that take at least one byte each: no more than bytes are left.
+    /// Takes the number of elements of a list. Each takes at least one byte, so a larger number than that of the bytes
+    /// left is an error here, before anything is allocated for it.
     pub(crate) fn count(&mut self) -> Result<usize, Malformed> {
         let count = self.varint()?;
         usize::try_from(count)
@@ -124,6 +126,7 @@ impl<'a> Reader<'a> {
 
     /// Takes the data of a znode, as a copy: a slice would keep the whole buffer alive.
     pub(crate) fn data(&mut self) -> Result<Bytes, Malformed> {
+        // Told from empty data by its bytes, since both decode to a length of 0.
         let is_null = self.rest.starts_with(&NULL);
         let read = self.bytes()?;
         Ok(data::copy(if is_null { data::null() } else { read }))
@@ -134,14 +137,14 @@ impl<'a> Reader<'a> {
     }
 
     pub(crate) fn path(&mut self) -> Result<ZnodePath, Malformed> {
-        ZnodePath::new(self.text()?).map_err(|_| Malformed("a path breaks the rules of paths"))
+        ZnodePath::new(self.text()?).map_err(|_| Malformed("invalid path"))
     }
 
     pub(crate) fn acl(&mut self) -> Result<Acl, Malformed> {
         let Some(count) = self.varint()?.checked_sub(1) else {
             return Ok(Acl::open());
         };
-        // Grows as entries are found: a count by itself allocates nothing.
+        // The list grows as entries are decoded: a count by itself allocates nothing.
         let entries = (0..count).map(|_| self.acl_entry());
         Ok(Acl::new(entries.collect::<Result<Vec<_>, _>>()?))
     }
@@ -149,7 +152,7 @@ impl<'a> Reader<'a> {
     fn acl_entry(&mut self) -> Result<AclEntry, Malformed> {
         Ok(AclEntry {
             permissions: u8::try_from(self.varint()?)
-                .map_err(|_| Malformed("there are no such permissions"))?,
+                .map_err(|_| Malformed("unknown permissions"))?,
             scheme: self.text()?.to_owned(),
             id: self.text()?.to_owned(),
         })
@@ -161,12 +164,12 @@ impl<'a> Reader<'a> {
             1 => NodeKind::Ephemeral,
             2 => NodeKind::Container,
             3 => NodeKind::Ttl { ms: self.varint()? },
-            _ => return Err(Malformed("there is no such kind of znode")),
+            _ => return Err(Malformed("unknown kind of znode")),
         })
     }
 }
 
-/// Null data: a length of 0, longer than it has to be. A reader that does not know it reads empty data.
+/// Null data: a length of 0 in two bytes where one would do. A version that does not know it reads empty data.
 const NULL: [u8; 2] = [0x80, 0];
 
 /// Appends values to a buffer.
@@ -250,11 +253,11 @@ pub(crate) enum Record {
     LongestTimeout {
         ms: u64,
     },
-    /// The store was closed in order. Any later record takes that back.
+    /// The store was closed cleanly. Any later record revokes that.
     Clean,
     /// The terms on which sessions of other processes are served from here on.
     SessionTerms {
-        /// All that is acknowledged to them is in the log, whatever ends the process.
+        /// True if the log has everything that is acknowledged to them, also when the process is killed.
         are_kept: bool,
         /// The longest timeout that they may be granted; 0 while the store is not served.
         allowed_ms: u64,
@@ -277,7 +280,7 @@ const MULTI: u8 = 7;
 const SET_ACL: u8 = 8;
 
 /// Appends a record. The zxid of a transaction is written as its distance from `first`, which must
-/// not be above it.
+/// not be above it: within a frame mostly one byte.
 pub(crate) fn put_record(out: &mut Vec<u8>, record: &Record, first: Zxid) {
     match record {
         Record::Txn(txn) => put_txn(out, txn, first),
@@ -381,7 +384,8 @@ pub(crate) fn read_record(reader: &mut Reader<'_>, first: Zxid) -> Result<Record
     Ok(match reader.u8()? {
         TXN => Record::Txn(read_txn(reader, first)?),
         EPOCH => Record::Epoch(
-            u32::try_from(reader.varint()?).map_err(|_| Malformed("there is no such epoch"))?,
+            u32::try_from(reader.varint()?)
+                .map_err(|_| Malformed("an epoch has more than 32 bits"))?,
         ),
         LONGEST_TIMEOUT => Record::LongestTimeout {
             ms: reader.varint()?,
@@ -391,7 +395,7 @@ pub(crate) fn read_record(reader: &mut Reader<'_>, first: Zxid) -> Result<Record
             are_kept: reader.flag()?,
             allowed_ms: reader.varint()?,
         },
-        _ => return Err(Malformed("there is no such kind of record")),
+        _ => return Err(Malformed("unknown kind of record")),
     })
 }
 
@@ -420,7 +424,7 @@ fn read_multi(reader: &mut Reader<'_>) -> Result<TxnOp, Malformed> {
     Ok(TxnOp::Multi(ops.collect::<Result<_, _>>()?))
 }
 
-/// Takes an operation other than a multi: none stands within another.
+/// Takes an operation other than a multi. A multi within a multi is malformed, so the depth of decoding is bounded.
 fn read_op(kind: u8, reader: &mut Reader<'_>) -> Result<TxnOp, Malformed> {
     Ok(match kind {
         OPEN_SESSION => TxnOp::OpenSession {
@@ -431,7 +435,7 @@ fn read_op(kind: u8, reader: &mut Reader<'_>) -> Result<TxnOp, Malformed> {
         CLOSE_SESSION => TxnOp::CloseSession(match reader.u8()? {
             0 => End::Expired,
             1 => End::Closed,
-            _ => return Err(Malformed("there is no such end of a session")),
+            _ => return Err(Malformed("unknown end of a session")),
         }),
         CREATE => TxnOp::Create(read_create(reader)?),
         DELETE => TxnOp::Delete {
@@ -448,7 +452,7 @@ fn read_op(kind: u8, reader: &mut Reader<'_>) -> Result<TxnOp, Malformed> {
             aversion: reader.i32()?,
         },
         CHECK => TxnOp::Check,
-        _ => return Err(Malformed("there is no such kind of operation")),
+        _ => return Err(Malformed("unknown kind of operation")),
     })
 }
 

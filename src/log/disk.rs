@@ -1,5 +1,8 @@
-//! [`Disk`]: the interface of the log to a folder of files, so that a test can put a disk beneath it that fails.
-//! [`Folder`] is a real one, [`View`] one that is only read.
+//! [`Disk`]: the interface of the log to a folder of files, so that tests can run it on a disk that fails
+//! (`SimDisk`). [`Folder`] is a real one, [`View`] one that is only read.
+//!
+//! The interface states the durability that the log may rely on, and no more: each change is lost by a power loss until
+//! the matching sync has returned.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -7,7 +10,6 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, Per
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use super::segment::{BadHeader, FORMAT_VERSION};
 use crate::error::Error;
 
 /// A flat folder of files. Names are single parts.
@@ -49,8 +51,9 @@ pub(crate) trait DiskFile: Send + Sync {
     /// any part of it until [`sync`](Self::sync) has returned.
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes what was written, and the length, survive a power loss (`fdatasync`). After an error
-    /// nobody knows what survives, and asking again would not tell.
+    /// Makes all writes, and the length, survive a power loss (`fdatasync`). After an error it is unknown which
+    /// of them survive, and another call would not tell: the kernel may have dropped the pages it could not write, and
+    /// then reports success.
     fn sync(&self) -> io::Result<()>;
 
     /// Returns the identity that tells the file from its copy.
@@ -72,15 +75,15 @@ const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 const FOR_OTHERS: u32 = 0o077;
 
-/// Opens a file to read and write. If that makes it, no umask lets others have it.
+/// Opens a file to read and write. A file that this creates is the owner's alone, with any umask.
 pub(super) fn private() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(FILE_MODE);
     options
 }
 
-/// Creates a folder and those above it that are missing, for the owner alone whatever the umask. An existing one stays
-/// as it is.
+/// Creates a folder and those above it that are missing, for the owner alone, with any umask. An existing folder stays
+/// as it is: its owner has chosen its mode.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)
@@ -103,7 +106,8 @@ impl Folder {
     /// Creates a file that must not exist yet. Neither a file of that name nor a link that another user put there is
     /// opened.
     pub(super) fn create_new(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        // `O_EXCL`, which follows no link as the last part of a path.
+        // `O_EXCL`, which follows no link as the last part of a path: in a shared folder another user could otherwise
+        // direct the write to any file of this one.
         let file = private().create_new(true).open(self.path(name))?;
         Ok(Box::new(RealFile(file)))
     }
@@ -114,7 +118,7 @@ impl Disk for Folder {
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.path)? {
             let entry = entry?;
-            // A name that is no UTF-8 is none of ours.
+            // A name that is not UTF-8 is none of a store's.
             if !entry.file_type()?.is_dir()
                 && let Ok(name) = entry.file_name().into_string()
             {
@@ -135,7 +139,7 @@ impl Disk for Folder {
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let mut options = private();
         let file = options.create(true).truncate(true).open(self.path(name))?;
-        // One that was there keeps its mode.
+        // `mode` applies to new files alone: an existing one is narrowed here (invariant 14).
         if file.metadata()?.mode() & FOR_OTHERS != 0 {
             file.set_permissions(Permissions::from_mode(FILE_MODE))?;
         }
@@ -151,6 +155,7 @@ impl Disk for Folder {
     }
 
     fn sync_folder(&self) -> io::Result<()> {
+        // A name is data of its directory: no sync of the file itself makes it durable.
         File::open(&self.path)?.sync_all()
     }
 
@@ -162,6 +167,7 @@ impl Disk for Folder {
     }
 }
 
+/// File of a [`Folder`] or a [`View`].
 pub(super) struct RealFile(pub(super) File);
 
 impl DiskFile for RealFile {
@@ -205,7 +211,7 @@ impl DiskFile for RealFile {
     }
 }
 
-/// A folder of the file system, of which nothing is changed.
+/// Read-only folder of the file system. Backups and inspections use it, so that they cannot disturb a store in use.
 #[derive(Clone, Debug)]
 pub(crate) struct View(Folder);
 
@@ -249,6 +255,24 @@ impl Disk for View {
     }
 }
 
+/// Gives a complete file its name, durably: renames it, and syncs the folder.
+///
+/// The file must be synced before: a power loss may keep the rename and lose the bytes, and the file would be torn under
+/// a name that promises it whole. Until the folder is synced the file may get its old name back, or the name its old
+/// file.
+pub(super) fn publish(disk: &dyn Disk, from: &str, to: &str) -> io::Result<()> {
+    disk.rename(from, to)?;
+    disk.sync_folder()
+}
+
+/// Removes a file, which need not exist: the unfinished file of a run that was killed.
+pub(super) fn remove_if_exists(disk: &dyn Disk, name: &str) -> io::Result<()> {
+    match disk.remove(name) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
 pub(crate) fn damaged(disk: &dyn Disk, name: &str, offset: u64, reason: impl ToString) -> Error {
     Error::StoreDamaged {
         file: disk.path(name),
@@ -264,18 +288,8 @@ pub(crate) fn failed(path: PathBuf, what: &str, error: &io::Error) -> Error {
     }
 }
 
-pub(crate) fn bad_header(disk: &dyn Disk, name: &str, bad: BadHeader) -> Error {
-    match bad {
-        BadHeader::TooNew(version) => Error::StoreTooNew {
-            file: disk.path(name),
-            version,
-            known: FORMAT_VERSION,
-        },
-        bad => damaged(disk, name, 0, bad),
-    }
-}
-
-/// Returns the error of a disk on which no room could be made, or which failed.
+/// Returns the error of a failed write to a disk: [`Error::DiskFull`] where space or a quota has run out, which may
+/// pass, and a failure otherwise.
 pub(crate) fn no_room(disk: &dyn Disk, error: &io::Error) -> Error {
     let path = disk.path("");
     match error.kind() {

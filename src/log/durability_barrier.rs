@@ -1,7 +1,8 @@
-//! [`DurabilityBarrier`]: holds back what must not leave the store before the log has what it shows (invariant 2).
+//! [`DurabilityBarrier`]: holds back every event and reply until the log has the transaction that it reveals
+//! (invariant 2).
 //!
-//! Events are held in one order, ahead of replies: a client hears of a change before it is answered anything newer.
-//! After a failure of the log the barrier is closed for good: nothing is acknowledged any more (invariant 12).
+//! Events are held in one order, ahead of replies: a client receives the event of a change before any newer reply.
+//! After a failure of the log the barrier stays closed: nothing is acknowledged any more (invariant 12).
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,13 +19,14 @@ use crate::types::Zxid;
 use crate::wake::wake_all;
 use crate::watch::{WatchCell, WatchedEvent};
 
-/// Barrier before everything that a store tells: events, in one order, and replies wait behind it until the log has
-/// what they show.
+/// Barrier between the store and its clients: events, in one order, and replies wait behind it until the log has the
+/// transactions that they reveal.
 pub(crate) struct DurabilityBarrier {
-    /// All transactions up to this zxid are where they must be; below all of them once the log has failed.
+    /// All transactions up to this zxid are as durable as their class requires; [`CLOSED`] once the log has failed.
+    /// Raised under the lock of `inner` alone, and read without it on the path of every reply.
     open_to: AtomicI64,
-    /// True if all may leave ahead of the log, as long as that has not failed.
-    lets_ahead: AtomicBool,
+    /// True if everything may leave ahead of the log, as long as that has not failed (durability class `None`).
+    is_relaxed: AtomicBool,
     inner: Mutex<Inner>,
     on_failure: OnceLock<OnFailure>,
     /// Wakes the tasks in [`failed`](Self::failed).
@@ -35,10 +37,11 @@ type OnFailure = Box<dyn Fn(&Error) + Send + Sync>;
 
 #[derive(Default)]
 struct Inner {
-    /// In the order in which they happened; their zxids never fall.
+    /// In the order in which they happened; their zxids never decrease.
     events: VecDeque<HeldEvents>,
-    /// In the order of their zxids, then of their asking: mostly that in which they come.
-    replies: VecDeque<Waiting>,
+    /// Sorted by zxid, then by arrival, so that [`open`](DurabilityBarrier::open) drains a prefix. Replies mostly
+    /// arrive in this order, so an insertion is at the end.
+    replies: VecDeque<WaitingReply>,
     next_reply: u64,
     failure: Option<Error>,
 }
@@ -50,7 +53,7 @@ struct HeldEvents {
 }
 
 /// A reply that waits.
-struct Waiting {
+struct WaitingReply {
     key: Key,
     waker: Waker,
 }
@@ -66,13 +69,14 @@ impl Inner {
     }
 }
 
+/// Below every zxid: nothing passes.
 const CLOSED: i64 = i64::MIN;
 
 impl DurabilityBarrier {
     pub(crate) fn new(open_to: Zxid) -> Self {
         Self {
             open_to: AtomicI64::new(open_to.0),
-            lets_ahead: AtomicBool::new(false),
+            is_relaxed: AtomicBool::new(false),
             inner: Mutex::default(),
             on_failure: OnceLock::new(),
             failed: Notify::new(),
@@ -81,7 +85,8 @@ impl DurabilityBarrier {
 
     /// Registers the one listener of the log's failure. It is called at once if the log has failed already.
     pub(crate) fn on_failure(&self, tell: impl Fn(&Error) + Send + Sync + 'static) {
-        // Looked at after the listener is set: a failure in between would be heard of by nobody.
+        // Checked after the listener is set: `fail` looks for a listener after it has stored the failure, so one of
+        // the two sees the other, and the failure is reported in every interleaving.
         if self.on_failure.set(Box::new(tell)).is_ok()
             && let Some(failure) = self.failure()
             && let Some(tell) = self.on_failure.get()
@@ -93,12 +98,12 @@ impl DurabilityBarrier {
     /// Returns true if what shows this transaction, and none after it, may leave.
     pub(crate) fn is_open_to(&self, zxid: Zxid) -> bool {
         let open_to = self.open_to.load(Ordering::Acquire);
-        zxid.0 <= open_to || (open_to != CLOSED && self.lets_ahead.load(Ordering::Acquire))
+        zxid.0 <= open_to || (open_to != CLOSED && self.is_relaxed.load(Ordering::Acquire))
     }
 
     /// Lets all leave ahead of the log from now on, or not.
-    pub(crate) fn let_ahead(&self, let_ahead: bool) {
-        self.lets_ahead.store(let_ahead, Ordering::Release);
+    pub(crate) fn set_relaxed(&self, set_relaxed: bool) {
+        self.is_relaxed.store(set_relaxed, Ordering::Release);
     }
 
     /// Holds an event back until the barrier is open to `zxid`, and to all that is held already. Returns the zxid that
@@ -110,9 +115,10 @@ impl DurabilityBarrier {
         event: WatchedEvent,
     ) -> Option<Zxid> {
         let mut inner = self.inner.lock();
-        // Never ahead of an event that is held: one watcher's events must not change their order.
+        // Never ahead of an event that is held already: a watcher's events must keep their order (invariant 3).
         let zxid = inner.events.back().map_or(zxid, |last| zxid.max(last.zxid));
-        // Looked at again under the lock: `open` may have passed since the caller looked.
+        // Checked again under the lock: `open` may have run since the caller checked, and would not come back for an
+        // event that is queued now.
         if self.is_open_to(zxid) {
             cell.put(event);
             return None;
@@ -128,11 +134,12 @@ impl DurabilityBarrier {
         Some(zxid)
     }
 
-    /// Lets through all that shows nothing after `zxid`: events first, then replies. The events are in their cells
+    /// Opens the barrier to `zxid`: releases the events up to it, then the replies. The events are in their cells
     /// before the barrier is open to others, so that no later reply can overtake them.
     pub(crate) fn open(&self, zxid: Zxid) {
         let mut woken = Vec::new();
         let mut inner = self.inner.lock();
+        // A sync that succeeds after one that failed proves nothing (invariant 12).
         if inner.failure.is_some() {
             return;
         }
@@ -140,19 +147,23 @@ impl DurabilityBarrier {
             held.cell.put(held.event);
             woken.push(held.cell);
         }
+        // After the events are in their cells: a reply that sees the new value without the lock is behind them. The
+        // maximum, because the barrier begins open to the new epoch's first zxid, which the log reaches only later.
         self.open_to.fetch_max(zxid.0, Ordering::AcqRel);
         let count = inner
             .replies
             .partition_point(|waiting| waiting.key.0 <= zxid);
         let replies: Vec<_> = inner.replies.drain(..count).collect();
         drop(inner);
+        // Without the lock: wakers are the users' code, and may poll or drop another reply in place.
         woken.iter().for_each(|cell| cell.wake());
         wake_all(replies.into_iter().map(|waiting| waiting.waker));
     }
 
-    /// Lets nothing through any more: all replies and watches end with the error.
+    /// Closes the barrier for good: all waiting replies and watches end with the error.
     pub(crate) fn fail(&self, error: Error) {
         let mut inner = self.inner.lock();
+        // The first failure is the cause; later ones follow from it.
         inner.failure.get_or_insert_with(|| error.clone());
         self.open_to.store(CLOSED, Ordering::Release);
         let events = std::mem::take(&mut inner.events);
@@ -172,7 +183,7 @@ impl DurabilityBarrier {
     /// Waits until the log has failed. Returns the reason.
     pub(crate) async fn failed(&self) -> Error {
         loop {
-            // From here on no failure is missed.
+            // Created before the check: `notify_waiters` reaches every future that exists when it is called.
             let told = self.failed.notified();
             if let Some(failure) = self.failure() {
                 return failure;
@@ -197,15 +208,15 @@ impl DurabilityBarrier {
         Passage {
             barrier: self.clone(),
             zxid,
-            runs_ahead: true,
-            place: None,
+            may_run_ahead: true,
+            ticket: None,
         }
     }
 
     /// Waits until the log has all up to `zxid`, also where others may run ahead of it.
     pub(crate) fn written(self: &Arc<Self>, zxid: Zxid) -> Passage {
         let mut passage = self.passage(zxid);
-        passage.runs_ahead = false;
+        passage.may_run_ahead = false;
         passage
     }
 
@@ -220,14 +231,15 @@ pub(crate) struct Passage {
     barrier: Arc<DurabilityBarrier>,
     zxid: Zxid,
     /// True if it may leave ahead of the log, where that lets others.
-    runs_ahead: bool,
-    /// Its number among those that wait, if it is one of them.
-    place: Option<u64>,
+    may_run_ahead: bool,
+    /// Its number among the waiting replies; `None` while it does not wait. Together with the zxid it is the key by
+    /// which a dropped future finds its entry.
+    ticket: Option<u64>,
 }
 
 impl Passage {
     fn may_leave(&self) -> bool {
-        match self.runs_ahead {
+        match self.may_run_ahead {
             true => self.barrier.is_open_to(self.zxid),
             false => self.barrier.has_written(self.zxid),
         }
@@ -240,30 +252,33 @@ impl Future for Passage {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let this = &mut *self;
         if this.may_leave() {
-            // `open` takes it out with all others: one lock less for each reply.
-            this.place = None;
+            // `open` has drained or will drain the entry with all others up to its zxid, so it is not removed here:
+            // one lock less for each reply.
+            this.ticket = None;
             return Poll::Ready(Ok(()));
         }
-        // Neither cloned nor dropped under the lock: a waker may be all that is left of a task, whose other replies
-        // would take the same lock as they are dropped.
+        // Wakers are neither cloned nor dropped under the lock: a waker may be the last reference to a task, whose
+        // other replies would take the same lock in their own drop.
         let waker = context.waker().clone();
         let mut inner = this.barrier.inner.lock();
         if let Some(failure) = &inner.failure {
             return Poll::Ready(Err(failure.clone()));
         }
+        // Checked again under the lock: `open` may have drained the replies since the check above, and would not
+        // wake one that is inserted now.
         if this.may_leave() {
-            this.place = None;
+            this.ticket = None;
             return Poll::Ready(Ok(()));
         }
-        let place = *this.place.get_or_insert_with(|| {
+        let ticket = *this.ticket.get_or_insert_with(|| {
             inner.next_reply += 1;
             inner.next_reply
         });
-        let key = (this.zxid, place);
+        let key = (this.zxid, ticket);
         let former = match inner.find(key) {
             Ok(at) => Some(std::mem::replace(&mut inner.replies[at].waker, waker)),
             Err(at) => {
-                inner.replies.insert(at, Waiting { key, waker });
+                inner.replies.insert(at, WaitingReply { key, waker });
                 None
             }
         };
@@ -275,9 +290,9 @@ impl Future for Passage {
 
 impl Drop for Passage {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
+        if let Some(ticket) = self.ticket {
             let mut inner = self.barrier.inner.lock();
-            let found = inner.find((self.zxid, place));
+            let found = inner.find((self.zxid, ticket));
             let removed = found.map(|at| inner.replies.remove(at));
             drop(inner);
             drop(removed);

@@ -1,18 +1,18 @@
-//! Epochs: the upper half of a zxid. Each opening of a store begins a new one, so that the zxids that it gives out are
-//! above all that it gave out before, those that the log does not have included.
+//! Epochs: the upper half of a zxid. Each opening of a store begins a new one, so that its zxids are above all that any
+//! earlier run has assigned, including those that the log never had (invariant 5).
 
 use std::time::Duration;
 
 use crate::types::Zxid;
 
-/// The epochs by which a store that was restored or copied leaps ahead: more than its original can have been
-/// opened in the meantime.
+/// The epochs by which a store that was restored or copied leaps ahead: more than its original can have begun beyond
+/// the clock's in the meantime, by openings more frequent than one in 4.096 s.
 const LEAP: u64 = 4096;
 
-/// An epoch holds so many milliseconds' worth of zxids, at 2^20 a millisecond.
+/// Length of an epoch of the clock, 2^12 ms: at 2^20 zxids in a millisecond it holds 2^32.
 const MS_BITS: u32 = 12;
 
-/// Returns the epoch that the clock says.
+/// Returns the epoch of the clock.
 pub(crate) fn of_clock(now_ms: i64) -> u32 {
     u32::try_from(now_ms.max(0) >> MS_BITS).unwrap_or(u32::MAX)
 }
@@ -28,11 +28,10 @@ pub(crate) fn of(zxid: Zxid) -> u32 {
     u32::try_from(zxid.0.max(0) >> 32).unwrap_or(u32::MAX)
 }
 
-/// Returns a zxid below all that a restored or copied store gives out; all up to the epoch
-/// before this one's counts as given out.
+/// Returns a zxid below all that a restored or copied store will assign; all epochs before this one's count as used.
 ///
-/// `reserved` is the last epoch of the content, `made` the clock's epoch when that was so. The store
-/// that the content is of may have gone on. It was ahead of the clock by so much at most; the result
+/// `reserved` is the last epoch of the content, and `made` the clock's epoch at that time. The original may have
+/// continued since. It was ahead of the clock by the difference of the two at most; the result
 /// is as far ahead of `now_ms`, and [`LEAP`] epochs more. So of two stores restored from one backup
 /// the later one is above the earlier one, too.
 pub(crate) fn beyond(reserved: u32, made: u32, now_ms: i64) -> Zxid {

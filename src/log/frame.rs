@@ -1,15 +1,15 @@
 //! Frames: the batches of a segment, each written by one write and made durable by one sync, and the [`Scanner`] that
 //! reads them.
 //!
-//! A frame says how far the log was synced when it was written. So if it is whole and one before it is not, recovery
-//! can tell: a frame that was synced has been damaged since; one that was not is lost with what follows it, and nobody
-//! was told of either.
+//! A frame states how far the log was synced when it was written. So if it is whole and one before it is not, recovery
+//! can distinguish the cases: if the earlier one was synced, it has been damaged since; if not, it is lost together
+//! with those behind it, and none of them was acknowledged.
 
 use crc32fast::hash;
 
 use super::codec::{Malformed, Reader, Record, put_record, put_txn, read_record};
-use super::disk::{Disk, DiskFile, bad_header, damaged, failed};
-use super::segment::{HEADER_BYTES, Header, log_name};
+use super::disk::{Disk, DiskFile, damaged, failed};
+use super::segment::{FORMAT_VERSION, HEADER_BYTES, Header, log_name};
 use crate::core::Txn;
 use crate::error::{Error, Result};
 use crate::types::Zxid;
@@ -21,22 +21,21 @@ pub(crate) const HEAD_BYTES: usize = 48;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     crc: u32,
-    /// Bytes of the records that follow, which end within the segment; 0 makes the frame a *mark*: the
-    /// next frame of the segment takes its number and its place.
+    /// Bytes of the records that follow, which end within the segment. A frame with 0 is a *mark*: the next frame of
+    /// the segment has its number, and overwrites it.
     pub(crate) payload_bytes: usize,
-    /// The number of its kind over all segments, from 1, without gaps.
+    /// The number of the frame over all segments, from 1, without gaps.
     pub(crate) chain: u64,
     /// The last frame that was known to be synced when this one was written.
     pub(crate) synced: u64,
-    /// The first and the last zxid in it; of one without transactions, twice the last before it.
+    /// The first and the last zxid in it; without transactions, both are the last zxid before it.
     pub(crate) first: Zxid,
     pub(crate) last: Zxid,
 }
 
 impl Head {
-    /// Looks whether a frame of a segment of this salt may begin here. Only
-    /// [`is_whole`](Self::is_whole) says that it does. Its length is not believed until it is
-    /// known to end within the segment.
+    /// Parses the head of a frame of a segment with this salt. Only [`is_whole`](Self::is_whole) proves that the frame
+    /// is one. The length must not be used before it is known to end within the segment.
     pub(crate) fn parse(bytes: &[u8; HEAD_BYTES], salt: u64) -> Option<Self> {
         let mut reader = Reader::new(bytes);
         let crc = reader.u32().ok()?;
@@ -55,6 +54,7 @@ impl Head {
 
     /// Returns true if the checksum is right over the whole frame, head included.
     pub(crate) fn is_whole(&self, frame: &[u8]) -> bool {
+        // Salt, number and length are covered as well: a torn write over an older frame has parts of both.
         frame.len() == self.frame_bytes() && hash(&frame[4..]) == self.crc
     }
 
@@ -89,13 +89,13 @@ impl Head {
             each(record)?;
         }
         if last.is_some_and(|last| last != self.last) {
-            return Err(Malformed("its last zxid is not the one it names").into());
+            return Err(Malformed("its last zxid differs from the one in its header").into());
         }
         Ok(())
     }
 }
 
-/// Place of a frame in the chain.
+/// Position of a frame in the chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Link {
     /// The segment's.
@@ -106,7 +106,7 @@ pub(crate) struct Link {
     pub(crate) synced: u64,
 }
 
-/// A frame in the making. Its buffer is kept from one frame to the next.
+/// A frame that is being filled. Its buffer is reused by later frames.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     /// Room for the head, then the records.
@@ -150,8 +150,10 @@ impl Batch {
         self.last
     }
 
-    /// Writes the head, and gives the whole frame. May be called again with another link.
+    /// Writes the head, and returns the whole frame. May be called again with another link: a batch learns its place
+    /// only when it is written.
     pub(crate) fn seal(&mut self, link: Link) -> &[u8] {
+        // A batch that was never begun is an empty frame: a mark.
         if self.bytes.is_empty() {
             self.begin(self.last);
         }
@@ -161,7 +163,7 @@ impl Batch {
     }
 }
 
-/// Encodes a mark: it says, where the next frame will be, that all up to `link.synced` is synced.
+/// Encodes a mark, which states at the place of the next frame that all frames up to `link.synced` are synced.
 pub(crate) fn mark(link: Link, last: Zxid) -> [u8; HEAD_BYTES] {
     let mut bytes = [0; HEAD_BYTES];
     seal(&mut bytes, link, last, last);
@@ -206,10 +208,11 @@ impl<'a> Scanner<'a> {
         let file = disk.open(&name).map_err(fail)?;
         let len = file.len().map_err(fail)?;
         let header = Header::read(&*file).map_err(fail)?;
-        let header = header.map_err(|bad| bad_header(disk, &name, bad))?;
+        let header =
+            header.map_err(|bad| bad.error(disk.path(&name), "a segment", FORMAT_VERSION))?;
         let damage = |offset, reason| Err(damaged(disk, &name, offset, reason));
         if header.number != number {
-            let reason = format!("the header is that of segment {}", header.number);
+            let reason = format!("its header is that of segment {}", header.number);
             return damage(0, reason);
         }
         if header.store != *store {
@@ -253,9 +256,8 @@ impl<'a> Scanner<'a> {
         Ok(frame.map(|frame| (head, frame)))
     }
 
-    /// Returns what looks like the head of a frame of this segment, and of one that ends within it.
-    /// The writer writes no other: so whatever it has written is read, and no length allocates more
-    /// than the segment has.
+    /// Returns the head of a possible frame of this segment, if the frame ends within it. The writer writes no others,
+    /// so no frame is missed, and no length allocates more than the segment's size.
     pub(crate) fn head_at(&mut self, at: u64) -> Result<Option<Head>> {
         let Header { salt, size, .. } = self.header;
         let bytes = self.bytes(at, HEAD_BYTES)?;
@@ -273,8 +275,8 @@ impl<'a> Scanner<'a> {
         Ok(bytes.iter().take(HEAD_BYTES).all(|byte| *byte == 0))
     }
 
-    /// Finds all that looks like the head of a frame of this segment, from `at` to the end, also
-    /// within another frame; each with whether the frame is whole.
+    /// Calls `each` for every possible head of a frame of this segment from `at` to the end, within other frames as
+    /// well, with its offset, and true if the frame is whole.
     pub(crate) fn survey(
         &mut self,
         mut at: u64,
@@ -288,6 +290,7 @@ impl<'a> Scanner<'a> {
             }
             // The salt is 8 bytes into a head.
             let Some(skipped) = bytes[8..].windows(8).position(|found| found == salt) else {
+                // The last 15 positions are too near to the window's end to have a whole salt in it.
                 at += bytes.len() as u64 - 15;
                 continue;
             };
@@ -296,6 +299,7 @@ impl<'a> Scanner<'a> {
                 let is_whole = self.frame_at(at)?.is_some();
                 each(at, head, is_whole)?;
             }
+            // One byte on, not one frame: behind a torn frame its length may be wrong, and skip whole ones.
             at += 1;
         }
     }

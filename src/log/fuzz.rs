@@ -1,5 +1,5 @@
-//! Entry points of the fuzzers: any bytes are read as a frame or as the files of a log, and what is read must
-//! hold together. The public functions over these are in `testing::fuzz`.
+//! Entry points of the fuzzers: any bytes are read as a frame or as the files of a log. Content that is accepted must
+//! be consistent, and survive a round trip. The public functions over these are in `testing::fuzz`.
 
 mod corpus;
 mod snapshots;
@@ -12,8 +12,9 @@ pub(crate) use snapshots::{snapshot, snapshots};
 use super::codec::{Malformed, Record};
 use super::disk::Disk;
 use super::frame::{Batch, HEAD_BYTES, Head, Link};
+use super::header::header_crc;
 use super::recovery::{self, Content};
-use super::segment::{HEADER_BYTES, header_crc, log_name};
+use super::segment::{HEADER_BYTES, log_name};
 use super::sim::SimDisk;
 use crate::core::{Core, CoreOptions, Limits};
 use crate::error::{Error, Result};
@@ -25,14 +26,15 @@ const STORE: [u8; 16] = *b"a store's own id";
 /// More segments than a log needs to show all that it can do.
 const MAX_SEGMENTS: u64 = 4;
 
-/// In the first byte of a log: its checksums are made right before it is read.
-const MAKE_RIGHT: u8 = 1;
+/// Flag in the first byte of a log: its checksums are corrected before it is read. Otherwise no fuzzer would get past
+/// them.
+const FIX_CHECKSUMS: u8 = 1;
 
-/// Reads bytes as a frame whose checksum is right. Returns true if they are one. What it holds is written and
-/// read again.
+/// Reads bytes as a frame whose checksum is right. Returns true if they are one. Its records are encoded and decoded
+/// again.
 pub(crate) fn frame(bytes: &[u8]) -> bool {
     let mut frame = bytes.to_vec();
-    let Some(head) = made_right(&mut frame) else {
+    let Some(head) = with_valid_checksums(&mut frame) else {
         return false;
     };
     let Ok(records) = records(&head, &frame) else {
@@ -61,7 +63,7 @@ pub(crate) fn frame(bytes: &[u8]) -> bool {
 }
 
 /// Gives a frame the right length and checksum.
-fn made_right(frame: &mut [u8]) -> Option<Head> {
+fn with_valid_checksums(frame: &mut [u8]) -> Option<Head> {
     let payload = u32::try_from(frame.len().checked_sub(HEAD_BYTES)?).ok()?;
     frame[4..8].copy_from_slice(&payload.to_le_bytes());
     let crc = crc32fast::hash(&frame[4..]);
@@ -81,8 +83,8 @@ fn records(head: &Head, frame: &[u8]) -> Result<Vec<Record>, Malformed> {
     Ok(records)
 }
 
-/// Reads bytes as the segments of a log. Returns true if they are a store. What is read once is read again
-/// after mending, and the log goes on from there.
+/// Reads bytes as the segments of a log. Returns true if they are a store. The same content is read again after the
+/// repair, and the log is continued from there.
 ///
 /// The first byte is flags; then each segment: its length (u16), and its bytes.
 pub(crate) fn recovery(bytes: &[u8]) -> bool {
@@ -94,12 +96,12 @@ pub(crate) fn recovery(bytes: &[u8]) -> bool {
         Err(Error::StoreDamaged { .. } | Error::StoreTooNew { .. }) => return false,
         Err(other) => panic!("bytes alone do no such thing: {other}"),
     };
-    let mended = first.recovered.mend(&disk);
-    mended.expect("the disk does not fail");
-    let second = read(&disk).expect("what is mended can be read");
+    let repaired = first.recovered.repair(&disk);
+    repaired.expect("the disk does not fail");
+    let second = read(&disk).expect("what is repaired can be read");
     // Zeros written over a part of something may look like a head, if the salt has zeros itself.
-    let mut scraps = second.recovered.scraps.iter();
-    assert_eq!(scraps.find(|scrap| scrap.is_whole), None);
+    let mut stale_frames = second.recovered.stale_frames.iter();
+    assert_eq!(stale_frames.find(|stale| stale.is_whole), None);
     assert_same(&first, &second);
     if goes_on(&disk, &second) {
         let third = read(&disk).expect("what goes on can be read");
@@ -157,8 +159,8 @@ fn disk_of(bytes: &[u8]) -> Option<SimDisk> {
         let length = usize::from(u16::from_le_bytes(*length)).min(after.len());
         let (segment, after) = after.split_at(length);
         let mut segment = segment.to_vec();
-        if flags & MAKE_RIGHT != 0 {
-            make_segment_right(&mut segment);
+        if flags & FIX_CHECKSUMS != 0 {
+            fix_checksums(&mut segment);
         }
         disk.put(&log_name(number), segment);
         rest = after;
@@ -167,7 +169,7 @@ fn disk_of(bytes: &[u8]) -> Option<SimDisk> {
 }
 
 /// Gives the header and the frames that follow it right checksums, so that a fuzzer gets beyond them.
-fn make_segment_right(segment: &mut [u8]) {
+fn fix_checksums(segment: &mut [u8]) {
     let Some(header) = segment.first_chunk() else {
         return;
     };

@@ -1,125 +1,86 @@
-//! The file `STORE`: the id of the store in a data directory. It tells the directory in which the store was created
-//! from a copy of it.
+//! The file `STORE`: the id of the store in a data directory. It distinguishes the directory in which the store was
+//! created from a copy of it.
 //!
 //! 64 bytes: magic, format version u32, crc32 u32 over all but itself, store id, then the device,
-//! the inode and the birth time of this very file, u64 each, and 8 zeros. A copy has another inode
-//! or was born at another time, by whatever means it was made, unless the whole disk was copied.
+//! the inode and the birth time of this very file, u64 each, and 8 zeros. Any copy of the file has another inode or
+//! another birth time, unless the whole disk was copied.
 
 use std::io;
 
-use super::codec::Reader;
-use super::disk::{Disk, FileIdentity};
-use super::segment::{HEADER_BYTES, header_crc};
+use super::codec::Malformed;
+use super::disk::{Disk, FileIdentity, failed, publish};
+use super::header::{self, BadHeader, HEADER_BYTES};
 use crate::error::Error;
 
 pub(crate) const NAME: &str = "STORE";
 
-/// The file that becomes `STORE` when it is whole and synced.
+/// The file that becomes `STORE` once it is complete and synced.
 pub(crate) const UNFINISHED: &str = "STORE.new";
 
-/// The version of the format of `STORE`, and of a data directory as a whole. The logs of the first have no terms of
-/// sessions; `STORE` itself is the same.
+/// The version of the format of `STORE`, and of a data directory as a whole. Logs of format 1 have no terms of
+/// sessions; the file `STORE` is the same in both.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"LKSTORE1";
 
-const BYTES: usize = HEADER_BYTES as usize;
+/// The file is a header alone.
+const BYTES: usize = HEADER_BYTES;
 
 /// Identity of the store in a data directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
     pub(crate) store: [u8; 16],
-    /// True if the directory is a copy of the one that the store was in. Opening it leaves the
-    /// zxids that the original may have given out since behind ([`beyond`](super::epoch::beyond)), and
-    /// then writes the identity anew.
+    /// True if the directory is a copy of the one that the store was in. Opening it moves beyond all zxids that the
+    /// original may have assigned since ([`beyond`](super::epoch::beyond)), and then writes a new identity.
     pub(crate) is_copied: bool,
     /// The version of the directory's format.
     pub(crate) version: u32,
 }
 
-/// Reads which store this is; `None` when the file is not there.
+/// Reads the identity; `None` if the file is missing.
 pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Identity>, Error> {
-    let failed = |error: io::Error| Error::StoreFailed {
-        path: disk.path(NAME),
-        reason: error.to_string(),
-    };
+    let failed = |error: io::Error| failed(disk.path(NAME), "cannot be read", &error);
     let file = match disk.open(NAME) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(failed)?,
     };
     let mut bytes = [0; BYTES];
     let read = file.read_at(0, &mut bytes).map_err(failed)?;
-    let (version, store, written) = decode(&bytes[..read]).map_err(|bad| bad.of(disk))?;
+    let decoded = decode(&bytes[..read]);
+    let (version, store, written) =
+        decoded.map_err(|bad| bad.error(disk.path(NAME), "the file STORE", FORMAT_VERSION))?;
     Ok(Some(Identity {
         store,
+        // Of the open file, not of the name: a copy that replaces it meanwhile is another file.
         is_copied: file.identity().map_err(failed)? != written,
         version,
     }))
 }
 
-/// Writes that this directory holds `store`; durable when this returns.
+/// Writes the identity of a directory that holds `store`; durable when this returns.
 pub(crate) fn write(disk: &dyn Disk, store: [u8; 16]) -> io::Result<()> {
     let file = disk.create(UNFINISHED)?;
+    // The inode of the file under its temporary name: the rename keeps it.
     file.write_at(0, &encode(store, file.identity()?))?;
+    // Before the rename: a crash leaves the old identity or the new one, never a torn one.
     file.sync()?;
-    disk.rename(UNFINISHED, NAME)?;
-    disk.sync_folder()
+    publish(disk, UNFINISHED, NAME)
 }
 
 fn encode(store: [u8; 16], file: FileIdentity) -> [u8; BYTES] {
     let mut bytes = [0; BYTES];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
     bytes[16..32].copy_from_slice(&store);
     bytes[32..40].copy_from_slice(&file.device.to_le_bytes());
     bytes[40..48].copy_from_slice(&file.inode.to_le_bytes());
     bytes[48..56].copy_from_slice(&file.born_ns.to_le_bytes());
-    let crc = header_crc(&bytes);
-    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    header::seal(&mut bytes, MAGIC, FORMAT_VERSION);
     bytes
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum Bad {
-    TooNew(u32),
-    Damaged(&'static str),
-}
-
-impl Bad {
-    fn of(self, disk: &dyn Disk) -> Error {
-        let file = disk.path(NAME);
-        match self {
-            Self::TooNew(version) => Error::StoreTooNew {
-                file,
-                version,
-                known: FORMAT_VERSION,
-            },
-            Self::Damaged(reason) => Error::StoreDamaged {
-                file,
-                offset: 0,
-                reason: reason.to_owned(),
-            },
-        }
-    }
-}
-
-/// Decodes a header. Magic, version and checksum stand in the same place in every version to come.
-fn decode(bytes: &[u8]) -> Result<(u32, [u8; 16], FileIdentity), Bad> {
-    let short = |_| Bad::Damaged("the file ends within its only block");
-    let bytes: &[u8; BYTES] = bytes
-        .first_chunk()
-        .ok_or(Bad::Damaged("the file ends within its only block"))?;
-    let mut reader = Reader::new(bytes);
-    if reader.array().map_err(short)? != MAGIC {
-        return Err(Bad::Damaged("it does not begin as the file STORE does"));
-    }
-    let version = reader.u32().map_err(short)?;
-    if reader.u32().map_err(short)? != header_crc(bytes) {
-        return Err(Bad::Damaged("its checksum is wrong"));
-    }
-    if version > FORMAT_VERSION {
-        return Err(Bad::TooNew(version));
-    }
+/// Decodes the file.
+fn decode(bytes: &[u8]) -> Result<(u32, [u8; 16], FileIdentity), BadHeader> {
+    let (version, mut reader) = header::parse(bytes, MAGIC, FORMAT_VERSION)?;
+    let short = |_: Malformed| BadHeader::Short;
     let store = reader.array().map_err(short)?;
     let file = FileIdentity {
         device: reader.u64().map_err(short)?,
@@ -211,11 +172,13 @@ mod tests {
             born_ns: 3,
         };
         let good = encode([7; 16], file);
+        let is_damaged =
+            |decoded| matches!(decoded, Err(bad) if !matches!(bad, BadHeader::TooNew(_)));
         for at in 0..BYTES {
             let mut bytes = good;
             bytes[at] ^= 0x10;
-            assert!(matches!(decode(&bytes), Err(Bad::Damaged(_))), "byte {at}");
-            assert!(matches!(decode(&good[..at]), Err(Bad::Damaged(_))));
+            assert!(is_damaged(decode(&bytes)), "byte {at}");
+            assert!(is_damaged(decode(&good[..at])));
         }
     }
 
@@ -225,7 +188,7 @@ mod tests {
         write(&disk, [7; 16]).unwrap();
         let mut bytes: [u8; BYTES] = disk.content(NAME).unwrap().try_into().unwrap();
         bytes[8] = FORMAT_VERSION as u8 + 1;
-        let crc = header_crc(&bytes);
+        let crc = header::header_crc(&bytes);
         bytes[12..16].copy_from_slice(&crc.to_le_bytes());
         disk.put(NAME, bytes.to_vec());
         let said = read(&disk).unwrap_err().to_string();

@@ -39,7 +39,7 @@ pub struct Inspection {
     pub zxid: Zxid,
     /// No transaction had a zxid beyond the end of this epoch (`zxid >> 32`).
     pub epoch: u32,
-    /// True if the store was closed in order.
+    /// True if the store was closed cleanly.
     pub was_clean: bool,
     /// The longest session timeout that a remote client was ever given.
     pub longest_timeout: Duration,
@@ -74,7 +74,7 @@ pub struct Problem {
     pub file: PathBuf,
     /// The offset in it, in bytes.
     pub offset: u64,
-    /// The expectation, and what was found.
+    /// The expected content, and the actual one.
     pub reason: String,
 }
 
@@ -112,8 +112,8 @@ pub struct SnapshotInfo {
 
 /// Looks at the data directory `dir`, and at its ten largest subtrees.
 ///
-/// Nothing is opened for writing, so it may be in use, and it may be damaged: what can be read is
-/// told. It takes the memory of the store's content for as long as it lasts, and blocks the thread.
+/// Nothing is opened for writing, so it may be in use. It may be damaged: the readable part is reported, with the
+/// places that cannot be read. It needs as much memory as the store's content while it runs, and blocks the thread.
 ///
 /// # Errors
 /// [`Error::NotAStore`] when there is nothing of a store.
@@ -139,21 +139,12 @@ pub fn inspect(dir: impl AsRef<Path>) -> Result<Inspection> {
 pub fn inspect_top(dir: impl AsRef<Path>, top: usize) -> Result<Inspection> {
     let dir = dir.as_ref();
     let view = View::new(dir);
-    let mut attempts = 1;
-    loop {
-        let before = recovery::snapshot_names(&view).unwrap_or_default();
-        let seen = Examination::new(dir, &view)?.inspect(top);
-        let is_moving = recovery::snapshot_names(&view).unwrap_or_default() != before;
-        // Files that a store in use removes while they are read are no problem of its.
-        if seen.problems.is_empty() || !is_moving || attempts == MAX_ATTEMPTS {
-            return Ok(seen);
-        }
-        attempts += 1;
-    }
+    let has_no_problem =
+        |seen: &Result<Inspection>| !matches!(seen, Ok(seen) if !seen.problems.is_empty());
+    recovery::read_in_use(&view, has_no_problem, || {
+        Ok(Inspector::new(dir, &view)?.inspect(top))
+    })
 }
-
-/// Attempts to read a directory in use whose files go while they are read.
-const MAX_ATTEMPTS: usize = 5;
 
 /// The files that are neither segments nor snapshots.
 const SINGLE_FILES: [&str; 5] = [
@@ -164,14 +155,14 @@ const SINGLE_FILES: [&str; 5] = [
     segment::UNFINISHED,
 ];
 
-struct Examination<'a> {
+struct Inspector<'a> {
     view: &'a View,
     dir: &'a Path,
     names: Vec<String>,
     problems: Vec<Problem>,
 }
 
-impl<'a> Examination<'a> {
+impl<'a> Inspector<'a> {
     fn new(dir: &'a Path, view: &'a View) -> Result<Self> {
         let not_a_store = |reason: String| Error::NotAStore {
             path: dir.to_owned(),
@@ -197,7 +188,7 @@ impl<'a> Examination<'a> {
     }
 
     fn inspect(mut self, top: usize) -> Inspection {
-        let holder = lock::holder(self.dir).unwrap_or(Holder::Nobody);
+        let holder = lock::holder(self.dir).unwrap_or(Holder::Unlocked);
         let identity = match identity::read(self.view) {
             Ok(Some(identity)) => Some(identity),
             Ok(None) => {
@@ -213,12 +204,13 @@ impl<'a> Examination<'a> {
         let store = identity
             .map(|identity| identity.store)
             .or_else(|| self.any_store());
+        // In this order: `segments` reports a file as damaged if reading the content has found a problem in it.
         let snapshots = self.snapshots();
         let (core, facts) = self.content(store.unwrap_or_default());
         let segments = self.segments(store.unwrap_or_default());
         let (subtrees, data_bytes) = show::largest_subtrees(&core, top);
         let (in_use, pid) = match holder {
-            Holder::Nobody => (false, None),
+            Holder::Unlocked => (false, None),
             Holder::Process(pid) => (true, pid),
         };
         let spares = self
@@ -301,7 +293,7 @@ impl<'a> Examination<'a> {
             let file = self.view.path(&log_name(number));
             self.problems.iter().any(|problem| problem.file == file)
         };
-        look_at_segments(self.view, &self.names, store, is_damaged)
+        inspect_segments(self.view, &self.names, store, is_damaged)
     }
 
     /// Finds the store's id in another file, where `STORE` does not tell it.
@@ -381,7 +373,7 @@ impl<'a> Examination<'a> {
             let mut core = bare_core();
             let empty = core.node_count();
             if let Ok(file) = self.view.open(&name) {
-                // Why not all of it can be read is reported already.
+                // The error has been reported already; the core holds the records before it.
                 let _ = snapshot::load(&*file, Form::Snapshot, &mut core, &mut || Ok(()));
             }
             if core.node_count() > empty {
@@ -444,8 +436,8 @@ pub enum SegmentState {
     Sealed,
     /// The log goes on here.
     Current,
-    /// The log goes on here; what was being written when the store stopped is not whole, and is cut
-    /// when it is opened.
+    /// The log goes on here; the frame that was being written when the store stopped is incomplete, and is erased when
+    /// the store is opened.
     Torn,
     /// It waits to be written.
     Prepared,
@@ -454,7 +446,7 @@ pub enum SegmentState {
 }
 
 /// Looks at each segment by itself; `is_damaged` says which are known not to be whole.
-fn look_at_segments(
+fn inspect_segments(
     disk: &dyn Disk,
     names: &[String],
     store: [u8; 16],
@@ -464,7 +456,7 @@ fn look_at_segments(
     numbers.sort_unstable();
     let mut segments: Vec<_> = numbers
         .into_iter()
-        .map(|number| look_at(disk, number, &store))
+        .map(|number| inspect_segment(disk, number, &store))
         .collect();
     for segment in &mut segments {
         if is_damaged(segment.number) {
@@ -482,7 +474,7 @@ fn look_at_segments(
     segments
 }
 
-fn look_at(disk: &dyn Disk, number: u64, store: &[u8; 16]) -> SegmentInfo {
+fn inspect_segment(disk: &dyn Disk, number: u64, store: &[u8; 16]) -> SegmentInfo {
     let mut info = SegmentInfo {
         number,
         bytes: 0,
@@ -491,7 +483,7 @@ fn look_at(disk: &dyn Disk, number: u64, store: &[u8; 16]) -> SegmentInfo {
         zxids: None,
         state: SegmentState::Damaged,
     };
-    // Why it cannot be read, the recovery says.
+    // The recovery has reported why a segment cannot be opened.
     if let Ok(mut segment) = Scanner::open(disk, number, store) {
         info.bytes = segment.header().size;
         info.state = walk(&mut segment, &mut info).unwrap_or(SegmentState::Damaged);
@@ -504,7 +496,7 @@ fn walk(segment: &mut Scanner<'_>, info: &mut SegmentInfo) -> crate::Result<Segm
     while let Some((head, _)) = segment.frame_at(at)?.filter(|(head, _)| !head.is_mark()) {
         at += head.frame_bytes() as u64;
         info.frames += 1;
-        // The first of all have none: these say only which epoch is reserved.
+        // A store's first frame has no transactions; it reserves an epoch alone.
         if head.last > Zxid(0) {
             let first = info.zxids.map_or(head.first, |(first, _)| first);
             info.zxids = Some((first, head.last));

@@ -1,7 +1,7 @@
 //! The file `LOCK`: one process at a time has a data directory open.
 //!
-//! The lock is the operating system's (`flock`), so it goes with the process however that ends. The file holds the
-//! process's id, for messages alone.
+//! The lock is the operating system's (`flock`): it ends with the process, also after a kill, and needs no clean-up.
+//! The file holds the process's id, for messages alone; no decision relies on it.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Seek, Write};
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
-use super::disk::private;
+use super::disk::{failed, private};
 use crate::error::Error;
 
 pub(crate) const NAME: &str = "LOCK";
@@ -27,15 +27,13 @@ impl Lock {
     /// Takes the lock of the data directory at `folder`.
     pub(crate) fn take(folder: &Path) -> Result<Self, Error> {
         let path = folder.join(NAME);
-        let failed = |error: io::Error| Error::StoreFailed {
-            path: path.clone(),
-            reason: error.to_string(),
-        };
+        let failed = |error: io::Error| failed(path.clone(), "cannot be locked", &error);
         let mut options = private();
         options.create(true).truncate(false);
         let mut file = options.open(&path).map_err(failed)?;
-        let deadline = Instant::now() + PATIENCE;
-        while !is_taken(&file).map_err(failed)? {
+        let deadline = Instant::now() + ACQUIRE_TIMEOUT;
+        while !try_lock(&file).map_err(failed)? {
+            // An owner that is alive is not waited for: a second start is mostly a mistake, and gets its error at once.
             let owner = pid_in(&file);
             let is_in_use = owner.is_some_and(is_alive);
             if is_in_use || Instant::now() >= deadline {
@@ -52,19 +50,20 @@ impl Lock {
     }
 }
 
-/// The longest wait for a lock whose owner is gone, or has not written its pid. A child that a killed process was
-/// starting has the lock for a moment longer.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Time limit of the wait for a lock whose owner has died, or has not written its pid yet. A child that a killed
+/// process was about to start inherits the lock until its exec.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(1);
 
 const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 
 impl Drop for Lock {
-    /// The pid of a process that is gone would only mislead. The lock is let go of by name: closing the file is
-    /// not enough while a child, between its fork and its exec, has it open, too.
+    /// Removes the pid, which would mislead once the process has ended, and unlocks explicitly: closing the file does
+    /// not release the lock while a child, between its fork and its exec, has the file open, too.
     fn drop(&mut self) {
+        // In this order: after the unlock the file may hold the next owner's pid.
         let released = self.file.set_len(0).and_then(|()| self.file.unlock());
         if let Err(error) = released {
-            tracing::debug!(%error, "the lock file keeps a pid");
+            tracing::debug!(%error, "lock file not cleared");
         }
     }
 }
@@ -73,14 +72,14 @@ impl Drop for Lock {
 ///
 /// [`holder`] shares the lock for an instant. That must not refuse a store: where the lock can be shared, no store has
 /// it, and it is free in a moment.
-fn is_taken(file: &File) -> io::Result<bool> {
+fn try_lock(file: &File) -> io::Result<bool> {
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(true),
             Err(TryLockError::Error(error)) => return Err(error),
             Err(TryLockError::WouldBlock) => {}
         }
-        if !is_shared(file)? {
+        if !is_unlocked(file)? {
             return Ok(false);
         }
         std::thread::yield_now();
@@ -88,7 +87,7 @@ fn is_taken(file: &File) -> io::Result<bool> {
 }
 
 /// Returns true if no store has the lock.
-fn is_shared(file: &File) -> io::Result<bool> {
+fn is_unlocked(file: &File) -> io::Result<bool> {
     match file.try_lock_shared() {
         Ok(()) => file.unlock().map(|()| true),
         Err(TryLockError::WouldBlock) => Ok(false),
@@ -111,7 +110,7 @@ fn pid_in(file: &File) -> Option<u32> {
 
 fn is_alive(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    // A process of another user may not be signalled, and is alive.
+    // Any other error means that it exists: a process of another user may not be signalled.
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
@@ -132,7 +131,7 @@ fn pid_with_open(path: &Path) -> Option<u32> {
 /// Holder of a data directory's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
-    Nobody,
+    Unlocked,
     /// A process; `None` where it has not written its id yet.
     Process(Option<u32>),
 }
@@ -140,11 +139,11 @@ pub(crate) enum Holder {
 /// Finds the process that has the data directory at `folder` open, without writing anything.
 pub(crate) fn holder(folder: &Path) -> io::Result<Holder> {
     let file = match File::open(folder.join(NAME)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Holder::Nobody),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Holder::Unlocked),
         opened => opened?,
     };
-    if is_shared(&file)? {
-        return Ok(Holder::Nobody);
+    if is_unlocked(&file)? {
+        return Ok(Holder::Unlocked);
     }
     Ok(Holder::Process(pid_in(&file)))
 }
@@ -159,7 +158,7 @@ mod tests {
     #[test]
     fn a_second_owner_is_refused_and_told_the_first_ones_pid() {
         let folder = TempFolder::new();
-        assert_eq!(holder(folder.path()).unwrap(), Holder::Nobody);
+        assert_eq!(holder(folder.path()).unwrap(), Holder::Unlocked);
         let me = Some(std::process::id());
         let lock = Lock::take(folder.path()).unwrap();
         assert_eq!(holder(folder.path()).unwrap(), Holder::Process(me));
@@ -177,12 +176,12 @@ mod tests {
                 .contains(&format!("process {}", std::process::id()))
         );
         drop(lock);
-        assert_eq!(holder(folder.path()).unwrap(), Holder::Nobody);
+        assert_eq!(holder(folder.path()).unwrap(), Holder::Unlocked);
         drop(Lock::take(folder.path()).unwrap());
     }
 
     #[test]
-    fn who_only_looks_refuses_nobody() {
+    fn an_inspection_refuses_no_store() {
         let folder = TempFolder::new();
         drop(Lock::take(folder.path()).unwrap());
         let looks = std::sync::atomic::AtomicBool::new(true);
@@ -209,9 +208,9 @@ mod tests {
         ));
     }
 
-    /// A child that another thread starts has, between its fork and its exec, whatever the process had open.
+    /// Between its fork and its exec, a child that another thread starts has all files of the process open.
     #[test]
-    fn children_of_other_threads_refuse_nobody() {
+    fn children_of_other_threads_refuse_no_store() {
         let folder = TempFolder::new();
         let starts = std::sync::atomic::AtomicBool::new(true);
         std::thread::scope(|scope| {
@@ -219,7 +218,7 @@ mod tests {
                 scope.spawn(|| {
                     while starts.load(std::sync::atomic::Ordering::Relaxed) {
                         let mut command = std::process::Command::new("true");
-                        // An environment of its own makes the standard library fork and exec.
+                        // With these settings the standard library forks and execs.
                         command
                             .env("LOCKKEEPER_TEST", "1")
                             .uid(rustix::process::getuid().as_raw());
@@ -245,7 +244,7 @@ mod tests {
     fn a_child_that_keeps_the_lock_of_a_killed_store_is_named() {
         let folder = TempFolder::new();
         drop(Lock::take(folder.path()).unwrap());
-        // What a killed process leaves: the lock is not let go of, only closed.
+        // As a killed process leaves it: the lock is not released, only the file closed.
         let file = File::open(folder.path().join(NAME)).unwrap();
         file.try_lock().unwrap();
         // Unlike the first one, this descriptor stays open in a child that runs another program.

@@ -1,13 +1,16 @@
-//! Opening a data directory: its identity, its content, the end of the pause that it owes, and the log that goes on.
+//! Opening a data directory: its identity, its content, the pause that it owes, and the log from there on.
+//!
+//! Everything is read before anything is written, and repaired before anything is revealed. Each step may be the last
+//! of this run: the order in [`open`] leaves a directory that the next run opens to the same content.
 
 use std::collections::VecDeque;
-use std::io;
+
 use std::sync::Arc;
 
-use super::disk::{Disk, DiskFile, failed, no_room};
+use super::disk::{Disk, DiskFile, failed, no_room, remove_if_exists};
 use super::frame::Batch;
 use super::identity::{self, Identity};
-use super::recovery::{self, Content, Custody, Facts, Recovered, Tail};
+use super::recovery::{self, Completeness, Content, Facts, Recovered, Tail};
 use super::segment::{self, Header, log_name};
 use super::segment_allocator::Segment;
 use super::writer::{LogParts, LogPosition, LogStart};
@@ -19,7 +22,7 @@ use crate::types::Zxid;
 
 /// A store that was opened.
 pub(crate) struct Opened {
-    /// The writing side of its log, whose first batch is written.
+    /// The writing side of its log; its first batch is written.
     pub(crate) parts: LogParts,
     pub(crate) core: Core,
     /// The id of the store.
@@ -33,22 +36,23 @@ pub(crate) struct RemoteSessions {
     /// True if they live on. If not, those that the log had are ended.
     pub(crate) live_on: bool,
     pub(crate) ended: usize,
-    /// The longest timeout that the client of one may have been told, in milliseconds; 0 if there never was one. The
-    /// log has it. If they do not live on, no session may be admitted until it is over.
+    /// The longest timeout that any of their clients may have been granted, in milliseconds; 0 if there never was one.
+    /// The log has it. If the sessions do not live on, no session may be admitted until it has passed: until then a
+    /// client may still believe that it holds a lock.
     pub(crate) longest_timeout_ms: u64,
     /// The longest timeout that they were ever allowed; 0 if the store was never served.
     pub(crate) allowed_ms: u64,
 }
 
 impl RemoteSessions {
-    /// Reads the facts of the log, before anything is done about them.
+    /// Derives the state of the sessions from the facts of the log.
     ///
-    /// They live on if the log has all that was acknowledged to them, which decides the durability of the run that
-    /// wrote it, not that of this one. A log that was copied or restored may lack what its original has acknowledged,
-    /// and longer timeouts that it has granted: up to what was allowed, or is.
+    /// They live on if the log has everything that was acknowledged to them. That depends on the durability of the run
+    /// that wrote it, not of this one. A log that was copied or restored may lack changes that its original has
+    /// acknowledged since, and longer timeouts that it has granted: up to the maximum allowed then, or now.
     fn of(facts: &Facts, core: &Core, is_copied: bool, options: &Options) -> Self {
-        let is_foreign = is_copied || facts.custody == Custody::Restored;
-        let is_whole = facts.is_clean || facts.custody == Custody::Sure;
+        let is_foreign = is_copied || facts.completeness == Completeness::Restored;
+        let is_whole = facts.is_clean || facts.completeness == Completeness::Complete;
         let live_on = is_whole && !is_foreign;
         let known = facts
             .longest_timeout_ms
@@ -72,7 +76,7 @@ impl RemoteSessions {
         }
     }
 
-    /// Returns true if there must be a pause.
+    /// Returns true if no session may be admitted for a while.
     pub(crate) fn owe_pause(&self) -> bool {
         !self.live_on && self.longest_timeout_ms > 0
     }
@@ -89,24 +93,29 @@ pub(crate) fn open(
     now_ms: i64,
 ) -> Result<Opened> {
     let identity = identify(&**disk)?;
+    // Temporary files alone, which no recovery reads: this may come before the reading.
     remove_unfinished(&**disk)?;
     let Content {
         mut core,
         snapshot,
         recovered,
     } = recovery::read(&**disk, identity.store, new)?;
-    recovered.mend(&**disk)?;
+    // Before anything is derived from the content: it may exist in the page cache alone.
+    recovered.repair(&**disk)?;
     let mut facts = recovered.facts;
     let is_new = snapshot.is_none() && recovered.tail.is_none();
+    // A new store has no earlier run whose sessions could be believed.
     facts.is_clean |= is_new;
     let mut remote = RemoteSessions::of(&facts, &core, identity.is_copied, options);
     let next = first_zxid(&**disk, facts.epoch, identity.is_copied, now_ms)?;
-    // What was restored begins in the midst of an epoch.
+    // A restored snapshot's zxid may lie within an epoch.
     let last = next.max(facts.zxid);
     let mut first = Batch::default();
     first.begin(facts.zxid);
+    // The epoch is reserved by the first frame, so it is durable before any of its zxids is assigned: zxids that are
+    // never logged are not assigned again after a crash, and tokens only grow (invariant 5).
     first.push_record(&Record::Epoch(epoch::of(last)));
-    // What is owed stays in the log until it is paid: this run may end at any moment, too.
+    // An unfinished pause stays in the log: this run may be killed before it is over, too, and the next one repeats it.
     first.push_record(&Record::LongestTimeout {
         ms: remote.longest_timeout_ms,
     });
@@ -120,8 +129,8 @@ pub(crate) fn open(
     let position = find_position(&**disk, &recovered, options, identity.store, next_segment)?;
     let current = position.header.number;
     if identity.version < identity::FORMAT_VERSION && !identity.is_copied {
-        // Before the first record that an older version would not know.
-        own(&**disk, identity.store)?;
+        // Before the first record that an older version would not know: it must refuse the directory by its version.
+        write_identity(&**disk, identity.store)?;
     }
     let segments = || recovered.segments.iter();
     let parts = LogParts::new(LogStart {
@@ -145,13 +154,17 @@ pub(crate) fn open(
         syncs: options.syncs,
     })?;
     if identity.is_copied {
-        own(&**disk, identity.store)?;
+        // After the first batch, which has made the leap of zxids durable: with the identity first, a crash in between
+        // would leave a copy that looks like an original and continues with its tokens.
+        write_identity(&**disk, identity.store)?;
     }
     core.leave_behind(last, now_ms);
     if !remote.live_on {
         remote.ended = core.end_remote_sessions(now_ms);
     }
+
     parts.queue.set_pausing(remote.owe_pause());
+    // By ordinary transactions: if this run ends before they are on the disk, the next one ends the rest.
     parts.queue.append(core.kept(), true);
     Ok(Opened {
         parts,
@@ -161,8 +174,8 @@ pub(crate) fn open(
     })
 }
 
-/// Writes that this folder is the store's own, in the format of this version.
-fn own(disk: &dyn Disk, store: [u8; 16]) -> Result<()> {
+/// Marks this folder as the store's original, in the format of this version.
+fn write_identity(disk: &dyn Disk, store: [u8; 16]) -> Result<()> {
     let written = identity::write(disk, store);
     written.map_err(|error| failed(disk.path(identity::NAME), "cannot be written", &error))
 }
@@ -173,6 +186,7 @@ fn identify(disk: &dyn Disk) -> Result<Identity> {
         return Ok(identity);
     }
     check_empty(disk)?;
+    // The identity comes first: a crash right after it leaves an empty store, and files without it are no store.
     let store = random();
     let written = identity::write(disk, store);
     written.map_err(|error| no_room(disk, &error))?;
@@ -207,17 +221,18 @@ fn check_empty(disk: &dyn Disk) -> Result<()> {
     Ok(())
 }
 
-/// Removes what was in the making when the store stopped.
+/// Removes the files that were unfinished when the store stopped.
 fn remove_unfinished(disk: &dyn Disk) -> Result<()> {
-    let removed =
-        segment::remove_unfinished(disk).and_then(|()| match disk.remove(snapshot::UNFINISHED) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            removed => removed,
-        });
-    removed.map_err(|error| failed(disk.path(""), "cannot be cleaned up", &error))
+    let names = [segment::UNFINISHED, snapshot::UNFINISHED];
+    let mut removed = names.iter().map(|name| remove_if_exists(disk, name));
+    let removed = removed.try_for_each(|removed| removed);
+    removed.map_err(|error| failed(disk.path(""), "unfinished files cannot be removed", &error))
 }
 
-/// Returns the last zxid before a new epoch: one that nobody can have been given yet.
+/// Returns the first zxid of a new epoch, which no earlier run can have assigned.
+///
+/// The epoch is above the last reserved one, also if the clock has gone back; and not below the clock's, which is the
+/// common measure of a store and its restored copies.
 fn first_zxid(disk: &dyn Disk, reserved: u32, is_copied: bool, now_ms: i64) -> Result<Zxid> {
     let clock = epoch::of_clock(now_ms);
     let mut next = clock.max(reserved.saturating_add(1));
@@ -234,7 +249,7 @@ fn first_zxid(disk: &dyn Disk, reserved: u32, is_copied: bool, now_ms: i64) -> R
     Ok(Zxid(i64::from(next) << EPOCH_BITS))
 }
 
-/// Half of those that a zxid has room for.
+/// Half of the epochs that a zxid has room for: arithmetic on them cannot overflow.
 const LAST_EPOCH: u32 = 1 << 30;
 
 /// Finds the position at which the log goes on: after its last frame, or in a first segment.
@@ -263,7 +278,8 @@ fn find_position(
             (header, made.map_err(|error| no_room(disk, &error))?)
         }
     };
-    // What was read may have been written and not synced when the process was killed.
+    // `synced` below claims that every recovered frame is on the disk. `repair` has synced the segments that were read;
+    // this covers a segment that was created just now as well.
     let synced = file.sync();
     synced.map_err(|error| failed(disk.path(&log_name(at.segment)), "cannot be synced", &error))?;
     Ok(LogPosition {
@@ -276,8 +292,11 @@ fn find_position(
     })
 }
 
-/// Opens the segments that wait to be written. Those of a store that had smaller ones may not have room for a
-/// batch: these go, and with them what comes after, the last first, so that no number is left out.
+/// Opens the prepared segments. After a change of the configured sizes they may be too small for any batch: such a
+/// segment is removed, and all after it.
+///
+/// The last one first, each synced: whenever the power fails, the numbers that are left have no gap, which recovery
+/// would refuse.
 fn prepared(
     disk: &dyn Disk,
     mut headers: Vec<&Header>,

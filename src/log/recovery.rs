@@ -1,10 +1,10 @@
 //! Recovery: reads the newest snapshot and the log after it, and finds the position at which the writer goes on.
 //!
-//! Frames are read while they are whole and in order. Where they end, either the power failed while
-//! the next was written, or the medium has damaged what was there. The frames themselves tell: each
-//! says how far the log was synced before it. If anything after the end says that what is missing
-//! there was synced, the log is damaged, and is refused. Else nobody was told of what is missing, and
-//! it is cut. `docs/durability.md` has the argument by cases.
+//! Frames are read while they are whole and in order. Where they end, either the power failed while the next one was
+//! written, or the medium has damaged it. Each frame states how far the log was synced before it, which distinguishes
+//! the two: if any frame behind the end states that the missing one was synced, the log is damaged, and is refused.
+//! Otherwise no acknowledgement relied on the missing frame, and the log ends before it. `docs/durability.md` has the
+//! argument by cases.
 
 use std::io;
 
@@ -25,30 +25,29 @@ pub(crate) struct Facts {
     pub(crate) chain: u64,
     /// The last zxid.
     pub(crate) zxid: Zxid,
-    /// No zxid beyond the end of this epoch was given out.
+    /// No zxid beyond the end of this epoch was assigned.
     pub(crate) epoch: u32,
     /// The longest session timeout that any remote client was ever given, in milliseconds.
     pub(crate) longest_timeout_ms: u64,
     /// True if the store was closed in order right there.
     pub(crate) is_clean: bool,
-    pub(crate) custody: Custody,
+    pub(crate) completeness: Completeness,
     /// The longest timeout that clients were allowed, in milliseconds: 0 if the store was never served; `None` if
     /// only versions wrote it that do not say.
     pub(crate) allowed_timeout_ms: Option<u64>,
 }
 
-/// The trust that a log deserves, after a stop that was not in order, in what it says of sessions of other
-/// processes.
+/// Completeness of a log, after an unclean stop, about the sessions of other processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Custody {
-    /// Written by a version that does not say: to be taken for [`Lax`](Self::Lax).
+pub(crate) enum Completeness {
+    /// Written by a version that does not record it: treated as [`Partial`](Self::Partial).
     #[default]
     Unknown,
-    /// It may lack what was acknowledged last.
-    Lax,
-    /// It has all that was acknowledged.
-    Sure,
-    /// It was put back from a backup: its original may have gone on.
+    /// Acknowledged changes may be missing at its end.
+    Partial,
+    /// It has every acknowledged change.
+    Complete,
+    /// It was restored from a backup: its original may have continued.
     Restored,
 }
 
@@ -80,8 +79,8 @@ pub(crate) struct Recovered {
     /// the tail's are prepared: they hold no frame.
     pub(crate) segments: Vec<Header>,
     /// Remains of frames that were never synced, which must go before the next is written.
-    pub(crate) scraps: Vec<Scrap>,
-    /// The last frame of which a later one says that it was synced.
+    pub(crate) stale_frames: Vec<StaleFrame>,
+    /// The last frame that a later one states to be synced.
     pub(crate) synced: u64,
     #[cfg_attr(
         not(any(test, feature = "test-util")),
@@ -103,10 +102,10 @@ pub(crate) struct Source<'a> {
     pub(crate) start: Start,
 }
 
-/// Reads the whole log, and writes nothing. Every transaction goes to `each`, in order; what it
-/// refuses is damage.
+/// Reads the whole log, and writes nothing: a refused log must stay as it is, for its owner to examine. Every
+/// transaction goes to `each`, in order; one that `each` refuses is damage.
 ///
-/// Call [`Recovered::mend`] before anything is written, and before anybody sees what was read.
+/// Call [`Recovered::repair`] before anything is written, and before any of the content is revealed.
 ///
 /// # Errors
 /// `StoreDamaged`, `StoreTooNew`, `StoreFailed`.
@@ -115,39 +114,41 @@ pub(crate) fn recover(
     each: &mut dyn FnMut(Txn) -> Result<(), Damage>,
 ) -> Result<Recovered> {
     let numbers = segments_from(source.disk, source.start.segment)?;
-    let mut reading = Reading::new(source, each);
+    let mut reader = LogReader::new(source, each);
     let mut tail = None;
     let mut numbers = numbers.into_iter();
     for number in numbers.by_ref() {
         let mut segment = source.open(number)?;
-        let is_next = tail.is_none() || segment_goes_on(&mut segment, reading.facts.chain)?;
-        reading.segments.push(*segment.header());
+        // A prepared segment holds no frame yet. The first segment is read in any case: it may be empty, too.
+        let is_next = tail.is_none() || segment_goes_on(&mut segment, reader.facts.chain)?;
+        reader.segments.push(*segment.header());
         if !is_next {
             break;
         }
-        let offset = reading.read(&mut segment, u64::MAX)?;
+        let offset = reader.read(&mut segment, u64::MAX)?;
         tail = Some(Tail {
             segment: number,
             offset,
         });
     }
+    // The headers of prepared segments are checked as well: the writer will rely on them.
     for number in numbers {
-        reading.segments.push(*source.open(number)?.header());
+        reader.segments.push(*source.open(number)?.header());
     }
     let mut recovered = Recovered {
-        facts: reading.facts,
+        facts: reader.facts,
         tail,
-        segments: reading.segments,
-        scraps: Vec::new(),
-        synced: reading.synced,
-        frames: reading.frames,
-        txns: reading.txns,
+        segments: reader.segments,
+        stale_frames: Vec::new(),
+        synced: reader.synced,
+        frames: reader.frames,
+        txns: reader.txns,
     };
-    recovered.scraps = scraps(source, &recovered)?;
+    recovered.stale_frames = stale_frames(source, &recovered)?;
     Ok(recovered)
 }
 
-/// Reads the frames up to number `last`, which are all known to be there and synced.
+/// Reads the frames up to number `last`, all of which are known to be written.
 ///
 /// # Errors
 /// As of [`recover`]; a frame that is missing is damage.
@@ -156,19 +157,20 @@ pub(crate) fn read_up_to(
     last: u64,
     each: &mut dyn FnMut(Txn) -> Result<(), Damage>,
 ) -> Result<Facts> {
-    let mut reading = Reading::new(source, each);
+    let mut reader = LogReader::new(source, each);
     let mut number = source.start.segment;
-    while reading.facts.chain < last {
+    while reader.facts.chain < last {
         let mut segment = source.open(number)?;
-        let before = reading.facts.chain;
-        let offset = reading.read(&mut segment, last)?;
-        if reading.facts.chain == before {
+        let before = reader.facts.chain;
+        let offset = reader.read(&mut segment, last)?;
+        // Here the end of the frames is no end of the log: they are sealed, so a missing one was damaged since.
+        if reader.facts.chain == before {
             let reason = format!("frame {} is missing", before + 1);
             return Err(segment.damaged(offset, reason));
         }
         number += 1;
     }
-    Ok(reading.facts)
+    Ok(reader.facts)
 }
 
 impl<'a> Source<'a> {
@@ -191,10 +193,11 @@ fn segments_from(disk: &dyn Disk, first: u64) -> Result<Vec<u64>> {
     let mut numbers: Vec<u64> = names.iter().filter_map(|name| log_number(name)).collect();
     numbers.retain(|number| *number >= first);
     numbers.sort_unstable();
+    // A gap is damage: segments are created in order, and removed from either end alone.
     for (number, expected) in numbers.iter().zip(first..) {
         if *number != expected {
             let name = super::segment::log_name(expected);
-            let reason = format!("the file is missing, though segment {number} is there");
+            let reason = format!("the file is missing, although segment {number} exists");
             return Err(damaged(disk, &name, 0, reason));
         }
     }
@@ -202,7 +205,7 @@ fn segments_from(disk: &dyn Disk, first: u64) -> Result<Vec<u64>> {
 }
 
 /// A log that is being read.
-struct Reading<'a> {
+struct LogReader<'a> {
     facts: Facts,
     segments: Vec<Header>,
     synced: u64,
@@ -211,7 +214,7 @@ struct Reading<'a> {
     each: &'a mut dyn FnMut(Txn) -> Result<(), Damage>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> LogReader<'a> {
     fn new(source: &Source<'_>, each: &'a mut dyn FnMut(Txn) -> Result<(), Damage>) -> Self {
         Self {
             facts: source.start.facts,
@@ -232,15 +235,16 @@ impl<'a> Reading<'a> {
             };
             let expected = self.facts.chain + 1;
             if head.chain != expected {
-                let reason = format!("frame {} stands in the place of {expected}", head.chain);
+                let reason = format!("frame {} is in the place of frame {expected}", head.chain);
                 return Err(segment.damaged(at, reason));
             }
+            // A mark's statement counts, too: it may be the only one about the frame before it.
             self.synced = self.synced.max(head.synced);
             if head.is_mark() {
                 break;
             }
             if let Err(Damage(reason)) = self.frame(&head, frame) {
-                let reason = format!("frame {expected} is whole, but cannot be: {reason}");
+                let reason = format!("frame {expected} is whole, but invalid: {reason}");
                 return Err(segment.damaged(at, reason));
             }
             at += head.frame_bytes() as u64;
@@ -249,8 +253,10 @@ impl<'a> Reading<'a> {
     }
 
     fn frame(&mut self, head: &Head, frame: &[u8]) -> Result<(), Damage> {
+        // Taken over only once the whole frame is read: an error must name the facts before it.
         let (mut facts, mut txns) = (self.facts, 0);
         head.records(frame, |record| {
+            // Any record after a clean close revokes it: the store was opened again.
             facts.is_clean = false;
             match record {
                 Record::Txn(txn) => {
@@ -266,9 +272,9 @@ impl<'a> Reading<'a> {
                     are_kept,
                     allowed_ms,
                 } => {
-                    facts.custody = match are_kept {
-                        true => Custody::Sure,
-                        false => Custody::Lax,
+                    facts.completeness = match are_kept {
+                        true => Completeness::Complete,
+                        false => Completeness::Partial,
                     };
                     let allowed = facts.allowed_timeout_ms.unwrap_or(0).max(allowed_ms);
                     facts.allowed_timeout_ms = Some(allowed);
@@ -296,31 +302,31 @@ impl From<Malformed> for Damage {
     }
 }
 
-/// A place where a frame that nobody was told of stands, or a part of one. It must not come back to
-/// life when something else is written beside it.
+/// Remains of a frame that was never acknowledged. They must be erased: when the log has grown up to them again, a
+/// whole frame with the expected number would be read as the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Scrap {
+pub(crate) struct StaleFrame {
     pub(crate) segment: u64,
     pub(crate) offset: u64,
-    /// True for a whole frame: one that was written before it was clear that those ahead of it
-    /// are on the disk.
+    /// True for a whole frame: its write reached the disk although that of a frame before it did not, which is possible
+    /// only while neither is synced.
     pub(crate) is_whole: bool,
 }
 
-/// Looks at everything after the end.
+/// Finds the remains of frames behind the end of the log.
 ///
 /// # Errors
-/// `StoreDamaged` if something there shows that what is missing at the end was synced.
-fn scraps(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<Scrap>> {
-    let mut scraps = Vec::new();
+/// `StoreDamaged` if one of them states that the frame that is missing at the end was synced.
+fn stale_frames(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<StaleFrame>> {
+    let mut stale_frames = Vec::new();
     let Some(tail) = recovered.tail else {
-        return Ok(scraps);
+        return Ok(stale_frames);
     };
     let missing = recovered.facts.chain + 1;
     let mut end = source.open(tail.segment)?;
     let is_free = end.is_free(tail.offset)?;
     if !is_free {
-        scraps.push(Scrap {
+        stale_frames.push(StaleFrame {
             segment: tail.segment,
             offset: tail.offset,
             is_whole: false,
@@ -332,19 +338,20 @@ fn scraps(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<Scrap>> {
         let mut segment = source.open(number)?;
         let name = segment.name().to_owned();
         let is_last = number == tail.segment;
-        // What is missing after a whole frame of the next segment was the end of this one.
+        // The missing frame is either behind the last one here, or the first of the next segment. The error names the
+        // second place if nothing whole stands there.
         if number == tail.segment + 1 && segment.frame_at(Scanner::FIRST)?.is_none() {
             suspect = (name.clone(), Scanner::FIRST);
         }
         let from = if is_last { tail.offset } else { Scanner::FIRST };
         segment.survey(from, |offset, head, is_whole| {
             if is_whole && head.synced >= missing && !is_there_now(source, tail, missing)? {
-                let witness = format!("frame {} says so, at byte {offset} of {name}", head.chain);
-                let reason = format!("frame {missing} should be here, and was synced: {witness}");
+                let witness = format!("frame {} states so, at byte {offset} of {name}", head.chain);
+                let reason = format!("frame {missing} is missing here, and was synced: {witness}");
                 return Err(damaged(source.disk, &suspect.0, suspect.1, reason));
             }
             if !(is_last && offset == tail.offset) {
-                scraps.push(Scrap {
+                stale_frames.push(StaleFrame {
                     segment: number,
                     offset,
                     is_whole,
@@ -353,12 +360,12 @@ fn scraps(source: &Source<'_>, recovered: &Recovered) -> Result<Vec<Scrap>> {
             Ok(())
         })?;
     }
-    Ok(scraps)
+    Ok(stale_frames)
 }
 
-/// Returns true if a frame that was missing has come to its place since. A log that is being written goes on
-/// while it is read; one that nobody writes stays as it is. What was written before the witness is
-/// read after it, so nothing damaged passes.
+/// Returns true if the missing frame has been written since it was read: a backup reads a log that another process
+/// writes. The frame that states it to be synced was read first, and so the sync was over when this reads again: a
+/// frame that is still missing is damaged. In a log that is not being written the second read is the same as the first.
 fn is_there_now(source: &Source<'_>, tail: Tail, missing: u64) -> Result<bool> {
     let stands_at = |segment: u64, offset| -> Result<bool> {
         let frame_is = |(head, _): (Head, &[u8])| head.chain == missing && !head.is_mark();
@@ -373,28 +380,32 @@ fn is_there_now(source: &Source<'_>, tail: Tail, missing: u64) -> Result<bool> {
 }
 
 impl Recovered {
-    /// Makes the recovered frames durable, and erases the remains of frames that were never synced. Until
-    /// it returns, a crash changes nothing of what a recovery gives, except for frames that were never
-    /// acknowledged; after it, the next frame may say that all before it are synced.
+    /// Makes the recovered frames durable, and erases the remains of frames that were never synced. A crash before it
+    /// returns leaves a log that recovers to the same state, except for frames that were never acknowledged. After it
+    /// the next frame may state that all before it are synced.
     ///
-    /// Call it before anything recovered is revealed: after the end of a process that data may exist in
-    /// the page cache alone.
+    /// Call it before anything recovered is revealed: after the end of a process the frames may exist in the page cache
+    /// alone, and a power loss would take back what clients have seen since (invariant 2).
     ///
     /// # Errors
     /// `StoreFailed`.
-    pub(crate) fn mend(&self, disk: &dyn Disk) -> Result<()> {
-        self.write_again(disk)?;
+    pub(crate) fn repair(&self, disk: &dyn Disk) -> Result<()> {
+        // Before the syncs, which are to cover these writes.
+        self.rewrite_unsynced(disk)?;
+        // All segments, the prepared ones included: stale frames may stand in any of them, and each may have been written
+        // by a process that was killed before its sync.
         self.segments
             .iter()
-            .try_for_each(|header| self.mend_segment(disk, header))?;
-        // The process may have been killed between the naming of a segment and its sync.
+            .try_for_each(|header| self.repair_segment(disk, header))?;
+        // The process may have been killed between the rename of a segment and the sync of its directory.
         let synced = disk.sync_folder();
         synced.map_err(|error| failed(disk.path(""), "cannot be made durable", &error))
     }
 
-    /// Writes the frames again that nobody knows to be synced. Where a sync has failed, the system may
-    /// give back what was written and never write it: no later sync would say so.
-    fn write_again(&self, disk: &dyn Disk) -> Result<()> {
+    /// Writes the frames again that are not known to be synced. After a failed sync the kernel may serve pages from its
+    /// cache that it marks as clean and will never write: they read as whole, and another sync would succeed without
+    /// them. Only the last segment can have such frames, since a segment is synced before the log leaves it.
+    fn rewrite_unsynced(&self, disk: &dyn Disk) -> Result<()> {
         let Some(tail) = self.tail.filter(|_| self.synced < self.facts.chain) else {
             return Ok(());
         };
@@ -418,24 +429,25 @@ impl Recovered {
         Ok(())
     }
 
-    fn mend_segment(&self, disk: &dyn Disk, header: &Header) -> Result<()> {
+    fn repair_segment(&self, disk: &dyn Disk, header: &Header) -> Result<()> {
         let name = log_name(header.number);
         let fail = |error| failed(disk.path(&name), "cannot be made durable", &error);
         let file = disk.open(&name).map_err(fail)?;
-        for scrap in &self.scraps {
-            if scrap.segment == header.number {
-                let end = (scrap.offset + HEAD_BYTES as u64).min(header.size);
-                write_zeros(&*file, scrap.offset, end).map_err(fail)?;
+        for stale in &self.stale_frames {
+            if stale.segment == header.number {
+                // The head alone: without its salt and checksum the rest can never be read as a frame.
+                let end = (stale.offset + HEAD_BYTES as u64).min(header.size);
+                write_zeros(&*file, stale.offset, end).map_err(fail)?;
             }
         }
         file.sync().map_err(fail)
     }
 }
 
-/// A store as its data directory has it.
+/// Content of a data directory.
 pub(crate) struct Content {
     pub(crate) core: Core,
-    /// The snapshot that it was put together from.
+    /// The snapshot that the content begins with.
     pub(crate) snapshot: Option<Loaded>,
     pub(crate) recovered: Recovered,
 }
@@ -456,8 +468,33 @@ pub(crate) fn read(disk: &dyn Disk, store: [u8; 16], new: &dyn Fn() -> Core) -> 
     })
 }
 
-/// Loads the newest snapshot that can be read. Where some exist and none can, that is the error.
-/// `pause` is called in between; an error of it ends the loading.
+/// Attempts to read a directory in use. Each repetition needs a new snapshot in between, so more than one is rare.
+const MAX_ATTEMPTS: usize = 5;
+
+/// Reads a directory that may be in use. A segment may be removed or reused while it is read, but only after a newer
+/// snapshot has made it obsolete: if the snapshots have changed, a failure is no damage, and the next attempt begins
+/// with the newer one.
+pub(super) fn read_in_use<T>(
+    disk: &dyn Disk,
+    is_whole: impl Fn(&T) -> bool,
+    mut read: impl FnMut() -> T,
+) -> T {
+    let mut before = snapshot_names(disk).ok();
+    for _ in 1..MAX_ATTEMPTS {
+        let seen = read();
+        let after = snapshot_names(disk).ok();
+        if is_whole(&seen) || after == before {
+            return seen;
+        }
+        before = after;
+    }
+    read()
+}
+
+/// Loads the newest snapshot that can be read. If there are snapshots and none can be read, returns the error of the
+/// newest. `pause` is called between chunks; an error of it ends the loading.
+///
+/// An older snapshot is as good as a newer one: the segments since are kept until two newer snapshots exist.
 pub(crate) fn newest(
     disk: &dyn Disk,
     store: [u8; 16],
@@ -466,6 +503,7 @@ pub(crate) fn newest(
 ) -> Result<(Core, Option<Loaded>)> {
     let mut trouble = None;
     for name in snapshot_names(disk)? {
+        // A new core for each: a snapshot that fails halfway leaves its beginning in the core.
         let mut core = new();
         let file = disk.path(&name);
         let loaded = disk
@@ -483,15 +521,17 @@ pub(crate) fn newest(
                     reason: "it is a snapshot of another store".into(),
                 });
             }
+            // Never skipped, as a damaged one is: a newer version has used the directory, and this one may misread more
+            // of it.
             Err(error @ Error::StoreTooNew { .. }) => return Err(error),
             Err(error) => {
-                tracing::warn!(%error, "a snapshot cannot be read: taking the one before");
+                tracing::warn!(%error, "snapshot unreadable, the previous one is used");
                 trouble.get_or_insert(error);
             }
         }
     }
     match trouble {
-        // The whole log may still be there.
+        // The first snapshot of a store is damaged, and the whole log still exists: it has everything.
         Some(trouble) if disk.open(&super::segment::log_name(0)).is_err() => Err(trouble),
         _ => Ok((new(), None)),
     }
@@ -511,7 +551,7 @@ pub(crate) fn snapshot_names(disk: &dyn Disk) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Creates a core for what was read from a disk, of which nobody is a client.
+/// Creates a core for content that is read from a disk and serves no clients.
 pub(crate) fn bare_core() -> Core {
     Core::new(CoreOptions {
         hash_seed: u64::from_ne_bytes(random()),

@@ -1,31 +1,31 @@
-//! Segments: the files that a log is made of. A segment is written full before it is used, with
-//! zeros or by its former use, so that a frame written into it later changes no length and allocates
-//! no block: that makes its sync cheap.
+//! Segments: the files that a log consists of. A segment is filled before it is used, with zeros or by its former use,
+//! so that a frame written into it later changes no length and allocates no block: its `fdatasync` writes the frame
+//! alone, and a full disk cannot fail it (invariant 12).
 
 use std::io;
 
-use crc32fast::Hasher;
-
-use super::codec::Reader;
-use super::disk::{Disk, DiskFile};
+use super::codec::Malformed;
+use super::disk::{Disk, DiskFile, publish};
 use super::frame::HEAD_BYTES;
+use super::header::{self, BadHeader};
 use crate::size::MAX_TXN_BYTES;
 
 /// The bytes before the first frame.
-pub(crate) const HEADER_BYTES: u64 = 64;
+pub(crate) const HEADER_BYTES: u64 = header::HEADER_BYTES as u64;
 
 /// The version of the format of segments and frames.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"LKLOG\0\0\x01";
 
-/// The file that becomes a segment when it is written full.
+/// The file that becomes a segment once it is filled and synced.
 pub(crate) const UNFINISHED: &str = "segment.new";
 
 /// Header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Random, for each use of the file: tells its frames from those of its former use.
+    /// Random for each use of the file. Frames repeat it, so a frame of the file's former use is never read as one of
+    /// this use. Known to the directory's owner alone: data of a client cannot imitate a frame.
     pub(crate) salt: u64,
     /// Segments are numbered from 0, without gaps.
     pub(crate) number: u64,
@@ -35,52 +35,21 @@ pub(crate) struct Header {
     pub(crate) store: [u8; 16],
 }
 
-/// Why the first bytes of a segment are no header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BadHeader {
-    #[error("the file ends before the header does")]
-    Short,
-    #[error("it does not begin as a segment does")]
-    Magic,
-    #[error("the header's checksum is wrong")]
-    Checksum,
-    #[error("it is of format {0}, and this build knows formats up to {FORMAT_VERSION}")]
-    TooNew(u32),
-}
-
 impl Header {
     pub(crate) fn encode(&self) -> [u8; HEADER_BYTES as usize] {
         let mut bytes = [0; HEADER_BYTES as usize];
-        bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes[16..24].copy_from_slice(&self.salt.to_le_bytes());
         bytes[24..32].copy_from_slice(&self.number.to_le_bytes());
         bytes[32..40].copy_from_slice(&self.size.to_le_bytes());
         bytes[40..56].copy_from_slice(&self.store);
-        let crc = header_crc(&bytes);
-        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        header::seal(&mut bytes, MAGIC, FORMAT_VERSION);
         bytes
     }
 
-    /// Decodes a header. Magic, version and checksum stand in the same place in every version to come, so that
-    /// a newer one is told from a damaged one.
+    /// Decodes a header.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, BadHeader> {
-        let short = |_| BadHeader::Short;
-        let bytes: [u8; HEADER_BYTES as usize] = bytes
-            .get(..HEADER_BYTES as usize)
-            .and_then(|bytes| bytes.try_into().ok())
-            .ok_or(BadHeader::Short)?;
-        let mut reader = Reader::new(&bytes);
-        if reader.array().map_err(short)? != MAGIC {
-            return Err(BadHeader::Magic);
-        }
-        let version = reader.u32().map_err(short)?;
-        if reader.u32().map_err(short)? != header_crc(&bytes) {
-            return Err(BadHeader::Checksum);
-        }
-        if version > FORMAT_VERSION {
-            return Err(BadHeader::TooNew(version));
-        }
+        let (_, mut reader) = header::parse(bytes, MAGIC, FORMAT_VERSION)?;
+        let short = |_: Malformed| BadHeader::Short;
         Ok(Self {
             salt: reader.u64().map_err(short)?,
             number: reader.u64().map_err(short)?,
@@ -95,14 +64,6 @@ impl Header {
         let read = file.read_at(0, &mut bytes)?;
         Ok(Self::decode(&bytes[..read]))
     }
-}
-
-/// Returns the checksum of a header of 64 bytes in which it is the fourth word: segments' and snapshots'.
-pub(crate) fn header_crc(bytes: &[u8; HEADER_BYTES as usize]) -> u32 {
-    let mut hasher = Hasher::new();
-    hasher.update(&bytes[..12]);
-    hasher.update(&bytes[16..]);
-    hasher.finalize()
 }
 
 /// Returns the name of a segment in use.
@@ -125,7 +86,8 @@ pub(crate) fn spare_number(name: &str) -> Option<u64> {
     hex(name.strip_prefix("spare-")?)
 }
 
-/// Parses sixteen digits, lower case, as the names have them; nothing else is one of our files.
+/// Parses the sixteen lower-case digits of a name. Any other spelling is none of the store's files, so that no two
+/// names stand for one number.
 pub(crate) fn hex(digits: &str) -> Option<u64> {
     let is_ours = digits.len() == 16
         && digits
@@ -134,16 +96,19 @@ pub(crate) fn hex(digits: &str) -> Option<u64> {
     is_ours.then(|| u64::from_str_radix(digits, 16).ok())?
 }
 
-/// Makes a segment of a new file, written full of zeros. It is durable when this returns.
+/// Creates a segment as a new file full of zeros. It is durable when this returns.
+///
+/// Under another name until it is complete: a crash in between leaves a file that the next opening removes.
 pub(crate) fn make(disk: &dyn Disk, header: &Header) -> io::Result<Box<dyn DiskFile>> {
     let file = disk.create(UNFINISHED)?;
     write_zeros(&*file, 0, header.size)?;
     put_to_use(disk, file, UNFINISHED, header)
 }
 
-/// Makes a segment of a file that was one before. It is durable when this returns.
+/// Reuses a former segment's file as a segment. It is durable when this returns. Returns `None` for a file of another
+/// length, which stays as it is.
 ///
-/// A file of another length is no use: `None`, and it is still there.
+/// A crash in between leaves a spare with another header, or a torn one: a spare is known by its length alone.
 pub(crate) fn reuse(
     disk: &dyn Disk,
     spare: &str,
@@ -156,7 +121,7 @@ pub(crate) fn reuse(
     put_to_use(disk, file, spare, header).map(Some)
 }
 
-/// Puts a file to use as a segment. The header is synced before the file gets its name: a segment by name has a header.
+/// Puts a file to use as a segment.
 fn put_to_use(
     disk: &dyn Disk,
     file: Box<dyn DiskFile>,
@@ -164,21 +129,16 @@ fn put_to_use(
     header: &Header,
 ) -> io::Result<Box<dyn DiskFile>> {
     file.write_at(0, &header.encode())?;
+    // Before the rename: recovery refuses a segment without a valid header as damaged.
     file.sync()?;
-    disk.rename(name, &log_name(header.number))?;
-    disk.sync_folder()?;
+    // Before the first frame: its sync covers the file, not the name, and an acknowledged frame in a file that has its
+    // old name again would be lost.
+    publish(disk, name, &log_name(header.number))?;
     Ok(file)
 }
 
-/// Removes what was left by a crash within [`make`].
-pub(crate) fn remove_unfinished(disk: &dyn Disk) -> io::Result<()> {
-    match disk.remove(UNFINISHED) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
-}
-
-/// Writes zeros, not a hole: the blocks shall be there.
+/// Writes zeros, not a hole: the file system must allocate the blocks now, while a full disk is still an error that can
+/// be reported.
 pub(crate) fn write_zeros(file: &dyn DiskFile, from: u64, to: u64) -> io::Result<()> {
     static ZEROS: [u8; 1 << 18] = [0; 1 << 18];
     let mut at = from;
@@ -198,9 +158,9 @@ pub(crate) struct Sizes {
     pub(crate) largest_segment: u64,
     /// A batch that is larger takes no more transactions.
     pub(crate) largest_batch: usize,
-    /// The largest transaction: what comes to more is refused before it is applied.
+    /// The largest transaction: a larger one is refused before it is applied.
     pub(crate) largest_txn: usize,
-    /// Room that is kept for deletes, and for what the store does by itself.
+    /// Room that is kept for deletes, and for the store's own changes.
     pub(crate) reserve: usize,
 }
 
@@ -211,15 +171,16 @@ impl Sizes {
         Self {
             first_segment,
             largest_segment,
-            largest_batch: least(eighth, mebibyte),
-            // With the batch that it ends, it fits into any segment.
-            largest_txn: least(2 * eighth, MAX_TXN_BYTES),
-            reserve: least(eighth, mebibyte),
+            largest_batch: min(eighth, mebibyte),
+            // Together with the batch that it completes, less than half of the smallest segment, so every frame fits
+            // every segment; see the test below.
+            largest_txn: min(2 * eighth, MAX_TXN_BYTES),
+            reserve: min(eighth, mebibyte),
         }
     }
 
-    /// Returns the bytes of a segment that batches can use, from `offset` on: the rest may be too
-    /// short for the next batch.
+    /// Returns the bytes of a segment that batches can certainly use, from `offset` on. The rest may be too short for
+    /// the next batch, which then goes into the next segment; so it does not count as room.
     pub(crate) fn usable(&self, size: u64, offset: u64) -> u64 {
         let unusable = self.largest_batch + self.largest_txn + 2 * HEAD_BYTES;
         size.saturating_sub(offset).saturating_sub(unusable as u64)
@@ -237,7 +198,7 @@ impl Default for Sizes {
     }
 }
 
-const fn least(one: usize, other: usize) -> usize {
+const fn min(one: usize, other: usize) -> usize {
     if one < other { one } else { other }
 }
 

@@ -1,5 +1,8 @@
-//! [`SegmentAllocator`]: prepares segments, and makes snapshots that free old ones, aside from the writer.
+//! [`SegmentAllocator`]: prepares segments, and makes snapshots that free old ones, on threads of its own.
 //! [`SegmentRoom`] is the room that the segments give.
+//!
+//! Everything slow about disk space (filling, renaming, running out of it) happens here, before the writer needs the
+//! segment: the writer itself never allocates.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,10 +20,10 @@ use super::writer::LogStart;
 use crate::error::Error;
 use crate::random::random;
 
-/// Pause before what failed is tried again.
-const PAUSE: Duration = Duration::from_secs(1);
+/// Pause before a failed attempt is repeated: another program may have freed space.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The most segments that wait to be used again; any other that is superfluous is removed.
+/// Limit of the segments that wait for reuse; others that are obsolete are removed.
 const MAX_SPARES: usize = 2;
 
 /// Allocator of segments, shared by the writer and the threads that prepare segments and make snapshots.
@@ -30,7 +33,8 @@ pub(super) struct SegmentAllocator {
     store: [u8; 16],
     state: Mutex<State>,
     changed: Condvar,
-    /// Spare segments come and go under it.
+    /// Held while spare segments are listed, taken or added: the thread that prepares segments takes them, and the one
+    /// that makes snapshots adds them.
     spares: Mutex<()>,
     ends: AtomicBool,
 }
@@ -50,7 +54,7 @@ struct State {
     /// Bytes sealed since the last snapshot, and bytes of that.
     sealed_bytes: u64,
     snapshot_bytes: u64,
-    is_ending: bool,
+    is_closing: bool,
 }
 
 impl SegmentAllocator {
@@ -70,7 +74,7 @@ impl SegmentAllocator {
                 current,
                 sealed_bytes: start.sealed_bytes,
                 snapshot_bytes: start.snapshot_bytes,
-                is_ending: false,
+                is_closing: false,
             }),
             queue,
             changed: Condvar::new(),
@@ -79,8 +83,8 @@ impl SegmentAllocator {
         }
     }
 
-    /// Panics where the room by which writes are admitted is not what there is on the disk. The writer
-    /// stands here, with no batch in its hands.
+    /// Panics if the room by which writes are admitted differs from that on the disk. For the writer alone, between two
+    /// batches.
     #[cfg(debug_assertions)]
     pub(super) fn check_room(&self, position: (&Header, u64)) {
         let state = self.state.lock();
@@ -99,12 +103,12 @@ impl SegmentAllocator {
         failed(self.disk.path(""), "the log cannot be written", error)
     }
 
-    /// Takes the segment after the current one. Waits until it is prepared, and returns `None` when there will
-    /// be none.
+    /// Takes the segment after the current one. Waits until it is prepared; returns `None` if the log ends before.
     pub(super) fn next_segment(&self) -> Option<Segment> {
         let mut state = self.state.lock();
         loop {
             if let Some(next) = state.prepared.pop_front() {
+                // In order of their numbers: recovery refuses a log with a segment left out.
                 self.changed.notify_all();
                 return Some(next);
             }
@@ -118,7 +122,7 @@ impl SegmentAllocator {
     }
 
     /// Has segments prepared until room is no longer low.
-    pub(super) fn ask_for_room(&self) {
+    pub(super) fn request_room(&self) {
         let mut state = self.state.lock();
         if !state.is_low {
             state.is_low = true;
@@ -127,14 +131,14 @@ impl SegmentAllocator {
     }
 
     /// Waits until room is no longer short, or no more can be made.
-    pub(super) fn await_room(&self) {
+    pub(super) fn wait_for_room(&self) {
         let mut state = self.state.lock();
         while self.queue.is_short()
-            && !state.is_ending
+            && !state.is_closing
             && !self.queue.is_full()
             && !self.ends.load(Ordering::Acquire)
         {
-            // Again each time: what was made meanwhile may be taken already.
+            // Set again in each round: a segment that was prepared meanwhile may have been entered already.
             state.is_low = true;
             self.changed.notify_all();
             self.changed.wait(&mut state);
@@ -151,13 +155,14 @@ impl SegmentAllocator {
     }
 
     /// Prepares for the end of the log: a writer that still needs a segment gets one at once or never.
-    pub(super) fn hurry(&self) {
-        self.state.lock().is_ending = true;
+    pub(super) fn begin_close(&self) {
+        self.state.lock().is_closing = true;
         self.changed.notify_all();
     }
 
     /// Ends the threads.
     pub(super) fn end(&self) {
+        // Under the lock, although it is atomic: a thread between its check and its wait would miss the notification.
         let _state = self.state.lock();
         self.ends.store(true, Ordering::Release);
         self.changed.notify_all();
@@ -170,29 +175,32 @@ impl SegmentAllocator {
             if !state.is_low {
                 self.changed.wait(&mut state);
             } else if let Err(error) = MutexGuard::unlocked(&mut state, || self.make_room()) {
-                tracing::warn!(%error, "no room can be made for the log");
+                let path = self.disk.path("");
+                tracing::warn!(path = %path.display(), %error, "log segment not prepared");
                 self.changed.notify_all();
-                if state.is_ending {
+                // The writer drains the queue while the log is closed. It must not wait a second for each attempt: it
+                // gets its segment now, or fails the rest of the queue.
+                if state.is_closing {
                     self.ends.store(true, Ordering::Release);
                     self.changed.notify_all();
                     return;
                 }
-                self.changed.wait_for(&mut state, PAUSE);
+                self.changed.wait_for(&mut state, RETRY_DELAY);
             }
         }
     }
 
-    /// Prepares one more segment, or says that this cannot be.
+    /// Prepares one more segment. After a failure writes are refused with its reason, until a later attempt succeeds.
     pub(super) fn make_room(&self) -> io::Result<()> {
         let header = self.header_after(self.state.lock().newest);
         let made = self.prepare(header);
         let segment = made.inspect_err(|error| self.queue.refuse(no_room(&*self.disk, error)))?;
         let mut state = self.state.lock();
-        // Under the lock: the writer cannot be in the segment before there is room for it.
+        // Under the lock, and before the writer can take the segment: it would subtract room that was never added.
         self.queue.note_prepared(&segment.0);
         state.newest = (segment.0.number, segment.0.size);
         state.prepared.push_back(segment);
-        // One may not be enough: of a small one, most is what a batch may leave unused at its end.
+        // One may not be enough: of a small segment most does not count, since a batch may leave it unused.
         state.is_low = self.queue.is_low(state.current.1);
         self.changed.notify_all();
         Ok(())
@@ -211,7 +219,7 @@ impl SegmentAllocator {
         let _spares = self.spares.lock();
         for name in spares(&*self.disk)? {
             let size = self.disk.open(&name)?.len()?;
-            // A larger one would do as well, if others are no larger.
+            // A larger spare will do, but none above the limit, which a former run with larger segments may have left.
             if size >= header.size && size <= self.queue.sizes.largest_segment {
                 header.size = size;
                 if let Some(file) = segment::reuse(&*self.disk, &name, &header)? {
@@ -222,10 +230,12 @@ impl SegmentAllocator {
         Ok((header, segment::make(&*self.disk, &header)?))
     }
 
-    /// Makes snapshots when there is enough to shorten.
+    /// Makes snapshots, each when the segments sealed since hold at least as much as the last one.
     pub(super) fn make_snapshots(&self) {
         let mut state = self.state.lock();
         while !self.ends.load(Ordering::Acquire) {
+            // In proportion to the content: so snapshots write no more bytes than the log does, whatever the size of
+            // the store, and the log stays shorter than about twice its snapshot.
             let enough = state.snapshot_bytes.max(self.queue.sizes.first_segment);
             if state.sealed_bytes < enough {
                 self.changed.wait(&mut state);
@@ -233,6 +243,7 @@ impl SegmentAllocator {
             }
             let sealed = std::mem::take(&mut state.sealed_bytes);
             let current = state.current.0;
+            // A snapshot takes seconds; the writer needs this lock to go on in its next segment.
             drop(state);
             let made = snapshotter::make(&snapshotter::SnapshotJob {
                 disk: &*self.disk,
@@ -241,9 +252,10 @@ impl SegmentAllocator {
                 ends: &self.ends,
             });
             let made = made.and_then(|made| {
-                let put_aside = self.put_aside(&made.superfluous);
-                put_aside
-                    .map_err(|error| failed(self.disk.path(""), "cannot be tidied up", &error))?;
+                let recycle = self.recycle(&made.obsolete);
+                recycle.map_err(|error| {
+                    failed(self.disk.path(""), "old segments cannot be removed", &error)
+                })?;
                 Ok(made.bytes)
             });
             state = self.state.lock();
@@ -251,16 +263,17 @@ impl SegmentAllocator {
                 Ok(bytes) => state.snapshot_bytes = bytes,
                 Err(_) if self.ends.load(Ordering::Acquire) => {}
                 Err(error) => {
-                    tracing::warn!(%error, "no snapshot can be made: the log grows");
+                    tracing::warn!(%error, "snapshot not made");
+                    // Nothing is lost: the segments stay, and count again for the next attempt.
                     state.sealed_bytes += sealed;
-                    self.changed.wait_for(&mut state, 10 * PAUSE);
+                    self.changed.wait_for(&mut state, 10 * RETRY_DELAY);
                 }
             }
         }
     }
 
-    /// Keeps what is no longer needed to be used again, or removes it.
-    fn put_aside(&self, segments: &[u64]) -> io::Result<()> {
+    /// Keeps obsolete segments for reuse, or removes them.
+    fn recycle(&self, segments: &[u64]) -> io::Result<()> {
         let _spares = self.spares.lock();
         let mut count = spares(&*self.disk)?.len();
         for number in segments {
@@ -272,6 +285,8 @@ impl SegmentAllocator {
                 self.disk.remove(&name)?;
             }
         }
+        // Before the lock is released, and a spare overwritten: a power loss that undid the rename would give the new
+        // content the old segment's name.
         self.disk.sync_folder()
     }
 }
@@ -283,9 +298,8 @@ fn spares(disk: &dyn Disk) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Room in the log, by which writes are admitted. It follows from what is physically there: the position of
-/// the writer, the prepared segments, and the batches that wait. Nothing is given out and taken back, so it
-/// cannot drift away from the disk.
+/// Room in the log, by which writes are admitted. It is computed from the position of the writer, the prepared
+/// segments, and the queued batches. There are no reservations to be returned, so it cannot drift away from the disk.
 ///
 /// Of each segment only [`Sizes::usable`] counts, since a batch that does not fit leaves the rest unused. A
 /// batch that is written into that rest all the same takes no room from others.
@@ -300,9 +314,9 @@ pub(super) struct SegmentRoom {
 }
 
 impl SegmentRoom {
-    /// Computes the room of a log whose writer is at this position, with these segments prepared, and so many bytes of
-    /// batches that are not written yet.
-    pub(super) fn found<'a>(
+    /// Computes the room of a log from the writer's position, the prepared segments, and the bytes of the batches that
+    /// are not written yet.
+    pub(super) fn compute<'a>(
         sizes: &Sizes,
         position: (&Header, u64),
         prepared: impl Iterator<Item = &'a Header>,
@@ -312,7 +326,7 @@ impl SegmentRoom {
             queued,
             ..Self::default()
         };
-        room.stand_at(sizes, position);
+        room.set_position(sizes, position);
         prepared.for_each(|header| room.add(sizes, header));
         room
     }
@@ -330,7 +344,7 @@ impl SegmentRoom {
     /// Notes that the writer has written a batch, and stands behind it.
     pub(super) fn write(&mut self, sizes: &Sizes, bytes: usize, position: (&Header, u64)) {
         self.queued -= bytes as u64;
-        self.stand_at(sizes, position);
+        self.set_position(sizes, position);
     }
 
     /// Adds the room of a prepared segment.
@@ -340,11 +354,11 @@ impl SegmentRoom {
 
     /// Notes that the writer goes on in a segment that was prepared.
     pub(super) fn enter(&mut self, sizes: &Sizes, header: &Header) {
-        self.stand_at(sizes, (header, HEADER_BYTES));
+        self.set_position(sizes, (header, HEADER_BYTES));
         self.prepared -= self.current;
     }
 
-    fn stand_at(&mut self, sizes: &Sizes, (header, offset): (&Header, u64)) {
+    fn set_position(&mut self, sizes: &Sizes, (header, offset): (&Header, u64)) {
         self.current = sizes.usable(header.size, offset);
     }
 }

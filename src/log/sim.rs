@@ -1,8 +1,8 @@
-//! [`SimDisk`]: a disk in memory that loses what was not synced, and fails on command or by plan.
+//! [`SimDisk`]: a disk in memory that loses unsynced changes, and fails on command or by plan.
 //!
-//! It is worse than real ones, so that nothing depends on their kindness: a crash keeps any subset
-//! of the sectors that were not synced and of the names that were not, in any order; after a failed
-//! sync, what it should have made durable is lost or kept, whatever later syncs say.
+//! It is worse than real ones, so that no test passes by their leniency: a crash keeps any subset of the unsynced
+//! sectors and names, in any order. After a failed sync the writes that it covered are lost or kept at the next crash,
+//! even if later syncs succeed.
 
 #[cfg(test)]
 mod boot;
@@ -39,8 +39,8 @@ impl SimDisk {
         self.state.lock().fail(seed, faults);
     }
 
-    /// Fails the power: of what was not synced, `seed` decides what is kept. Files that are open are
-    /// of no use any more; faults end.
+    /// Fails the power: `seed` decides which unsynced changes are kept. Open files fail from now on, and injected
+    /// faults end.
     pub(crate) fn crash(&self, seed: u64) {
         self.state.lock().crash_by(seed);
     }
@@ -137,7 +137,7 @@ impl SimDisk {
 
 struct SimFile {
     state: Arc<Mutex<State>>,
-    /// Between which crashes it was opened.
+    /// Number of crashes before it was opened: it belongs to a process that the next crash ends.
     life: u64,
     inode: u64,
 }

@@ -1,10 +1,8 @@
-//! Snapshots: all that a store holds at one zxid, in one file. A backup is one, too, under another
-//! magic.
+//! Snapshots: the whole content of a store at one zxid, in one file. A backup has the same format, with another magic.
 //!
-//! A header of 64 bytes, then chunks: `crc32 u32 | length u32 | payload`. The payload is records,
-//! one after another, none of them split: the log of an earlier version may have taken a znode of any
-//! size, so the file alone bounds a chunk. The last record of a file is its end, with the counts of
-//! all that came before: without it the file is not whole.
+//! A header of 64 bytes, then chunks: `crc32 u32 | length u32 | payload`. The payload is a sequence of whole records.
+//! The log of an earlier version may hold a znode of any size, so only the file bounds a chunk. The last record is the
+//! end record, with the counts of all others: a file without it is incomplete.
 
 mod record;
 #[cfg(test)]
@@ -16,27 +14,25 @@ use std::path::PathBuf;
 use crc32fast::hash;
 
 use self::record::{
-    Before, Counts, Past, Record, put_end, put_facts, put_node, put_session, read_record,
+    Counts, DeltaBase, Record, put_end, put_facts, put_node, put_session, read_record,
 };
 use super::codec::{Malformed, Reader};
-use super::disk::DiskFile;
+use super::disk::{DiskFile, failed};
+use super::header::{self, BadHeader, HEADER_BYTES};
 use super::recovery::{Facts, Start};
-use super::segment::{header_crc, hex};
+use super::segment::hex;
 use crate::core::{Core, Damage};
 use crate::error::Error;
 use crate::types::Zxid;
 
-/// The version of the format of snapshots and backups. The first knows nothing of the terms of sessions.
+/// The version of the format of snapshots and backups. Format 1 has no terms of sessions.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 
-/// The bytes before the first chunk.
-pub(crate) const HEADER_BYTES: usize = 64;
-
-/// The file that becomes a snapshot when it is whole and synced.
+/// The file that becomes a snapshot once it is complete and synced.
 pub(crate) const UNFINISHED: &str = "snapshot.new";
 
-/// Far beyond what a store ever counts to.
-const HIGHEST: i64 = 1 << 62;
+/// Limit of the zxids in a file, far above those that a store reaches: later arithmetic cannot overflow.
+const MAX_ZXID: i64 = 1 << 62;
 
 /// Purpose of a file of this format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,8 +73,6 @@ pub(crate) struct Head {
 impl Head {
     pub(crate) fn encode(&self, form: Form) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[..8].copy_from_slice(&form.magic());
-        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.store);
         let Start { segment, facts } = self.start;
         bytes[32..40].copy_from_slice(&facts.zxid.0.to_le_bytes());
@@ -86,33 +80,21 @@ impl Head {
         bytes[48..56].copy_from_slice(&facts.chain.to_le_bytes());
         bytes[56..60].copy_from_slice(&facts.epoch.to_le_bytes());
         bytes[60..].copy_from_slice(&self.made.to_le_bytes());
-        let crc = header_crc(&bytes);
-        bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+        header::seal(&mut bytes, form.magic(), FORMAT_VERSION);
         bytes
     }
 
-    /// Decodes a header. Magic, version and checksum stand in the same place in every version to come.
+    /// Decodes a header.
     pub(crate) fn decode(bytes: &[u8], form: Form) -> Result<Self, Unreadable> {
-        let damaged = |offset, reason: &str| Unreadable::damaged(offset, reason);
-        let bytes: &[u8; HEADER_BYTES] = bytes
-            .first_chunk()
-            .ok_or_else(|| damaged(0, "the file ends before its header does"))?;
-        let mut reader = Reader::new(bytes);
-        if reader.array()? != form.magic() {
-            let reason = format!("it does not begin as {} does", form.title());
-            return Err(damaged(0, &reason));
-        }
-        let version = reader.u32()?;
-        if reader.u32()? != header_crc(bytes) {
-            return Err(damaged(0, "the header's checksum is wrong"));
-        }
-        if version > FORMAT_VERSION {
-            return Err(Unreadable::TooNew { version });
-        }
+        let parsed = header::parse(bytes, form.magic(), FORMAT_VERSION);
+        let (_, mut reader) = parsed.map_err(|bad| match bad {
+            BadHeader::TooNew(version) => Unreadable::TooNew { version },
+            bad => Unreadable::damaged(0, bad.reason(form.title())),
+        })?;
         let store = reader.array()?;
         let zxid = Zxid(reader.i64()?);
-        if !(0..=HIGHEST).contains(&zxid.0) {
-            return Err(damaged(32, "there is no such zxid"));
+        if !(0..=MAX_ZXID).contains(&zxid.0) {
+            return Err(Unreadable::damaged(32, "the zxid is out of range"));
         }
         let segment = reader.u64()?;
         let facts = Facts {
@@ -128,8 +110,8 @@ impl Head {
         })
     }
 
-    /// Reads the header of a file. It leaves out of the facts what is known of timeouts and sessions, and whether
-    /// the store was closed in order: these stand in the first chunk.
+    /// Reads the header of a file. Its facts lack those about timeouts, sessions and a clean close, which stand in the
+    /// first chunk.
     pub(crate) fn read(file: &dyn DiskFile, form: Form) -> Result<Self, Unreadable> {
         let mut bytes = [0; HEADER_BYTES];
         let read = file.read_at(0, &mut bytes)?;
@@ -137,7 +119,7 @@ impl Head {
     }
 }
 
-/// Why a snapshot cannot be read.
+/// Error of a snapshot that cannot be read.
 #[derive(Debug)]
 pub(crate) enum Unreadable {
     Io(io::Error),
@@ -164,7 +146,8 @@ impl Unreadable {
     /// Returns the same as the error of a file.
     pub(crate) fn of(self, file: PathBuf) -> Error {
         match self {
-            Self::Io(error) | Self::Ended(error) => Error::StoreFailed {
+            Self::Io(error) => failed(file, "cannot be read", &error),
+            Self::Ended(error) => Error::StoreFailed {
                 path: file,
                 reason: error.to_string(),
             },
@@ -215,14 +198,14 @@ pub(crate) fn snapshot_zxid(name: &str) -> Option<Zxid> {
 /// A chunk is written when it has reached this. A record is never split, so it may be larger.
 const FULL_CHUNK_BYTES: usize = 128 << 10;
 
-/// Synced whenever so many bytes more are written: one sync of the whole at the end would keep the
-/// disk busy for long, and let the log's own syncs wait.
+/// Bytes after which the file is synced. One sync at the end would keep the disk busy for long, and the log's own
+/// syncs, for which clients wait, would queue behind it.
 const SYNC_EVERY_BYTES: u64 = 256 << 10;
 
 /// The bytes before a chunk's payload.
 const CHUNK_HEAD_BYTES: usize = 8;
 
-/// Writes a snapshot of `core` into an empty file, and syncs it; its length in bytes. `pause` is
+/// Writes a snapshot of `core` into an empty file, and syncs it. Returns its length in bytes. `pause` is
 /// called after each chunk; an error of it ends the writing.
 pub(crate) fn write(
     file: &dyn DiskFile,
@@ -237,27 +220,22 @@ pub(crate) fn write(
         sessions: core.session_images().count() as u64,
         nodes: core.node_count() as u64,
     };
-    let facts = &head.start.facts;
-    let past = Past {
-        longest_timeout_ms: facts.longest_timeout_ms,
-        is_clean: facts.is_clean,
-        custody: facts.custody,
-        allowed_timeout_ms: facts.allowed_timeout_ms,
-    };
-    put_facts(&mut chunks.bytes, past, counts);
+    put_facts(&mut chunks.bytes, &head.start.facts, counts);
     for session in core.session_images() {
         put_session(&mut chunks.bytes, &session);
         chunks.flush_if_full(pause)?;
     }
-    let mut before = Before::default();
+    let mut before = DeltaBase::default();
     for node in core.node_images() {
         put_node(&mut chunks.bytes, &node, &mut before);
         if chunks.flush_if_full(pause)? {
-            before.forget();
+            // Each chunk can be decoded by itself.
+            before.reset();
         }
     }
     put_end(&mut chunks.bytes, counts);
     chunks.flush()?;
+    // The caller renames the file: under a snapshot's name it must be complete, after a power loss, too.
     file.sync()?;
     Ok(chunks.at)
 }
@@ -312,8 +290,8 @@ impl<'a> ChunkWriter<'a> {
     }
 }
 
-/// The least that a znode takes in a file.
-const LEAST_NODE_BYTES: u64 = 15;
+/// The smallest size of a znode in a file.
+const MIN_NODE_BYTES: u64 = 15;
 
 /// A snapshot that was loaded.
 #[derive(Clone, Copy, Debug)]
@@ -322,9 +300,8 @@ pub(crate) struct Loaded {
     pub(crate) bytes: u64,
 }
 
-/// Loads a snapshot into a core that is new. After an error the core holds what came before the
-/// place that the error names: good for a look, and nothing else. `pause` is called after each chunk;
-/// an error of it ends the loading.
+/// Loads a snapshot into a new core. After an error the core holds the records before the place that the error names:
+/// enough for an inspection, and for nothing else. `pause` is called after each chunk; an error of it ends the loading.
 pub(crate) fn load(
     file: &dyn DiskFile,
     form: Form,
@@ -338,7 +315,7 @@ pub(crate) fn load(
         core,
         zxid,
         file_bytes,
-        past: None,
+        facts: None,
         expected: Counts::default(),
         found: Counts::default(),
         is_over: false,
@@ -349,13 +326,13 @@ pub(crate) fn load(
         length: file_bytes,
         bytes: Vec::new(),
     };
-    let mut before = Before::default();
+    let mut before = DeltaBase::default();
     let result = loop {
         let at = chunks.at;
         match chunks.next() {
             Ok(None) => break loading.end(at),
             Ok(Some(payload)) => {
-                before.forget();
+                before.reset();
                 let taken = loading.chunk(payload, at, &mut before);
                 if let Err(error) = taken.and_then(|()| pause().map_err(Unreadable::Ended)) {
                     break Err(error);
@@ -364,14 +341,16 @@ pub(crate) fn load(
             Err(error) => break Err(error),
         }
     };
+    // After an error as well: an inspection reads the core.
     loading.core.finish_restore(zxid);
-    let past = result?;
+    let Facts {
+        chain, zxid, epoch, ..
+    } = head.start.facts;
     head.start.facts = Facts {
-        longest_timeout_ms: past.longest_timeout_ms,
-        is_clean: past.is_clean,
-        custody: past.custody,
-        allowed_timeout_ms: past.allowed_timeout_ms,
-        ..head.start.facts
+        chain,
+        zxid,
+        epoch,
+        ..result?
     };
     Ok(Loaded {
         head,
@@ -383,14 +362,14 @@ struct Loading<'a> {
     core: &'a mut Core,
     zxid: Zxid,
     file_bytes: u64,
-    past: Option<Past>,
+    facts: Option<Facts>,
     expected: Counts,
     found: Counts,
     is_over: bool,
 }
 
 impl Loading<'_> {
-    fn chunk(&mut self, payload: &[u8], at: u64, before: &mut Before) -> Result<(), Unreadable> {
+    fn chunk(&mut self, payload: &[u8], at: u64, before: &mut DeltaBase) -> Result<(), Unreadable> {
         let mut reader = Reader::new(payload);
         while !reader.is_empty() {
             let offset = at + (CHUNK_HEAD_BYTES + payload.len() - reader.left()) as u64;
@@ -408,18 +387,19 @@ impl Loading<'_> {
 
     fn take(&mut self, record: Record) -> Result<(), Unreadable> {
         let out_of_order = || Unreadable::damaged(0, "its records are out of order");
-        if self.is_over || self.past.is_none() != matches!(record, Record::Facts { .. }) {
+        if self.is_over || self.facts.is_none() != matches!(record, Record::Facts { .. }) {
             return Err(out_of_order());
         }
         match record {
-            Record::Facts { past, counts } => {
-                self.past = Some(past);
+            Record::Facts { facts, counts } => {
+                self.facts = Some(facts);
                 self.expected = counts;
-                // Believed as far as the file has room for so many.
-                let most = counts.nodes.min(self.file_bytes / LEAST_NODE_BYTES);
+                // A count in a damaged file must not allocate more than the file could hold.
+                let most = counts.nodes.min(self.file_bytes / MIN_NODE_BYTES);
                 self.core.reserve(most as usize);
             }
             Record::Session(session) => {
+                // Sessions precede znodes: an ephemeral znode is refused without its owner.
                 if self.found.nodes > 0 {
                     return Err(out_of_order());
                 }
@@ -428,6 +408,7 @@ impl Loading<'_> {
             }
             Record::Node(node) => {
                 let latest = node.czxid.max(node.mzxid).max(node.pzxid);
+                // The log after the snapshot would apply the change a second time.
                 if latest > self.zxid {
                     let reason = format!("{} of {latest}, after the snapshot's zxid", node.path);
                     return Err(Unreadable::damaged(0, reason));
@@ -445,8 +426,8 @@ impl Loading<'_> {
         Ok(())
     }
 
-    fn end(&self, at: u64) -> Result<Past, Unreadable> {
-        self.past
+    fn end(&self, at: u64) -> Result<Facts, Unreadable> {
+        self.facts
             .filter(|_| self.is_over)
             .ok_or_else(|| Unreadable::damaged(at, "the file ends before the snapshot does"))
     }
@@ -476,7 +457,7 @@ impl ChunkReader<'_> {
         let crc = u32::from_le_bytes([c0, c1, c2, c3]);
         let payload_bytes = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
         let chunk_bytes = CHUNK_HEAD_BYTES + payload_bytes;
-        // Before anything is allocated for it.
+        // Checked before anything is allocated for it.
         if chunk_bytes as u64 > left {
             return Err(damaged("the file ends within a chunk"));
         }

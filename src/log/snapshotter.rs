@@ -1,9 +1,9 @@
-//! The snapshotter: loads the previous snapshot into a core of its own, replays the segments sealed since, and writes
-//! the outcome.
+//! The snapshotter: loads the previous snapshot into a separate core, replays the segments sealed since, and writes
+//! the result.
 //!
-//! So everything in a snapshot has been read back from the disk, by the code that recovers a store, and the store at
-//! work shares nothing with it: no lock, no memory. The price is the memory of the store's content once more while it
-//! lasts, and the room of the new snapshot on the disk before the oldest goes.
+//! So everything in a snapshot has been read back from the disk, by the code that recovers a store; and the snapshotter
+//! shares neither locks nor memory with the running store. The price is a second copy of the content in memory, and
+//! disk space for the new snapshot before the oldest is removed.
 
 #[cfg(test)]
 mod tests;
@@ -11,7 +11,7 @@ mod tests;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::disk::{Disk, failed, no_room};
+use super::disk::{Disk, failed, no_room, publish};
 use super::epoch;
 use super::frame::Scanner;
 use super::recovery::{self, Facts, Source, Start, bare_core};
@@ -27,12 +27,11 @@ use crate::platform;
 pub(crate) struct SnapshotOutcome {
     /// Its size.
     pub(crate) bytes: u64,
-    /// The numbers of the segments that are no longer needed, not even if this snapshot should turn
-    /// out to be damaged.
-    pub(crate) superfluous: Vec<u64>,
+    /// The numbers of the segments that are no longer needed, even if this snapshot should turn out to be damaged.
+    pub(crate) obsolete: Vec<u64>,
 }
 
-/// A log whose sealed segments are to be replaced by a snapshot.
+/// Task of the snapshotter: a log whose sealed segments are to be replaced by a snapshot.
 pub(crate) struct SnapshotJob<'a> {
     pub(crate) disk: &'a dyn Disk,
     pub(crate) store: [u8; 16],
@@ -42,8 +41,8 @@ pub(crate) struct SnapshotJob<'a> {
     pub(crate) ends: &'a AtomicBool,
 }
 
-/// Makes a snapshot of all that stands in the sealed segments. It is durable when this returns; only
-/// it and the one that it was made from are left.
+/// Makes a snapshot of the sealed segments' content. It is durable when this returns, and only it and the one that it
+/// was made from are left.
 ///
 /// It runs in the calling thread, at the lowest priority from then on.
 ///
@@ -65,15 +64,17 @@ pub(crate) fn make(job: &SnapshotJob<'_>) -> Result<SnapshotOutcome> {
         made: epoch::of_clock(Clock::system().unix_ms()),
     };
     let bytes = job.write(&head, &core).inspect_err(|_| {
-        // Else it would take room until the store is opened again.
+        // Otherwise it would take space until the store is opened again.
         let _ = disk.remove(UNFINISHED);
     })?;
-    let failed_here = |error| failed(disk.path(""), "cannot be tidied up", &error);
-    let superfluous = job.tidy_up(&head, base).map_err(failed_here)?;
-    Ok(SnapshotOutcome { bytes, superfluous })
+    let failed_here = |error| failed(disk.path(""), "old snapshots cannot be removed", &error);
+    // After `write` has made the new snapshot durable under its name: nothing that it replaces may be lost before.
+    let obsolete = job.prune_snapshots(&head, base).map_err(failed_here)?;
+    Ok(SnapshotOutcome { bytes, obsolete })
 }
 
 impl SnapshotJob<'_> {
+    /// Yields between two chunks, and gives up when the log ends: a close must not wait for a snapshot.
     fn pause(&self) -> io::Result<()> {
         if self.ends.load(Ordering::Acquire) {
             return Err(io::Error::other("the store is being closed"));
@@ -102,9 +103,11 @@ impl SnapshotJob<'_> {
     /// Returns the number of the last frame in the sealed segments.
     fn last_frame(&self) -> Result<u64> {
         let mut current = Scanner::open(self.disk, self.current, &self.store)?;
+        // The writer leaves a mark at the start of a segment before it seals the one before, and then overwrites it
+        // with the first frame, of the same number.
         match current.head_at(Scanner::FIRST)? {
             Some(head) if current.frame_at(Scanner::FIRST)?.is_some() => Ok(head.chain - 1),
-            _ => Err(current.damaged(Scanner::FIRST, "neither a frame nor a mark is there")),
+            _ => Err(current.damaged(Scanner::FIRST, "neither a frame nor a mark is found")),
         }
     }
 
@@ -114,16 +117,15 @@ impl SnapshotJob<'_> {
             let pause = &mut || self.pause();
             let bytes = snapshot::write(&*file, Form::Snapshot, head, core, pause)?;
             let name = snapshot_name(head.start.facts.zxid);
-            self.disk.rename(UNFINISHED, &name)?;
-            self.disk.sync_folder()?;
+            publish(self.disk, UNFINISHED, &name)?;
             Ok(bytes)
         };
         write().map_err(|error: io::Error| no_room(self.disk, &error))
     }
 
-    /// Removes the snapshots that are older than those two. Returns the segments that these two do not need. Two, so
-    /// that the store can still be opened if the new one should turn out to be damaged.
-    fn tidy_up(&self, new: &Head, base: Option<Loaded>) -> io::Result<Vec<u64>> {
+    /// Removes all snapshots but the new one and the one that it was made from. Returns the segments that these two do
+    /// not need. Two are kept so that the store can be opened if the new one should turn out to be damaged.
+    fn prune_snapshots(&self, new: &Head, base: Option<Loaded>) -> io::Result<Vec<u64>> {
         let name_of = |head: &Head| snapshot_name(head.start.facts.zxid);
         let kept = [Some(name_of(new)), base.map(|base| name_of(&base.head))];
         let names = self.disk.list()?;
@@ -133,18 +135,19 @@ impl SnapshotJob<'_> {
                 self.disk.remove(name)?;
             }
         }
+        // Before the segments are given up: an old snapshot that came back after a power loss would lack them.
         self.disk.sync_folder()?;
         let needed_from = base.map_or(0, |base| base.head.start.segment);
         let numbers = names.iter().filter_map(|name| log_number(name));
-        let mut superfluous: Vec<u64> = numbers.filter(|number| *number < needed_from).collect();
-        superfluous.sort_unstable();
-        Ok(superfluous)
+        let mut obsolete: Vec<u64> = numbers.filter(|number| *number < needed_from).collect();
+        obsolete.sort_unstable();
+        Ok(obsolete)
     }
 }
 
-/// Lets every other thread of the machine go first: nobody waits for a snapshot.
+/// Gives this thread the lowest priority: no client waits for a snapshot.
 fn lower_thread_priority() {
     if let Err(error) = platform::lower_thread_priority() {
-        tracing::debug!(%error, "snapshots are made at the priority of everything else");
+        tracing::debug!(%error, "snapshot priority not lowered");
     }
 }

@@ -211,7 +211,7 @@ impl StepWriter {
             self.batch = Some(batch);
             return false;
         }
-        let written = writer.take(batch);
+        let written = writer.write_batch(batch);
         let is_written = written.is_ok();
         self.note(written.map(drop));
         is_written
@@ -234,7 +234,7 @@ impl StepWriter {
         self.parts.queue.append_clean();
         while self.write() || self.make_room() {}
         if !self.has_failed {
-            let settled = self.parts.writer.settle();
+            let settled = self.parts.writer.sync_and_mark();
             self.note(settled);
         }
     }
@@ -247,7 +247,7 @@ impl StepWriter {
         if !allocator.is_ready() {
             allocator.make_room().expect("the disk has room");
         }
-        writer.go_on().expect("the disk does not fail");
+        writer.enter_next_segment().expect("the disk does not fail");
         let header = &writer.position.header;
         let made = snapshotter::make(&snapshotter::SnapshotJob {
             disk,

@@ -1,5 +1,8 @@
-//! [`WriteQueue`]: transactions waiting for the log writer, grouped into batches, and the room in the log by which writes are
-//! admitted.
+//! [`WriteQueue`]: transactions waiting for the log writer, grouped into batches, and the room in the log by which
+//! writes are admitted.
+//!
+//! Transactions are appended under the store's lock, so the queue's order is that of the zxids (invariant 2). A write
+//! is refused before it is applied, or else it is written: the writer never meets a full disk (invariant 12).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,19 +23,19 @@ use crate::types::Zxid;
 
 /// Transactions waiting for the log writer, in batches.
 ///
-/// A write is admitted only when the room for it is on the disk already. So the writer never meets a full disk, and
-/// whatever was applied can be kept.
+/// A write is admitted only if the room for it is on the disk already. So the writer never meets a full disk, and
+/// every applied transaction can be written.
 pub(crate) struct WriteQueue {
     queue: Mutex<Queue>,
     /// Wakes the writer.
     work: Condvar,
-    /// The sum of [`Queue::room`], for readers without the lock.
+    /// Copy of [`Queue::room`]'s sum, for readers without the lock: every write is checked against it.
     room: AtomicI64,
     /// Wakes the tasks in [`until_room`](Self::until_room).
     room_changed: Notify,
     pub(crate) barrier: Arc<DurabilityBarrier>,
     /// True if no answer has to wait for the log, as long as there is room in it (durability class `None`).
-    is_lax: bool,
+    is_relaxed: bool,
     /// True while the store admits no session, because earlier ones may still be believed.
     is_pausing: AtomicBool,
     pub(super) sizes: Sizes,
@@ -48,9 +51,9 @@ struct Queue {
     no_room: Option<Error>,
     /// The last zxid that was handed over, or reserved before.
     last: Zxid,
-    /// True if a client waits for what is in the batches.
+    /// True if a client waits for any of the batches.
     is_urgent: bool,
-    /// Time at which the batches are written though nobody waits for them; `None` when there are none.
+    /// Time at which the batches are written although no client waits for them; `None` when there are none.
     due: Option<Instant>,
     sleep: Sleep,
     ends: bool,
@@ -67,17 +70,18 @@ enum Sleep {
     UntilDue,
 }
 
-/// Used batches that are kept, for their buffers.
-const MAX_USED: usize = 4;
+/// Used batches that are kept for their buffers: one is written, one fills, and the others absorb a burst.
+const MAX_SPARE_BATCHES: usize = 4;
 
-/// The longest time that a batch stays in the queue when no client waits for it.
-const LONGEST_WAIT: Duration = Duration::from_millis(100);
+/// The longest time that a batch stays in the queue when no client waits for it: the bound that the durability
+/// classes promise for writes that are acknowledged early.
+const MAX_DELAY: Duration = Duration::from_millis(100);
 
 impl WriteQueue {
     /// Creates the queue of a log with this room, in which `last` is the last zxid that is in use.
     pub(super) fn new(
         barrier: Arc<DurabilityBarrier>,
-        is_lax: bool,
+        is_relaxed: bool,
         sizes: Sizes,
         room: SegmentRoom,
         last: Zxid,
@@ -98,7 +102,7 @@ impl WriteQueue {
             room: AtomicI64::new(0),
             room_changed: Notify::new(),
             barrier,
-            is_lax,
+            is_relaxed,
             is_pausing: AtomicBool::new(false),
             sizes,
             stats: LogCounters::default(),
@@ -119,7 +123,7 @@ impl WriteQueue {
     }
 
     /// Checks that there is room for a transaction of that many bytes. One that frees room may use half of
-    /// the reserve: the rest is for the end of dead sessions, since nobody else lets go of what they hold.
+    /// the reserve. The rest is for ending dead sessions: no client can release the locks that those hold.
     ///
     /// # Errors
     /// [`Error::DiskFull`]; [`Error::LimitReached`] when room is on its way.
@@ -141,7 +145,7 @@ impl WriteQueue {
         loop {
             let changed = self.room_changed.notified();
             let mut changed = std::pin::pin!(changed);
-            // From here on no change is missed.
+            // Enabled before the check, so that no notification is missed in between.
             changed.as_mut().enable();
             let checked = self.check_room(bytes, frees);
             if !matches!(checked, Err(Error::LimitReached { .. }))
@@ -153,27 +157,28 @@ impl WriteQueue {
         }
     }
 
-    /// Ends all that waits for the log, which has failed.
+    /// Ends every wait for the log, which has failed.
     pub(super) fn fail(&self, error: Error) {
+        // First: a waiter for room that is woken looks at the barrier, and ends.
         self.barrier.fail(error);
         self.room_changed.notify_waiters();
     }
 
-    /// Returns true if the store may do what it does by itself. A quarter of the reserve is kept, since nobody knows
-    /// how much that is before it is done.
+    /// Returns true if the store may begin changes of its own, such as ending a dead session. A quarter of the reserve
+    /// must be left: the size of such a change is known only once it has been applied.
     pub(crate) fn has_reserve(&self) -> bool {
         self.has_room(self.sizes.reserve / 4)
     }
 
-    /// Returns true if more room is needed soon, while a segment of `size` bytes is written: a larger one
-    /// takes longer to make, and fills as fast. It is low before it is [short](Self::is_short).
+    /// Returns true if more room is needed soon, while a segment of `size` bytes is written: a larger segment takes
+    /// longer to prepare, and the current one fills as fast. Room is low before it is [short](Self::is_short).
     pub(super) fn is_low(&self, size: u64) -> bool {
         let size = size.max(self.sizes.first_segment);
         !self.has_room((size / 2) as usize)
     }
 
-    /// Returns true if there is so little room that a writer should wait for more: the largest request might
-    /// be refused.
+    /// Returns true if there is so little room that the largest request might be refused: the writer then waits for
+    /// more before it acknowledges.
     pub(crate) fn is_short(&self) -> bool {
         let quarter = (self.sizes.first_segment / 4) as usize;
         !self.has_room(quarter.max(self.sizes.largest_txn + self.sizes.reserve))
@@ -188,8 +193,10 @@ impl WriteQueue {
         self.room.load(Ordering::Acquire) >= (bytes + HEAD_BYTES) as i64
     }
 
-    /// Hands transactions over, in the order of their zxids, and empties the list. They are urgent
-    /// when a client waits for them, as all do when room is short.
+    /// Appends transactions, in the order of their zxids, and empties the list. They are urgent
+    /// if a client waits for them, as all clients do while room is short.
+    ///
+    /// The caller holds the store's lock, which orders the transactions of different sessions.
     pub(crate) fn append(&self, txns: &mut Vec<Txn>, is_urgent: bool) {
         if txns.is_empty() {
             return;
@@ -202,28 +209,28 @@ impl WriteQueue {
         self.wake(&mut queue, is_urgent || self.is_short());
     }
 
-    /// Hands over what is no transaction, urgently.
+    /// Appends a record that is no transaction, urgently.
     pub(crate) fn append_record(&self, record: &Record) {
         let mut queue = self.queue.lock();
         self.write(&mut queue, |batch| batch.push_record(record));
         self.wake(&mut queue, true);
     }
 
-    /// Sets whether a pause has to be made by the next start, if this run ends now.
+    /// Records that the next start owes a pause if this run ends now, or that it owes none any more.
     pub(crate) fn set_pausing(&self, is_pausing: bool) {
         self.is_pausing.store(is_pausing, Ordering::Release);
     }
 
-    /// Appends the record that the store was closed in order, but not in a pause: the next start would leave the rest
-    /// of it out.
+    /// Appends the record of a clean close, except during a pause: a clean start admits sessions at once, and would
+    /// skip the rest of the pause.
     pub(crate) fn append_clean(&self) {
         if !self.is_pausing.load(Ordering::Acquire) {
             self.append_record(&Record::Clean);
         }
     }
 
-    /// Wakes the writer if it is needed: at once for what is urgent and for a full batch; else only so that it
-    /// sleeps no longer than until the batches are due, which is once for many lazy transactions.
+    /// Wakes the writer if needed: at once for urgent transactions and for a full batch; otherwise only if it sleeps
+    /// without a deadline. So many lazy transactions cost one wake, not one each.
     fn wake(&self, queue: &mut Queue, is_urgent: bool) {
         queue.is_urgent |= is_urgent;
         let is_needed = match queue.sleep {
@@ -243,13 +250,12 @@ impl WriteQueue {
         let mut before = 0;
         match queue.batches.back().filter(|batch| is_open(batch)) {
             Some(batch) => before = batch.frame_bytes(),
+            // The last batch is full, or the writer has taken it.
             None => {
                 let mut batch = queue.used.pop().unwrap_or_default();
                 batch.begin(queue.last);
                 queue.batches.push_back(batch);
-                queue
-                    .due
-                    .get_or_insert_with(|| Instant::now() + LONGEST_WAIT);
+                queue.due.get_or_insert_with(|| Instant::now() + MAX_DELAY);
             }
         }
         if let Some(batch) = queue.batches.back_mut() {
@@ -262,9 +268,11 @@ impl WriteQueue {
 
     /// Publishes a change of room to readers without the lock.
     fn publish(&self, queue: &Queue) {
+        // Under the lock of `queue`, like every change of room: two stores in another order would publish a stale sum.
         self.room.store(queue.room.left(), Ordering::Release);
-        if self.is_lax {
-            self.barrier.let_ahead(!self.is_short());
+        // Without syncs nothing slows clients down; they must wait for the writer before the room is used up.
+        if self.is_relaxed {
+            self.barrier.set_relaxed(!self.is_short());
         }
     }
 
@@ -273,6 +281,7 @@ impl WriteQueue {
         let mut queue = self.queue.lock();
         queue.room.write(&self.sizes, bytes, position);
         self.publish(&queue);
+        // Notified without the lock: a woken task checks the room, and may append at once.
         drop(queue);
         self.room_changed.notify_waiters();
     }
@@ -288,14 +297,15 @@ impl WriteQueue {
     pub(super) fn note_prepared(&self, header: &Header) {
         let mut queue = self.queue.lock();
         queue.room.add(&self.sizes, header);
+        // There is space again: writes that were refused as `DiskFull` are admitted without a restart.
         queue.no_room = None;
         self.publish(&queue);
         drop(queue);
         self.room_changed.notify_waiters();
     }
 
-    /// Panics where the room by which writes are admitted is not what there is on the disk. The writer has
-    /// no batch in its hands, and nothing is prepared meanwhile.
+    /// Panics if the room by which writes are admitted differs from that on the disk. The caller has no batch in
+    /// flight, and holds the allocator's lock, so nothing is prepared meanwhile.
     #[cfg(debug_assertions)]
     pub(super) fn check_room_is<'a>(
         &self,
@@ -304,7 +314,7 @@ impl WriteQueue {
     ) {
         let queue = self.queue.lock();
         let queued = queue.batches.iter().map(Batch::frame_bytes).sum::<usize>();
-        let found = SegmentRoom::found(&self.sizes, position, prepared, queued as u64);
+        let found = SegmentRoom::compute(&self.sizes, position, prepared, queued as u64);
         assert_eq!(queue.room, found, "the room in the log has drifted");
         assert_eq!(self.room.load(Ordering::Acquire), found.left());
     }
@@ -317,6 +327,7 @@ impl WriteQueue {
 
     /// Ends the queue: nothing will follow.
     pub(super) fn end(&self) {
+        // Set under the lock: the writer checks it before it sleeps, and would miss the notification otherwise.
         let mut queue = self.queue.lock();
         queue.ends = true;
         self.work.notify_one();
@@ -325,7 +336,7 @@ impl WriteQueue {
     /// Takes the next batch, when it is time; `None` when none will come.
     pub(super) fn next(&self, used: Option<Batch>) -> Option<Batch> {
         let mut queue = self.queue.lock();
-        if let Some(used) = used.filter(|_| queue.used.len() < MAX_USED) {
+        if let Some(used) = used.filter(|_| queue.used.len() < MAX_SPARE_BATCHES) {
             queue.used.push(used);
         }
         loop {
@@ -334,6 +345,7 @@ impl WriteQueue {
             {
                 return Some(batch);
             }
+            // Only after the batches: a queue that ends is drained first.
             if queue.ends {
                 return None;
             }
@@ -378,7 +390,8 @@ impl Queue {
         self.due.is_some_and(|due| due <= Instant::now())
     }
 
-    /// Takes the next batch out. Those behind it are urgent and due no later than it was.
+    /// Takes the next batch out. If others are behind it, they keep its urgency and its deadline: both can only come
+    /// too early for them, never too late.
     fn pop(&mut self) -> Option<Batch> {
         let batch = self.batches.pop_front()?;
         if self.batches.is_empty() {
@@ -462,7 +475,7 @@ mod tests {
 
     /// A client that waits for nothing would fill the log faster than it is written, and be refused.
     #[test]
-    fn who_runs_ahead_of_the_log_waits_when_room_is_short() {
+    fn replies_ahead_of_the_log_wait_when_room_is_short() {
         let sizes = Sizes::new(1 << 16, 1 << 16);
         let barrier = Arc::new(DurabilityBarrier::new(Zxid(0)));
         let queue = WriteQueue::new(barrier, true, sizes, SegmentRoom::default(), Zxid(0));

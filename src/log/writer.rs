@@ -1,5 +1,8 @@
-//! [`Writer`]: the one thread that writes batches to the log, one frame and one sync each. [`Log`] is the writer with the
-//! threads beside it.
+//! [`Writer`]: the one thread that writes batches to the log, one frame and one sync each. [`Log`] owns the writer's
+//! thread and the threads beside it.
+//!
+//! A batch is acknowledged ([`DurabilityBarrier::open`]) only after its frame is synced, and a frame claims
+//! `synced: n` only after frame n is: both orders are those of [`Writer::write`], and recovery relies on them.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -22,7 +25,7 @@ use crate::types::Zxid;
 /// more: with the last of the log's threads and other holders.
 pub(crate) type Exclusive = Arc<dyn Any + Send + Sync>;
 
-/// A log that is being written. Dropping it writes what is left.
+/// A log that is being written. Dropping it writes the batches that are left.
 pub(crate) struct Log {
     queue: Arc<WriteQueue>,
     allocator: Arc<SegmentAllocator>,
@@ -58,8 +61,9 @@ impl LogParts {
     /// Writes the first batch.
     pub(super) fn new(mut start: LogStart) -> Result<Self> {
         let disk = start.disk.clone();
+        // Open to everything recovered: `Recovered::repair` has made that durable.
         let barrier = Arc::new(DurabilityBarrier::new(start.last));
-        let room = SegmentRoom::found(
+        let room = SegmentRoom::compute(
             &start.sizes,
             start.position.segment_and_offset(),
             start.prepared.iter().map(|(header, _)| header),
@@ -80,12 +84,13 @@ impl LogParts {
         }
         let written = writer
             .write(&mut start.first)
-            .and_then(|()| writer.settle());
+            .and_then(|()| writer.sync_and_mark());
         written.map_err(|error| failed(disk.path(""), "cannot be written", &error))?;
-        // Else the first requests would be refused until there is more. Without it the store opens, too.
+        // Otherwise the first requests would be refused until the allocator's thread has made room. A failure is no
+        // error here: on a full disk the store opens, too, and answers reads and deletes.
         while queue.is_short() && allocator.make_room().is_ok() {}
         if queue.is_low(writer.position.header.size) {
-            allocator.ask_for_room();
+            allocator.request_room();
         }
         Ok(Self {
             queue,
@@ -135,7 +140,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes what is left, says that the store was closed in order, and ends the threads.
+    /// Writes the batches that are left, records a clean close, and ends the threads.
     pub(crate) fn close(self) {
         if self.queue.barrier.failure().is_none() {
             self.queue.append_clean();
@@ -146,17 +151,17 @@ impl Log {
 impl Drop for Log {
     fn drop(&mut self) {
         self.queue.end();
-        self.allocator.hurry();
+        self.allocator.begin_close();
         let here = std::thread::current().id();
-        // The last handle to a store may go in one of these threads, in which the tasks that
-        // waited for the log are woken. They end by themselves, then.
+        // The last handle to a store may be dropped on one of these threads, which wake the tasks that waited for the
+        // log. Joining there would be a thread that waits for itself; the threads end without it.
         if self
             .threads
             .iter()
             .all(|thread| thread.thread().id() != here)
         {
             for thread in self.threads.drain(..) {
-                // It has said what it had to say.
+                // The writer catches its own panics, and reports them through the barrier.
                 let _ = thread.join();
             }
         }
@@ -167,7 +172,7 @@ pub(crate) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<J
     let spawned = std::thread::Builder::new().name(name.into()).spawn(run);
     spawned.map_err(|error| Error::StoreFailed {
         path: name.into(),
-        reason: format!("the system refuses a thread: {error}"),
+        reason: format!("the thread cannot be started: {error}"),
     })
 }
 
@@ -184,7 +189,7 @@ pub(crate) struct LogPosition {
     pub(crate) last: Zxid,
 }
 
-/// Writer of the log. It alone writes frames, so that their order is that of the zxids.
+/// Writer of the log. It alone writes frames, so their order is that of the zxids.
 pub(super) struct Writer {
     pub(super) queue: Arc<WriteQueue>,
     pub(super) allocator: Arc<SegmentAllocator>,
@@ -197,37 +202,40 @@ impl Writer {
     /// Writes until nothing will follow, or the disk fails; says so, and ends the allocator.
     pub(super) fn run_to_the_end(self) {
         let (queue, allocator) = (self.queue.clone(), self.allocator.clone());
-        // Wakers run in this thread, and are the users' code: a panic of one must end the log with an error, not leave
-        // clients waiting for ever.
+        // Wakers run on this thread, and are the users' code: a panic of one must fail the log with an error, not
+        // leave clients waiting for ever (invariant 11).
         let run = std::panic::catch_unwind(AssertUnwindSafe(|| self.run()));
-        let written = run.unwrap_or_else(|_| Err(io::Error::other("its thread panicked")));
+        let written =
+            run.unwrap_or_else(|_| Err(io::Error::other("the thread of the log panicked")));
         if let Err(error) = written {
             queue.fail(allocator.failed(&error));
         }
+        // Only now: until its end the writer may need another segment.
         allocator.end();
     }
 
     /// Writes until nothing will follow.
     ///
     /// # Errors
-    /// The first one is the last: nobody knows what is on the disk then.
+    /// The first one is final: the contents of the disk are unknown from then on, and writing again could not change
+    /// that (invariant 12).
     fn run(mut self) -> io::Result<()> {
         let mut used = None;
         while let Some(batch) = self.queue.next(used.take()) {
             if self.queue.is_short() {
-                // Answers wait here until room is made, and with them the requests that would follow: so a disk that is
-                // slow, not full, refuses no client that waits for its answers.
-                self.allocator.await_room();
+                // The batch's answers wait here until room is made, and with them the clients' next requests: so a disk
+                // that is slow, but not full, refuses no client that waits for its answers.
+                self.allocator.wait_for_room();
             }
-            used = Some(self.take(batch)?);
+            used = Some(self.write_batch(batch)?);
         }
-        self.settle()
+        self.sync_and_mark()
     }
 
     /// Writes a batch of the queue; it can be used again.
-    pub(super) fn take(&mut self, mut batch: Batch) -> io::Result<Batch> {
+    pub(super) fn write_batch(&mut self, mut batch: Batch) -> io::Result<Batch> {
         if self.queue.is_low(self.position.header.size) {
-            self.allocator.ask_for_room();
+            self.allocator.request_room();
         }
         self.write(&mut batch)?;
         #[cfg(debug_assertions)]
@@ -236,10 +244,14 @@ impl Writer {
         Ok(batch)
     }
 
-    /// Makes all that was written durable, and says so.
-    pub(super) fn settle(&mut self) -> io::Result<()> {
+    /// Makes everything written durable, and leaves a durable mark that says so.
+    pub(super) fn sync_and_mark(&mut self) -> io::Result<()> {
+        // The frames first: the mark claims that they are synced, and one that reached the disk without them would have
+        // the next start refuse the log as damaged.
         self.sync()?;
         self.mark()?;
+        // The mark itself, which is otherwise never synced: after a clean close, damage of the last frame is told from
+        // a frame that was being written.
         self.position.file.sync()
     }
 
@@ -247,11 +259,13 @@ impl Writer {
         let begun = Instant::now();
         self.position.file.sync()?;
         self.queue.stats.count_sync(begun.elapsed());
+        // Only after the sync has returned, and only here: every later frame repeats the claim. Frames of earlier
+        // segments are included, since `enter_next_segment` syncs a segment before it leaves it.
         self.position.synced = self.position.chain - 1;
         Ok(())
     }
 
-    /// Returns true if a batch fits the segment. Behind each there is room for a mark.
+    /// Returns true if a batch fits the segment, with room for a mark behind it.
     pub(super) fn has_room_for(&self, batch: &Batch) -> bool {
         let end = self.position.offset + (batch.frame_bytes() + HEAD_BYTES) as u64;
         end <= self.position.header.size
@@ -260,8 +274,9 @@ impl Writer {
     /// Writes one batch.
     pub(super) fn write(&mut self, batch: &mut Batch) -> io::Result<()> {
         if !self.has_room_for(batch) {
-            self.go_on()?;
+            self.enter_next_segment()?;
         }
+        // Cannot happen: the core refuses larger transactions, and `Sizes` derives the largest batch from them.
         if !self.has_room_for(batch) {
             return Err(io::Error::other("a batch is larger than a segment"));
         }
@@ -272,44 +287,50 @@ impl Writer {
         self.queue.stats.count_batch(frame.len());
         position.chain += 1;
         position.last = batch.last();
-        // Before the barrier opens: what is acknowledged must survive a power loss.
+        // Before the barrier opens: an acknowledged write must survive a power loss (invariant 2).
         if self.syncs {
             self.sync()?;
         }
-        // Before the answers leave: a client that has its answer finds the room for its next write.
+        // Before the barrier opens: a client that waits for each answer must find room for its next write, and never
+        // be refused for the room that its own last batch still seems to take.
         self.queue
             .note_written(batch.frame_bytes(), self.position.segment_and_offset());
         self.queue.barrier.open(self.position.last);
+        // After the barrier: no answer waits for a mark. Under load none is needed, since the next frame makes the same
+        // claim; and without syncs there is nothing to claim.
         if self.syncs && self.queue.is_idle() {
             self.mark()?;
         }
         Ok(())
     }
 
-    /// Writes a mark where the next frame will be: it says that all before it is synced. Without one, recovery could
-    /// not tell damage of the last frame from a frame that was never acknowledged.
+    /// Writes a mark where the next frame will be: all frames before it are synced. Without one, recovery could not
+    /// tell damage of the last frame from a frame that was never acknowledged.
     fn mark(&self) -> io::Result<()> {
         let mark = mark(self.position.link(), self.position.last);
         self.position.file.write_at(self.position.offset, &mark)
     }
 
     /// Goes on in the next segment.
-    pub(super) fn go_on(&mut self) -> io::Result<()> {
+    pub(super) fn enter_next_segment(&mut self) -> io::Result<()> {
         if !self.syncs {
-            // A sealed segment is read for a snapshot and then removed: what it holds must not be lost with it.
+            // With syncs every frame is on the disk already. Without, each segment gets this one sync as it is sealed:
+            // should the snapshot that is made from it turn out to be damaged, the segment and the snapshot before are
+            // what is left.
             self.sync()?;
         }
         let Some((header, file)) = self.allocator.next_segment() else {
             return Err(io::Error::new(
                 io::ErrorKind::StorageFull,
-                "it was closed before there was room for all that was written",
+                "the store was closed before there was space for its last changes",
             ));
         };
         self.position.file = file;
         self.position.header = header;
         self.position.offset = super::segment::HEADER_BYTES;
         self.queue.note_entered(&self.position.header);
-        // Before the segment is sealed: a reader of sealed segments learns from the mark where they end.
+        // Before the segment is sealed: the snapshotter learns from this mark's number which frame was the last of the
+        // sealed segments.
         self.mark()?;
         self.allocator.seal(&self.position.header);
         Ok(())

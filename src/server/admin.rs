@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::texts::Texts;
-use super::connection::linger_close;
 use super::connection_table::{ConnectionGuard, ConnectionTable};
+use super::transport::linger_close;
 use super::unfinished::Unfinished;
 use crate::engine::Store;
 use crate::wire::admin::{IMOK, NOT_SERVING, Whitelist, Word, isro};
@@ -21,7 +21,7 @@ use crate::wire::admin::{IMOK, NOT_SERVING, Whitelist, Word, isro};
 pub(super) struct Admin {
     words: Whitelist,
     texts: Arc<Texts>,
-    /// Limits the long texts that are made at the same time, and so their memory.
+    /// Limits the long texts that are composed at the same time, and so their memory.
     permits: Arc<Semaphore>,
 }
 
@@ -61,9 +61,10 @@ impl Admin {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        guard.note_word(word.letters().len());
+        guard.record_word(word.letters().len());
         let answer = self.answer(word).await;
         if stream.write_all(answer.text.as_bytes()).await.is_ok() {
+            // Before the linger: a client that keeps its end open must not hold one of the few permits.
             drop(answer);
             linger_close(stream).await;
         }

@@ -19,7 +19,7 @@ use crate::identity::{Identities, Identity};
 #[derive(Clone, Debug)]
 pub(super) struct Policy {
     pub(super) requires_auth: bool,
-    /// Users whose digests count; empty: any digest does.
+    /// Users whose digests are accepted; if empty, any digest is, as by ZooKeeper.
     pub(super) users: Vec<Identity>,
     pub(super) superuser: Option<Identity>,
 }
@@ -28,22 +28,22 @@ pub(super) struct Policy {
 pub(super) struct Admission {
     policy: Arc<Policy>,
     is_proven: bool,
-    /// The same identities as the store has of this connection, by the same limits: what the store refuses is not
-    /// kept here either.
+    /// The same identities as the store has of this connection, by the same limits: an identity that the store refuses
+    /// is not kept here either.
     identities: Identities,
     /// Schemes and users, as whoAmI returns them.
-    who: Arc<[(String, String)]>,
+    who_am_i: Arc<[(String, String)]>,
 }
 
 /// Outcome of a proof of identity.
 pub(super) enum Proof {
     /// The client has proved this identity.
-    Of(Identity),
+    Accepted(Identity),
     /// Accepted, and proves nothing new.
-    Nothing,
+    Known,
     Refused,
     /// One identity too many for a client, or one that is too long.
-    BeyondLimit(Error),
+    LimitReached(Error),
 }
 
 impl Admission {
@@ -52,7 +52,7 @@ impl Admission {
             policy,
             is_proven: false,
             identities: Identities::default(),
-            who: [("ip".to_owned(), address.to_string())].into(),
+            who_am_i: [("ip".to_owned(), address.to_string())].into(),
         }
     }
 
@@ -63,10 +63,10 @@ impl Admission {
     pub(super) fn add(&mut self, identity: &Identity) -> Result<()> {
         self.identities.add(identity.clone())?;
         self.is_proven |= identity.is_proof();
-        let known = self.who.iter().cloned();
+        let known = self.who_am_i.iter().cloned();
         let entry = (identity.scheme.to_string(), identity.shown().to_owned());
-        if !self.who.contains(&entry) {
-            self.who = known.chain([entry]).collect();
+        if !self.who_am_i.contains(&entry) {
+            self.who_am_i = known.chain([entry]).collect();
         }
         Ok(())
     }
@@ -76,14 +76,15 @@ impl Admission {
         self.is_proven || !self.policy.requires_auth
     }
 
-    pub(super) fn who(&self) -> Arc<[(String, String)]> {
-        self.who.clone()
+    pub(super) fn who_am_i(&self) -> Arc<[(String, String)]> {
+        self.who_am_i.clone()
     }
 
     /// Checks a proof of identity that a client has sent, and adds the identity if it is accepted.
     pub(super) fn prove(&mut self, scheme: &str, secret: &[u8]) -> Proof {
+        // As in ZooKeeper: the address is known from the connection, and the packet's text is ignored.
         if scheme == "ip" {
-            return Proof::Nothing;
+            return Proof::Known;
         }
         let Ok(identity) = Identity::proved(scheme, secret) else {
             return Proof::Refused;
@@ -95,9 +96,10 @@ impl Admission {
         if !is_known {
             return Proof::Refused;
         }
+        // A user that is proved again, or a limit that is reached, is no failed guess, and has no penalty.
         match self.add(&identity) {
-            Ok(()) => Proof::Of(identity),
-            Err(error) => Proof::BeyondLimit(error),
+            Ok(()) => Proof::Accepted(identity),
+            Err(error) => Proof::LimitReached(error),
         }
     }
 }
@@ -110,7 +112,7 @@ impl Admission {
 #[derive(Debug)]
 pub(super) struct Penalties {
     slots: Mutex<Vec<Failures>>,
-    /// Seeded at random, so that nobody can choose an address that shares another one's slot.
+    /// Seeded at random, so that no attacker can choose an address that shares a victim's slot.
     hasher: RandomState,
 }
 
@@ -120,10 +122,11 @@ struct Failures {
     last: BootInstant,
 }
 
+/// Slots of the table, some 64 KiB: few networks share one by chance.
 const SLOTS: usize = 4_096;
 
 /// Penalty of the first failure. Each further one doubles it.
-const FIRST: Duration = Duration::from_millis(100);
+const FIRST_PENALTY: Duration = Duration::from_millis(100);
 
 /// Limit of the doublings: the longest penalty is 3.2 s, which leaves time enough for a handshake.
 const DOUBLINGS: u32 = 5;
@@ -149,11 +152,12 @@ impl Penalties {
             failures.count = 0;
         }
         let doublings = failures.count.min(DOUBLINGS);
+        // Capped, so that it cannot overflow.
         *failures = Failures {
             count: doublings + 1,
             last: now,
         };
-        FIRST * 2_u32.pow(doublings)
+        FIRST_PENALTY * 2_u32.pow(doublings)
     }
 }
 

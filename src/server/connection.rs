@@ -2,34 +2,34 @@
 //!
 //! A connection is one task on the server's runtime, [`serve`]:
 //!
-//! 1. The client's first bytes are a four-letter word, which [`Admin`](super::admin::Admin) answers, or a handshake, which opens or
-//!    takes up a session ([`handshake`]).
-//! 2. [`run_session`] gives the session the identities that the connection itself proves (address, certificate), and runs
-//!    a [`ConnectionTask`] until the connection ends.
-//! 3. The task's *turn* ([`ConnectionTask::poll_turn`]) repeats four steps ([`ConnectionTask::advance`]) until none of them
-//!    gets any further, or the turn's share of work is used up, when the other connections get theirs:
-//!     - `poll_read` reads what has arrived, unless the protocol is still busy with earlier bytes (backpressure: what is not
-//!       read stays in the client's socket);
-//!     - `submit_requests` has [`ProtocolState`] parse whole frames into requests, and the store carry out all of them under
-//!       one taking of its lock;
-//!     - `poll_encode` takes answers and events from the session's outbox, in the store's order, each only once the log has
-//!       what it shows (invariants 2 and 13), and encodes them;
+//! 1. The client's first bytes are a four-letter word, which [`Admin`](super::admin::Admin) answers, or a handshake,
+//!    which opens a session or reattaches to one ([`handshake`]).
+//! 2. [`run_session`] gives the session the identities that the connection itself proves (address, certificate), and
+//!    runs a [`ConnectionTask`] until the connection ends.
+//! 3. The task's *turn* ([`ConnectionTask::poll_turn`]) repeats four steps ([`ConnectionTask::advance`]) until none of
+//!    them makes progress, or the turn's share of work is used up and the other connections get theirs:
+//!     - `poll_read` reads the bytes that have arrived, unless the protocol is still busy with earlier ones
+//!       (backpressure: unread bytes fill the client's own socket);
+//!     - `submit_requests` has [`ProtocolState`] parse whole frames into requests, and the store execute all of them
+//!       under one acquisition of its lock;
+//!     - `poll_encode` takes answers and events from the session's outbox, in the store's order, each only once the log
+//!       has the transaction that it reveals (invariants 2 and 13), and encodes them;
 //!     - `poll_write` writes and flushes them.
-//! 4. [`CloseReason`] says why the task has ended. It is logged, and the connection closed so that the last bytes arrive
-//!    ([`linger_close`]). The session stays in the store, for its client to come back to.
+//! 4. The task ends with a [`CloseReason`]. It is logged, and the connection is closed so that the last bytes arrive
+//!    ([`linger_close`]). The session stays in the store, and its client may come back to it until its timeout.
+//!
+//! No step waits: each registers the task's waker where it stops, so the next turn begins when one of the four can go
+//! on.
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
-use rustix::net::{RecvFlags, recv};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::ReadBuf;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::Shared;
@@ -38,6 +38,7 @@ use super::connection_entry::CloseRequest;
 use super::connection_table::{ConnectionGuard, Count};
 use super::handshake::{HandshakeError, HandshakeOutcome, handshake};
 use super::protocol::{ProtocolState, ProtocolViolation, Turn};
+use super::transport::{Transport, linger_close, unless_closed};
 use super::unfinished::Share;
 use crate::engine::{Connection, Ending, Message, Taken};
 use crate::error::Result;
@@ -58,9 +59,13 @@ pub(super) async fn serve<S>(
 ) where
     S: Transport,
 {
+    // A client with a verified certificate needs no further proof, so its session is part of the store from the start.
     let is_proven = identity.as_ref().is_some_and(Identity::is_proof);
     let outcome = handshake(&mut stream, &guard, &shared, is_proven);
+    // The deadline is the listener's, so the TLS handshake before this one and this one share it: a client cannot hold
+    // a half-open connection for longer by speaking TLS.
     let outcome = tokio::time::timeout_at(deadline, outcome);
+    // A half-open connection is the first to go when others arrive, in its handshake, too.
     let Some(outcome) = unless_closed(guard.close_requested(), outcome).await else {
         return;
     };
@@ -76,7 +81,7 @@ pub(super) async fn serve<S>(
         Ok(Ok(HandshakeOutcome::Word(word))) => {
             let answered = shared.admin.serve_word(word, &mut stream, &guard);
             let answered = tokio::time::timeout(shared.limits.handshake, answered);
-            // A client that does not read the answer is cut off as well.
+            // A client that does not read the answer is cut off after the same time.
             unless_closed(guard.close_requested(), answered).await;
         }
         Ok(Ok(HandshakeOutcome::Session(connection, frames))) => {
@@ -84,6 +89,7 @@ pub(super) async fn serve<S>(
             let reason =
                 run_session(&mut stream, &shared, &guard, connection, frames, identity).await;
             log_close(reason, &guard, session, &shared);
+            // A server that is dropped closes at once, and lingers for no client.
             if guard.close_request() != Some(CloseRequest::Now) {
                 linger_close(&mut stream).await;
             }
@@ -91,8 +97,8 @@ pub(super) async fn serve<S>(
     }
 }
 
-/// Serves a session over its connection, until the connection ends. `frames` has what the client sent behind its
-/// handshake.
+/// Serves a session over its connection, until the connection ends. `frames` has the bytes that the client sent behind
+/// its handshake.
 pub(super) async fn run_session<S>(
     stream: S,
     shared: &Shared,
@@ -107,11 +113,12 @@ where
     let mut admission = Admission::new(shared.policy.clone(), guard.address().ip());
     let by_address = [Identity::ip(guard.address().ip())];
     for identity in by_address.into_iter().chain(identity) {
-        // Cannot fail: two identities are within every limit, and the TLS handshake has refused a name that is too
+        // Cannot fail: two identities are within every limit, and the TLS handshake has refused names that are too
         // long.
         let _ = admission.add(&identity);
         connection.identify(identity);
     }
+    // From here on the connection is safe from eviction. One that still owes a proof stays half open.
     if admission.is_admitted() {
         guard.admit();
     }
@@ -119,7 +126,7 @@ where
     ConnectionTask::new(stream, shared, guard, connection, protocol).await
 }
 
-/// Size of a read, in bytes. The buffer is on the stack, so that an idle connection has none.
+/// Size of a read, in bytes. The buffer is on the stack, so an idle connection holds none: there may be thousands.
 const READ_BYTES: usize = 16 << 10;
 
 /// Reason for which a connection is closed.
@@ -148,16 +155,19 @@ pub(super) struct ConnectionTask<'a, S> {
     protocol: ProtocolState,
     /// Messages taken from the outbox, to be encoded next.
     messages: VecDeque<Message>,
-    /// Durability that the next message in the outbox waits for: the zxid that it shows, and the log's word of it.
+    /// Durability that the next message in the outbox waits for: the zxid that it reveals, and the future that
+    /// completes when the log has it.
     blocked: Option<(Zxid, BoxFuture<Result<()>>)>,
     needs_flush: bool,
+    /// True once the server shuts down: nothing more is read, and the connection ends when all requests are answered.
     is_draining: bool,
     /// True once the client sends no more, or the connection has broken.
     is_read_closed: bool,
-    /// True once nothing can be written any more. What the client sent before is carried out all the same: a process
-    /// that exits releases its locks that way (invariant 7).
+    /// True once nothing can be written any more. Requests that the client sent before are executed all the same: a
+    /// process that exits has released its locks with them (invariant 7).
     has_write_failed: bool,
-    /// Bytes that the outbox was last told to count beside its own; `None` once messages have been taken out since.
+    /// Bytes of this connection that the outbox was last told to count beside its own; `None` once messages have been
+    /// taken out since, which it counts until it is told the new number.
     held_bytes: Option<usize>,
     unfinished: Share<'a>,
     /// Delay before the answer to a failed proof of identity.
@@ -194,7 +204,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Returns true if the client's time to prove an identity has passed.
+    /// Returns true if the client's time to prove an identity has passed. Admits the connection once it has proved one.
     fn poll_proof_deadline(&mut self, context: &mut Context<'_>) -> bool {
         if self.protocol.is_admitted() && self.proof_deadline.take().is_some() {
             self.guard.admit();
@@ -205,24 +215,29 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
     /// Reads once, if the protocol has room for more. Ready when bytes have arrived, or the end of the stream.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        // No waker is registered here. The protocol has room again once a request is submitted, answered or sent, and
+        // those steps have registered wakers of their own.
         if self.is_draining || self.is_read_closed || !self.protocol.has_room() {
             return Poll::Pending;
         }
         let mut buffer = [const { MaybeUninit::uninit() }; READ_BYTES];
         let mut buffer = ReadBuf::uninit(&mut buffer);
         let read = ready!(Pin::new(&mut self.stream).poll_read(context, &mut buffer));
+        // A reset is treated as an end of the stream: requests before it are executed either way.
         self.is_read_closed = read.is_err() || buffer.filled().is_empty();
         self.protocol.receive(buffer.filled());
         Poll::Ready(())
     }
 
-    /// Parses the requests that have arrived, and has the store carry them out. Returns their number.
+    /// Parses the requests that have arrived, and has the store execute them. Returns their number.
     fn submit_requests(
         &mut self,
         context: &mut Context<'_>,
         turn: &mut Turn,
     ) -> Result<usize, CloseReason> {
         let clock = self.shared.clock();
+        // Parsed requests that the store has not taken yet go first: requests are executed in the order of their
+        // arrival (rule 25), and only a turn's worth of them is in memory.
         if self.protocol.asks().is_empty() {
             let parsed = self.protocol.parse_requests(clock.now(), turn);
             parsed.map_err(CloseReason::ProtocolViolation)?;
@@ -233,6 +248,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 self.begin_penalty();
             }
         }
+        // A failed proof is the last request that is parsed. It is not even submitted before its delay has passed, so
+        // its answer cannot leave earlier by any path.
         if self.penalty.is_some() {
             return Ok(0);
         }
@@ -241,7 +258,9 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             return Ok(0);
         }
         let mut count = 0;
-        // While the log has no room, requests stay here and nothing more is read: the client waits.
+        // While the log has no room, requests stay here and nothing more is read: the client waits, and gets no error.
+        // The loop goes round once more when `submit` has found no room, so that `poll_room` registers the task's
+        // waker.
         while self.connection.poll_room(context).is_ready() {
             count += self.connection.submit(asks);
             if !self.connection.waits_for_room() {
@@ -251,17 +270,18 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         Ok(count)
     }
 
-    /// Begins to hold back the pending answers, the last of which is that to a failed proof of identity.
+    /// Begins to hold back the pending answers, the last of which is that to a failed proof of identity. The delay
+    /// makes guessing slow, and holds this connection alone.
     fn begin_penalty(&mut self) {
         let (address, now) = (self.guard.address(), self.shared.clock().now());
         if let Some(suppressed) = self.shared.table.log_throttle.failed_proof.allow(now) {
-            tracing::warn!(%address, suppressed, "authentication failed: the answer is delayed");
+            tracing::warn!(%address, suppressed, "authentication failed");
         }
         self.penalty = Some(Box::pin(self.shared.penalty(address)));
     }
 
-    /// Waits while answers are held back. Discards what the client still sends, since nothing may follow a failed
-    /// proof, and notices when it disconnects.
+    /// Waits while answers are held back. Discards the client's further bytes, since nothing may follow a failed proof,
+    /// and notices when it disconnects: otherwise closed connections would be kept for the delay.
     fn poll_penalty(&mut self, context: &mut Context<'_>) -> Poll<Result<(), CloseReason>> {
         let Some(penalty) = &mut self.penalty else {
             return Poll::Ready(Ok(()));
@@ -282,11 +302,14 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
 
     /// Encodes the messages that may go out now. Ready if there were any.
     fn poll_encode(&mut self, context: &mut Context<'_>) -> Poll<Result<bool, CloseReason>> {
+        // Before the first look into the outbox: a message that is put in between would wake no task.
         self.connection.outbox().register(context.waker());
+        // A session that has moved or expired answers nothing more over this connection (rules 11 and 12).
         if let Some(ending) = self.connection.outbox().is_cut() {
             return Poll::Ready(Err(CloseReason::Session(ending)));
         }
         let mut has_encoded = false;
+        // As much as fits the output buffer; the rest stays in the outbox, where it counts against the client's limit.
         while self.protocol.room() > 0 {
             let (room, connection) = (self.protocol.room(), &self.connection);
             let taken = connection.outbox().take(
@@ -306,11 +329,14 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 Taken::Some => {}
                 Taken::Nothing => break,
                 Taken::Held(bound) => {
+                    // Everything behind this message waits as well, although some of it could leave: one session sees
+                    // one order (invariant 13).
                     if poll_durable(&mut self.blocked, &self.connection, bound, context)? {
                         continue;
                     }
                     break;
                 }
+                // The answer to closeSession is still to be written.
                 Taken::End(Ending::Closed) if !self.protocol.is_idle() => break,
                 Taken::End(ending) => return Poll::Ready(Err(CloseReason::Session(ending))),
             }
@@ -341,6 +367,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             self.needs_flush = false;
             return Poll::Ready(());
         }
+        // Dropped, so that the protocol has room for the answers to the requests that are still executed.
         if self.has_write_failed && !self.protocol.outgoing().is_empty() {
             self.protocol.drop_outgoing();
             return Poll::Ready(());
@@ -348,23 +375,25 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         Poll::Pending
     }
 
-    /// Looks whether the server asks for the connection to be closed. Returns the reason if it is to be closed at once.
+    /// Checks if the server asks for the connection to be closed. Returns the reason if it is to be closed at once.
     fn poll_close_request(&mut self, context: &mut Context<'_>) -> Option<CloseReason> {
         let asked = pin!(self.guard.close_requested());
         match asked.poll(context) {
             Poll::Ready(CloseRequest::Now) => return Some(CloseReason::Shutdown),
             Poll::Ready(CloseRequest::Unfinished) => return Some(CloseReason::Unfinished),
             Poll::Ready(CloseRequest::Shutdown) => self.is_draining = true,
-            Poll::Ready(CloseRequest::PushedOut) if !self.protocol.is_admitted() => {
+            Poll::Ready(CloseRequest::Evicted) if !self.protocol.is_admitted() => {
                 return Some(CloseReason::Unproven);
             }
             // Admitted between the request and now: the connection is no longer one of those that are evicted.
-            Poll::Ready(CloseRequest::PushedOut) | Poll::Pending => {}
+            Poll::Ready(CloseRequest::Evicted) | Poll::Pending => {}
         }
         None
     }
 
-    /// Takes each of the four steps once. Returns true if any of them got further, or more is left to be done at once.
+    /// Takes each of the four steps once. Returns true if any of them made progress, or more can be done at once.
+    ///
+    /// In this order: the answers to requests that have just arrived leave in the same turn, together in one write.
     fn advance(&mut self, context: &mut Context<'_>, turn: &mut Turn) -> Result<bool, CloseReason> {
         let has_room = self.protocol.has_room();
         let has_read = self.poll_read(context).is_ready();
@@ -377,6 +406,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             return Err(CloseReason::Client);
         }
         let has_more = self.protocol.has_more();
+        // A shutdown answers every request that had arrived: the client would not know whether they were executed.
         if self.is_draining
             && !has_more
             && self.protocol.asks().is_empty()
@@ -387,9 +417,11 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         Ok(has_read || count > 0 || has_encoded || has_sent || has_more)
     }
 
-    /// Returns true if the client has disconnected, and all that it sent before has been carried out. `is_drained`: a
-    /// read just now found nothing.
+    /// Returns true if the client has disconnected, and all requests that it sent before have been executed.
+    /// `is_drained`: a read just now found nothing.
     fn is_client_gone(&self, is_drained: bool) -> bool {
+        // A broken connection is read to its end as well: the last requests of a process that exits may be there, among
+        // them the deletes of its locks.
         let is_over = match self.has_write_failed {
             true => is_drained,
             false => self.is_read_closed && self.protocol.is_idle(),
@@ -409,7 +441,7 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
             }
             match self.advance(context, &mut turn) {
                 Ok(true) => {}
-                // A penalty that has just begun has to be polled once, to be woken by it.
+                // A penalty that has just begun must be polled once, or nothing would wake the task at its end.
                 Ok(false) if self.penalty.is_some() => {}
                 Ok(false) => {
                     self.report_silence();
@@ -417,7 +449,8 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
                 }
                 Err(close) => return Some(close),
             }
-            // Requests are left when their answers have no room, or when they are too much work for one turn.
+            // Requests are left over if their answers have no room, or if they are too much work for one turn. In both
+            // cases the other connections go first: no client can stall the rest (invariant 15).
             if turn.is_over() || !self.protocol.asks().is_empty() {
                 yield_turn(context);
                 return None;
@@ -425,15 +458,19 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
         }
     }
 
-    /// Confirms to the store, where it asks before it expires a session, that the client is silent: nothing that it has
-    /// sent is unread. A session must not expire while its client's bytes wait here (rule 14).
+    /// Confirms to the store, if it asks before it expires the session, that the client is silent: none of its bytes
+    /// are unread. A session must not expire while its client's requests wait in the server's socket (rule 14): the
+    /// server may be late, and the client prompt.
+    ///
+    /// Called only after a turn without progress, so requests that were read have touched the session already.
     fn report_silence(&self) {
         if !self.connection.outbox().is_asked_for_signs() {
             return;
         }
         let is_unread = match self.protocol.has_room() {
             true => self.stream.is_readable(),
-            // Not read because answers wait for the log: that is no fault of the client's.
+            // The connection does not read. If its answers wait for the log, the server is late. If the client does not
+            // read them, it counts as silent. Requests that wait for room in the log have touched the session already.
             false => self.blocked.is_some(),
         };
         if !is_unread {
@@ -442,40 +479,43 @@ impl<'a, S: Transport> ConnectionTask<'a, S> {
     }
 
     /// Brings the connection's statistics and its count of held bytes up to date.
-    fn record(&mut self) {
+    fn update_statistics(&mut self) {
         if let Some(bytes) = self.protocol.too_large() {
             let (address, limit) = (self.guard.address(), self.shared.limits.outgoing_bytes);
             let now = self.shared.clock().now();
             if let Some(suppressed) = self.shared.table.log_throttle.reply_too_large.allow(now) {
-                tracing::warn!(%address, bytes, limit, suppressed, "reply too large: the request is refused");
+                tracing::warn!(%address, bytes, limit, suppressed, "reply too large");
             }
         }
+        // The outbox counts messages that were taken out until it is told here how many of their bytes are unsent: so
+        // the sum over all clients misses none, and a poll that changed nothing does not take its lock.
         let blocked = self.protocol.held_bytes();
         if self.held_bytes.replace(blocked) != Some(blocked) {
             self.connection.outbox().set_beside(blocked);
         }
-        self.guard.note(&self.protocol.traffic());
+        self.guard.record_traffic(&self.protocol.traffic());
         self.guard.set_reading(self.protocol.has_room());
     }
 }
 
-/// Has the task polled again after all others that are ready, and after the runtime has polled its sockets.
+/// Schedules the task behind all others that are ready, and after the runtime has polled its sockets.
 ///
-/// A task that wakes itself is polled again before that, some sixty times, while other clients' requests wait in the
-/// kernel.
+/// A plain `wake_by_ref` would not do: tokio polls a task that wakes itself some sixty times before it looks at its
+/// sockets again, while other clients' requests wait in the kernel.
 fn yield_turn(context: &mut Context<'_>) {
-    // The first poll hands the waker to the runtime, which wakes the task at that point; the future is not needed after
-    // it.
+    // The first poll hands the waker to the runtime, which wakes the task at that point. The future is not needed
+    // after it.
     let _ = pin!(tokio::task::yield_now()).poll(context);
 }
 
-/// Returns true if a message that shows `bound` may go out now; if not, the task is woken when it may.
+/// Returns true if a message that reveals `bound` may go out now. If not, the task is woken when it may.
 fn poll_durable(
     blocked: &mut Option<(Zxid, BoxFuture<Result<()>>)>,
     connection: &Connection,
     bound: Zxid,
     context: &mut Context<'_>,
 ) -> Result<bool, CloseReason> {
+    // The future is kept from poll to poll: a new one each time would queue behind all others at the barrier.
     let is_new = blocked.as_ref().is_none_or(|(to, _)| *to != bound);
     if is_new {
         *blocked = Some((bound, connection.passage(bound)));
@@ -487,6 +527,7 @@ fn poll_durable(
         Poll::Pending => Ok(false),
         Poll::Ready(passed) => {
             *blocked = None;
+            // The log has failed: the message must never leave (invariant 12).
             passed.map_err(|_| CloseReason::Session(Ending::Stopped))?;
             Ok(true)
         }
@@ -502,11 +543,13 @@ impl<S: Transport> Future for ConnectionTask<'_, S> {
             None => this.poll_turn(context),
             close => close,
         };
+        // After the turn: a proof that had arrived in time counts, even if this task was polled late.
         let close = match close {
             None if this.poll_proof_deadline(context) => Some(CloseReason::Unproven),
             close => close,
         };
-        this.record();
+        // Once for each poll, before the outcome: figures of the last turn are not lost with the connection.
+        this.update_statistics();
         match close {
             None => Poll::Pending,
             Some(close) => {
@@ -523,10 +566,11 @@ impl<S: Transport> Future for ConnectionTask<'_, S> {
 fn log_handshake_error(error: HandshakeError, address: SocketAddr, shared: &Shared) {
     let now = shared.clock().now();
     match error {
-        HandshakeError::Gone => {}
+        HandshakeError::Disconnected => {}
         HandshakeError::Http => {
             if let Some(suppressed) = shared.table.log_throttle.http.allow(now) {
-                tracing::info!(%address, suppressed, "HTTP request refused: this port speaks ZooKeeper's protocol; the four-letter words, such as ruok, tell the server's state");
+                let hint = "this port speaks ZooKeeper's protocol; ask for the server's state with a four-letter word";
+                tracing::info!(%address, suppressed, hint, "HTTP request refused");
             }
         }
         _ => {
@@ -544,104 +588,23 @@ fn log_close(reason: CloseReason, guard: &ConnectionGuard, session: SessionId, s
     match reason {
         CloseReason::Session(Ending::Overflow) => {
             if let Some(suppressed) = throttle.client_not_reading.allow(now) {
-                tracing::warn!(%address, %session, suppressed, "connection closed: the client does not read its replies");
+                let reason = "the client does not read its replies";
+                tracing::warn!(%address, %session, reason, suppressed, "connection closed");
             }
         }
         CloseReason::ProtocolViolation(ProtocolViolation::Length) => {
             guard.table().count(Count::FrameTooLong);
             if let Some(suppressed) = throttle.frame_too_long.allow(now) {
-                tracing::warn!(%address, %session, suppressed, "connection closed: a frame's length is negative or above the limit");
+                let reason = "a frame's length is negative or above the limit";
+                tracing::warn!(%address, %session, reason, suppressed, "connection closed");
             }
         }
         CloseReason::Unfinished => {
             if let Some(suppressed) = throttle.unfinished_request.allow(now) {
-                tracing::warn!(%address, %session, suppressed, "connection closed: its incomplete request takes memory that others need");
+                let reason = "the memory of its incomplete request is needed by others";
+                tracing::warn!(%address, %session, reason, suppressed, "connection closed");
             }
         }
         reason => tracing::debug!(%address, %session, ?reason, "connection closed"),
-    }
-}
-
-/// Time limit for a client to close its end, after the last byte was sent to it.
-const LINGER: Duration = Duration::from_secs(1);
-
-/// Limit of the bytes that it may send meanwhile.
-const LINGER_BYTES: usize = 64 << 10;
-
-/// Closes a connection so that what was sent arrives.
-///
-/// Closed with anything unread, TCP would reset it, and the last answer might be lost: so it is shut down, and then
-/// read to its end, within limits.
-pub(super) async fn linger_close<S>(stream: &mut S)
-where
-    S: AsyncRead + AsyncWrite + Unpin,
-{
-    let closing = async {
-        let mut bytes = [0; 512];
-        let mut left = LINGER_BYTES;
-        if stream.shutdown().await.is_err() {
-            return;
-        }
-        while let Ok(count @ 1..) = stream.read(&mut bytes).await {
-            left = left.saturating_sub(count);
-            if left == 0 {
-                return;
-            }
-        }
-    };
-    // The shutdown is under the limit as well: over TLS it has to write, perhaps to a client that does not read.
-    let _ = tokio::time::timeout(LINGER, closing).await;
-}
-
-/// Runs `work`, unless `closed` completes first; then returns `None`.
-pub(super) async fn unless_closed<T, U>(
-    closed: impl Future<Output = U>,
-    work: impl Future<Output = T>,
-) -> Option<T> {
-    let (mut closed, mut work) = (pin!(closed), pin!(work));
-    poll_fn(|context| {
-        if closed.as_mut().poll(context).is_ready() {
-            return Poll::Ready(None);
-        }
-        work.as_mut().poll(context).map(Some)
-    })
-    .await
-}
-
-/// Byte stream of a connection, plain or TLS.
-pub(super) trait Transport: AsyncRead + AsyncWrite + Unpin {
-    /// Returns true if the kernel has unread bytes of the client, or the end of the stream.
-    ///
-    /// A pending read does not answer this: the runtime may not have polled the socket yet, least of all after a pause
-    /// of the whole process. A client must not be taken for silent then.
-    fn is_readable(&self) -> bool;
-}
-
-impl Transport for TcpStream {
-    fn is_readable(&self) -> bool {
-        let peeked = recv(self, &mut [0_u8; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-        // Any other error is left to the next read.
-        !matches!(peeked, Err(rustix::io::Errno::AGAIN))
-    }
-}
-
-#[cfg(feature = "tls")]
-impl Transport for tokio_rustls::server::TlsStream<TcpStream> {
-    fn is_readable(&self) -> bool {
-        self.get_ref().0.is_readable()
-    }
-}
-
-impl<T: Transport> Transport for &mut T {
-    fn is_readable(&self) -> bool {
-        (**self).is_readable()
-    }
-}
-
-/// In-process stream for tests: no kernel holds bytes between its ends.
-#[cfg(test)]
-impl Transport for tokio::io::DuplexStream {
-    fn is_readable(&self) -> bool {
-        false
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct ConnectionEntry {
     session: AtomicI64,
     timeout_ms: AtomicU64,
     /// Locked once for each turn of the connection, and by four-letter words.
-    figures: Mutex<Figures>,
+    statistics: Mutex<Statistics>,
     is_reading: AtomicBool,
     /// A [`CloseRequest`], or 0 for none.
     close_request: AtomicU8,
@@ -39,7 +39,7 @@ pub(super) struct ConnectionEntry {
 
 /// Statistics of a connection, kept twice because two four-letter words reset them independently.
 #[derive(Debug, Default)]
-struct Figures {
+struct Statistics {
     /// Since its arrival or the last `crst`.
     since_crst: Traffic,
     /// The last response since then.
@@ -53,7 +53,7 @@ struct Figures {
 #[repr(u8)]
 pub(super) enum CloseRequest {
     /// It is half open, and newer half-open connections need its place.
-    PushedOut = 1,
+    Evicted = 1,
     /// The server shuts down: requests that have arrived are answered first.
     Shutdown = 2,
     /// The server has been dropped, or its shutdown has waited long enough.
@@ -116,8 +116,7 @@ impl Default for LatencyStats {
 }
 
 impl LatencyStats {
-    /// Adds `count` responses of equal latency: those whose requests were read together and which were written
-    /// together.
+    /// Adds `count` responses of equal latency: their requests were read together, and they were written together.
     pub(super) fn add(&mut self, count: u64, each: Duration) {
         let each_ns = u64::try_from(each.as_nanos()).unwrap_or(u64::MAX);
         if count > 0 {
@@ -175,7 +174,7 @@ impl Traffic {
         self.latency.merge(other.latency);
     }
 
-    /// Returns the traffic of a closed connection: what is outstanding will never be answered.
+    /// Returns the traffic of a closed connection, whose outstanding requests will never be answered.
     pub(super) fn ended(self) -> Self {
         Self {
             outstanding: 0,
@@ -201,7 +200,7 @@ impl ConnectionEntry {
             slot,
             session: AtomicI64::new(0),
             timeout_ms: AtomicU64::new(0),
-            figures: Mutex::default(),
+            statistics: Mutex::default(),
             is_reading: AtomicBool::new(true),
             close_request: AtomicU8::new(0),
             task: AtomicWaker::new(),
@@ -214,30 +213,30 @@ impl ConnectionEntry {
     }
 
     /// Adds traffic of the connection's task.
-    pub(super) fn note(&self, delta: &TrafficDelta) {
-        let mut figures = self.figures.lock();
-        figures.since_crst.add(delta);
-        figures.since_srst.add(delta);
-        figures.last = delta.last.or(figures.last);
+    pub(super) fn record_traffic(&self, delta: &TrafficDelta) {
+        let mut statistics = self.statistics.lock();
+        statistics.since_crst.add(delta);
+        statistics.since_srst.add(delta);
+        statistics.last = delta.last.or(statistics.last);
     }
 
     /// Counts a four-letter word.
-    pub(super) fn note_word(&self, bytes: usize) {
-        let mut figures = self.figures.lock();
-        figures.since_crst.add_word(bytes);
-        figures.since_srst.add_word(bytes);
+    pub(super) fn record_word(&self, bytes: usize) {
+        let mut statistics = self.statistics.lock();
+        statistics.since_crst.add_word(bytes);
+        statistics.since_srst.add_word(bytes);
     }
 
     /// Resets the connection's own statistics (`crst`).
     pub(super) fn reset(&self) {
-        let mut figures = self.figures.lock();
-        figures.since_crst.reset();
-        figures.last = None;
+        let mut statistics = self.statistics.lock();
+        statistics.since_crst.reset();
+        statistics.last = None;
     }
 
     /// Resets its part of the server's sum (`srst`).
     pub(super) fn reset_since_srst(&self) {
-        self.figures.lock().since_srst.reset();
+        self.statistics.lock().since_srst.reset();
     }
 
     /// Records if the task reads from its socket, or leaves requests there. For that task alone.
@@ -261,6 +260,7 @@ impl ConnectionEntry {
 
     /// Returns the session and its timeout in milliseconds; `None` before the handshake is done.
     pub(super) fn session(&self) -> Option<(SessionId, u64)> {
+        // Acquired first: see `set_session`.
         let session = self.session.load(Ordering::Acquire);
         let timeout_ms = self.timeout_ms.load(Ordering::Relaxed);
         (session != 0).then_some((SessionId(session), timeout_ms))
@@ -273,21 +273,22 @@ impl ConnectionEntry {
 
     /// Returns its own statistics, since its arrival or the last `crst`.
     pub(super) fn traffic(&self) -> Traffic {
-        self.figures.lock().since_crst
+        self.statistics.lock().since_crst
     }
 
     /// Returns its part of the server's sum.
     pub(super) fn traffic_since_srst(&self) -> Traffic {
-        self.figures.lock().since_srst
+        self.statistics.lock().since_srst
     }
 
     /// Returns the last response; `None` before the first, or since a reset.
     pub(super) fn last(&self) -> Option<LastResponse> {
-        self.figures.lock().last
+        self.statistics.lock().last
     }
 
     /// Asks the connection's task to close. Of several requests the most urgent stays.
     pub(super) fn request_close(&self, why: CloseRequest) {
+        // Stored before the wake, and read after the registration in `close_requested`: one of the two sees the other.
         if self.close_request.fetch_max(why as u8, Ordering::AcqRel) < why as u8 {
             self.task.wake();
         }
@@ -296,7 +297,7 @@ impl ConnectionEntry {
     /// Returns the request to close the connection, if there is one.
     pub(super) fn close_request(&self) -> Option<CloseRequest> {
         match self.close_request.load(Ordering::Acquire) {
-            1 => Some(CloseRequest::PushedOut),
+            1 => Some(CloseRequest::Evicted),
             2 => Some(CloseRequest::Shutdown),
             3 => Some(CloseRequest::Now),
             4 => Some(CloseRequest::Unfinished),
@@ -309,6 +310,7 @@ impl ConnectionEntry {
     /// Cancel safe. Each poll costs a few atomic operations.
     pub(super) async fn close_requested(&self) -> CloseRequest {
         poll_fn(|context| {
+            // Registered before the check: a request in between wakes the new waker.
             self.task.register(context.waker());
             self.close_request().map_or(Poll::Pending, Poll::Ready)
         })

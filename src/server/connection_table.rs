@@ -42,7 +42,7 @@ pub(super) struct TableLimits {
     pub(super) connections: usize,
     /// Connections from one address; of IPv6 from one network.
     pub(super) per_address: usize,
-    /// Half-open connections: without a session, or without the proof of identity that is required. When another
+    /// Half-open connections: without a session, or without the required proof of identity. When another
     /// arrives, the oldest of the network that has most of them is evicted. At most half of all connections, so that
     /// silent ones cannot keep all others out.
     pub(super) half_open: usize,
@@ -56,7 +56,7 @@ struct State {
     half_open: HalfOpen,
     arrivals: u64,
     /// Traffic of closed connections, since the last reset.
-    gone: Traffic,
+    closed_traffic: Traffic,
     is_closed: bool,
 }
 
@@ -64,10 +64,10 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Refusal {
     /// The limit of all connections is reached.
-    #[error("there are {limit} connections, as many as may be")]
+    #[error("the limit of {limit} connections is reached")]
     Connections { limit: usize },
     /// The limit of connections from its address is reached.
-    #[error("there are {limit} connections from {address}, as many as may be from one address")]
+    #[error("the limit of {limit} connections from {address} is reached")]
     PerAddress { address: IpAddr, limit: usize },
     /// The server shuts down.
     #[error("the server shuts down")]
@@ -97,7 +97,7 @@ counts! {
     /// Connections refused: too many from their address.
     RefusedPerAddress,
     /// Half-open connections evicted for newer ones.
-    PushedOut,
+    Evicted,
     /// Connections without a session in time.
     HandshakeTimedOut,
     /// Handshakes refused or malformed.
@@ -145,19 +145,22 @@ impl ConnectionTable {
     pub(super) fn enter(self: &Arc<Self>, address: SocketAddr) -> Result<ConnectionGuard, Refusal> {
         let unix_ms = self.clock.unix_ms();
         let mut state = self.state.lock();
+        // One lock for check and insertion: connections that arrive together cannot pass a limit together.
         let admitted = state.admit(address, &self.limits);
         if let Err(refusal) = admitted {
             drop(state);
             self.count_refusal(refusal);
             return Err(refusal);
         }
-        let pushed_out = state.push_out(self.limits.half_open);
+        let evicted = state.evict(self.limits.half_open);
         let entry = state.insert(address, unix_ms);
         drop(state);
         self.count(Count::Entered);
-        if let Some(victim) = pushed_out {
-            self.count(Count::PushedOut);
-            victim.request_close(CloseRequest::PushedOut);
+        // The victim closes itself when its task is polled. Until then it counts as a connection, but no longer as a
+        // half-open one.
+        if let Some(victim) = evicted {
+            self.count(Count::Evicted);
+            victim.request_close(CloseRequest::Evicted);
         }
         Ok(ConnectionGuard {
             table: self.clone(),
@@ -200,18 +203,13 @@ impl ConnectionTable {
 
     /// Returns all entries, in no particular order.
     pub(super) fn each(&self) -> Vec<Arc<ConnectionEntry>> {
-        let state = self.state.lock();
-        state
-            .entries
-            .iter()
-            .map(|(_, entry)| entry.clone())
-            .collect()
+        self.state.lock().each()
     }
 
     /// Returns the traffic of all connections since the start or the last reset, closed ones included.
     pub(super) fn traffic(&self) -> Traffic {
         let state = self.state.lock();
-        let mut sum = state.gone;
+        let mut sum = state.closed_traffic;
         for (_, entry) in &state.entries {
             sum.merge(&entry.traffic_since_srst());
         }
@@ -228,7 +226,7 @@ impl ConnectionTable {
     /// Resets the server's statistics, not those of each connection (`srst`).
     pub(super) fn reset_server(&self) {
         let mut state = self.state.lock();
-        state.gone.reset();
+        state.closed_traffic.reset();
         for (_, entry) in &state.entries {
             entry.reset_since_srst();
         }
@@ -245,12 +243,9 @@ impl ConnectionTable {
     /// Refuses all further connections, and asks all present ones to close.
     pub(super) fn close(&self, why: CloseRequest) {
         let mut state = self.state.lock();
+        // Under the same lock as the list below: every connection is either in the list or refused.
         state.is_closed = true;
-        let entries: Vec<_> = state
-            .entries
-            .iter()
-            .map(|(_, entry)| entry.clone())
-            .collect();
+        let entries = state.each();
         drop(state);
         for entry in entries {
             entry.request_close(why);
@@ -274,10 +269,13 @@ impl ConnectionTable {
     }
 
     fn remove(&self, entry: &ConnectionEntry) {
+        // One lock for both: a reader of the traffic counts each connection once, among the live or the closed ones.
         let mut state = self.state.lock();
         state.entries.remove(entry.slot);
-        state.not_half_open(entry);
-        state.gone.merge(&entry.traffic_since_srst().ended());
+        state.leave_half_open(entry);
+        state
+            .closed_traffic
+            .merge(&entry.traffic_since_srst().ended());
         let address = network(entry.address());
         if let Some(count) = state.by_address.get_mut(&address) {
             *count -= 1;
@@ -286,6 +284,7 @@ impl ConnectionTable {
             }
         }
         if state.entries.is_empty() {
+            // Woken without the lock, which a waiter takes first of all.
             drop(state);
             self.emptied.notify_waiters();
         }
@@ -293,6 +292,11 @@ impl ConnectionTable {
 }
 
 impl State {
+    fn each(&self) -> Vec<Arc<ConnectionEntry>> {
+        let entries = self.entries.iter();
+        entries.map(|(_, entry)| entry.clone()).collect()
+    }
+
     fn admit(&self, address: SocketAddr, limits: &TableLimits) -> Result<(), Refusal> {
         if self.is_closed {
             return Err(Refusal::Shutdown);
@@ -309,7 +313,7 @@ impl State {
     }
 
     /// Returns the half-open connection that has to go for a new one, if there are `limit` of them.
-    fn push_out(&mut self, limit: usize) -> Option<Arc<ConnectionEntry>> {
+    fn evict(&mut self, limit: usize) -> Option<Arc<ConnectionEntry>> {
         if self.half_open.len() < limit {
             return None;
         }
@@ -317,7 +321,7 @@ impl State {
         Some(self.entries[slot].clone())
     }
 
-    fn not_half_open(&mut self, entry: &ConnectionEntry) {
+    fn leave_half_open(&mut self, entry: &ConnectionEntry) {
         self.half_open
             .remove(entry.address(), entry.arrival, entry.slot);
     }
@@ -348,7 +352,7 @@ impl ConnectionGuard {
 
     /// Records that the client may send any request: the connection is no longer half open.
     pub(super) fn admit(&self) {
-        self.table.state.lock().not_half_open(&self.entry);
+        self.table.state.lock().leave_half_open(&self.entry);
     }
 
     /// Returns the entry, without the guard that removes it.
@@ -357,11 +361,11 @@ impl ConnectionGuard {
     }
 
     /// Adds traffic to the entry, and to the table's counters.
-    pub(super) fn note(&self, delta: &TrafficDelta) {
+    pub(super) fn record_traffic(&self, delta: &TrafficDelta) {
         if delta.has_failed_proof {
             self.table.count(Count::AuthFailed);
         }
-        self.entry.note(delta);
+        self.entry.record_traffic(delta);
     }
 
     pub(super) fn table(&self) -> &Arc<ConnectionTable> {

@@ -13,9 +13,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::runtime::{Builder, Runtime};
 
 use super::admin::ListenAddresses;
-use super::connection::{CloseReason, Transport, run_session};
+use super::connection::{CloseReason, run_session};
 use super::connection_table::ConnectionGuard;
 use super::handshake::{HandshakeOutcome, handshake};
+use super::transport::Transport;
 use super::{ServerOptions, Shared, shared_state};
 use crate::clock::Clock;
 use crate::engine::{Ending, Store, StoreOptions};

@@ -1,4 +1,7 @@
-//! The first frame of a connection: a four-letter word, or a handshake that opens a session or takes one up again.
+//! The first frame of a connection: a four-letter word, or a handshake that opens a session or reattaches to one.
+//!
+//! Until it is done the client has proved nothing: no memory beyond one small frame, and no place but that of a
+//! half-open connection, which newer ones may evict (invariant 14).
 
 use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
@@ -9,9 +12,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
 use super::Shared;
-use super::connection::linger_close;
 use super::connection_entry::{HANDSHAKE, LastResponse, LatencyStats, TrafficDelta};
 use super::connection_table::{ConnectionGuard, Count};
+use super::transport::linger_close;
 use crate::clock::BootInstant;
 use crate::core::ReattachError;
 use crate::engine::Connection;
@@ -22,7 +25,7 @@ use crate::wire::{ConnectRequest, ConnectResponse, Frames, Jute, LENGTH_BYTES, R
 /// Outcome of a connection's first frame.
 pub(super) enum HandshakeOutcome {
     Word(Word),
-    /// A session, and the bytes that came behind the handshake.
+    /// A session, and the bytes behind the handshake: clients may send requests before they have its response.
     Session(Connection, Frames),
 }
 
@@ -30,7 +33,7 @@ pub(super) enum HandshakeOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HandshakeError {
     /// The client has disconnected.
-    Gone,
+    Disconnected,
     /// The bytes are no handshake.
     ProtocolViolation,
     /// The client speaks HTTP.
@@ -45,8 +48,9 @@ pub(super) enum HandshakeError {
 
 const READ_BYTES: usize = 1024;
 
-/// Limit of a handshake, which has 45 bytes. No more memory is kept for a client that has no session yet.
-const LARGEST_HANDSHAKE_BYTES: usize = 1024;
+/// Limit of a handshake. Clients send 45 bytes, those before 3.4 one less. No more memory is kept for a client that has
+/// no session yet.
+const MAX_HANDSHAKE_BYTES: usize = 1024;
 
 /// Reads the first frame, and answers it if it is a handshake. `is_proven`: the client has proved an identity with
 /// its certificate.
@@ -59,8 +63,9 @@ pub(super) async fn handshake<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let mut frames = Frames::new(LARGEST_HANDSHAKE_BYTES);
+    let mut frames = Frames::new(MAX_HANDSHAKE_BYTES);
     let request = loop {
+        // Before the length is looked at: read as a length, the letters of a word are far above any limit.
         let first = frames.word();
         if let Some(word) = first.and_then(Word::parse) {
             return Ok(HandshakeOutcome::Word(word));
@@ -75,10 +80,11 @@ where
         }
         let mut bytes = [0; READ_BYTES];
         match stream.read(&mut bytes).await {
-            Ok(0) | Err(_) => return Err(HandshakeError::Gone),
+            Ok(0) | Err(_) => return Err(HandshakeError::Disconnected),
             Ok(count) => frames.push(&bytes[..count]),
         }
     };
+    // Requests behind the handshake are within the common limit.
     frames.set_limit(shared.limits.frame_bytes);
     let since = shared.clock().now();
     let answer = unless_disconnected(
@@ -94,22 +100,27 @@ where
     });
     match answer {
         Ok(connection) => {
-            // Before the response leaves: a client that has it finds its session in `cons` and `mntr`.
-            guard.note(&traffic_of(&request, out.len(), since, shared));
+            // Before the response leaves: a client that has it must find its session in `cons` and `mntr`.
+            guard.record_traffic(&traffic_of(&request, out.len(), since, shared));
             guard.session_opened(connection.id(), connection.timeout());
             let sent = stream.write_all(&out).await;
-            sent.map_err(|_| HandshakeError::Gone)?;
-            stream.flush().await.map_err(|_| HandshakeError::Gone)?;
+            sent.map_err(|_| HandshakeError::Disconnected)?;
+            stream
+                .flush()
+                .await
+                .map_err(|_| HandshakeError::Disconnected)?;
             Ok(HandshakeOutcome::Session(connection, frames))
         }
         Err(HandshakeError::NoSession) => {
-            // Tells the client the reason, if it is still connected.
+            // With this answer the client knows that its session has expired (rule 13). Without an answer it would try
+            // the same session again for ever.
             if stream.write_all(&out).await.is_ok() {
                 linger_close(stream).await;
             }
             Err(HandshakeError::NoSession)
         }
-        Err(unwelcome) => Err(unwelcome),
+        // No answer: the session may exist, and the client is to try again, here or at another server.
+        Err(error) => Err(error),
     }
 }
 
@@ -152,8 +163,8 @@ fn traffic_of(
 
 /// Waits for the outcome, unless the client disconnects first.
 ///
-/// A store that has just restarted may admit no session for a while. A client that has given up meanwhile would
-/// otherwise take its session away from its own next connection.
+/// A store that has just restarted may admit no session for a while. If the client gives up meanwhile and connects
+/// again, this old handshake must not be the last to reattach: it would take the session away from the new connection.
 async fn unless_disconnected<S: AsyncRead + Unpin>(
     stream: &mut S,
     frames: &mut Frames,
@@ -161,13 +172,14 @@ async fn unless_disconnected<S: AsyncRead + Unpin>(
 ) -> Result<Connection, HandshakeError> {
     let mut entering = pin!(entering);
     poll_fn(|context| {
-        // Polled first: if both have happened, the client must not get the session.
+        // The socket is polled first: if the client has disconnected, the session must not be opened or taken. Bytes
+        // behind the handshake are kept, up to a limit beyond which nothing is read.
         while frames.waiting_bytes() < READ_BYTES {
             let mut bytes = [0; READ_BYTES];
             let mut buffer = ReadBuf::new(&mut bytes);
             match Pin::new(&mut *stream).poll_read(context, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => frames.push(buffer.filled()),
-                Poll::Ready(_) => return Poll::Ready(Err(HandshakeError::Gone)),
+                Poll::Ready(_) => return Poll::Ready(Err(HandshakeError::Disconnected)),
                 Poll::Pending => break,
             }
         }
@@ -219,6 +231,7 @@ async fn open_session(
     is_proven: bool,
 ) -> Result<Connection, HandshakeError> {
     let limit = shared.limits.outgoing_bytes;
+    // Rule 13: the client would read older data than it has seen, and its watches would miss the difference.
     if request.seen > shared.remote.last_zxid() {
         return Err(HandshakeError::AheadOfStore);
     }
@@ -229,7 +242,7 @@ async fn open_session(
             .session_refused
             .allow(shared.clock().now())
         {
-            tracing::warn!(%error, suppressed, "session refused: a limit of the store is reached");
+            tracing::warn!(%error, suppressed, "session refused");
         }
         HandshakeError::Full
     };
@@ -239,7 +252,7 @@ async fn open_session(
         let opened = remote.open(request.timeout, limit).await;
         return opened.map_err(full);
     }
-    // A password of any other length is wrong, too.
+    // A password of any other length is as wrong as zeros: no session has that password.
     let password = request.password.unwrap_or_default();
     let found = shared
         .remote
@@ -248,18 +261,18 @@ async fn open_session(
     let found = found.map_err(full)?;
     if found.as_ref().err() == Some(&ReattachError::WrongPassword) {
         report_wrong_password(request.session, address, shared);
-        // The delay tells that the session exists, as its ephemeral znodes do: ids are no secret. A client that comes
-        // too late for its session is answered at once.
+        // The delay reveals that the session exists, as its ephemeral znodes do: ids are no secret. The client of an
+        // expired session is answered at once, so that it can open a new one.
         shared.penalty(address).await;
     }
     found.map_err(|_| HandshakeError::NoSession)
 }
 
-/// Counts and logs a wrong password at once: a client could put off the end of its connection.
+/// Counts and logs a wrong password, before the delay of its answer: the client may disconnect meanwhile.
 fn report_wrong_password(session: SessionId, address: SocketAddr, shared: &Shared) {
     shared.table.count(Count::WrongPassword);
     let now = shared.clock().now();
     if let Some(suppressed) = shared.table.log_throttle.wrong_password.allow(now) {
-        tracing::warn!(%address, %session, suppressed, "wrong password for a session: refused, and the owner's connection is left alone");
+        tracing::warn!(%address, %session, suppressed, "wrong session password");
     }
 }

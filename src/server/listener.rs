@@ -12,7 +12,7 @@ use super::connection::serve;
 use super::connection_table::Refusal;
 use super::{ServerError, Shared};
 
-/// Connections that the kernel keeps for a listener until they are accepted.
+/// Connections that the kernel keeps for a listener until they are accepted: after a restart all clients come at once.
 pub(super) const BACKLOG: u32 = 4_096;
 
 /// Listens on an address. Returns the address in use as well, since port 0 takes any free port.
@@ -22,6 +22,7 @@ pub(super) fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), S
             SocketAddr::V4(_) => TcpSocket::new_v4()?,
             SocketAddr::V6(_) => TcpSocket::new_v6()?,
         };
+        // A restarted server must not wait until its predecessor's connections have left TIME_WAIT.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
         let listener = socket.listen(BACKLOG)?;
@@ -34,15 +35,16 @@ pub(super) fn listen(address: SocketAddr) -> Result<(TcpListener, SocketAddr), S
     })
 }
 
-/// Pause before the next try when a connection could not be accepted, mostly for want of file descriptors.
-const PAUSE: Duration = Duration::from_millis(50);
+/// Pause after a connection could not be accepted, mostly for lack of file descriptors. The error returns at once until
+/// one is closed, so without a pause this would be a busy loop.
+const RETRY_DELAY: Duration = Duration::from_millis(50);
 
 /// Transport of a listener's connections.
 #[derive(Clone)]
 pub(super) enum ListenerKind {
     Plain,
     #[cfg(feature = "tls")]
-    Secured(Arc<super::tls::Acceptor>),
+    Tls(Arc<super::tls::Acceptor>),
 }
 
 /// Accepts connections for ever; the server aborts the task to stop.
@@ -52,7 +54,7 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, kind: Lis
             Ok((stream, address)) => start(stream, address, &shared, &kind),
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_DELAY).await;
             }
         }
     }
@@ -61,17 +63,18 @@ pub(super) async fn accept(listener: TcpListener, shared: Arc<Shared>, kind: Lis
 fn start(stream: TcpStream, address: SocketAddr, shared: &Arc<Shared>, kind: &ListenerKind) {
     match shared.table.enter(address) {
         Ok(guard) => {
-            // Best effort: without it, replies are only slower.
+            // A failure is ignored: replies would only be slower.
             let _ = stream.set_nodelay(true);
             let (shared, deadline) = (shared.clone(), Instant::now() + shared.limits.handshake);
             match kind.clone() {
                 ListenerKind::Plain => tokio::spawn(serve(stream, guard, shared, deadline, None)),
                 #[cfg(feature = "tls")]
-                ListenerKind::Secured(acceptor) => {
+                ListenerKind::Tls(acceptor) => {
                     tokio::spawn(super::tls::serve(acceptor, stream, guard, shared, deadline))
                 }
             };
         }
+        // The socket is closed by its drop, without a byte: no task, no handshake and no TLS for a refused connection.
         Err(Refusal::Shutdown) => {}
         Err(refusal) => {
             if let Some(suppressed) = shared

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::BootInstant;
 
 /// Shortest time between two lines of the same kind.
-const PAUSE: Duration = Duration::from_secs(5);
+const INTERVAL: Duration = Duration::from_secs(5);
 
 /// One throttle for each kind of line that clients can cause.
 #[derive(Debug, Default)]
@@ -36,8 +36,10 @@ pub(super) struct Throttle {
 impl Throttle {
     /// Returns the number of suppressed lines if one may be logged now, `None` if this one is suppressed.
     pub(super) fn allow(&self, now: BootInstant) -> Option<u64> {
-        let (now_ms, pause_ms) = (now.as_millis(), PAUSE.as_millis() as u64);
+        let (now_ms, pause_ms) = (now.as_millis(), INTERVAL.as_millis() as u64);
         let due = |next_ms| (now_ms >= next_ms).then_some(now_ms + pause_ms);
+        // Relaxed: the counters order nothing else. A line that is suppressed at the moment of the swap counts for the
+        // next one.
         let order = Ordering::Relaxed;
         if self.next_ms.fetch_update(order, order, due).is_err() {
             self.suppressed.fetch_add(1, order);

@@ -19,7 +19,7 @@ pub struct ServerOptions {
     pub(super) listen: Option<SocketAddr>,
     pub(super) words: Whitelist,
     pub(super) require_auth: bool,
-    /// Users whose digests count; empty: any digest does.
+    /// Users whose digests are accepted; if empty, any digest is.
     pub(super) users: Vec<Identity>,
     pub(super) insecure: bool,
     pub(super) limits: Limits,
@@ -207,7 +207,7 @@ impl ServerOptions {
 
     /// Sets the limit of bytes of unread replies and events over all clients, and of requests that wait behind them.
     /// Beyond it connections are closed, first those that have left their bytes unread for longest, never one that
-    /// reads what it asks for. Their sessions live on for their timeouts.
+    /// reads its replies. Their sessions live on for their timeouts.
     #[must_use]
     pub fn max_all_outgoing_bytes(mut self, limit: usize) -> Self {
         self.limits.all_outgoing_bytes = limit;

@@ -1,7 +1,9 @@
 //! [`ProtocolState`]: the protocol of one connection, without its socket: bytes in, requests to the store; replies
 //! and events of the store, bytes out.
 //!
-//! Responses are pending in the order of their requests, so a reply of the store belongs to the first of them.
+//! Every parsed request leaves one entry in the queue of pending responses and one in that of the store, also if it is
+//! refused here: so the store's replies come in the order of the requests (rule 25), and each belongs to the oldest
+//! pending response.
 
 #[cfg(test)]
 mod tests;
@@ -61,31 +63,34 @@ struct PendingResponse {
 enum ResponseShape {
     /// The store's reply, in this shape.
     Store(Shape),
-    /// This code, whatever the store replies.
+    /// This code, in its turn; the store's reply to the ping in its place is ignored.
     Refusal(Code),
     /// A header with the code of the store's reply.
     Done,
     /// As `Done`, but `NoWatcher` if no watch was found.
     Watches,
     /// The identities of the client.
-    Who(Arc<[(String, String)]>),
+    WhoAmI(Arc<[(String, String)]>),
     /// The outcome of a proof of identity. The store replies with no zxid to it.
     Identity(Result<(), Code>),
     /// This code, after which the connection is closed.
     Last { code: Code, zxid: i64 },
 }
 
-/// Encoded bytes from which on nothing more is encoded before some are sent.
+/// Encoded bytes from which on nothing more is encoded before some are sent. Further replies stay in the outbox, under
+/// the limits of unread bytes.
 const OUTPUT_BUFFER_BYTES: usize = 64 << 10;
 
-/// Memory of a parsed request, as a multiple of its frame, at most: a path of two bytes in a list is an allocation.
+/// Upper bound for the memory of a parsed request, as a multiple of its frame: a path of two bytes in a list is an
+/// allocation of its own.
 const ASKED_FACTOR: usize = 8;
 
 /// Capacity that the output buffer of an idle connection keeps.
 const IDLE_BUFFER_BYTES: usize = 8 << 10;
 
-/// Remainder of a connection's turn: the work that it may do before the others have theirs. Both requests and bytes
-/// (of requests parsed, of replies and events sent) are counted, since either alone could take long.
+/// Remainder of a connection's turn: the work that it may do before the other connections have theirs (invariant 15).
+/// Both requests and bytes (of requests parsed, of replies and events sent) are counted, since either alone could take
+/// long. The store limits the work of the requests themselves.
 pub(super) struct Turn {
     requests: usize,
     bytes: usize,
@@ -121,7 +126,7 @@ impl Turn {
 }
 
 impl ProtocolState {
-    /// State at the beginning; `frames` has what the client sent behind its handshake.
+    /// Creates the state of a new connection. `frames` has the bytes that the client sent behind its handshake.
     pub(super) fn new(limits: Limits, admission: Admission, frames: Frames) -> Self {
         Self {
             limits,
@@ -146,8 +151,8 @@ impl ProtocolState {
 
     /// Returns true if more of the client's bytes can be taken in now.
     pub(super) fn has_room(&self) -> bool {
-        // Nothing more is read while a whole frame waits: what a client sends faster than it is served would pile up
-        // here.
+        // Nothing more is read while a whole frame waits: the requests of a client that sends faster than it is served
+        // belong into its socket, where they cost the server nothing.
         !self.is_over && self.is_caught_up() && self.unsent() < OUTPUT_BUFFER_BYTES
     }
 
@@ -188,6 +193,8 @@ impl ProtocolState {
         if self.asks.is_empty() {
             self.asked_bytes = 0;
         }
+        // Within the limit of requests in flight a client may pipeline; beyond it the next frame stays unparsed, and
+        // with it `has_room` stays false.
         while !self.is_over && !turn.is_over() && self.pending.len() < self.limits.in_flight {
             let frame = match self.frames.next() {
                 Ok(Some(frame)) => frame,
@@ -197,6 +204,8 @@ impl ProtocolState {
             self.delta.received += 1;
             turn.spend_request(frame.len());
             self.asked_bytes += frame.len();
+            // A refused frame is a ping to the store: its response keeps its place in the order, and the client has
+            // shown a sign of life.
             let taken = match Incoming::read(frame) {
                 Ok(incoming) => self.admission.admit(&incoming),
                 Err(Refused::Answer { xid, code }) => {
@@ -209,7 +218,7 @@ impl ProtocolState {
                 Err(Refused::Close) => return Err(ProtocolViolation::Frame),
             };
             self.is_over = taken.is_last();
-            // Counted now: its response is delayed, and a client may not wait for it.
+            // Counted now, not with its delayed response: a client that disconnects before it must be counted, too.
             self.has_failed_proof = matches!(taken.shape, ResponseShape::Identity(Err(_)));
             self.delta.has_failed_proof |= self.has_failed_proof;
             self.asks.push_back(taken.ask);
@@ -276,14 +285,14 @@ impl ProtocolState {
 
     fn encode_response(&mut self, zxid: Zxid, answer: &Result<CoreReply, Error>, now: BootInstant) {
         let Some(pending) = self.pending.pop_front() else {
-            return; // cannot happen: the store replies to requests alone
+            return; // cannot happen: the store replies to requests alone, once to each
         };
-        let (xid, most) = (pending.xid, self.limits.outgoing_bytes);
+        let (xid, max_bytes) = (pending.xid, self.limits.outgoing_bytes);
         let out = &mut self.out;
         match &pending.shape {
             ResponseShape::Store(shape) => match shape.answer(answer) {
                 Ok(response) => {
-                    let too_large = put_response(out, xid, zxid, &response, most);
+                    let too_large = put_response(out, xid, zxid, &response, max_bytes);
                     self.too_large = too_large.or(self.too_large);
                 }
                 Err(code) => {
@@ -300,8 +309,8 @@ impl ProtocolState {
             ResponseShape::Identity(proved) => {
                 // An identity that the store did not accept is not proved.
                 let taken = answer.as_ref().map(|_| ()).map_err(Code::from);
-                // Where the store has no room for it, the copy that is kept here must not stay either: the connection
-                // ends.
+                // `Admission` has counted the identity already when the request was parsed. If the store has no room
+                // for it, the two would disagree about the client's rights, so the connection ends.
                 self.is_over |= proved.is_ok() && taken.is_err();
                 let code = proved.and(taken).err().unwrap_or(Code::Ok);
                 put_code(out, xid, 0, code);
@@ -316,13 +325,13 @@ impl ProtocolState {
                 };
                 put_code(out, xid, zxid.0, code);
             }
-            ResponseShape::Who(who) => {
+            ResponseShape::WhoAmI(who_am_i) => {
                 let info = |(scheme, user): &'_ (String, String)| ClientInfo {
                     scheme: scheme.clone().into(),
                     user: user.clone().into(),
                 };
-                let infos = who.iter().map(info).collect();
-                put_response(out, xid, zxid, &Response::Who(infos), most);
+                let infos = who_am_i.iter().map(info).collect();
+                put_response(out, xid, zxid, &Response::WhoAmI(infos), max_bytes);
             }
         }
         self.count(&pending, zxid, now);
@@ -346,7 +355,7 @@ impl ProtocolState {
         &self.out[self.sent..]
     }
 
-    /// Drops the encoded bytes: they cannot be sent.
+    /// Drops the encoded bytes, which cannot be sent any more.
     pub(super) fn drop_outgoing(&mut self) {
         self.advance(self.unsent());
     }
@@ -356,11 +365,12 @@ impl ProtocolState {
         self.sent += bytes;
         if self.sent == self.out.len() {
             self.out.clear();
+            // One large reply must not leave a large buffer to an idle connection.
             self.out.shrink_to(IDLE_BUFFER_BYTES);
             self.sent = 0;
         } else if self.sent >= self.unsent() {
-            // More may be encoded before all is sent, again and again. Moving the rest only once it is no longer than
-            // what was sent bounds the moves to one for each sent byte.
+            // A slow client may never empty the buffer, which would grow without bound. The rest is moved to the front
+            // only once it is no longer than the sent part: at most one byte is moved for each that was sent.
             self.out.drain(..self.sent);
             self.sent = 0;
         }
@@ -429,11 +439,12 @@ impl Admission {
             wire::Request::Sasl(_) => (ResponseShape::Identity(Err(Code::AuthFailed)), Ask::Ping),
             wire::Request::Ping => (ResponseShape::Done, Ask::Ping),
             wire::Request::CloseSession => store(request),
+            // ZooKeeper's answer under `enforce.auth`, which clients report as a failed authentication.
             _ if !self.is_admitted() => {
                 let code = Code::SessionClosedRequireSaslAuth;
                 (ResponseShape::Last { code, zxid: 0 }, Ask::Ping)
             }
-            wire::Request::WhoAmI => (ResponseShape::Who(self.who()), Ask::Ping),
+            wire::Request::WhoAmI => (ResponseShape::WhoAmI(self.who_am_i()), Ask::Ping),
             other => store_request(other),
         };
         ParsedRequest::new(xid, op.number(), shape, ask)
@@ -441,10 +452,10 @@ impl Admission {
 
     fn auth(&mut self, scheme: &str, secret: &[u8]) -> (ResponseShape, Ask) {
         match self.prove(scheme, secret) {
-            Proof::Of(identity) => (ResponseShape::Identity(Ok(())), Ask::Identify(identity)),
-            Proof::Nothing => (ResponseShape::Identity(Ok(())), Ask::Ping),
+            Proof::Accepted(identity) => (ResponseShape::Identity(Ok(())), Ask::Identify(identity)),
+            Proof::Known => (ResponseShape::Identity(Ok(())), Ask::Ping),
             Proof::Refused => (ResponseShape::Identity(Err(Code::AuthFailed)), Ask::Ping),
-            Proof::BeyondLimit(error) => (ResponseShape::Refusal(Code::from(&error)), Ask::Ping),
+            Proof::LimitReached(error) => (ResponseShape::Refusal(Code::from(&error)), Ask::Ping),
         }
     }
 }
@@ -487,8 +498,8 @@ fn set_watches(asked: SetWatches) -> (ResponseShape, Ask) {
     (ResponseShape::Done, Ask::SetWatches(asked))
 }
 
-/// Returns the paths of a setWatches. A text that is no path names no znode, so nothing can ever happen to it: it is
-/// left out.
+/// Returns the paths of a setWatches. A text that is no path names no znode, so no event can ever come of it: it is
+/// left out, and the client's other watches are set.
 fn paths<'a, 'b: 'a>(list: impl Iterator<Item = &'a Path<'b>>) -> Vec<ZnodePath> {
     list.filter_map(|path| match path.0.as_ref() {
         "" => Some(ZnodePath::root()),
@@ -531,10 +542,11 @@ fn put_response(
     xid: i32,
     zxid: Zxid,
     response: &Response<'_>,
-    most: usize,
+    max_bytes: usize,
 ) -> Option<usize> {
     let bytes = response.record_bytes();
-    if bytes > most {
+    // Before it is encoded: one multiRead may name a large znode many times.
+    if bytes > max_bytes {
         put_code(out, xid, zxid.0, Code::SystemError);
         return Some(bytes);
     }

@@ -1,4 +1,4 @@
-//! The end of a server, and of clients that do not say who they are.
+//! Tests of a server's shutdown, handshakes, proofs of identity and fairness.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ async fn with_a_client_that_does_not_read() -> (Server, TcpStream) {
         });
     }
     stream.write_all(&asked).await.unwrap();
-    // Until the first of it is there, the server may not have heard of it.
+    // The server has read the requests for certain only once their first answer is here.
     stream.read_u8().await.unwrap();
     while server.shared.table.traffic().received <= 1 {
         tokio::task::yield_now().await;
@@ -73,7 +73,7 @@ async fn a_shutdown_leaves_no_connection_whose_client_does_not_read() {
     drop(stream);
 }
 
-/// It was at another store, or at this one before a restore: what it holds there is nothing here.
+/// It was connected to another store, or to this one before a restore: its locks there are worth nothing here.
 #[tokio::test]
 async fn a_client_that_has_seen_a_later_zxid_gets_no_session() {
     let store = Store::memory();
@@ -177,7 +177,7 @@ async fn send_proof(stream: &mut TcpStream, secret: &str) {
 }
 
 #[tokio::test]
-async fn who_does_not_say_in_time_who_he_is_is_cut_off_and_nobody_else() {
+async fn a_client_without_a_proof_in_time_is_cut_off_alone() {
     let options = ServerOptions::new()
         .listen(([127, 0, 0, 1], 0).into())
         .require_auth(true)
@@ -188,7 +188,7 @@ async fn who_does_not_say_in_time_who_he_is_is_cut_off_and_nobody_else() {
     let mut silent = session_opened(&server).await;
     let end = tokio::time::timeout(PATIENCE, silent.read_u8()).await;
     assert!(end.expect("it is closed").is_err());
-    // Its time was over before that of the one who kept silent.
+    // Its deadline was earlier than that of the silent client.
     let mut ping = Vec::new();
     put_frame(&mut ping, |to| {
         to.extend_from_slice(&[0xff, 0xff, 0xff, 0xfe, 0, 0, 0, 11]);
@@ -210,8 +210,8 @@ async fn asking(server: &Server, session: &[u8]) -> TcpStream {
     stream
 }
 
-/// A client with this session: its id and password, as an answer has them, or zeros for a new one. With what the next
-/// client of the session shows.
+/// Connects a client with this session: its id and password as an answer has them, or zeros for a new one. Returns it
+/// with those that the session's next client presents.
 async fn taking_up(server: &Server, session: &[u8]) -> (TcpStream, Vec<u8>) {
     let mut stream = asking(server, session).await;
     let welcome = answer(&mut stream).await;
@@ -298,7 +298,7 @@ fn the_proofs_of_a_client_have_a_limit() {
         let long = format!("{user}{}:secret", "n".repeat(100_000));
         admission.prove("digest", long.as_bytes());
     }
-    let who = admission.who();
+    let who = admission.who_am_i();
     let bytes: usize = who.iter().map(|(_, user)| user.len()).sum();
     assert!(
         who.len() <= 65 && bytes <= 100_000,
@@ -338,7 +338,7 @@ async fn connections_that_prove_nothing_are_limited_as_those_without_a_session()
     let end = tokio::time::timeout(PATIENCE, oldest.read_u8()).await;
     assert!(end.expect("it is closed").is_err());
     assert_eq!(server.shared.table.half_open(), 2);
-    assert_eq!(server.shared.table.counted(Count::PushedOut), 1);
+    assert_eq!(server.shared.table.counted(Count::Evicted), 1);
     prove(&mut proven).await;
 }
 
@@ -434,9 +434,9 @@ fn put_create(to: &mut Vec<u8>, path: &str, flags: i32) {
     });
 }
 
-/// Lets one client send a request for the znode /x again and again, all at once, and another one, whose bytes the
-/// runtime has yet to hear of, create it. Returns how many requests of the first were carried out before that.
-async fn requests_before_another_s(flood: impl Fn(&mut Vec<u8>), count: usize) -> usize {
+/// Lets one client send `count` requests for the znode /x at once, and another one create it, whose bytes the runtime
+/// has not polled yet. Returns the number of the first client's requests that were executed before the creation.
+async fn requests_before_another_client(flood: impl Fn(&mut Vec<u8>), count: usize) -> usize {
     const ROOM: usize = 8 << 20;
     let options = ServerOptions::new().listen(([127, 0, 0, 1], 0).into());
     let server = Server::bind(&Store::memory(), options).await.unwrap();
@@ -467,7 +467,7 @@ async fn a_client_that_sends_many_requests_gives_way_to_another_after_a_turn() {
             to.push(0);
         });
     };
-    let before = requests_before_another_s(exists, 20_000).await;
+    let before = requests_before_another_client(exists, 20_000).await;
     assert!(before <= 2 * 64, "{before} requests come first");
 }
 
@@ -480,7 +480,7 @@ async fn a_client_that_sends_large_requests_gives_way_to_another_after_a_turn() 
             to.extend_from_slice(&[0xff; 4]);
         });
     };
-    let before = requests_before_another_s(set, 400).await;
+    let before = requests_before_another_client(set, 400).await;
     assert!(before <= 2 * 5, "{before} requests of 16 KiB come first");
 }
 

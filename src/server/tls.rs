@@ -17,9 +17,10 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::connection::{self, unless_closed};
+use super::connection;
 use super::connection_table::{ConnectionGuard, Count};
 use super::listener::listen;
+use super::transport::unless_closed;
 use super::{Server, ServerError, ServerOptions, Shared};
 use crate::identity::Identity;
 use crate::tls::{Authorities, Pem, TlsError, key_pair, provider, subject};
@@ -139,7 +140,7 @@ impl TlsOptions {
                 let verifier =
                     WebPkiClientVerifier::builder_with_provider(clients.roots.into(), provider())
                         .with_crls(clients.revoked)
-                        // Authorities without a revocation list are accepted.
+                        // Not every authority publishes a revocation list.
                         .allow_unknown_revocation_status()
                         .build();
                 let verifier = verifier.map_err(|error| TlsError::Unusable {
@@ -151,8 +152,8 @@ impl TlsOptions {
         };
         let mut config =
             builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(self.certificate.clone())));
-        // No resumption of TLS sessions: it would admit a client whose certificate has expired or been revoked since.
-        // Connections are long-lived, so little is saved by it.
+        // No resumption of TLS sessions: a resumed one checks no certificate, and would admit a client whose
+        // certificate has expired or been revoked since. Connections are long-lived, so little would be saved by it.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
@@ -227,6 +228,7 @@ impl Acceptor {
     }
 
     pub(super) fn reload(&self, options: &TlsOptions) -> Result<(), TlsError> {
+        // Everything that can fail comes first: after an error the former certificates stay in use.
         let config = options.config()?;
         *self.config.write() = config;
         *self.lists_end.lock() = options.lists_end();
@@ -235,14 +237,13 @@ impl Acceptor {
     }
 
     /// Warns, once, of an expired revocation list. The list stays in force: without it the certificates that it
-    /// revokes would be accepted, and refusing everybody when a list is late would be an outage.
+    /// revokes would be accepted. Clients are still admitted: a list that is renewed late must not be an outage.
     fn warn_of_lists(&self) {
         let mut lists_end = self.lists_end.lock();
         if lists_end.is_some_and(|end| end < SystemTime::now()) {
             *lists_end = None;
-            tracing::warn!(
-                "revocation list expired: certificates revoked since are accepted; renew the list and reload the certificates"
-            );
+            let hint = "certificates revoked since are accepted: renew the list, and reload the certificates";
+            tracing::warn!(hint, "revocation list expired");
         }
     }
 
@@ -254,6 +255,7 @@ impl Acceptor {
         stream: TcpStream,
     ) -> io::Result<(TlsStream<TcpStream>, Option<Identity>)> {
         expect_handshake(&stream).await?;
+        // Checked here, where the list is used: it concerns new connections alone.
         self.warn_of_lists();
         let acceptor = TlsAcceptor::from(self.config.read().clone());
         let stream = match acceptor.accept(stream).into_fallible().await {
@@ -269,14 +271,14 @@ impl Acceptor {
 }
 
 /// Address and certificates of a server's TLS listener.
-pub(super) struct Secured {
+pub(super) struct TlsListener {
     pub(super) address: SocketAddr,
     pub(super) acceptor: Arc<Acceptor>,
     /// The server's options, by which reloaded certificates are checked.
     options: ServerOptions,
 }
 
-impl Secured {
+impl TlsListener {
     /// Listens for TLS connections, if the options ask for it.
     pub(super) fn listen(
         options: &ServerOptions,
@@ -316,10 +318,7 @@ impl Server {
         };
         secured.options.check_tls(Some(&tls))?;
         secured.acceptor.reload(&tls)?;
-        tracing::info!(
-            certificate = &*tls.what,
-            "certificates reloaded for new connections"
-        );
+        tracing::info!(certificate = &*tls.what, "certificates reloaded");
         Ok(())
     }
 }

@@ -1,4 +1,7 @@
 //! [`Unfinished`]: memory of incomplete requests, over all connections.
+//!
+//! A frame must be in memory as a whole before it is parsed, so many connections that each send all of a frame but its
+//! last byte could fill the memory. Their sum is limited (invariant 10).
 
 use std::collections::BTreeMap;
 
@@ -7,11 +10,11 @@ use parking_lot::Mutex;
 use super::connection_entry::CloseRequest;
 use super::connection_table::ConnectionGuard;
 
-/// Bytes that each connection may hold uncounted; less where all connections together would fill half of the limit
-/// so.
+/// Bytes that each connection may hold uncounted, so that small requests take no lock. Less if all connections together
+/// could fill half of the limit in this way.
 const FREE_BYTES: usize = 16 << 10;
 
-/// Smallest value of that.
+/// Smallest number of those bytes.
 const MIN_FREE_BYTES: usize = 512;
 
 /// Limit of the memory of incomplete requests. Beyond it the connection with the oldest of them is closed: an honest
@@ -85,6 +88,7 @@ impl Share<'_> {
         if bytes <= free {
             return;
         }
+        // A request keeps its number while it grows, and with it its age: sending on slowly makes no request younger.
         if is_new || number.is_none() {
             state.last += 1;
             number = Some(state.last);
@@ -98,6 +102,8 @@ impl Share<'_> {
         while state.bytes > self.pool.limit
             && let Some((_, oldest)) = state.requests.pop_first()
         {
+            // Uncounted at once: its task frees the memory at its next poll, and must not cost another connection its
+            // own.
             state.bytes -= oldest.bytes;
             oldest.entry.request_close(CloseRequest::Unfinished);
         }

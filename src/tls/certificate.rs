@@ -21,6 +21,7 @@ impl<'a> Certificate<'a> {
         let whole = Reader::new(der).expect(SEQUENCE)?;
         let mut signed = Reader::new(Reader::new(whole).expect(SEQUENCE)?);
         let mut first = signed.next()?;
+        // A certificate of version 1 begins with its serial number.
         if first.tag == VERSION {
             first = signed.next()?;
         }

@@ -33,7 +33,7 @@ pub enum TlsError {
         what: String,
     },
     /// The private key is encrypted: a passphrase cannot be asked for.
-    #[error("{what} is encrypted: give it without a passphrase (`openssl pkey` takes it off)")]
+    #[error("{what} is encrypted: remove the passphrase, as with `openssl pkey`")]
     EncryptedKey {
         /// The part.
         what: String,
@@ -56,7 +56,7 @@ pub enum TlsError {
     },
     /// A client without an authority would have to trust every server.
     #[error(
-        "no certificate authority to hold the server's certificate against: name one with ClientTls::ca_file"
+        "no certificate authority by which to verify the server: add one with ClientTls::ca_file"
     )]
     NoAuthority,
     /// Client and server do not trust each other: one has refused the other's certificate, or there is none.

@@ -12,7 +12,8 @@ use rustls::{InconsistentKeys, RootCertStore};
 use super::certificate::{Certificate, list_end};
 use super::{Pem, TlsError};
 
-/// Returns the cryptography provider. The process's default provider is not touched.
+/// Returns the cryptography provider. The process's default provider is left to the program: a library that installed
+/// one could conflict with another.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(rustls::crypto::ring::default_provider())
 }
@@ -56,7 +57,7 @@ pub(crate) fn key_pair(certificate: &Pem, key: &Pem) -> Result<CertifiedKey, Tls
     let chain = certificates(certificate)?;
     warn_of_time(certificate, &chain[0]);
     let private = private_key(key)?;
-    // The key is read first, so that an error below is the certificate's.
+    // The key is loaded by itself first: `from_der` does not tell which of the two an error concerns.
     provider()
         .key_provider
         .load_private_key(private.clone_key())
@@ -112,15 +113,9 @@ fn warn_of_time(pem: &Pem, certificate: &CertificateDer<'_>) {
     let now = SystemTime::now();
     let what = &*pem.what;
     if now > until {
-        tracing::warn!(
-            certificate = what,
-            "certificate expired: peers will refuse it"
-        );
+        tracing::warn!(certificate = what, "certificate expired");
     } else if now < from {
-        tracing::warn!(
-            certificate = what,
-            "certificate not valid yet: peers will refuse it"
-        );
+        tracing::warn!(certificate = what, "certificate not valid yet");
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) fn text(name: &[u8]) -> Option<String> {
     while !reader.is_empty() {
         parts.push(relative(reader.expect(SET)?)?);
     }
-    // The most specific part comes first.
+    // RFC 2253 begins with the last part of the encoded sequence, the most specific one.
     parts.reverse();
     Some(parts.join(","))
 }

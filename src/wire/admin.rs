@@ -22,7 +22,7 @@ pub(crate) use self::state::{
 /// Answer to every word but `ruok` and `isro` while the store does not work.
 pub(crate) const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 
-/// Version of ZooKeeper whose rules and quirks this server follows, and that clients read.
+/// Version of ZooKeeper that this server follows, as it reports it: clients such as kazoo parse it.
 pub(crate) const LIKE_ZOOKEEPER: &str = "3.9.3";
 
 /// Returns the version in a form that clients and monitors can read: the number that they look for, the name and
@@ -137,7 +137,7 @@ pub(crate) fn isro(serves: bool) -> &'static str {
     if serves { "rw" } else { "null" }
 }
 
-/// Whitelist of words. `srvr` is always in it, as in ZooKeeper, whose scripts need it.
+/// Whitelist of words. It always has `srvr`, as in ZooKeeper, whose own scripts need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Whitelist(Vec<Word>);
 

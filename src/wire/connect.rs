@@ -18,38 +18,38 @@ pub(crate) mod xid {
 /// Length of a session's password, in bytes.
 pub(crate) const PASSWORD_BYTES: usize = 16;
 
-/// First frame of a client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ConnectRequest<'a> {
-    /// 0, of every client.
-    pub(crate) protocol_version: i32,
-    /// The last zxid that the client has seen. If it is ahead of the server's, the server closes the connection.
-    pub(crate) last_zxid_seen: i64,
-    /// The timeout that the client asks for, in milliseconds.
-    pub(crate) timeout_ms: i32,
-    /// The session to take up again; 0 for a new one.
-    pub(crate) session: i64,
-    /// Its password; for a new session sixteen zeros, or nothing.
-    pub(crate) password: Data<'a>,
-    /// True if a read-only server, cut off from its ensemble, will do. `None` for a client older than 3.4, which
-    /// neither sends the field nor expects it in the response.
-    pub(crate) read_only: Option<bool>,
-}
+records! {
+    /// First frame of a client.
+    ConnectRequest<'a> {
+        /// 0, of every client.
+        protocol_version: i32,
+        /// The last zxid that the client has seen. If it is ahead of the server's, the server closes the connection.
+        last_zxid_seen: i64,
+        /// The timeout that the client asks for, in milliseconds.
+        timeout_ms: i32,
+        /// The session to take up again; 0 for a new one.
+        session: i64,
+        /// Its password; for a new session sixteen zeros, or nothing.
+        password: Data<'a>,
+        /// True if a read-only server, cut off from its ensemble, will do. `None` for a client older than 3.4, and for
+        /// older releases of go-zookeeper: they neither send the field nor expect it in the response.
+        read_only: Option<bool>,
+    }
 
-/// First frame of a server. If the session has ended or the password is wrong, timeout, session and password are
-/// zeros, and the connection is closed after it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ConnectResponse<'a> {
-    /// Always 0.
-    pub(crate) protocol_version: i32,
-    /// The negotiated timeout, in milliseconds.
-    pub(crate) timeout_ms: i32,
-    /// The session.
-    pub(crate) session: i64,
-    /// Its password.
-    pub(crate) password: Data<'a>,
-    /// True if the server is read-only; `None` for a client that did not send the field.
-    pub(crate) read_only: Option<bool>,
+    /// First frame of a server. If the session has ended or the password is wrong, timeout, session and password are
+    /// zeros, and the connection is closed after it.
+    ConnectResponse<'a> {
+        /// Always 0.
+        protocol_version: i32,
+        /// The negotiated timeout, in milliseconds.
+        timeout_ms: i32,
+        /// The session.
+        session: i64,
+        /// Its password.
+        password: Data<'a>,
+        /// True if the server is read-only; `None` for a client that did not send the field.
+        read_only: Option<bool>,
+    }
 }
 
 impl ConnectResponse<'_> {
@@ -66,48 +66,15 @@ impl ConnectResponse<'_> {
     }
 }
 
-impl<'a> Jute<'a> for ConnectRequest<'a> {
-    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
-        Ok(Self {
-            protocol_version: from.next()?,
-            last_zxid_seen: from.next()?,
-            timeout_ms: from.next()?,
-            session: from.next()?,
-            password: from.next()?,
-            read_only: from.next().ok(),
-        })
+/// A last field that older clients leave out. Told by the end of the frame: records have no version.
+impl Jute<'_> for Option<bool> {
+    fn read(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(from.next().ok())
     }
 
     fn put(&self, to: &mut Vec<u8>) {
-        self.protocol_version.put(to);
-        self.last_zxid_seen.put(to);
-        self.timeout_ms.put(to);
-        self.session.put(to);
-        self.password.put(to);
-        if let Some(read_only) = self.read_only {
-            read_only.put(to);
-        }
-    }
-}
-
-impl<'a> Jute<'a> for ConnectResponse<'a> {
-    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
-        Ok(Self {
-            protocol_version: from.next()?,
-            timeout_ms: from.next()?,
-            session: from.next()?,
-            password: from.next()?,
-            read_only: from.next().ok(),
-        })
-    }
-
-    fn put(&self, to: &mut Vec<u8>) {
-        self.protocol_version.put(to);
-        self.timeout_ms.put(to);
-        self.session.put(to);
-        self.password.put(to);
-        if let Some(read_only) = self.read_only {
-            read_only.put(to);
+        if let Some(flag) = self {
+            flag.put(to);
         }
     }
 }

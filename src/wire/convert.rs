@@ -1,8 +1,7 @@
 //! Conversion between the protocol's records and the store's requests and replies.
 //!
-//! [`to_store`] turns a request into the store's, in the order in which a ZooKeeper server checks it, and returns with
-//! it a
-//! [`Shape`]: what has to be remembered of the request to encode its reply.
+//! [`to_store`] converts a request, with the checks in a ZooKeeper server's order: a request with several faults must
+//! get the same code. With it goes a [`Shape`], the part of the request that the encoding of its reply depends on.
 
 use std::time::Duration;
 
@@ -27,11 +26,11 @@ fn version(version: i32) -> Option<i32> {
     (version != -1).then_some(version)
 }
 
-/// Parses the path of a read. A text that is no path names no znode, and a ZooKeeper server does not check it. (It
-/// would even wait for such a znode's creation, for ever.)
+/// Parses the path of a read. A ZooKeeper server does not check it, so a text that is no path is a missing znode. (An
+/// exists with a watch on one would wait for its creation for ever; here it arms nothing.)
 ///
 /// An empty path is the root, as in ZooKeeper.
-fn looked_at(path: &Path<'_>) -> Result<ZnodePath, Code> {
+fn read_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     match path.0.as_ref() {
         "" => Ok(ZnodePath::root()),
         text => ZnodePath::new(text).map_err(|_| Code::NoNode),
@@ -39,23 +38,23 @@ fn looked_at(path: &Path<'_>) -> Result<ZnodePath, Code> {
 }
 
 /// Parses the path of an exists, of which a ZooKeeper server checks the null character alone.
-fn existing(path: &Path<'_>) -> Result<ZnodePath, Code> {
+fn exists_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     if path.0.contains('\0') {
         return Err(Code::BadArguments);
     }
-    looked_at(path)
+    read_path(path)
 }
 
 /// Parses the path of a write, which a ZooKeeper server checks.
-fn written(path: &str) -> Result<ZnodePath, Code> {
+fn write_path(path: &str) -> Result<ZnodePath, Code> {
     ZnodePath::new(path).map_err(|_| Code::BadArguments)
 }
 
 /// Parses the path of a create. A ZooKeeper server looks for the parent first, which is missing if its path is
 /// invalid.
 ///
-/// A path that ends with `/` is that of a sequential znode whose name is the number alone.
-fn made_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
+/// A path that ends with `/` names a sequential znode by the number alone.
+fn create_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
     let (parent, name) = path.rsplit_once('/').unwrap_or_default();
     match (ZnodePath::new(path), ZnodePath::new(parent)) {
         (Ok(path), _) => Ok(path),
@@ -68,11 +67,11 @@ fn made_path(path: &str, mode: CreateMode) -> Result<ZnodePath, Code> {
 }
 
 /// Parses the path of a delete, of which a ZooKeeper server checks only that it has a parent.
-fn deleted(path: &Path<'_>) -> Result<ZnodePath, Code> {
+fn delete_path(path: &Path<'_>) -> Result<ZnodePath, Code> {
     if !has_parent(&path.0) {
         return Err(Code::BadArguments);
     }
-    looked_at(path)
+    read_path(path)
 }
 
 fn has_parent(path: &str) -> bool {
@@ -81,9 +80,8 @@ fn has_parent(path: &str) -> bool {
 
 /// Returns the mode of a create.
 ///
-/// As in ZooKeeper, the operation decides what is a container and what has a TTL: a createContainer makes a container
-/// whatever its flags are (they could only make it sequential, which is refused), and a create with a container's
-/// flag makes a persistent znode.
+/// As in ZooKeeper, the operation decides on containers and TTLs: a createContainer creates a container with any flags
+/// but sequential ones, which are refused, and a create with a container's flag creates a persistent znode.
 ///
 /// # Errors
 /// `BadArguments` for flags out of 0 to 6, or a TTL that does not fit them.
@@ -132,7 +130,7 @@ pub(crate) fn watch_mode(mode: i32) -> Result<WatchMode, Code> {
 
 /// Converts a create, with the checks in ZooKeeper's order: mode, path, access control list.
 fn create(op: Op, create: &Create<'_>) -> Result<store::Create, Code> {
-    made(
+    create_request(
         op,
         &create.path,
         create.data,
@@ -143,10 +141,10 @@ fn create(op: Op, create: &Create<'_>) -> Result<store::Create, Code> {
 
 fn create_ttl(create: &CreateTtl<'_>) -> Result<store::Create, Code> {
     let mode = (create.flags, create.ttl_ms);
-    made(Op::CreateTtl, &create.path, create.data, &create.acl, mode)
+    create_request(Op::CreateTtl, &create.path, create.data, &create.acl, mode)
 }
 
-fn made(
+fn create_request(
     op: Op,
     path: &Path<'_>,
     data: &[u8],
@@ -159,7 +157,7 @@ fn made(
     }
     let acl = acl(list)?;
     Ok(store::Create {
-        path: made_path(&path.0, mode)?,
+        path: create_path(&path.0, mode)?,
         // Copied: a slice would keep the whole frame in memory.
         data: data::copy(data),
         mode,
@@ -194,24 +192,24 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
         }
         Request::CreateTtl(it) => store::Request::Create(create_ttl(it)?),
         Request::Delete(it) => store::Request::Delete {
-            path: deleted(&it.path)?,
+            path: delete_path(&it.path)?,
             version: version(it.version),
         },
         Request::SetData(it) => store::Request::SetData {
-            path: written(&it.path)?,
+            path: write_path(&it.path)?,
             data: data::copy(it.data),
             version: version(it.version),
         },
         Request::Exists(it) => store::Request::Exists {
-            path: existing(&it.path)?,
+            path: exists_path(&it.path)?,
             watch: it.watch,
         },
         Request::GetData(it) => store::Request::GetData {
-            path: looked_at(&it.path)?,
+            path: read_path(&it.path)?,
             watch: it.watch,
         },
         Request::GetChildren(it) | Request::GetChildren2(it) => store::Request::GetChildren {
-            path: looked_at(&it.path)?,
+            path: read_path(&it.path)?,
             watch: it.watch,
         },
         // The path means nothing and is only echoed, so it need not be valid.
@@ -219,17 +217,17 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
             path: ZnodePath::root(),
         },
         Request::GetAllChildrenNumber(it) => store::Request::GetAllChildrenNumber {
-            path: looked_at(&it.path)?,
+            path: read_path(&it.path)?,
         },
         Request::AddWatch(it) => store::Request::AddWatch {
-            path: written(&it.path)?,
+            path: write_path(&it.path)?,
             mode: watch_mode(it.mode)?,
         },
         Request::GetAcl(it) => store::Request::GetAcl {
-            path: looked_at(&it.path)?,
+            path: read_path(&it.path)?,
         },
         Request::SetAcl(it) => store::Request::SetAcl {
-            path: written(&it.path)?,
+            path: write_path(&it.path)?,
             acl: acl(&it.acl)?,
             version: version(it.version),
         },
@@ -263,7 +261,8 @@ pub(crate) fn event_kind(kind: i32) -> Option<EventKind> {
     })
 }
 
-/// Form of the reply to a request: what has to be remembered until the store has answered.
+/// Form of the reply to a request, kept until the store has answered: replies do not name their requests, and create
+/// and create2, say, are one request of the store with two replies on the wire.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
     op: Op,
@@ -275,7 +274,7 @@ pub(crate) struct Shape {
     /// The first operation of a multi that was refused before the store saw it. In its place the store gets an
     /// operation that it always refuses, so that the operations before it are checked first, and none is applied.
     refused: Option<(usize, Code)>,
-    /// Likewise the refused operations of a multiRead, whose other operations are carried out all the same.
+    /// The refused operations of a multiRead, likewise replaced. Its other operations are executed all the same.
     unread: Box<[(usize, Code)]>,
 }
 
@@ -318,6 +317,7 @@ impl Shape {
         match answer {
             Ok(reply) => self.reply(reply),
             Err(Error::MultiFailed { index, source }) => {
+                // An earlier operation may have failed first, and then its error counts.
                 let refused = self.refused.filter(|(at, _)| at == index);
                 let code = refused.map_or_else(|| Code::from(&**source), |(_, code)| code);
                 let results = multi::failed(self.parts.len(), *index, code);
@@ -346,18 +346,19 @@ impl Shape {
                 Response::Names(texts(names))
             }
             Reply::Children { names, stat, .. } => Response::Children(texts(names), *stat),
-            Reply::Multi(parts) => Response::Multi(self.written(parts)),
-            Reply::MultiRead(parts) => Response::Multi(self.read(parts)),
-            Reply::Paths(paths) => Response::Names(self.beginning(paths)),
+            Reply::Multi(parts) => Response::Multi(self.multi_results(parts)),
+            Reply::MultiRead(parts) => Response::Multi(self.multi_read_results(parts)),
+            Reply::Paths(paths) => Response::Names(self.with_prefix(paths)),
             Reply::Count(count) => Response::Count(i32::try_from(*count).unwrap_or(i32::MAX)),
             Reply::Watching(_) => Response::Watching(0),
+            // Cannot happen: these answer requests of Lockkeeper alone, which have no number on the wire.
             Reply::Enqueued { .. } | Reply::Predecessor(_) | Reply::Queue { .. } => {
                 return Err(Code::SystemError);
             }
         })
     }
 
-    fn written<'a>(&self, parts: &'a [OpReply]) -> Vec<MultiResult<'a>> {
+    fn multi_results<'a>(&self, parts: &'a [OpReply]) -> Vec<MultiResult<'a>> {
         let result = |(part, op): (&'a OpReply, &Op)| match part {
             OpReply::Created { path, stat } => {
                 let path = path.as_str().into();
@@ -373,7 +374,7 @@ impl Shape {
         parts.iter().zip(&self.parts).map(result).collect()
     }
 
-    fn read<'a>(&self, parts: &'a [ReadReply]) -> Vec<MultiResult<'a>> {
+    fn multi_read_results<'a>(&self, parts: &'a [ReadReply]) -> Vec<MultiResult<'a>> {
         let result = |(at, part): (usize, &'a ReadReply)| {
             let unread = self.unread.iter().find(|(refused, _)| *refused == at);
             match (unread, part) {
@@ -386,10 +387,10 @@ impl Shape {
         parts.iter().enumerate().map(result).collect()
     }
 
-    fn beginning<'a>(&self, paths: &'a [ZnodePath]) -> Vec<Text<'a>> {
+    fn with_prefix<'a>(&self, paths: &'a [ZnodePath]) -> Vec<Text<'a>> {
         let paths = paths.iter().map(ZnodePath::as_str);
-        let beginning = self.text.as_deref().unwrap_or_default();
-        let wanted = paths.filter(|path| path.starts_with(beginning));
+        let with_prefix = self.text.as_deref().unwrap_or_default();
+        let wanted = paths.filter(|path| path.starts_with(with_prefix));
         wanted.map(Text::Borrowed).collect()
     }
 }
@@ -417,6 +418,7 @@ fn multi_request(ops: &[MultiOp<'_>]) -> Result<(store::Request, Shape), Code> {
             Err(code) => {
                 shape.refused = Some((index, code));
                 asked.push(always_refused());
+                // The operations behind a failed one are not checked, on a ZooKeeper server either.
                 break;
             }
         }
@@ -448,16 +450,16 @@ fn write_op(op: &MultiOp<'_>) -> Result<store::Op, Code> {
         }
         MultiOp::CreateTtl(it) => store::Op::Create(create_ttl(it)?),
         MultiOp::Delete(it) => store::Op::Delete {
-            path: deleted(&it.path)?,
+            path: delete_path(&it.path)?,
             version: version(it.version),
         },
         MultiOp::SetData(it) => store::Op::SetData {
-            path: written(&it.path)?,
+            path: write_path(&it.path)?,
             data: data::copy(it.data),
             version: version(it.version),
         },
         MultiOp::Check(it) => store::Op::Check {
-            path: written(&it.path.0)?,
+            path: write_path(&it.path.0)?,
             version: version(it.version),
         },
         // Cannot come from a frame: a multi is read without them.
@@ -472,6 +474,7 @@ fn multi_read_request(ops: &[MultiOp<'_>]) -> (store::Request, Shape) {
     for (index, op) in ops.iter().enumerate() {
         asked.push(read_op(op).unwrap_or_else(|code| {
             unread.push((index, code));
+            // Keeps its place in the list of results; its own result is replaced by the code.
             store::ReadOp::GetChildren(ZnodePath::root())
         }));
     }
@@ -485,8 +488,8 @@ fn multi_read_request(ops: &[MultiOp<'_>]) -> (store::Request, Shape) {
 
 fn read_op(op: &MultiOp<'_>) -> Result<store::ReadOp, Code> {
     match op {
-        MultiOp::GetData(it) => looked_at(&it.path).map(store::ReadOp::GetData),
-        MultiOp::GetChildren(it) => looked_at(&it.path).map(store::ReadOp::GetChildren),
+        MultiOp::GetData(it) => read_path(&it.path).map(store::ReadOp::GetData),
+        MultiOp::GetChildren(it) => read_path(&it.path).map(store::ReadOp::GetChildren),
         // Cannot come from a frame: a multiRead is read without them.
         _ => Err(Code::MarshallingError),
     }

@@ -2,7 +2,7 @@
 
 use super::jute::Jute;
 
-/// Default limit of a frame, in bytes without its length: ZooKeeper's `jute.maxbuffer`.
+/// Default limit of a frame, in bytes without its length: ZooKeeper's `jute.maxbuffer`, 1 MiB less one byte (rule 24).
 pub(crate) const LARGEST_FRAME_BYTES: usize = 0x000f_ffff;
 
 /// Size of a frame's length prefix, in bytes.
@@ -21,8 +21,9 @@ pub(crate) struct BadLength {
 
 /// Splits the bytes of a connection, which arrive in pieces of any size, into frames.
 ///
-/// Holds what has arrived, in a buffer that grows with it: a length alone allocates nothing. Take all frames before
-/// pushing more: then less than one frame waits, and the buffer is at most a small multiple of a frame and a piece.
+/// Holds the bytes that have arrived, in a buffer that grows with them: a length alone allocates nothing. Take all
+/// frames before pushing more: then less than one frame waits, and the buffer is at most a small multiple of a frame
+/// and a piece.
 #[derive(Debug)]
 pub(crate) struct Frames {
     buffer: Vec<u8>,
@@ -61,6 +62,8 @@ impl Frames {
             return Ok(None);
         };
         let length = i32::from_be_bytes(*length);
+        // Checked as soon as the length is here: a client must not fill the buffer with a frame that will be refused.
+        // Refused as soon as the length is here: a client must not fill the buffer with a frame that no limit allows.
         let bytes = usize::try_from(length).ok().filter(|it| *it <= self.limit);
         let bytes = bytes.ok_or(BadLength {
             length,
@@ -102,9 +105,11 @@ impl Frames {
     /// Drops taken bytes, once there are enough of them to be worth moving the rest.
     fn make_room(&mut self) {
         if self.taken == self.buffer.len() {
+            // One large request must not leave a large buffer to an idle connection.
             self.buffer.clear();
             self.buffer.shrink_to(KEPT_BYTES);
             self.taken = 0;
+        // Only when the rest is no longer than the taken part: so pipelined frames are not moved once for each of them.
         } else if self.taken > self.buffer.len() / 2 {
             self.buffer.drain(..self.taken);
             self.taken = 0;
@@ -118,6 +123,7 @@ impl Frames {
 /// Panics if the body is longer than 2^31 bytes; replies are limited long before that.
 pub(crate) fn put_frame(to: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     let start = to.len();
+    // The length is filled in afterwards: computing it first would encode every record twice.
     0_i32.put(to);
     body(to);
     let length = to.len() - start - LENGTH_BYTES;

@@ -1,4 +1,4 @@
-//! Entry points of the fuzzers: any bytes are read as a frame, a record or a stream, and what was read must be
+//! Entry points of the fuzzers: any bytes are read as a frame, a record or a stream, and accepted content must be
 //! consistent. `testing::fuzz_wire` has the public functions.
 
 mod corpus;

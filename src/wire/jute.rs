@@ -23,7 +23,8 @@ impl Malformed {
 /// character.
 pub(crate) type Text<'a> = Cow<'a, str>;
 
-/// Bytes, or null, which is a distinct empty slice (`crate::data`).
+/// Bytes, or null, which is a distinct empty slice (`crate::data`). Java clients write null data as well as empty data,
+/// and read back which of the two they wrote.
 pub(crate) type Data<'a> = &'a [u8];
 
 /// A value that is read from and written to a frame.
@@ -67,6 +68,7 @@ impl<'a> Reader<'a> {
         if length == -1 {
             return Ok(None);
         }
+        // Java's servers fail on any other negative length, and on one beyond the end of the frame.
         let length = usize::try_from(length).map_err(|_| Malformed("a length is negative"))?;
         let (head, rest) = self.rest.split_at_checked(length).ok_or(Malformed::CUT)?;
         self.rest = rest;
@@ -74,6 +76,8 @@ impl<'a> Reader<'a> {
     }
 
     fn text(&mut self) -> Result<Option<Text<'a>>, Malformed> {
+        // Lossy, as in Java, which never fails on text. No path or name in the store can contain U+FFFD, so a replaced
+        // one finds nothing.
         Ok(self.counted()?.map(String::from_utf8_lossy))
     }
 
@@ -184,12 +188,13 @@ impl<'a> Jute<'a> for Option<Data<'a>> {
     }
 }
 
-/// A list. A negative count reads as an empty list, as in Java; where null must be told from empty, [`Listed`]
+/// A list. A negative count reads as an empty list, as in Java; where null must be told from empty, [`NonNullList`]
 /// refuses it.
 impl<'a, T: Jute<'a>> Jute<'a> for Vec<T> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
         let count: i32 = from.next()?;
         let mut list = Vec::new();
+        // Without capacity for `count`, which is the client's word alone.
         for _ in 0..count {
             list.push(from.next()?);
         }
@@ -226,9 +231,9 @@ impl<'a, T: Into<Text<'a>>> From<T> for Path<'a> {
 
 /// A list that must not be null.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Listed<T>(pub(crate) Vec<T>);
+pub(crate) struct NonNullList<T>(pub(crate) Vec<T>);
 
-impl<'a, T: Jute<'a>> Jute<'a> for Listed<T> {
+impl<'a, T: Jute<'a>> Jute<'a> for NonNullList<T> {
     fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
         if from.rest.starts_with(&(-1_i32).to_be_bytes()) {
             return Err(Malformed("a list is null"));
@@ -299,7 +304,10 @@ mod tests {
             read::<Path<'_>>(&null),
             Err(Malformed("a text is null that may not be"))
         );
-        assert_eq!(read::<Listed<i32>>(&null), Err(Malformed("a list is null")));
+        assert_eq!(
+            read::<NonNullList<i32>>(&null),
+            Err(Malformed("a list is null"))
+        );
     }
 
     #[test]
@@ -310,7 +318,7 @@ mod tests {
         assert_eq!(read::<Data<'_>>(&negative), Err(refused));
         assert_eq!(read::<Path<'_>>(&negative), Err(refused));
         assert_eq!(read::<Vec<i32>>(&negative), Ok(vec![]));
-        assert_eq!(read::<Listed<i32>>(&negative), Ok(Listed(vec![])));
+        assert_eq!(read::<NonNullList<i32>>(&negative), Ok(NonNullList(vec![])));
     }
 
     #[test]

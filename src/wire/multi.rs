@@ -23,6 +23,7 @@ records! {
 const HEADER_BYTES: usize = 9;
 
 impl Header {
+    /// The header behind the last operation or result, with the values of Java's `MultiHeader`.
     const END: Self = Self {
         kind: -1,
         is_end: true,
@@ -108,10 +109,13 @@ fn read_ops<'a>(from: &mut Reader<'a>, reads: bool) -> Result<Vec<MultiOp<'a>>, 
     let mut ops = Vec::new();
     loop {
         let header: Header = from.next()?;
+        // The flag alone ends the list: Java sends -1 in the other two fields of the last header, go-zookeeper 0.
         if header.is_end {
             return Ok(ops);
         }
         let op = MultiOp::read(header.kind, from)?;
+        // The two kinds have different results on a failure: a multi fails as a whole, a multiRead one by one (rule
+        // 16).
         if op.is_read() != reads {
             return Err(Malformed("a multi mixes reads and writes"));
         }
@@ -141,7 +145,8 @@ pub(super) fn put_ops(ops: &[MultiOp<'_>], to: &mut Vec<u8>) {
 pub(crate) enum MultiResult<'a> {
     /// Of a create.
     Created(Path<'a>),
-    /// Of a create2, a createContainer or a createTTL, since 3.9; before, these too answer [`Created`](Self::Created).
+    /// Of a create2, a createContainer or a createTTL on a server since 3.9; before, the result of these, too, is
+    /// [`Created`](Self::Created).
     Created2(Path<'a>, Stat),
     Deleted,
     Set(Stat),
@@ -155,6 +160,7 @@ pub(crate) enum MultiResult<'a> {
 
 impl<'a> MultiResult<'a> {
     fn read(kind: i32, from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        // The code stands twice, in the header and as a record of its own; clients read the record.
         if kind == Header::END.kind {
             return from.next().map(Self::Failed);
         }

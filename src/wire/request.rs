@@ -3,7 +3,7 @@
 
 use super::code::Code;
 use super::connect::RequestHeader;
-use super::jute::{Data, Jute, Listed, Malformed, Path, Reader, Text, records};
+use super::jute::{Data, Jute, Malformed, NonNullList, Path, Reader, Text, records};
 use super::multi::{self, MultiOp};
 use super::stat::AclRecord;
 
@@ -50,23 +50,30 @@ ops! {
     GetChildren = 8 "GETC",
     Sync = 9 "SYNC",
     Ping = 11 "PING",
+    // As getChildren, with the parent's Stat: since 3.3.
     GetChildren2 = 12 "GETC",
+    // Since 3.4. A check exists within a multi alone.
     Check = 13 "CHEC",
     Multi = 14 "MULT",
+    // Since 3.5. A create2 answers with a Stat.
     Create2 = 15 "CREA",
     Reconfig = 16 "RECO",
     CheckWatches = 17 "CHKW",
     RemoveWatches = 18 "REMW",
     CreateContainer = 19 "CREA",
+    // 20 is deleteContainer, which only a server's own sweep may send (rule 17).
     CreateTtl = 21 "CREA",
+    // Since 3.6.
     MultiRead = 22 "MLTR",
     Auth = 100 "NA",
     SetWatches = 101 "SETW",
     Sasl = 102 "NA",
+    // Since 3.6.
     GetEphemerals = 103 "GETE",
     GetAllChildrenNumber = 104 "GETACN",
     SetWatches2 = 105 "STW2",
     AddWatch = 106 "ADDW",
+    // Since 3.7.
     WhoAmI = 107 "HOMI",
     CloseSession = -11 "CLOS",
 }
@@ -170,19 +177,19 @@ records! {
     SetWatches<'a> {
         /// The last zxid that the client has seen.
         relative_zxid: i64,
-        data: Listed<Path<'a>>,
-        exist: Listed<Path<'a>>,
-        child: Listed<Path<'a>>,
+        data: NonNullList<Path<'a>>,
+        exist: NonNullList<Path<'a>>,
+        child: NonNullList<Path<'a>>,
     }
 
     /// Of setWatches2 (3.6 and later).
     SetWatches2<'a> {
         relative_zxid: i64,
-        data: Listed<Path<'a>>,
-        exist: Listed<Path<'a>>,
-        child: Listed<Path<'a>>,
-        persistent: Listed<Path<'a>>,
-        recursive: Listed<Path<'a>>,
+        data: NonNullList<Path<'a>>,
+        exist: NonNullList<Path<'a>>,
+        child: NonNullList<Path<'a>>,
+        persistent: NonNullList<Path<'a>>,
+        recursive: NonNullList<Path<'a>>,
     }
 
     /// Of sasl.
@@ -338,6 +345,8 @@ impl<'a> Incoming<'a> {
         })?;
         match Request::read(op, &mut from) {
             Ok(request) => Ok(Self { xid, request }),
+            // ZooKeeper reads these two in the network layer, where a malformed record ends the connection; all others
+            // in its request processors, which answer with an error.
             Err(_) if matches!(op, Op::Auth | Op::Sasl) => Err(Refused::Close),
             Err(_) => Err(Refused::Answer {
                 xid,

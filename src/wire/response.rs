@@ -27,7 +27,8 @@ records! {
     }
 }
 
-/// Record of a reply. The reply of an error has none, but for a multi's, whose header has no error.
+/// Record of a reply. A reply with an error has none, except a failed multi's: its header has no error, and each result
+/// has its own (rule 16).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Response<'a> {
     /// No record: to delete, ping, auth, setWatches, checkWatches, removeWatches, closeSession, and of errors.
@@ -57,7 +58,7 @@ pub(crate) enum Response<'a> {
     /// To sasl.
     Token(Option<Data<'a>>),
     /// To whoAmI.
-    Who(Vec<ClientInfo<'a>>),
+    WhoAmI(Vec<ClientInfo<'a>>),
 }
 
 impl<'a> Response<'a> {
@@ -78,7 +79,7 @@ impl<'a> Response<'a> {
             Op::AddWatch => Self::Watching(from.next()?),
             Op::Multi | Op::MultiRead => Self::Multi(multi::read_results(from)?),
             Op::Sasl => Self::Token(from.next()?),
-            Op::WhoAmI => Self::Who(from.next()?),
+            Op::WhoAmI => Self::WhoAmI(from.next()?),
             Op::Delete
             | Op::Ping
             | Op::Check
@@ -118,7 +119,7 @@ impl<'a> Response<'a> {
             Self::Count(number) | Self::Watching(number) => number.put(to),
             Self::Multi(results) => multi::put_results(results, to),
             Self::Token(token) => token.put(to),
-            Self::Who(infos) => infos.put(to),
+            Self::WhoAmI(infos) => infos.put(to),
         }
     }
 
@@ -143,7 +144,7 @@ impl<'a> Response<'a> {
             Self::Count(_) | Self::Watching(_) => 4,
             Self::Multi(results) => multi::results_bytes(results),
             Self::Token(token) => LENGTH_BYTES + token.map_or(0, <[u8]>::len),
-            Self::Who(infos) => {
+            Self::WhoAmI(infos) => {
                 let info = |it: &ClientInfo<'_>| text(&it.scheme) + text(&it.user);
                 LENGTH_BYTES + infos.iter().map(info).sum::<usize>()
             }
@@ -160,6 +161,7 @@ impl<'a> Response<'a> {
 /// Appends the body of the frame of an event. The zxid is that of the transaction that fired the watch; -1 for an
 /// event that answers a setWatches, and for all events before 3.9.
 pub(crate) fn put_event(event: &WatcherEvent<'_>, zxid: Option<i64>, to: &mut Vec<u8>) {
+    // A client takes the zxid of a header for the last one that it has seen only if it is positive.
     ReplyHeader::new(xid::EVENT, zxid.unwrap_or(-1), Code::Ok).put(to);
     event.put(to);
 }

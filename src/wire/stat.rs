@@ -54,8 +54,8 @@ pub(crate) struct AclRecord<'a> {
     pub(crate) id: Path<'a>,
 }
 
-/// A ZooKeeper server fails at a null id where it uses it. Elsewhere null is as good as empty: kazoo sends `auth`
-/// that way.
+/// A ZooKeeper server fails on a null id in the schemes that use it. In the others null is as good as empty: kazoo
+/// sends the id of `auth` as null.
 ///
 /// An entry with text that is not UTF-8 is read as one without a scheme, which [`acl`] refuses. With each byte
 /// replaced by U+FFFD, two different ids could become one.
@@ -96,13 +96,13 @@ impl<'a> From<&'a AclEntry> for AclRecord<'a> {
 }
 
 impl AclRecord<'_> {
-    /// Returns true if the entry allows everything to everybody.
+    /// Returns true if the entry allows everything to every client.
     fn is_open(&self) -> bool {
         self.perms == i32::from(AclEntry::ALL) && self.scheme == "world" && self.id.0 == "anyone"
     }
 
-    /// The store knows five permissions: other bits are dropped, where ZooKeeper would keep them with the list, and
-    /// never use them.
+    /// Converts the entry. The store knows five permissions, and drops other bits; ZooKeeper would keep them with the
+    /// list, and never use them.
     fn entry(&self) -> AclEntry {
         let rights = self.perms & i32::from(AclEntry::ALL);
         AclEntry {
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_null_id_counts_where_somebody_looks_at_it() {
+    fn a_null_id_is_refused_by_the_schemes_that_use_it() {
         for (scheme, is_good) in [
             ("auth", true),
             ("world", true),

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::super::testing::{STORE, TempFolder, TestLog, content};
 use super::*;
 
-/// A directory with a log of `segments` segments, and what it holds.
+/// Returns a directory with a log of `segments` segments, and the log's content.
 fn written(segments: u64) -> (TempFolder, TestLog<Folder>) {
     let folder = TempFolder::new();
     let mut scribe = TestLog::new(Folder::new(folder.path()));
@@ -48,7 +48,7 @@ fn what_is_restored_is_what_was_backed_up() {
             .unwrap()
             .is_copied
     );
-    // And once more, from what was restored.
+    // A backup of the restored directory, too.
     let second = other.path().join("second");
     let again = backup(&to, &second).unwrap();
     assert_eq!(again.zxid, restored.zxid);
@@ -88,7 +88,7 @@ fn a_directory_that_is_written_can_be_backed_up() {
             let before = acknowledged.load(Ordering::Acquire);
             let file = other.path().join(number.to_string());
             let made = backup(dir.path(), &file);
-            // Lets the writer end, whatever came.
+            // The writer ends after the last backup, or after the first that fails.
             backups.fetch_add(1, Ordering::Release);
             if made.is_err() {
                 backups.store(20, Ordering::Release);
@@ -176,7 +176,7 @@ fn what_cannot_be_meant_is_refused() {
 /// Names a folder for a child of this test, which makes its files there.
 const CHILD: &str = "LOCKKEEPER_TEST_PRIVATE";
 
-/// All that a store makes, in directories of its own and in one that was there.
+/// Creates every kind of file of a store, in new directories and in an existing one.
 fn make_all(folder: &Path) {
     let open = |name: &str| crate::Store::file(folder.join(name)).unwrap();
     let stores = [open("new/data"), open("was-there")];

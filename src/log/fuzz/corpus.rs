@@ -1,6 +1,6 @@
 //! Corpus of the fuzzers: frames and logs of every shape, written by the encoder itself.
 
-use super::{MAKE_RIGHT, STORE};
+use super::{FIX_CHECKSUMS, STORE};
 use crate::acl::Acl;
 use crate::core::{End, NewNode, NodeKind, Txn, TxnOp};
 use crate::log::codec::Record;
@@ -59,9 +59,9 @@ pub(crate) fn logs() -> Inputs {
     vec![
         ("empty", packed(0, &[])),
         ("whole", packed(0, &whole)),
-        ("made-right", packed(MAKE_RIGHT, &whole)),
+        ("made-right", packed(FIX_CHECKSUMS, &whole)),
         ("reused", packed(0, &log(true))),
-        ("reused-made-right", packed(MAKE_RIGHT, &log(true))),
+        ("reused-made-right", packed(FIX_CHECKSUMS, &log(true))),
         ("torn", packed(0, &torn)),
         ("damaged", packed(0, &damaged)),
         ("truncated", packed(0, &truncated)),
@@ -93,7 +93,7 @@ fn segment(number: u64, is_reused: bool) -> Vec<u8> {
     bytes
 }
 
-/// Returns a log of two segments and a third that is prepared, whose last frame is a mark.
+/// Returns a log of two segments, of which the last frame is a mark, and a prepared third one.
 fn log(is_reused: bool) -> Vec<Vec<u8>> {
     let mut segments = vec![segment(0, is_reused)];
     let mut at = HEADER_BYTES as usize;

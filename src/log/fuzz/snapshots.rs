@@ -4,18 +4,19 @@ use super::{STORE, options};
 use crate::acl::Acl;
 use crate::core::{Core, Effects, Now};
 use crate::log::disk::Disk;
+use crate::log::header::header_crc;
 use crate::log::recovery::{Facts, Start};
-use crate::log::segment::{HEADER_BYTES, header_crc};
+use crate::log::segment::HEADER_BYTES;
 use crate::log::sim::SimDisk;
 use crate::log::snapshot::{self, Form, Head};
 use crate::path::ZnodePath;
 use crate::protocol::{Create, Request};
 use crate::types::{AclEntry, CreateMode, SessionId};
 
-/// Loads bytes as a snapshot whose checksums are right. Returns true if they are one. What it holds is written
-/// and loaded again, and then it must go, to the last session and znode.
+/// Loads bytes as a snapshot whose checksums are right. Returns true if they are one. Its content is written
+/// and loaded again; then all of it is deleted, to the last session and znode.
 pub(crate) fn snapshot(bytes: &[u8]) -> bool {
-    let Some((head, mut core)) = loaded(made_right(bytes)) else {
+    let Some((head, mut core)) = loaded(with_valid_checksums(bytes)) else {
         return false;
     };
     let (head_again, again) =
@@ -23,7 +24,7 @@ pub(crate) fn snapshot(bytes: &[u8]) -> bool {
     assert_eq!(head_again, head);
     assert!(again.node_images().eq(core.node_images()));
     assert!(again.session_images().eq(core.session_images()));
-    use_up(&mut core);
+    delete_everything(&mut core);
     true
 }
 
@@ -45,7 +46,7 @@ fn written(head: &Head, core: &Core) -> Vec<u8> {
 }
 
 /// Gives the header and each chunk the right checksum.
-fn made_right(bytes: &[u8]) -> Vec<u8> {
+fn with_valid_checksums(bytes: &[u8]) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     let header = bytes.first_chunk().map(header_crc);
     if let Some(crc) = header {
@@ -66,7 +67,7 @@ fn made_right(bytes: &[u8]) -> Vec<u8> {
 }
 
 /// Ends all sessions, and deletes all znodes but the four that every store has.
-fn use_up(core: &mut Core) {
+fn delete_everything(core: &mut Core) {
     let (now, effects) = (Now::default(), &mut Effects::default());
     for session in core.session_images().collect::<Vec<_>>() {
         core.expire_session(session.id, now, effects);

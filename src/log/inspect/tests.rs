@@ -59,7 +59,7 @@ fn a_directory_shows_what_it_holds() {
 }
 
 #[test]
-fn who_has_it_open_is_told_and_not_disturbed() {
+fn the_process_that_has_it_open_is_named_and_not_disturbed() {
     let (dir, _) = written();
     let lock = Lock::take(dir.path()).unwrap();
     let seen = inspect(dir.path()).unwrap();

@@ -23,7 +23,7 @@ impl Boot {
         Self::until(disk, u64::MAX)
     }
 
-    /// Boots a machine whose power fails in the midst of things: after so many changes of the disk.
+    /// Boots a machine whose power fails after `changes` changes of the disk.
     pub(crate) fn until(disk: &SimDisk, changes: u64) -> Self {
         Self {
             disk: disk.clone(),

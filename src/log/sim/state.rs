@@ -125,6 +125,7 @@ impl State {
     }
 
     pub(super) fn create(&mut self, name: &str) -> io::Result<u64> {
+        // A new inode even for an existing name: until the folder is synced, a crash may give the old content back.
         let inode = self.new_inode(File::default());
         self.names.insert(name.to_owned(), inode);
         self.changes.push(Change::Link {
@@ -149,6 +150,7 @@ impl State {
     pub(super) fn remove(&mut self, name: &str) -> io::Result<()> {
         let inode = self.find(name)?;
         self.names.remove(name);
+        // The space is free at once, although a crash may bring the file back: a full disk can be freed.
         if let Some(room) = &mut self.faults.room_bytes {
             *room += self.files[&inode].len();
         }
@@ -193,6 +195,7 @@ impl State {
         let fails = self.once_in(self.faults.sync_error_every);
         let file = self.file(inode);
         if fails {
+            // As Linux does: the pages are marked clean, so the next sync succeeds without writing them.
             file.fail_sync();
             return Err(failure("sync"));
         }
@@ -223,6 +226,7 @@ impl State {
     }
 
     pub(super) fn crash(&mut self, mut keep: impl FnMut() -> bool) {
+        // Names first, and any subset of their changes: a file may keep its content and lose its name.
         for change in std::mem::take(&mut self.changes) {
             if keep() {
                 carry_out(&mut self.durable_names, change);
@@ -345,7 +349,8 @@ impl File {
         }
     }
 
-    /// Syncs the file. A sector that was written since is written as it is now, so nothing older of it is left.
+    /// Syncs the file. Sectors are written with their current content, so a doomed write is saved by a later one to the
+    /// same sector.
     pub(super) fn sync(&mut self) {
         let fresh = self.pieces.iter().filter(|piece| !piece.is_doomed);
         let sectors: BTreeSet<u64> = fresh.map(Piece::sector).collect();

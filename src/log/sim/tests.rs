@@ -1,4 +1,4 @@
-//! The simulated disk loses what it should, and keeps what it must.
+//! The simulated disk: which changes a crash may lose, and which it must keep.
 
 use std::collections::BTreeSet;
 

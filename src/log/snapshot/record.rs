@@ -1,10 +1,10 @@
 //! The records of a snapshot.
 //!
-//! A znode's record leans on the one before it in the same chunk, for its path and its times: the
-//! znodes of a queue differ little. The first of a chunk leans on nothing.
+//! A znode's record is encoded as the difference to the one before it in the same chunk, in path and times: the znodes
+//! of a queue differ little. The first of a chunk is complete, so that each chunk can be decoded by itself.
 
 use super::super::codec::{Malformed, Put, Reader};
-use super::super::recovery::Custody;
+use super::super::recovery::{Completeness, Facts};
 use crate::core::{NodeImage, NodeKind, SessionImage};
 use crate::path::ZnodePath;
 use crate::types::{SessionId, Zxid};
@@ -19,19 +19,14 @@ const END: u8 = 9;
 /// the end comes last.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Record {
-    Facts { past: Past, counts: Counts },
+    /// The facts beside those of the header: timeouts, sessions and a clean close.
+    Facts {
+        facts: Facts,
+        counts: Counts,
+    },
     Session(SessionImage),
     Node(NodeImage),
     End(Counts),
-}
-
-/// Facts of a store's past that its content does not tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Past {
-    pub(super) longest_timeout_ms: u64,
-    pub(super) is_clean: bool,
-    pub(super) custody: Custody,
-    pub(super) allowed_timeout_ms: Option<u64>,
 }
 
 /// Counts of a snapshot's records.
@@ -43,35 +38,39 @@ pub(crate) struct Counts {
 
 /// State that the encoding of one znode leaves to the next.
 #[derive(Debug, Default)]
-pub(super) struct Before {
+pub(super) struct DeltaBase {
     path: String,
     czxid: i64,
     ctime: i64,
 }
 
-impl Before {
+impl DeltaBase {
     /// Resets the state to that at the start of a chunk.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.path.clear();
         (self.czxid, self.ctime) = (0, 0);
     }
 
-    fn keep(&mut self, image: &NodeImage) {
+    fn set(&mut self, image: &NodeImage) {
         (self.czxid, self.ctime) = (image.czxid.0, image.ctime);
     }
 }
 
-pub(super) fn put_facts(out: &mut Vec<u8>, past: Past, counts: Counts) {
+pub(super) fn put_facts(out: &mut Vec<u8>, facts: &Facts, counts: Counts) {
     out.push(FACTS);
-    out.put_varint(past.longest_timeout_ms);
-    out.put_flag(past.is_clean);
-    out.push(match past.custody {
-        Custody::Unknown => 0,
-        Custody::Lax => 1,
-        Custody::Sure => 2,
-        Custody::Restored => 3,
+    out.put_varint(facts.longest_timeout_ms);
+    out.put_flag(facts.is_clean);
+    out.push(match facts.completeness {
+        Completeness::Unknown => 0,
+        Completeness::Partial => 1,
+        Completeness::Complete => 2,
+        Completeness::Restored => 3,
     });
-    out.put_varint(past.allowed_timeout_ms.map_or(0, |ms| ms.saturating_add(1)));
+    out.put_varint(
+        facts
+            .allowed_timeout_ms
+            .map_or(0, |ms| ms.saturating_add(1)),
+    );
     put_counts(out, counts);
 }
 
@@ -93,7 +92,7 @@ pub(super) fn put_session(out: &mut Vec<u8>, session: &SessionImage) {
     out.put_flag(session.is_local);
 }
 
-pub(super) fn put_node(out: &mut Vec<u8>, node: &NodeImage, before: &mut Before) {
+pub(super) fn put_node(out: &mut Vec<u8>, node: &NodeImage, before: &mut DeltaBase) {
     out.push(NODE);
     put_path(out, node.path.as_str(), before);
     out.put_kind(node.kind);
@@ -116,11 +115,11 @@ pub(super) fn put_node(out: &mut Vec<u8>, node: &NodeImage, before: &mut Before)
     }
     out.put_acl(&node.acl);
     out.put_data(&node.data);
-    before.keep(node);
+    before.set(node);
 }
 
 /// Appends a path: the number of bytes it shares with the path before, and the rest.
-fn put_path(out: &mut Vec<u8>, path: &str, before: &mut Before) {
+fn put_path(out: &mut Vec<u8>, path: &str, before: &mut DeltaBase) {
     let pairs = path.bytes().zip(before.path.bytes());
     let mut shared = pairs.take_while(|(one, other)| one == other).count();
     while !path.is_char_boundary(shared) {
@@ -129,7 +128,7 @@ fn put_path(out: &mut Vec<u8>, path: &str, before: &mut Before) {
     let rest = &path[shared..];
     out.put_varint(shared as u64);
     out.put_bytes(rest.as_bytes());
-    // Alike up to there, so this is a boundary of the other, too.
+    // The two are equal up to there, so this is a character boundary of the former path as well.
     before.path.truncate(shared);
     before.path.push_str(rest);
 }
@@ -137,7 +136,7 @@ fn put_path(out: &mut Vec<u8>, path: &str, before: &mut Before) {
 /// Takes a record.
 pub(super) fn read_record(
     reader: &mut Reader<'_>,
-    before: &mut Before,
+    before: &mut DeltaBase,
 ) -> Result<Record, Malformed> {
     Ok(match reader.u8()? {
         NODE => Record::Node(read_node(reader, before)?),
@@ -148,35 +147,37 @@ pub(super) fn read_record(
             is_local: reader.flag()?,
         }),
         FACTS => Record::Facts {
-            past: Past {
+            facts: Facts {
                 longest_timeout_ms: reader.varint()?,
                 is_clean: reader.flag()?,
-                custody: read_custody(reader)?,
+                completeness: read_completeness(reader)?,
                 allowed_timeout_ms: reader.varint()?.checked_sub(1),
+                ..Facts::default()
             },
             counts: read_counts(reader)?,
         },
         FACTS_OF_FORMAT_1 => Record::Facts {
-            past: Past {
+            facts: Facts {
                 longest_timeout_ms: reader.varint()?,
                 is_clean: reader.flag()?,
-                custody: Custody::Unknown,
+                completeness: Completeness::Unknown,
                 allowed_timeout_ms: None,
+                ..Facts::default()
             },
             counts: read_counts(reader)?,
         },
         END => Record::End(read_counts(reader)?),
-        _ => return Err(Malformed("there is no such kind of record")),
+        _ => return Err(Malformed("unknown kind of record")),
     })
 }
 
-fn read_custody(reader: &mut Reader<'_>) -> Result<Custody, Malformed> {
+fn read_completeness(reader: &mut Reader<'_>) -> Result<Completeness, Malformed> {
     Ok(match reader.u8()? {
-        0 => Custody::Unknown,
-        1 => Custody::Lax,
-        2 => Custody::Sure,
-        3 => Custody::Restored,
-        _ => return Err(Malformed("there is no such custody of sessions")),
+        0 => Completeness::Unknown,
+        1 => Completeness::Partial,
+        2 => Completeness::Complete,
+        3 => Completeness::Restored,
+        _ => return Err(Malformed("unknown completeness of the log")),
     })
 }
 
@@ -187,7 +188,7 @@ fn read_counts(reader: &mut Reader<'_>) -> Result<Counts, Malformed> {
     })
 }
 
-fn read_node(reader: &mut Reader<'_>, before: &mut Before) -> Result<NodeImage, Malformed> {
+fn read_node(reader: &mut Reader<'_>, before: &mut DeltaBase) -> Result<NodeImage, Malformed> {
     let path = read_path(reader, before)?;
     let kind = reader.kind()?;
     let owner = match kind {
@@ -217,17 +218,19 @@ fn read_node(reader: &mut Reader<'_>, before: &mut Before) -> Result<NodeImage, 
         acl: reader.acl()?,
         data: reader.data()?,
     };
-    before.keep(&image);
+    before.set(&image);
     Ok(image)
 }
 
-fn read_path(reader: &mut Reader<'_>, before: &mut Before) -> Result<ZnodePath, Malformed> {
+fn read_path(reader: &mut Reader<'_>, before: &mut DeltaBase) -> Result<ZnodePath, Malformed> {
     let shared = usize::try_from(reader.varint()?).unwrap_or(usize::MAX);
     if !before.path.is_char_boundary(shared) {
-        return Err(Malformed("a path shares more than there is"));
+        return Err(Malformed(
+            "a path shares more bytes than the previous one has",
+        ));
     }
     let rest = reader.text()?;
     before.path.truncate(shared);
     before.path.push_str(rest);
-    ZnodePath::new(&before.path).map_err(|_| Malformed("a path breaks the rules of paths"))
+    ZnodePath::new(&before.path).map_err(|_| Malformed("invalid path"))
 }

@@ -7,7 +7,8 @@ use crate::acl::Acl;
 use crate::core::{Core, CoreOptions, Effects, Limits, Now, SessionRef};
 use crate::identity::Identity;
 use crate::log::disk::Disk;
-use crate::log::recovery::Custody;
+use crate::log::header::header_crc;
+use crate::log::recovery::Completeness;
 use crate::log::sim::SimDisk;
 use crate::log::testing::content;
 use crate::path::ZnodePath;
@@ -128,7 +129,7 @@ fn head(core: &Core) -> Head {
                 epoch: 5,
                 longest_timeout_ms: 40_000,
                 is_clean: true,
-                custody: Custody::Sure,
+                completeness: Completeness::Complete,
                 allowed_timeout_ms: Some(50_000),
             },
         },
@@ -249,7 +250,7 @@ fn what_has_the_right_checksums_and_makes_no_sense_is_an_error() {
             match loaded(&bytes, Form::Snapshot) {
                 Ok((_, mut core)) => {
                     taken += 1;
-                    use_up(&mut core);
+                    delete_everything(&mut core);
                 }
                 Err(_) => refused += 1,
             }
@@ -258,8 +259,8 @@ fn what_has_the_right_checksums_and_makes_no_sense_is_an_error() {
     assert!(refused > 100 && taken > 100, "{refused} {taken}");
 }
 
-/// Ends all sessions, and deletes all znodes: whatever was loaded, that must go.
-fn use_up(core: &mut Core) {
+/// Ends all sessions, and deletes all znodes: possible in every loaded core.
+fn delete_everything(core: &mut Core) {
     let now = Now::default();
     let effects = &mut Effects::default();
     for session in core.session_images().collect::<Vec<_>>() {
@@ -276,7 +277,7 @@ fn use_up(core: &mut Core) {
     }
     let me = core.open_session(SessionId(i64::MIN), [0; 16], None, true, now);
     let Ok((me, _)) = me else { return };
-    // Lists may have come out that allow nobody anything.
+    // Fuzzed access lists may allow nothing.
     core.add_identity(me, Identity::superuser()).unwrap();
     let mut paths: Vec<_> = core.node_images().map(|image| image.path).collect();
     while let Some(path) = paths.pop() {

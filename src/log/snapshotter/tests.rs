@@ -21,9 +21,9 @@ fn names(disk: &SimDisk, prefix: &str) -> Vec<String> {
     names
 }
 
-/// Removes what is superfluous, as the log does.
+/// Removes the obsolete segments, as the log does.
 fn remove(disk: &SimDisk, made: &SnapshotOutcome) {
-    for number in &made.superfluous {
+    for number in &made.obsolete {
         disk.remove(&super::super::segment::log_name(*number))
             .unwrap();
     }
@@ -41,12 +41,12 @@ fn a_snapshot_holds_what_was_sealed_and_the_log_the_rest() {
         scribe.go_on_to(2 * round);
         let made = make(&job(&scribe)).unwrap();
         remove(&scribe.disk, &made);
-        // What the snapshot before last needed is not needed any more.
+        // The segments that only the snapshot before last needed are obsolete.
         let expected: Vec<u64> = match round {
             1 | 2 => (0..2 * (round - 1)).collect(),
             _ => (2 * round - 4..2 * round - 2).collect(),
         };
-        assert_eq!(made.superfluous, expected, "round {round}");
+        assert_eq!(made.obsolete, expected, "round {round}");
         assert_eq!(names(&scribe.disk, "snapshot").len() as u64, round.min(2));
         let read = read(&scribe.disk);
         assert_eq!(content(&read.core), content(&scribe.core));
@@ -75,7 +75,7 @@ fn when_the_newest_snapshot_is_damaged_the_one_before_and_the_log_are_enough() {
     let left = names(&scribe.disk, "snapshot");
     assert_eq!(left.len(), 2);
     assert!(!left.contains(&newest), "{left:?}");
-    assert_eq!(made.superfluous, []);
+    assert_eq!(made.obsolete, []);
     assert_eq!(content(&read(&scribe.disk).core), content(&scribe.core));
 }
 
@@ -123,7 +123,7 @@ fn a_snapshot_that_is_given_up_or_fails_leaves_nothing() {
     assert_eq!(scribe.disk.list().unwrap(), before);
 }
 
-/// Whatever goes wrong and whenever the power fails: the content is there.
+/// Faults of every kind and crashes at every moment lose no content.
 #[test]
 fn no_crash_and_no_fault_while_snapshots_are_made_loses_anything() {
     for seed in 0..40 {

@@ -122,7 +122,7 @@ fn there_is_no_multi_within_a_multi() {
 }
 
 #[test]
-fn null_data_come_back_as_null_and_are_empty_to_who_does_not_know_them() {
+fn null_data_come_back_as_null_and_read_as_empty_by_old_versions() {
     let mut bytes = Vec::new();
     bytes.put_data(data::null());
     bytes.put_data(b"");

@@ -12,7 +12,7 @@ use crate::log::disk::Disk;
 use crate::log::segment::log_name;
 use crate::log::sim::SimDisk;
 
-/// After any recovery the log goes on: what is written now is read after what was read then.
+/// Continues a recovered log: new frames are read behind the recovered ones.
 fn goes_on(disk: &SimDisk, context: &str) {
     let mut log = Writing::open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
     log.commit(&[5, 30]);

@@ -2,7 +2,8 @@
 
 use std::io;
 
-use crate::log::disk::Disk;
+use crate::log::disk::{Disk, remove_if_exists};
+use crate::log::header::{BadHeader, header_crc};
 use crate::log::segment::*;
 use crate::log::sim::SimDisk;
 
@@ -95,7 +96,7 @@ fn a_spare_is_used_again_if_it_has_the_size() {
 #[test]
 fn what_a_crash_left_unfinished_goes() {
     let disk = SimDisk::new();
-    remove_unfinished(&disk).unwrap();
+    remove_if_exists(&disk, UNFINISHED).unwrap();
     disk.fail(
         0,
         crate::log::sim::Faults {
@@ -105,6 +106,6 @@ fn what_a_crash_left_unfinished_goes() {
     );
     let error = make(&disk, &header(1)).err().unwrap();
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
-    remove_unfinished(&disk).unwrap();
+    remove_if_exists(&disk, UNFINISHED).unwrap();
     assert!(disk.list().unwrap().is_empty());
 }

@@ -71,7 +71,7 @@ impl Writing {
     /// Opens a log; makes its first segment where there is none.
     pub(super) fn open(disk: &SimDisk) -> Result<Self> {
         let (txns, recovered) = recovered(disk)?;
-        recovered.mend(disk)?;
+        recovered.repair(disk)?;
         let tail = recovered.tail.unwrap_or(Tail {
             segment: 0,
             offset: 64,
@@ -144,7 +144,7 @@ impl Writing {
         txn(self.facts.zxid.0 + 1 + (number % 3) as i64, op)
     }
 
-    /// Goes on in the next segment. What is not synced stays so: that segment's frames do not say otherwise.
+    /// Goes on in the next segment, without a sync: its frames do not claim one.
     fn switch(&mut self) {
         let next = self.tail.segment + 1;
         if self.disk.content(&log_name(next)).is_none() {
@@ -159,7 +159,7 @@ impl Writing {
         };
     }
 
-    /// Makes what was written durable, and acknowledges it.
+    /// Syncs all writes, and acknowledges them.
     pub(super) fn sync(&mut self) {
         self.unsynced
             .drain(..)

@@ -10,8 +10,8 @@ use rustix::process::{Resource, getrlimit};
 pub(super) fn files() -> (u64, u64) {
     // The listing itself holds one of them.
     let open = fs::read_dir("/proc/self/fd").map_or(0, |files| files.count().saturating_sub(1));
-    let most = getrlimit(Resource::Nofile).current;
-    (open as u64, most.unwrap_or(u64::MAX))
+    let limit = getrlimit(Resource::Nofile).current;
+    (open as u64, limit.unwrap_or(u64::MAX))
 }
 
 /// Returns the time of the program's build, in milliseconds since the epoch, as its file's modification time tells; 0

@@ -33,7 +33,7 @@ pub(super) struct Texts {
 }
 
 /// Limit of a list in a text.
-const ROOM: Room = Room {
+const LIST_LIMIT: Room = Room {
     entries: 100_000,
     bytes: 8 << 20,
 };
@@ -105,8 +105,9 @@ impl Texts {
 
     fn connections(&self, text: impl FnOnce(&[Connection]) -> String) -> String {
         let mut entries = self.table.each();
-        let is_whole = entries.len() <= ROOM.entries;
-        entries.truncate(ROOM.entries);
+        // Cut, not refused: a text of the first entries is of use, and says that there are more.
+        let is_whole = entries.len() <= LIST_LIMIT.entries;
+        entries.truncate(LIST_LIMIT.entries);
         let connections: Vec<_> = entries.iter().map(|entry| connection(entry)).collect();
         ended(text(&connections), is_whole)
     }
@@ -156,10 +157,7 @@ impl Texts {
                 "lockkeeper_connections_half_open",
                 self.table.half_open() as u64,
             ),
-            (
-                "lockkeeper_connections_pushed_out",
-                counted(Count::PushedOut),
-            ),
+            ("lockkeeper_connections_pushed_out", counted(Count::Evicted)),
             ("lockkeeper_refused_by_total", full),
             ("lockkeeper_refused_by_address", full_for_one),
             ("lockkeeper_handshakes_failed", unwelcome),
@@ -208,7 +206,10 @@ impl Texts {
     }
 
     fn dump(&self) -> String {
-        let (endings, owned) = (self.store.endings(ROOM), self.store.ephemerals(ROOM));
+        let (endings, owned) = (
+            self.store.endings(LIST_LIMIT),
+            self.store.ephemerals(LIST_LIMIT),
+        );
         let is_whole = endings.is_whole && owned.is_whole;
         let buckets = endings.list.into_iter().map(|ending| Bucket {
             expires_ms: ending.at_ms,
@@ -235,7 +236,7 @@ impl Texts {
     }
 
     fn wchc(&self) -> String {
-        let Listed { list, is_whole } = self.store.watching(ROOM);
+        let Listed { list, is_whole } = self.store.watching(LIST_LIMIT);
         let mut by_session = BTreeMap::<SessionId, Vec<&str>>::new();
         for (path, session) in &list {
             by_session.entry(*session).or_default().push(path.as_str());
@@ -244,7 +245,7 @@ impl Texts {
     }
 
     fn wchp(&self) -> String {
-        let Listed { list, is_whole } = self.store.watching(ROOM);
+        let Listed { list, is_whole } = self.store.watching(LIST_LIMIT);
         let mut by_path = BTreeMap::<&str, Vec<SessionId>>::new();
         for (path, session) in &list {
             by_path.entry(path.as_str()).or_default().push(*session);
@@ -296,7 +297,7 @@ impl Texts {
 /// Appends a note to a text that was cut.
 fn ended(mut text: String, is_whole: bool) -> String {
     if !is_whole {
-        let Room { entries, bytes } = ROOM;
+        let Room { entries, bytes } = LIST_LIMIT;
         text.push_str(&format!(
             "There is more: a list ends at {entries} entries, or {bytes} bytes of paths\n"
         ));
@@ -337,14 +338,14 @@ fn attached(
     }
 }
 
-fn latency(spell: LatencyStats) -> Latency {
+fn latency(stats: LatencyStats) -> Latency {
     const NS_PER_MS: u64 = 1_000_000;
-    if spell.count == 0 {
+    if stats.count == 0 {
         return Latency::default();
     }
     Latency {
-        min_ms: spell.min_ns / NS_PER_MS,
-        mean_ms: spell.total_ns as f64 / spell.count as f64 / NS_PER_MS as f64,
-        max_ms: spell.max_ns / NS_PER_MS,
+        min_ms: stats.min_ns / NS_PER_MS,
+        mean_ms: stats.total_ns as f64 / stats.count as f64 / NS_PER_MS as f64,
+        max_ms: stats.max_ns / NS_PER_MS,
     }
 }

@@ -34,7 +34,7 @@ impl HalfOpen {
         });
     }
 
-    /// Removes a connection, if it is still in the table.
+    /// Removes a connection, if it is still among them: one that was evicted has been removed already.
     pub(super) fn remove(&mut self, address: SocketAddr, arrival: u64, slot: usize) {
         self.change(network(address), |connections| {
             connections.remove(&(arrival, slot));
@@ -52,9 +52,11 @@ impl HalfOpen {
     /// Changes a network's connections, and its rank with them.
     fn change(&mut self, network: IpAddr, change: impl FnOnce(&mut BTreeSet<Arrival>)) {
         let connections = self.by_network.entry(network).or_default();
+        // The rank is the key of an ordered set, so the former one is removed and a new one inserted, not changed.
         let (before, former) = (connections.len(), rank(network, connections));
         change(connections);
         let (after, rank) = (connections.len(), rank(network, connections));
+        // An attacker may use any number of networks: none of them leaves an entry behind.
         if after == 0 {
             self.by_network.remove(&network);
         }
@@ -71,7 +73,7 @@ fn rank(network: IpAddr, connections: &BTreeSet<Arrival>) -> Option<Rank> {
     Some((connections.len(), Reverse(*oldest), network))
 }
 
-/// Bits of an IPv6 address that choose the machine within its network, which one client may have all of.
+/// Bits of an IPv6 address below the network's: one client may have every one of these addresses.
 const INTERFACE_BITS: u32 = 64;
 
 /// The part of an address that a client cannot choose: the first 64 bits of an IPv6 address, or an IPv4 address, which

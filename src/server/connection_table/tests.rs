@@ -26,7 +26,7 @@ fn is_ready<T>(future: impl Future<Output = T>) -> bool {
 }
 
 #[test]
-fn no_more_are_let_in_than_there_may_be_and_who_goes_makes_room() {
+fn connections_above_a_limit_are_refused_and_closed_ones_make_room() {
     let table = table(TableLimits {
         connections: 2,
         ..ROOMY
@@ -89,7 +89,7 @@ fn the_oldest_without_a_session_goes_when_another_comes() {
     assert_eq!(table.half_open(), 2);
     assert!(!is_ready(oldest.close_requested()));
     let _newest = table.enter(address(1, 4)).unwrap();
-    assert_eq!(oldest.close_request(), Some(CloseRequest::PushedOut));
+    assert_eq!(oldest.close_request(), Some(CloseRequest::Evicted));
     assert!(is_ready(oldest.close_requested()));
     assert_eq!(
         (older.close_request(), served.close_request()),
@@ -103,7 +103,7 @@ fn the_oldest_without_a_session_goes_when_another_comes() {
     older.admit();
     let _next = table.enter(address(1, 5)).unwrap();
     assert_eq!(older.close_request(), None);
-    assert_eq!(table.counted(Count::PushedOut), 1);
+    assert_eq!(table.counted(Count::Evicted), 1);
     assert_eq!(table.counted(Count::Handshake), 2);
 }
 
@@ -116,12 +116,12 @@ fn connections_that_say_nothing_take_no_more_than_half_of_the_places() {
     });
     let silent: Vec<_> = (1..=3).map(|port| table.enter(address(1, port))).collect();
     let first = silent[0].as_ref().unwrap();
-    assert_eq!(first.close_request(), Some(CloseRequest::PushedOut));
+    assert_eq!(first.close_request(), Some(CloseRequest::Evicted));
     assert_eq!(table.half_open(), 2);
 }
 
 #[test]
-fn the_one_who_waits_to_be_asked_is_woken() {
+fn a_task_that_waits_for_a_close_request_is_woken() {
     let table = table(TableLimits {
         half_open: 1,
         ..ROOMY
@@ -135,7 +135,7 @@ fn the_one_who_waits_to_be_asked_is_woken() {
     let _newer = table.enter(address(1, 2)).unwrap();
     assert_eq!(woken.0.load(Ordering::Relaxed), 1);
     let answer = asked.as_mut().poll(&mut context);
-    assert_eq!(answer, Poll::Ready(CloseRequest::PushedOut));
+    assert_eq!(answer, Poll::Ready(CloseRequest::Evicted));
 }
 
 #[derive(Default)]
@@ -148,7 +148,7 @@ impl std::task::Wake for Woken {
 }
 
 #[test]
-fn a_table_that_closes_asks_all_to_go_and_lets_nobody_in() {
+fn a_closed_table_asks_all_to_close_and_admits_none() {
     let table = table(ROOMY);
     let (one, other) = (table.enter(address(1, 1)), table.enter(address(1, 2)));
     let (one, other) = (one.unwrap(), other.unwrap());
@@ -177,7 +177,7 @@ fn a_seat_adds_up_what_its_task_notes() {
     let guard = table.enter(address(1, 1)).unwrap();
     assert_eq!(guard.traffic(), Traffic::default());
     assert!(guard.last().is_none() && guard.session().is_none());
-    guard.note(&TrafficDelta {
+    guard.record_traffic(&TrafficDelta {
         received: 3,
         received_bytes: 120,
         ..TrafficDelta::default()
@@ -186,7 +186,7 @@ fn a_seat_adds_up_what_its_task_notes() {
     let mut latency = LatencyStats::default();
     latency.add(1, Duration::from_millis(2));
     latency.add(1, Duration::from_millis(4));
-    guard.note(&TrafficDelta {
+    guard.record_traffic(&TrafficDelta {
         answered: 2,
         events: 5,
         sent_bytes: 300,
@@ -232,8 +232,8 @@ fn the_sum_keeps_what_went_over_connections_that_are_gone() {
             ..TrafficDelta::default()
         }
     };
-    gone.note(&noted(5, 3, 1));
-    there.note(&noted(4, 3, 10));
+    gone.record_traffic(&noted(5, 3, 1));
+    there.record_traffic(&noted(4, 3, 10));
     assert_eq!(table.traffic().outstanding, 3);
     drop(gone);
     let sum = table.traffic();
@@ -258,8 +258,12 @@ fn the_statistics_of_a_connection_and_of_the_server_are_reset_apart() {
         latency,
         ..TrafficDelta::default()
     };
-    guard.note(&delta);
-    drop(table.enter(address(1, 2)).inspect(|gone| gone.note(&delta)));
+    guard.record_traffic(&delta);
+    drop(
+        table
+            .enter(address(1, 2))
+            .inspect(|gone| gone.record_traffic(&delta)),
+    );
     let sum = table.traffic();
     table.reset_connections();
     let outstanding = Traffic {
@@ -271,7 +275,7 @@ fn the_statistics_of_a_connection_and_of_the_server_are_reset_apart() {
         (outstanding, true)
     );
     assert_eq!(table.traffic(), sum, "the server's statistics stay");
-    guard.note(&delta);
+    guard.record_traffic(&delta);
     table.reset_server();
     assert_eq!(
         (table.traffic().received, table.traffic().outstanding),
@@ -352,10 +356,10 @@ fn of_addresses_with_as_many_the_oldest_has_to_go() {
     let _third = come(3, 1);
     assert_eq!(
         (one.close_request(), other.close_request()),
-        (Some(CloseRequest::PushedOut), None)
+        (Some(CloseRequest::Evicted), None)
     );
     let fourth = come(4, 1);
-    assert_eq!(other.close_request(), Some(CloseRequest::PushedOut));
+    assert_eq!(other.close_request(), Some(CloseRequest::Evicted));
     // One connection for each: only now the oldest of all goes.
     let _fifth = come(5, 1);
     assert_eq!((table.half_open(), fourth.close_request()), (4, None));

@@ -107,7 +107,7 @@ fn nothing_is_read_while_a_whole_request_waits_to_be_taken_up() {
     assert!(protocol.has_room());
 }
 
-/// A client that is told of a limit goes on as whoever it has proved to be.
+/// A client that reaches a limit keeps the identities that it has proved.
 #[test]
 fn a_proof_beyond_the_limits_is_refused_and_ends_no_connection() {
     let mut protocol = protocol();
@@ -131,7 +131,7 @@ fn a_proof_beyond_the_limits_is_refused_and_ends_no_connection() {
     assert!(!protocol.is_over);
 }
 
-/// A copy of what the client has proved is kept here; so where the store has no room for it, the connection has to go.
+/// The protocol keeps a copy of the client's identities. If the store has no room for one, the connection ends.
 #[test]
 fn a_proof_that_the_store_has_no_room_for_ends_the_connection() {
     let mut protocol = protocol();

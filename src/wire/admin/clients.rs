@@ -89,7 +89,7 @@ pub(crate) struct Attached {
     /// Arrival of the connection, in milliseconds since the epoch.
     pub(crate) established_ms: i64,
     pub(crate) timeout_ms: u64,
-    /// Number of the last request; `None` before the first with a number of its own.
+    /// Number of the last request; `None` before the first request with a number.
     pub(crate) last_xid: Option<i32>,
     /// Zxid of the last response.
     pub(crate) last_zxid: Zxid,
@@ -140,6 +140,7 @@ pub(crate) fn cons<'a>(connections: impl IntoIterator<Item = &'a Connection>) ->
 }
 
 fn put_version(figures: &Figures<'_>, text: &mut String) {
+    // Spelt as by ZooKeeper: monitoring scripts look for this very text.
     line!(*text, "Zookeeper version: {}", figures.version);
 }
 
@@ -179,6 +180,7 @@ fn put_attached(attached: &Attached, text: &mut String) {
             attached.id, attached.last_op, attached.established_ms, attached.timeout_ms
         ),
     );
+    // As in ZooKeeper, never a reserved xid such as a ping's.
     if let Some(xid) = attached.last_xid.filter(|xid| *xid >= 0) {
         put(text, format_args!(",lcxid={xid:#x}"));
     }

@@ -69,6 +69,7 @@ pub(crate) fn mntr(monitor: &Monitor<'_>) -> String {
         ("max_file_descriptor_count", Whole(monitor.max_open_files)),
         ("approximate_data_size", Whole(monitor.data_bytes)),
         ("open_file_descriptor_count", Whole(monitor.open_files)),
+        // Sessions that only one server of an ensemble knows; here all are global.
         ("local_sessions", Whole(0)),
         ("uptime", Whole(monitor.uptime_ms)),
         ("max_latency", Whole(monitor.latency.max_ms)),

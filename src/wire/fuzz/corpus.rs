@@ -272,7 +272,7 @@ fn set_data() -> SetData<'static> {
 
 fn set_watches() -> SetWatches<'static> {
     let list =
-        |paths: &[&'static str]| Listed(paths.iter().map(|path| Path::from(*path)).collect());
+        |paths: &[&'static str]| NonNullList(paths.iter().map(|path| Path::from(*path)).collect());
     SetWatches {
         relative_zxid: 0x17,
         data: list(&["/a", "/a/b"]),
@@ -293,7 +293,7 @@ fn set_watches2() -> SetWatches2<'static> {
         data,
         exist,
         child,
-        persistent: Listed(vec!["/a".into()]),
-        recursive: Listed(vec!["/".into()]),
+        persistent: NonNullList(vec!["/a".into()]),
+        recursive: NonNullList(vec!["/".into()]),
     }
 }

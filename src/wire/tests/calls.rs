@@ -1,15 +1,15 @@
-//! Tests with frames of ZooKeeper's Java client and kazoo, and what servers of 3.8 and 3.9 answer, bit for bit; and
-//! what the embedded store answers to the same.
+//! Tests with frames of ZooKeeper's Java client and kazoo, and the answers of servers of 3.8 and 3.9, bit for bit; and
+//! the embedded store's answers to the same requests.
 
 use std::collections::{HashMap, VecDeque};
 
-use super::transcript::{RECORDED, Talk, body, talks};
+use super::transcript::{RECORDED, Recording, body, recordings};
 use crate::acl::Acl;
 use crate::engine::Store;
 use crate::types::{SessionId, Stat, Zxid};
 use crate::wire::*;
 
-/// A request and what was answered to it: its code, and its record where there is one.
+/// A request and its recorded answer: the code, and the record if it has one.
 struct Call<'a> {
     request: Request<'a>,
     zxid: Zxid,
@@ -17,11 +17,11 @@ struct Call<'a> {
 }
 
 /// Reads a connection; every frame must be written again as it was.
-fn read(talk: &Talk) -> (Vec<Call<'_>>, Vec<(WatcherEvent<'_>, i64)>) {
+fn read(recording: &Recording) -> (Vec<Call<'_>>, Vec<(WatcherEvent<'_>, i64)>) {
     // Some requests share a number: those of auth packets and pings.
     let mut asked: HashMap<i32, VecDeque<Request<'_>>> = HashMap::new();
     let (mut calls, mut events) = (Vec::new(), Vec::new());
-    for (index, (of_client, frame)) in talk.frames.iter().enumerate() {
+    for (index, (of_client, frame)) in recording.frames.iter().enumerate() {
         let mut again = Vec::new();
         put_frame(&mut again, |to| match (index, of_client) {
             (0, true) => handshake::<ConnectRequest<'_>>(body(frame), to),
@@ -53,7 +53,7 @@ fn read(talk: &Talk) -> (Vec<Call<'_>>, Vec<(WatcherEvent<'_>, i64)>) {
                 assert!(from.is_empty());
             }
         });
-        assert_eq!(again, *frame, "frame {index} of {}", talk.name);
+        assert_eq!(again, *frame, "frame {index} of {}", recording.name);
     }
     (calls, events)
 }
@@ -86,8 +86,8 @@ fn every_frame_of_real_clients_and_servers_is_read_and_written_again_bit_for_bit
         let mut missing = Op::ALL.to_vec();
         // No client sends a check by itself, nor speaks sasl to a server that has none.
         missing.retain(|op| !matches!(op, Op::Check | Op::Sasl | Op::Ping));
-        for talk in &talks(calls) {
-            for call in read(talk).0 {
+        for recording in &recordings(calls) {
+            for call in read(recording).0 {
                 missing.retain(|op| *op != call.request.op());
             }
         }
@@ -98,8 +98,8 @@ fn every_frame_of_real_clients_and_servers_is_read_and_written_again_bit_for_bit
 #[test]
 fn every_recorded_frame_comes_out_of_the_stream_whatever_the_pieces() {
     for (_, calls, _) in RECORDED {
-        for talk in &talks(calls) {
-            let sent: Vec<_> = talk.bodies(true).map(<[u8]>::to_vec).collect();
+        for recording in &recordings(calls) {
+            let sent: Vec<_> = recording.bodies(true).map(<[u8]>::to_vec).collect();
             let mut stream = Vec::new();
             for body in &sent {
                 put_frame(&mut stream, |to| to.extend_from_slice(body));
@@ -122,8 +122,11 @@ fn every_recorded_frame_comes_out_of_the_stream_whatever_the_pieces() {
 #[test]
 fn an_event_says_its_zxid_since_3_9_unless_it_answers_a_set_watches() {
     for (version, calls, _) in RECORDED {
-        let talks = talks(calls);
-        let events: Vec<_> = talks.iter().flat_map(|talk| read(talk).1).collect();
+        let recordings = recordings(calls);
+        let events: Vec<_> = recordings
+            .iter()
+            .flat_map(|recording| read(recording).1)
+            .collect();
         assert!(!events.is_empty());
         let told = events.iter().filter(|(_, zxid)| *zxid > 0).count();
         assert_eq!(told > 0, version == "3.9.3", "{version}: {events:?}");
@@ -134,13 +137,16 @@ fn an_event_says_its_zxid_since_3_9_unless_it_answers_a_set_watches() {
     }
 }
 
-/// Fields that are read and written in the same wrong order would survive a round trip: here the fields are held
-/// against what the calls did.
+/// Fields that are read and written in the same wrong order would survive a round trip: here they are compared with the
+/// effects of the calls.
 #[test]
 fn the_fields_of_the_records_are_those_that_they_are_called() {
     for (version, calls, _) in RECORDED {
-        let talks = talks(calls);
-        let of_java: Vec<_> = talks.iter().filter(|talk| talk.name == "java").collect();
+        let recordings = recordings(calls);
+        let of_java: Vec<_> = recordings
+            .iter()
+            .filter(|recording| recording.name == "java")
+            .collect();
         let shake = of_java[0].bodies(true).next().unwrap();
         let asked: ConnectRequest<'_> = Reader::new(shake).next().unwrap();
         assert_eq!((asked.timeout_ms, asked.session), (30_000, 0));
@@ -148,7 +154,10 @@ fn the_fields_of_the_records_are_those_that_they_are_called() {
         let shaken: ConnectResponse<'_> = Reader::new(shake).next().unwrap();
         assert_eq!(shaken.timeout_ms, 30_000);
         assert_eq!(shaken.password.len(), PASSWORD_BYTES);
-        let calls: Vec<_> = of_java.iter().flat_map(|talk| read(talk).0).collect();
+        let calls: Vec<_> = of_java
+            .iter()
+            .flat_map(|recording| read(recording).0)
+            .collect();
         stats(&calls, SessionId(shaken.session));
         lists(&calls, version);
     }
@@ -193,7 +202,7 @@ fn lists(calls: &[Call<'_>], version: &str) {
     let Some(Request::SetWatches(watches)) = find(Op::SetWatches).map(|call| &call.request) else {
         panic!("no setWatches in {version}");
     };
-    let has = |list: &Listed<Path<'_>>, path: &str| list.0.iter().any(|it| it.0 == path);
+    let has = |list: &NonNullList<Path<'_>>, path: &str| list.0.iter().any(|it| it.0 == path);
     assert!(has(&watches.data, "/java/own"), "{watches:?}");
     assert!(has(&watches.exist, "/java/w/never"), "{watches:?}");
     assert!(has(&watches.child, "/java/t"), "{watches:?}");
@@ -211,7 +220,7 @@ fn lists(calls: &[Call<'_>], version: &str) {
         (auth.scheme.as_ref(), auth.auth),
         ("digest", &b"user:secret"[..])
     );
-    let Some(Ok(Response::Who(who))) = find(Op::WhoAmI).map(|call| &call.answer) else {
+    let Some(Ok(Response::WhoAmI(who))) = find(Op::WhoAmI).map(|call| &call.answer) else {
         panic!("no whoAmI in {version}");
     };
     let who: Vec<_> = who.iter().map(|it| (&*it.scheme, &*it.user)).collect();
@@ -222,21 +231,24 @@ fn lists(calls: &[Call<'_>], version: &str) {
 #[tokio::test]
 async fn the_embedded_store_answers_what_a_real_server_answered() {
     let (_, calls, _) = RECORDED[1];
-    let talks = talks(calls);
+    let recordings = recordings(calls);
     let mut count = 0;
     for client in ["java", "kazoo"] {
-        let talk = talks.iter().find(|talk| talk.name == client).unwrap();
-        count += replay(talk).await;
+        let recording = recordings
+            .iter()
+            .find(|recording| recording.name == client)
+            .unwrap();
+        count += replay(recording).await;
     }
     assert!(count > 40, "only {count} calls are the store's");
 }
 
 /// Asks a fresh store the same; how many calls there were.
-async fn replay(talk: &Talk) -> usize {
+async fn replay(recording: &Recording) -> usize {
     let client = Store::memory().connect().await.unwrap();
     let session = client.session().await.unwrap();
     let mut count = 0;
-    for call in read(talk).0 {
+    for call in read(recording).0 {
         let Call {
             request, answer, ..
         } = call;

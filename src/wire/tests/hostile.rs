@@ -39,7 +39,7 @@ fn a_count_that_the_frame_cannot_hold_allocates_nothing() {
 
 #[test]
 fn a_list_takes_at_max_sixteen_times_its_bytes() {
-    // The least that an entry takes in a frame, and what it takes in memory, doubled as vectors grow.
+    // The smallest size of an entry in a frame, and its size in memory, doubled as vectors grow.
     assert!(2 * size_of::<Text<'_>>() <= 16 * 4);
     assert!(2 * size_of::<AclRecord<'_>>() <= 16 * 12);
     assert!(2 * size_of::<ClientInfo<'_>>() <= 16 * 8);

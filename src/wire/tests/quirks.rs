@@ -1,7 +1,7 @@
-//! Tests with frames that no client sends, and the responses of a 3.9 server: the codec and the store make the same
-//! of them, but for what is listed here.
+//! Tests with frames that no client sends, and the responses of a 3.9 server: the codec and the store answer the same,
+//! with the exceptions listed here.
 
-use super::transcript::{RECORDED, Talk, talks};
+use super::transcript::{RECORDED, Recording, recordings};
 use crate::data;
 use crate::engine::Store;
 use crate::session::Session;
@@ -24,20 +24,20 @@ const DIFFERENT: [(&str, &str); 3] = [
     ),
 ];
 
-/// Treatment of a frame: the code that is answered, if any; whether the connection is closed; and the record that is
-/// answered, where the store says it.
+/// Treatment of a frame: the code of the answer, if any; true if the connection is closed; and the record of the
+/// answer, where it comes from the store.
 type Verdict = (Option<i32>, bool, Option<Vec<u8>>);
 
 /// Returns the treatment by a ZooKeeper server.
-fn recorded(talk: &Talk) -> Verdict {
-    let mut answers = talk.bodies(false);
+fn recorded(recording: &Recording) -> Verdict {
+    let mut answers = recording.bodies(false);
     let Some(frame) = answers.next() else {
-        return (None, talk.closed, None);
+        return (None, recording.closed, None);
     };
-    assert_eq!(answers.next(), None, "{}", talk.name);
+    assert_eq!(answers.next(), None, "{}", recording.name);
     let mut from = Reader::new(frame);
     let header: ReplyHeader = from.next().unwrap();
-    let said = talk.bodies(true).next().map(Incoming::read);
+    let said = recording.bodies(true).next().map(Incoming::read);
     let record = match said {
         Some(Ok(asked)) if header.err == 0 && is_told_by_the_store(&asked.request) => {
             let record = Response::read(asked.request.op(), &mut from).unwrap();
@@ -45,15 +45,14 @@ fn recorded(talk: &Talk) -> Verdict {
         }
         _ => None,
     };
-    (Some(header.err), talk.closed, record)
+    (Some(header.err), recording.closed, record)
 }
 
 fn is_told_by_the_store(request: &Request<'_>) -> bool {
     matches!(to_store(request), Ok((Some(_), _)))
 }
 
-/// A record without what the recorded server had and a fresh store has not: other znodes, and their
-/// numbers.
+/// Returns a record without the parts that depend on the recorded server's other znodes: their names and numbers.
 fn essence(record: Response<'_>) -> Vec<u8> {
     let made = |path: Path<'_>| {
         let path = path.0.trim_end_matches(|it: char| it.is_ascii_digit());
@@ -115,7 +114,7 @@ fn by_the_server(request: &Request<'_>) -> (Code, bool) {
             1..=5 => (Code::NoWatcher, false),
             _ => (Code::MarshallingError, false),
         },
-        // Whether the proof holds is known to whoever keeps the schemes.
+        // The proof itself is checked elsewhere; here the scheme decides.
         Request::Auth(it) => match it.scheme.as_ref() {
             "digest" | "ip" => (Code::Ok, false),
             _ => (Code::AuthFailed, true),
@@ -125,17 +124,19 @@ fn by_the_server(request: &Request<'_>) -> (Code, bool) {
     }
 }
 
-/// A quirk of one request on a connection of its own, after the handshake.
-fn is_one_request(talk: &Talk) -> bool {
-    talk.bodies(true).count() == 1 && !talk.name.starts_with("handshake") && !is_no_frame(talk)
+/// Returns true for a recording of a single request behind the handshake.
+fn is_one_request(recording: &Recording) -> bool {
+    recording.bodies(true).count() == 1
+        && !recording.name.starts_with("handshake")
+        && !is_no_frame(recording)
 }
 
-fn is_no_frame(talk: &Talk) -> bool {
-    talk.name.contains(" length") && talk.frames[0].1.len() == LENGTH_BYTES
-        || talk.name == "a request before the handshake"
+fn is_no_frame(recording: &Recording) -> bool {
+    recording.name.contains(" length") && recording.frames[0].1.len() == LENGTH_BYTES
+        || recording.name == "a request before the handshake"
 }
 
-/// A session at a store that has what the recorded server had.
+/// Opens a session at a store with the recorded server's znodes.
 async fn session() -> Session {
     let client = Store::memory().connect().await.unwrap();
     let session = client.session().await.unwrap();
@@ -150,13 +151,16 @@ async fn session() -> Session {
 #[tokio::test]
 async fn any_frame_is_answered_as_a_real_server_answers_it() {
     let (version, _, quirks) = RECORDED[1];
-    let talks = talks(quirks);
+    let recordings = recordings(quirks);
     let mut different = Vec::new();
-    for talk in talks.iter().filter(|talk| is_one_request(talk)) {
-        let frame = talk.bodies(true).next().unwrap();
-        let (expected, ours) = (recorded(talk), ours(&session().await, frame).await);
+    for recording in recordings
+        .iter()
+        .filter(|recording| is_one_request(recording))
+    {
+        let frame = recording.bodies(true).next().unwrap();
+        let (expected, ours) = (recorded(recording), ours(&session().await, frame).await);
         if expected != ours {
-            different.push((talk.name, expected, ours));
+            different.push((recording.name, expected, ours));
         }
     }
     let mut names = different.iter().map(|(name, ..)| *name);
@@ -168,9 +172,12 @@ async fn any_frame_is_answered_as_a_real_server_answers_it() {
 fn lengths_that_no_frame_has_close_the_connection() {
     for (_, _, quirks) in RECORDED {
         let mut count = 0;
-        for talk in talks(quirks).iter().filter(|talk| is_no_frame(talk)) {
-            assert!(talk.closed && talk.frames.iter().all(|(of_client, _)| *of_client));
-            let sent = &talk.frames[0].1;
+        for recording in recordings(quirks)
+            .iter()
+            .filter(|recording| is_no_frame(recording))
+        {
+            assert!(recording.closed && recording.frames.iter().all(|(of_client, _)| *of_client));
+            let sent = &recording.frames[0].1;
             let mut frames = Frames::new(LARGEST_FRAME_BYTES);
             frames.push(sent);
             let refused = match frames.next() {
@@ -179,7 +186,7 @@ fn lengths_that_no_frame_has_close_the_connection() {
                 Ok(None) => false,
                 Err(_) => true,
             };
-            assert!(refused, "{}", talk.name);
+            assert!(refused, "{}", recording.name);
             count += 1;
         }
         assert_eq!(count, 3);
@@ -189,29 +196,31 @@ fn lengths_that_no_frame_has_close_the_connection() {
 #[test]
 fn handshakes_are_read_and_answered_as_by_a_real_server() {
     for (_, _, quirks) in RECORDED {
-        let talks = talks(quirks);
-        let shakes = talks.iter().filter(|it| it.name.starts_with("handshake"));
+        let recordings = recordings(quirks);
+        let shakes = recordings
+            .iter()
+            .filter(|it| it.name.starts_with("handshake"));
         let mut count = 0;
-        for talk in shakes.filter(|talk| talk.name != "handshake, cut") {
-            let asked = talk.bodies(true).next().unwrap();
+        for recording in shakes.filter(|recording| recording.name != "handshake, cut") {
+            let asked = recording.bodies(true).next().unwrap();
             let asked: ConnectRequest<'_> = Reader::new(asked).next().unwrap();
-            let Some(answer) = talk.bodies(false).next() else {
+            let Some(answer) = recording.bodies(false).next() else {
                 assert!(
-                    talk.closed && asked.last_zxid_seen > 1 << 32,
+                    recording.closed && asked.last_zxid_seen > 1 << 32,
                     "{}",
-                    talk.name
+                    recording.name
                 );
                 continue;
             };
             let said: ConnectResponse<'_> = Reader::new(answer).next().unwrap();
             assert_eq!(said.read_only.is_some(), asked.read_only.is_some());
             if said.session == 0 {
-                assert!(talk.closed, "{}", talk.name);
+                assert!(recording.closed, "{}", recording.name);
                 assert_eq!(said, ConnectResponse::refused(asked.read_only));
             }
             let mut again = Vec::new();
             said.put(&mut again);
-            assert_eq!(again, answer, "{}", talk.name);
+            assert_eq!(again, answer, "{}", recording.name);
             count += 1;
         }
         assert!(count > 8, "{count}");
@@ -221,8 +230,10 @@ fn handshakes_are_read_and_answered_as_by_a_real_server() {
 #[test]
 fn null_data_is_neither_read_nor_written_as_empty() {
     for (_, _, quirks) in RECORDED {
-        let talks = talks(quirks);
-        let of_null = talks.iter().find(|it| it.name == "getData of null data");
+        let recordings = recordings(quirks);
+        let of_null = recordings
+            .iter()
+            .find(|it| it.name == "getData of null data");
         let answer = of_null.unwrap().bodies(false).next().unwrap();
         let mut from = Reader::new(answer);
         from.next::<ReplyHeader>().unwrap();
@@ -240,8 +251,10 @@ fn null_data_is_neither_read_nor_written_as_empty() {
 #[test]
 fn an_unknown_operation_is_answered_with_zxid_minus_1_and_before_anything_else_closes() {
     let (_, _, quirks) = RECORDED[1];
-    let talks = talks(quirks);
-    let unknown = talks.iter().find(|it| it.name == "an unknown operation");
+    let recordings = recordings(quirks);
+    let unknown = recordings
+        .iter()
+        .find(|it| it.name == "an unknown operation");
     let answer = unknown.unwrap().bodies(false).next().unwrap();
     let mut ours = Vec::new();
     ReplyHeader::new(1, UNKNOWN_ZXID, Code::Unimplemented).put(&mut ours);

@@ -27,8 +27,8 @@ fn list<S: Strategy>(entry: S) -> impl Strategy<Value = Vec<S::Value>> {
     prop::collection::vec(entry, 0..4)
 }
 
-fn listed() -> impl Strategy<Value = Listed<Path<'static>>> {
-    list(path()).prop_map(Listed)
+fn listed() -> impl Strategy<Value = NonNullList<Path<'static>>> {
+    list(path()).prop_map(NonNullList)
 }
 
 fn acl() -> impl Strategy<Value = Vec<AclRecord<'static>>> {
@@ -218,7 +218,7 @@ pub(super) fn response() -> impl Strategy<Value = (Op, Response<'static>)> {
         any::<i32>().prop_map(|code| (Op::AddWatch, Response::Watching(code))),
         list(result()).prop_map(|results| (Op::MultiRead, Response::Multi(results))),
         prop::option::of(data()).prop_map(|token| (Op::Sasl, Response::Token(token))),
-        list(info).prop_map(|infos| (Op::WhoAmI, Response::Who(infos))),
+        list(info).prop_map(|infos| (Op::WhoAmI, Response::WhoAmI(infos))),
         Just((Op::Delete, Response::Empty)),
     ]
 }

@@ -2,7 +2,7 @@
 
 /// Transcript of one connection.
 #[derive(Debug)]
-pub(super) struct Talk {
+pub(super) struct Recording {
     /// Sender of a frame, or the name of the case.
     pub(super) name: &'static str,
     /// Frames with their lengths, in order; whether the client sent it.
@@ -11,7 +11,7 @@ pub(super) struct Talk {
     pub(super) closed: bool,
 }
 
-impl Talk {
+impl Recording {
     /// The frames of one side, without their lengths.
     pub(super) fn bodies(&self, of_client: bool) -> impl Iterator<Item = &[u8]> {
         let frames = self.frames.iter().filter(move |(it, _)| *it == of_client);
@@ -39,31 +39,31 @@ pub(super) const RECORDED: [(&str, &str, &str); 2] = [
 ];
 
 /// The connections of a recording.
-pub(super) fn talks(text: &'static str) -> Vec<Talk> {
-    let mut talks: Vec<Talk> = Vec::new();
+pub(super) fn recordings(text: &'static str) -> Vec<Recording> {
+    let mut recordings: Vec<Recording> = Vec::new();
     for line in text.lines().filter(|line| !line.is_empty()) {
         if let Some(name) = line.strip_prefix("= ") {
-            talks.push(Talk {
+            recordings.push(Recording {
                 name,
                 frames: Vec::new(),
                 closed: false,
             });
             continue;
         }
-        let Some(talk) = talks.last_mut() else {
+        let Some(recording) = recordings.last_mut() else {
             assert!(line.starts_with("# "), "{line}");
             continue;
         };
         match line.split_once(' ') {
-            Some((">", hex)) => talk.frames.push((true, bytes(hex))),
-            Some(("<", hex)) => talk.frames.push((false, bytes(hex))),
-            None if line == "closed" => talk.closed = true,
+            Some((">", hex)) => recording.frames.push((true, bytes(hex))),
+            Some(("<", hex)) => recording.frames.push((false, bytes(hex))),
+            None if line == "closed" => recording.closed = true,
             None if line == "open" => {}
             _ => panic!("no line of a recording: {line}"),
         }
     }
-    assert!(!talks.is_empty());
-    talks
+    assert!(!recordings.is_empty());
+    recordings
 }
 
 fn bytes(hex: &str) -> Vec<u8> {

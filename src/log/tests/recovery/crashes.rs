@@ -1,4 +1,4 @@
-//! Crashes that keep any subset of what was not synced.
+//! Crashes that keep any subset of the unsynced sectors.
 
 use super::*;
 
@@ -31,11 +31,11 @@ fn any_subset_of_the_last_batchs_sectors_is_all_or_nothing() {
     assert!(whole > 0 && whole < 1 << sectors, "{whole}");
 }
 
-/// Frames that are not synced one by one, as a weaker durability writes them; crash after crash, each
-/// within what the one before left.
+/// Frames that are not synced one by one, as a weaker durability writes them. Each crash happens on what the one before
+/// has left.
 #[test]
 fn crash_after_crash_loses_nothing_acknowledged_and_brings_nothing_back() {
-    let (mut cuts, mut scraps) = (0, 0);
+    let (mut cuts, mut stale_frames) = (0, 0);
     for seed in 0..200_u64 {
         let disk = fresh(seed % 2 == 0);
         let mut random = seed;
@@ -49,9 +49,9 @@ fn crash_after_crash_loses_nothing_acknowledged_and_brings_nothing_back() {
         for life in 0..4 {
             let context = format!("seed {seed}, life {life}");
             let found = recovered(&disk).unwrap_or_else(|error| panic!("{context}: {error}"));
-            scraps += found.1.scraps.len();
+            stale_frames += found.1.stale_frames.len();
             let mut log = Writing::open(&disk).unwrap();
-            assert_eq!(log.txns, known, "{context}: mending changes nothing");
+            assert_eq!(log.txns, known, "{context}: a repair changes nothing");
             for _ in 0..below(12) {
                 let sizes: Vec<_> = (0..below(4) + 1).map(|_| below(200) as usize).collect();
                 log.write(&sizes);
@@ -72,12 +72,15 @@ fn crash_after_crash_loses_nothing_acknowledged_and_brings_nothing_back() {
             known = txns;
         }
     }
-    assert!(cuts > 100 && scraps > 100, "{cuts} cuts, {scraps} scraps");
+    assert!(
+        cuts > 100 && stale_frames > 100,
+        "{cuts} cuts, {stale_frames} stale_frames"
+    );
 }
 
 #[test]
-fn a_crash_while_mending_is_mended_by_the_next() {
-    let mut mended = 0;
+fn a_crash_while_mending_is_repaired_by_the_next() {
+    let mut repaired = 0;
     for seed in 0..150 {
         let disk = fresh(true);
         let mut log = Writing::open(&disk).unwrap();
@@ -87,22 +90,22 @@ fn a_crash_while_mending_is_mended_by_the_next() {
         }
         disk.crash(seed);
         let (txns, first) = recovered(&disk).unwrap();
-        mended += usize::from(!first.scraps.is_empty());
+        repaired += usize::from(!first.stale_frames.is_empty());
         let faults = crate::log::sim::Faults {
             sync_error_every: 2,
             ..Default::default()
         };
         disk.fail(seed, faults);
-        let is_mended = first.mend(&disk).is_ok();
+        let is_repaired = first.repair(&disk).is_ok();
         disk.crash(seed + 1);
         let (again, second) = recovered(&disk).unwrap();
         assert_eq!(again, txns, "seed {seed}");
-        if is_mended {
-            assert_eq!(second.scraps, [], "seed {seed}");
+        if is_repaired {
+            assert_eq!(second.stale_frames, [], "seed {seed}");
         }
         goes_on(&disk, &format!("seed {seed}"));
     }
-    assert!(mended > 50, "{mended}");
+    assert!(repaired > 50, "{repaired}");
 }
 
 #[test]
@@ -110,7 +113,7 @@ fn what_only_the_machines_memory_held_is_durable_before_it_is_shown() {
     let disk = fresh(false);
     let mut log = Writing::open(&disk).unwrap();
     log.write(&[10]);
-    // The process is killed: what it wrote is still there, but not synced.
+    // The process is killed: its writes are in the page cache, and not synced.
     let shown = Writing::open(&disk).unwrap();
     assert_eq!(shown.txns.len(), 1);
     disk.crash_keeping(|| false);
@@ -132,8 +135,11 @@ fn a_frame_that_was_cut_off_does_not_come_back_behind_what_takes_its_place() {
         asked > sectors
     });
     let (_, found) = recovered(&disk).unwrap();
-    assert!(found.scraps.iter().any(|scrap| scrap.is_whole), "{found:?}");
-    // What is written now is to the byte what was lost.
+    assert!(
+        found.stale_frames.iter().any(|stale| stale.is_whole),
+        "{found:?}"
+    );
+    // The same bytes as the lost frame, in the same place: the old frame behind it would follow them exactly.
     let mut again = Writing::open(&disk).unwrap();
     again.commit(&[600]);
     assert_eq!(recovered(&disk).unwrap().0, log.txns[..2]);

@@ -3,8 +3,9 @@
 use super::*;
 use crate::core::Damage;
 use crate::log::frame::Batch;
+use crate::log::header::header_crc;
 use crate::log::recovery::{Source, Start, read_up_to, recover};
-use crate::log::segment::{FORMAT_VERSION, header_crc};
+use crate::log::segment::FORMAT_VERSION;
 
 fn message(disk: &SimDisk) -> String {
     match recovered(disk) {
@@ -23,7 +24,7 @@ fn the_message_says_where_the_damage_is_and_what_to_do() {
     for part in [
         "/sim/log-0000000000000000",
         &format!("at byte {}", hit.from),
-        "frame 4 should be here, and was synced",
+        "frame 4 is missing here, and was synced",
         "lockkeeper inspect DIR",
         "lockkeeper restore FILE DIR",
     ] {
@@ -50,7 +51,7 @@ fn a_segment_under_the_name_of_another_is_refused() {
     disk.rename(&log_name(1), &log_name(2)).unwrap();
     disk.rename("aside", &log_name(1)).unwrap();
     assert_eq!(refused(&disk, "swapped").1, 0);
-    assert!(message(&disk).contains("the header is that of segment 2"));
+    assert!(message(&disk).contains("its header is that of segment 2"));
 }
 
 #[test]

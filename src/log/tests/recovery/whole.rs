@@ -22,7 +22,7 @@ fn every_transaction_comes_back_in_order() {
         };
         assert_eq!(recovered.tail, Some(tail));
         assert_eq!(recovered.segments, [header(0), header(1), header(2)]);
-        assert_eq!(recovered.scraps, [], "the mark is no scrap");
+        assert_eq!(recovered.stale_frames, [], "the mark is no stale");
         goes_on(&disk, "whole");
     }
 }
