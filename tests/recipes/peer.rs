@@ -22,17 +22,16 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::io::Write;
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use lockkeeper::{FencingToken, Guard, Session};
 use lockkeeper_store::{CreateMode, ZnodePath};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::common::*;
-use crate::support::Env;
+use crate::support::{ChildProcess, Env};
 
 /// Parent of the holders' own children: `x-…` alone, `s-…` beside others of that
 /// mark, `p-…` as many as there are permits.
@@ -57,31 +56,28 @@ pub(crate) fn hosts(world: &World) -> &str {
 
 /// A process of another language. Dropping it kills it.
 pub(crate) struct Process {
-    child: Child,
+    child: ChildProcess,
     commands: Arc<Mutex<ChildStdin>>,
     contenders: Arc<Mutex<HashMap<String, UnboundedSender<String>>>>,
 }
 
 impl Process {
     pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let mut child = ChildProcess::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let commands = child.stdin.take().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
         let contenders = Arc::new(Mutex::new(HashMap::<_, UnboundedSender<_>>::new()));
         let told = contenders.clone();
-        thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                let (name, answer) = line.split_once(' ').expect("each line has a name");
-                let told = told.lock().unwrap();
-                // Nobody listens any more to one that is dropped.
-                let _ = told[name].send(answer.to_owned());
+        child.hear_lines(move |line| {
+            let mut told = told.lock().unwrap();
+            match line {
+                Some(line) => {
+                    let (name, answer) = line.split_once(' ').expect("each line has a name");
+                    // The contender may have been dropped.
+                    let _ = told[name].send(answer.to_owned());
+                }
+                // Drops the senders, which ends every wait for an answer.
+                None => told.clear(),
             }
-            // The process is over: nobody shall wait for it.
-            told.lock().unwrap().clear();
         });
         Self {
             child,
@@ -106,18 +102,7 @@ impl Process {
 
     /// Ends it as the system does: its sessions live on until they expire.
     pub(crate) fn kill(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.end();
+        self.child.kill();
     }
 }
 

@@ -1,7 +1,7 @@
 //! All that the clients say, in order, and waiting for what they will say.
 
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -124,13 +124,11 @@ impl History {
         lines[lines.len().saturating_sub(SHOWN)..].to_vec()
     }
 
-    /// Writes all that was said to a file, for who wants to know why it is wrong.
-    pub(crate) fn keep(&self, name: &str) -> PathBuf {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    /// Writes all lines to a file.
+    pub(crate) fn write_to(&self, path: &Path) {
         let lines = self.lines();
         let text: Vec<_> = lines.iter().map(|line| format!("{line:?}\n")).collect();
-        std::fs::write(&path, text.concat()).unwrap();
-        path
+        std::fs::write(path, text.concat()).unwrap();
     }
 }
 

@@ -2,7 +2,7 @@
 //! nevertheless. The process is this test binary, started again for one test.
 
 use std::env;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -42,12 +42,11 @@ async fn a_container_is_on_the_disk_soon_though_nothing_else_is_written() {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped()),
     );
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut hears = |said| assert!(lines.any(|line| line.unwrap() == said), "it has died");
-    hears(PERSISTENT);
+    let mut lines = child.lines();
+    lines.wait_for(PERSISTENT);
     let before = inspect(folder.path()).unwrap().znodes;
     std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
-    hears(CONTAINER);
+    lines.wait_for(CONTAINER);
     let start = Instant::now();
     let mut is_written = false;
     while !is_written && start.elapsed() < PATIENCE {

@@ -1,7 +1,7 @@
 //! Two processes want one folder: the other one is this test binary, started again for one test.
 
 use std::env;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::process::Stdio;
 
 use lockkeeper_store::{Error, Store};
@@ -29,8 +29,7 @@ fn a_second_process_is_told_which_one_has_the_store_until_that_one_dies() {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped()),
     );
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap() == HOLDS), "it has died");
+    child.lines().wait_for(HOLDS);
 
     let folder = folder.path().canonicalize().unwrap();
     for _ in 0..3 {
