@@ -76,7 +76,7 @@ on_every_backend! {
     async fn a_nested_lock_says_that_it_waits_for_itself(env: Env) {
         let (_hears, mut warnings) = Warnings::hear();
         let world = World::new(env).await;
-        let client = world.client_for(Duration::from_millis(800)).await;
+        let client = world.client_for(Duration::from_secs(2)).await;
         let mutex = Mutex::new(&client, LOCK).unwrap();
         let outer = mutex.lock_with(label("outer")).await.unwrap();
         let inner = tokio::spawn({

@@ -14,7 +14,7 @@ use crate::common::*;
 use crate::support::{Env, Intercept, intercepted, on_every_backend};
 
 /// A session that ends soon when it is not heard of.
-const BRIEF: Duration = Duration::from_millis(800);
+const BRIEF: Duration = Duration::from_secs(2);
 
 /// Returns the number in the name of the only entry.
 async fn number_of_the_only_entry(world: &World) -> String {

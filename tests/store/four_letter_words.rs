@@ -11,7 +11,7 @@ use lockkeeper_store::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::support::ZooKeeper;
+use crate::support::{ZooKeeper, within_reason};
 use crate::wire::{self, Out};
 
 /// Long enough that no client sends a ping while a test looks.
@@ -178,10 +178,34 @@ impl Both {
         }
     }
 
+    /// Asks both, until neither counts the connection of an earlier word any more: a server may list it for a little
+    /// longer than the client that has its answer.
     async fn ask(&self, word: &str) -> (String, String) {
-        let ours = ask(self.server.local_addr(), word.as_bytes()).await;
-        let theirs = ask(self.zookeeper.address(), word.as_bytes()).await;
-        (self.here.named(&ours), self.there.named(&theirs))
+        within_reason(async {
+            loop {
+                let ours = ask(self.server.local_addr(), word.as_bytes()).await;
+                let theirs = ask(self.zookeeper.address(), word.as_bytes()).await;
+                let is_settled = |text| counted(text).is_none_or(|count| count == CONNECTIONS);
+                if is_settled(&ours) && is_settled(&theirs) {
+                    return (self.here.named(&ours), self.there.named(&theirs));
+                }
+            }
+        })
+        .await
+    }
+}
+
+/// Number of connections in a scene: those of its sessions, and that of the word itself.
+const CONNECTIONS: usize = 3;
+
+/// The number of connections that a word's answer tells, or lists.
+fn counted(text: &str) -> Option<usize> {
+    let named = pairs(text, ':')
+        .get("Connections")
+        .map(|count| count.trim());
+    match named.or(pairs(text, '\t').get("zk_num_alive_connections").copied()) {
+        Some(count) => count.parse().ok(),
+        None => Some(text.matches(" /127.0.0.1:").count()).filter(|count| *count > 0),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Hostile and mistaken use: each meets a clear error, and loses nothing.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use lockkeeper_store::{
 use parking_lot::Mutex;
 
 use crate::common::*;
-use crate::support::on_every_backend;
+use crate::support::{on_every_backend, port_of_a_server};
 
 #[test]
 fn bad_paths_are_refused_before_anything_is_sent() {
@@ -296,10 +296,8 @@ async fn nobody_answers_at(address: std::net::SocketAddr) {
 
 #[tokio::test]
 async fn zookeeper_not_running_is_an_error_within_the_connect_timeout() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    nobody_answers_at(address).await;
+    // Not one of the system's own ports: another test's server could get it in the meantime.
+    nobody_answers_at((Ipv4Addr::LOCALHOST, port_of_a_server()).into()).await;
 }
 
 #[tokio::test]

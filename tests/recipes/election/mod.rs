@@ -17,7 +17,7 @@ use tokio::task::JoinHandle;
 use crate::common::*;
 
 /// A session that ends soon when it is not heard of.
-const BRIEF: std::time::Duration = std::time::Duration::from_millis(800);
+const BRIEF: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A campaign that goes on in a task of its own.
 type Campaign = JoinHandle<Result<Leadership, LockError>>;
