@@ -48,6 +48,25 @@ pub(crate) async fn world() -> World {
     world
 }
 
+/// Makes a test of each `async fn name(world: World)`, on a store of its own on the shared ZooKeeper. With
+/// `(world: World, recipe in RECIPES)` the test runs once for each, on a fresh store.
+macro_rules! beside_others {
+    ($($(#[$meta:meta])* async fn $name:ident($world:ident: World $(, $each:ident in $list:expr)?) $body:block)*) => {$(
+        $(#[$meta])*
+        #[tokio::test]
+        async fn $name() {
+            $crate::support::within_reason(async {
+                $(for $each in $list)? {
+                    let $world = $crate::peer::world().await;
+                    $body
+                }
+            })
+            .await;
+        }
+    )*};
+}
+pub(crate) use beside_others;
+
 /// The address of a test's store, as other clients want it: `host:port/chroot`.
 pub(crate) fn hosts(world: &World) -> &str {
     let url = world.env.target();
