@@ -7,6 +7,7 @@ use lockkeeper::{Election, Error, FencingGate, LockError, LockOptions, LostReaso
 use lockkeeper_store::CreateMode;
 
 use super::*;
+use crate::harness::cancel::{at_every_point, cancelled_behind};
 use crate::support::on_every_backend;
 
 /// Losses of each campaign on the way: first requests, then replies.
@@ -19,23 +20,15 @@ const LOSSES: [Losses; 6] = [
     (&[], &[On::GetPredecessor, On::MultiRead]),
 ];
 
-/// A wave of candidates on top of a leader that goes when all stand.
+/// Cancels a campaign after so many polls, behind a leader that resigns once both stand. Returns true if it was won.
 async fn cancelled_after(world: &World, losses: Losses, polls: usize) -> bool {
     let leader = election(world).await.campaign("first").await.unwrap();
     let candidate = election(world).await;
     let client = candidate.client();
     world.lose(client, losses);
-    let mut campaign = std::pin::pin!(polled(candidate.campaign("second"), polls));
-    let outcome = tokio::select! {
-        outcome = &mut campaign => {
-            leader.resign().await.unwrap();
-            outcome
-        }
-        () = world.until_count(2) => {
-            leader.resign().await.unwrap();
-            campaign.await
-        }
-    };
+    let resign = async || leader.resign().await.unwrap();
+    let campaign = candidate.campaign("second");
+    let outcome = cancelled_behind(campaign, polls, world.until_count(2), resign).await;
     let won = outcome.is_some();
     if let Some(leadership) = outcome {
         leadership.unwrap().resign().await.unwrap();
@@ -149,11 +142,7 @@ on_every_backend! {
     async fn a_campaign_that_is_killed_at_any_point_leaves_nothing(env: Env) {
         let world = World::new(env).await;
         for losses in LOSSES {
-            let mut polls = 1;
-            while !cancelled_after(&world, losses, polls).await {
-                polls += 1;
-            }
-            assert!(polls > 1, "there is a point to be killed at");
+            at_every_point(async |polls| cancelled_after(&world, losses, polls).await).await;
         }
     }
 
