@@ -10,8 +10,8 @@ use crate::support::{alone, on_every_backend, on_warning, port_of_a_server, with
 /// Enough for a wait to have joined its queue, unless the machine is busy.
 const SHORT: Duration = Duration::from_millis(500);
 
-/// Returns the error of a wait whose timeout passes in the queue. One that passes before the store has answered says
-/// so, and the wait is tried again with a longer one.
+/// Returns the error of a wait whose timeout passes in the queue. If it passes before the store has answered, the
+/// error says so instead, and the wait is tried again with a longer timeout.
 async fn timed_out_in_queue<T: std::fmt::Debug>(
     wait: impl AsyncFn(Duration) -> Result<T, LockError>,
 ) -> String {

@@ -1,5 +1,5 @@
-//! A wait that is cancelled at any point leaves nothing behind, with and without lost answers; and
-//! those who wait go on when a session ends anywhere in the queue.
+//! Cancelled waits leave nothing behind, wherever they are cancelled and whatever replies are lost; and the other
+//! waiters go on when a session ends anywhere in the queue.
 
 use lockkeeper::testing::On;
 use lockkeeper::{Guard, LockError, LostReason, Mutex};

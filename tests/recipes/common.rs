@@ -23,7 +23,7 @@ pub(crate) fn path(path: &str) -> ZnodePath {
     path.parse().unwrap()
 }
 
-/// A wait that goes on in a task of its own.
+/// A wait in a task.
 pub(crate) type Waiter = JoinHandle<Result<Guard, LockError>>;
 
 /// Losses of a client on the way: first requests, then replies.
@@ -49,7 +49,7 @@ impl World {
         }
     }
 
-    /// A client with a session of its own, through the wrapper.
+    /// Opens another client, through the wrapper.
     pub(crate) async fn client(&self) -> Client {
         self.client_for(LONG).await
     }
@@ -59,7 +59,7 @@ impl World {
         self.store.client_with(options).await.unwrap()
     }
 
-    /// The lock, for a client of its own.
+    /// Returns the lock, for a new client.
     pub(crate) async fn mutex(&self) -> Mutex {
         Mutex::new(&self.client().await, LOCK).unwrap()
     }
@@ -104,7 +104,7 @@ impl World {
             .await
     }
 
-    /// Starts a wait in a task of its own, and returns when its entry stands in the queue at this path.
+    /// Spawns a wait, and returns when its entry stands in the queue at this path.
     pub(crate) async fn queue_up_at<T: Send + 'static>(
         &self,
         at: &str,
@@ -117,7 +117,7 @@ impl World {
         waiter
     }
 
-    /// Loses these on the way to and from a client; each answer comes in a turn of its own, on every backend.
+    /// Loses these on the way to and from a client. Each answer comes in a separate turn, on every backend.
     pub(crate) fn lose(&self, client: &Client, losses: Losses) {
         self.delay_replies(client, Duration::from_millis(1));
         lose(self, client, losses);

@@ -196,7 +196,7 @@ on_every_backend! {
         assert_eq!(next(&mut holders).await, "resumed");
         assert!(guard.is_held());
 
-        // Its watch is armed when what it sent after it was queued is answered.
+        // The watch is armed once a request sent after the entry's is answered.
         waiting.client().current_session().exists(&path(LOCK)).await.unwrap();
         tokio::task::yield_now().await;
         world.disconnect(waiting.client());

@@ -127,7 +127,8 @@ async fn ordinary_waits_say_nothing() {
     let (_hears, mut warnings) = Warnings::hear();
     let (store, client) = in_memory().await;
     let other = store.client_with(ConnectOptions::new()).await.unwrap();
-    // Behind another session, for however long; and behind one's own that is in the same case.
+    // Behind another session, however long that takes; and behind an entry of the same session that is in this
+    // situation itself.
     let theirs = Mutex::new(&other, LOCK).unwrap().lock().await.unwrap();
     let mutex = Mutex::new(&client, LOCK).unwrap();
     let waiters: Vec<_> = (0..3)
@@ -137,7 +138,7 @@ async fn ordinary_waits_say_nothing() {
         })
         .collect();
     store.advance(LONG_WAIT).await;
-    // A reader is not blocked by a reader of its own.
+    // A reader is not blocked by another reader of its session.
     let lock = RwLock::new(&client, "/lock/report").unwrap();
     let _readers = [lock.read().await.unwrap(), lock.read().await.unwrap()];
     store.advance(LONG_WAIT).await;

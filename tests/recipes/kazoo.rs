@@ -127,7 +127,7 @@ beside_others! {
         work(&world, guard).await;
         kazoo.until_held().await;
         kazoo.release().await;
-        // Ours made it, as a container, and nobody is in it.
+        // The queue's znode is a container of ours, and is empty.
         until_reaped(&world).await;
         kazoo.send("acquire");
         assert!(kazoo.failure().await.contains("NoNodeError"));

@@ -16,7 +16,7 @@ use crate::support::on_every_backend;
 
 const SHORT: Duration = Duration::from_millis(30);
 
-/// Holds the lock through a client of its own.
+/// Holds the lock through another client.
 async fn hold(world: &World) -> Guard {
     world.mutex().await.lock().await.unwrap()
 }

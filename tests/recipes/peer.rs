@@ -1,24 +1,23 @@
 //! Contenders of other libraries: a process of another language that is told what to do line by line.
 //!
-//! One process carries any number of contenders, each with a session of its own. It reads
-//! `NAME COMMAND …` from its stdin, and answers `NAME …` on its stdout:
+//! One process carries any number of contenders, each with its own session. It reads `NAME COMMAND …` from its
+//! stdin, and answers `NAME …` on its stdout:
 //!
 //! ```text
-//! new RECIPE PATH …   "ready" when its session is there
+//! new RECIPE PATH …   "ready" when its session is open
 //! acquire …           "queued ZNODE" whenever it has looked and waits for that one, where the library
 //!                     lets that be seen; "held ZNODE" when it holds and has passed the gate
 //! release             "released"
 //! ```
 //!
-//! and what the programs say of themselves.
+//! and the commands that a program documents itself.
 //!
 //! What fails is answered with "failed …". The end of its stdin ends the process; its sessions then
 //! live for as long as their timeout.
 //!
-//! Whoever holds passes the [gate](enter), in every language alike: it makes an ephemeral child of
-//! [`INSIDE`] whose name begins with a mark of how it holds, and only then looks who else is there.
-//! Of two that hold together and must not, the one that came later sees the other. Then it notes
-//! itself in [`GRANTS`].
+//! A holder passes the [gate](enter), in every language alike: it creates an ephemeral child of [`INSIDE`] whose
+//! name begins with a mark of its mode, and only then lists the other children. Of two that hold together and must
+//! not, the later one sees the other. Then it records itself in [`GRANTS`].
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -48,8 +47,8 @@ pub(crate) async fn world() -> World {
     world
 }
 
-/// Makes a test of each `async fn name(world: World)`, on a store of its own on the shared ZooKeeper. With
-/// `(world: World, recipe in RECIPES)` the test runs once for each, on a fresh store.
+/// Makes a test of each `async fn name(world: World)`, on a fresh store of the shared ZooKeeper. With `(world:
+/// World, recipe in RECIPES)` the test runs once for each, on a fresh store.
 macro_rules! beside_others {
     ($($(#[$meta:meta])* async fn $name:ident($world:ident: World $(, $each:ident in $list:expr)?) $body:block)*) => {$(
         $(#[$meta])*
@@ -105,7 +104,7 @@ impl Process {
         }
     }
 
-    /// A contender with a session of its own.
+    /// Adds a contender with a new session.
     pub(crate) async fn contender(&self, name: &str, recipe: &str, path: &str) -> Contender {
         let (sender, answers) = unbounded_channel();
         self.contenders.lock().unwrap().insert(name.into(), sender);
@@ -175,8 +174,8 @@ impl Contender {
         self.answer_of("queued ").await
     }
 
-    /// Joins a queue without a word of whom it waits for; returns the name of its own new child of
-    /// `queue`.
+    /// Joins a queue of a library that does not report its predecessor; returns the name of the contender's new
+    /// child of `queue`.
     pub(crate) async fn queue_up_in(&mut self, world: &World, queue: &str) -> String {
         let session = world.observing().await;
         let before = children(&session, queue).await;
@@ -208,7 +207,7 @@ impl Contender {
         }
     }
 
-    /// Waits until it holds: it must not have looked in vain since it last said that it waits.
+    /// Waits until it holds. Fails if it has looked at the queue in vain since it last reported that it waits.
     pub(crate) async fn held_next(&mut self) -> String {
         self.answer_of("held ").await
     }
@@ -227,7 +226,7 @@ impl Contender {
     }
 }
 
-/// One who has passed the gate.
+/// A holder that has passed the gate.
 #[must_use = "who holds stays inside"]
 pub(crate) struct Inside {
     session: Session,
@@ -303,7 +302,7 @@ pub(crate) async fn work(world: &World, guard: Guard) {
     guard.release().await.unwrap();
 }
 
-/// All grants so far, in order: whose, and the transaction that made it a contender.
+/// Returns all grants so far, in order: the znode and the transaction that created it.
 pub(crate) async fn grants(world: &World) -> Vec<(String, FencingToken)> {
     let session = world.observing().await;
     let mut notes = children(&session, GRANTS).await;

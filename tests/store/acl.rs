@@ -1,8 +1,8 @@
 //! Access control lists, through sessions.
 //!
-//! The embedded store behaves as a server of 3.9. A real one of 3.8 asks nobody for a right to look whether
-//! a znode exists. That only who may read a znode is told of it came with 3.8.4 and 3.9.2 (CVE-2024-23944),
-//! and Debian has it in its 3.8.0, too.
+//! The embedded store behaves as a server of 3.9. A real one of 3.8 asks for no right to check whether a znode
+//! exists. Watches that reveal a znode only to clients with the right to read it came with 3.8.4 and 3.9.2
+//! (CVE-2024-23944), and Debian has that in its 3.8.0, too.
 
 use lockkeeper_store::{
     Acl, AclEntry, ConnectOptions, Create, CreateMode, Error, EventKind, Op, ReadOp, ReadReply,
@@ -20,7 +20,7 @@ fn entry(permissions: u8, scheme: &str, id: &str) -> AclEntry {
     }
 }
 
-/// These rights for everybody, and all for whoever makes the list.
+/// Returns a list with these rights for everybody, and all rights for its creator.
 fn others(permissions: u8) -> Acl {
     Acl::new([
         entry(permissions, "world", "anyone"),

@@ -19,7 +19,7 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     program::now(pin!(future))
 }
 
-/// A session of its own at a store of this process.
+/// Opens a session at a store of this process.
 pub(crate) async fn session_at(store: &Store) -> Session {
     store.connect().await.unwrap().session().await.unwrap()
 }

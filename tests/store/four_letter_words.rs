@@ -235,7 +235,8 @@ async fn every_word_is_answered_as_by_zookeeper() {
     }
 }
 
-/// The version is each server's own, and what has gone over it depends on what it was asked before.
+/// Compares the figures that two servers share. The version is each server's own, and the traffic depends on the
+/// words before.
 fn assert_figures_are_alike(ours: &str, theirs: &str) {
     let lines = |text: &str| masked(text).split_off(usize::from(text.starts_with("Zookeeper")));
     assert_eq!(lines(ours), lines(theirs));
@@ -645,7 +646,7 @@ async fn mntr_counts_refusals_by_their_reason() {
     let mut third = TcpStream::connect(address).await.unwrap();
     // Closed at once; perhaps before it could be read.
     assert!(matches!(third.read(&mut [0]).await, Ok(0) | Err(_)));
-    // An auth packet of an unknown scheme: its type, the scheme and what it proves.
+    // An auth packet of an unknown scheme: its type, the scheme and the proof.
     let auth = Out::new().int(0).text("nope").bytes(&[]);
     let auth = wire::request(-4, wire::op::AUTH, &auth);
     one.write_all(&auth).await.unwrap();

@@ -191,8 +191,8 @@ impl Naive {
             .map(|(at, _, index)| (at, index))
     }
 
-    /// The process ends, and another opens the store: the sessions are gone, and so is all that was
-    /// ephemeral; nobody is left to be told. Others take their seats.
+    /// Ends the process, and opens the store in another: all sessions and all ephemeral znodes are gone, without an
+    /// event for anyone. Other sessions take their seats.
     pub(crate) fn restart(&mut self, timeouts: &[Option<Duration>]) -> Seen {
         for session in &mut self.sessions {
             session.over = Some(Over::Closed);

@@ -1,5 +1,5 @@
-//! Random programs of requests, and what is seen when one runs: the common part of the
-//! differential test (memory against ZooKeeper) and of the model test (memory against a naive model).
+//! Random programs of requests, and their outcomes: the common part of the differential test (memory against
+//! ZooKeeper) and of the model test (memory against a naive model).
 
 mod requests;
 
@@ -105,7 +105,7 @@ impl Armed {
     }
 }
 
-/// Polls a future once, whatever its executor thinks of its share of time.
+/// Polls a future once, outside any executor's budget.
 pub(crate) fn now<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     let future = std::pin::pin!(tokio::task::unconstrained(future));
     match future.poll(&mut Context::from_waker(Waker::noop())) {
@@ -291,8 +291,8 @@ pub(crate) fn normalise(trace: &mut [Seen], sessions: &[SessionId]) {
     }
 }
 
-/// Takes out what the two stores are meant to differ in: times, the zxid of events (3.8 does not
-/// say it) and the Stat of a create within a multi (3.8 does not say it).
+/// Removes known differences between the two stores: times, the zxid of events (3.8 does not send it) and the Stat
+/// of a create within a multi (3.8 does not send it).
 pub(crate) fn forget_known_differences(trace: &mut [Seen]) {
     for seen in trace {
         for event in seen.fired.values_mut().flatten().flatten() {
@@ -334,7 +334,7 @@ pub(crate) fn sort_events(seen: &mut Seen) {
     }
 }
 
-/// The sessions of one run, and what they watch.
+/// The sessions of one run, and their watchers.
 pub(crate) struct Sessions {
     open: Vec<Arc<dyn Backend>>,
     /// All that were ever opened.
@@ -394,7 +394,7 @@ impl Sessions {
         Outcome::Nothing
     }
 
-    /// After a read on every session, whatever fired before is at its watcher.
+    /// Reads on every session: afterwards all events that were due have reached their watchers.
     pub(crate) async fn barrier(&self) {
         for session in &self.open {
             let path = ZnodePath::root();
@@ -478,7 +478,7 @@ pub(crate) fn for_programs(
     };
     let (left, ran, failed) = (RefCell::new(rounds(count)), Cell::new(0), Cell::new(false));
     let result = TestRunner::new(config).run(&programs, |program| {
-        // What has failed is shrunk for as long as that takes.
+        // A failed program is shrunk for as long as that takes.
         if !failed.get() && left.borrow_mut().next().is_none() {
             return Ok(());
         }

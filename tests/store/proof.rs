@@ -22,7 +22,7 @@ const TICK: Duration = Duration::from_secs(2);
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A session at what it takes for an ensemble, in virtual time.
+/// A session that believes to be connected to an ensemble, in virtual time.
 struct World {
     store: TestStore,
     client: Client,

@@ -53,7 +53,7 @@ impl Server {
         client.unwrap().session().await.unwrap()
     }
 
-    /// A client whose wire the test holds, and a session beside it.
+    /// Opens a client behind a proxy that the test controls, and a session beside it.
     async fn wired(&self, options: ConnectOptions) -> (Proxy, Client, Session) {
         let proxy = Proxy::to(self.address());
         let chroot = unique("rule");

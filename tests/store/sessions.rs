@@ -1,4 +1,4 @@
-//! Sessions: their states, their ends, what they hold and until when.
+//! Sessions: their states, their ends, and the time for which they may believe in what they hold.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -10,7 +10,7 @@ use lockkeeper_store::{
 use crate::common::*;
 use crate::support::{Env, Frame, Proxy, unique, within_reason, zookeeper};
 
-/// A client whose wire the test holds.
+/// Opens a client behind a proxy that the test controls.
 async fn wired() -> (Proxy, Client, Session) {
     let proxy = Proxy::to(zookeeper().address());
     let url = format!("zookeeper://{}/{}", proxy.hosts(), unique("wired"));

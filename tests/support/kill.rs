@@ -1,5 +1,5 @@
 //! The kill harness: a process under test is killed (SIGKILL) at a random moment, again and again, over the same
-//! store. Tests of both packages use it; each supplies the process's work, and the check of what has survived.
+//! store. Tests of both packages use it; each supplies the work of the process, and the check of its results.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,8 +22,8 @@ pub(crate) fn kill_seed(otherwise: u64) -> u64 {
 /// Moment at which a process is killed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum KillPoint {
-    /// So long after its start: in the middle of opening the store, or soon after. This is the one place where a test
-    /// sleeps for a time: the moment is what is tested, so any will do.
+    /// So long after its start: in the middle of opening the store, or soon after. Here alone a test sleeps for a
+    /// time: the kill may hit any moment, so no event is to be waited for.
     Start(Duration),
     /// After so many reports of acknowledged work.
     Reports(u64),

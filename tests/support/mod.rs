@@ -50,7 +50,7 @@ pub(crate) fn zookeeper() -> &'static ZooKeeper {
     SERVER.get_or_init(|| ZooKeeper::start_with(SWEEP))
 }
 
-/// A server that sweeps nothing by itself, so that what it answers depends on its requests alone.
+/// Returns a server that sweeps nothing by itself, so that its answers depend on its requests alone.
 pub(crate) fn differential_server() -> &'static ZooKeeper {
     static SERVER: OnceLock<ZooKeeper> = OnceLock::new();
     SERVER.get_or_init(|| ZooKeeper::start_with(Duration::from_secs(24 * 60 * 60)))
@@ -104,11 +104,11 @@ pub(crate) fn rounds(count: u64) -> impl Iterator<Item = u64> {
 /// Says how much such a test has done. Straight to the descriptor: a test's own output is shown
 /// only when it fails.
 pub(crate) fn report(done: std::fmt::Arguments<'_>) {
-    // Nobody may be reading.
+    // The reader may have gone.
     let _ = writeln!(std::io::stderr(), "{done}");
 }
 
-/// A store of its own for one test, to which it can open clients.
+/// A fresh store for one test, to which it can open clients.
 pub(crate) struct Env {
     first: Client,
     embedded: Option<Store>,
@@ -209,7 +209,7 @@ impl Env {
         self.first.target()
     }
 
-    /// A client of its own, with a session of its own.
+    /// Opens another client, with a new session.
     pub(crate) async fn client(&self) -> Client {
         self.client_with(ConnectOptions::new()).await
     }

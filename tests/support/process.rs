@@ -17,7 +17,7 @@ const UNTIL_STDIN_ENDS: &str = include_str!("../until-stdin-ends.sh");
 /// The exit code of that script after it has killed its command.
 const KILLED: i32 = 137;
 
-/// The command that runs one test of the caller's module in a process of its own. `module` is the caller's
+/// Returns the command that runs one test of the caller's module in a new process. `module` is the caller's
 /// `module_path!()`; an environment variable tells the child that it is one.
 pub(crate) fn again(module: &str, test: &str) -> Command {
     let (_, module) = module.split_once("::").expect("tests stand in modules");
@@ -81,8 +81,8 @@ impl ChildProcess {
         }
     }
 
-    /// Calls `hear` with each line of its stdout, and with `None` at the end, on a thread of its own. The last line
-    /// may have been cut off by a kill: a line that has no end is left out.
+    /// Calls `hear` with each line of its stdout, and with `None` at the end, on a new thread. A kill may cut the
+    /// last line off: a line without an end is left out.
     pub(crate) fn hear_lines(&mut self, mut hear: impl FnMut(Option<String>) + Send + 'static) {
         let mut output = BufReader::new(self.stdout.take().expect("its stdout is a pipe"));
         std::thread::spawn(move || {
@@ -159,8 +159,8 @@ impl Iterator for Lines {
 /// Marks a process that runs one test alone.
 const ALONE: &str = "LOCKKEEPER_TEST_ALONE";
 
-/// Runs the test of this thread in a process of its own, and returns true there: for what all threads of a process
-/// share.
+/// Runs the test of this thread in a separate process, and returns true there: for state that all threads of a
+/// process share.
 pub(crate) fn alone() -> bool {
     if env::var_os(ALONE).is_some() {
         return true;

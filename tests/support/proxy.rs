@@ -14,7 +14,7 @@ pub(crate) struct Frame {
     pub(crate) xid: i32,
     /// ZooKeeper's number of the operation, in a request. 0 in the handshake.
     pub(crate) operation: i32,
-    /// Its length, that of its own length included.
+    /// Length of the frame, its length field included.
     pub(crate) bytes: usize,
 }
 
@@ -23,7 +23,7 @@ const PING: i32 = -2;
 /// An operation that no server knows.
 const NO_OPERATION: i32 = 999;
 
-/// A wire to a server. Dropping it cuts it for good.
+/// A proxy in front of a server. Dropping it closes its connections, and refuses new ones.
 pub(crate) struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -112,7 +112,7 @@ impl Proxy {
         self.shared.change(|wire| wire.hold_requests = true);
     }
 
-    /// Holds back what the server sends, until [`mend`](Self::mend).
+    /// Holds replies and events of the server back, until [`mend`](Self::mend).
     pub(crate) fn hold_replies(&self) {
         self.shared.change(|wire| wire.hold_replies = true);
     }

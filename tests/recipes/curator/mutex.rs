@@ -79,7 +79,7 @@ beside_others! {
         theirs.held_next().await;
         theirs.release().await;
         work(&world, granted(ours).await).await;
-        // What somebody else wrote there is not ours to change.
+        // Data that another program wrote there is not ours to change.
         let (left, _) = session.get_data(&path(LOCK)).await.unwrap();
         assert_eq!(left, made, "{how}");
     }

@@ -118,7 +118,7 @@ beside_others! {
         let both = queue_up(&world, &semaphore, 2).await;
         let mut behind = theirs(&process, "behind", 2).await;
         behind.queue_up_in(&world, WAITING).await;
-        // One permit is free, and nobody may take it.
+        // One permit is free, but reserved for the head of the queue.
         assert_eq!(semaphore.available().await.unwrap(), 1);
         first.release().await;
         let both = both.await.unwrap().unwrap();

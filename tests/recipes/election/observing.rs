@@ -1,4 +1,4 @@
-//! Seeing who leads, from outside.
+//! Observers of an election, which are no candidates.
 
 use lockkeeper::{ConnectOptions, LeaderChange};
 use lockkeeper_store::CreateMode;

@@ -176,7 +176,7 @@ on_every_backend! {
         let metadata = leader.metadata.unwrap();
         assert_eq!((metadata.label.as_deref(), metadata.kept_alive), (Some("billing"), Some(1)));
 
-        // Of two changes under way the later call is the one that stays, whatever gets lost.
+        // Of two concurrent changes the later call wins, whatever is lost.
         world.lose_request(one.client(), On::SetData);
         let (earlier, later) = tokio::join!(leadership.set_data("a"), leadership.set_data("b"));
         assert_eq!((earlier, later), (Ok(()), Ok(())));
@@ -254,7 +254,7 @@ on_every_backend! {
         let leadership = one.campaign("one").await.unwrap();
         let removed = leadership.path().clone();
         state.changed().await.unwrap();
-        // The watch stands when what is asked after it is answered.
+        // The watch is armed once a later request is answered.
         one.client().current_session().exists(&removed).await.unwrap();
         world.revoke(&removed).await;
         state.wait_for(|role| !role.is_leader()).await.unwrap();

@@ -19,7 +19,8 @@ pub(crate) async fn at_every_point(attempt: impl AsyncFn(usize) -> bool) -> usiz
     }
 }
 
-/// Polls a wait at most so often. What it waits for is let go once it has `joined` the queue, or has ended.
+/// Polls a wait at most this often. The holder in its way is let go once the wait has `joined` the queue, or has
+/// ended.
 pub(crate) async fn cancelled_behind<T>(
     wait: impl Future<Output = T>,
     polls: usize,

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use crate::common::*;
 use crate::support::{Frame, Proxy, unique};
 
-/// Numbers of waiters for whom a hand-over must cost the same.
+/// Queue lengths at which a hand-over must cost the same.
 pub(crate) const SIZES: [usize; 3] = [2, 100, 1_000];
 
 /// Number of hand-overs that are measured: a renewal of the session may fall into one of them.
@@ -32,7 +32,7 @@ pub(crate) fn assert_flat(costs: &[Cost], digits: u64) -> (u64, u64) {
     (requests, events)
 }
 
-/// Waits until nothing is under way in a session, and returns what has gone through it.
+/// Waits until no request of a session is under way, and returns its traffic so far.
 pub(crate) async fn quiet(world: &World, session: &Session) -> Traffic {
     loop {
         let before = world.traffic_of(session);
@@ -67,7 +67,7 @@ impl<H: Send + 'static> Queue<H> {
         let mut queued = children(session, at).await.len();
         for wait in waits {
             let send = send.clone();
-            // When the test is over nobody wants what is granted any more.
+            // At the end of the test the receiver is gone, and the grant is dropped.
             tokio::spawn(async move { send.send(wait.await).map_err(drop) });
             queued += 1;
             // Tasks run in the order of their spawning, and so do the requests of one session.
@@ -115,14 +115,14 @@ pub(crate) mod op {
     pub(crate) const MULTI_READ: i32 = 22;
 }
 
-/// A client whose frames are counted.
+/// Connects a client through a proxy that counts its frames.
 pub(crate) async fn wired(proxy: &Proxy) -> Client {
     let url = format!("zookeeper://{}/{}", proxy.hosts(), unique("wire"));
     let options = ConnectOptions::new().create_chroot().session_timeout(LONG);
     connect_with(url.as_str(), options).await.unwrap()
 }
 
-/// Returns what has gone over the wire since the last call, but for looks at a single node.
+/// Returns the frames since the last call, without reads of a single znode.
 pub(crate) async fn frames(proxy: &Proxy, session: &Session) -> Vec<Frame> {
     const EVENT: i32 = -1;
     // All before it has been counted when this is answered; itself it may have been or not.

@@ -31,7 +31,7 @@ pub(crate) trait Model: Sized {
 
     async fn carry_out(&mut self, operation: Self::Operation);
 
-    /// Waits until the recipe has come to what the model says, and sees that nothing else has happened.
+    /// Waits until the recipe agrees with the model, and checks that nothing else has happened.
     async fn agree(&mut self);
 
     /// Ends all waits and holds, and waits until nothing is left of them.

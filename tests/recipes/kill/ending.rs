@@ -1,4 +1,4 @@
-//! End of a run: all that is there at last is compared with all that was said.
+//! End of a run: compares the final znodes with all reports.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::common::path;
 use crate::support::ChildProcess;
 
 impl Run {
-    /// Lets all clients end, and returns what is there then, after one more kill.
+    /// Ends all clients, and returns the final znodes, after one more kill.
     pub(super) async fn end(
         &mut self,
         life: ChildProcess,

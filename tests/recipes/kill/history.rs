@@ -1,4 +1,4 @@
-//! All that the clients say, in order, and waiting for what they will say.
+//! All reports of the clients, in order, and waiting for further ones.
 
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::path::Path;
@@ -53,7 +53,7 @@ impl History {
         self.pipe.try_clone().unwrap()
     }
 
-    /// Adds what the test does, behind all that was written before. Returns where it stands.
+    /// Appends an action of the test behind everything that was written before. Returns its index.
     pub(crate) async fn tell(&mut self, told: Told) -> usize {
         let from = self.len();
         self.pipe
@@ -77,7 +77,7 @@ impl History {
         self.lines().len()
     }
 
-    /// Waits until `search` finds what it wants among all lines from the first of them.
+    /// Waits until `search` returns a result for one of the lines, beginning with line `from`.
     pub(crate) async fn until<T>(
         &mut self,
         what: &str,
@@ -105,7 +105,7 @@ impl History {
         match tokio::time::timeout(PATIENCE, wait).await {
             Ok(found) => found,
             Err(_) => {
-                // A write that was lost may be why; then that is what is to be said.
+                // The reason may be a lost write; then its message is the more useful one.
                 drop(writers(&self.lines()));
                 panic!("{what} does not come. The last lines: {:#?}", self.last())
             }

@@ -1,4 +1,4 @@
-//! The rules themselves: a run that is right passes, and whatever is wrong is found.
+//! Tests of the rules themselves: a correct run passes, and each violation is found.
 
 use std::panic::AssertUnwindSafe;
 

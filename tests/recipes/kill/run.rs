@@ -39,7 +39,7 @@ const CALM: u64 = 5;
 pub(super) struct Plan {
     pub(super) kind: Kind,
     pub(super) kills: u64,
-    /// The timeout of those who live.
+    /// Session timeout of the clients that live as long as the test.
     pub(super) timeout: Duration,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct Run {
     /// Client by which the test looks at the store.
     pub(super) observer: Client,
     pub(super) living: Vec<Process>,
-    /// Dead ones whose ephemeral znodes may still be there.
+    /// Killed clients whose ephemeral znodes may still exist.
     pub(super) dead: Vec<Name>,
     /// Number of lines that the clients say in this life of the server once all are at work.
     reports: u64,

@@ -1,4 +1,4 @@
-//! `lock_all`: order, exclusion, deadlock freedom, and what is refused.
+//! `lock_all`: order, exclusion, freedom from deadlocks, and refusals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! Whatever fails half way, at whichever lock, leaves nothing anywhere; and a lost answer is no failure.
+//! A failure half way, at whichever lock, leaves nothing anywhere; and a lost answer is no failure.
 
 use lockkeeper::{LostReason, Mutex};
 use lockkeeper_store::CreateMode;

@@ -1,8 +1,8 @@
 //! Ends of processes: a guard that is dropped as the program ends releases its lock, in each way in which a
 //! program can drop it.
 //!
-//! The program is this test binary, started again for one test; a wire between it and the server records what it
-//! has written by the time it has ended.
+//! The program is this test binary, started again for one test; a proxy between it and the server records
+//! everything that it has written by its end.
 
 mod child;
 mod drops;

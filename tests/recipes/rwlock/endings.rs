@@ -1,5 +1,5 @@
-//! A wait that is cancelled at any point leaves nothing behind, on both sides; and those who wait
-//! go on when a session ends anywhere in the queue.
+//! Cancelled waits leave nothing behind, on both sides; and the other waiters go on when a session ends anywhere in
+//! the queue.
 
 use lockkeeper::LostReason;
 use lockkeeper::testing::On;

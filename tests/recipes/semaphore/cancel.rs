@@ -1,5 +1,5 @@
-//! A wait that is cancelled at any point leaves neither an entry nor a permit behind, with and
-//! without lost answers; and those who wait go on when a session ends anywhere.
+//! Cancelled waits leave neither an entry nor a permit behind, wherever they are cancelled and whatever replies are
+//! lost; and the other waiters go on when a session ends anywhere.
 
 use lockkeeper::LostReason;
 use lockkeeper::testing::On;

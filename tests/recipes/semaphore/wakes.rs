@@ -11,7 +11,7 @@ use crate::support::{Proxy, differential_server, on_every_backend, within_reason
 
 const PERMITS_HELD: u32 = 3;
 
-/// Those that are looked at, and two before: at each there are enough who wait.
+/// The hand-overs that are measured, and two before: enough waiters are left at each.
 const ALL_HAND_OVERS: usize = HAND_OVERS + 2;
 
 /// A queue in which each has seen its place, and that has handed over before.
@@ -30,8 +30,8 @@ async fn queue(client: &Client, waiters: usize) -> Queue<Permit> {
     queue.warmed_up(Permit::release).await
 }
 
-/// Waits until all waiters that were woken have looked, and sleep. Returns what has gone through, and the
-/// bytes of one question of its own.
+/// Waits until all waiters that were woken have looked, and sleep. Returns the traffic so far, and the bytes of one
+/// request of this function's own.
 async fn still(world: &World, session: &Session) -> (Traffic, u64) {
     let mut last = quiet(world, session).await;
     let mut in_a_row = 0;
@@ -58,7 +58,7 @@ async fn cost_of_a_hand_over(world: &World, waiters: usize) -> (Traffic, u64) {
     for _ in 0..HAND_OVERS {
         let (before, _) = still(world, &session).await;
         queue.hand_over(Permit::release).await;
-        // The next one's look at what is left for it belongs to the hand-over.
+        // The next waiter's look at the remaining permits belongs to the hand-over.
         let (after, own) = still(world, &session).await;
         let cost = after - before;
         assert_eq!(

@@ -236,7 +236,7 @@ async fn a_holder_that_was_stopped_knows_at_its_first_look_and_is_refused() {
         let next = granted(waiter).await;
         Ledger::append(&folder.ledger(), "next", next.fencing_token()).unwrap();
 
-        // What it shall do lies ready before it can take another step.
+        // The order lies ready before the process can take another step.
         process.tell("go on");
         process.go_on();
         process.says("knows").await;

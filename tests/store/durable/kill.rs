@@ -1,5 +1,5 @@
-//! A process that writes under load is killed (SIGKILL) at a random moment, again and again, over the
-//! same folder: whatever it was told is done is there in the next life.
+//! A process that writes under load is killed (SIGKILL) at a random moment, again and again, over the same folder:
+//! every acknowledged operation has survived in the next life.
 //!
 //! The process is this test binary, started again for one test: an environment variable tells it that
 //! it is the child.
@@ -68,7 +68,7 @@ fn live_and_die(test: &str, folder: &Path, life: u64, death: KillPoint, history:
         }
     }
     child.kill();
-    // What it has said before it died was acknowledged, too.
+    // Reports from before its death were acknowledged, too.
     for said in reports(&mut lines) {
         history.hear(said, life);
     }

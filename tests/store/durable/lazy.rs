@@ -1,5 +1,5 @@
-//! A process that goes idle after a write whose answer did not wait for the disk, and is killed: the write is there
-//! nevertheless. The process is this test binary, started again for one test.
+//! A process that goes idle after a write whose answer did not wait for the disk, and is killed: the write has
+//! survived nevertheless. The process is this test binary, started again for one test.
 
 use std::env;
 use std::io::Read;
@@ -26,11 +26,11 @@ async fn a_container_is_on_the_disk_soon_though_nothing_else_is_written() {
         let session = session_at(&Store::file(folder).unwrap()).await;
         make(&session, "/persistent").await;
         println!("\n{PERSISTENT}");
-        // One line: the parent has seen what is there so far.
+        // One line: the parent has counted the znodes on the disk.
         std::io::stdin().read_exact(&mut [0]).unwrap();
         create(&session, "/container", CreateMode::Container).await;
         println!("{CONTAINER}");
-        // Until it is killed, or nobody is there to do that any more.
+        // Blocks until the process is killed, or its parent ends.
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::abort();
     }

@@ -17,7 +17,7 @@ fn a_second_process_is_told_which_one_has_the_store_until_that_one_dies() {
     if let Some(folder) = env::var_os(FOLDER) {
         let _store = Store::file(folder).unwrap();
         println!("\n{HOLDS}");
-        // Until it is killed, or nobody is there to do that any more.
+        // Blocks until the process is killed, or its parent ends.
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         return;
     }

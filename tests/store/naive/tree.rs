@@ -21,8 +21,8 @@ pub(super) struct Node {
     pub(super) mtime: i64,
     pub(super) version: i32,
     pub(super) children_ever: i64,
-    /// Values of `children_ever` and `pzxid` after a restart: what was ephemeral was never on the disk,
-    /// and only a create says there how many there were.
+    /// Values of `children_ever` and `pzxid` after a restart: ephemeral znodes were never on the disk, and only a
+    /// create records the number there.
     pub(super) kept: (i64, i64),
     /// Number of znodes that there ever were before it.
     pub(super) age: usize,

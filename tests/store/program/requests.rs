@@ -110,7 +110,7 @@ fn request() -> impl Strategy<Value = Request> {
     ]
 }
 
-/// A list that lets everybody, or those who prove something, do something; or one that is none.
+/// Lists of rights for everybody, or for proved identities; and invalid ones.
 fn list() -> impl Strategy<Value = Acl> {
     let entry = |permissions, scheme: &str, id: &str| AclEntry {
         permissions,

@@ -101,7 +101,7 @@ async fn java_s_client_speaks_tls_with_us() {
     let files = Files::new(&world.authority, &[("alice", &alice), ("bob", &bob)]);
     let cli = async |who, command: &[&str]| zk_cli(&files, server, who, command).await;
 
-    // Its syntax has no room for a name with a comma: the list is for whoever makes the znode.
+    // Its syntax has no room for a name with a comma: the list gives all rights to the znode's creator.
     let (done, said) = cli("alice", &["create", "/n", "of alice", "auth::cdrwa"]).await;
     assert!(done && said.contains("Created /n"), "{said}");
     // And this is how it shows one.

@@ -63,7 +63,7 @@ async fn clients_without_the_right_certificate_are_refused() {
     make(&world.session_of("alice").await, "/n").await;
 }
 
-/// A name that is longer than an identity may be would be left out, and its holder be nobody.
+/// A name longer than the limit of identities would be left out, and its holder have no identity.
 #[tokio::test]
 async fn a_certificate_with_an_endless_name_is_refused_and_a_long_one_is_not() {
     let world = World::guarded().await;
@@ -177,7 +177,7 @@ async fn what_is_no_tls_is_hung_up_on_at_once() {
         .tls_only()
         .four_letter_words("*")
         .unwrap()
-        // Nobody is hung up on for being slow.
+        // No client is disconnected for being slow.
         .handshake_timeout(Duration::from_secs(100_000));
     let server = Server::bind(&Store::memory(), options).await.unwrap();
     let address = server.tls_addr().unwrap();
@@ -351,7 +351,7 @@ async fn a_client_that_cannot_mean_it_does_not_even_try() {
 async fn an_address_that_others_can_reach_needs_somebody_to_ask() {
     let authority = Authority::new("the tests' authority");
     let tls = || authority.server(ADDRESS, When::Now).options();
-    // Nobody could listen there, if it came to that.
+    // An address that this machine does not have, so that nothing could listen there.
     let everywhere: SocketAddr = "203.0.113.1:1".parse().unwrap();
     let open = || ServerOptions::new().tls_listen(everywhere).tls_only();
     let store = Store::memory();
