@@ -50,7 +50,7 @@ on_every_backend! {
         granted(waiter).await.release().await.unwrap();
     }
 
-    async fn a_timeout_says_that_permits_are_held_and_nobody_is_ahead(env: Env) {
+    async fn a_timeout_at_the_head_counts_no_contender_ahead(env: Env) {
         let semaphore = Semaphore::new(&env.client().await, "/quota", 1).unwrap();
         let _permit = semaphore.acquire().await.unwrap();
         let said = timed_out_in_queue(async |limit| semaphore.acquire_timeout(limit).await).await;
@@ -112,7 +112,7 @@ async fn a_refused_port_is_warned_of_at_once_and_once() {
 }
 
 #[test]
-fn another_store_says_what_to_do() {
+fn the_error_of_a_changed_store_says_what_to_do() {
     let error = Error::StoreChanged {
         target: "zookeeper://zk1".to_owned(),
         expected: "one".to_owned(),

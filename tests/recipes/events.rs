@@ -242,7 +242,7 @@ async fn a_waiter_that_gives_up_at_its_turn_has_released_nothing() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_never_slows_the_lock_and_is_told_what_it_missed() {
+async fn a_slow_reader_of_events_never_slows_the_lock_and_hears_how_many_it_missed() {
     let mutex = Mutex::new(&Store::memory().connect().await.unwrap(), LOCK).unwrap();
     let (sink, mut events) = lock_events();
     const CYCLES: u64 = 1_000;

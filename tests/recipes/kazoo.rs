@@ -62,7 +62,7 @@ beside_others! {
         mixed::mutex::ours_waits_behind_theirs(&world, theirs).await;
     }
 
-    async fn each_reads_what_the_other_wrote(world: World) {
+    async fn kazoo_and_ours_read_each_others_data(world: World) {
         let process = kazoo(&world);
         let mut kazoo = process.contender("billing-by-kazoo", "lock", LOCK).await;
         kazoo.acquire().await;

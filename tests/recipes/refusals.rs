@@ -133,7 +133,7 @@ mod refused_for_long {
     use super::*;
 
     on_every_backend! {
-        async fn what_is_not_cleaned_up_is_counted(env: Env) {
+        async fn pending_clean_ups_are_counted(env: Env) {
             let world = World::new(env).await;
             let holder = world.mutex().await.lock().await.unwrap();
             let mutex = world.mutex().await;
@@ -157,7 +157,7 @@ mod refused_for_long {
             holder.release().await.unwrap();
         }
 
-        async fn a_session_that_nobody_has_any_more_is_not_kept_open(env: Env) {
+        async fn a_session_without_handles_is_not_kept_open(env: Env) {
             let world = World::new(env).await;
             let holder = world.mutex().await.lock().await.unwrap();
             let mutex = world.mutex().await;

@@ -88,7 +88,7 @@ async fn a_holder_stops_believing_before_the_restored_store_grants_its_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_was_released_after_the_backup_blocks_nobody() {
+async fn a_lock_released_after_the_backup_is_free() {
     within_reason(async {
         let folder = TempFolder::new("restore");
         let address = (Ipv4Addr::LOCALHOST, port_of_a_server()).into();

@@ -176,7 +176,7 @@ on_every_backend! {
         assert_eq!(rest(events).await, 0);
     }
 
-    async fn keep_alive_keeps_what_others_wrote_beside_it(env: Env) {
+    async fn keep_alive_preserves_data_of_other_writers(env: Env) {
         let world = World::new(env).await;
         let guard = world.mutex().await.lock().await.unwrap();
         let mut metadata = guard.metadata();
@@ -209,7 +209,7 @@ on_every_backend! {
         assert_eq!(world.metadata(guard.path()).await.kept_alive, Some(5));
     }
 
-    async fn curators_request_is_one_by_nobody_known(env: Env) {
+    async fn a_request_of_curators_names_no_requester(env: Env) {
         let world = World::new(env).await;
         let (sink, mut events) = lock_events();
         let options = LockOptions::new().events(sink).label("billing");
@@ -373,7 +373,7 @@ on_every_backend! {
         assert_eq!(guard.revocation_requested().await.unwrap().number, 1);
     }
 
-    async fn nobody_holds_where_nothing_is(env: Env) {
+    async fn a_missing_queue_has_no_holders(env: Env) {
         let world = World::new(env).await;
         let revoker = jane(&world.observer);
         let entry = RevokeTarget::entry(format!("{LOCK}/_c_x-lock-0000000000")).unwrap();
@@ -412,7 +412,7 @@ on_every_backend! {
         world.until_count(1).await;
     }
 
-    async fn force_by_entry_and_by_session_spares_all_others(env: Env) {
+    async fn force_by_entry_and_by_session_removes_no_other_entry(env: Env) {
         let world = World::new(env).await;
         let (one, other) = (world.mutex().await, world.mutex().await);
         let guard = one.lock().await.unwrap();

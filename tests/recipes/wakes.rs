@@ -107,7 +107,7 @@ async fn a_free_lock_takes_one_round_trip_on_zookeeper_and_its_release_another()
 
 // The wire is waited for in this thread while the waiter goes on in another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_says_it_is_alive_has_nobody_list_the_queue_again() {
+async fn a_keep_alive_makes_no_waiter_list_the_queue() {
     within_reason(async {
         let proxy = Proxy::to(zookeeper().address());
         let client = wired(&proxy).await;

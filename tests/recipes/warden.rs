@@ -89,7 +89,7 @@ on_every_backend! {
         assert!(reports.next().await.is_none(), "the stream ends with the warden");
     }
 
-    async fn nobody_is_removed_unless_the_warden_is_told_to(env: Env) {
+    async fn no_holder_is_removed_unless_the_warden_is_configured_to(env: Env) {
         let world = World::new(env).await;
         let (warden, mut reports) = watching(&world.observer);
         let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
@@ -224,7 +224,7 @@ on_every_backend! {
         assert!(warden.overdue_all().is_empty());
     }
 
-    async fn a_removal_whose_answer_is_lost_is_told_once(env: Env) {
+    async fn a_removal_with_a_lost_answer_is_reported_once(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
         let (warden, mut reports) = removing(&client);

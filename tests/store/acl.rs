@@ -106,7 +106,7 @@ on_every_backend! {
         owner.delete(&n, None).await.unwrap();
     }
 
-    async fn rule_22_a_list_has_a_version_of_its_own(env: Env) {
+    async fn rule_22_an_acl_has_its_own_version(env: Env) {
         let session = env.session_with(alice()).await;
         let before = make(&session, "/a").await;
         assert_eq!(session.get_acl(&path("/a")).await.unwrap(), (Acl::open(), before));
@@ -189,7 +189,7 @@ on_every_backend! {
         assert_eq!(other.get_acl(&path("/a")).await.unwrap().0, shown(ALICE));
     }
 
-    async fn rule_23_a_scheme_that_nobody_knows_proves_nothing(env: Env) {
+    async fn rule_23_an_unknown_scheme_proves_nothing(env: Env) {
         let options = ConnectOptions::new().auth("nonsense", "alice:secret");
         let refused = env.connector().open(&options).await.map(drop);
         assert_eq!(refused, Err(Error::AuthFailed));
@@ -223,7 +223,7 @@ on_every_backend! {
 }
 
 #[tokio::test]
-async fn a_session_in_process_has_the_rights_of_what_it_was_opened_with() {
+async fn a_session_in_process_has_the_identities_it_was_opened_with() {
     let store = Store::memory();
     let client = store
         .connect_with(alice().acl(Acl::creator_all()))

@@ -499,7 +499,7 @@ async fn a_word_that_is_not_in_the_whitelist_is_refused_by_name() {
 }
 
 #[tokio::test]
-async fn what_follows_a_word_is_ignored_and_the_answer_arrives_all_the_same() {
+async fn bytes_behind_a_word_are_ignored_and_do_not_reset_its_answer() {
     let store = store();
     let server = serve(&store, "*").await;
     let address = server.local_addr();

@@ -165,7 +165,7 @@ on_every_server! {
         assert!(!is_there(&session, "/t").await);
     }
 
-    async fn rule_19_what_happened_while_disconnected_fires_the_watches(server: Server) {
+    async fn rule_19_changes_while_disconnected_fire_the_watches(server: Server) {
         let (proxy, client, other) = server.wired(ConnectOptions::new()).await;
         let session = client.session().await.unwrap();
         for at in ["/changed", "/deleted", "/parent", "/parent/b", "/same"] {

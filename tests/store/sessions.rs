@@ -135,7 +135,7 @@ on_every_backend! {
         assert_eq!(event(gone.await), seen(EventKind::NodeDeleted, "/e"));
     }
 
-    async fn create_all_makes_what_is_missing(env: Env) {
+    async fn create_all_creates_missing_parents(env: Env) {
         let session = env.session().await;
         session.create_all(&path("/a/b/c"), CreateMode::Container).await.unwrap();
         session.create_all(&path("/a/b/c"), CreateMode::Container).await.unwrap();

@@ -145,7 +145,7 @@ async fn a_persistent_watch_tells_of_a_reconnection_and_goes_on() {
 }
 
 #[tokio::test]
-async fn closing_waits_for_no_request_that_nobody_polls() {
+async fn closing_does_not_wait_for_requests_that_are_not_polled() {
     let (proxy, client, session) = wired().await;
     create(&session, "/mine", CreateMode::Ephemeral).await;
     let unpolled = session.get_data(&path("/mine"));

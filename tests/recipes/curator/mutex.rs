@@ -48,7 +48,7 @@ beside_others! {
         mixed::mutex::the_dead_hand_over(&world, mortal, next).await;
     }
 
-    async fn what_curator_writes_is_shown_as_it_is(world: World) {
+    async fn data_of_curators_entries_is_shown_unchanged(world: World) {
         let process = curator(&world);
         let mut theirs = process.contender("curator", "mutex", LOCK).await;
         let holder = theirs.acquire().await;
@@ -84,7 +84,7 @@ beside_others! {
         assert_eq!(left, made, "{how}");
     }
 
-    async fn the_mark_of_a_release_wakes_nobody_of_curators(world: World) {
+    async fn the_release_marker_wakes_no_contender_of_curators(world: World) {
         let process = curator(&world);
         let first = world.mutex().await.lock().await.unwrap();
         let second = world.queue_up(&world.mutex().await).await;

@@ -25,7 +25,7 @@ beside_others! {
         our_upgrade_is_for_the_sole_holder(&world, &curator(&world), SIDES).await;
     }
 
-    async fn curator_downgrades_where_nobody_waits(world: World) {
+    async fn curator_downgrades_without_waiters(world: World) {
         let process = curator(&world);
         let mut theirs = process.contender("curator", "write", LOCK).await;
         theirs.acquire().await;

@@ -66,7 +66,7 @@ on_every_backend! {
         assert_eq!(election(&world).await.state().current(), Role::Bystander, "another object's");
     }
 
-    async fn every_loss_is_told_although_nobody_asks(env: Env) {
+    async fn every_loss_is_reported_without_a_request(env: Env) {
         let world = World::new(env).await;
         for end in ["expired", "closed", "cut off"] {
             let client = match end {

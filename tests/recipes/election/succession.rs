@@ -117,7 +117,7 @@ on_every_backend! {
         }
     }
 
-    async fn a_try_leads_only_where_nobody_stands(env: Env) {
+    async fn a_try_leads_only_without_other_candidates(env: Env) {
         let world = World::new(env).await;
         let (one, other) = (election(&world).await, election(&world).await);
         let leadership = one.try_campaign("one").await.unwrap().expect("nobody stands");
@@ -162,7 +162,7 @@ on_every_backend! {
         world.until_count(1).await;
     }
 
-    async fn a_leader_changes_what_it_says(env: Env) {
+    async fn a_leader_changes_its_data(env: Env) {
         let world = World::new(env).await;
         let one = election(&world).await;
         let options = LockOptions::new().label("billing");
@@ -184,7 +184,7 @@ on_every_backend! {
         assert_eq!(one.leader().await.unwrap().unwrap().data.as_deref(), Some("b"));
     }
 
-    async fn what_the_store_refuses_is_not_said(env: Env) {
+    async fn refused_data_of_a_leader_is_not_published(env: Env) {
         let world = World::new(env).await;
         let one = election(&world).await;
         let leadership = one.campaign("short").await.unwrap();
@@ -247,7 +247,7 @@ on_every_backend! {
         assert!(matches!(mutex.lock().await, Err(LockError::WrongKind { kind: "an election", .. })));
     }
 
-    async fn a_removal_is_noticed_although_nobody_waits_for_it(env: Env) {
+    async fn a_removal_is_noticed_without_a_waiter(env: Env) {
         let world = World::new(env).await;
         let one = election(&world).await;
         let mut state = one.state();

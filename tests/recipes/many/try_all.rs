@@ -110,7 +110,7 @@ on_every_backend! {
         }
     }
 
-    async fn what_cannot_be_meant_is_refused(env: Env) {
+    async fn invalid_arguments_are_refused(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
         let none: [&str; 0] = [];

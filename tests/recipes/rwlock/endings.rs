@@ -130,7 +130,7 @@ on_every_backend! {
         assert!(granted(next).await.is_held());
     }
 
-    async fn a_waiting_readers_session_expires_and_nobody_is_forgotten(env: Env) {
+    async fn a_waiting_readers_session_expires_and_the_other_waiters_go_on(env: Env) {
         let world = World::new(env).await;
         let holder = take(&lock(&world).await, Write).await;
         let dying = lock(&world).await;

@@ -106,7 +106,7 @@ on_every_backend! {
         }
     }
 
-    async fn readers_wake_together_and_once_each_and_nobody_behind_the_next_writer(env: Env) {
+    async fn readers_wake_together_once_each_and_no_waiter_behind_the_next_writer(env: Env) {
         let world = World::new(env).await;
         for readers in [2, 100, 1_000] {
             let client = world.client().await;
@@ -156,7 +156,7 @@ on_every_backend! {
         }
     }
 
-    async fn a_writer_whose_readers_have_all_left_does_not_list_those_behind_it(env: Env) {
+    async fn a_writer_after_its_last_reader_does_not_list_waiters_behind_it(env: Env) {
         let world = World::new(env).await;
         let (reading, waiting) = (lock(&world).await, lock(&world).await);
         let mut readers = Vec::new();

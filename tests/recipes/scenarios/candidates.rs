@@ -150,7 +150,7 @@ impl Candidate {
 }
 
 on_every_backend! {
-    async fn leaders_follow_each_other_whatever_ends_them(env: Env) {
+    async fn leaders_follow_each_other_after_every_kind_of_end(env: Env) {
         let folder = TempFolder::new("candidates");
         let schedule = Schedule::at(&folder.path().join("schedule.json"));
         let first = env.client().await;

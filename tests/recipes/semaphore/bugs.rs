@@ -189,7 +189,7 @@ on_every_backend! {
 
     // Found here: the request that creates the queue went by reads from before, and so did other requests that met
     // it.
-    async fn what_was_read_before_the_queue_was_made_is_not_believed(env: Env) {
+    async fn reads_from_before_the_queues_creation_are_not_believed(env: Env) {
         let world = World::new(env).await;
         let other = Semaphore::new(&world.client().await, QUOTA, 2).unwrap();
         assert_eq!(other.permits().await, Ok(2));

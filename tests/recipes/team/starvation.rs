@@ -82,7 +82,7 @@ on_every_backend! {
         assert!(turns.is_sorted_by_key(|(_, token)| *token), "{turns:?}");
     }
 
-    async fn immediate_relocking_starves_nobody(env: Env) {
+    async fn immediate_relocking_starves_no_waiter(env: Env) {
         let world = World::new(env).await;
         let granted = Arc::new(Cell::new(Vec::new()));
         let over = Arc::<AtomicBool>::default();
@@ -122,7 +122,7 @@ on_every_backend! {
         world.until_count(0).await;
     }
 
-    async fn cancelled_waiters_move_nobody_back(env: Env) {
+    async fn cancelled_waiters_move_no_other_back(env: Env) {
         let world = World::new(env).await;
         let holder = world.mutex().await.lock().await.unwrap();
         let mut quitters = Vec::new();

@@ -183,7 +183,7 @@ async fn the_thread_that_writes_the_log_may_let_go_of_the_store() {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_before_a_close_under_load_is_there_after_it() {
+async fn acknowledged_writes_survive_a_close_under_load() {
     within_reason(async {
         let folder = TempFolder::new("hostile");
         for round in 0..10 {
@@ -228,7 +228,7 @@ async fn what_was_acknowledged_before_a_close_under_load_is_there_after_it() {
 }
 
 #[tokio::test]
-async fn a_store_whose_folder_is_removed_says_so_and_hangs_nobody() {
+async fn a_removed_folder_fails_requests_and_blocks_none() {
     within_reason(async {
         let folder = TempFolder::new("hostile");
         let data = folder.path().join("data");

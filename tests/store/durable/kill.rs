@@ -150,22 +150,22 @@ fn names_in(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_was_synced_survives_every_kill() {
-    survives("what_was_synced_survives_every_kill", Durability::Fsync);
+fn synced_writes_survive_every_kill() {
+    survives("synced_writes_survive_every_kill", Durability::Fsync);
 }
 
 #[test]
-fn what_is_persistent_survives_every_kill_when_ephemerals_are_not_synced() {
+fn persistent_znodes_survive_every_kill_when_ephemerals_are_not_synced() {
     survives(
-        "what_is_persistent_survives_every_kill_when_ephemerals_are_not_synced",
+        "persistent_znodes_survive_every_kill_when_ephemerals_are_not_synced",
         Durability::DelayedRestart,
     );
 }
 
 #[test]
-fn what_was_never_synced_is_whole_up_to_a_moment_after_every_kill() {
+fn a_log_that_is_never_synced_is_cut_at_one_point_by_every_kill() {
     survives(
-        "what_was_never_synced_is_whole_up_to_a_moment_after_every_kill",
+        "a_log_that_is_never_synced_is_cut_at_one_point_by_every_kill",
         Durability::None,
     );
 }
