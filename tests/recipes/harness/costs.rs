@@ -6,7 +6,7 @@ use lockkeeper::{Client, ConnectOptions, LockError, Session, connect_with};
 use tokio::sync::mpsc;
 
 use crate::common::*;
-use crate::support::{Frame, Proxy, unique};
+use crate::support::{Frame, Proxy, unique, zookeeper};
 
 /// Queue lengths at which a hand-over must cost the same.
 pub(crate) const SIZES: [usize; 3] = [2, 100, 1_000];
@@ -142,6 +142,43 @@ pub(crate) fn operations(frames: &[Frame]) -> Vec<i32> {
         .collect()
 }
 
-pub(crate) fn bytes(frames: &[Frame]) -> usize {
-    frames.iter().map(|frame| frame.bytes).sum()
+/// Fails unless the cheapest hand-over takes as many bytes on the wire to a ZooKeeper for each length of the queue, but
+/// for these: the numbers in names and marks have more digits in a longer queue.
+pub(crate) async fn assert_wire_bytes_flat<H, R>(
+    queue: impl AsyncFn(&Client, usize) -> Queue<H>,
+    release: impl Fn(H) -> R,
+    digits: usize,
+) where
+    H: Send + 'static,
+    R: Future<Output = Result<(), LockError>>,
+{
+    let mut sizes = Vec::new();
+    for waiters in SIZES {
+        let proxy = Proxy::to(zookeeper().address());
+        let client = wired(&proxy).await;
+        let mut queue = queue(&client, waiters).await;
+        let session = client.current_session();
+        let mut cheapest = usize::MAX;
+        for _ in 0..HAND_OVERS {
+            settle(&session).await;
+            frames(&proxy, &session).await;
+            queue.hand_over(&release).await;
+            settle(&session).await;
+            let bytes = frames(&proxy, &session).await;
+            cheapest = cheapest.min(bytes.iter().map(|frame| frame.bytes).sum());
+        }
+        sizes.push(cheapest);
+    }
+    assert!(
+        sizes.iter().all(|size| *size <= sizes[0] + digits),
+        "{SIZES:?} wait: {sizes:?} bytes"
+    );
+}
+
+/// Lets all waiters that were woken look, each by a few requests.
+async fn settle(session: &Session) {
+    for _ in 0..20 {
+        session.exists(&path(LOCK)).await.unwrap();
+        tokio::task::yield_now().await;
+    }
 }
