@@ -103,6 +103,8 @@ impl Naive {
     }
 
     fn open(&mut self, timeout: Option<Duration>) {
+        // A slot is used again before a new one is made, as in the store: the order of slots decides which of two
+        // sessions ends first.
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             let living = self
                 .sessions
@@ -134,6 +136,7 @@ impl Naive {
             Some(Over::Expired) => Outcome::Failed(Error::SessionExpired { session: id }),
             Some(Over::Closed) => Outcome::Failed(Error::SessionClosed { session: id }),
             None => {
+                // Rule 14: every request touches its session, reads and refused requests included.
                 session.touched_ms = self.tree.now_ms;
                 self.answer(index, request).unwrap_or_else(Outcome::Failed)
             }
@@ -145,6 +148,7 @@ impl Naive {
         self.open(timeout);
         let index = std::mem::replace(&mut self.seat[seat], self.sessions.len() - 1);
         let id = self.sessions[index].id;
+        // The watchers of the seat are dropped before the session is closed, so they hear nothing of its end.
         self.watches.retain(|_, watch| watch.session != index);
         let outcome = match self.sessions[index].over {
             Some(Over::Expired) => Outcome::Failed(Error::SessionExpired { session: id }),
@@ -168,6 +172,7 @@ impl Naive {
     /// Lets time pass, a bucket of expiry at a time.
     pub(crate) fn advance(&mut self, by: Duration) -> Seen {
         let target = self.tree.now_ms + by.as_millis() as u64;
+        // One session at a time: each end is a transaction with its own zxid, at its own moment.
         while let Some((at, index)) = self.next_expiry().filter(|(at, _)| *at <= target) {
             self.tree.now_ms = at;
             self.end(index, Over::Expired);
@@ -184,6 +189,7 @@ impl Naive {
             .filter(|(_, session)| session.over.is_none());
         living
             .filter_map(|(index, session)| {
+                // Rule 14: a session expires at the end of its deadline's bucket, so never early.
                 let deadline = session.touched_ms + session.timeout_ms?;
                 Some(((deadline / TICK_MS + 1) * TICK_MS, session.slot, index))
             })
@@ -199,6 +205,7 @@ impl Naive {
         }
         self.free_slots.clear();
         self.watches.clear();
+        // Opening a store begins a new epoch, for which the next number stands here.
         self.tree.zxid += 1;
         self.tree.nodes.retain(|_, node| !node.mode.is_ephemeral());
         for node in self.tree.nodes.values_mut() {
@@ -214,6 +221,7 @@ impl Naive {
     /// Ends a session: first its watchers hear of it, then all its ephemeral nodes go at once.
     fn end(&mut self, index: usize, over: Over) {
         let id = self.sessions[index].id;
+        // Rule 11: the session is over first, then its znodes go, all under one zxid.
         self.sessions[index].over = Some(over);
         self.free_slots.push(self.sessions[index].slot);
         let error = match over {
@@ -249,6 +257,7 @@ impl Naive {
                 zxid: Some(Zxid(self.tree.zxid)),
                 predecessor_gone: None,
             };
+            // The changes come in their order within the transaction, but `is_clear` asks for the tree at its end.
             let (fired, tree) = (&mut self.fired, &self.tree);
             self.watches.retain(|number, watch| {
                 let told = watch.is_told(kind, &path);
@@ -408,6 +417,7 @@ impl Naive {
         let result = change(&mut self.tree);
         match result {
             Ok(_) => self.fire(),
+            // Rule 16: all or nothing. A refused write takes no zxid either.
             Err(_) => self.tree = before,
         }
         result
@@ -424,6 +434,7 @@ impl Naive {
             Some(name) => {
                 let by = parent.join(name).unwrap();
                 let age = self.tree.nodes[entry.as_str()].age;
+                // The age, since the entry's name may be given again after the entry is gone.
                 self.arm(index, &by, Waits::Turn(age, blockers));
                 Place::Blocked(by, count.then_some(mine))
             }

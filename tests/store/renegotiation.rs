@@ -3,9 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use lockkeeper_store::{
-    ConnectOptions, CreateMode, EventKind, Session, SessionState, connect_with,
-};
+use lockkeeper_store::{ConnectOptions, CreateMode, EventKind, Session, connect_with};
 
 use crate::common::*;
 use crate::support::{Proxy, unique, within_reason, zookeeper};
@@ -34,12 +32,7 @@ async fn wired(scheme: &str, server: SocketAddr) -> (Proxy, Session, Session) {
 async fn reconnect(proxy: &Proxy, session: &Session) {
     let mut states = session.states();
     proxy.break_off();
-    // A reader that is slow to be woken is told of the latest state alone.
-    let state = match states.next().await {
-        Some(SessionState::Suspended) => states.next().await,
-        state => state,
-    };
-    assert_eq!(state, Some(SessionState::Reconnected));
+    reconnected(&mut states).await;
 }
 
 /// Sends requests until the session knows of the timeout, or should have known for long.

@@ -81,6 +81,8 @@ impl Tree {
             |name: &String| self.nodes[parent.join(name).unwrap().as_str()].owner != SessionId(0);
         names.retain(|name| number(name).is_some() && is_owned(name));
         let age = |name: &String| self.nodes[parent.join(name).unwrap().as_str()].age;
+        // Two prefixes may carry the same number where a child was created by a full name: then the older one is
+        // first.
         names.sort_by_key(|name| (number(name), age(name)));
         names
     }
@@ -131,6 +133,7 @@ impl Tree {
             ctime: node.ctime,
             mtime: node.mtime,
             version: node.version,
+            // Rule 6.
             cversion: 2 * node.children_ever as i32 - children,
             aversion: 0,
             ephemeral_owner: node.owner,
@@ -150,12 +153,14 @@ impl Tree {
         };
         let asked = create.path.to_string();
         let path = match create.mode.is_sequential() {
+            // Rule 4: from the number of children ever created, sequential or not.
             true => format!("{}{:010}", create.path, above.children_ever),
             false => create.path.to_string(),
         };
         if self.nodes.contains_key(&path) {
             return Err(Error::NodeExists { path: asked });
         }
+        // Rule 10, checked after the name, as ZooKeeper does.
         if above.mode.is_ephemeral() {
             return Err(Error::NoChildrenForEphemerals { path: asked });
         }
@@ -175,6 +180,7 @@ impl Tree {
         node.age = self.made;
         self.nodes.insert(path.clone(), node);
         let above = self.nodes.get_mut(&parent_path).unwrap();
+        // Rule 4: deletes never take it back. Rule 7: the parent's mzxid and mtime stay.
         above.children_ever += 1;
         above.pzxid = self.zxid;
         if !create.mode.is_ephemeral() {
@@ -191,6 +197,7 @@ impl Tree {
     pub(super) fn check(&self, path: &str, version: Option<i32>) -> Result<()> {
         let node = self.node(path)?;
         match version {
+            // Rule 8.
             None | Some(-1) => Ok(()),
             Some(expected) if expected == node.version => Ok(()),
             Some(expected) => Err(Error::BadVersion {
@@ -216,6 +223,7 @@ impl Tree {
         let parent_path = parent(path);
         let above = self.nodes.get_mut(&parent_path).unwrap();
         above.pzxid = self.zxid;
+        // Only logged deletes reach the disk; that of an ephemeral znode is never one.
         if !gone.mode.is_ephemeral() {
             above.kept.1 = above.pzxid;
         }
