@@ -2,27 +2,13 @@
 
 use std::time::Duration;
 
-use lockkeeper::{ConnectOptions, Error, LockError, ReentrantMutex, Semaphore, connect_with};
+use lockkeeper::{ConnectOptions, Error, ReentrantMutex, Semaphore, connect_with};
 
 use super::common::*;
 use crate::support::{alone, on_every_backend, on_warning, port_of_a_server, within_reason};
 
 /// Enough for a wait to have joined its queue, unless the machine is busy.
 const SHORT: Duration = Duration::from_millis(500);
-
-/// Returns the error of a wait whose timeout passes in the queue. If it passes before the store has answered, the
-/// error says so instead, and the wait is tried again with a longer timeout.
-async fn timed_out_in_queue<T: std::fmt::Debug>(
-    wait: impl AsyncFn(Duration) -> Result<T, LockError>,
-) -> String {
-    let mut limit = SHORT;
-    loop {
-        match wait(limit).await.unwrap_err() {
-            LockError::Timeout { ahead: None, .. } => limit *= 2,
-            error => return error.to_string(),
-        }
-    }
-}
 
 on_every_backend! {
     async fn a_timeout_says_how_many_were_ahead(env: Env) {
@@ -31,20 +17,21 @@ on_every_backend! {
         let holder = mutex.lock().await.unwrap();
         let waiter = world.queue_up(&world.mutex().await).await;
         let late = world.mutex().await;
-        let said = timed_out_in_queue(async |limit| late.lock_timeout(limit).await).await;
+        let said = timed_out_in_queue(SHORT, async |limit| late.lock_timeout(limit).await).await.to_string();
         assert!(said.contains(LOCK) && said.contains("2 ahead"), "{said}");
 
         let owner = ReentrantMutex::new(&world.client().await, LOCK).unwrap().owner();
-        let said = timed_out_in_queue(async |limit| owner.lock_timeout(limit).await).await;
+        let said = timed_out_in_queue(SHORT, async |limit| owner.lock_timeout(limit).await).await.to_string();
         assert!(said.contains("2 ahead"), "{said}");
 
         let keys = ["/lock/free", LOCK];
         let client = world.client().await;
-        let said = timed_out_in_queue(async |limit| {
+        let said = timed_out_in_queue(SHORT, async |limit| {
             let options = lockkeeper::LockOptions::new().timeout(limit);
             lockkeeper::lock_all_with(&client, keys, options).await
         })
-        .await;
+        .await
+        .to_string();
         assert!(said.contains(LOCK) && said.contains("2 ahead"), "{said}");
         holder.release().await.unwrap();
         granted(waiter).await.release().await.unwrap();
@@ -53,7 +40,7 @@ on_every_backend! {
     async fn a_timeout_at_the_head_counts_no_contender_ahead(env: Env) {
         let semaphore = Semaphore::new(&env.client().await, "/quota", 1).unwrap();
         let _permit = semaphore.acquire().await.unwrap();
-        let said = timed_out_in_queue(async |limit| semaphore.acquire_timeout(limit).await).await;
+        let said = timed_out_in_queue(SHORT, async |limit| semaphore.acquire_timeout(limit).await).await.to_string();
         assert!(said.contains("0 ahead"), "{said}");
     }
 

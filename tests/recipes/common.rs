@@ -1,5 +1,6 @@
 //! Small words that all tests use.
 
+use std::fmt::Debug;
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::pin::pin;
@@ -201,6 +202,20 @@ pub(crate) async fn granted(waiter: Waiter) -> Guard {
 
 pub(crate) async fn refused(waiter: Waiter) -> LockError {
     waiter.await.unwrap().unwrap_err()
+}
+
+/// Returns the error of a wait whose timeout passes in the queue. If it passes before the store has answered, the error
+/// says so instead, and the wait is tried again with a longer timeout.
+pub(crate) async fn timed_out_in_queue<T: Debug>(
+    mut limit: Duration,
+    wait: impl AsyncFn(Duration) -> Result<T, LockError>,
+) -> LockError {
+    loop {
+        match wait(limit).await.unwrap_err() {
+            LockError::Timeout { ahead: None, .. } => limit *= 2,
+            error => return error,
+        }
+    }
 }
 
 /// Fails unless a wait at a lock has ended with its timeout. On a busy machine the store may not have answered before.
