@@ -112,6 +112,7 @@ impl World {
         wait: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
         let session = self.observing().await;
+        // Read before the wait begins: its entry is the one that is not in this list.
         let before = children(&session, at).await;
         let waiter = tokio::spawn(wait);
         until_joined(&session, at, &before).await;
@@ -129,6 +130,7 @@ impl World {
     pub(crate) async fn end_session(&self, client: &Client) {
         let mut states = client.current_session().states();
         self.expire(client).await.unwrap();
+        // The stream ends with the session's last state.
         while states.next().await.is_some() {}
     }
 

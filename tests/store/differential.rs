@@ -117,6 +117,7 @@ async fn run(mut place: Place, program: &[Step]) -> Vec<Seen> {
         let mut outcome = match step.clone() {
             Step::Ask { session, request } => match request {
                 Request::Exists { path, .. }
+                    // A real server of 3.8 asks for no right for exists, ours for READ.
                     if !is_readable(&mut sessions, session, &path).await =>
                 {
                     Outcome::Nothing
@@ -301,6 +302,7 @@ enum Events {
 }
 
 async fn compare(remote: Remote, program: Vec<Step>, events: Events) -> Result<(), TestCaseError> {
+    // ZOOKEEPER-4466: a session that watches one path in several modes keeps the last alone.
     let program = Traceless::without_their_numbers(without_mixed_watches(program));
     let mut real = remote.run(&remote.zookeeper, &program).await;
     #[cfg(all(feature = "file", feature = "server"))]

@@ -292,6 +292,8 @@ fn pump(from: &TcpStream, mut to: &TcpStream, to_server: bool, shared: &Shared) 
                 .get(at..at + 4)
                 .map_or(0, |word| i32::from_be_bytes(word.try_into().unwrap())),
         };
+        // Noted after it was written: a test that has waited for a frame may rely on its delivery when it cuts the
+        // wire.
         let xid = word(4);
         if xid != PING {
             let operation = if to_server { word(8) } else { 0 };

@@ -43,6 +43,7 @@ pub(crate) fn check<M: Model>(cases: u64, env: impl AsyncFn() -> Env) {
     let config = ProptestConfig {
         cases: u32::try_from(scaled(cases)).unwrap(),
         failure_persistence: None,
+        // Each case starts a store, perhaps on a real server: shrinking must end within the test's time.
         max_shrink_iters: 200,
         ..ProptestConfig::default()
     };

@@ -141,9 +141,11 @@ fn holders(lines: &[Line], rules: &Rules<'_>) -> u64 {
             Line::Client(name, Said::Held(session, token)) => {
                 let mut suspects: Vec<_> = holding
                     .iter()
+                    // A holder with a newer token is no suspect: then this client's report is the late one.
                     .filter(|(_, (_, other))| other < token)
                     .map(|(name, (session, _))| (*name, *session))
                     .collect();
+                // An old token is right only for a client that was out of touch itself.
                 if *token <= highest {
                     suspects.push((name, *session));
                 }

@@ -138,6 +138,7 @@ impl Run {
         self.history
             .until_length(self.history.len() + self.reports as usize)
             .await;
+        // In either order: a client that dies after its server is only missed in the server's next life.
         if self.dice.below(2) == 0 {
             self.die(mortal).await;
             self.kill(number, life).await;

@@ -58,6 +58,8 @@ async fn every_end(scheme: &str, server: SocketAddr) {
             for recipe in LOCKS {
                 let mut end = End::new(scheme, server);
                 let mut outcome = end.of(way, recipe);
+                // The library gave up waiting, and warned of it: that is a busy machine, and no fault. A release
+                // that is missing without the warning is one.
                 while outcome == Outcome::Late {
                     end = End::new(scheme, server);
                     outcome = end.of(way, recipe);
@@ -110,6 +112,7 @@ impl End {
         self.proxy.take_frames();
         let status = child.wait().unwrap();
         assert!(way.ends_with(status), "{way:?}, {recipe:?}: {status}");
+        // The process has ended, but its last frames may still be in the proxy's sockets.
         self.proxy.wait_until_closed();
         let is_late = lines.any(|line| line == child::LATE);
         let frames = self.proxy.take_frames();
@@ -119,6 +122,7 @@ impl End {
         };
         let is_closed = written(CLOSE_SESSION) > 0;
         let is_released = match way {
+            // The wait that was given up does not know its entry: closeSession removes it.
             Way::LastClient => is_closed,
             _ => is_closed || written(DELETE) + written(MULTI) >= recipe.nodes(),
         };
