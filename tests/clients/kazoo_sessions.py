@@ -56,7 +56,8 @@ def unknown_sessions():
     states = Events()
     stranger = connect_with((session, b"0123456789abcdef"), states)
     check("a wrong password: another session", stranger.client_id[0] != session, True)
-    check("it is told of no other", states.seen, [KazooState.CONNECTED])
+    # `start` returns when kazoo is connected, which is before it tells its listeners.
+    states.wait("it is told of no other", KazooState.CONNECTED)
     other = connect_with((0x123456789, password), Events())
     check("a session that is none: another session", other.client_id[0] not in (session, 0x123456789), True)
     until("the owner has come back", lambda: owner.connected, True)

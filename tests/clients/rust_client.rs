@@ -1,4 +1,4 @@
-//! Every kind of call that zookeeper-client has. See checks.py for what is printed, and how.
+//! Every kind of request that zookeeper-client can send. See checks.py for the output and its format.
 #![allow(missing_docs, reason = "a script")]
 
 use std::fmt::Debug;
@@ -465,7 +465,7 @@ async fn futures_now<F: Future + Unpin>(future: &mut F) -> bool {
     .await
 }
 
-/// Nobody tells when this comes about: it is asked for again and again.
+/// Asks again and again, since no event announces this state.
 async fn until<T: Debug + PartialEq>(
     name: &str,
     expected: T,

@@ -85,7 +85,7 @@ impl Place {
     }
 }
 
-/// An option to wait with, and what comes when the wait has joined the queue.
+/// Options that report when the wait has joined the queue, and a function that blocks until then.
 fn queueing() -> (LockOptions, impl FnOnce()) {
     let (sink, mut events) = lock_events();
     let queued = move || {
@@ -412,7 +412,7 @@ on_every_store! {
         let mutex = store.mutex();
         let blocking = current.spawn_blocking(move || mutex.lock().unwrap().release().unwrap());
         current.block_on(blocking).unwrap();
-        // Beside a runtime whose context is entered, but which drives nothing here.
+        // In the context of a runtime that drives nothing on this thread.
         let _entered = current.enter();
         store.mutex().lock().unwrap().release().unwrap();
     }

@@ -1,14 +1,13 @@
 //! "Busy" and "down" told apart: by timeouts, by the error of a connect, and in the log.
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use lockkeeper::{ConnectOptions, Error, ReentrantMutex, Semaphore, connect_with};
 
 use super::common::*;
-use crate::support::{alone, on_every_backend, on_warning, within_reason};
+use crate::support::{alone, on_every_backend, on_warning, port_of_a_server, within_reason};
 
-/// Enough for a wait to have joined its queue.
+/// Enough for a wait to have joined its queue, unless the machine is busy.
 const SHORT: Duration = Duration::from_millis(500);
 
 on_every_backend! {
@@ -18,26 +17,30 @@ on_every_backend! {
         let holder = mutex.lock().await.unwrap();
         let waiter = world.queue_up(&world.mutex().await).await;
         let late = world.mutex().await;
-        let said = late.lock_timeout(SHORT).await.unwrap_err().to_string();
+        let said = timed_out_in_queue(SHORT, async |limit| late.lock_timeout(limit).await).await.to_string();
         assert!(said.contains(LOCK) && said.contains("2 ahead"), "{said}");
 
         let owner = ReentrantMutex::new(&world.client().await, LOCK).unwrap().owner();
-        let said = owner.lock_timeout(SHORT).await.unwrap_err().to_string();
+        let said = timed_out_in_queue(SHORT, async |limit| owner.lock_timeout(limit).await).await.to_string();
         assert!(said.contains("2 ahead"), "{said}");
 
         let keys = ["/lock/free", LOCK];
-        let options = lockkeeper::LockOptions::new().timeout(SHORT);
-        let all = lockkeeper::lock_all_with(&world.client().await, keys, options).await;
-        let said = all.unwrap_err().to_string();
+        let client = world.client().await;
+        let said = timed_out_in_queue(SHORT, async |limit| {
+            let options = lockkeeper::LockOptions::new().timeout(limit);
+            lockkeeper::lock_all_with(&client, keys, options).await
+        })
+        .await
+        .to_string();
         assert!(said.contains(LOCK) && said.contains("2 ahead"), "{said}");
         holder.release().await.unwrap();
         granted(waiter).await.release().await.unwrap();
     }
 
-    async fn a_timeout_says_that_permits_are_held_and_nobody_is_ahead(env: Env) {
+    async fn a_timeout_at_the_head_counts_no_contender_ahead(env: Env) {
         let semaphore = Semaphore::new(&env.client().await, "/quota", 1).unwrap();
         let _permit = semaphore.acquire().await.unwrap();
-        let said = semaphore.acquire_timeout(SHORT).await.unwrap_err().to_string();
+        let said = timed_out_in_queue(SHORT, async |limit| semaphore.acquire_timeout(limit).await).await.to_string();
         assert!(said.contains("0 ahead"), "{said}");
     }
 
@@ -51,15 +54,9 @@ on_every_backend! {
     }
 }
 
-/// A port at which nobody listens.
-fn refused_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
-}
-
 #[tokio::test]
 async fn a_refused_port_says_how_to_start_a_server() {
-    let port = refused_port();
+    let port = port_of_a_server();
     let options = ConnectOptions::new().connect_timeout(SHORT);
     let refusal = async |url: &str| {
         let connecting = connect_with(url, options.clone());
@@ -82,7 +79,7 @@ async fn a_refused_port_is_warned_of_at_once_and_once() {
     }
     let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
     on_warning(move |line| drop(tell.send(line.to_owned())));
-    let url = format!("lockkeeper://127.0.0.1:{}", refused_port());
+    let url = format!("lockkeeper://127.0.0.1:{}", port_of_a_server());
     let options = ConnectOptions::new().connect_timeout(LONG);
     let mut connecting = Box::pin(connect_with(url.as_str(), options));
     let warning = within_reason(async {
@@ -102,7 +99,7 @@ async fn a_refused_port_is_warned_of_at_once_and_once() {
 }
 
 #[test]
-fn another_store_says_what_to_do() {
+fn the_error_of_a_changed_store_says_what_to_do() {
     let error = Error::StoreChanged {
         target: "zookeeper://zk1".to_owned(),
         expected: "one".to_owned(),

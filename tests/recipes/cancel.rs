@@ -1,12 +1,11 @@
-//! A wait that is cancelled at any point leaves nothing behind, with and without lost answers; and
-//! those who wait go on when a session ends anywhere in the queue.
-
-use std::pin::pin;
+//! Cancelled waits leave nothing behind, wherever they are cancelled and whatever replies are lost; and the other
+//! waiters go on when a session ends anywhere in the queue.
 
 use lockkeeper::testing::RequestKind;
-use lockkeeper::{LostReason, Mutex};
+use lockkeeper::{Guard, LockError, LostReason, Mutex};
 
 use crate::common::*;
+use crate::harness::cancel::{at_every_point, cancelled_behind};
 use crate::support::on_every_backend;
 
 /// Every combination of a lost create, a lost list after it, and a lost clean-up.
@@ -38,65 +37,42 @@ async fn contender(world: &World, losses: Losses) -> Mutex {
     mutex
 }
 
-/// Cancels a wait after its first poll, another after its second, and so on, until one ends first.
-async fn of_a_free_lock(world: &World, losses: Losses) {
-    let mut polls = 1;
-    loop {
-        let mutex = contender(world, losses).await;
-        let outcome = polled(mutex.lock(), polls).await;
-        let granted = outcome.is_some();
-        if let Some(guard) = outcome {
-            guard.unwrap().release().await.unwrap();
-        }
-        world.until_swept(&mutex).await;
-        match granted {
-            // The answers overtook the very first poll: there was no point to cancel at, this time.
-            true if polls == 1 => {}
-            true => return,
-            false => polls += 1,
-        }
+/// Releases what a wait was granted. Returns true if it was not cancelled before.
+async fn given_back(outcome: Option<Result<Guard, LockError>>) -> bool {
+    let is_granted = outcome.is_some();
+    if let Some(guard) = outcome {
+        guard.unwrap().release().await.unwrap();
     }
-}
-
-/// The same of a lock that is held until the wait has joined the queue.
-async fn of_a_held_lock(world: &World, losses: Losses) {
-    for polls in 1.. {
-        let holder = world.mutex().await.lock().await.unwrap();
-        let mutex = contender(world, losses).await;
-        let mut wait = pin!(polled(mutex.lock(), polls));
-        let outcome = tokio::select! {
-            outcome = &mut wait => {
-                holder.release().await.unwrap();
-                outcome
-            }
-            () = world.until_count(2) => {
-                holder.release().await.unwrap();
-                wait.await
-            }
-        };
-        let granted = outcome.is_some();
-        if let Some(guard) = outcome {
-            guard.unwrap().release().await.unwrap();
-        }
-        world.until_swept(&mutex).await;
-        if granted {
-            return;
-        }
-    }
+    is_granted
 }
 
 on_every_backend! {
     async fn at_every_point_of_a_free_lock(env: Env) {
         let world = World::new(env).await;
         for losses in LOSSES {
-            of_a_free_lock(&world, losses).await;
+            at_every_point(async |polls| {
+                let mutex = contender(&world, losses).await;
+                let is_granted = given_back(polled(mutex.lock(), polls).await).await;
+                world.until_swept(&mutex).await;
+                is_granted
+            })
+            .await;
         }
     }
 
     async fn at_every_point_of_a_held_lock(env: Env) {
         let world = World::new(env).await;
         for losses in LOSSES {
-            of_a_held_lock(&world, losses).await;
+            at_every_point(async |polls| {
+                let holder = world.mutex().await.lock().await.unwrap();
+                let mutex = contender(&world, losses).await;
+                let release = async || holder.release().await.unwrap();
+                let outcome = cancelled_behind(mutex.lock(), polls, world.until_count(2), release).await;
+                let is_granted = given_back(outcome).await;
+                world.until_swept(&mutex).await;
+                is_granted
+            })
+            .await;
         }
     }
 

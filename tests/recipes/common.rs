@@ -1,5 +1,6 @@
 //! Small words that all tests use.
 
+use std::fmt::Debug;
 use std::future::poll_fn;
 use std::ops::Deref;
 use std::pin::pin;
@@ -23,7 +24,7 @@ pub(crate) fn path(path: &str) -> ZnodePath {
     path.parse().unwrap()
 }
 
-/// A wait that goes on in a task of its own.
+/// A wait in a task.
 pub(crate) type Waiter = JoinHandle<Result<Guard, LockError>>;
 
 /// Losses of a client on the way: first requests, then replies.
@@ -49,7 +50,7 @@ impl World {
         }
     }
 
-    /// A client with a session of its own, through the wrapper.
+    /// Opens another client, through the wrapper.
     pub(crate) async fn client(&self) -> Client {
         self.client_for(LONG).await
     }
@@ -59,7 +60,7 @@ impl World {
         self.store.client_with(options).await.unwrap()
     }
 
-    /// The lock, for a client of its own.
+    /// Returns the lock, for a new client.
     pub(crate) async fn mutex(&self) -> Mutex {
         Mutex::new(&self.client().await, LOCK).unwrap()
     }
@@ -104,20 +105,21 @@ impl World {
             .await
     }
 
-    /// Starts a wait in a task of its own, and returns when its entry stands in the queue at this path.
+    /// Spawns a wait, and returns when its entry stands in the queue at this path.
     pub(crate) async fn queue_up_at<T: Send + 'static>(
         &self,
         at: &str,
         wait: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<T> {
         let session = self.observing().await;
+        // Read before the wait begins: its entry is the one that is not in this list.
         let before = children(&session, at).await;
         let waiter = tokio::spawn(wait);
         until_joined(&session, at, &before).await;
         waiter
     }
 
-    /// Loses these on the way to and from a client; each answer comes in a turn of its own, on every backend.
+    /// Loses these on the way to and from a client. Each answer comes in a separate turn, on every backend.
     pub(crate) fn lose(&self, client: &Client, losses: Losses) {
         self.delay_replies(client, Duration::from_millis(1));
         lose(self, client, losses);
@@ -128,6 +130,7 @@ impl World {
     pub(crate) async fn end_session(&self, client: &Client) {
         let mut states = client.current_session().states();
         self.expire(client).await.unwrap();
+        // The stream ends with the session's last state.
         while states.next().await.is_some() {}
     }
 
@@ -201,6 +204,20 @@ pub(crate) async fn granted(waiter: Waiter) -> Guard {
 
 pub(crate) async fn refused(waiter: Waiter) -> LockError {
     waiter.await.unwrap().unwrap_err()
+}
+
+/// Returns the error of a wait whose timeout passes in the queue. If it passes before the store has answered, the error
+/// says so instead, and the wait is tried again with a longer timeout.
+pub(crate) async fn timed_out_in_queue<T: Debug>(
+    mut limit: Duration,
+    wait: impl AsyncFn(Duration) -> Result<T, LockError>,
+) -> LockError {
+    loop {
+        match wait(limit).await.unwrap_err() {
+            LockError::Timeout { ahead: None, .. } => limit *= 2,
+            error => return error,
+        }
+    }
 }
 
 /// Fails unless a wait at a lock has ended with its timeout. On a busy machine the store may not have answered before.

@@ -1,5 +1,5 @@
-//! Data that recipes keep on persistent znodes, copied to where it says nothing: to another store, to
-//! another parent, or to the queue of another recipe. Nobody may hold beside a holder by it.
+//! Data that recipes keep on persistent znodes, copied to where it means nothing: to another store, another parent,
+//! or the queue of another recipe. It must never let a second holder in.
 
 use std::sync::Arc;
 
@@ -201,7 +201,7 @@ on_every_backend! {
         the_third_of_waits_for_the_first(clients, &world).await;
     }
 
-    // After a hand-over the marker is genuine, and below every entry that is there.
+    // After a hand-over the marker is genuine, and lower than every existing entry.
     async fn a_waiter_gives_up_behind_a_holder_that_has_waited(env: Env) {
         let world = World::new(env).await;
         let [first, second, third, fourth] = [
@@ -255,7 +255,7 @@ async fn nameless(connector: Arc<dyn Connector>) -> Client {
     client.await.unwrap()
 }
 
-/// A store that tells nobody its id, as one whose clients may neither read nor make it.
+/// A store without an id, as seen by a client that may neither read nor create it.
 struct Nameless;
 
 impl Intercept for Nameless {

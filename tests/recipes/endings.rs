@@ -114,9 +114,9 @@ impl Recipes {
         }
     }
 
-    /// Waits for each, in a task of its own.
+    /// Starts each wait in a task.
     fn wait(&self) -> Vec<(&'static str, Wait)> {
-        /// A wait for what nobody keeps.
+        /// A wait whose outcome is dropped.
         macro_rules! wait {
             ($name:literal, |$recipes:ident| $wait:expr) => {{
                 let $recipes = self.clone();
@@ -241,7 +241,7 @@ impl End {
     }
 }
 
-/// A program that uses all recipes under one client, beside another that has what it waits for.
+/// A program that uses all recipes through one client, beside a client that holds whatever it waits for.
 struct Program {
     world: World,
     client: Client,
@@ -444,7 +444,7 @@ async fn streams(env: Env, end: End) {
 
     match end {
         End::Close => {
-            // What was on its way may come before it.
+            // Replies that were on their way may arrive first.
             let refusal = loop {
                 if let Err(refusal) = queues.next().await.unwrap() {
                     break refusal;

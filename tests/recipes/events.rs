@@ -196,7 +196,7 @@ on_every_backend! {
         assert_eq!(next(&mut holders).await, "resumed");
         assert!(guard.is_held());
 
-        // Its watch is armed when what it sent after it was queued is answered.
+        // The watch is armed once a request sent after the entry's is answered.
         waiting.client().current_session().exists(&path(LOCK)).await.unwrap();
         tokio::task::yield_now().await;
         world.disconnect(waiting.client());
@@ -242,7 +242,7 @@ async fn a_waiter_that_gives_up_at_its_turn_has_released_nothing() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_never_slows_the_lock_and_is_told_what_it_missed() {
+async fn a_slow_reader_of_events_never_slows_the_lock_and_hears_how_many_it_missed() {
     let mutex = Mutex::new(&Store::memory().connect().await.unwrap(), LOCK).unwrap();
     let (sink, mut events) = lock_events();
     const CYCLES: u64 = 1_000;

@@ -15,7 +15,7 @@ use lockkeeper::{
 use crate::common::*;
 use crate::support::on_every_backend;
 
-/// The methods that every guard has of its own, the trait out of scope.
+/// The methods that every guard has itself, with the trait out of scope.
 mod inherent {
     use std::time::Duration;
 

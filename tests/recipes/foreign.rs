@@ -1,4 +1,4 @@
-//! Names that other libraries give their contenders, made by hand: what is in our way, and what not.
+//! Names that other libraries give their contenders, created by hand: which of them block ours, and which do not.
 
 use lockkeeper::{
     LockError, LockEvent, LockEvents, LockOptions, RwLock, WriteGuard, lock_events, queue,

@@ -1,6 +1,6 @@
-//! A fork without exec: the child has a copy of every handle, and none of the library's threads. Each test runs in a
-//! process of its own: a child has the locks of all threads as they were at the fork, and those of other tests would
-//! never be released there.
+//! A fork without exec: the child has a copy of every handle, and none of the library's threads. Each test runs in
+//! a separate process: a child inherits the locks of all threads as they were at the fork, and those of other tests
+//! would never be released there.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};

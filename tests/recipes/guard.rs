@@ -12,8 +12,8 @@ use lockkeeper::{
 use crate::common::*;
 use crate::support::on_every_backend;
 
-/// The shortest session that the tests' ZooKeeper gives, twice.
-const BRIEF: Duration = Duration::from_millis(800);
+/// Timeout of a session that is to expire. Not so short that it expires by itself on a busy machine.
+const BRIEF: Duration = Duration::from_secs(2);
 
 async fn lost(release: impl Future<Output = Result<(), LockError>>) -> LostReason {
     match release.await {
@@ -130,7 +130,7 @@ on_every_backend! {
         world.disconnect(mutex.client());
         assert_eq!(guard.lost().await, LostReason::LeaseExpired);
         assert!(guard.held_until().unwrap().has_passed());
-        // The session may well survive; what it believed to hold is let go all the same.
+        // The session may well survive; its lock is released all the same.
         world.reconnect(mutex.client());
         let next = world.mutex().await.lock().await.unwrap();
         assert!(!guard.is_held());
@@ -243,7 +243,7 @@ async fn a_session_of_this_process_has_no_end_unless_asked_for() {
 #[tokio::test]
 async fn tokens_grow_over_restarts_of_the_program() {
     async fn token() -> lockkeeper::FencingToken {
-        // As a program that starts again: a store of its own, that knows nothing of the last.
+        // A restarted program has a new store, which knows nothing of the last one.
         let client = Store::memory().connect().await.unwrap();
         let guard: Guard = Mutex::new(&client, LOCK).unwrap().lock().await.unwrap();
         guard.fencing_token()
@@ -279,8 +279,8 @@ mod removal {
 
     use super::*;
 
-    /// Fails instead of asking for ever. Events come before the replies that follow them, so each round trip
-    /// of the holder's own session shows what has been delivered.
+    /// Fails instead of asking for ever. Events come before the replies that follow them, so each round trip of the
+    /// holder's session shows which events have been delivered.
     async fn until_noticed(client: &Client, is_held: impl Fn() -> bool) {
         let session = client.current_session();
         let noticed = async {
@@ -354,7 +354,7 @@ mod removal {
 
     const TIMEOUT: Duration = Duration::from_secs(15);
 
-    /// A lock with a timeout in virtual time, its store, and what was sent for it.
+    /// A lock with a timeout in virtual time, its store, and its entry's path.
     async fn held() -> (TestStore, Client, Guard, ZnodePath) {
         let base = Store::memory_with(StoreOptions::new().clock(Clock::new_virtual()));
         let store = TestStore::wrapping(base.connector(), "memory:removal", Plan::calm());

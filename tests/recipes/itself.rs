@@ -76,7 +76,7 @@ on_every_backend! {
     async fn a_nested_lock_says_that_it_waits_for_itself(env: Env) {
         let (_hears, mut warnings) = Warnings::hear();
         let world = World::new(env).await;
-        let client = world.client_for(Duration::from_millis(800)).await;
+        let client = world.client_for(Duration::from_secs(2)).await;
         let mutex = Mutex::new(&client, LOCK).unwrap();
         let outer = mutex.lock_with(label("outer")).await.unwrap();
         let inner = tokio::spawn({
@@ -127,7 +127,8 @@ async fn ordinary_waits_say_nothing() {
     let (_hears, mut warnings) = Warnings::hear();
     let (store, client) = in_memory().await;
     let other = store.client_with(ConnectOptions::new()).await.unwrap();
-    // Behind another session, for however long; and behind one's own that is in the same case.
+    // Behind another session, however long that takes; and behind an entry of the same session that is in this
+    // situation itself.
     let theirs = Mutex::new(&other, LOCK).unwrap().lock().await.unwrap();
     let mutex = Mutex::new(&client, LOCK).unwrap();
     let waiters: Vec<_> = (0..3)
@@ -137,7 +138,7 @@ async fn ordinary_waits_say_nothing() {
         })
         .collect();
     store.advance(LONG_WAIT).await;
-    // A reader is not blocked by a reader of its own.
+    // A reader is not blocked by another reader of its session.
     let lock = RwLock::new(&client, "/lock/report").unwrap();
     let _readers = [lock.read().await.unwrap(), lock.read().await.unwrap()];
     store.advance(LONG_WAIT).await;

@@ -14,8 +14,7 @@ use serde_json::Value;
 
 use crate::common::*;
 use crate::mixed;
-use crate::peer::{As, Contender, GRANTS, INSIDE, Process, enter, hosts, work, world};
-use crate::support::within_reason;
+use crate::peer::{As, Contender, GRANTS, INSIDE, Process, beside_others, enter, hosts, work};
 
 /// A process of python's, for contenders of kazoo's.
 pub(crate) fn kazoo(world: &World) -> Process {
@@ -50,36 +49,20 @@ fn python() -> PathBuf {
 /// kazoo's lock told of our names, and the same class under Curator's names.
 const LOCKS: [&str; 2] = ["lock", "curator-lock"];
 
-#[tokio::test]
-async fn kazoo_waits_behind_ours() {
-    within_reason(async {
-        for recipe in LOCKS {
-            let world = world().await;
-            let process = kazoo(&world);
-            let theirs = process.contender("kazoo", recipe, LOCK).await;
-            mixed::mutex::theirs_waits_behind_ours(&world, theirs).await;
-        }
-    })
-    .await;
-}
+beside_others! {
+    async fn kazoo_waits_behind_ours(world: World, recipe in LOCKS) {
+        let process = kazoo(&world);
+        let theirs = process.contender("kazoo", recipe, LOCK).await;
+        mixed::mutex::theirs_waits_behind_ours(&world, theirs).await;
+    }
 
-#[tokio::test]
-async fn ours_waits_behind_kazoo() {
-    within_reason(async {
-        for recipe in LOCKS {
-            let world = world().await;
-            let process = kazoo(&world);
-            let theirs = process.contender("kazoo", recipe, LOCK).await;
-            mixed::mutex::ours_waits_behind_theirs(&world, theirs).await;
-        }
-    })
-    .await;
-}
+    async fn ours_waits_behind_kazoo(world: World, recipe in LOCKS) {
+        let process = kazoo(&world);
+        let theirs = process.contender("kazoo", recipe, LOCK).await;
+        mixed::mutex::ours_waits_behind_theirs(&world, theirs).await;
+    }
 
-#[tokio::test]
-async fn each_reads_what_the_other_wrote() {
-    within_reason(async {
-        let world = world().await;
+    async fn kazoo_and_ours_read_each_others_data(world: World) {
         let process = kazoo(&world);
         let mut kazoo = process.contender("billing-by-kazoo", "lock", LOCK).await;
         kazoo.acquire().await;
@@ -104,52 +87,28 @@ async fn each_reads_what_the_other_wrote() {
         assert_eq!(metadata["pid"], std::process::id());
         assert!(metadata["host"].is_string());
         assert!(metadata["queued_at_ms"].is_i64());
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn a_mixed_queue_is_served_in_order() {
-    within_reason(async {
-        for recipe in LOCKS {
-            let world = world().await;
-            mixed::mutex::a_queue_is_served_in_order(&world, &kazoo(&world), recipe).await;
-        }
-    })
-    .await;
-}
+    async fn a_mixed_queue_is_served_in_order(world: World, recipe in LOCKS) {
+        mixed::mutex::a_queue_is_served_in_order(&world, &kazoo(&world), recipe).await;
+    }
 
-#[tokio::test]
-async fn a_holder_that_is_still_at_work_keeps_kazoo_out() {
-    within_reason(async {
-        let world = world().await;
+    async fn a_holder_that_is_still_at_work_keeps_kazoo_out(world: World) {
         let process = kazoo(&world);
         let theirs = process.contender("kazoo", "lock", LOCK).await;
         mixed::mutex::a_busy_holder_keeps_them_out(&world, theirs).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn there_is_never_a_second_holder() {
-    within_reason(async {
-        for recipe in LOCKS {
-            let world = world().await;
-            // One that stays: see the next test but one.
-            world.make(LOCK).await;
-            let process = kazoo(&world);
-            let one = process.contender("one", recipe, LOCK).await;
-            let two = process.contender("two", recipe, LOCK).await;
-            mixed::mutex::there_is_never_a_second_holder(&world, [one, two]).await;
-        }
-    })
-    .await;
-}
+    async fn there_is_never_a_second_holder(world: World, recipe in LOCKS) {
+        // One that stays: see the next test but one.
+        world.make(LOCK).await;
+        let process = kazoo(&world);
+        let one = process.contender("one", recipe, LOCK).await;
+        let two = process.contender("two", recipe, LOCK).await;
+        mixed::mutex::there_is_never_a_second_holder(&world, [one, two]).await;
+    }
 
-#[tokio::test]
-async fn a_kazoo_that_is_not_told_of_our_names_gets_in() {
-    within_reason(async {
-        let world = world().await;
+    async fn a_kazoo_that_is_not_told_of_our_names_gets_in(world: World) {
         let guard = world.mutex().await.lock().await.unwrap();
         let process = kazoo(&world);
         let mut bare = process.contender("bare", "bare", LOCK).await;
@@ -158,14 +117,9 @@ async fn a_kazoo_that_is_not_told_of_our_names_gets_in() {
         let failure = bare.failure().await;
         assert!(failure.contains("beside others"), "{failure}");
         inside.leave().await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn a_kazoo_whose_parent_was_reaped_fails() {
-    within_reason(async {
-        let world = world().await;
+    async fn a_kazoo_whose_parent_was_reaped_fails(world: World) {
         let guard = world.mutex().await.lock().await.unwrap();
         let process = kazoo(&world);
         let mut kazoo = process.contender("kazoo", "lock", LOCK).await;
@@ -173,7 +127,7 @@ async fn a_kazoo_whose_parent_was_reaped_fails() {
         work(&world, guard).await;
         kazoo.until_held().await;
         kazoo.release().await;
-        // Ours made it, as a container, and nobody is in it.
+        // The queue's znode is a container of ours, and is empty.
         until_reaped(&world).await;
         kazoo.send("acquire");
         assert!(kazoo.failure().await.contains("NoNodeError"));
@@ -181,8 +135,7 @@ async fn a_kazoo_whose_parent_was_reaped_fails() {
         let mut fresh = process.contender("fresh", "lock", LOCK).await;
         fresh.acquire().await;
         fresh.release().await;
-    })
-    .await;
+    }
 }
 
 /// Waits until the server has removed the empty container of the queue.

@@ -14,7 +14,7 @@ use crate::common::*;
 use crate::support::{Env, Intercept, intercepted, on_every_backend};
 
 /// A session that ends soon when it is not heard of.
-const BRIEF: Duration = Duration::from_millis(800);
+const BRIEF: Duration = Duration::from_secs(2);
 
 /// Returns the number in the name of the only entry.
 async fn number_of_the_only_entry(world: &World) -> String {
@@ -50,7 +50,7 @@ mod orphans {
             let mutex = Mutex::new(&between.client().await.unwrap(), LOCK).unwrap();
             let holder = world.mutex().await.lock().await.unwrap();
             let waiter = world.queue_up(&mutex).await;
-            // What was sent before this, the create among it, has been answered when this is.
+            // Everything sent before this, the create included, has been answered once this is.
             until_carried_out(mutex.client(), &path(LOCK)).await;
             tokio::task::yield_now().await;
             assert!(!waiter.is_finished());
@@ -155,7 +155,7 @@ mod ownership {
             world.disconnect(mutex.client());
             assert_eq!(old.lost().await, LostReason::LeaseExpired);
             world.reconnect(mutex.client());
-            // Whether the session has survived or not: what is held now is another node.
+            // The session may or may not have survived: in either case the new guard has another znode.
             let new = loop {
                 match mutex.lock().await {
                     Ok(guard) => break guard,
@@ -344,7 +344,7 @@ mod waiting {
             let waiter = world.queue_up(&mutex).await;
             holder.release().await.unwrap();
             let guard = granted(waiter).await;
-            // No watch is left on the vanished node: nobody is told when it comes back.
+            // No watch is left on the vanished znode: its return causes no event.
             let before = world.traffic_of(mutex.client()).events;
             world.make(gone.as_str()).await;
             guard.session().exists(&gone).await.unwrap();

@@ -52,7 +52,7 @@ async fn a_grant_has_a_fifth_of_its_lease_left() {
     for idle in 0..40 {
         let store = ensemble().await;
         let client = connected(&store).await;
-        // Nobody wants a lock: nothing is written, and the proof grows old.
+        // No contender writes anything, and the proof grows old.
         store.advance(idle * SECOND).await;
         let guard = Mutex::new(&client, LOCK).unwrap();
         let guard = store.run(guard.lock()).await.unwrap();

@@ -16,7 +16,7 @@ use crate::support::on_every_backend;
 
 const SHORT: Duration = Duration::from_millis(30);
 
-/// Holds the lock through a client of its own.
+/// Holds the lock through another client.
 async fn hold(world: &World) -> Guard {
     world.mutex().await.lock().await.unwrap()
 }
@@ -53,7 +53,7 @@ on_every_backend! {
         world.until_swept(&mutex).await;
     }
 
-    async fn locks_at_other_paths_are_others(env: Env) {
+    async fn locks_at_different_paths_are_independent(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
         let mut guards = Vec::new();
@@ -133,7 +133,7 @@ on_every_backend! {
         assert_eq!(kinds, [2, 1, 1]);
     }
 
-    async fn of_many_tries_at_once_one_has_it_and_the_others_leave_nothing(env: Env) {
+    async fn one_of_many_concurrent_tries_acquires_and_the_others_leave_nothing(env: Env) {
         let world = World::new(env).await;
         let mut tries = Vec::new();
         for _ in 0..12 {

@@ -24,14 +24,14 @@ const NUMBERS: [&str; 6] = [
 /// Longer than a free lock takes on any backend.
 const FREE: Duration = Duration::from_secs(5);
 
-/// Acquires a mutex that nobody holds.
+/// Acquires a mutex that is free.
 async fn lock_free(client: &Client, base: &LockPath) -> Guard {
     let mutex = Mutex::new(client, base).unwrap();
     let locked = mutex.lock_timeout(FREE).await;
     locked.unwrap_or_else(|error| panic!("{base} is free: {error}"))
 }
 
-/// Fails unless nobody holds or waits for the lock, to any recipe that looks at it.
+/// Fails unless the lock is free, without holders or waiters, for every recipe that looks at it.
 async fn assert_free(client: &Client, base: &LockPath) {
     let entries = queue(client, base).await.unwrap();
     assert_eq!(holders(&entries), [], "{base}");

@@ -1,38 +1,36 @@
 //! Contenders of other libraries: a process of another language that is told what to do line by line.
 //!
-//! One process carries any number of contenders, each with a session of its own. It reads
-//! `NAME COMMAND …` from its stdin, and answers `NAME …` on its stdout:
+//! One process carries any number of contenders, each with its own session. It reads `NAME COMMAND …` from its
+//! stdin, and answers `NAME …` on its stdout:
 //!
 //! ```text
-//! new RECIPE PATH …   "ready" when its session is there
+//! new RECIPE PATH …   "ready" when its session is open
 //! acquire …           "queued ZNODE" whenever it has looked and waits for that one, where the library
 //!                     lets that be seen; "held ZNODE" when it holds and has passed the gate
 //! release             "released"
 //! ```
 //!
-//! and what the programs say of themselves.
+//! and the commands that a program documents itself.
 //!
 //! What fails is answered with "failed …". The end of its stdin ends the process; its sessions then
 //! live for as long as their timeout.
 //!
-//! Whoever holds passes the [gate](enter), in every language alike: it makes an ephemeral child of
-//! [`INSIDE`] whose name begins with a mark of how it holds, and only then looks who else is there.
-//! Of two that hold together and must not, the one that came later sees the other. Then it notes
-//! itself in [`GRANTS`].
+//! A holder passes the [gate](enter), in every language alike: it creates an ephemeral child of [`INSIDE`] whose
+//! name begins with a mark of its mode, and only then lists the other children. Of two that hold together and must
+//! not, the later one sees the other. Then it records itself in [`GRANTS`].
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::io::Write;
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread;
 
 use lockkeeper::{FencingToken, Guard, Session};
 use lockkeeper_store::{CreateMode, ZnodePath};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::common::*;
-use crate::support::Env;
+use crate::support::{ChildProcess, Env};
 
 /// Parent of the holders' own children: `x-…` alone, `s-…` beside others of that
 /// mark, `p-…` as many as there are permits.
@@ -49,6 +47,25 @@ pub(crate) async fn world() -> World {
     world
 }
 
+/// Makes a test of each `async fn name(world: World)`, on a fresh store of the shared ZooKeeper. With `(world:
+/// World, recipe in RECIPES)` the test runs once for each, on a fresh store.
+macro_rules! beside_others {
+    ($($(#[$meta:meta])* async fn $name:ident($world:ident: World $(, $each:ident in $list:expr)?) $body:block)*) => {$(
+        $(#[$meta])*
+        #[tokio::test]
+        async fn $name() {
+            $crate::support::within_reason(async {
+                $(for $each in $list)? {
+                    let $world = $crate::peer::world().await;
+                    $body
+                }
+            })
+            .await;
+        }
+    )*};
+}
+pub(crate) use beside_others;
+
 /// The address of a test's store, as other clients want it: `host:port/chroot`.
 pub(crate) fn hosts(world: &World) -> &str {
     let url = world.env.target();
@@ -57,31 +74,28 @@ pub(crate) fn hosts(world: &World) -> &str {
 
 /// A process of another language. Dropping it kills it.
 pub(crate) struct Process {
-    child: Child,
+    child: ChildProcess,
     commands: Arc<Mutex<ChildStdin>>,
     contenders: Arc<Mutex<HashMap<String, UnboundedSender<String>>>>,
 }
 
 impl Process {
     pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let mut child = ChildProcess::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let commands = child.stdin.take().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
         let contenders = Arc::new(Mutex::new(HashMap::<_, UnboundedSender<_>>::new()));
         let told = contenders.clone();
-        thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                let (name, answer) = line.split_once(' ').expect("each line has a name");
-                let told = told.lock().unwrap();
-                // Nobody listens any more to one that is dropped.
-                let _ = told[name].send(answer.to_owned());
+        child.hear_lines(move |line| {
+            let mut told = told.lock().unwrap();
+            match line {
+                Some(line) => {
+                    let (name, answer) = line.split_once(' ').expect("each line has a name");
+                    // The contender may have been dropped.
+                    let _ = told[name].send(answer.to_owned());
+                }
+                // Drops the senders, which ends every wait for an answer.
+                None => told.clear(),
             }
-            // The process is over: nobody shall wait for it.
-            told.lock().unwrap().clear();
         });
         Self {
             child,
@@ -90,7 +104,7 @@ impl Process {
         }
     }
 
-    /// A contender with a session of its own.
+    /// Adds a contender with a new session.
     pub(crate) async fn contender(&self, name: &str, recipe: &str, path: &str) -> Contender {
         let (sender, answers) = unbounded_channel();
         self.contenders.lock().unwrap().insert(name.into(), sender);
@@ -106,18 +120,7 @@ impl Process {
 
     /// Ends it as the system does: its sessions live on until they expire.
     pub(crate) fn kill(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.end();
+        self.child.kill();
     }
 }
 
@@ -171,8 +174,8 @@ impl Contender {
         self.answer_of("queued ").await
     }
 
-    /// Joins a queue without a word of whom it waits for; returns the name of its own new child of
-    /// `queue`.
+    /// Joins a queue of a library that does not report its predecessor; returns the name of the contender's new
+    /// child of `queue`.
     pub(crate) async fn queue_up_in(&mut self, world: &World, queue: &str) -> String {
         let session = world.observing().await;
         let before = children(&session, queue).await;
@@ -204,7 +207,7 @@ impl Contender {
         }
     }
 
-    /// Waits until it holds: it must not have looked in vain since it last said that it waits.
+    /// Waits until it holds. Fails if it has looked at the queue in vain since it last reported that it waits.
     pub(crate) async fn held_next(&mut self) -> String {
         self.answer_of("held ").await
     }
@@ -223,7 +226,7 @@ impl Contender {
     }
 }
 
-/// One who has passed the gate.
+/// A holder that has passed the gate.
 #[must_use = "who holds stays inside"]
 pub(crate) struct Inside {
     session: Session,
@@ -299,7 +302,7 @@ pub(crate) async fn work(world: &World, guard: Guard) {
     guard.release().await.unwrap();
 }
 
-/// All grants so far, in order: whose, and the transaction that made it a contender.
+/// Returns all grants so far, in order: the znode and the transaction that created it.
 pub(crate) async fn grants(world: &World) -> Vec<(String, FencingToken)> {
     let session = world.observing().await;
     let mut notes = children(&session, GRANTS).await;

@@ -1,5 +1,4 @@
-//! Refusals that pass, and replies that nobody can read: neither ends a clean-up, nor leaves a node in
-//! a session that goes on.
+//! Temporary refusals and unreadable replies: neither ends a clean-up, nor leaves a node in a session that goes on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,9 +34,10 @@ fn refuse(world: &World, client: &Client, on: &[RequestKind]) {
     }
 }
 
-/// Fails instead of waiting for a clean-up that nobody carries out.
+/// Fails instead of waiting for a clean-up that never happens.
 async fn soon<T>(work: impl Future<Output = T>) -> T {
-    let limit = Duration::from_secs(10);
+    // Far longer than any clean-up takes on a busy machine.
+    let limit = Duration::from_secs(60);
     let done = tokio::time::timeout(limit, work).await;
     done.expect("a node is left behind")
 }
@@ -134,7 +134,7 @@ mod refused_for_long {
     use super::*;
 
     on_every_backend! {
-        async fn what_is_not_cleaned_up_is_counted(env: Env) {
+        async fn pending_clean_ups_are_counted(env: Env) {
             let world = World::new(env).await;
             let holder = world.mutex().await.lock().await.unwrap();
             let mutex = world.mutex().await;
@@ -158,7 +158,7 @@ mod refused_for_long {
             holder.release().await.unwrap();
         }
 
-        async fn a_session_that_nobody_has_any_more_is_not_kept_open(env: Env) {
+        async fn a_session_without_handles_is_not_kept_open(env: Env) {
             let world = World::new(env).await;
             let holder = world.mutex().await.lock().await.unwrap();
             let mutex = world.mutex().await;
@@ -250,7 +250,7 @@ mod garbled {
                 ground.garble_reply(semaphore.client(), RequestKind::Multi);
                 let permit = polled(semaphore.acquire_many(2), polls).await;
                 drop(permit);
-                // So that the next round starts with an order of its own.
+                // So that the next round begins with its own order of requests.
                 let _ = semaphore.client().current_session().check(&path("/"), None).await;
                 soon(ground.until_swept(&semaphore, 0)).await;
             }
@@ -283,7 +283,7 @@ mod garbled {
                 }
                 drop(writer.downgrade().await);
                 soon(world.until_count(0)).await;
-                // What was not used up.
+                // The faults that were not used up.
                 let session = lock.client().current_session();
                 let _ = session.get_data(&path("/")).await;
                 let _ = session.exists(&path("/")).await;
@@ -357,8 +357,7 @@ mod another_session_has_my_name {
     }
 }
 
-/// A connector whose first create in a queue is lost, while another session makes what was asked for,
-/// under the same names.
+/// A connector whose first create in a queue is lost, while another session creates the same names.
 #[derive(Clone, Debug)]
 struct Thief(Arc<Stolen>);
 

@@ -1,5 +1,5 @@
 //! Clients that live through a restore: their server is stopped, its store is restored from a backup that lacks
-//! what they have done since, and served at the same address.
+//! their latest changes, and served at the same address.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -56,7 +56,7 @@ async fn locked_again(client: &Client) {
     }
 }
 
-/// Stops the server, and serves in its place what the backup has.
+/// Stops the server, and serves the restored backup in its place.
 async fn restored(served: Served, folder: &Path, address: SocketAddr) -> Served {
     served.stop().await;
     disk::restore(folder.join("backup"), folder.join("restored")).unwrap();
@@ -79,7 +79,7 @@ async fn a_holder_stops_believing_before_the_restored_store_grants_its_lock() {
         assert!(!held.is_held(), "two hold the lock");
         assert!(granted.fencing_token() > held.fencing_token());
         held.lost().await;
-        // Its client goes on in a session of its own.
+        // Its client goes on in a new session.
         granted.release().await.unwrap();
         locked_again(&holder).await;
         served.stop().await;
@@ -88,7 +88,7 @@ async fn a_holder_stops_believing_before_the_restored_store_grants_its_lock() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_was_released_after_the_backup_blocks_nobody() {
+async fn a_lock_released_after_the_backup_is_free() {
     within_reason(async {
         let folder = TempFolder::new("restore");
         let address = (Ipv4Addr::LOCALHOST, port_of_a_server()).into();

@@ -93,7 +93,7 @@ on_every_backend! {
         assert_eq!(request.by.as_deref(), Some("ops: jane"));
         assert_eq!(request.number, 1);
         assert!(request.at_ms > 0);
-        // What it reads is answered before what is asked after it.
+        // Its reads are answered before any later request.
         tokio::select! {
             biased;
             told = guard.revocation_requested() => panic!("it is answered once, not {told:?}"),
@@ -176,7 +176,7 @@ on_every_backend! {
         assert_eq!(rest(events).await, 0);
     }
 
-    async fn keep_alive_keeps_what_others_wrote_beside_it(env: Env) {
+    async fn keep_alive_preserves_data_of_other_writers(env: Env) {
         let world = World::new(env).await;
         let guard = world.mutex().await.lock().await.unwrap();
         let mut metadata = guard.metadata();
@@ -209,7 +209,7 @@ on_every_backend! {
         assert_eq!(world.metadata(guard.path()).await.kept_alive, Some(5));
     }
 
-    async fn curators_request_is_one_by_nobody_known(env: Env) {
+    async fn a_request_of_curators_names_no_requester(env: Env) {
         let world = World::new(env).await;
         let (sink, mut events) = lock_events();
         let options = LockOptions::new().events(sink).label("billing");
@@ -218,7 +218,7 @@ on_every_backend! {
         assert_eq!(asked_by(&mut events).await, None);
         assert_eq!(guard.revocation_requested().await.unwrap().by, None);
 
-        // What was wiped comes back with the next sign of life, and the request stays.
+        // The wiped metadata comes back with the next sign of life, and the request stays.
         guard.keep_alive().await.unwrap();
         let there = world.metadata(guard.path()).await;
         assert_eq!(there.label.as_deref(), Some("billing"));
@@ -235,7 +235,7 @@ on_every_backend! {
     async fn a_keep_alive_over_curators_request_does_not_swallow_it(env: Env) {
         let world = World::new(env).await;
         let guard = world.mutex().await.lock().await.unwrap();
-        // Nobody listens yet.
+        // Before anything listens for requests.
         world.ask_as_curator(guard.path()).await;
         guard.keep_alive().await.unwrap();
         let request = guard.revocation_requested().await.unwrap();
@@ -373,7 +373,7 @@ on_every_backend! {
         assert_eq!(guard.revocation_requested().await.unwrap().number, 1);
     }
 
-    async fn nobody_holds_where_nothing_is(env: Env) {
+    async fn a_missing_queue_has_no_holders(env: Env) {
         let world = World::new(env).await;
         let revoker = jane(&world.observer);
         let entry = RevokeTarget::entry(format!("{LOCK}/_c_x-lock-0000000000")).unwrap();
@@ -412,7 +412,7 @@ on_every_backend! {
         world.until_count(1).await;
     }
 
-    async fn force_by_entry_and_by_session_spares_all_others(env: Env) {
+    async fn force_by_entry_and_by_session_removes_no_other_entry(env: Env) {
         let world = World::new(env).await;
         let (one, other) = (world.mutex().await, world.mutex().await);
         let guard = one.lock().await.unwrap();
@@ -429,7 +429,7 @@ on_every_backend! {
         let whom = RevokeTarget::session(LOCK, guard.session().id()).unwrap();
         let deleted = revoker.force(&whom, FencingEnforced).await.unwrap();
         assert_eq!(deleted, [queue[0].path.clone(), queue[2].path.clone()]);
-        // Who waits looks again when the one ahead has gone.
+        // A waiter looks again when its predecessor has gone.
         assert!(matches!(refused(first).await, LockError::EntryDeleted { .. }));
         assert!(matches!(refused(second).await, LockError::EntryDeleted { .. }));
         assert_eq!(guard.lost().await, LostReason::Revoked);
@@ -497,7 +497,7 @@ async fn race_of_asking_and_keeping(base: &Store, store: &TestStore, seed: u64) 
             if (seed + round).is_multiple_of(3) {
                 curator.set_data(&entry, "__REVOKE__", None).await.unwrap();
                 assert_eq!(told(store, &mut events).await, None, "seed {seed}");
-                // Over that nobody could say who asks: wait until the holder has written again.
+                // That overwrote the requester's name: wait until the holder has written its metadata again.
                 while curator.get_data(&entry).await.unwrap().0 == "__REVOKE__" {
                     pause(1).await;
                 }

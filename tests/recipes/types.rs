@@ -22,7 +22,7 @@ fn sent<F: Future + Send>(future: F) -> F {
 }
 
 #[test]
-fn recipes_are_clone_and_shared_and_guards_own_what_they_need() {
+fn recipes_are_clone_and_shared_and_guards_own_their_state() {
     shared::<Client>();
     shared::<Session>();
     shared::<Store>();

@@ -4,9 +4,12 @@ use lockkeeper::{Client, Guard, Mutex};
 
 use crate::common::*;
 use crate::harness::costs::{
-    Cost, HAND_OVERS, Queue, SIZES, assert_flat, bytes, cost, frames, op, operations, quiet, wired,
+    Cost, HAND_OVERS, Queue, SIZES, assert_flat, assert_wire_bytes_flat, cost, frames, op,
+    operations, quiet, wired,
 };
-use crate::support::{Frame, Proxy, on_every_backend, within_reason, zookeeper};
+use crate::support::{
+    Frame, Proxy, differential_server, on_every_backend, within_reason, zookeeper,
+};
 
 /// A queue in which each has seen its place, and that has handed over before.
 async fn queue(client: &Client, waiters: usize) -> Queue<Guard> {
@@ -82,7 +85,8 @@ on_every_backend! {
 #[tokio::test]
 async fn a_free_lock_takes_one_round_trip_on_zookeeper_and_its_release_another() {
     within_reason(async {
-        let proxy = Proxy::to(zookeeper().address());
+        // Its empty containers stay: a busy machine would have them removed between two requests.
+        let proxy = Proxy::to(differential_server().address());
         let client = wired(&proxy).await;
         let session = client.session().await.unwrap();
         let mutex = Mutex::new(&client, LOCK).unwrap();
@@ -107,7 +111,7 @@ async fn a_free_lock_takes_one_round_trip_on_zookeeper_and_its_release_another()
 
 // The wire is waited for in this thread while the waiter goes on in another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_says_it_is_alive_has_nobody_list_the_queue_again() {
+async fn a_keep_alive_makes_no_waiter_list_the_queue() {
     within_reason(async {
         let proxy = Proxy::to(zookeeper().address());
         let client = wired(&proxy).await;
@@ -139,25 +143,5 @@ async fn a_holder_that_says_it_is_alive_has_nobody_list_the_queue_again() {
 
 #[tokio::test]
 async fn the_bytes_of_a_hand_over_on_the_wire_do_not_grow() {
-    within_reason(async {
-        let mut sizes = Vec::new();
-        for waiters in SIZES {
-            let proxy = Proxy::to(zookeeper().address());
-            let client = wired(&proxy).await;
-            let mut queue = queue(&client, waiters).await;
-            let session = client.current_session();
-            let mut cheapest = usize::MAX;
-            for _ in 0..HAND_OVERS {
-                frames(&proxy, &session).await;
-                queue.hand_over(Guard::release).await;
-                cheapest = cheapest.min(bytes(&frames(&proxy, &session).await));
-            }
-            sizes.push(cheapest);
-        }
-        assert!(
-            sizes.iter().all(|size| *size <= sizes[0] + 16),
-            "{SIZES:?} wait: {sizes:?} bytes"
-        );
-    })
-    .await;
+    within_reason(assert_wire_bytes_flat(queue, Guard::release, 16)).await;
 }

@@ -46,7 +46,7 @@ async fn next(reports: &mut WardenReports) -> (String, ZnodePath) {
     }
 }
 
-/// Returns the reports that nobody has read yet.
+/// Returns the reports that have not been read yet.
 async fn unread(reports: &mut WardenReports) -> Vec<String> {
     let mut told = Vec::new();
     while let Some((report, _)) = polled(next(reports), 1).await {
@@ -89,7 +89,7 @@ on_every_backend! {
         assert!(reports.next().await.is_none(), "the stream ends with the warden");
     }
 
-    async fn nobody_is_removed_unless_the_warden_is_told_to(env: Env) {
+    async fn no_holder_is_removed_unless_the_warden_is_configured_to(env: Env) {
         let world = World::new(env).await;
         let (warden, mut reports) = watching(&world.observer);
         let guard = world.mutex().await.lock_with(stating(5, 10, 20)).await.unwrap();
@@ -150,7 +150,7 @@ on_every_backend! {
         told.sort_unstable();
         holding.sort_unstable();
         assert_eq!(told, holding);
-        // Whoever is next is seen when it is its turn.
+        // The next holder is seen when its turn comes.
         let writer = {
             session.delete(&holding_of(&holding, "_c_a-__READ__"), None).await.unwrap();
             session.delete(&holding_of(&holding, "_c_b-__READ__"), None).await.unwrap();
@@ -224,7 +224,7 @@ on_every_backend! {
         assert!(warden.overdue_all().is_empty());
     }
 
-    async fn a_removal_whose_answer_is_lost_is_told_once(env: Env) {
+    async fn a_removal_with_a_lost_answer_is_reported_once(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
         let (warden, mut reports) = removing(&client);
@@ -253,7 +253,7 @@ async fn time_counts_from_the_first_sight_and_from_each_sign_of_life() {
     let store = TestStore::new();
     let mutex = Mutex::new(&store.client().await.unwrap(), LOCK).unwrap();
     let guard = mutex.lock_with(stating(1_000, 2_000, 3_000)).await.unwrap();
-    // Held for long before anybody watches: that does not count.
+    // Time held before the watch began does not count.
     store.advance(ms(60_000)).await;
     let (warden, mut reports) = removing(&store.client().await.unwrap());
     store.advance(ms(999)).await;
@@ -312,7 +312,7 @@ async fn a_reconnection_keeps_the_time_and_a_new_session_starts_it_anew() {
     store.advance(ms(900)).await;
     store.disconnect(&client);
     store.advance(ms(600)).await;
-    // What it cannot have read anew it does not tell.
+    // The warden reports nothing that it cannot have read again.
     assert_eq!(unread(&mut reports).await, [""; 0]);
     store.reconnect(&client);
     store.settle().await;
@@ -353,8 +353,8 @@ async fn a_holder_alone_costs_a_warden_nothing_however_many_join_behind() {
     guard.release().await.unwrap();
 }
 
-/// A holder that keeps itself alive about as often as it must, under faults, and a warden under
-/// faults: whoever kept itself alive in time is never removed, and whoever falls silent is.
+/// A holder that keeps itself alive about as often as it must, under faults, and a warden under faults: a holder
+/// that kept itself alive in time is never removed, and one that falls silent is.
 #[tokio::test]
 async fn no_seed_removes_a_holder_too_early_or_never() {
     let mut removals = 0;

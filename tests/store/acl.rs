@@ -1,8 +1,8 @@
 //! Access control lists, through sessions.
 //!
-//! The embedded store behaves as a server of 3.9. A real one of 3.8 asks nobody for a right to look whether
-//! a znode exists. That only who may read a znode is told of it came with 3.8.4 and 3.9.2 (CVE-2024-23944),
-//! and Debian has it in its 3.8.0, too.
+//! The embedded store behaves as a server of 3.9. A real one of 3.8 asks for no right to check whether a znode
+//! exists. Watches that reveal a znode only to clients with the right to read it came with 3.8.4 and 3.9.2
+//! (CVE-2024-23944), and Debian has that in its 3.8.0, too.
 
 use lockkeeper_store::{
     Acl, AclEntry, ConnectOptions, Create, CreateMode, Error, EventKind, Op, ReadOp, ReadReply,
@@ -20,7 +20,7 @@ fn entry(permissions: u8, scheme: &str, id: &str) -> AclEntry {
     }
 }
 
-/// These rights for everybody, and all for whoever makes the list.
+/// Returns a list with these rights for everybody, and all rights for its creator.
 fn others(permissions: u8) -> Acl {
     Acl::new([
         entry(permissions, "world", "anyone"),
@@ -106,7 +106,7 @@ on_every_backend! {
         owner.delete(&n, None).await.unwrap();
     }
 
-    async fn rule_22_a_list_has_a_version_of_its_own(env: Env) {
+    async fn rule_22_an_acl_has_its_own_version(env: Env) {
         let session = env.session_with(alice()).await;
         let before = make(&session, "/a").await;
         assert_eq!(session.get_acl(&path("/a")).await.unwrap(), (Acl::open(), before));
@@ -189,7 +189,7 @@ on_every_backend! {
         assert_eq!(other.get_acl(&path("/a")).await.unwrap().0, shown(ALICE));
     }
 
-    async fn rule_23_a_scheme_that_nobody_knows_proves_nothing(env: Env) {
+    async fn rule_23_an_unknown_scheme_proves_nothing(env: Env) {
         let options = ConnectOptions::new().auth("nonsense", "alice:secret");
         let refused = env.connector().open(&options).await.map(drop);
         assert_eq!(refused, Err(Error::AuthFailed));
@@ -223,7 +223,7 @@ on_every_backend! {
 }
 
 #[tokio::test]
-async fn a_session_in_process_has_the_rights_of_what_it_was_opened_with() {
+async fn a_session_in_process_has_the_identities_it_was_opened_with() {
     let store = Store::memory();
     let client = store
         .connect_with(alice().acl(Acl::creator_all()))

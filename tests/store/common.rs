@@ -5,7 +5,7 @@ use std::pin::pin;
 
 use lockkeeper_store::{
     Acl, Blockers, Create, CreateMode, Enqueue, Error, EventKind, Op, PersistentWatcher, Result,
-    Session, Stat, Store, WatchedEvent, Watcher, ZnodePath,
+    Session, SessionState, Stat, StateStream, Store, WatchedEvent, Watcher, ZnodePath,
 };
 
 use crate::program;
@@ -19,7 +19,7 @@ pub(crate) fn now<T>(future: impl Future<Output = T>) -> Option<T> {
     program::now(pin!(future))
 }
 
-/// A session of its own at a store of this process.
+/// Opens a session at a store of this process.
 pub(crate) async fn session_at(store: &Store) -> Session {
     store.connect().await.unwrap().session().await.unwrap()
 }
@@ -99,4 +99,14 @@ pub(crate) fn no_node(at: &str) -> Error {
     Error::NoNode {
         path: at.to_owned(),
     }
+}
+
+/// Waits until a session whose connection breaks is connected again. A reader of states that is slow to be woken hears
+/// of the latest alone, so it may miss that the session was suspended.
+pub(crate) async fn reconnected(states: &mut StateStream) {
+    let state = match states.next().await {
+        Some(SessionState::Suspended) => states.next().await,
+        state => state,
+    };
+    assert_eq!(state, Some(SessionState::Reconnected));
 }

@@ -2,9 +2,9 @@
 //! programs of requests, from several sessions, step by step. Results, Stats, errors and watch events
 //! must be the same.
 //!
-//! After each step a read on every session makes sure that what it fired has arrived; so the order
-//! of events is compared within each watcher, and across all watchers from step to step. Zxids are
-//! compared by their order and identity, session ids by the order of opening.
+//! After each step a read on every session makes sure that the step's events have arrived; so the order of events
+//! is compared within each watcher, and across all watchers from step to step. Zxids are compared by their order
+//! and identity, session ids by the order of opening.
 //!
 //! The differences that are meant, and taken out before comparing:
 //! - times;
@@ -22,11 +22,10 @@
 //! brings. In process it does not; so events of programs with access control lists are compared over
 //! TCP alone.
 //!
-//! In other programs the store in a folder is closed and opened again on the way. For the two others
-//! that is the end of all sessions, and new ones. What was ephemeral is then gone everywhere, but in the
-//! folder it has left no trace: so of a znode that had ephemeral children before, `pzxid` and
-//! `cversion` are left out after that, and it gets no numbered children any more. The model test
-//! (`model.rs`) says exactly what they are.
+//! In other programs the store in a folder is closed and opened again on the way. For the two others that is the
+//! end of all sessions, and new ones. Ephemeral znodes are then gone everywhere, but in the folder they have left
+//! no trace: so of a znode that had ephemeral children before, `pzxid` and `cversion` are left out after that, and
+//! it gets no numbered children any more. The model test (`model.rs`) specifies them exactly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -118,6 +117,7 @@ async fn run(mut place: Place, program: &[Step]) -> Vec<Seen> {
         let mut outcome = match step.clone() {
             Step::Ask { session, request } => match request {
                 Request::Exists { path, .. }
+                    // A real server of 3.8 asks for no right for exists, ours for READ.
                     if !is_readable(&mut sessions, session, &path).await =>
                 {
                     Outcome::Nothing
@@ -302,6 +302,7 @@ enum Events {
 }
 
 async fn compare(remote: Remote, program: Vec<Step>, events: Events) -> Result<(), TestCaseError> {
+    // ZOOKEEPER-4466: a session that watches one path in several modes keeps the last alone.
     let program = Traceless::without_their_numbers(without_mixed_watches(program));
     let mut real = remote.run(&remote.zookeeper, &program).await;
     #[cfg(all(feature = "file", feature = "server"))]
@@ -366,7 +367,7 @@ fn compare_all(
     });
 }
 
-/// Each program has a chroot of its own on the server.
+/// Each program has its own chroot on the server.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 #[test]

@@ -55,7 +55,7 @@ fn checked_in(target: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn the_corpus_is_what_the_encoder_makes() {
+fn the_corpus_matches_the_encoder() {
     let writes = std::env::var_os("LOCKKEEPER_WRITE_CORPUS").is_some();
     for (target, _) in TARGETS {
         let mut made: Vec<_> = made(target)

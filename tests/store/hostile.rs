@@ -1,6 +1,6 @@
 //! Hostile and mistaken use: each meets a clear error, and loses nothing.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use lockkeeper_store::{
 use parking_lot::Mutex;
 
 use crate::common::*;
-use crate::support::on_every_backend;
+use crate::support::{on_every_backend, port_of_a_server};
 
 #[test]
 fn bad_paths_are_refused_before_anything_is_sent() {
@@ -46,7 +46,7 @@ fn bad_paths_are_refused_before_anything_is_sent() {
 }
 
 on_every_backend! {
-    async fn what_is_too_large_is_refused_and_nothing_else_is_lost(env: Env) {
+    async fn a_request_that_is_too_large_is_refused_and_nothing_else_is_lost(env: Env) {
         let session = env.session().await;
         make(&session, "/a").await;
         let before = stat(&session, "/a").await;
@@ -85,7 +85,7 @@ on_every_backend! {
         assert_eq!(fired(&mut watcher), None);
     }
 
-    async fn what_is_just_not_too_large_is_kept(env: Env) {
+    async fn the_largest_request_is_kept(env: Env) {
         let session = env.session().await;
         let mut data = vec![b'x'; LARGEST_REQUEST_BYTES - "/a".len()];
         let mut made = session.create(&path("/a"), data.clone(), CreateMode::Persistent).await;
@@ -188,7 +188,7 @@ on_every_backend! {
         assert!(!is_there(&session, "/a").await);
     }
 
-    async fn a_watcher_nobody_reads_says_what_it_lost(env: Env) {
+    async fn an_unread_watcher_reports_lost_events(env: Env) {
         let session = env.session().await;
         make(&session, "/a").await;
         let mut watcher = session.add_watch(&path("/a"), WatchMode::Persistent).await.unwrap();
@@ -229,7 +229,7 @@ async fn a_timeout_of_zero_is_refused() {
 }
 
 #[tokio::test]
-async fn a_bad_url_says_what_is_wrong_with_which_part() {
+async fn a_bad_url_is_refused_with_the_faulty_part() {
     let target = async |url: &str| match connect(url).await {
         Err(Error::Target(error)) => error,
         other => panic!("{url}: {other:?}"),
@@ -296,10 +296,8 @@ async fn nobody_answers_at(address: std::net::SocketAddr) {
 
 #[tokio::test]
 async fn zookeeper_not_running_is_an_error_within_the_connect_timeout() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
-    nobody_answers_at(address).await;
+    // Not one of the system's own ports: another test's server could get it in the meantime.
+    nobody_answers_at((Ipv4Addr::LOCALHOST, port_of_a_server()).into()).await;
 }
 
 #[tokio::test]
@@ -390,7 +388,7 @@ async fn the_root_of_a_store_cannot_be_deleted() {
 }
 
 #[tokio::test]
-async fn a_znode_of_somebody_elses_is_not_to_be_read() {
+async fn a_znode_without_read_permission_is_not_read() {
     let env = crate::support::Env::zookeeper().await;
     let options = ConnectOptions::new()
         .auth("digest", "owner:secret")

@@ -90,8 +90,8 @@ impl Embedded {
             }
         };
         if self.folder.is_some() {
-            // What the step did is on the disk, and told, when this has its answer. The session has no
-            // timeout: so nothing is changed by it.
+            // Once this is answered, the step's changes are on the disk, and its events told. The session has no
+            // timeout: so the request itself changes nothing.
             let path = ZnodePath::root();
             let synced = self.sessions.ask(0, Request::Sync { path }).await;
             assert_eq!(synced, Outcome::Done);

@@ -2,39 +2,22 @@
 //! copies the whole tree for a multi and searches all of it for everything. It shares no code with
 //! the store.
 
+mod tree;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
 use lockkeeper_store::{
-    Blockers, Create, CreateMode, DeleteReason, Error, EventKind, Op, OpReply, PredecessorGone,
-    ReadOp, ReadReply, Request, Result, SHARED_MARKER, SessionId, Stat, WatchMode, WatchedEvent,
-    ZnodePath, Zxid,
+    Blockers, Create, CreateMode, DeleteReason, Error, EventKind, PredecessorGone, Request, Result,
+    SessionId, WatchMode, WatchedEvent, ZnodePath, Zxid,
 };
 
+use self::tree::{Node, Tree, is_below, nearest};
 use crate::program::{Outcome, Place, Seen};
 
 /// ZooKeeper's bucket of expiry.
 pub(crate) const TICK_MS: u64 = 2_000;
-
-#[derive(Clone)]
-struct Node {
-    data: Bytes,
-    mode: CreateMode,
-    owner: SessionId,
-    czxid: i64,
-    mzxid: i64,
-    pzxid: i64,
-    ctime: i64,
-    mtime: i64,
-    version: i32,
-    children_ever: i64,
-    /// Values of `children_ever` and `pzxid` after a restart: what was ephemeral was never on the disk,
-    /// and only a create says there how many there were.
-    kept: (i64, i64),
-    /// Number of znodes that there ever were before it.
-    age: usize,
-}
 
 struct Session {
     id: SessionId,
@@ -67,21 +50,6 @@ struct Watch {
     path: String,
     waits: Waits,
 }
-
-/// The tree: its nodes by path, and the last zxid. A failed transaction is forgotten whole.
-#[derive(Clone)]
-struct Tree {
-    nodes: BTreeMap<String, Node>,
-    zxid: i64,
-    now_ms: u64,
-    /// Difference of the virtual clock's date from its moment.
-    epoch_ms: i64,
-    made: usize,
-    changes: Vec<Change>,
-}
-
-/// Change of a znode, with the reason of a delete.
-type Change = (EventKind, String, Option<DeleteReason>);
 
 pub(crate) struct Naive {
     tree: Tree,
@@ -135,6 +103,8 @@ impl Naive {
     }
 
     fn open(&mut self, timeout: Option<Duration>) {
+        // A slot is used again before a new one is made, as in the store: the order of slots decides which of two
+        // sessions ends first.
         let slot = self.free_slots.pop().unwrap_or_else(|| {
             let living = self
                 .sessions
@@ -166,6 +136,7 @@ impl Naive {
             Some(Over::Expired) => Outcome::Failed(Error::SessionExpired { session: id }),
             Some(Over::Closed) => Outcome::Failed(Error::SessionClosed { session: id }),
             None => {
+                // Rule 14: every request touches its session, reads and refused requests included.
                 session.touched_ms = self.tree.now_ms;
                 self.answer(index, request).unwrap_or_else(Outcome::Failed)
             }
@@ -177,6 +148,7 @@ impl Naive {
         self.open(timeout);
         let index = std::mem::replace(&mut self.seat[seat], self.sessions.len() - 1);
         let id = self.sessions[index].id;
+        // The watchers of the seat are dropped before the session is closed, so they hear nothing of its end.
         self.watches.retain(|_, watch| watch.session != index);
         let outcome = match self.sessions[index].over {
             Some(Over::Expired) => Outcome::Failed(Error::SessionExpired { session: id }),
@@ -200,6 +172,7 @@ impl Naive {
     /// Lets time pass, a bucket of expiry at a time.
     pub(crate) fn advance(&mut self, by: Duration) -> Seen {
         let target = self.tree.now_ms + by.as_millis() as u64;
+        // One session at a time: each end is a transaction with its own zxid, at its own moment.
         while let Some((at, index)) = self.next_expiry().filter(|(at, _)| *at <= target) {
             self.tree.now_ms = at;
             self.end(index, Over::Expired);
@@ -216,6 +189,7 @@ impl Naive {
             .filter(|(_, session)| session.over.is_none());
         living
             .filter_map(|(index, session)| {
+                // Rule 14: a session expires at the end of its deadline's bucket, so never early.
                 let deadline = session.touched_ms + session.timeout_ms?;
                 Some(((deadline / TICK_MS + 1) * TICK_MS, session.slot, index))
             })
@@ -223,14 +197,15 @@ impl Naive {
             .map(|(at, _, index)| (at, index))
     }
 
-    /// The process ends, and another opens the store: the sessions are gone, and so is all that was
-    /// ephemeral; nobody is left to be told. Others take their seats.
+    /// Ends the process, and opens the store in another: all sessions and all ephemeral znodes are gone, without an
+    /// event for anyone. Other sessions take their seats.
     pub(crate) fn restart(&mut self, timeouts: &[Option<Duration>]) -> Seen {
         for session in &mut self.sessions {
             session.over = Some(Over::Closed);
         }
         self.free_slots.clear();
         self.watches.clear();
+        // Opening a store begins a new epoch, for which the next number stands here.
         self.tree.zxid += 1;
         self.tree.nodes.retain(|_, node| !node.mode.is_ephemeral());
         for node in self.tree.nodes.values_mut() {
@@ -246,6 +221,7 @@ impl Naive {
     /// Ends a session: first its watchers hear of it, then all its ephemeral nodes go at once.
     fn end(&mut self, index: usize, over: Over) {
         let id = self.sessions[index].id;
+        // Rule 11: the session is over first, then its znodes go, all under one zxid.
         self.sessions[index].over = Some(over);
         self.free_slots.push(self.sessions[index].slot);
         let error = match over {
@@ -281,6 +257,7 @@ impl Naive {
                 zxid: Some(Zxid(self.tree.zxid)),
                 predecessor_gone: None,
             };
+            // The changes come in their order within the transaction, but `is_clear` asks for the tree at its end.
             let (fired, tree) = (&mut self.fired, &self.tree);
             self.watches.retain(|number, watch| {
                 let told = watch.is_told(kind, &path);
@@ -440,6 +417,7 @@ impl Naive {
         let result = change(&mut self.tree);
         match result {
             Ok(_) => self.fire(),
+            // Rule 16: all or nothing. A refused write takes no zxid either.
             Err(_) => self.tree = before,
         }
         result
@@ -456,44 +434,11 @@ impl Naive {
             Some(name) => {
                 let by = parent.join(name).unwrap();
                 let age = self.tree.nodes[entry.as_str()].age;
+                // The age, since the entry's name may be given again after the entry is gone.
                 self.arm(index, &by, Waits::Turn(age, blockers));
                 Place::Blocked(by, count.then_some(mine))
             }
         }
-    }
-}
-
-/// The nearest of those ahead that blocks.
-fn nearest(ahead: &[String], blockers: Blockers) -> Option<&String> {
-    let blocks = |name: &&String| blockers == Blockers::All || !name.contains(SHARED_MARKER);
-    ahead.iter().rev().find(blocks)
-}
-
-/// The ten digits or more at the end of a name.
-fn number(name: &str) -> Option<i64> {
-    let digits: String = name
-        .chars()
-        .rev()
-        .take_while(char::is_ascii_digit)
-        .collect();
-    let digits: String = digits.chars().rev().collect();
-    if digits.len() < 10 {
-        None
-    } else {
-        digits.parse().ok()
-    }
-}
-
-fn is_below(path: &str, top: &str) -> bool {
-    path == top || path.starts_with(&format!("{top}/"))
-}
-
-fn parent(path: &str) -> String {
-    let (parent, _) = path.rsplit_once('/').unwrap();
-    if parent.is_empty() {
-        "/".to_owned()
-    } else {
-        parent.to_owned()
     }
 }
 
@@ -514,225 +459,5 @@ impl Watch {
                 kind != EventKind::NodeChildrenChanged && is_below(path, &self.path)
             }
         }
-    }
-}
-
-impl Node {
-    fn new(data: Bytes, mode: CreateMode, owner: SessionId, zxid: i64, unix_ms: i64) -> Self {
-        Self {
-            data,
-            mode,
-            owner,
-            czxid: zxid,
-            mzxid: zxid,
-            pzxid: zxid,
-            ctime: unix_ms,
-            mtime: unix_ms,
-            version: 0,
-            children_ever: 0,
-            kept: (0, zxid),
-            age: 0,
-        }
-    }
-}
-
-impl Tree {
-    fn begin(&mut self) {
-        self.zxid += 1;
-        self.changes.clear();
-    }
-
-    /// The contenders among the children, in order of their numbers, then of their making.
-    fn queue(&self, parent: &ZnodePath) -> Vec<String> {
-        let mut names = self.children(parent.as_str());
-        let is_owned =
-            |name: &String| self.nodes[parent.join(name).unwrap().as_str()].owner != SessionId(0);
-        names.retain(|name| number(name).is_some() && is_owned(name));
-        let age = |name: &String| self.nodes[parent.join(name).unwrap().as_str()].age;
-        names.sort_by_key(|name| (number(name), age(name)));
-        names
-    }
-
-    /// Returns true if the entry of that age exists, and no entry ahead blocks it.
-    fn is_clear(&self, age: usize, blockers: Blockers) -> bool {
-        let Some((path, _)) = self.nodes.iter().find(|(_, node)| node.age == age) else {
-            return false;
-        };
-        let path: ZnodePath = path.parse().unwrap();
-        let queue = self.queue(&path.parent().unwrap());
-        let mine = queue.iter().position(|name| name == path.name()).unwrap();
-        nearest(&queue[..mine], blockers).is_none()
-    }
-
-    /// Returns the reason that waiters are told for a session's delete.
-    fn cause(&self, path: &str, session: SessionId) -> DeleteReason {
-        match self.nodes.get(path) {
-            Some(node) if node.owner == session => DeleteReason::Released,
-            _ => DeleteReason::Removed,
-        }
-    }
-
-    fn unix_ms(&self) -> i64 {
-        self.now_ms as i64 + self.epoch_ms
-    }
-
-    fn node(&self, path: &str) -> Result<&Node> {
-        self.nodes.get(path).ok_or_else(|| Error::NoNode {
-            path: path.to_owned(),
-        })
-    }
-
-    fn children(&self, path: &str) -> Vec<String> {
-        let others = self.nodes.keys().filter(|other| *other != "/");
-        let mine = others.filter(|other| parent(other) == path);
-        mine.map(|child| child.rsplit_once('/').unwrap().1.to_owned())
-            .collect()
-    }
-
-    fn stat(&self, path: &str) -> Result<Stat> {
-        let node = self.node(path)?;
-        let children = self.children(path).len() as i32;
-        Ok(Stat {
-            czxid: Zxid(node.czxid),
-            mzxid: Zxid(node.mzxid),
-            pzxid: Zxid(node.pzxid),
-            ctime: node.ctime,
-            mtime: node.mtime,
-            version: node.version,
-            cversion: 2 * node.children_ever as i32 - children,
-            aversion: 0,
-            ephemeral_owner: node.owner,
-            data_length: node.data.len() as i32,
-            num_children: children,
-        })
-    }
-
-    fn create(&mut self, session: SessionId, create: &Create) -> Result<(ZnodePath, Stat)> {
-        let parent_path = parent(create.path.as_str());
-        let Ok(above) = self.node(&parent_path).cloned() else {
-            return Err(Error::NoNode { path: parent_path });
-        };
-        let asked = create.path.to_string();
-        let path = match create.mode.is_sequential() {
-            true => format!("{}{:010}", create.path, above.children_ever),
-            false => create.path.to_string(),
-        };
-        if self.nodes.contains_key(&path) {
-            return Err(Error::NodeExists { path: asked });
-        }
-        if above.mode.is_ephemeral() {
-            return Err(Error::NoChildrenForEphemerals { path: asked });
-        }
-        let owner = if create.mode.is_ephemeral() {
-            session
-        } else {
-            SessionId(0)
-        };
-        let mut node = Node::new(
-            create.data.clone(),
-            create.mode,
-            owner,
-            self.zxid,
-            self.unix_ms(),
-        );
-        self.made += 1;
-        node.age = self.made;
-        self.nodes.insert(path.clone(), node);
-        let above = self.nodes.get_mut(&parent_path).unwrap();
-        above.children_ever += 1;
-        above.pzxid = self.zxid;
-        if !create.mode.is_ephemeral() {
-            above.kept = (above.children_ever, above.pzxid);
-        }
-        self.changes
-            .push((EventKind::NodeCreated, path.clone(), None));
-        self.changes
-            .push((EventKind::NodeChildrenChanged, parent_path, None));
-        let stat = self.stat(&path)?;
-        Ok((path.parse()?, stat))
-    }
-
-    fn check(&self, path: &str, version: Option<i32>) -> Result<()> {
-        let node = self.node(path)?;
-        match version {
-            None | Some(-1) => Ok(()),
-            Some(expected) if expected == node.version => Ok(()),
-            Some(expected) => Err(Error::BadVersion {
-                path: path.to_owned(),
-                expected,
-            }),
-        }
-    }
-
-    fn delete(&mut self, path: &str, version: Option<i32>, cause: DeleteReason) -> Result<()> {
-        self.check(path, version)?;
-        if !self.children(path).is_empty() {
-            return Err(Error::NotEmpty {
-                path: path.to_owned(),
-            });
-        }
-        let gone = self.nodes.remove(path).unwrap();
-        let parent_path = parent(path);
-        let above = self.nodes.get_mut(&parent_path).unwrap();
-        above.pzxid = self.zxid;
-        if !gone.mode.is_ephemeral() {
-            above.kept.1 = above.pzxid;
-        }
-        self.changes
-            .push((EventKind::NodeDeleted, path.to_owned(), Some(cause)));
-        self.changes
-            .push((EventKind::NodeChildrenChanged, parent_path, None));
-        Ok(())
-    }
-
-    fn set(&mut self, path: &ZnodePath, data: Bytes, version: Option<i32>) -> Result<Stat> {
-        self.check(path.as_str(), version)?;
-        let (zxid, unix_ms) = (self.zxid, self.unix_ms());
-        let node = self.nodes.get_mut(path.as_str()).unwrap();
-        node.data = data;
-        node.version += 1;
-        (node.mzxid, node.mtime) = (zxid, unix_ms);
-        self.changes
-            .push((EventKind::NodeDataChanged, path.to_string(), None));
-        self.stat(path.as_str())
-    }
-
-    fn op(&mut self, session: SessionId, op: &Op) -> Result<OpReply> {
-        Ok(match op {
-            Op::Create(create) => {
-                let (path, stat) = self.create(session, create)?;
-                OpReply::Created {
-                    path,
-                    stat: Some(stat),
-                }
-            }
-            Op::Delete { path, version } => {
-                let cause = self.cause(path.as_str(), session);
-                self.delete(path.as_str(), *version, cause)?;
-                OpReply::Deleted
-            }
-            Op::SetData {
-                path,
-                data,
-                version,
-            } => OpReply::Set(self.set(path, data.clone(), *version)?),
-            Op::Check { path, version } => {
-                self.check(path.as_str(), *version)?;
-                OpReply::Checked
-            }
-        })
-    }
-
-    fn read(&self, op: &ReadOp) -> ReadReply {
-        let read = match op {
-            ReadOp::GetData(path) => self.stat(path.as_str()).map(|stat| ReadReply::Data {
-                data: self.nodes[path.as_str()].data.clone(),
-                stat,
-            }),
-            ReadOp::GetChildren(path) => self
-                .node(path.as_str())
-                .map(|_| ReadReply::Children(self.children(path.as_str()))),
-        };
-        read.unwrap_or_else(ReadReply::Failed)
     }
 }

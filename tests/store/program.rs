@@ -1,5 +1,7 @@
-//! Random programs of requests, and what is seen when one runs: the common part of the
-//! differential test (memory against ZooKeeper) and of the model test (memory against a naive model).
+//! Random programs of requests, and their outcomes: the common part of the differential test (memory against
+//! ZooKeeper) and of the model test (memory against a naive model).
+
+mod requests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,14 +13,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use lockkeeper_store::{
-    Acl, AclEntry, Backend, Blockers, Create, CreateMode, Enqueue, Error, GetPredecessor, Op,
-    OpReply, PersistentWatcher, Predecessor, ReadOp, ReadReply, Reply, Request, Result,
-    SHARED_MARKER, Secret, SessionId, Stat, WatchMode, WatchedEvent, Watcher, ZnodePath, Zxid,
+    Acl, Backend, Create, CreateMode, Error, Op, OpReply, PersistentWatcher, Predecessor, ReadOp,
+    ReadReply, Reply, Request, Result, SessionId, Stat, WatchedEvent, Watcher, ZnodePath, Zxid,
 };
 use proptest::prelude::*;
-use proptest::sample::select;
 use proptest::test_runner::{Config, FileFailurePersistence, TestRunner};
 
+#[cfg(feature = "file")]
+pub(crate) use self::requests::with_restarts;
+pub(crate) use self::requests::{guarded_programs, programs, timed_programs};
 use crate::support::{report, rounds, scaled};
 
 /// One step of a program.
@@ -102,7 +105,7 @@ impl Armed {
     }
 }
 
-/// Polls a future once, whatever its executor thinks of its share of time.
+/// Polls a future once, outside any executor's budget.
 pub(crate) fn now<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     let future = std::pin::pin!(tokio::task::unconstrained(future));
     match future.poll(&mut Context::from_waker(Waker::noop())) {
@@ -288,8 +291,8 @@ pub(crate) fn normalise(trace: &mut [Seen], sessions: &[SessionId]) {
     }
 }
 
-/// Takes out what the two stores are meant to differ in: times, the zxid of events (3.8 does not
-/// say it) and the Stat of a create within a multi (3.8 does not say it).
+/// Removes known differences between the two stores: times, the zxid of events (3.8 does not send it) and the Stat
+/// of a create within a multi (3.8 does not send it).
 pub(crate) fn forget_known_differences(trace: &mut [Seen]) {
     for seen in trace {
         for event in seen.fired.values_mut().flatten().flatten() {
@@ -331,7 +334,7 @@ pub(crate) fn sort_events(seen: &mut Seen) {
     }
 }
 
-/// The sessions of one run, and what they watch.
+/// The sessions of one run, and their watchers.
 pub(crate) struct Sessions {
     open: Vec<Arc<dyn Backend>>,
     /// All that were ever opened.
@@ -391,7 +394,7 @@ impl Sessions {
         Outcome::Nothing
     }
 
-    /// After a read on every session, whatever fired before is at its watcher.
+    /// Reads on every session: afterwards all events that were due have reached their watchers.
     pub(crate) async fn barrier(&self) {
         for session in &self.open {
             let path = ZnodePath::root();
@@ -422,234 +425,6 @@ impl Sessions {
     pub(crate) fn living(&self, session: usize) -> bool {
         self.open[session].status().is_alive()
     }
-}
-
-/// A TTL that no test lives to see the end of.
-pub(crate) const LONG_TTL: Duration = Duration::from_secs(100_000);
-
-const PATHS: [&str; 13] = [
-    "/t",
-    "/t/a",
-    "/t/a",
-    "/t/ab",
-    "/t/b",
-    "/t/a/a",
-    "/t/a/b",
-    "/t/a/b/a",
-    "/t/b/a",
-    "/t/a/s-0000000000",
-    "/t/a/s-0000000001",
-    "/t/b/s-0000000000",
-    "/t/b/s-0000000002",
-];
-
-fn path() -> impl Strategy<Value = ZnodePath> + Clone {
-    select(&PATHS[..]).prop_map(|path| path.parse().unwrap())
-}
-
-fn data() -> impl Strategy<Value = Bytes> {
-    select(&["", "x", "some data"][..]).prop_map(Bytes::from)
-}
-
-fn version() -> impl Strategy<Value = Option<i32>> {
-    prop_oneof![3 => Just(None), 3 => (0..3i32).prop_map(Some), 1 => Just(Some(-1))]
-}
-
-fn create() -> impl Strategy<Value = Create> {
-    let plain = (
-        path(),
-        select(vec![
-            CreateMode::Persistent,
-            CreateMode::Persistent,
-            CreateMode::Ephemeral,
-            CreateMode::Container,
-            CreateMode::PersistentTtl(LONG_TTL),
-        ]),
-    );
-    let numbered = (
-        select(&["/t/s-", "/t/a/s-", "/t/a/s-", "/t/b/s-", "/t/b", "/t/ab/s-"][..])
-            .prop_map(|path| path.parse().unwrap()),
-        select(vec![
-            CreateMode::PersistentSequential,
-            CreateMode::EphemeralSequential,
-            CreateMode::PersistentSequentialTtl(LONG_TTL),
-        ]),
-    );
-    (prop_oneof![2 => plain, 1 => numbered], data()).prop_map(|((path, mode), data)| Create {
-        path,
-        data,
-        mode,
-        acl: Acl::open(),
-    })
-}
-
-fn op(create: impl Strategy<Value = Create>) -> impl Strategy<Value = Op> {
-    prop_oneof![
-        4 => create.prop_map(Op::Create),
-        2 => (path(), version()).prop_map(|(path, version)| Op::Delete { path, version }),
-        2 => (path(), data(), version())
-            .prop_map(|(path, data, version)| Op::SetData { path, data, version }),
-        1 => (path(), version()).prop_map(|(path, version)| Op::Check { path, version }),
-    ]
-}
-
-fn read_op() -> impl Strategy<Value = ReadOp> {
-    (path(), any::<bool>()).prop_map(|(path, list)| match list {
-        true => ReadOp::GetChildren(path),
-        false => ReadOp::GetData(path),
-    })
-}
-
-/// Requests that every store answers alike.
-fn request() -> impl Strategy<Value = Request> {
-    let watch = any::<bool>();
-    prop_oneof![
-        8 => create().prop_map(Request::Create),
-        3 => (path(), version()).prop_map(|(path, version)| Request::Delete { path, version }),
-        1 => path().prop_map(|entry| Request::Withdraw { entry }),
-        3 => (path(), data(), version())
-            .prop_map(|(path, data, version)| Request::SetData { path, data, version }),
-        3 => (path(), watch).prop_map(|(path, watch)| Request::Exists { path, watch }),
-        3 => (path(), watch).prop_map(|(path, watch)| Request::GetData { path, watch }),
-        3 => (path(), watch).prop_map(|(path, watch)| Request::GetChildren { path, watch }),
-        3 => prop::collection::vec(op(create()), 1..5).prop_map(Request::Multi),
-        1 => prop::collection::vec(read_op(), 1..4).prop_map(Request::MultiRead),
-        1 => path().prop_map(|path| Request::Sync { path }),
-        1 => path().prop_map(|prefix| Request::GetEphemerals { prefix }),
-        1 => path().prop_map(|path| Request::GetAllChildrenNumber { path }),
-        2 => (path(), select(&[WatchMode::Persistent, WatchMode::PersistentRecursive][..]))
-            .prop_map(|(path, mode)| Request::AddWatch { path, mode }),
-    ]
-}
-
-/// A list that lets everybody, or those who prove something, do something; or one that is none.
-fn list() -> impl Strategy<Value = Acl> {
-    let entry = |permissions, scheme: &str, id: &str| AclEntry {
-        permissions,
-        scheme: scheme.into(),
-        id: id.into(),
-    };
-    let anyone = move |permissions| entry(permissions, "world", "anyone");
-    let all = AclEntry::ALL;
-    let lists = [
-        vec![anyone(all)],
-        vec![anyone(AclEntry::READ)],
-        vec![anyone(all - AclEntry::READ)],
-        vec![anyone(all - AclEntry::WRITE - AclEntry::CREATE)],
-        vec![anyone(all - AclEntry::DELETE)],
-        vec![anyone(AclEntry::ADMIN | AclEntry::CREATE)],
-        vec![entry(all, "auth", "")],
-        vec![anyone(AclEntry::READ), entry(all, "auth", "any")],
-        vec![entry(all, "digest", ALICE), anyone(AclEntry::READ)],
-        vec![
-            entry(all, "digest", ALICE),
-            entry(AclEntry::READ, "auth", ""),
-        ],
-        vec![anyone(1), anyone(1), entry(all, "digest", ALICE)],
-        vec![entry(all, "world", "me")],
-    ];
-    let lists = lists.map(|list| {
-        if list == [anyone(all)] {
-            Acl::open()
-        } else {
-            Acl::new(list)
-        }
-    });
-    prop_oneof![1 => Just(Acl::open()), 2 => select(lists.to_vec())]
-}
-
-/// The scheme `digest`'s id for `alice:secret`.
-const ALICE: &str = "alice:aYXlLOpEooaV1cRAvUL1fp9Qt7E=";
-
-/// Requests that are held against access control lists, and that set them.
-fn guarded_request() -> impl Strategy<Value = Request> {
-    let listed = || (create(), list()).prop_map(|(create, acl)| Create { acl, ..create });
-    let secret = select(&["alice:secret", "bob:secret", "alice:wrong"][..]);
-    prop_oneof![
-        10 => request(),
-        3 => listed().prop_map(Request::Create),
-        2 => prop::collection::vec(op(listed()), 1..5).prop_map(Request::Multi),
-        3 => path().prop_map(|path| Request::GetAcl { path }),
-        4 => (path(), list(), version())
-            .prop_map(|(path, acl, version)| Request::SetAcl { path, acl, version }),
-        1 => secret.prop_map(|secret| Request::AddAuth {
-            scheme: "digest".into(),
-            secret: Secret::new(secret),
-        }),
-    ]
-}
-
-/// Requests that only a store with an index of its queues answers by itself.
-fn queue_request() -> impl Strategy<Value = Request> {
-    let parent = select(&["/t/a", "/t/b"][..]).prop_map(|path| path.parse::<ZnodePath>().unwrap());
-    let blockers = select(&[Blockers::All, Blockers::Exclusive][..]);
-    let name = select(vec![
-        "w-".to_owned(),
-        format!("r{SHARED_MARKER}"),
-        "s-".to_owned(),
-    ]);
-    prop_oneof![
-        4 => (parent.clone(), name, data(), blockers.clone(), any::<bool>()).prop_map(
-            |(parent, name, data, blockers, count)| {
-                Request::Enqueue(Enqueue { parent, name, data, acl: Acl::open(), blockers, count })
-            },
-        ),
-        2 => (parent.clone(), select(vec!["w-", "r__READ__", "s-"]), 0..6u8, blockers, any::<bool>())
-            .prop_map(|(parent, name, number, blockers, count)| {
-                let entry = parent.join(&format!("{name}{number:010}")).unwrap();
-                Request::GetPredecessor(GetPredecessor { entry, blockers, count })
-            }),
-        1 => (parent, 0..4usize).prop_map(|(parent, limit)| Request::GetQueue { parent, limit }),
-    ]
-}
-
-/// Programs that run on every store.
-pub(crate) fn programs(sessions: usize, steps: usize) -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![
-        24 => (0..sessions, request()).prop_map(|(session, request)| Step::Ask { session, request }),
-        1 => (0..sessions).prop_map(|session| Step::Reopen { session }),
-        1 => (0..8usize).prop_map(|nth| Step::DropWatcher { nth }),
-    ];
-    prop::collection::vec(step, 1..=steps)
-}
-
-/// Programs with access control lists that run on every store.
-pub(crate) fn guarded_programs(sessions: usize, steps: usize) -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![
-        24 => (0..sessions, guarded_request())
-            .prop_map(|(session, request)| Step::Ask { session, request }),
-        1 => (0..sessions).prop_map(|session| Step::Reopen { session }),
-        1 => (0..8usize).prop_map(|nth| Step::DropWatcher { nth }),
-    ];
-    prop::collection::vec(step, 1..=steps)
-}
-
-/// Programs with queues, and in virtual time.
-pub(crate) fn timed_programs(sessions: usize, steps: usize) -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![
-        18 => (0..sessions, request()).prop_map(|(session, request)| Step::Ask { session, request }),
-        8 => (0..sessions, queue_request())
-            .prop_map(|(session, request)| Step::Ask { session, request }),
-        2 => (0..sessions).prop_map(|session| Step::Reopen { session }),
-        1 => (0..8usize).prop_map(|nth| Step::DropWatcher { nth }),
-        3 => (1..7_000u64).prop_map(|ms| Step::Advance { by: Duration::from_millis(ms) }),
-    ];
-    prop::collection::vec(step, 1..=steps)
-}
-
-/// Such programs, with restarts in the middle.
-#[cfg(feature = "file")]
-pub(crate) fn with_restarts(
-    programs: impl Strategy<Value = Vec<Step>>,
-) -> impl Strategy<Value = Vec<Step>> {
-    let restarts = prop::collection::vec(any::<prop::sample::Index>(), 1..=2);
-    (programs, restarts).prop_map(|(mut program, restarts)| {
-        for at in restarts {
-            let at = at.index(program.len() + 1);
-            program.insert(at, Step::Restart);
-        }
-        program
-    })
 }
 
 /// Returns the requests that make what every program finds.
@@ -703,7 +478,7 @@ pub(crate) fn for_programs(
     };
     let (left, ran, failed) = (RefCell::new(rounds(count)), Cell::new(0), Cell::new(false));
     let result = TestRunner::new(config).run(&programs, |program| {
-        // What has failed is shrunk for as long as that takes.
+        // A failed program is shrunk for as long as that takes.
         if !failed.get() && left.borrow_mut().next().is_none() {
             return Ok(());
         }

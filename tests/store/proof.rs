@@ -22,7 +22,7 @@ const TICK: Duration = Duration::from_secs(2);
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A session at what it takes for an ensemble, in virtual time.
+/// A session that believes to be connected to an ensemble, in virtual time.
 struct World {
     store: TestStore,
     client: Client,
@@ -125,7 +125,7 @@ async fn a_write_of_an_older_connection_proves_nothing() {
 
 /// A follower that was stopped for a while finds both writes in its socket, and hands them on together.
 #[tokio::test]
-async fn a_write_that_was_sent_before_an_answer_does_not_prove_what_was_answered() {
+async fn a_write_sent_before_an_answer_does_not_prove_that_answer() {
     let world = World::new().await;
     let opened = world.proved();
     world.store.advance(SECOND).await;

@@ -295,7 +295,7 @@ on_every_backend! {
         assert_eq!(one.exists(&path("/a")).await, Err(expired));
     }
 
-    async fn rule_16_a_multi_is_one_transaction_whose_operations_see_those_before(env: Env) {
+    async fn rule_16_a_multi_is_one_transaction_in_which_operations_see_earlier_ones(env: Env) {
         let session = env.session().await;
         make(&session, "/a").await;
         let replies = session
@@ -440,7 +440,7 @@ on_every_backend! {
         }
     }
 
-    async fn rule_26_after_sync_a_session_sees_what_others_had_written(env: Env) {
+    async fn rule_26_after_sync_a_session_sees_earlier_writes_of_others(env: Env) {
         let (reader, writer) = (env.session().await, env.session().await);
         make(&reader, "/a").await;
         for round in 1..=20 {

@@ -1,4 +1,4 @@
-//! Sessions: their states, their ends, what they hold and until when.
+//! Sessions: their states, their ends, and the time for which they may believe in what they hold.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,7 +135,7 @@ on_every_backend! {
         assert_eq!(event(gone.await), seen(EventKind::NodeDeleted, "/e"));
     }
 
-    async fn create_all_makes_what_is_missing(env: Env) {
+    async fn create_all_creates_missing_parents(env: Env) {
         let session = env.session().await;
         session.create_all(&path("/a/b/c"), CreateMode::Container).await.unwrap();
         session.create_all(&path("/a/b/c"), CreateMode::Container).await.unwrap();

@@ -10,7 +10,7 @@ use lockkeeper_store::{
 use crate::common::*;
 use crate::support::{Env, Frame, Proxy, unique, within_reason, zookeeper};
 
-/// A client whose wire the test holds.
+/// Opens a client behind a proxy that the test controls.
 async fn wired() -> (Proxy, Client, Session) {
     let proxy = Proxy::to(zookeeper().address());
     let url = format!("zookeeper://{}/{}", proxy.hosts(), unique("wired"));
@@ -145,7 +145,7 @@ async fn a_persistent_watch_tells_of_a_reconnection_and_goes_on() {
 }
 
 #[tokio::test]
-async fn closing_waits_for_no_request_that_nobody_polls() {
+async fn closing_does_not_wait_for_requests_that_are_not_polled() {
     let (proxy, client, session) = wired().await;
     create(&session, "/mine", CreateMode::Ephemeral).await;
     let unpolled = session.get_data(&path("/mine"));

@@ -1,4 +1,4 @@
-//! Stores that misbehave: a wrapper around any connector, whose sessions pass through an [`Intercept`].
+//! Wrappers around any connector, whose sessions pass through an [`Intercept`]: for stores that misbehave.
 
 use std::fmt;
 use std::sync::Arc;

@@ -7,10 +7,11 @@
     reason = "each test binary takes what it needs"
 )]
 
-mod again;
 mod folder;
 mod intercept;
+mod kill;
 mod logs;
+mod process;
 mod proxy;
 mod quorum;
 mod random;
@@ -28,10 +29,11 @@ use lockkeeper_store::{
     Client, ConnectOptions, Connector, Session, Store, StoreOptions, connect_with,
 };
 
-pub(crate) use again::{ChildProcess, again, again_at, alone};
 pub(crate) use folder::TempFolder;
 pub(crate) use intercept::{Intercept, intercepted};
+pub(crate) use kill::{KeepOnFailure, KillPoint, kill_seed, lives};
 pub(crate) use logs::on_warning;
+pub(crate) use process::{ChildProcess, Lines, again, again_at, alone, until_stdin_ends};
 pub(crate) use proxy::{Frame, Proxy};
 pub(crate) use quorum::Quorum;
 pub(crate) use random::Random;
@@ -48,7 +50,7 @@ pub(crate) fn zookeeper() -> &'static ZooKeeper {
     SERVER.get_or_init(|| ZooKeeper::start_with(SWEEP))
 }
 
-/// A server that sweeps nothing by itself, so that what it answers depends on its requests alone.
+/// Returns a server that sweeps nothing by itself, so that its answers depend on its requests alone.
 pub(crate) fn differential_server() -> &'static ZooKeeper {
     static SERVER: OnceLock<ZooKeeper> = OnceLock::new();
     SERVER.get_or_init(|| ZooKeeper::start_with(Duration::from_secs(24 * 60 * 60)))
@@ -67,12 +69,16 @@ pub(crate) fn unique(prefix: &str) -> String {
     format!("{prefix}-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A port below those that the system gives to clients by itself: a client that tries to reconnect
-/// while nobody listens could be given that very port, and then be connected with itself. No test of this process
-/// is given it twice.
+/// Returns a free port for a server that is started later, or more than once. No test of this process is given it
+/// twice, and test processes that run at the same time draw from different blocks of ports: between this look and the
+/// server's own bind a second may pass. The ports lie below those that the system gives to clients by itself: a
+/// client that tries to reconnect to a server that is down could be given that very port, and then be connected with
+/// itself.
 pub(crate) fn port_of_a_server() -> u16 {
+    const BLOCK: u32 = 64;
+    const BLOCKS: u32 = 190;
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let first = 20_000 + (std::process::id() % 5_000) as u16;
+    let first = 20_000 + (std::process::id() % BLOCKS * BLOCK) as u16;
     std::iter::repeat_with(|| first + NEXT.fetch_add(1, Ordering::Relaxed))
         .find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok())
         .expect("loopback has a free port")
@@ -98,11 +104,11 @@ pub(crate) fn rounds(count: u64) -> impl Iterator<Item = u64> {
 /// Says how much such a test has done. Straight to the descriptor: a test's own output is shown
 /// only when it fails.
 pub(crate) fn report(done: std::fmt::Arguments<'_>) {
-    // Nobody may be reading.
+    // The reader may have gone.
     let _ = writeln!(std::io::stderr(), "{done}");
 }
 
-/// A store of its own for one test, to which it can open clients.
+/// A fresh store for one test, to which it can open clients.
 pub(crate) struct Env {
     first: Client,
     embedded: Option<Store>,
@@ -203,7 +209,7 @@ impl Env {
         self.first.target()
     }
 
-    /// A client of its own, with a session of its own.
+    /// Opens another client, with a new session.
     pub(crate) async fn client(&self) -> Client {
         self.client_with(ConnectOptions::new()).await
     }

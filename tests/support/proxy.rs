@@ -14,7 +14,7 @@ pub(crate) struct Frame {
     pub(crate) xid: i32,
     /// ZooKeeper's number of the operation, in a request. 0 in the handshake.
     pub(crate) operation: i32,
-    /// Its length, that of its own length included.
+    /// Length of the frame, its length field included.
     pub(crate) bytes: usize,
 }
 
@@ -23,7 +23,7 @@ const PING: i32 = -2;
 /// An operation that no server knows.
 const NO_OPERATION: i32 = 999;
 
-/// A wire to a server. Dropping it cuts it for good.
+/// A proxy in front of a server. Dropping it closes its connections, and refuses new ones.
 pub(crate) struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -112,7 +112,7 @@ impl Proxy {
         self.shared.change(|wire| wire.hold_requests = true);
     }
 
-    /// Holds back what the server sends, until [`mend`](Self::mend).
+    /// Holds replies and events of the server back, until [`mend`](Self::mend).
     pub(crate) fn hold_replies(&self) {
         self.shared.change(|wire| wire.hold_replies = true);
     }
@@ -248,29 +248,26 @@ fn join(client: TcpStream, shared: &Arc<Shared>) -> io::Result<()> {
     ] {
         let shared = shared.clone();
         thread::spawn(move || {
-            let _ = pump(&from, &to, to_server, &shared);
-            let _ = from.shutdown(Shutdown::Both);
-            let _ = to.shutdown(Shutdown::Both);
+            let ended = pump(&from, &to, to_server, &shared);
+            // A client that no longer takes replies has ended, and its last requests may still be unread here. The
+            // other direction carries them to the server before it closes both ends.
+            if to_server || ended.is_ok() {
+                let _ = from.shutdown(Shutdown::Both);
+                let _ = to.shutdown(Shutdown::Both);
+            }
             shared.change(|wire| wire.carried -= 1);
         });
     }
     Ok(())
 }
 
-/// Carries frames one way until an end closes.
-fn pump(
-    mut from: &TcpStream,
-    mut to: &TcpStream,
-    to_server: bool,
-    shared: &Shared,
-) -> io::Result<()> {
+/// Carries frames one way until the sender closes; fails if the receiver does.
+fn pump(from: &TcpStream, mut to: &TcpStream, to_server: bool, shared: &Shared) -> io::Result<()> {
     let mut handshake = true;
     loop {
-        let mut frame = vec![0; 4];
-        from.read_exact(&mut frame)?;
-        let length = u32::from_be_bytes(frame[..4].try_into().unwrap()) as usize;
-        frame.resize(4 + length, 0);
-        from.read_exact(&mut frame[4..])?;
+        let Ok(mut frame) = read_frame(from) else {
+            return Ok(());
+        };
         // Behind the timeout: the session that the client comes back to.
         let is_new = handshake && to_server && frame.get(20..28) == Some(&[0; 8]);
         let held = shared.wire();
@@ -295,6 +292,8 @@ fn pump(
                 .get(at..at + 4)
                 .map_or(0, |word| i32::from_be_bytes(word.try_into().unwrap())),
         };
+        // Noted after it was written: a test that has waited for a frame may rely on its delivery when it cuts the
+        // wire.
         let xid = word(4);
         if xid != PING {
             let operation = if to_server { word(8) } else { 0 };
@@ -309,5 +308,48 @@ fn pump(
             });
         }
         handshake = false;
+    }
+}
+
+/// Reads a frame, with its length.
+fn read_frame(mut from: &TcpStream) -> io::Result<Vec<u8>> {
+    let mut frame = vec![0; 4];
+    from.read_exact(&mut frame)?;
+    let length = u32::from_be_bytes(frame[..4].try_into().unwrap()) as usize;
+    frame.resize(4 + length, 0);
+    from.read_exact(&mut frame[4..])?;
+    Ok(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_request_of_a_client_that_has_ended_is_carried_to_the_server() {
+        // Eight bytes: the request's number and its operation.
+        const FRAME: [u8; 12] = [0, 0, 0, 8, 0, 0, 0, 1, 0, 0, 0, 2];
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let proxy = Proxy::to(listener.local_addr().unwrap());
+        let mut client = TcpStream::connect(proxy.address).unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        server.write_all(&FRAME).unwrap();
+        proxy.wait_for(|frame| !frame.to_server);
+
+        // The client closes with that reply unread, which resets the connection: the next one cannot be delivered.
+        proxy.hold_requests();
+        client.write_all(&FRAME).unwrap();
+        drop(client);
+        server.write_all(&FRAME).unwrap();
+        let wire = proxy.shared.wire();
+        let carried = proxy
+            .shared
+            .changed
+            .wait_while(wire, |wire| wire.carried > 1);
+        drop(carried);
+
+        proxy.mend();
+        server.read_exact(&mut [0; FRAME.len()]).unwrap();
+        proxy.wait_until_closed();
     }
 }

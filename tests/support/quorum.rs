@@ -1,4 +1,4 @@
-//! [`Quorum`]: a store in memory whose sessions take it for an ensemble.
+//! [`Quorum`]: a store in memory that looks like an ensemble to its sessions.
 
 use std::sync::Arc;
 

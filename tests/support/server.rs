@@ -2,10 +2,12 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use super::port_of_a_server;
 
 const JARS: [&str; 2] = [
     "/usr/share/java/zookeeper.jar",
@@ -53,8 +55,7 @@ impl ZooKeeper {
     }
 
     fn try_start_ensemble() -> Result<Vec<Self>, String> {
-        let mut ports = free_ports(9).into_iter();
-        let mut port = || ports.next().expect("there are as many as were asked for");
+        let port = port_of_a_server;
         let members: [_; 3] = std::array::from_fn(|_| format!("127.0.0.1:{}:{}", port(), port()));
         let started: Result<Vec<_>, _> = (1..=3)
             .map(|number: usize| {
@@ -71,7 +72,7 @@ impl ZooKeeper {
     }
 
     fn try_start(sweep: Duration) -> Result<Self, String> {
-        let mut server = Self::launch(free_port(), sweep, [])?;
+        let mut server = Self::launch(port_of_a_server(), sweep, [])?;
         server.wait_until_it_answers()?;
         Ok(server)
     }
@@ -182,21 +183,4 @@ impl Drop for ZooKeeper {
         let _ = self.watcher.wait();
         let _ = fs::remove_dir_all(&self.folder);
     }
-}
-
-fn free_port() -> u16 {
-    free_ports(1)[0]
-}
-
-/// So many ports, all of them different.
-fn free_ports(count: usize) -> Vec<u16> {
-    let bind = |_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
-    let probes: Vec<_> = (0..count).map(bind).collect();
-    let port = |probe: &TcpListener| {
-        probe
-            .local_addr()
-            .expect("a bound socket has an address")
-            .port()
-    };
-    probes.iter().map(port).collect()
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
-/// Long after which whoever waits for the other side gives up: a server that hangs is a failure.
+/// Limit of a wait for the other side: a server that hangs is a failure.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Operations.
@@ -86,12 +86,12 @@ pub(crate) fn request(xid: i32, op: i32, record: &Out) -> Vec<u8> {
     frame.framed()
 }
 
-/// The record of a read: of data, of children, of whether it is there.
+/// The record of a read: getData, getChildren or exists.
 pub(crate) fn read(path: &str, watch: bool) -> Out {
     Out::new().text(path).bool(watch)
 }
 
-/// The record of a create for everybody.
+/// The record of a create with the open ACL.
 pub(crate) fn create(path: &str, data: &[u8], flags: i32) -> Out {
     let record = Out::new().text(path).bytes(data);
     record

@@ -9,79 +9,46 @@ use super::{curator, curator_for};
 use crate::common::*;
 use crate::kazoo::kazoo;
 use crate::mixed;
-use crate::peer::{As, enter, work, world};
-use crate::support::within_reason;
+use crate::peer::{As, beside_others, enter, work};
 
-#[tokio::test]
-async fn curator_waits_behind_ours() {
-    within_reason(async {
-        let world = world().await;
+beside_others! {
+    async fn curator_waits_behind_ours(world: World) {
         let process = curator(&world);
         let theirs = process.contender("curator", "mutex", LOCK).await;
         mixed::mutex::theirs_waits_behind_ours(&world, theirs).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn ours_waits_behind_curator() {
-    within_reason(async {
-        let world = world().await;
+    async fn ours_waits_behind_curator(world: World) {
         let process = curator(&world);
         let theirs = process.contender("curator", "mutex", LOCK).await;
         mixed::mutex::ours_waits_behind_theirs(&world, theirs).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn a_mixed_queue_is_served_in_order() {
-    within_reason(async {
-        let world = world().await;
+    async fn a_mixed_queue_is_served_in_order(world: World) {
         mixed::mutex::a_queue_is_served_in_order(&world, &curator(&world), "mutex").await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn a_holder_that_is_still_at_work_keeps_curator_out() {
-    within_reason(async {
-        let world = world().await;
+    async fn a_holder_that_is_still_at_work_keeps_curator_out(world: World) {
         let process = curator(&world);
         let theirs = process.contender("curator", "mutex", LOCK).await;
         mixed::mutex::a_busy_holder_keeps_them_out(&world, theirs).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn there_is_never_a_second_holder() {
-    within_reason(async {
-        let world = world().await;
+    async fn there_is_never_a_second_holder(world: World) {
         let process = curator(&world);
         let one = process.contender("one", "mutex", LOCK).await;
         let two = process.contender("two", "mutex", LOCK).await;
         mixed::mutex::there_is_never_a_second_holder(&world, [one, two]).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn a_dead_holder_hands_over_to_the_next_of_either_library() {
-    within_reason(async {
-        let world = world().await;
+    async fn a_dead_holder_hands_over_to_the_next_of_either_library(world: World) {
         let mortal = curator_for(&world, Duration::from_secs(4));
         let process = curator(&world);
         let next = process.contender("next", "mutex", LOCK).await;
         mixed::mutex::the_dead_hand_over(&world, mortal, next).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn what_curator_writes_is_shown_as_it_is() {
-    within_reason(async {
-        let world = world().await;
+    async fn data_of_curators_entries_is_shown_unchanged(world: World) {
         let process = curator(&world);
         let mut theirs = process.contender("curator", "mutex", LOCK).await;
         let holder = theirs.acquire().await;
@@ -94,42 +61,30 @@ async fn what_curator_writes_is_shown_as_it_is() {
         let address = std::str::from_utf8(&entry.data).unwrap();
         assert!(address.parse::<std::net::IpAddr>().is_ok(), "{address}");
         theirs.release().await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn parents_that_curator_made_are_good_for_ours() {
-    within_reason(async {
-        for how in ["container", "empty", "address"] {
-            let world = world().await;
-            let process = curator(&world);
-            let mut theirs = process.contender("curator", "mutex", LOCK).await;
-            theirs.send(&format!("make {how} {LOCK}"));
-            theirs.answer_of("made").await;
-            let session = world.observing().await;
-            let (made, _) = session.get_data(&path(LOCK)).await.unwrap();
-            assert_eq!(made.is_empty(), how != "address");
+    async fn parents_that_curator_made_are_good_for_ours(world: World, how in ["container", "empty", "address"]) {
+        let process = curator(&world);
+        let mut theirs = process.contender("curator", "mutex", LOCK).await;
+        theirs.send(&format!("make {how} {LOCK}"));
+        theirs.answer_of("made").await;
+        let session = world.observing().await;
+        let (made, _) = session.get_data(&path(LOCK)).await.unwrap();
+        assert_eq!(made.is_empty(), how != "address");
 
-            let guard = world.mutex().await.lock().await.unwrap();
-            assert_eq!(theirs.queue_up().await, guard.path().name());
-            let ours = world.queue_up(&world.mutex().await).await;
-            work(&world, guard).await;
-            theirs.held_next().await;
-            theirs.release().await;
-            work(&world, granted(ours).await).await;
-            // What somebody else wrote there is not ours to change.
-            let (left, _) = session.get_data(&path(LOCK)).await.unwrap();
-            assert_eq!(left, made, "{how}");
-        }
-    })
-    .await;
-}
+        let guard = world.mutex().await.lock().await.unwrap();
+        assert_eq!(theirs.queue_up().await, guard.path().name());
+        let ours = world.queue_up(&world.mutex().await).await;
+        work(&world, guard).await;
+        theirs.held_next().await;
+        theirs.release().await;
+        work(&world, granted(ours).await).await;
+        // Data that another program wrote there is not ours to change.
+        let (left, _) = session.get_data(&path(LOCK)).await.unwrap();
+        assert_eq!(left, made, "{how}");
+    }
 
-#[tokio::test]
-async fn the_mark_of_a_release_wakes_nobody_of_curators() {
-    within_reason(async {
-        let world = world().await;
+    async fn the_release_marker_wakes_no_contender_of_curators(world: World) {
         let process = curator(&world);
         let first = world.mutex().await.lock().await.unwrap();
         let second = world.queue_up(&world.mutex().await).await;
@@ -138,10 +93,7 @@ async fn the_mark_of_a_release_wakes_nobody_of_curators() {
             process.contender("two", "mutex", LOCK).await,
         ];
         for contender in &mut theirs {
-            assert_eq!(
-                contender.queue_up().await,
-                mixed::mutex::last_but_one(&world).await
-            );
+            assert_eq!(contender.queue_up().await, mixed::mutex::last_but_one(&world).await);
         }
         let session = world.observing().await;
         let mark = async || session.get_data(&path(LOCK)).await.unwrap().0;
@@ -155,27 +107,17 @@ async fn the_mark_of_a_release_wakes_nobody_of_curators() {
             contender.release().await;
         }
         assert!(world.children().await.is_empty());
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn curator_and_ours_and_kazoo_under_their_names_share_a_path() {
-    within_reason(async {
-        let world = world().await;
+    async fn curator_and_ours_and_kazoo_under_their_names_share_a_path(world: World) {
         world.make(LOCK).await;
         let (java, python) = (curator(&world), kazoo(&world));
         let one = java.contender("one", "mutex", LOCK).await;
         let two = python.contender("two", "curator-lock", LOCK).await;
         mixed::mutex::there_is_never_a_second_holder(&world, [one, two]).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn curator_gets_in_beside_a_kazoo_under_its_own_names() {
-    within_reason(async {
-        let world = world().await;
+    async fn curator_gets_in_beside_a_kazoo_under_its_own_names(world: World) {
         let (java, python) = (curator(&world), kazoo(&world));
         let mut kazoo = python.contender("kazoo", "lock", LOCK).await;
         kazoo.acquire().await;
@@ -183,36 +125,23 @@ async fn curator_gets_in_beside_a_kazoo_under_its_own_names() {
         curator.send("acquire");
         let failure = curator.failure().await;
         assert!(failure.contains("beside others"), "{failure}");
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn children_that_are_no_contenders_disturb_neither() {
-    within_reason(async {
-        let world = world().await;
+    async fn children_that_are_no_contenders_disturb_neither(world: World) {
         world.make(LOCK).await;
         let session = world.observing().await;
         let config = path(&format!("{LOCK}/config"));
-        session
-            .create(&config, "x", CreateMode::Persistent)
-            .await
-            .unwrap();
+        session.create(&config, "x", CreateMode::Persistent).await.unwrap();
         let process = curator(&world);
         let mut theirs = process.contender("curator", "mutex", LOCK).await;
         theirs.acquire().await;
         let ours = world.queue_up(&world.mutex().await).await;
         theirs.release().await;
         work(&world, granted(ours).await).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn several_locks_at_once_wait_for_curator_and_keep_it_waiting() {
-    const OTHER: &str = "/lock/other";
-    within_reason(async {
-        let world = world().await;
+    async fn several_locks_at_once_wait_for_curator_and_keep_it_waiting(world: World) {
+        const OTHER: &str = "/lock/other";
         world.make(OTHER).await;
         let process = curator(&world);
         let mut holder = process.contender("holder", "mutex", LOCK).await;
@@ -233,6 +162,5 @@ async fn several_locks_at_once_wait_for_curator_and_keep_it_waiting() {
         both.release().await.unwrap();
         next.held_next().await;
         next.release().await;
-    })
-    .await;
+    }
 }

@@ -4,13 +4,10 @@ use lockkeeper::{RevokeTarget, Revoker};
 
 use super::curator;
 use crate::common::*;
-use crate::peer::{work, world};
-use crate::support::within_reason;
+use crate::peer::{beside_others, work};
 
-#[tokio::test]
-async fn curator_hears_ours() {
-    within_reason(async {
-        let world = world().await;
+beside_others! {
+    async fn curator_hears_ours(world: World) {
         let process = curator(&world);
         let mut theirs = process.contender("curator", "revocable", LOCK).await;
         let holder = theirs.acquire().await;
@@ -22,14 +19,9 @@ async fn curator_hears_ours() {
         assert_eq!(theirs.answer().await, "revocation");
         theirs.release().await;
         work(&world, granted(waiter).await).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn ours_hears_curator() {
-    within_reason(async {
-        let world = world().await;
+    async fn ours_hears_curator(world: World) {
         let process = curator(&world);
         let mut theirs = process.contender("curator", "mutex", LOCK).await;
         let guard = world.mutex().await.lock().await.unwrap();
@@ -41,6 +33,5 @@ async fn ours_hears_curator() {
         work(&world, guard).await;
         theirs.held_next().await;
         theirs.release().await;
-    })
-    .await;
+    }
 }

@@ -4,51 +4,28 @@ use super::curator;
 use crate::common::*;
 use crate::kazoo::kazoo;
 use crate::mixed::rwlock::*;
-use crate::peer::world;
-use crate::support::within_reason;
+use crate::peer::beside_others;
 
 const SIDES: [&str; 2] = ["read", "write"];
 
-#[tokio::test]
-async fn a_mixed_queue_is_served_in_order() {
-    within_reason(async {
-        let world = world().await;
+beside_others! {
+    async fn a_mixed_queue_is_served_in_order(world: World) {
         a_queue_is_served_in_order(&world, &curator(&world), SIDES).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn a_writer_is_alone() {
-    within_reason(async {
-        let world = world().await;
+    async fn a_writer_is_alone(world: World) {
         a_writer_is_always_alone(&world, &curator(&world), SIDES).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn our_downgrade_keeps_a_writer_of_curators_out() {
-    within_reason(async {
-        let world = world().await;
+    async fn our_downgrade_keeps_a_writer_of_curators_out(world: World) {
         our_downgrade_keeps_the_place(&world, &curator(&world), SIDES).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn our_upgrade_fails_beside_a_reader_of_curators() {
-    within_reason(async {
-        let world = world().await;
+    async fn our_upgrade_fails_beside_a_reader_of_curators(world: World) {
         our_upgrade_is_for_the_sole_holder(&world, &curator(&world), SIDES).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn curator_downgrades_where_nobody_waits() {
-    within_reason(async {
-        let world = world().await;
+    async fn curator_downgrades_without_waiters(world: World) {
         let process = curator(&world);
         let mut theirs = process.contender("curator", "write", LOCK).await;
         theirs.acquire().await;
@@ -62,14 +39,9 @@ async fn curator_downgrades_where_nobody_waits() {
         inside.leave().await;
         reader.release().await.unwrap();
         write(&world, writer.await.unwrap().unwrap()).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn curator_and_ours_and_kazoo_under_their_names_share_a_path() {
-    within_reason(async {
-        let world = world().await;
+    async fn curator_and_ours_and_kazoo_under_their_names_share_a_path(world: World) {
         world.make(LOCK).await;
         let (java, python) = (curator(&world), kazoo(&world));
         let mut one = java.contender("one", "write", LOCK).await;
@@ -84,6 +56,5 @@ async fn curator_and_ours_and_kazoo_under_their_names_share_a_path() {
         };
         tokio::join!(ours, one.cycles(20), two.cycles(20), three.cycles(20));
         assert!(world.children().await.is_empty());
-    })
-    .await;
+    }
 }

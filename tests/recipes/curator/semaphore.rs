@@ -7,8 +7,7 @@ use tokio::task::JoinHandle;
 
 use super::{curator, curator_for};
 use crate::common::*;
-use crate::peer::{As, Contender, Inside, Process, enter, world};
-use crate::support::within_reason;
+use crate::peer::{As, Contender, Inside, Process, beside_others, enter};
 
 const QUOTA: &str = "/quota";
 const WAITING: &str = "/quota/locks";
@@ -45,10 +44,8 @@ async fn until_leases(world: &World, count: usize) {
     until(&world.observing().await, HELD, |names| names.len() == count).await;
 }
 
-#[tokio::test]
-async fn both_count_the_same_permits_and_stand_in_one_queue() {
-    within_reason(async {
-        let world = world().await;
+beside_others! {
+    async fn both_count_the_same_permits_and_stand_in_one_queue(world: World) {
         let process = curator(&world);
         let semaphore = ours(&world, 2).await;
         let one = semaphore.acquire().await.unwrap();
@@ -84,16 +81,11 @@ async fn both_count_the_same_permits_and_stand_in_one_queue() {
         third.release().await.unwrap();
         fifth.release().await.unwrap();
         until_leases(&world, 0).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn the_number_is_never_exceeded() {
-    const PERMITS: u32 = 3;
-    const EACH: usize = 25;
-    within_reason(async {
-        let world = world().await;
+    async fn the_number_is_never_exceeded(world: World) {
+        const PERMITS: u32 = 3;
+        const EACH: usize = 25;
         let process = curator(&world);
         let cycles = async || {
             let semaphore = ours(&world, PERMITS).await;
@@ -116,14 +108,9 @@ async fn the_number_is_never_exceeded() {
             three.cycles(EACH),
         );
         until_leases(&world, 0).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn a_large_request_of_ours_is_not_starved_by_curators_behind_it() {
-    within_reason(async {
-        let world = world().await;
+    async fn a_large_request_of_ours_is_not_starved_by_curators_behind_it(world: World) {
         let process = curator(&world);
         let mut first = theirs(&process, "first", 2).await;
         first.acquire().await;
@@ -131,7 +118,7 @@ async fn a_large_request_of_ours_is_not_starved_by_curators_behind_it() {
         let both = queue_up(&world, &semaphore, 2).await;
         let mut behind = theirs(&process, "behind", 2).await;
         behind.queue_up_in(&world, WAITING).await;
-        // One permit is free, and nobody may take it.
+        // One permit is free, but reserved for the head of the queue.
         assert_eq!(semaphore.available().await.unwrap(), 1);
         first.release().await;
         let both = both.await.unwrap().unwrap();
@@ -141,14 +128,9 @@ async fn a_large_request_of_ours_is_not_starved_by_curators_behind_it() {
         both.release().await.unwrap();
         behind.until_held().await;
         behind.release().await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn the_permits_of_a_dead_curator_come_back() {
-    within_reason(async {
-        let world = world().await;
+    async fn the_permits_of_a_dead_curator_come_back(world: World) {
         let mortal = curator_for(&world, Duration::from_secs(4));
         let mut holder = theirs(&mortal, "holder", 2).await;
         holder.send("acquire 2");
@@ -159,6 +141,5 @@ async fn the_permits_of_a_dead_curator_come_back() {
         mortal.kill();
         let permit = waiter.await.unwrap().unwrap();
         permit.release().await.unwrap();
-    })
-    .await;
+    }
 }

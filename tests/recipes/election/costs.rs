@@ -24,7 +24,7 @@ async fn line(client: &Client, candidates: usize) -> Queue<Leadership> {
 struct Meter<'a> {
     world: &'a World,
     session: Session,
-    /// Cost of its own questions.
+    /// Cost of the observer's requests.
     own: Cost,
 }
 
@@ -102,7 +102,7 @@ on_every_backend! {
         // The resignation, on ZooKeeper a look of the next candidate, and its watch on its own znode.
         let asked = if is_embedded { 2 } else { 3 };
         assert_eq!((costs[0][0].0, costs[0][0].1), (asked, 1), "{costs:?}");
-        // The observer reads the next leader; in memory it asks first who that is.
+        // The observer reads the next leader; in memory it asks first which entry leads.
         let looks = if is_embedded { 3 } else { 2 };
         assert_eq!((costs[0][1].0, costs[0][1].1), (looks, 1), "{costs:?}");
     }

@@ -99,7 +99,7 @@ on_every_backend! {
         assert_eq!(old.lost().await, LostReason::LeaseExpired);
         assert_eq!(one.state().current(), Role::Bystander);
         world.reconnect(one.client());
-        // Whether the session has survived or not: what is led with now is another node.
+        // The session may or may not have survived: in either case the new leadership is another znode.
         let new = loop {
             match one.campaign("new").await {
                 Ok(leadership) => break leadership,

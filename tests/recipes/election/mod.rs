@@ -17,12 +17,12 @@ use tokio::task::JoinHandle;
 use crate::common::*;
 
 /// A session that ends soon when it is not heard of.
-const BRIEF: std::time::Duration = std::time::Duration::from_millis(800);
+const BRIEF: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// A campaign that goes on in a task of its own.
+/// A campaign in a task.
 type Campaign = JoinHandle<Result<Leadership, LockError>>;
 
-/// The election, for a client of its own.
+/// Returns the election, for a new client.
 async fn election(world: &World) -> Election {
     Election::new(&world.client().await, LOCK).unwrap()
 }

@@ -1,4 +1,4 @@
-//! An election beside its model: a line whose head leads.
+//! An election beside its model: a queue whose head leads.
 
 use lockkeeper::Guard;
 use proptest::prelude::*;
@@ -69,7 +69,7 @@ impl Model for Scene {
     fn operation() -> impl Strategy<Value = Operation> {
         let step = prop_oneof![
             8 => wait(Just(()), 0.25),
-            // One who waits gives up.
+            // A waiter gives up.
             2 => leave(1..9, 0.0),
             // The leader resigns, or is dropped.
             4 => leave(0..1, 0.25),

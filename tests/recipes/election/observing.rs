@@ -1,4 +1,4 @@
-//! Seeing who leads, from outside.
+//! Observers of an election, which are no candidates.
 
 use lockkeeper::{ConnectOptions, LeaderChange};
 use lockkeeper_store::CreateMode;
@@ -7,7 +7,7 @@ use super::*;
 use crate::support::on_every_backend;
 
 on_every_backend! {
-    async fn an_observer_sees_each_leader_and_what_it_says(env: Env) {
+    async fn an_observer_sees_each_leader_and_its_data(env: Env) {
         let world = World::new(env).await;
         let watching = Election::new(&world.observer, LOCK).unwrap();
         let mut changes = watching.observe();

@@ -44,7 +44,7 @@ on_every_backend! {
         });
         assert_eq!(output.await.unwrap(), "at work");
         assert!(world.children().await.is_empty(), "the resignation is confirmed");
-        // Although somebody has kept a share of the leadership.
+        // Although the program has kept a share of the leadership.
         let kept = kept.unwrap();
         assert!(!kept.is_held());
         assert_eq!(kept.lost().await, LostReason::Released);
@@ -171,7 +171,7 @@ on_every_backend! {
                 }
             }
             world.expire(one.client()).await.unwrap();
-            // Nobody leads then, or already the next term does: the moment between may go unseen.
+            // An observer may miss the moment without a leader, and see the next term at once.
             while let LeaderChange::DataChanged(_) = next(&mut changes).await {}
         }
         assert_eq!(running.await.unwrap().unwrap(), Ok(3));
@@ -367,7 +367,7 @@ async fn an_observer_tries_again_where_no_session_is_to_be_had() {
     assert_eq!(scene.moody.asked.lock().len(), 6);
 }
 
-/// Two who run under one client that expires over and over lead in turn, and time goes on.
+/// Two candidates of one client whose session expires over and over lead in turn, and time goes on.
 #[tokio::test]
 async fn sessions_that_end_at_once_make_no_busy_loop() {
     let scene = Scene::new().await;

@@ -66,7 +66,7 @@ on_every_backend! {
         assert_eq!(election(&world).await.state().current(), Role::Bystander, "another object's");
     }
 
-    async fn every_loss_is_told_although_nobody_asks(env: Env) {
+    async fn every_loss_is_reported_without_a_request(env: Env) {
         let world = World::new(env).await;
         for end in ["expired", "closed", "cut off"] {
             let client = match end {
@@ -143,7 +143,7 @@ async fn a_state_never_says_leader_when_the_leadership_is_lost() {
             "step {step}"
         );
         was_leader += usize::from(leadership.is_held());
-        // Without a turn of anybody's: what is asked here is asked of the clock itself.
+        // No task has run since: the state is computed from the clock itself.
         store.clock().advance(step_length);
         assert_eq!(
             state.current().is_leader(),
@@ -167,7 +167,7 @@ impl Wake for Owner {
 #[test]
 fn a_waker_that_is_dropped_may_drop_another_state() {
     let (ended, end) = std::sync::mpsc::channel();
-    // A thread of its own: a deadlock never comes back.
+    // On another thread, since a deadlock would block this one for ever.
     std::thread::spawn(move || {
         let client = pollster::block_on(lockkeeper::connect("memory:election-wakers")).unwrap();
         let election = lockkeeper::Election::new(&client, "/election").unwrap();

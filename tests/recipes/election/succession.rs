@@ -7,6 +7,7 @@ use lockkeeper::{Election, Error, FencingGate, LockError, LockOptions, LostReaso
 use lockkeeper_store::CreateMode;
 
 use super::*;
+use crate::harness::cancel::{at_every_point, cancelled_behind};
 use crate::support::on_every_backend;
 
 /// Losses of each campaign on the way: first requests, then replies.
@@ -26,23 +27,15 @@ const LOSSES: [Losses; 6] = [
     (&[], &[RequestKind::GetPredecessor, RequestKind::MultiRead]),
 ];
 
-/// A wave of candidates on top of a leader that goes when all stand.
+/// Cancels a campaign after so many polls, behind a leader that resigns once both stand. Returns true if it was won.
 async fn cancelled_after(world: &World, losses: Losses, polls: usize) -> bool {
     let leader = election(world).await.campaign("first").await.unwrap();
     let candidate = election(world).await;
     let client = candidate.client();
     world.lose(client, losses);
-    let mut campaign = std::pin::pin!(polled(candidate.campaign("second"), polls));
-    let outcome = tokio::select! {
-        outcome = &mut campaign => {
-            leader.resign().await.unwrap();
-            outcome
-        }
-        () = world.until_count(2) => {
-            leader.resign().await.unwrap();
-            campaign.await
-        }
-    };
+    let resign = async || leader.resign().await.unwrap();
+    let campaign = candidate.campaign("second");
+    let outcome = cancelled_behind(campaign, polls, world.until_count(2), resign).await;
     let won = outcome.is_some();
     if let Some(leadership) = outcome {
         leadership.unwrap().resign().await.unwrap();
@@ -131,7 +124,7 @@ on_every_backend! {
         }
     }
 
-    async fn a_try_leads_only_where_nobody_stands(env: Env) {
+    async fn a_try_leads_only_without_other_candidates(env: Env) {
         let world = World::new(env).await;
         let (one, other) = (election(&world).await, election(&world).await);
         let leadership = one.try_campaign("one").await.unwrap().expect("nobody stands");
@@ -156,11 +149,7 @@ on_every_backend! {
     async fn a_campaign_that_is_killed_at_any_point_leaves_nothing(env: Env) {
         let world = World::new(env).await;
         for losses in LOSSES {
-            let mut polls = 1;
-            while !cancelled_after(&world, losses, polls).await {
-                polls += 1;
-            }
-            assert!(polls > 1, "there is a point to be killed at");
+            at_every_point(async |polls| cancelled_after(&world, losses, polls).await).await;
         }
     }
 
@@ -180,7 +169,7 @@ on_every_backend! {
         world.until_count(1).await;
     }
 
-    async fn a_leader_changes_what_it_says(env: Env) {
+    async fn a_leader_changes_its_data(env: Env) {
         let world = World::new(env).await;
         let one = election(&world).await;
         let options = LockOptions::new().label("billing");
@@ -194,7 +183,7 @@ on_every_backend! {
         let metadata = leader.metadata.unwrap();
         assert_eq!((metadata.label.as_deref(), metadata.kept_alive), (Some("billing"), Some(1)));
 
-        // Of two changes under way the later call is the one that stays, whatever gets lost.
+        // Of two concurrent changes the later call wins, whatever is lost.
         world.lose_request(one.client(), RequestKind::SetData);
         let (earlier, later) = tokio::join!(leadership.set_data("a"), leadership.set_data("b"));
         assert_eq!((earlier, later), (Ok(()), Ok(())));
@@ -202,7 +191,7 @@ on_every_backend! {
         assert_eq!(one.leader().await.unwrap().unwrap().data.as_deref(), Some("b"));
     }
 
-    async fn what_the_store_refuses_is_not_said(env: Env) {
+    async fn refused_data_of_a_leader_is_not_published(env: Env) {
         let world = World::new(env).await;
         let one = election(&world).await;
         let leadership = one.campaign("short").await.unwrap();
@@ -265,14 +254,14 @@ on_every_backend! {
         assert!(matches!(mutex.lock().await, Err(LockError::WrongKind { kind: "an election", .. })));
     }
 
-    async fn a_removal_is_noticed_although_nobody_waits_for_it(env: Env) {
+    async fn a_removal_is_noticed_without_a_waiter(env: Env) {
         let world = World::new(env).await;
         let one = election(&world).await;
         let mut state = one.state();
         let leadership = one.campaign("one").await.unwrap();
         let removed = leadership.path().clone();
         state.changed().await.unwrap();
-        // The watch stands when what is asked after it is answered.
+        // The watch is armed once a later request is answered.
         one.client().current_session().exists(&removed).await.unwrap();
         world.revoke(&removed).await;
         state.wait_for(|role| !role.is_leader()).await.unwrap();

@@ -6,9 +6,9 @@ use lockkeeper::{Client, ConnectOptions, LockError, Session, connect_with};
 use tokio::sync::mpsc;
 
 use crate::common::*;
-use crate::support::{Frame, Proxy, unique};
+use crate::support::{Frame, Proxy, unique, zookeeper};
 
-/// Numbers of waiters for whom a hand-over must cost the same.
+/// Queue lengths at which a hand-over must cost the same.
 pub(crate) const SIZES: [usize; 3] = [2, 100, 1_000];
 
 /// Number of hand-overs that are measured: a renewal of the session may fall into one of them.
@@ -36,7 +36,7 @@ pub(crate) fn assert_flat(costs: &[Cost], digits: u64) -> (u64, u64) {
     (requests, events)
 }
 
-/// Waits until nothing is under way in a session, and returns what has gone through it.
+/// Waits until no request of a session is under way, and returns its traffic so far.
 pub(crate) async fn quiet(world: &World, session: &Session) -> Traffic {
     loop {
         let before = world.traffic_of(session);
@@ -76,7 +76,7 @@ impl<H: Send + 'static> Queue<H> {
         let mut queued = children(session, at).await.len();
         for wait in waits {
             let send = send.clone();
-            // When the test is over nobody wants what is granted any more.
+            // At the end of the test the receiver is gone, and the grant is dropped.
             tokio::spawn(async move { send.send(wait.await).map_err(drop) });
             queued += 1;
             // Tasks run in the order of their spawning, and so do the requests of one session.
@@ -124,14 +124,14 @@ pub(crate) mod op {
     pub(crate) const MULTI_READ: i32 = 22;
 }
 
-/// A client whose frames are counted.
+/// Connects a client through a proxy that counts its frames.
 pub(crate) async fn wired(proxy: &Proxy) -> Client {
     let url = format!("zookeeper://{}/{}", proxy.hosts(), unique("wire"));
     let options = ConnectOptions::new().create_chroot().session_timeout(LONG);
     connect_with(url.as_str(), options).await.unwrap()
 }
 
-/// Returns what has gone over the wire since the last call, but for looks at a single node.
+/// Returns the frames since the last call, without reads of a single znode.
 pub(crate) async fn frames(proxy: &Proxy, session: &Session) -> Vec<Frame> {
     const EVENT: i32 = -1;
     // All before it has been counted when this is answered; itself it may have been or not.
@@ -151,6 +151,43 @@ pub(crate) fn operations(frames: &[Frame]) -> Vec<i32> {
         .collect()
 }
 
-pub(crate) fn bytes(frames: &[Frame]) -> usize {
-    frames.iter().map(|frame| frame.bytes).sum()
+/// Fails unless the cheapest hand-over takes as many bytes on the wire to a ZooKeeper for each length of the queue, but
+/// for these: the numbers in names and marks have more digits in a longer queue.
+pub(crate) async fn assert_wire_bytes_flat<H, R>(
+    queue: impl AsyncFn(&Client, usize) -> Queue<H>,
+    release: impl Fn(H) -> R,
+    digits: usize,
+) where
+    H: Send + 'static,
+    R: Future<Output = Result<(), LockError>>,
+{
+    let mut sizes = Vec::new();
+    for waiters in SIZES {
+        let proxy = Proxy::to(zookeeper().address());
+        let client = wired(&proxy).await;
+        let mut queue = queue(&client, waiters).await;
+        let session = client.current_session();
+        let mut cheapest = usize::MAX;
+        for _ in 0..HAND_OVERS {
+            settle(&session).await;
+            frames(&proxy, &session).await;
+            queue.hand_over(&release).await;
+            settle(&session).await;
+            let bytes = frames(&proxy, &session).await;
+            cheapest = cheapest.min(bytes.iter().map(|frame| frame.bytes).sum());
+        }
+        sizes.push(cheapest);
+    }
+    assert!(
+        sizes.iter().all(|size| *size <= sizes[0] + digits),
+        "{SIZES:?} wait: {sizes:?} bytes"
+    );
+}
+
+/// Lets all waiters that were woken look, each by a few requests.
+async fn settle(session: &Session) {
+    for _ in 0..20 {
+        session.exists(&path(LOCK)).await.unwrap();
+        tokio::task::yield_now().await;
+    }
 }

@@ -31,7 +31,7 @@ pub(crate) trait Model: Sized {
 
     async fn carry_out(&mut self, operation: Self::Operation);
 
-    /// Waits until the recipe has come to what the model says, and sees that nothing else has happened.
+    /// Waits until the recipe agrees with the model, and checks that nothing else has happened.
     async fn agree(&mut self);
 
     /// Ends all waits and holds, and waits until nothing is left of them.
@@ -43,6 +43,7 @@ pub(crate) fn check<M: Model>(cases: u64, env: impl AsyncFn() -> Env) {
     let config = ProptestConfig {
         cases: u32::try_from(scaled(cases)).unwrap(),
         failure_persistence: None,
+        // Each case starts a store, perhaps on a real server: shrinking must end within the test's time.
         max_shrink_iters: 200,
         ..ProptestConfig::default()
     };

@@ -137,7 +137,7 @@ impl Simulation {
         (0..count).map(|_| self.client()).collect()
     }
 
-    /// Returns a new actor with randomness of its own.
+    /// Returns a new actor with its own random generator.
     pub(crate) fn actor(&mut self) -> Actor {
         Actor {
             clock: self.clock(),
@@ -211,7 +211,7 @@ fn plan(seed: u64, random: &mut Random) -> Plan {
 /// A kind of store that each seed is run on.
 #[derive(Clone, Copy, Debug)]
 struct StoreKind {
-    /// True if the store says who is ahead; else it only lists names, as a ZooKeeper server does.
+    /// True if the store returns an entry's predecessor; otherwise it only lists names, as a ZooKeeper server does.
     is_indexed: bool,
     /// True if only committed writes prove that a session lives; else any answer does, as of one server.
     is_ensemble: bool,

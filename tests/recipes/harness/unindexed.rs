@@ -1,6 +1,5 @@
-//! A store in memory that answers as a ZooKeeper server does: it has no index, so who is ahead must
-//! be found from lists of names; and others may write between two of the reads that are asked for
-//! together.
+//! A store in memory that answers as a ZooKeeper server does: it has no index, so predecessors must be found in
+//! lists of names, and other clients may write between two reads that were sent together.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,60 +3,31 @@
 use super::kazoo;
 use crate::common::*;
 use crate::mixed::rwlock::*;
-use crate::peer::world;
-use crate::support::within_reason;
+use crate::peer::beside_others;
 
 /// kazoo's classes under Curator's names.
 const RENAMED: [&str; 2] = ["curator-read", "curator-write"];
 
-#[tokio::test]
-async fn a_mixed_queue_is_served_in_order() {
-    within_reason(async {
-        let world = world().await;
+beside_others! {
+    async fn a_mixed_queue_is_served_in_order(world: World) {
         a_queue_is_served_in_order(&world, &kazoo(&world), RENAMED).await;
-    })
-    .await;
-}
+    }
 
-#[tokio::test]
-async fn a_writer_is_alone() {
-    within_reason(async {
-        // Under kazoo's own names, too: `__lock__` keeps all of ours out.
-        for sides in [RENAMED, ["read", "write"]] {
-            let world = world().await;
-            world.make(LOCK).await;
-            a_writer_is_always_alone(&world, &kazoo(&world), sides).await;
-        }
-    })
-    .await;
-}
+    // Under kazoo's own names, too: `__lock__` keeps all of ours out.
+    async fn a_writer_is_alone(world: World, sides in [RENAMED, ["read", "write"]]) {
+        world.make(LOCK).await;
+        a_writer_is_always_alone(&world, &kazoo(&world), sides).await;
+    }
 
-#[tokio::test]
-async fn our_downgrade_keeps_a_writer_of_kazoos_out() {
-    within_reason(async {
-        for sides in [RENAMED, ["read", "write"]] {
-            let world = world().await;
-            our_downgrade_keeps_the_place(&world, &kazoo(&world), sides).await;
-        }
-    })
-    .await;
-}
+    async fn our_downgrade_keeps_a_writer_of_kazoos_out(world: World, sides in [RENAMED, ["read", "write"]]) {
+        our_downgrade_keeps_the_place(&world, &kazoo(&world), sides).await;
+    }
 
-#[tokio::test]
-async fn our_upgrade_fails_beside_a_reader_of_kazoos() {
-    within_reason(async {
-        for sides in [RENAMED, ["read", "write"]] {
-            let world = world().await;
-            our_upgrade_is_for_the_sole_holder(&world, &kazoo(&world), sides).await;
-        }
-    })
-    .await;
-}
+    async fn our_upgrade_fails_beside_a_reader_of_kazoos(world: World, sides in [RENAMED, ["read", "write"]]) {
+        our_upgrade_is_for_the_sole_holder(&world, &kazoo(&world), sides).await;
+    }
 
-#[tokio::test]
-async fn readers_share_under_kazoos_own_names_only_if_ours_came_first() {
-    within_reason(async {
-        let world = world().await;
+    async fn readers_share_under_kazoos_own_names_only_if_ours_came_first(world: World) {
         let process = kazoo(&world);
         let ours = rwlock(&world).await.read().await.unwrap();
         let mut theirs = process.contender("kazoo", "read", LOCK).await;
@@ -67,6 +38,5 @@ async fn readers_share_under_kazoos_own_names_only_if_ours_came_first() {
         assert!(rwlock(&world).await.try_read().await.unwrap().is_none());
         theirs.release().await;
         read(&world, waiter.await.unwrap().unwrap()).await;
-    })
-    .await;
+    }
 }

@@ -72,14 +72,12 @@ impl Process {
 
     /// Kills it with SIGKILL: its session lives on until it expires.
     pub(crate) fn kill(mut self) -> Name {
-        self.child.assert_alive();
         self.child.kill();
         self.name
     }
 
     /// Lets it end in order, with an answer to each of its writes.
     pub(crate) fn end(mut self) {
-        drop(self.child.stdin.take());
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{}: {status}", self.name);
     }

@@ -1,4 +1,4 @@
-//! End of a run: all that is there at last is compared with all that was said.
+//! End of a run: compares the final znodes with all reports.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,17 @@ use lockkeeper::Session;
 use super::judge::{Figures, Rules, judge, not_gone};
 use super::line::{Line, Name, Said, Told};
 use super::run::{Run, SHORT};
-use super::server::{Kind, Life};
+use super::server::Kind;
 use super::writes::{Folder, Znode, writers};
 use crate::common::path;
+use crate::support::ChildProcess;
 
 impl Run {
-    /// Lets all clients end, and returns what is there then, after one more kill.
-    pub(super) async fn end(&mut self, life: Life) -> (BTreeMap<(Name, usize), Folder>, i64) {
+    /// Ends all clients, and returns the final znodes, after one more kill.
+    pub(super) async fn end(
+        &mut self,
+        life: ChildProcess,
+    ) -> (BTreeMap<(Name, usize), Folder>, i64) {
         let number = self.plan.kills;
         let from = self.history.tell(Told::Ready(number)).await;
         self.all_at_work(from).await;

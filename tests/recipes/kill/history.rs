@@ -1,7 +1,7 @@
-//! All that the clients say, in order, and waiting for what they will say.
+//! All reports of the clients, in order, and waiting for further ones.
 
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -53,7 +53,7 @@ impl History {
         self.pipe.try_clone().unwrap()
     }
 
-    /// Adds what the test does, behind all that was written before. Returns where it stands.
+    /// Appends an action of the test behind everything that was written before. Returns its index.
     pub(crate) async fn tell(&mut self, told: Told) -> usize {
         let from = self.len();
         self.pipe
@@ -77,7 +77,7 @@ impl History {
         self.lines().len()
     }
 
-    /// Waits until `search` finds what it wants among all lines from the first of them.
+    /// Waits until `search` returns a result for one of the lines, beginning with line `from`.
     pub(crate) async fn until<T>(
         &mut self,
         what: &str,
@@ -105,7 +105,7 @@ impl History {
         match tokio::time::timeout(PATIENCE, wait).await {
             Ok(found) => found,
             Err(_) => {
-                // A write that was lost may be why; then that is what is to be said.
+                // The reason may be a lost write; then its message is the more useful one.
                 drop(writers(&self.lines()));
                 panic!("{what} does not come. The last lines: {:#?}", self.last())
             }
@@ -124,13 +124,11 @@ impl History {
         lines[lines.len().saturating_sub(SHOWN)..].to_vec()
     }
 
-    /// Writes all that was said to a file, for who wants to know why it is wrong.
-    pub(crate) fn keep(&self, name: &str) -> PathBuf {
-        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    /// Writes all lines to a file.
+    pub(crate) fn write_to(&self, path: &Path) {
         let lines = self.lines();
         let text: Vec<_> = lines.iter().map(|line| format!("{line:?}\n")).collect();
-        std::fs::write(&path, text.concat()).unwrap();
-        path
+        std::fs::write(path, text.concat()).unwrap();
     }
 }
 

@@ -32,11 +32,11 @@ pub(crate) struct Figures {
     pub(crate) lost: u64,
     /// Holders that did not know that they were out of touch for longer than their timeout.
     pub(crate) lapses: u64,
-    /// The highest token that what the lock protects has acknowledged.
+    /// The highest token that the protected resource has acknowledged.
     pub(crate) shown: i64,
 }
 
-/// All rules but those for what is found at the end. Fails when one is broken.
+/// Applies all rules but those for the final znodes. Fails when one is broken.
 pub(crate) fn judge(lines: &[Line], rules: &Rules<'_>) -> Figures {
     let mut figures = Figures::default();
     count(lines, &mut figures);
@@ -85,7 +85,7 @@ fn count(lines: &[Line], figures: &mut Figures) {
     }
 }
 
-/// A write has a higher zxid than all that were known before it was asked for, in whatever life.
+/// A write has a higher zxid than all that were known when it was sent, in whatever life of the server.
 fn zxids(lines: &[Line]) {
     let mut highest = 0;
     let mut known = BTreeMap::new();
@@ -130,8 +130,8 @@ impl Suspect<'_> {
     }
 }
 
-/// No two hold at once, and tokens only grow. Returns how many believed to hold that were out of touch
-/// for longer than their timeout: nobody can know better then.
+/// No two clients hold at once, and tokens only grow. Returns the number of holders that did not know that they
+/// were out of touch for longer than their timeout: they could not know better.
 fn holders(lines: &[Line], rules: &Rules<'_>) -> u64 {
     let mut holding: BTreeMap<&Name, (i64, i64)> = BTreeMap::new();
     let mut highest = 0;
@@ -141,9 +141,11 @@ fn holders(lines: &[Line], rules: &Rules<'_>) -> u64 {
             Line::Client(name, Said::Held(session, token)) => {
                 let mut suspects: Vec<_> = holding
                     .iter()
+                    // A holder with a newer token is no suspect: then this client's report is the late one.
                     .filter(|(_, (_, other))| other < token)
                     .map(|(name, (session, _))| (*name, *session))
                     .collect();
+                // An old token is right only for a client that was out of touch itself.
                 if *token <= highest {
                     suspects.push((name, *session));
                 }
@@ -204,7 +206,7 @@ fn sessions(lines: &[Line], rules: &Rules<'_>) {
     }
 }
 
-/// A session's ephemeral znode is there as long as the session.
+/// A session's ephemeral znode exists as long as the session.
 fn ephemerals(lines: &[Line], rules: &Rules<'_>) {
     let mut known = BTreeMap::new();
     for (at, line) in lines.iter().enumerate() {
@@ -230,7 +232,7 @@ fn ephemerals(lines: &[Line], rules: &Rules<'_>) {
 fn watches(lines: &[Line], rules: &Rules<'_>) -> u64 {
     #[derive(Default)]
     struct Watcher {
-        /// The session and the version of the last sight, and what was known of the bell then.
+        /// The session and the version of the last read, with a watch, and the bell's highest version known then.
         armed: Option<(i64, i32)>,
         known: i32,
         fired: bool,
@@ -278,7 +280,7 @@ fn watches(lines: &[Line], rules: &Rules<'_>) -> u64 {
     across
 }
 
-/// The names of the dead whose ephemeral znode is not known to be gone.
+/// Returns the killed clients whose ephemeral znode is not known to be gone.
 pub(crate) fn not_gone(lines: &[Line]) -> BTreeSet<&Name> {
     let mut dead = BTreeSet::new();
     for line in lines {

@@ -1,4 +1,4 @@
-//! The rules themselves: a run that is right passes, and whatever is wrong is found.
+//! Tests of the rules themselves: a correct run passes, and each violation is found.
 
 use std::panic::AssertUnwindSafe;
 
@@ -92,7 +92,7 @@ fn a_set_that_is_forgotten_is_found_by_the_next() {
 }
 
 #[test]
-fn what_is_forgotten_before_it_is_deleted_is_found() {
+fn a_create_that_is_lost_before_its_delete_is_found() {
     let mut text = String::new();
     for number in 0..19 {
         let version = [-1, number / 2 + 1, number / 4 + 1, number / 2 + 1][number as usize % 4];
@@ -246,7 +246,7 @@ fn set(folder: &mut Folder, name: &str, change: impl FnOnce(&mut Znode)) {
 }
 
 #[test]
-fn what_is_found_is_all_that_was_acknowledged_and_nothing_else() {
+fn the_final_znodes_are_those_acknowledged_and_no_others() {
     assert!(found(|_| {}));
     assert!(!found(|folder| drop(folder.remove("n-0"))));
     assert!(!found(|folder| drop(folder.remove("m-2"))));

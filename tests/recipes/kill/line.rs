@@ -1,29 +1,29 @@
 //! Work of the clients of a server that is killed, and their reports of it, line by line.
 //!
-//! A client is a process with one session, of whatever language: `tests/kazoo/survivor.py`,
-//! `tests/curator/Survivor.java`, and [`ours`](super::ours). It is called with its name, the server's
-//! address, its timeout in milliseconds and the number of its writers. It ends when its stdin ends,
-//! as soon as each writer has its answer. It reconnects as its library does, and does at once:
+//! A client is a process with one session: `tests/kazoo/survivor.py`, `tests/curator/Survivor.java` or
+//! [`ours`](super::ours). Its arguments are its name, the server's address, its timeout in milliseconds and the number
+//! of its writers. It ends when its stdin ends, as soon as each writer has its answer. It reconnects as its library
+//! does, and has three kinds of tasks:
 //!
-//! - **Writers**, each in a folder of its own, `/work/NAME/WRITER`, with one write on its way at a time, never
-//!   repeated. Writes are numbered from 0; by its number modulo four, write n makes `n-N` (0), sets
-//!   `counter` (1), sets `pair` and makes `m-N` in one multi (2), or deletes the `n-…` that was made 19
-//!   writes before (3; sets `counter` where there is none yet). What is made or set holds the number.
-//! - **A contender** for the lock `/lock`, by the library's own recipe. Who holds shows its token, the
-//!   czxid of its znode, to what the lock protects: `/gate` holds the highest that it has seen.
-//! - **A watcher** of `/bell`. Whenever it has read it anew, it looks whether its ephemeral znode
-//!   `/alive/NAME` is there; it makes that one once in each session.
+//! - **Writers**, each in its own folder, `/work/NAME/WRITER`, with one write under way at a time, never repeated.
+//!   Writes are numbered from 0; by its number modulo four, write n creates `n-N` (0), sets `counter` (1), sets `pair`
+//!   and creates `m-N` in one multi (2), or deletes the `n-…` that was created 19 writes before (3; sets `counter`
+//!   during the first 19). The data of each is the number.
+//! - **A contender** for the lock `/lock`, by the library's own recipe. The holder writes its token, the czxid of its
+//!   znode, to the protected resource: `/gate` holds the highest token that it has seen.
+//! - **A watcher** of `/bell`. Whenever it has read the bell anew, it checks that its ephemeral znode `/alive/NAME`
+//!   exists, which it creates once in each session.
 //!
-//! Each line is one write to a pipe that all processes share, so their order is that of the writes. What
-//! is said to be over is said before the server is told (`left`), what is to be believed after the
-//! server has told it: so who is told something that came later says so later.
+//! Each line is one write to a pipe that all processes share, so their order is that of the writes. A client reports
+//! that something is over before it tells the server (`left`), and that something has begun after the server's answer:
+//! so a client that is told of a later event reports it later.
 //!
 //! ```text
-//! NAME done WRITER NUMBER ZXID VERSION     the write is acknowledged; -1 for what the answer does not say
+//! NAME done WRITER NUMBER ZXID VERSION     the write is acknowledged; -1 for a figure that the answer lacks
 //! NAME unknown WRITER NUMBER               its answer was lost
 //! NAME refused WRITER NUMBER               there is no such znode
 //! NAME held SESSION TOKEN                  the lock is held
-//! NAME shown SESSION TOKEN                 what it protects has acknowledged the token
+//! NAME shown SESSION TOKEN                 the protected resource has acknowledged the token
 //! NAME left SESSION TOKEN                  it is no longer believed to be held
 //! NAME saw SESSION VERSION                 the bell was read, and a watch is armed
 //! NAME fired SESSION                       the watch has fired
@@ -35,8 +35,8 @@
 //! NAME failed WHY                          what must not be
 //! ```
 //!
-//! `SILENT_MS` is how long ago the last request was sent whose answer proved the session. The test itself
-//! adds lines in between, under the name `test`: [`Told`].
+//! `SILENT_MS` is the time since the last request was sent whose answer proved the session. The test itself adds lines in
+//! between, under the name `test`: [`Told`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -99,7 +99,7 @@ pub(crate) enum Told {
 }
 
 impl Line {
-    /// `None` for what is no such line.
+    /// Parses a line; `None` for any other text.
     pub(crate) fn parse(line: &str) -> Option<Self> {
         let (name, said) = line.split_once(' ')?;
         Some(match name {
@@ -181,7 +181,7 @@ pub(crate) enum Work {
     Make,
     Count,
     Both,
-    /// Deletes what the write of this number has made.
+    /// Deletes the znode that the write of this number created.
     Delete(u64),
 }
 

@@ -18,27 +18,20 @@ mod writes;
 
 use std::time::{Duration, Instant};
 
-use crate::support::{report, scaled};
+use crate::support::{KeepOnFailure, kill_seed, lives, report, scaled};
 use client::be_client;
-use history::History;
 use run::{Plan, Run};
 use server::Kind;
-
-/// Of this run, or the one that is asked for.
-fn seed() -> u64 {
-    match std::env::var("LOCKKEEPER_KILL_SEED") {
-        Ok(seed) => seed.parse().expect("LOCKKEEPER_KILL_SEED is a number"),
-        Err(_) => std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64,
-    }
-}
 
 /// Kills the server so often, and sees that nothing is wrong.
 async fn survives(plan: Plan) {
     let (kind, kills) = (plan.kind, plan.kills);
-    let (start, seed) = (Instant::now(), seed());
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+    let (start, seed) = (Instant::now(), kill_seed(now));
     report(format_args!("{kind:?}: LOCKKEEPER_KILL_SEED={seed}"));
     let (mut run, mut life) = Run::start(plan, seed).await;
-    let kept = KeptIfWrong(run.history.clone());
+    let history = run.history.clone();
+    let kept = KeepOnFailure(|path| history.write_to(path));
     for number in 0..kills {
         run.live(number, life).await;
         life = run.next_life().await;
@@ -70,18 +63,6 @@ async fn survives(plan: Plan) {
     drop(kept);
 }
 
-/// Keeps what was said, if the test fails.
-struct KeptIfWrong(History);
-
-impl Drop for KeptIfWrong {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let path = self.0.keep(&format!("kill-{}.history", std::process::id()));
-            eprintln!("what was said is in {}", path.display());
-        }
-    }
-}
-
 /// Only one at a time, for the machine's sake.
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
@@ -104,7 +85,7 @@ fn nothing_acknowledged_is_lost() {
     }
     run_alone(Plan {
         kind: Kind::Lockkeeper("fsync"),
-        kills: scaled(20).min(100),
+        kills: lives(),
         timeout: Duration::from_secs(4),
     });
 }

@@ -1,4 +1,4 @@
-//! A client that uses this library, in a process of its own: see [`line`](super::line).
+//! A client of this library, in a separate process: see [`line`](super::line).
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,7 +44,7 @@ pub(crate) async fn live(orders: Orders) {
     tokio::select! {
         _ = end => {}
         ended = others.join_next() => panic!("it goes on for ever: {ended:?}"),
-        // Who writes may see the end before this does.
+        // A writer may see the end before this task does.
         ended = writing.join_next() => {
             let is_over = client.over.load(Ordering::SeqCst);
             assert!(is_over && matches!(ended, Some(Ok(_))), "it goes on for ever: {ended:?}");
@@ -73,7 +73,7 @@ struct Survivor {
     start: Instant,
     /// Moment at which the last answered request was sent, in milliseconds since the start.
     proved: AtomicU64,
-    /// The session whose ephemeral znode was made.
+    /// The session that created the present ephemeral znode.
     at_home_in: StdMutex<Option<i64>>,
 }
 
@@ -218,7 +218,7 @@ impl Survivor {
         }
     }
 
-    /// Does what the lock protects: shows the token.
+    /// Uses the protected resource: writes the token to it.
     async fn pass_gate(&self, guard: &Guard, token: i64) {
         let gate = path("/gate");
         let session = guard.session();
@@ -236,7 +236,7 @@ impl Survivor {
             };
             match tried.await {
                 Ok(()) => return,
-                // Its own, whose answer was lost; or it holds no more.
+                // This client's own write, whose answer was lost; or the lock is lost.
                 Err(Error::BadVersion { .. }) => {}
                 Err(error) if is_unknown(&error) => {
                     self.session().await;
@@ -274,7 +274,7 @@ impl Survivor {
         let at_home_in = *self.at_home_in.lock().unwrap();
         if at_home_in != Some(id) {
             match session.create(&znode, "", CreateMode::Ephemeral).await {
-                // Its own, whose answer was lost; or of the session before.
+                // This session's own create, whose answer was lost; or the znode of the session before.
                 Ok(_) | Err(Error::NodeExists { .. }) => {}
                 Err(error) => return Err(error),
             }

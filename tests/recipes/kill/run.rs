@@ -9,9 +9,9 @@ use super::client::{Library, Process};
 use super::history::History;
 use super::line::{Answer, Line, Name, Said, Told};
 use super::ours::{connected, is_unknown};
-use super::server::{Kind, Life, Place};
+use super::server::{Kind, Place};
 use crate::common::path;
-use crate::support::Random;
+use crate::support::{ChildProcess, KillPoint, Random};
 
 /// The clients that live as long as the test.
 const LIVING: [(&str, Library); 4] = [
@@ -27,6 +27,11 @@ const WRITERS: usize = 3;
 /// The timeout of those that are to be killed. The others have a longer one.
 pub(super) const SHORT: Duration = Duration::from_secs(1);
 
+/// A life that ends in its start does so within this time, while the clients come back; the others within so many
+/// lines.
+const START: Duration = Duration::from_millis(100);
+const REPORTS: u64 = 500;
+
 /// In one life of so many it is awaited that the sessions of the dead expire.
 const CALM: u64 = 5;
 
@@ -34,7 +39,7 @@ const CALM: u64 = 5;
 pub(super) struct Plan {
     pub(super) kind: Kind,
     pub(super) kills: u64,
-    /// The timeout of those who live.
+    /// Session timeout of the clients that live as long as the test.
     pub(super) timeout: Duration,
 }
 
@@ -47,25 +52,29 @@ pub(super) struct Run {
     /// Client by which the test looks at the store.
     pub(super) observer: Client,
     pub(super) living: Vec<Process>,
-    /// Dead ones whose ephemeral znodes may still be there.
+    /// Killed clients whose ephemeral znodes may still exist.
     pub(super) dead: Vec<Name>,
+    /// Number of lines that the clients say in this life of the server once all are at work.
+    reports: u64,
     /// Kills of a server that was not ready yet, or just.
     pub(super) early: u64,
 }
 
 impl Run {
     /// The server in its first life, and all clients at work.
-    pub(super) async fn start(plan: Plan, seed: u64) -> (Self, Life) {
+    pub(super) async fn start(plan: Plan, seed: u64) -> (Self, ChildProcess) {
         let place = Place::new(plan.kind);
         let mut life = place.start();
         place.await_ready(&mut life);
         let options = ConnectOptions::new().session_timeout(plan.timeout);
         let observer = connect_with(place.url().as_str(), options).await.unwrap();
+        let mut dice = Random(seed);
         let mut run = Self {
             plan,
             place,
             history: History::new(),
-            dice: Random(seed),
+            reports: dice.below(REPORTS),
+            dice,
             observer,
             living: Vec::new(),
             dead: Vec::new(),
@@ -109,7 +118,7 @@ impl Run {
     }
 
     /// One life of the server that is ready: all work, and then it is killed, and one client too.
-    pub(super) async fn live(&mut self, number: u64, life: Life) {
+    pub(super) async fn live(&mut self, number: u64, life: ChildProcess) {
         let from = self.history.tell(Told::Ready(number)).await;
         let library = match self.dice.below(3) {
             0 => Library::Kazoo,
@@ -126,9 +135,10 @@ impl Run {
         if number % CALM == CALM - 1 {
             self.bury().await;
         }
-        // The moment is what is tested: any.
-        let more = self.dice.below(500) as usize;
-        self.history.until_length(self.history.len() + more).await;
+        self.history
+            .until_length(self.history.len() + self.reports as usize)
+            .await;
+        // In either order: a client that dies after its server is only missed in the server's next life.
         if self.dice.below(2) == 0 {
             self.die(mortal).await;
             self.kill(number, life).await;
@@ -191,20 +201,24 @@ impl Run {
         self.dead.push(name);
     }
 
-    pub(super) async fn kill(&mut self, number: u64, life: Life) {
+    pub(super) async fn kill(&mut self, number: u64, mut life: ChildProcess) {
         life.kill();
         self.history.tell(Told::Killed(number)).await;
     }
 
     /// The next life of the server, once it is ready; now and then one or two are killed before.
-    pub(super) async fn next_life(&mut self) -> Life {
-        while self.dice.below(4) == 0 {
-            let life = self.place.start();
-            // In the midst of its start, or while the clients come back.
-            tokio::time::sleep(Duration::from_micros(self.dice.below(100_000))).await;
-            life.kill();
-            self.early += 1;
-        }
+    pub(super) async fn next_life(&mut self) -> ChildProcess {
+        self.reports = loop {
+            match KillPoint::random(&mut self.dice, START, REPORTS) {
+                KillPoint::Start(after) => {
+                    let mut life = self.place.start();
+                    tokio::time::sleep(after).await;
+                    life.kill();
+                    self.early += 1;
+                }
+                KillPoint::Reports(count) => break count,
+            }
+        };
         let mut life = self.place.start();
         self.place.await_ready(&mut life);
         life

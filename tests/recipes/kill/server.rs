@@ -4,13 +4,12 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::{TempFolder, four_letter_word, port_of_a_server};
-
-/// Runs a command, and kills it when its own stdin ends.
-const SCRIPT: &str = include_str!("../../until-stdin-ends.sh");
+use crate::support::{
+    ChildProcess, TempFolder, four_letter_word, port_of_a_server, until_stdin_ends,
+};
 
 /// Longer than any start takes on a machine that is busy.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -32,11 +31,6 @@ pub(crate) struct Place {
     kind: Kind,
     port: u16,
     folder: TempFolder,
-}
-
-/// One life of the server. Dropping it kills it.
-pub(crate) struct Life {
-    process: Child,
 }
 
 impl Place {
@@ -68,46 +62,41 @@ impl Place {
     }
 
     /// Starts the server; it is not ready yet.
-    pub(crate) fn start(&self) -> Life {
+    pub(crate) fn start(&self) -> ChildProcess {
         let log = fs::OpenOptions::new()
             .create(true)
             .append(true)
             .open(self.folder.path().join("log"))
             .unwrap();
-        let mut command = Command::new("sh");
-        command.args(["-c", SCRIPT, "until-stdin-ends"]);
-        match self.kind {
+        let mut command = match self.kind {
             Kind::Lockkeeper(durability) => {
+                let mut command = until_stdin_ends(lockkeeper());
                 command
-                    .arg(lockkeeper())
                     .args(["serve", "--listen", &self.hosts()])
                     .arg("--data")
                     .arg(self.folder.path().join("data"))
                     .args(["--durability", durability])
                     .args(["--tick", &format!("{TICK_MS}ms")])
                     .stdout(Stdio::piped());
+                command
             }
             Kind::ZooKeeper => {
-                zookeeper(&mut command);
+                let mut command = zookeeper();
                 command
                     .arg(self.folder.path().join("zoo.cfg"))
                     .stdout(log.try_clone().unwrap());
+                command
             }
-        }
-        let process = command
-            .stdin(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .expect("there is a shell");
-        Life { process }
+        };
+        ChildProcess::spawn_until_stdin_ends(command.stderr(log))
     }
 
     /// Waits until the server listens.
-    pub(crate) fn await_ready(&self, life: &mut Life) {
+    pub(crate) fn await_ready(&self, life: &mut ChildProcess) {
         let is_ready = match self.kind {
             Kind::Lockkeeper(_) => {
                 let mut line = String::new();
-                let output = life.process.stdout.take().expect("it was not read yet");
+                let output = life.stdout.take().expect("it was not read yet");
                 let read = BufReader::new(output).read_line(&mut line);
                 read.is_ok() && line.trim_end() == format!("lockkeeper ready {}", self.address())
             }
@@ -117,14 +106,14 @@ impl Place {
     }
 
     /// ZooKeeper says nothing of itself when it is ready: it must be asked again and again.
-    fn is_answered_by(&self, life: &mut Life) -> bool {
+    fn is_answered_by(&self, life: &mut ChildProcess) -> bool {
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             let answer = four_letter_word(self.address(), "srvr").unwrap_or_default();
             if answer.starts_with("Zookeeper version") {
                 return true;
             }
-            if life.process.try_wait().unwrap().is_some() {
+            if life.try_wait().unwrap().is_some() {
                 return false;
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -150,24 +139,6 @@ impl Place {
     }
 }
 
-impl Life {
-    /// Kills it with SIGKILL, wherever it is, and waits until it is dead.
-    pub(crate) fn kill(mut self) {
-        let ended = self.process.try_wait().unwrap();
-        assert!(ended.is_none(), "the server died by itself: {ended:?}");
-        drop(self.process.stdin.take());
-        let status = self.process.wait().unwrap();
-        assert_eq!(status.code(), Some(137), "the server died by itself");
-    }
-}
-
-impl Drop for Life {
-    fn drop(&mut self) {
-        drop(self.process.stdin.take());
-        let _ = self.process.wait();
-    }
-}
-
 /// The command, as the build made it beside this test's binary.
 fn lockkeeper() -> PathBuf {
     let target = std::env::current_exe().unwrap();
@@ -181,7 +152,7 @@ fn lockkeeper() -> PathBuf {
     command
 }
 
-fn zookeeper(command: &mut Command) {
+fn zookeeper() -> Command {
     let jars = ["zookeeper.jar", "slf4j-simple.jar"].map(|jar| format!("/usr/share/java/{jar}"));
     for jar in &jars {
         assert!(
@@ -189,8 +160,9 @@ fn zookeeper(command: &mut Command) {
             "{jar} is missing: run tests/run, which installs what the tests need"
         );
     }
+    let mut command = until_stdin_ends("java");
     command
-        .args(["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"])
+        .args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:-UsePerfData"])
         .args(["-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no"])
         .args([
             "-Dzookeeper.preAllocSize=64",
@@ -198,4 +170,5 @@ fn zookeeper(command: &mut Command) {
         ])
         .args(["-cp", &jars.join(":")])
         .arg("org.apache.zookeeper.server.ZooKeeperServerMain");
+    command
 }

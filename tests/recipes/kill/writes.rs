@@ -13,7 +13,7 @@ pub(crate) struct Znode {
     pub(crate) data: String,
 }
 
-/// Znodes of a writer's folder, by name; one whose name says it all may lack its content.
+/// Znodes of a writer's folder, by name; without content where the name alone is checked.
 pub(crate) type Folder = BTreeMap<String, Option<Znode>>;
 
 /// One writer's answers, in order.
@@ -94,7 +94,8 @@ impl Writer {
         }
     }
 
-    /// Only what is to be deleted may be missing, and only if nobody knows whether it was made.
+    /// Checks that only znodes that were to be deleted are missing, and only if their creation had an unknown
+    /// outcome.
     fn check_refusals(&self, name: &(Name, usize)) {
         for (number, answer) in self.0.iter().enumerate() {
             if *answer == Answer::Refused {

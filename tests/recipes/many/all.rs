@@ -1,4 +1,4 @@
-//! `lock_all`: order, exclusion, deadlock freedom, and what is refused.
+//! `lock_all`: order, exclusion, freedom from deadlocks, and refusals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,7 +63,7 @@ on_every_backend! {
         world.until_nothing_is_left(&client).await;
     }
 
-    async fn the_token_is_one_for_all_and_is_what_observers_see(env: Env) {
+    async fn all_locks_share_one_token_which_observers_see(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
         let first = lock_all(&client, KEYS).await.unwrap();
@@ -173,7 +173,7 @@ on_every_backend! {
         assert!(next.fencing_token() > guard.fencing_token());
     }
 
-    async fn what_cannot_be_meant_is_refused_before_anything_is_sent(env: Env) {
+    async fn invalid_arguments_are_refused_before_anything_is_sent(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
         let before = world.traffic_of(&client);

@@ -15,7 +15,7 @@ fn taken(tried: &TryLockMany) -> Vec<String> {
 }
 
 on_every_backend! {
-    async fn what_is_free_is_taken_and_what_is_held_is_named(env: Env) {
+    async fn free_locks_are_acquired_and_held_ones_are_listed(env: Env) {
         let world = World::new(env).await;
         let other = Mutex::new(&world.client().await, KEYS[1]).unwrap();
         let held = other.lock().await.unwrap();
@@ -87,7 +87,7 @@ on_every_backend! {
         assert!(a.is_held() && b.is_held());
     }
 
-    async fn what_cannot_be_meant_is_refused(env: Env) {
+    async fn invalid_arguments_are_refused(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
         let none: [&str; 0] = [];

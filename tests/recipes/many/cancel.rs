@@ -1,10 +1,9 @@
 //! A batch that is cancelled at any point leaves nothing in any queue, with and without lost answers.
 
-use std::pin::pin;
-
 use lockkeeper::{lock_each, try_lock_many};
 
 use super::*;
+use crate::harness::cancel::{at_every_point, cancelled_behind};
 use crate::support::on_every_backend;
 
 /// A lost multi, a lost look after it, and a lost clean-up, in every combination that differs.
@@ -29,51 +28,31 @@ const LOSSES: [Losses; 10] = [
     (&[RequestKind::MultiRead], &[RequestKind::GetPredecessor]),
 ];
 
-/// Cancels after the first poll, then after the second, and so on, until one ends first; how many there
-/// were.
-async fn at_every_point<T>(
-    world: &World,
-    losses: Losses,
-    attempt: impl AsyncFn(&Client) -> Option<T>,
-    holder: impl AsyncFn() -> Option<MultiGuard>,
-) -> usize {
-    for polls in 1.. {
-        let holder = holder().await;
-        let standing = usize::from(holder.is_some());
-        let client = unlucky(world, losses).await;
-        let mut wait = pin!(polled(attempt(&client), polls));
-        let outcome = tokio::select! {
-            outcome = &mut wait => {
-                drop(holder);
-                outcome
-            }
-            () = world.until_each(&KEYS, standing + 1), if standing > 0 => {
-                drop(holder);
-                wait.await
-            }
-        };
-        let is_done = outcome.is_some();
-        drop(outcome);
-        world.until_nothing_is_left(&client).await;
-        if is_done {
-            return polls;
-        }
-    }
-    unreachable!("the number of polls has no end")
-}
-
 /// At every point, with each of the losses.
 async fn with_losses<T>(
     world: &World,
     attempt: impl AsyncFn(&Client) -> Option<T>,
     holder: impl AsyncFn() -> Option<MultiGuard>,
 ) {
-    let mut polls = 0;
     for losses in LOSSES {
-        polls += at_every_point(world, losses, &attempt, &holder).await;
+        at_every_point(async |polls| {
+            let holder = holder().await;
+            let client = unlucky(world, losses).await;
+            let wait = attempt(&client);
+            let outcome = match holder {
+                None => polled(wait, polls).await,
+                Some(holder) => {
+                    let release = async || drop(holder);
+                    cancelled_behind(wait, polls, world.until_each(&KEYS, 2), release).await
+                }
+            };
+            let is_done = outcome.is_some();
+            drop(outcome);
+            world.until_nothing_is_left(&client).await;
+            is_done
+        })
+        .await;
     }
-    // One that ends at once, on a machine that stood still meanwhile, would not matter.
-    assert!(polls > LOSSES.len(), "there is a point to cancel at");
 }
 
 async fn all(client: &Client) -> Option<MultiGuard> {

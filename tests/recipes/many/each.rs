@@ -53,7 +53,7 @@ on_every_backend! {
         assert!(guards.iter().all(|guard| guard.is_held()));
     }
 
-    async fn a_stream_that_is_dropped_leaves_nothing_but_what_it_has_yielded(env: Env) {
+    async fn a_dropped_stream_leaves_only_the_guards_it_has_yielded(env: Env) {
         let world = World::new(env).await;
         let other = Mutex::new(&world.client().await, KEYS[1]).unwrap();
         let holder = other.lock().await.unwrap();
@@ -135,7 +135,7 @@ on_every_backend! {
         assert!(holder.is_held());
     }
 
-    async fn what_cannot_be_meant_is_refused_at_once(env: Env) {
+    async fn invalid_arguments_are_refused_at_once(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
         let none: [&str; 0] = [];

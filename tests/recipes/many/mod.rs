@@ -21,7 +21,7 @@ use crate::common::*;
 /// The locks of most tests. Their common parent is missing at first.
 const KEYS: [&str; 3] = ["/many/a", "/many/b", "/many/c"];
 
-/// A wait for several locks that goes on in a task of its own.
+/// A wait for several locks, in a task.
 type Waiting = JoinHandle<Result<MultiGuard, LockError>>;
 
 impl World {

@@ -1,5 +1,5 @@
-//! Batches beside their model: after every step those hold of whom the model says so, and nobody else at
-//! any moment in between.
+//! Batches beside their model: after every step exactly the contenders hold that hold in the model, and no other
+//! one at any moment in between.
 
 use lockkeeper::{Guard, LockPath, try_lock_many};
 use proptest::prelude::*;
@@ -102,7 +102,7 @@ impl Model for Play {
         }
     }
 
-    /// Sees meanwhile that nobody else is granted anything; then that the queues are what the model has.
+    /// Checks meanwhile that no other contender is granted anything, and then that the queues are the model's.
     async fn agree(&mut self) {
         loop {
             let mut is_settled = true;
@@ -227,7 +227,7 @@ impl Play {
                 State::Taken(guard) => assert!(guard.release().await.is_err()),
             }
         }
-        // The next session is there before the next step's orders are given to it.
+        // The next session exists before the next step sends requests to it.
         self.clients[client].session().await.unwrap();
     }
 

@@ -62,7 +62,7 @@ on_every_backend! {
             world.delay_replies(&two, Duration::from_millis(2));
             let (sink, mut events) = lock_events();
             let options = LockOptions::new().events(sink.clone());
-            // They meet at one lock alone: whoever is second there is first at another.
+            // They meet at one lock alone: the one that is second there is first at another.
             let (one, two) = tokio::join!(
                 try_lock_all_with(&one, &KEYS[..2], options.clone()),
                 try_lock_all_with(&two, KEYS[1..].iter().rev(), options)
@@ -110,7 +110,7 @@ on_every_backend! {
         }
     }
 
-    async fn what_cannot_be_meant_is_refused(env: Env) {
+    async fn invalid_arguments_are_refused(env: Env) {
         let world = World::new(env).await;
         let client = world.client().await;
         let none: [&str; 0] = [];

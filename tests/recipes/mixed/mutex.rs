@@ -96,8 +96,7 @@ pub(crate) async fn cycles(world: &World, mutex: &Mutex, count: usize) {
     }
 }
 
-/// All come and go as fast as they can: no two pass the gate together, and who came first is served
-/// first.
+/// All come and go as fast as they can: no two pass the gate together, and they are served in the order of arrival.
 pub(crate) async fn there_is_never_a_second_holder(world: &World, theirs: [Contender; 2]) {
     const EACH: usize = 40;
     let ours = [world.mutex().await, world.mutex().await];
@@ -130,7 +129,7 @@ pub(crate) async fn the_dead_hand_over(world: &World, process: Process, mut next
     assert!(world.children().await.is_empty());
 }
 
-/// A holder of ours says that it is still at work: who waits behind it waits on.
+/// A holder of ours reports that it is still at work: the waiters behind it keep waiting.
 pub(crate) async fn a_busy_holder_keeps_them_out(world: &World, mut theirs: Contender) {
     let guard = world.mutex().await.lock().await.unwrap();
     let inside = enter(world, As::Only, guard.path(), guard.fencing_token()).await;

@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 use crate::common::*;
 use crate::peer::{As, Contender, Inside, Process, enter, grants};
 
-/// The lock, for a client of its own.
+/// Returns the lock, for a new client.
 pub(crate) async fn rwlock(world: &World) -> RwLock {
     RwLock::new(&world.client().await, LOCK).unwrap()
 }
@@ -105,8 +105,8 @@ pub(crate) async fn a_queue_is_served_in_order(
     assert_eq!(grants.len(), 8);
 }
 
-/// All come and go as fast as they can: no writer passes the gate beside anybody else, and none comes
-/// before another that came first.
+/// All come and go as fast as they can: a writer passes the gate alone, and writers are served in the order of
+/// arrival.
 pub(crate) async fn a_writer_is_always_alone(
     world: &World,
     process: &Process,
@@ -166,7 +166,7 @@ pub(crate) async fn our_downgrade_keeps_the_place(
     assert_eq!(order[3].0, last);
 }
 
-/// A reader of ours becomes the writer only where nobody of theirs holds or waits.
+/// A reader of ours becomes the writer only where no contender of theirs holds or waits.
 pub(crate) async fn our_upgrade_is_for_the_sole_holder(
     world: &World,
     process: &Process,

@@ -1,4 +1,4 @@
-//! The mutex beside its model: a line whose head holds.
+//! The mutex beside its model: a queue whose head holds.
 
 use proptest::prelude::*;
 
@@ -189,8 +189,8 @@ impl Scene {
         self.arrive(client).await;
     }
 
-    /// Waits until what this client has sent has been carried out: an entry that is given up may still be on
-    /// its way, and nobody else can see that.
+    /// Waits until all requests of this client have been carried out: a cancelled entry may still be on its way,
+    /// which no other client can see.
     async fn arrive(&self, client: usize) {
         until_carried_out(self.line.recipes[client].client(), &path(LOCK)).await;
     }

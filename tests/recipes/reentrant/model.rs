@@ -1,5 +1,5 @@
-//! The re-entrant mutex beside its model: a line of owners whose head holds, and at each owner the tasks
-//! that have entered, or want to.
+//! The re-entrant mutex beside its model: a queue of owners whose head holds, and for each owner the tasks that
+//! have entered, or want to.
 
 use std::collections::VecDeque;
 
@@ -29,7 +29,7 @@ enum Operation {
         entry: usize,
         end: End,
     },
-    /// One of those who wait to enter gives up.
+    /// One of the tasks that wait to enter gives up.
     Cancel {
         owner: usize,
         entrant: usize,
@@ -54,16 +54,16 @@ enum End {
 
 type Entering = JoinHandle<Result<ReentrantGuard, LockError>>;
 
-/// An owner, as the model knows it. It has a place in the line while anybody wants to enter, or has
-/// entered what is not lost.
+/// An owner in the model. It has a place in the queue while one of its tasks wants to enter, or is inside a lock
+/// that is not lost.
 struct Player {
     owner: Owner,
     client: usize,
-    /// Those who want to enter, with their labels: the first stands in the queue.
+    /// Tasks that want to enter, with their labels: the first stands in the queue.
     entrants: VecDeque<(String, Entering)>,
-    /// Those who have.
+    /// Guards of the tasks that have entered.
     entries: Vec<ReentrantGuard>,
-    /// The label of the one who entered first.
+    /// The label of the task that entered first.
     label: String,
     lost: Option<LostReason>,
 }
@@ -80,7 +80,7 @@ impl Player {
     }
 }
 
-/// The model, and what it is compared with.
+/// The model, and the recipe that is compared with it.
 struct Scene {
     world: World,
     clients: Vec<Client>,

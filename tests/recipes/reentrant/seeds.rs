@@ -163,8 +163,8 @@ impl Worker {
         self.resource.enter(entry)
     }
 
-    /// Returns the guard, if any. A refusal is right only while a guard of the owner's is still inside, under
-    /// what is lost.
+    /// Returns the guard, if any. A refusal is right only while a guard of the same owner is still inside, under a
+    /// lock that is lost.
     fn unless_refused(
         &self,
         outcome: Result<Option<ReentrantGuard>, LockError>,

@@ -104,7 +104,7 @@ on_every_backend! {
         world.until_count(0).await;
     }
 
-    async fn what_was_written_of_the_holder_stays(env: Env) {
+    async fn a_conversion_keeps_the_holders_metadata(env: Env) {
         let world = World::new(env).await;
         let options = LockOptions::new().label("billing");
         let writer = lock(&world).await.write_with(options).await.unwrap();
@@ -118,7 +118,7 @@ on_every_backend! {
         assert_eq!(metadata.kept_alive, Some(2));
     }
 
-    async fn a_conversion_is_no_loss_and_its_events_say_what_it_is(env: Env) {
+    async fn a_conversion_is_no_loss_and_has_its_own_events(env: Env) {
         let world = World::new(env).await;
         let (sink, mut events) = lock_events();
         let reading = lock(&world).await;
@@ -151,7 +151,7 @@ on_every_backend! {
         world.until_count(0).await;
     }
 
-    async fn what_is_lost_is_not_converted(env: Env) {
+    async fn a_lost_lock_is_not_converted(env: Env) {
         let world = World::new(env).await;
         let (reading, writing) = (lock(&world).await, lock(&world).await);
         let reader = reading.read().await.unwrap();

@@ -1,12 +1,11 @@
-//! A wait that is cancelled at any point leaves nothing behind, on both sides; and those who wait
-//! go on when a session ends anywhere in the queue.
-
-use std::pin::pin;
+//! Cancelled waits leave nothing behind, on both sides; and the other waiters go on when a session ends anywhere in
+//! the queue.
 
 use lockkeeper::LostReason;
 use lockkeeper::testing::RequestKind;
 
 use super::*;
+use crate::harness::cancel::{at_every_point, cancelled_behind};
 use crate::support::on_every_backend;
 
 /// Losses of each wait on the way: first requests, then replies.
@@ -41,50 +40,32 @@ async fn contender(world: &World, losses: Losses) -> RwLock {
     lock
 }
 
-async fn swept(world: &World, lock: &RwLock) {
-    let session = lock.client().current_session();
-    // What was sent before has been carried out when this is answered.
-    while session.exists(lock.path()).await.is_err() {}
-    world.until_count(0).await;
-}
-
-/// Cancels a wait after its first poll, another after its second, and so on, until one ends first.
-/// `holder` holds the lock until the wait has joined the queue.
+/// Cancels a wait at every point. `holder` holds the lock until the wait has joined the queue.
 async fn cancelled_at_every_point(world: &World, side: Side, holder: Option<Side>) {
     for losses in LOSSES {
-        let mut polls = 1;
-        loop {
+        at_every_point(async |polls| {
             let held = match holder {
                 Some(holder) => Some(take(&super::lock(world).await, holder).await),
                 None => None,
             };
             let lock = contender(world, losses).await;
-            let mut wait = pin!(polled(take(&lock, side), polls));
+            let wait = take(&lock, side);
             let outcome = match held {
-                None => wait.await,
-                Some(held) => tokio::select! {
-                    outcome = &mut wait => {
-                        held.release().await.unwrap();
-                        outcome
-                    }
-                    () = world.until_count(2) => {
-                        held.release().await.unwrap();
-                        wait.await
-                    }
-                },
+                None => polled(wait, polls).await,
+                Some(held) => {
+                    let release = async || held.release().await.unwrap();
+                    cancelled_behind(wait, polls, world.until_count(2), release).await
+                }
             };
             let is_granted = outcome.is_some();
             if let Some(guard) = outcome {
                 guard.release().await.unwrap();
             }
-            swept(world, &lock).await;
-            match is_granted {
-                // The answers overtook the very first poll: there was no point to cancel at, this time.
-                true if polls == 1 => {}
-                true => break,
-                false => polls += 1,
-            }
-        }
+            until_carried_out(lock.client(), lock.path()).await;
+            world.until_count(0).await;
+            is_granted
+        })
+        .await;
     }
 }
 
@@ -164,7 +145,7 @@ on_every_backend! {
         assert!(granted(next).await.is_held());
     }
 
-    async fn a_waiting_readers_session_expires_and_nobody_is_forgotten(env: Env) {
+    async fn a_waiting_readers_session_expires_and_the_other_waiters_go_on(env: Env) {
         let world = World::new(env).await;
         let holder = take(&lock(&world).await, Write).await;
         let dying = lock(&world).await;

@@ -1,4 +1,4 @@
-//! A store one of whose requests is held back, so that others can come before it.
+//! A store that holds one kind of request back, so that others can overtake it.
 
 use std::sync::Arc;
 

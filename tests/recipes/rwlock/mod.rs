@@ -51,7 +51,7 @@ impl Had {
     }
 }
 
-/// The lock, for a client of its own.
+/// Returns the lock, for a new client.
 async fn lock(world: &World) -> RwLock {
     lock_of(&world.client().await)
 }
@@ -83,7 +83,7 @@ async fn queue_up_with(world: &World, lock: &RwLock, side: Side, options: LockOp
     world.queue_up_at(LOCK, wait).await
 }
 
-/// Starts to wait, each through a client of its own.
+/// Starts a wait for each side, each through a new client.
 async fn queue_up_all<const N: usize>(world: &World, sides: [Side; N]) -> [Waiter; N] {
     let mut waiters = Vec::new();
     for side in sides {
@@ -92,7 +92,7 @@ async fn queue_up_all<const N: usize>(world: &World, sides: [Side; N]) -> [Waite
     waiters.try_into().expect("as many as there are sides")
 }
 
-/// Waits until what was on its way to or from a client has come, and what it led to.
+/// Waits until all messages that were under way to or from a client have arrived, and their consequences too.
 async fn settled(world: &World, locks: &[RwLock]) {
     loop {
         let mut before = Vec::new();

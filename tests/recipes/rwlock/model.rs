@@ -1,5 +1,5 @@
-//! The read-write lock beside its model: a line in which a reader holds when no writer is ahead of it, and a
-//! writer when nobody is.
+//! The read-write lock beside its model: a queue in which a reader holds when no writer is ahead of it, and a
+//! writer when it is the first.
 
 use lockkeeper::LockError;
 use lockkeeper::testing::RequestKind;

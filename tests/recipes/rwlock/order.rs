@@ -106,7 +106,7 @@ on_every_backend! {
         assert!(granted(one).await.is_held() && granted(other).await.is_held() && first.is_held());
     }
 
-    async fn tries_take_what_is_free(env: Env) {
+    async fn tries_acquire_free_sides(env: Env) {
         let world = World::new(env).await;
         let lock = lock(&world).await;
         let one = lock.try_read().await.unwrap().unwrap();
@@ -161,7 +161,7 @@ on_every_backend! {
         }
     }
 
-    async fn of_many_tries_to_write_at_once_one_has_it_and_the_others_leave_nothing(env: Env) {
+    async fn one_of_many_concurrent_tries_to_write_acquires_and_the_others_leave_nothing(env: Env) {
         let world = World::new(env).await;
         let mut tries = Vec::new();
         for _ in 0..12 {

@@ -266,32 +266,24 @@ on_every_backend! {
     async fn a_conversion_that_is_dropped_midway_leaves_nothing(env: Env) {
         let world = World::new(env).await;
         for losses in LOSSES {
-            for polls in 0.. {
-                let lock = lock(&world).await;
-                let reader = lock.read().await.unwrap();
-                world.delay_replies(lock.client(), Duration::from_millis(1));
-                lose(&world, lock.client(), losses);
-                let attempt = polled(reader.try_upgrade(), polls).await;
-                let done = attempt.is_some();
-                drop(attempt);
-                world.until_count(0).await;
-                lock.client().close().await.unwrap();
-                if done {
-                    break;
-                }
-            }
-            for polls in 0.. {
-                let lock = lock(&world).await;
-                let writer = lock.write().await.unwrap();
-                world.delay_replies(lock.client(), Duration::from_millis(1));
-                lose(&world, lock.client(), losses);
-                let attempt = polled(writer.downgrade(), polls).await;
-                let done = attempt.is_some();
-                drop(attempt);
-                world.until_count(0).await;
-                lock.client().close().await.unwrap();
-                if done {
-                    break;
+            for side in [Read, Write] {
+                for polls in 0.. {
+                    let lock = lock(&world).await;
+                    let guard = match side {
+                        Read => Had::Reader(lock.read().await.unwrap()),
+                        Write => Had::Writer(lock.write().await.unwrap()),
+                    };
+                    world.delay_replies(lock.client(), Duration::from_millis(1));
+                    lose(&world, lock.client(), losses);
+                    let is_done = match guard {
+                        Had::Reader(reader) => polled(reader.try_upgrade(), polls).await.is_some(),
+                        Had::Writer(writer) => polled(writer.downgrade(), polls).await.is_some(),
+                    };
+                    world.until_count(0).await;
+                    lock.client().close().await.unwrap();
+                    if is_done {
+                        break;
+                    }
                 }
             }
         }

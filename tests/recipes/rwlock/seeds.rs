@@ -109,7 +109,7 @@ impl Contender for Worker {
         }
     }
 
-    /// Holds, and converts what is held, some times.
+    /// Holds, and converts the guard, some times.
     async fn hold(&mut self, mut had: Had) {
         for _ in 0..self.actor.random.within(1..4) {
             let Some(converted) = self.hold_and_convert(had).await else {

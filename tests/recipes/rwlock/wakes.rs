@@ -28,7 +28,7 @@ async fn queue(client: &Client, sides: impl IntoIterator<Item = Side>) -> Queue 
 }
 
 impl Queue {
-    /// Releases whatever is held, and waits until so many are granted the lock on this side.
+    /// Releases all guards, and waits until so many waiters are granted the lock on this side.
     async fn hand_over_to(&mut self, to: Side, count: usize) {
         for (_, holder) in self.held.drain(..) {
             holder.release().await.unwrap();
@@ -98,7 +98,7 @@ on_every_backend! {
                 [(Write, _), _] => assert_eq!([first, second], [1 + looks; 2], "the release, and a look"),
                 [(_, readers), _] => {
                     assert_eq!(first, 1 + looks * readers as u64, "the release, and a look of each reader");
-                    // What the last of them leaves; each of the others may have been watched, too.
+                    // The release of the last of them; each of the others may have been watched, too.
                     let releases = readers as u64;
                     assert_eq!(second, releases - 1 + of_asking, "a look, and who is there");
                 }
@@ -106,7 +106,7 @@ on_every_backend! {
         }
     }
 
-    async fn readers_wake_together_and_once_each_and_nobody_behind_the_next_writer(env: Env) {
+    async fn readers_wake_together_once_each_and_no_waiter_behind_the_next_writer(env: Env) {
         let world = World::new(env).await;
         for readers in [2, 100, 1_000] {
             let client = world.client().await;
@@ -156,7 +156,7 @@ on_every_backend! {
         }
     }
 
-    async fn a_writer_whose_readers_have_all_left_does_not_list_those_behind_it(env: Env) {
+    async fn a_writer_after_its_last_reader_does_not_list_waiters_behind_it(env: Env) {
         let world = World::new(env).await;
         let (reading, waiting) = (lock(&world).await, lock(&world).await);
         let mut readers = Vec::new();

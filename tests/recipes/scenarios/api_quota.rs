@@ -59,7 +59,7 @@ impl Service {
 
     fn begin_phase(&self, quota: u32) {
         self.busiest.send_replace(0);
-        // A batch may leave one permit that nobody else wants at that moment.
+        // A batch may leave one permit that no other job wants at that moment.
         self.full.store(quota.saturating_sub(BATCH - 1), SeqCst);
     }
 }
@@ -72,7 +72,7 @@ async fn change(operator: &Semaphore, service: &Service, from: u32, to: u32) {
         return operator.set_permits(to).await.unwrap();
     }
     operator.set_permits(to).await.unwrap();
-    // Nothing is revoked: what is held above the new number ends by itself.
+    // Nothing is revoked: permits above the new number end by themselves.
     let mut held = observe(operator.client(), format!("{QUOTA}/leases")).unwrap();
     while held.next().await.unwrap().unwrap().len() > to as usize {}
     service.limit.store(to, SeqCst);

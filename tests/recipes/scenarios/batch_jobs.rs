@@ -9,7 +9,7 @@ use crate::support::on_every_backend;
 
 const JOBS: usize = 12;
 const WORKERS: usize = 3;
-/// This worker goes home without having done what it took.
+/// This worker ends without having done its share.
 const LAZY: usize = 0;
 const WORK: Duration = Duration::from_millis(2);
 
@@ -75,7 +75,7 @@ async fn take_free(
 
 async fn work(client: Client, batch: Arc<Batch>, worker: usize, taken: Vec<(LockPath, Guard)>) {
     if worker == LAZY {
-        // This releases what it took.
+        // This releases its share.
         client.close().await.unwrap();
         return;
     }

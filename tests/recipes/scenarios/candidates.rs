@@ -78,7 +78,7 @@ impl Observer {
         seen.wait_for(led).await.unwrap();
     }
 
-    /// Waits until nobody leads any more, and returns the names of those who did, in order.
+    /// Waits until the election has no leader, and returns the names of the past ones, in order.
     pub(super) async fn finish(mut self) -> Vec<String> {
         let vacant = |seen: &Seen| seen.now.is_none();
         let seen = self.seen.wait_for(vacant).await.expect("it observes");
@@ -92,7 +92,7 @@ pub(super) fn name(leader: &Leader) -> String {
     leader.data.clone().expect("each candidate has a name")
 }
 
-/// Waits until so many stand, in whatever order they have come.
+/// Waits until so many candidates stand, in whatever order.
 pub(super) async fn until_they_stand(election: &Election, count: usize) {
     let mut line = observe(election.client(), election.path().clone()).unwrap();
     while line.next().await.unwrap().unwrap().len() < count {}
@@ -150,7 +150,7 @@ impl Candidate {
 }
 
 on_every_backend! {
-    async fn leaders_follow_each_other_whatever_ends_them(env: Env) {
+    async fn leaders_follow_each_other_after_every_kind_of_end(env: Env) {
         let folder = TempFolder::new("candidates");
         let schedule = Schedule::at(&folder.path().join("schedule.json"));
         let first = env.client().await;

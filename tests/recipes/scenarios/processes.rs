@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::env;
 use std::io::{self, Read};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 
 use lockkeeper::{ConnectOptions, Election, Leadership, connect_with};
@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::candidates::{ELECTION, Observer, TIMEOUT, name, until_they_stand, work};
 use super::schedule::Schedule;
-use crate::support::{Env, TempFolder, again, within_reason};
+use crate::support::{ChildProcess, Env, TempFolder, again, within_reason};
 
 const CANDIDATES: usize = 4;
 const KILLED: usize = 2;
@@ -21,19 +21,6 @@ const KILLED: usize = 2;
 const URL: &str = "LOCKKEEPER_CANDIDATE_URL";
 const NAME: &str = "LOCKKEEPER_CANDIDATE_NAME";
 const SCHEDULE: &str = "LOCKKEEPER_CANDIDATE_SCHEDULE";
-
-/// The processes that have been started. They are killed with this one, should it fail.
-struct Processes(Vec<(String, Child)>);
-
-impl Drop for Processes {
-    fn drop(&mut self) {
-        for (_, process) in &mut self.0 {
-            // Most have ended, and been waited for.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-}
 
 #[cfg(all(feature = "file", feature = "server"))]
 #[tokio::test]
@@ -51,11 +38,11 @@ async fn killed_leaders(env: Env) {
     let schedule = Schedule::at(&folder.path().join("schedule.json"));
     let election = Election::new(&env.client().await, ELECTION).unwrap();
     let observer = Observer::start(&election);
-    let mut processes = Processes(Vec::new());
+    let mut processes = Vec::new();
     for number in 1..=CANDIDATES {
         let name = format!("process {number}");
         let child = start(env.target(), &name, schedule.file());
-        processes.0.push((name, child));
+        processes.push((name, child));
         until_they_stand(&election, number).await;
     }
     let (mut led, mut epoch) = (Vec::new(), None);
@@ -64,10 +51,9 @@ async fn killed_leaders(env: Env) {
         schedule.until_newer(epoch).await;
         epoch = Some(leader.epoch);
         let leader = name(&leader);
-        let process = processes.0.iter_mut().find(|(name, _)| *name == leader);
+        let process = processes.iter_mut().find(|(name, _)| *name == leader);
         let (_, process) = process.expect("a process leads");
-        process.kill().unwrap();
-        process.wait().unwrap();
+        process.kill();
         led.push(leader);
     }
     // The next one takes over when the session of the killed one has expired. Then those that are left are told to
@@ -75,27 +61,26 @@ async fn killed_leaders(env: Env) {
     let leader = observer.next_leader(epoch).await;
     schedule.until_newer(epoch).await;
     led.push(name(&leader));
-    for (name, process) in processes.0.iter_mut().skip(KILLED).rev() {
-        drop(process.stdin.take());
+    for (name, process) in processes.iter_mut().skip(KILLED).rev() {
         let status = process.wait().unwrap();
         assert!(status.success(), "{name}: {status}");
     }
-    let arrived = processes.0.iter().map(|(name, _)| name.clone());
+    let arrived = processes.iter().map(|(name, _)| name.clone());
     assert!(arrived.take(KILLED + 1).eq(led.iter().cloned()), "{led:?}");
     assert_eq!(observer.finish().await, led);
     assert_eq!(schedule.check(), led);
 }
 
-fn start(url: &str, name: &str, schedule: &Path) -> Child {
-    again(module_path!(), "a_candidate")
-        .env(URL, url)
-        .env(NAME, name)
-        .env(SCHEDULE, schedule)
-        // Its end tells the process to resign; so does the end of this one.
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .expect("a test binary can start itself")
+fn start(url: &str, name: &str, schedule: &Path) -> ChildProcess {
+    ChildProcess::spawn(
+        again(module_path!(), "a_candidate")
+            .env(URL, url)
+            .env(NAME, name)
+            .env(SCHEDULE, schedule)
+            // Its end tells the process to resign; so does the end of this one.
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null()),
+    )
 }
 
 /// A process that is one candidate: it leads when it can, until it is killed or its standard input ends.

@@ -13,7 +13,7 @@ const PAGES: usize = 16;
 const READERS: u64 = 8;
 const EDITIONS: u64 = 20;
 
-/// The report, and what has become of it.
+/// The report and its readers.
 #[derive(Default)]
 struct Desk {
     /// The edition of each page.
@@ -60,7 +60,7 @@ impl Desk {
     }
 }
 
-/// Ends the reading when a reader fails, so that nobody waits for it.
+/// Ends the reading when a reader fails, so that the others do not wait for it.
 struct Closing(Arc<Desk>);
 
 impl Drop for Closing {

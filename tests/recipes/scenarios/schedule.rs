@@ -62,7 +62,7 @@ impl Schedule {
         }
     }
 
-    /// Waits until a leader with a newer epoch than this has written. A file tells nobody of its changes.
+    /// Waits until a leader with a newer epoch than this has written. Changes of a file cause no event here.
     pub(super) async fn until_newer(&self, epoch: Option<FencingToken>) {
         while self.read().gate.newest() <= epoch {
             tokio::time::sleep(Duration::from_millis(5)).await;

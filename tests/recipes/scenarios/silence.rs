@@ -31,7 +31,7 @@ async fn next(events: &mut LockEvents) -> LockEvent {
 on_every_backend! {
     async fn a_holder_that_falls_silent_is_told_and_followed(env: Env) {
         let first = env.client().await;
-        let options = ConnectOptions::new().session_timeout(Duration::from_secs(1));
+        let options = ConnectOptions::new().session_timeout(Duration::from_secs(3));
         let eve = Mortal::open(&first, options).await.unwrap();
         let (mutex, options, mut eves) = contender(eve.client());
         let lost = mutex.lock_with(options).await.unwrap();

@@ -101,7 +101,7 @@ on_every_backend! {
         assert_eq!(ground.held().await, 0);
     }
 
-    async fn requests_that_cannot_be_meant_are_refused_at_once(env: Env) {
+    async fn invalid_requests_are_refused_at_once(env: Env) {
         let ground = Ground::new(env, 2).await;
         let semaphore = ground.semaphore().await;
         let nothing = semaphore.acquire_many(0).await.unwrap_err();
@@ -127,7 +127,7 @@ on_every_backend! {
         ground.until_swept(&semaphore, 0).await;
     }
 
-    async fn what_no_request_can_carry_is_refused_before_it_joins_the_queue(env: Env) {
+    async fn a_grant_too_large_for_one_request_is_refused_before_it_joins_the_queue(env: Env) {
         let ground = Ground::new(env, 100_000).await;
         let semaphore = ground.semaphore().await;
         for permits in [100_000, u32::MAX] {
@@ -157,7 +157,7 @@ on_every_backend! {
         ground.until_swept(&at_the_head, 0).await;
     }
 
-    async fn a_try_takes_what_is_free_and_does_not_overtake(env: Env) {
+    async fn a_try_acquires_free_permits_and_does_not_overtake(env: Env) {
         let ground = Ground::new(env, 3).await;
         let semaphore = ground.semaphore().await;
         let two = semaphore.try_acquire_many(2).await.unwrap().unwrap();
@@ -201,7 +201,7 @@ on_every_backend! {
         assert!(waiter.starts_with("_c_") && waiter.contains("-lock-"), "{waiter}");
     }
 
-    async fn whatever_stands_among_the_leases_counts(env: Env) {
+    async fn every_child_among_the_leases_counts(env: Env) {
         let ground = Ground::new(env, 2).await;
         ground.hold(1).await.release().await.unwrap();
         ground.make(LEASES).await;

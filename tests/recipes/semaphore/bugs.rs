@@ -35,7 +35,7 @@ on_every_backend! {
         }
     }
 
-    // The same, given up: while what was lost is being looked for
+    // The same, cancelled while the lost reply is being looked for.
     async fn a_grant_whose_answer_is_lost_is_cancelled_and_leaks_the_permit(env: Env) {
         let ground = Ground::new(env, 1).await;
         for polls in 1..12 {
@@ -113,7 +113,7 @@ on_every_backend! {
         let ground = Ground::new(env, 1).await;
         let holder = ground.hold(1).await;
         let semaphore = ground.semaphore().await;
-        // What it reads shows the permit held; that it does not learn before the release.
+        // Its read shows the permit held, and its answer arrives only after the release.
         ground.delay_replies(semaphore.client(), Duration::from_millis(300));
         let request = ground.queue_up(&semaphore, 1).await;
         holder.release().await.unwrap();
@@ -187,14 +187,15 @@ on_every_backend! {
         assert!(permitted(request).await.is_held());
     }
 
-    // Met here: the request that made the queue goes by what it read before, and so does another
-    async fn what_was_read_before_the_queue_was_made_is_not_believed(env: Env) {
+    // Found here: the request that creates the queue went by reads from before, and so did other requests that met
+    // it.
+    async fn reads_from_before_the_queues_creation_are_not_believed(env: Env) {
         let world = World::new(env).await;
         let other = Semaphore::new(&world.client().await, QUOTA, 2).unwrap();
         assert_eq!(other.permits().await, Ok(2));
         let semaphore = Semaphore::open(&world.client().await, QUOTA).unwrap();
         assert_eq!(semaphore.permits().await, Ok(2));
-        // Its first answer, that there is no queue, is late; what it reads alongside sees no lease.
+        // Its first answer, that the queue is missing, is late; the read alongside sees no lease.
         world.delay_replies(semaphore.client(), Duration::from_millis(300));
         let mut late = tokio::spawn({
             let semaphore = semaphore.clone();

@@ -1,12 +1,11 @@
-//! A wait that is cancelled at any point leaves neither an entry nor a permit behind, with and
-//! without lost answers; and those who wait go on when a session ends anywhere.
-
-use std::pin::pin;
+//! Cancelled waits leave neither an entry nor a permit behind, wherever they are cancelled and whatever replies are
+//! lost; and the other waiters go on when a session ends anywhere.
 
 use lockkeeper::LostReason;
 use lockkeeper::testing::RequestKind;
 
 use super::*;
+use crate::harness::cancel::{at_every_point, cancelled_behind};
 use crate::support::on_every_backend;
 
 const LOSSES: [Losses; 13] = [
@@ -50,93 +49,57 @@ async fn given_back(outcome: Option<Result<Permit, LockError>>) -> bool {
     granted
 }
 
-/// Cancels a wait after its first poll, another after its second, and so on, until one ends first;
-/// how many there were.
-async fn of_free_permits(ground: &Ground, losses: Losses) -> usize {
-    for polls in 1.. {
-        let semaphore = contender(ground, losses).await;
-        let granted = given_back(polled(semaphore.acquire_many(2), polls).await).await;
-        ground.until_swept(&semaphore, 0).await;
-        if granted {
-            return polls;
-        }
-    }
-    unreachable!("the number of polls has no end")
-}
-
-/// The same of one that finds permits held, and is the next, until it has joined the queue.
-async fn at_the_head(ground: &Ground, losses: Losses) {
-    for polls in 1.. {
+/// Waits behind a holder of all permits, and `ahead` others that wait for one each, until these permits are let go.
+async fn behind_a_holder(ground: &Ground, losses: Losses, ahead: usize) {
+    at_every_point(async |polls| {
         let holder = ground.hold(3).await;
-        let semaphore = contender(ground, losses).await;
-        let mut wait = pin!(polled(semaphore.acquire_many(2), polls));
-        let outcome = tokio::select! {
-            outcome = &mut wait => {
-                holder.release().await.unwrap();
-                outcome
-            }
-            () = ground.until_waiting(1) => {
-                holder.release().await.unwrap();
-                wait.await
-            }
-        };
-        let granted = given_back(outcome).await;
-        ground.until_swept(&semaphore, 0).await;
-        if granted {
-            return;
+        let mut others = Vec::new();
+        for _ in 0..ahead {
+            others.push(ground.queue_up(&ground.semaphore().await, 1).await);
         }
-    }
-}
-
-/// The same of one that stands behind another.
-async fn behind_another(ground: &Ground, losses: Losses) {
-    for polls in 1.. {
-        let holder = ground.hold(3).await;
-        let head = ground.queue_up(&ground.semaphore().await, 1).await;
         let semaphore = contender(ground, losses).await;
-        let mut wait = pin!(polled(semaphore.acquire_many(2), polls));
-        let outcome = tokio::select! {
-            outcome = &mut wait => {
-                holder.release().await.unwrap();
-                outcome
-            }
-            () = ground.until_waiting(2) => {
-                holder.release().await.unwrap();
-                wait.await
-            }
-        };
-        let granted = given_back(outcome).await;
-        let other = permitted(head).await;
-        ground.until_swept(&semaphore, 1).await;
-        other.release().await.unwrap();
-        if granted {
-            return;
+        let wait = semaphore.acquire_many(2);
+        let release = async || holder.release().await.unwrap();
+        let outcome = cancelled_behind(wait, polls, ground.until_waiting(ahead + 1), release).await;
+        let is_granted = given_back(outcome).await;
+        let mut held = Vec::new();
+        for other in others {
+            held.push(permitted(other).await);
         }
-    }
+        ground.until_swept(&semaphore, held.len()).await;
+        for permit in held {
+            permit.release().await.unwrap();
+        }
+        is_granted
+    })
+    .await;
 }
 
 on_every_backend! {
     async fn at_every_point_with_free_permits(env: Env) {
         let ground = Ground::new(env, 3).await;
-        let mut polls = 0;
         for losses in LOSSES {
-            polls += of_free_permits(&ground, losses).await;
+            at_every_point(async |polls| {
+                let semaphore = contender(&ground, losses).await;
+                let is_granted = given_back(polled(semaphore.acquire_many(2), polls).await).await;
+                ground.until_swept(&semaphore, 0).await;
+                is_granted
+            })
+            .await;
         }
-        // One that ends at once, on a machine that stood still meanwhile, would not matter.
-        assert!(polls > LOSSES.len(), "there is a point to cancel at");
     }
 
     async fn at_every_point_at_the_head(env: Env) {
         let ground = Ground::new(env, 3).await;
         for losses in LOSSES {
-            at_the_head(&ground, losses).await;
+            behind_a_holder(&ground, losses, 0).await;
         }
     }
 
     async fn at_every_point_behind_another(env: Env) {
         let ground = Ground::new(env, 3).await;
         for losses in LOSSES {
-            behind_another(&ground, losses).await;
+            behind_a_holder(&ground, losses, 1).await;
         }
     }
 

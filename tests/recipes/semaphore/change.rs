@@ -131,7 +131,7 @@ on_every_backend! {
         ground.until_waiting(0).await;
     }
 
-    async fn with_no_permits_at_all_everybody_is_refused(env: Env) {
+    async fn a_semaphore_of_zero_permits_refuses_every_request(env: Env) {
         let ground = Ground::new(env, 1).await;
         let _holder = ground.hold(1).await;
         let waiting = ground.queue_up(&ground.semaphore().await, 1).await;

@@ -22,7 +22,7 @@ pub(crate) const LOCKS: &str = "/quota/geocoder/locks";
 pub(crate) const LEASES: &str = "/quota/geocoder/leases";
 pub(crate) const PERMITS: &str = "/quota/geocoder/permits";
 
-/// A wait for permits that goes on in a task of its own.
+/// A wait for permits, in a task.
 pub(crate) type Request = JoinHandle<Result<Permit, LockError>>;
 
 /// A store with one semaphore, and clients that use it.
@@ -52,7 +52,7 @@ impl Ground {
         Semaphore::new(client, QUOTA, self.permits).unwrap()
     }
 
-    /// The semaphore, for a client of its own that has used it before.
+    /// Returns the semaphore, for a new client that has used it before.
     pub(crate) async fn semaphore(&self) -> Semaphore {
         let semaphore = Semaphore::open(&self.world.client().await, QUOTA).unwrap();
         semaphore.permits().await.unwrap();
@@ -121,7 +121,7 @@ pub(crate) async fn denied(request: Request) -> LockError {
     request.await.unwrap().unwrap_err()
 }
 
-/// Acquires and releases in a task of its own: what is granted waits for nobody to look at it.
+/// Spawns an acquire and the release after it: the grant does not depend on the test polling for it.
 pub(crate) fn use_once<const COUNT: u32>(semaphore: Semaphore) -> JoinHandle<()> {
     tokio::spawn(async move {
         let permit = semaphore.acquire_many(COUNT).await.unwrap();

@@ -217,7 +217,7 @@ impl Both {
         let semaphore = self.semaphore(client);
         let request = tokio::spawn(async move { semaphore.acquire_many(count).await });
         if count > self.model.total {
-            // At once, whoever waits.
+            // At once, whatever other requests wait.
             return self.deny(request, asked).await;
         }
         self.requests.insert(asked.id, request);

@@ -5,13 +5,13 @@ use lockkeeper::testing::{RequestKind, Traffic};
 
 use super::*;
 use crate::harness::costs::{
-    HAND_OVERS, Queue, SIZES, bytes, frames, op, operations, quiet, wired,
+    HAND_OVERS, Queue, SIZES, assert_wire_bytes_flat, frames, op, operations, quiet, wired,
 };
-use crate::support::{Proxy, differential_server, on_every_backend, within_reason, zookeeper};
+use crate::support::{Proxy, differential_server, on_every_backend, within_reason};
 
 const PERMITS_HELD: u32 = 3;
 
-/// Those that are looked at, and two before: at each there are enough who wait.
+/// The hand-overs that are measured, and two before: enough waiters are left at each.
 const ALL_HAND_OVERS: usize = HAND_OVERS + 2;
 
 /// A queue in which each has seen its place, and that has handed over before.
@@ -30,8 +30,8 @@ async fn queue(client: &Client, waiters: usize) -> Queue<Permit> {
     queue.warmed_up(Permit::release).await
 }
 
-/// Waits until all waiters that were woken have looked, and sleep. Returns what has gone through, and the
-/// bytes of one question of its own.
+/// Waits until all waiters that were woken have looked, and sleep. Returns the traffic so far, and the bytes of one
+/// request of this function's own.
 async fn still(world: &World, session: &Session) -> (Traffic, u64) {
     let mut last = quiet(world, session).await;
     let mut in_a_row = 0;
@@ -58,7 +58,7 @@ async fn cost_of_a_hand_over(world: &World, waiters: usize) -> (Traffic, u64) {
     for _ in 0..HAND_OVERS {
         let (before, _) = still(world, &session).await;
         queue.hand_over(Permit::release).await;
-        // The next one's look at what is left for it belongs to the hand-over.
+        // The next waiter's look at the remaining permits belongs to the hand-over.
         let (after, own) = still(world, &session).await;
         let cost = after - before;
         assert_eq!(
@@ -146,37 +146,7 @@ async fn free_permits_take_two_round_trips_on_zookeeper_and_their_release_anothe
     .await;
 }
 
-/// Lets all waiters that were woken look, each by a few requests.
-async fn settle(session: &Session) {
-    for _ in 0..20 {
-        session.exists(&path(LOCK)).await.unwrap();
-        tokio::task::yield_now().await;
-    }
-}
-
 #[tokio::test]
 async fn the_bytes_of_a_hand_over_on_the_wire_do_not_grow() {
-    within_reason(async {
-        let mut sizes = Vec::new();
-        for waiters in SIZES {
-            let proxy = Proxy::to(zookeeper().address());
-            let client = wired(&proxy).await;
-            let mut queue = queue(&client, waiters).await;
-            let session = client.current_session();
-            let mut cheapest = usize::MAX;
-            for _ in 0..HAND_OVERS {
-                settle(&session).await;
-                frames(&proxy, &session).await;
-                queue.hand_over(Permit::release).await;
-                settle(&session).await;
-                cheapest = cheapest.min(bytes(&frames(&proxy, &session).await));
-            }
-            sizes.push(cheapest);
-        }
-        assert!(
-            sizes.iter().all(|size| *size <= sizes[0] + 64),
-            "{SIZES:?} wait: {sizes:?} bytes"
-        );
-    })
-    .await;
+    within_reason(assert_wire_bytes_flat(queue, Permit::release, 64)).await;
 }

@@ -11,7 +11,7 @@ const PATHS: [&str; 3] = ["/lock/jobs/a", "/lock/jobs/b", "/lock/jobs/c"];
 /// Number of workers of a fleet that wait for each path.
 const WAITERS: usize = 4;
 
-/// Workers, each with a session of its own: one holds each path (when it was free), others wait.
+/// Workers with a session each: one holds each path (if it was free), the others wait.
 struct Fleet {
     clients: Vec<Client>,
     guards: Vec<Guard>,

@@ -1,4 +1,4 @@
-//! Everybody has his turn, in the order of arrival, however hard the others try.
+//! Every contender has its turn, in the order of arrival, however hard the others try.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -52,7 +52,7 @@ on_every_backend! {
                 for round in 1..=ROUNDS {
                     let guard = mutex.lock().await.unwrap();
                     turns.lock().push((Who::Contender(me), guard.fencing_token()));
-                    // Whoever has turns left stands in the queue before this one leaves it.
+                    // Every contender with turns left stands in the queue before this one leaves it.
                     let all = left.load(Ordering::SeqCst);
                     until(&observing, LOCK, |names| names.len() >= all).await;
                     if round == ROUNDS {
@@ -78,11 +78,11 @@ on_every_backend! {
             assert_eq!(*who, contended[turn % CONTENDERS].0, "turn {turn} of {turns:?}");
         }
         assert!(after.iter().all(|(who, _)| *who == Who::Barger), "{turns:?}");
-        // Tokens grow with the order of arrival: nobody was overtaken.
+        // Tokens grow with the order of arrival: no contender was overtaken.
         assert!(turns.is_sorted_by_key(|(_, token)| *token), "{turns:?}");
     }
 
-    async fn immediate_relocking_starves_nobody(env: Env) {
+    async fn immediate_relocking_starves_no_waiter(env: Env) {
         let world = World::new(env).await;
         let granted = Arc::new(Cell::new(Vec::new()));
         let over = Arc::<AtomicBool>::default();
@@ -122,7 +122,7 @@ on_every_backend! {
         world.until_count(0).await;
     }
 
-    async fn cancelled_waiters_move_nobody_back(env: Env) {
+    async fn cancelled_waiters_move_no_other_back(env: Env) {
         let world = World::new(env).await;
         let holder = world.mutex().await.lock().await.unwrap();
         let mut quitters = Vec::new();

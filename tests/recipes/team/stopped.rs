@@ -5,7 +5,7 @@
 
 use std::env;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
 use std::time::Duration;
@@ -170,14 +170,11 @@ impl Process {
                 .stdout(Stdio::piped()),
         );
         let orders = child.stdin.take().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
         let (sender, lines) = mpsc::unbounded_channel();
-        std::thread::spawn(move || {
-            for line in output.lines().map_while(Result::ok) {
-                if let Some(said) = line.strip_prefix(SAYS) {
-                    // Nobody listens when the test is over.
-                    let _ = sender.send(said.to_owned());
-                }
+        child.hear_lines(move |line| {
+            if let Some(said) = line.as_deref().and_then(|line| line.strip_prefix(SAYS)) {
+                // The receiver is dropped when the test is over.
+                let _ = sender.send(said.to_owned());
             }
         });
         Self {
@@ -239,7 +236,7 @@ async fn a_holder_that_was_stopped_knows_at_its_first_look_and_is_refused() {
         let next = granted(waiter).await;
         Ledger::append(&folder.ledger(), "next", next.fencing_token()).unwrap();
 
-        // What it shall do lies ready before it can take another step.
+        // The order lies ready before the process can take another step.
         process.tell("go on");
         process.go_on();
         process.says("knows").await;

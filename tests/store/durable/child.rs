@@ -1,5 +1,5 @@
-//! The process that is killed: it opens the store, says what it finds there, and writes under load
-//! until it is no more. It says what the store has acknowledged, each time after the reply.
+//! The process that is killed: it opens the store, reports the znodes that it finds there, and writes under load
+//! until its end. It reports each acknowledged operation, after the reply.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -18,7 +18,7 @@ use crate::common::path;
 const CONTENDERS: usize = 3;
 pub(crate) const LOCKS: usize = 2;
 
-/// Opens the store, says what is there, and works.
+/// Opens the store, reports its znodes, and works.
 pub(crate) async fn live(folder: &Path, options: StoreOptions, seed: u64, life: u64) {
     let store = Store::file_with(folder, options).expect("the store opens after a kill");
     let client = store.connect().await.unwrap();
@@ -48,7 +48,7 @@ fn say(said: &Said) {
     std::io::stdout().write_all(line.as_bytes()).unwrap();
 }
 
-/// All that there is but what the store has made for itself.
+/// Returns all znodes but those that the store has created for itself.
 pub(crate) async fn look_around(session: &Session) -> Vec<Found> {
     let mut all = Vec::new();
     let mut paths = vec![ZnodePath::root()];
@@ -216,7 +216,7 @@ fn zxid(reply: &Reply) -> Option<i64> {
     Some(stat.mzxid.0)
 }
 
-/// Takes a lock again and again, and shows its token to what the lock protects.
+/// Takes a lock again and again, and writes its token to the protected resource.
 async fn contend(client: Client, lock: usize) {
     let session = client.session().await.unwrap();
     loop {

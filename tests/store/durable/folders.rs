@@ -162,8 +162,8 @@ async fn a_store_that_is_opened_again_at_once_is_the_same_and_goes_on_above() {
     }
 }
 
-/// Clean-up goes on in whatever thread its reply is told, also in the one that writes the log. The
-/// last handle may go there.
+/// Clean-up goes on in whatever thread its reply arrives, also in the log's writer. The last handle may be dropped
+/// there.
 #[tokio::test]
 async fn the_thread_that_writes_the_log_may_let_go_of_the_store() {
     let folder = TempFolder::new("hostile");
@@ -183,7 +183,7 @@ async fn the_thread_that_writes_the_log_may_let_go_of_the_store() {
 }
 
 #[tokio::test]
-async fn what_was_acknowledged_before_a_close_under_load_is_there_after_it() {
+async fn acknowledged_writes_survive_a_close_under_load() {
     within_reason(async {
         let folder = TempFolder::new("hostile");
         for round in 0..10 {
@@ -228,7 +228,7 @@ async fn what_was_acknowledged_before_a_close_under_load_is_there_after_it() {
 }
 
 #[tokio::test]
-async fn a_store_whose_folder_is_removed_says_so_and_hangs_nobody() {
+async fn a_removed_folder_fails_requests_and_blocks_none() {
     within_reason(async {
         let folder = TempFolder::new("hostile");
         let data = folder.path().join("data");
@@ -253,7 +253,7 @@ async fn a_store_whose_folder_is_removed_says_so_and_hangs_nobody() {
         // Locks go on, as they take no room.
         create(&session, "/lock-", CreateMode::EphemeralSequential).await;
         drop((session, store));
-        // Whoever comes later finds an empty folder, and makes another store of it.
+        // The next one to open it finds an empty folder, and creates another store in it.
         let session = at(&data).await;
         assert!(!is_there(&session, "/a").await);
     })

@@ -34,7 +34,7 @@ pub(crate) struct History {
     life: u64,
     store: Option<String>,
     writers: Vec<Writer>,
-    /// By lock: the last token that was given, and the last that was shown to what it protects.
+    /// By lock: the last token that was granted, and the last that the protected resource acknowledged.
     tokens: [(i64, i64); LOCKS],
     /// The highest zxid that was seen before this life, and in it.
     zxids: (i64, i64),
@@ -136,7 +136,7 @@ impl History {
         }
     }
 
-    /// Judges what was found after the last life, and goes on from there.
+    /// Judges the znodes that the last life left, and goes on from there.
     pub(crate) fn judge(&mut self) {
         let found = std::mem::take(&mut self.found);
         for node in &found {
@@ -158,15 +158,16 @@ impl History {
         self.zxids.0 = self.zxids.1;
     }
 
-    /// Finds how much of a writer's work is there: that, the last zxid of it, and the first that is gone.
+    /// Finds how much of a writer's work has survived: the znodes, the last zxid among them, and the first lost
+    /// one.
     fn judge_writer(&mut self, number: usize, found: &[Found]) -> (Model, i64, i64) {
         let may_be_lost = self.durability == Durability::None;
-        // Who does not wait for the disk outruns it.
+        // A writer that does not wait for the disk outruns it.
         let may = (may_be_lost, may_be_lost || self.refused > 0);
         let writer = &mut self.writers[number];
         let (model, sequence) = model_of(number, found);
         if may_be_lost {
-            // What is lost takes its number with it.
+            // A lost entry's number may be given again.
             writer.sequence = -1;
         }
         writer.sequence = writer.sequence.max(sequence);
@@ -241,7 +242,7 @@ fn matches(
             }
         }
     }
-    // What was on its way then may be there, in order, but for what was refused.
+    // Operations that were under way may have been applied, in order, except refused ones.
     let mut ends = vec![model];
     for done in answered..=answered + WINDOW {
         if ends.iter().any(|model| model.is(found)) {

@@ -1,14 +1,12 @@
-//! A process that writes under load is killed (SIGKILL) at a random moment, again and again, over the
-//! same folder: whatever it was told is done is there in the next life.
+//! A process that writes under load is killed (SIGKILL) at a random moment, again and again, over the same folder:
+//! every acknowledged operation has survived in the next life.
 //!
 //! The process is this test binary, started again for one test: an environment variable tells it that
 //! it is the child.
 
 use std::env;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use lockkeeper_store::{CreateMode, Durability, Store, StoreOptions, ZnodePath};
@@ -16,7 +14,10 @@ use lockkeeper_store::{CreateMode, Durability, Store, StoreOptions, ZnodePath};
 use super::child::{live, look_around};
 use super::history::History;
 use super::report::Said;
-use crate::support::{ChildProcess, Random, TempFolder, again, report, scaled, within_reason};
+use crate::support::{
+    ChildProcess, KillPoint, Lines, Random, TempFolder, again, kill_seed, lives, report,
+    within_reason,
+};
 
 /// Variables that make a process the child: the folder of the store, and the number of its life.
 const FOLDER: &str = "LOCKKEEPER_KILL_FOLDER";
@@ -24,13 +25,9 @@ const LIFE: &str = "LOCKKEEPER_KILL_LIFE";
 
 const SEED: u64 = 0x10c4_4ee9;
 
-/// Longer than any life takes to say its next line on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-/// So many lives on one folder: 20, or 100 with `tests/run --full`.
-fn lives() -> u64 {
-    scaled(20).min(100)
-}
+/// A life that ends in its start does so within this time, the others within so many reports.
+const START: Duration = Duration::from_millis(60);
+const REPORTS: u64 = 6_000;
 
 /// Small segments: they are switched often.
 fn options(durability: Durability) -> StoreOptions {
@@ -39,95 +36,46 @@ fn options(durability: Durability) -> StoreOptions {
         .segment_bytes(128 << 10, 512 << 10)
 }
 
-/// The other side.
-struct Process {
-    child: ChildProcess,
-    lines: Receiver<String>,
+/// Starts the child in its next life.
+fn start(test: &str, folder: &Path, life: u64) -> ChildProcess {
+    ChildProcess::spawn(
+        again(module_path!(), test)
+            .env(FOLDER, folder)
+            .env(LIFE, life.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped()),
+    )
 }
 
-impl Process {
-    fn start(test: &str, folder: &Path, life: u64) -> Self {
-        let mut child = ChildProcess::spawn(
-            again(module_path!(), test)
-                .env(FOLDER, folder)
-                .env(LIFE, life.to_string())
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped()),
-        );
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let (sender, lines) = channel();
-        std::thread::spawn(move || read(output, |line| sender.send(line).is_ok()));
-        Self { child, lines }
-    }
-
-    /// The next line; `None` when it has said its last.
-    fn next(&self) -> Option<Said> {
-        loop {
-            let line = match self.lines.recv_timeout(PATIENCE) {
-                Ok(line) => line,
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => return None,
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("the child hangs"),
-            };
-            if let Some(said) = Said::parse(&line) {
-                return Some(said);
-            }
-        }
-    }
+/// Reports of a child; what else it prints is the test harness's.
+fn reports(lines: &mut Lines) -> impl Iterator<Item = Said> {
+    lines.filter_map(|line| Said::parse(&line))
 }
 
-/// Hands on each line that is whole: the last may be cut off.
-fn read(mut output: impl BufRead, mut hand_on: impl FnMut(String) -> bool) {
-    let mut line = String::new();
-    while output.read_line(&mut line).is_ok_and(|read| read > 0) {
-        let Some(whole) = line.strip_suffix('\n') else {
-            return;
-        };
-        if !hand_on(whole.to_owned()) {
-            return;
-        }
-        line.clear();
-    }
-}
-
-/// End of a life: a kill after so many lines, or so long after its start.
-enum Death {
-    Lines(u64),
-    Time(Duration),
-}
-
-impl Death {
-    fn of(dice: &mut Random) -> Self {
-        match dice.below(4) {
-            // In the middle of opening the store, or soon after.
-            0 => Self::Time(Duration::from_micros(dice.below(60_000))),
-            _ => Self::Lines(dice.below(6_000)),
-        }
-    }
-}
-
-fn live_and_die(test: &str, folder: &Path, life: u64, death: &Death, history: &mut History) {
+fn live_and_die(test: &str, folder: &Path, life: u64, death: KillPoint, history: &mut History) {
     history.next_life();
-    let mut process = Process::start(test, folder, life);
+    let mut child = start(test, folder, life);
+    let mut lines = child.lines();
     match death {
-        // The moment is what is tested, so it may be any.
-        Death::Time(after) => std::thread::sleep(*after),
-        Death::Lines(count) => {
-            for _ in 0..*count {
-                let said = process.next();
-                let said = said.expect("the child lives: its stderr says what it died of");
+        KillPoint::Start(after) => std::thread::sleep(after),
+        KillPoint::Reports(count) => {
+            let mut heard = 0;
+            for said in reports(&mut lines).take(count as usize) {
                 history.hear(said, life);
+                heard += 1;
             }
+            assert_eq!(heard, count, "the child has died: see its stderr");
         }
     }
-    process.child.assert_alive();
-    process.child.kill();
-    // What it has said before it died was acknowledged, too.
-    while let Some(said) = process.next() {
+    child.kill();
+    // Reports from before its death were acknowledged, too.
+    for said in reports(&mut lines) {
         history.hear(said, life);
     }
 }
 
 fn survives(test: &str, durability: Durability) {
+    let seed = kill_seed(SEED);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_time()
@@ -136,15 +84,15 @@ fn survives(test: &str, durability: Durability) {
     if let (Some(folder), Ok(life)) = (env::var_os(FOLDER), env::var(LIFE)) {
         println!();
         let life = life.parse().unwrap();
-        return runtime.block_on(live(folder.as_ref(), options(durability), SEED, life));
+        return runtime.block_on(live(folder.as_ref(), options(durability), seed, life));
     }
     let start = Instant::now();
     let folder = TempFolder::new("kill");
-    let mut history = History::new(SEED, durability);
-    let mut dice = Random(SEED ^ durability as u64);
+    let mut history = History::new(seed, durability);
+    let mut dice = Random(seed ^ durability as u64);
     for life in 0..lives() {
-        let death = Death::of(&mut dice);
-        live_and_die(test, folder.path(), life, &death, &mut history);
+        let death = KillPoint::random(&mut dice, START, REPORTS);
+        live_and_die(test, folder.path(), life, death, &mut history);
     }
     // The last time this process looks, twice: after the kill, and after a stop in order.
     for life in [lives(), lives() + 1] {
@@ -202,22 +150,22 @@ fn names_in(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn what_was_synced_survives_every_kill() {
-    survives("what_was_synced_survives_every_kill", Durability::Fsync);
+fn synced_writes_survive_every_kill() {
+    survives("synced_writes_survive_every_kill", Durability::Fsync);
 }
 
 #[test]
-fn what_is_persistent_survives_every_kill_when_ephemerals_are_not_synced() {
+fn persistent_znodes_survive_every_kill_when_ephemerals_are_not_synced() {
     survives(
-        "what_is_persistent_survives_every_kill_when_ephemerals_are_not_synced",
+        "persistent_znodes_survive_every_kill_when_ephemerals_are_not_synced",
         Durability::DelayedRestart,
     );
 }
 
 #[test]
-fn what_was_never_synced_is_whole_up_to_a_moment_after_every_kill() {
+fn a_log_that_is_never_synced_is_cut_at_one_point_by_every_kill() {
     survives(
-        "what_was_never_synced_is_whole_up_to_a_moment_after_every_kill",
+        "a_log_that_is_never_synced_is_cut_at_one_point_by_every_kill",
         Durability::None,
     );
 }

@@ -1,8 +1,8 @@
-//! A process that goes idle after a write whose answer did not wait for the disk, and is killed: the write is there
-//! nevertheless. The process is this test binary, started again for one test.
+//! A process that goes idle after a write whose answer did not wait for the disk, and is killed: the write has
+//! survived nevertheless. The process is this test binary, started again for one test.
 
 use std::env;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -26,11 +26,11 @@ async fn a_container_is_on_the_disk_soon_though_nothing_else_is_written() {
         let session = session_at(&Store::file(folder).unwrap()).await;
         make(&session, "/persistent").await;
         println!("\n{PERSISTENT}");
-        // One line: the parent has seen what is there so far.
+        // One line: the parent has counted the znodes on the disk.
         std::io::stdin().read_exact(&mut [0]).unwrap();
         create(&session, "/container", CreateMode::Container).await;
         println!("{CONTAINER}");
-        // Until it is killed, or nobody is there to do that any more.
+        // Blocks until the process is killed, or its parent ends.
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::abort();
     }
@@ -42,12 +42,11 @@ async fn a_container_is_on_the_disk_soon_though_nothing_else_is_written() {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped()),
     );
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let mut hears = |said| assert!(lines.any(|line| line.unwrap() == said), "it has died");
-    hears(PERSISTENT);
+    let mut lines = child.lines();
+    lines.wait_for(PERSISTENT);
     let before = inspect(folder.path()).unwrap().znodes;
     std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"\n").unwrap();
-    hears(CONTAINER);
+    lines.wait_for(CONTAINER);
     let start = Instant::now();
     let mut is_written = false;
     while !is_written && start.elapsed() < PATIENCE {

@@ -1,4 +1,4 @@
-//! The store in a folder: what survives the end of its process, and what it refuses.
+//! The store in a folder: which changes survive the end of its process, and which uses it refuses.
 
 mod child;
 mod folders;

@@ -1,7 +1,7 @@
 //! Two processes want one folder: the other one is this test binary, started again for one test.
 
 use std::env;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::process::Stdio;
 
 use lockkeeper_store::{Error, Store};
@@ -17,7 +17,7 @@ fn a_second_process_is_told_which_one_has_the_store_until_that_one_dies() {
     if let Some(folder) = env::var_os(FOLDER) {
         let _store = Store::file(folder).unwrap();
         println!("\n{HOLDS}");
-        // Until it is killed, or nobody is there to do that any more.
+        // Blocks until the process is killed, or its parent ends.
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         return;
     }
@@ -29,8 +29,7 @@ fn a_second_process_is_told_which_one_has_the_store_until_that_one_dies() {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped()),
     );
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap() == HOLDS), "it has died");
+    child.lines().wait_for(HOLDS);
 
     let folder = folder.path().canonicalize().unwrap();
     for _ in 0..3 {

@@ -9,7 +9,7 @@ use lockkeeper_store::{Acl, Create, CreateMode, Op, Request, ZnodePath};
 use crate::common::path;
 use crate::support::Random;
 
-/// Number of writers, each with a session and a subtree of its own.
+/// Number of writers, each with its own session and subtree.
 pub(crate) const WRITERS: usize = 6;
 
 /// Largest number of operations that a writer has on their way at once.
@@ -34,7 +34,7 @@ pub(crate) enum Work {
     All(Vec<Change>),
     /// Joins the writer's persistent queue with this data.
     Push(String),
-    /// Deletes what has been longest in the queue.
+    /// Deletes the oldest entry of the queue.
     Pop,
     /// An ephemeral entry joins that queue, and leaves it.
     Blip,
@@ -202,7 +202,7 @@ impl Model {
         }
     }
 
-    /// Returns true if this is what was found, as far as it is known here.
+    /// Returns true if this agrees with the znodes found, in everything that the model knows.
     pub(crate) fn is(&self, found: &Self) -> bool {
         let same = |one: &Node, other: &Node| {
             one.data == other.data

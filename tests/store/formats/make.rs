@@ -1,6 +1,6 @@
-//! Makes a data directory and a backup of it, in the formats of this version: `tests/store/formats/vN`
-//! holds what it made for format N, and `store::formats` opens them, in this version and in every later
-//! one. To be run once for each new format:
+//! Makes a data directory and a backup of it, in the formats of this version: `tests/store/formats/vN` holds its
+//! output for format N, and `store::formats` opens them, in this version and in every later one. To be run once for
+//! each new format:
 //!
 //! ```text
 //! cargo run -p lockkeeper-store --features file,server --example formats -- tests/store/formats/vN

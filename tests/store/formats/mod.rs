@@ -17,7 +17,7 @@ fn kept(what: &str) -> PathBuf {
     formats.join(what)
 }
 
-/// A copy, since what is checked in stays as it is.
+/// Copies a checked-in folder, which must not change.
 fn copy(of: &str) -> TempFolder {
     let to = TempFolder::new("format");
     for entry in fs::read_dir(kept(of)).unwrap() {
@@ -27,8 +27,8 @@ fn copy(of: &str) -> TempFolder {
     to
 }
 
-/// As the super user: one znode is for somebody whom nobody can prove to be. Time stands still, once the pause
-/// is over that a copy or a restored backup begins with.
+/// Connects as the super user: one znode belongs to an identity that cannot be proved. Time stands still, once the
+/// pause is over that a copy or a restored backup begins with.
 async fn open(dir: &Path) -> Client {
     let digest = "super:D/InIHSb7yEEbrWz8b9l71RjZJU=";
     let options = StoreOptions::new().super_digest(digest).unwrap();
@@ -108,7 +108,7 @@ async fn opens(version: &str, turns: &str) {
     let client = open(dir.path()).await;
     assert_eq!(client.store_id(), seen.store_id.as_deref());
     check(&client, turns).await;
-    // It is a copy: what the original has given out since is below.
+    // It is a copy: its epoch leaves room below for everything that the original has given out since.
     assert!(token(&client).await.0 >> 32 >= i64::from(seen.epoch) + 4096);
     assert!(!disk::inspect(dir.path()).unwrap().is_copied);
 }

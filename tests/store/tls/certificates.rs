@@ -52,7 +52,7 @@ impl Authority {
         self.sign(names, "server", when, ExtendedKeyUsagePurpose::ServerAuth)
     }
 
-    /// For a client, who is called `CN=name,O=Example`.
+    /// Signs a certificate for the client `CN=name,O=Example`.
     pub(crate) fn client(&self, name: &str, when: When) -> Signed {
         self.sign([], name, when, ExtendedKeyUsagePurpose::ClientAuth)
     }
@@ -118,7 +118,7 @@ impl Signed {
         TlsOptions::from_pem(self.certificate.as_str(), self.key.as_str()).unwrap()
     }
 
-    /// The same, of a client who shows this certificate.
+    /// Adds this client's certificate to the options.
     pub(crate) fn shown(&self, tls: ClientTls) -> ClientTls {
         tls.client_certificate(self.certificate.as_str(), self.key.as_str())
     }

@@ -1,11 +1,12 @@
 //! Clients of others over TLS, and our own on a real ZooKeeper that speaks it.
 
 use std::env;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use super::*;
+use crate::support::{ChildProcess, port_of_a_server, until_stdin_ends};
 
 /// Debian's, with what Netty lacks in ZooKeeper's own list.
 const JARS: &str = "/usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar:\
@@ -100,7 +101,7 @@ async fn java_s_client_speaks_tls_with_us() {
     let files = Files::new(&world.authority, &[("alice", &alice), ("bob", &bob)]);
     let cli = async |who, command: &[&str]| zk_cli(&files, server, who, command).await;
 
-    // Its syntax has no room for a name with a comma: the list is for whoever makes the znode.
+    // Its syntax has no room for a name with a comma: the list gives all rights to the znode's creator.
     let (done, said) = cli("alice", &["create", "/n", "of alice", "auth::cdrwa"]).await;
     assert!(done && said.contains("Created /n"), "{said}");
     // And this is how it shows one.
@@ -156,23 +157,15 @@ mod kazoo {
 /// A real ZooKeeper that speaks TLS.
 struct Reference {
     address: SocketAddr,
-    running: Child,
+    _running: ChildProcess,
     _files: Files,
-}
-
-impl Drop for Reference {
-    fn drop(&mut self) {
-        drop(self.running.stdin.take());
-        let _ = self.running.wait();
-    }
 }
 
 impl Reference {
     fn start(authority: &Authority) -> Self {
         let signed = authority.server(ADDRESS, When::Now);
         let files = Files::new(authority, &[("server", &signed)]);
-        let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let address = probe.local_addr().unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port_of_a_server()));
         let config = [
             format!("dataDir={}", files.path("data").display()),
             format!("secureClientPort={}", address.port()),
@@ -186,13 +179,8 @@ impl Reference {
         config.extend(files.properties("", "=", "server"));
         files.write("zoo.cfg", &config.join("\n"));
         let java = java();
-        let mut running = Command::new("sh");
+        let mut running = until_stdin_ends(java.get_program());
         running
-            .arg(concat!(
-                env!("CARGO_MANIFEST_DIR"),
-                "/tests/until-stdin-ends.sh"
-            ))
-            .arg(java.get_program())
             .args(java.get_args())
             .args([
                 "-Dzookeeper.admin.enableServer=false",
@@ -200,13 +188,11 @@ impl Reference {
             ])
             .arg("org.apache.zookeeper.server.ZooKeeperServerMain")
             .arg(files.path("zoo.cfg"))
-            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(std::fs::File::create(files.path("log")).unwrap());
-        drop(probe);
         Self {
             address,
-            running: running.spawn().unwrap(),
+            _running: ChildProcess::spawn_until_stdin_ends(&mut running),
             _files: files,
         }
     }

@@ -1,4 +1,4 @@
-//! TLS: who is let in, who is believed, and who is who.
+//! TLS: which clients are admitted, which servers are believed, and the identities of certificates.
 
 mod certificates;
 mod clients;
@@ -17,7 +17,7 @@ use self::certificates::{ADDRESS, Authority, Signed, When};
 use crate::common::*;
 use crate::support::{TempFolder, within_reason};
 
-/// A server of TLS alone on a store of its own, and the authority that has signed its certificate.
+/// A server of TLS alone on a fresh store, and the authority that has signed its certificate.
 struct World {
     authority: Authority,
     server: Server,
@@ -69,7 +69,7 @@ impl World {
         connected.unwrap()
     }
 
-    /// A client who is called `CN=name,O=Example`.
+    /// Opens a session for the client `CN=name,O=Example`.
     async fn session_of(&self, name: &str) -> Session {
         let certificate = self.authority.client(name, When::Now);
         let tls = certificate.shown(self.authority.believed());
@@ -165,7 +165,7 @@ async fn a_certificate_identifies_its_holder() {
     assert_eq!(bob.set_data(&n, "", None).await.map(drop), no_auth("/n"));
     alice.set_data(&n, "a", None).await.unwrap();
 
-    // Whoever makes the znode, by whatever proof.
+    // The znode's creator, by whatever proof.
     make(&bob, "/own").await;
     bob.set_acl(&own, Acl::creator_all(), None).await.unwrap();
     let (acl, _) = bob.get_acl(&own).await.unwrap();

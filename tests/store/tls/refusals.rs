@@ -63,7 +63,7 @@ async fn clients_without_the_right_certificate_are_refused() {
     make(&world.session_of("alice").await, "/n").await;
 }
 
-/// A name that is longer than an identity may be would be left out, and its holder be nobody.
+/// A name longer than the limit of identities would be left out, and its holder have no identity.
 #[tokio::test]
 async fn a_certificate_with_an_endless_name_is_refused_and_a_long_one_is_not() {
     let world = World::guarded().await;
@@ -77,7 +77,7 @@ async fn a_certificate_with_an_endless_name_is_refused_and_a_long_one_is_not() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_was_taken_back_is_refused_and_others_are_not() {
+async fn a_revoked_certificate_is_refused_and_others_are_not() {
     let authority = Authority::new("the tests' authority");
     let alice = authority.client("alice", When::Now);
     let tls = authority.server(ADDRESS, When::Now).options();
@@ -168,7 +168,7 @@ async fn told(address: SocketAddr, bytes: &'static [u8]) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn what_is_no_tls_is_hung_up_on_at_once() {
+async fn a_connection_without_tls_is_closed_at_once() {
     let authority = Authority::new("the tests' authority");
     let tls = authority.server(ADDRESS, When::Now).options();
     let options = ServerOptions::new()
@@ -177,7 +177,7 @@ async fn what_is_no_tls_is_hung_up_on_at_once() {
         .tls_only()
         .four_letter_words("*")
         .unwrap()
-        // Nobody is hung up on for being slow.
+        // No client is disconnected for being slow.
         .handshake_timeout(Duration::from_secs(100_000));
     let server = Server::bind(&Store::memory(), options).await.unwrap();
     let address = server.tls_addr().unwrap();
@@ -243,7 +243,7 @@ fn says(result: Result<impl Sized, TlsError>) -> String {
 }
 
 #[test]
-fn what_cannot_be_used_is_named_with_what_is_wrong_with_it() {
+fn unusable_certificates_and_keys_are_refused_with_the_reason() {
     let folder = TempFolder::new("tls");
     let file = |name: &str, text: &str| {
         let path = folder.path().join(name);
@@ -348,10 +348,10 @@ async fn a_client_that_cannot_mean_it_does_not_even_try() {
 }
 
 #[tokio::test]
-async fn an_address_that_others_can_reach_needs_somebody_to_ask() {
+async fn an_address_that_others_can_reach_requires_an_identity() {
     let authority = Authority::new("the tests' authority");
     let tls = || authority.server(ADDRESS, When::Now).options();
-    // Nobody could listen there, if it came to that.
+    // An address that this machine does not have, so that nothing could listen there.
     let everywhere: SocketAddr = "203.0.113.1:1".parse().unwrap();
     let open = || ServerOptions::new().tls_listen(everywhere).tls_only();
     let store = Store::memory();

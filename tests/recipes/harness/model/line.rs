@@ -1,4 +1,4 @@
-//! The model of a recipe whose contenders stand in one line: the first ones hold, the others wait.
+//! The model of a recipe whose contenders stand in one queue: the first ones hold, the others wait.
 
 use std::ops::Range;
 
@@ -203,7 +203,7 @@ impl<R: Queued> Line<R> {
         self.stood.to_string()
     }
 
-    /// Starts a wait, and puts the contender at the end of the line when its entry is there.
+    /// Starts a wait, and appends the contender to the model's queue when its entry exists.
     pub(crate) async fn join(
         &mut self,
         client: usize,

@@ -40,7 +40,7 @@ impl Actor {
         }
     }
 
-    /// Stays inside what was granted.
+    /// Keeps a grant for a random time.
     pub(crate) async fn work_inside(&mut self) {
         let longest = self.longest_stay();
         self.rest(longest).await;

@@ -17,7 +17,7 @@ pub(crate) trait Holding {
     }
 }
 
-/// A guard whose fencing token a gate checks.
+/// A guard with a fencing token that a gate checks.
 pub(crate) trait Fenced: Holding {
     fn fencing_token(&self) -> FencingToken;
 
