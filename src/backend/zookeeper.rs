@@ -23,7 +23,6 @@ mod tls;
 mod watches;
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,23 +35,19 @@ use self::sequence_limit::SequenceLimit;
 use self::session::{Chroot, ZooKeeperSession};
 use self::timeout_probe::TimeoutProbe;
 use self::tls::Tls;
-use super::{Backend, ConnectOptions, Connector, SessionStatus};
+use super::{Backend, ConnectOptions, Connector, SessionStatus, store_id};
 use crate::acl::Acl;
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, Result, start_a_server};
 use crate::future::BoxFuture;
 use crate::path::ZnodePath;
 use crate::tls::TlsError;
-use crate::types::{AclEntry, CreateMode, SessionId};
+use crate::types::{CreateMode, SessionId, Zxid};
 
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// Persistent znode, under the chroot, with the store's id: its data and its czxid together, since a tool that copies
-/// the data to another store cannot copy the czxid.
-const STORE_ID: &str = "/lockkeeper.id";
 
 /// The servers of one ensemble, or a served store, with the chroot of its sessions.
 #[derive(Debug)]
@@ -346,7 +341,7 @@ impl Opening {
             Err(error) => {
                 let error = About {
                     what: "getData",
-                    path: STORE_ID,
+                    path: store_id::PATH,
                     version: None,
                     session,
                 }
@@ -359,51 +354,27 @@ impl Opening {
 }
 
 async fn read_or_make_id(client: &zk::Client, acl: &Acl) -> Result<String, zk::Error> {
-    let made = random_id();
-    let acls = Acls::new(&readable(acl));
+    let made = store_id::new_data();
+    let acls = Acls::new(&store_id::readable(acl));
     loop {
-        match client.get_data(STORE_ID).await {
-            Ok((id, stat)) => return Ok(store_id(&id, stat.czxid)),
+        match client.get_data(store_id::PATH).await {
+            Ok((id, stat)) => return Ok(store_id::text(&id, Zxid(stat.czxid))),
             Err(zk::Error::NoNode) => {}
             Err(error) => return Err(error),
         }
         match client
             .create(
-                STORE_ID,
+                store_id::PATH,
                 made.as_bytes(),
                 &acls.options(CreateMode::Persistent),
             )
             .await
         {
-            Ok((stat, _)) => return Ok(store_id(made.as_bytes(), stat.czxid)),
+            Ok((stat, _)) => return Ok(store_id::text(made.as_bytes(), Zxid(stat.czxid))),
             Err(zk::Error::NodeExists) => {}
             Err(error) => return Err(error),
         }
     }
-}
-
-fn store_id(data: &[u8], czxid: i64) -> String {
-    format!("{}-{czxid:x}", String::from_utf8_lossy(data))
-}
-
-/// Returns the list, with the permission to read for everybody: the id is no secret, and all clients must find the
-/// same.
-fn readable(acl: &Acl) -> Acl {
-    let Some(entries) = acl.entries() else {
-        return Acl::open();
-    };
-    let anyone = AclEntry {
-        permissions: AclEntry::READ,
-        scheme: "world".into(),
-        id: "anyone".into(),
-    };
-    Acl::new([entries, &[anyone]].concat())
-}
-
-/// Returns 128 random bits in hex, by the standard library's hasher keys.
-fn random_id() -> String {
-    let half = || RandomState::new().build_hasher().finish();
-    format!("{:016x}{:016x}", half(), half())
 }
 
 /// Returns true if a configuration (`/zookeeper/config`) names more than one server.
