@@ -38,7 +38,7 @@ use self::tls::Tls;
 use super::{Backend, ConnectOptions, Connector, SessionStatus, store_id};
 use crate::acl::Acl;
 use crate::clock::{BootInstant, Clock};
-use crate::error::{Error, Result, start_a_server};
+use crate::error::{Error, Result};
 use crate::future::BoxFuture;
 use crate::path::ZnodePath;
 use crate::tls::TlsError;
@@ -49,7 +49,7 @@ const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 /// Pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The servers of one ensemble, or a served store, with the chroot of its sessions.
+/// The servers of one ensemble, or a single server, with the chroot of its sessions.
 #[derive(Debug)]
 pub(crate) struct ZooKeeper(Arc<Servers>);
 
@@ -57,8 +57,6 @@ pub(crate) struct ZooKeeper(Arc<Servers>);
 struct Servers {
     hosts: String,
     chroot: ZnodePath,
-    /// True if it is known to be a single server, so that its configuration need not be read.
-    is_one: bool,
     clock: Clock,
     /// The sessions opened here, so that a test can expire one.
     #[cfg(feature = "test-util")]
@@ -81,16 +79,11 @@ impl Servers {
 
     /// Returns the URL.
     fn url(&self) -> String {
-        let scheme = if self.is_one {
-            "lockkeeper"
-        } else {
-            "zookeeper"
-        };
         let chroot = match self.chroot.is_root() {
             true => "",
             false => self.chroot.as_str(),
         };
-        format!("{scheme}://{}{chroot}", self.hosts)
+        format!("zookeeper://{}{chroot}", self.hosts)
     }
 
     /// Returns the length of the chroot, in bytes, which every path on the wire begins with.
@@ -105,19 +98,9 @@ impl Servers {
 impl ZooKeeper {
     /// Returns the connector of these hosts, given as `host:port[,host:port…]`.
     pub(crate) fn new(hosts: &str, chroot: &ZnodePath) -> Self {
-        Self::with(hosts, chroot, false)
-    }
-
-    /// Returns the connector of a store served at `host:port`.
-    pub(crate) fn served(host: &str, chroot: &ZnodePath) -> Self {
-        Self::with(host, chroot, true)
-    }
-
-    fn with(hosts: &str, chroot: &ZnodePath, is_one: bool) -> Self {
         Self(Arc::new(Servers {
             hosts: hosts.to_owned(),
             chroot: chroot.clone(),
-            is_one,
             clock: Clock::system(),
             #[cfg(feature = "test-util")]
             opened: parking_lot::Mutex::default(),
@@ -243,10 +226,7 @@ impl Opening {
             Chroot {
                 store_id,
                 prefix_bytes: self.servers.prefix_bytes(),
-                sequence_limit: match self.servers.is_one {
-                    true => SequenceLimit::SERVED,
-                    false => SequenceLimit::ZOOKEEPER,
-                },
+                sequence_limit: SequenceLimit::ZOOKEEPER,
             },
             self.options.connect_timeout,
         ))
@@ -286,11 +266,8 @@ impl Opening {
     }
 
     async fn status(&self, client: &zk::Client, sent: BootInstant) -> Arc<SessionStatus> {
-        let quorum_only = !self.servers.is_one
-            && client
-                .get_config()
-                .await
-                .map_or(true, |(config, _)| is_ensemble(&config));
+        let config = client.get_config().await;
+        let quorum_only = config.map_or(true, |(config, _)| is_ensemble(&config));
         let status = SessionStatus::new(
             SessionId(client.session_id().0),
             self.servers.clock.clone(),
@@ -407,8 +384,7 @@ impl Refusal {
 /// Logs that a server is down, once for each opening.
 fn warn_of(servers: &Servers, reason: &str) {
     let url = servers.url();
-    let advice = start_a_server(&url, &servers.hosts);
-    tracing::warn!(url, reason, "cannot connect yet: still trying{advice}");
+    tracing::warn!(url, reason, "cannot connect yet: still trying");
 }
 
 impl fmt::Display for Refusal {

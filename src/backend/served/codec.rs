@@ -29,11 +29,6 @@ impl Chroot {
         Self((!path.is_root()).then(|| path.as_str().into()))
     }
 
-    /// Returns the length that it adds to each path, in bytes.
-    pub(super) fn len(&self) -> usize {
-        self.0.as_deref().map_or(0, str::len)
-    }
-
     /// Returns the path as the server knows it.
     pub(super) fn absolute<'a>(&self, path: &'a ZnodePath) -> Path<'a> {
         match &self.0 {

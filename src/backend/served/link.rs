@@ -494,7 +494,7 @@ impl Inner {
 
     fn close_stream(&mut self) {
         self.stream = None;
-        (self.is_blocked, self.lacks_reader) = (false, false);
+        (self.is_blocked, self.lacks_reader, self.is_connect_due) = (false, false, false);
         // An attempt that is still under way is void.
         self.attempt += 1;
     }
@@ -624,10 +624,13 @@ impl Unwatch for Link {
         let cell = inner.cells.remove(&watch);
         inner.session.unwatch(watch, now);
         inner.transmit(now);
-        if inner.is_blocked {
-            self.blocked.notify_one();
+        match inner.stream {
+            None => self.attention.notify_one(),
+            Some(_) if inner.is_blocked => self.blocked.notify_one(),
+            Some(_) => {}
         }
         drop(inner);
+        // After the mutex: its waker is the user's code.
         drop(cell);
     }
 }

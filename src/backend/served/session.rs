@@ -6,6 +6,9 @@
 //! [`next_output`](ClientSession::next_output) returns, in that order: a watch event is put out before any later reply
 //! (invariant 3), and a change of state before any reply of the new connection.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -16,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::identity::Secret;
 use crate::path::ZnodePath;
 use crate::protocol::{Create, Enqueue, Predecessor, Reply, Request};
+use crate::size::Scale;
 use crate::types::{CreateMode, SessionId, Zxid};
 use crate::watch::WatchedEvent;
 use crate::wire::{
@@ -101,6 +105,8 @@ pub(super) struct ClientSession<T> {
     proofs: VecDeque<Proof<T>>,
     /// Requests that were submitted without a connection, oldest first.
     queued: VecDeque<(T, Request)>,
+    /// About the size of the requests under way and queued, in bytes.
+    held_bytes: usize,
     watches: WatchTable,
     frames: Frames,
     out: Vec<u8>,
@@ -139,6 +145,8 @@ enum Phase {
 struct UnderWay<T> {
     xid: i32,
     op: Op,
+    /// Size of the request, as far as it counts for [`MAX_HELD_BYTES`].
+    bytes: usize,
     what: Awaited<T>,
 }
 
@@ -162,6 +170,9 @@ enum Proof<T> {
 
 /// Number of requests of one session that may wait for an answer.
 pub(super) const MAX_UNDER_WAY: usize = 100_000;
+
+/// Limit of the requests of one session that wait for an answer, in bytes. They are held until then.
+pub(super) const MAX_HELD_BYTES: usize = 256 << 20;
 
 /// Size of a setWatches2, in bytes, from which on the rest has a frame of its own: well below every server's limit of
 /// a frame. (ZooKeeper's own client cuts at the same size.)
@@ -203,6 +214,7 @@ impl<T> ClientSession<T> {
             under_way: VecDeque::new(),
             proofs: VecDeque::new(),
             queued: VecDeque::new(),
+            held_bytes: 0,
             watches: WatchTable::default(),
             frames: Frames::new(LARGEST_REPLY_BYTES),
             out: Vec::new(),
@@ -243,8 +255,7 @@ impl<T> ClientSession<T> {
             let xid = self.next_xid();
             let request = wire::Request::CloseSession;
             put_frame(&mut self.out, |to| request.put_with_header(xid, to));
-            let (op, what) = (request.op(), Awaited::Ignored);
-            self.under_way.push_back(UnderWay { xid, op, what });
+            self.await_reply(xid, request.op(), 0, Awaited::Ignored);
         }
     }
 
@@ -277,21 +288,34 @@ impl<T> ClientSession<T> {
 
     /// Submits a request. It is sent now, or, without a connection, once there is one.
     pub(super) fn submit(&mut self, caller: T, request: Request, now: BootInstant) {
-        let waiting = self.under_way.len() + self.queued.len();
-        let is_close = request == Request::Close;
-        match self.phase {
-            Phase::Over(_) => self.reply(caller, Err(self.end_error())),
-            _ if self.close_by.is_some() => self.reply(caller, Err(self.end_error())),
-            _ if waiting >= MAX_UNDER_WAY && !is_close => {
-                let (what, limit) = ("requests under way in one session", MAX_UNDER_WAY);
-                self.reply(caller, Err(Error::LimitReached { what, limit }));
-            }
-            Phase::Connected => self.send(caller, request, now),
-            _ => self.queued.push_back((caller, request)),
+        if self.is_over() || self.close_by.is_some() {
+            return self.reply(caller, Err(self.end_error()));
         }
-        if is_close && self.close_by.is_none() {
+        let is_close = request == Request::Close;
+        if !is_close && let Err(error) = self.check_room(&request) {
+            return self.reply(caller, Err(error));
+        }
+        if is_close {
             self.close_by = Some(now.after(self.options.close_timeout));
         }
+        match self.phase {
+            Phase::Connected => self.send(caller, request, now),
+            _ => {
+                self.held_bytes += request_bytes(&request);
+                self.queued.push_back((caller, request));
+            }
+        }
+    }
+
+    fn check_room(&self, request: &Request) -> Result<()> {
+        let reached = |what, limit| Err(Error::LimitReached { what, limit });
+        if self.under_way.len() + self.queued.len() >= MAX_UNDER_WAY {
+            return reached("requests under way in one session", MAX_UNDER_WAY);
+        }
+        if self.held_bytes + request_bytes(request) > MAX_HELD_BYTES {
+            return reached("bytes of requests under way in one session", MAX_HELD_BYTES);
+        }
+        Ok(())
     }
 
     fn send(&mut self, caller: T, request: Request, now: BootInstant) {
@@ -304,7 +328,7 @@ impl<T> ClientSession<T> {
                     .push_back(Proof::Requested(caller, scheme, secret));
             }
             request => {
-                let xid = self.next_xid();
+                let (xid, bytes) = (self.next_xid(), request_bytes(&request));
                 let put = put_request(&request, xid, &self.chroot, &mut self.out);
                 let op = match put {
                     Ok(op) => op,
@@ -314,7 +338,7 @@ impl<T> ClientSession<T> {
                     self.watches.arming(watch, path);
                 }
                 let what = Awaited::Reply(caller, request);
-                self.under_way.push_back(UnderWay { xid, op, what });
+                self.await_reply(xid, op, bytes, what);
             }
         }
     }
@@ -352,15 +376,18 @@ impl<T> ClientSession<T> {
             (Err(error), _) => return self.reply(caller, Err(error)),
             _ => unreachable!("it was made a create above"),
         };
+        let bytes = create.data.len();
+        self.await_reply(create_xid, first, bytes, Awaited::Entry(create));
+        self.await_reply(listing_xid, second, 0, Awaited::Listing(caller, None));
+    }
+
+    fn await_reply(&mut self, xid: i32, op: Op, bytes: usize, what: Awaited<T>) {
+        self.held_bytes += bytes;
         self.under_way.push_back(UnderWay {
-            xid: create_xid,
-            op: first,
-            what: Awaited::Entry(create),
-        });
-        self.under_way.push_back(UnderWay {
-            xid: listing_xid,
-            op: second,
-            what: Awaited::Listing(caller, None),
+            xid,
+            op,
+            bytes,
+            what,
         });
     }
 
@@ -384,8 +411,8 @@ impl<T> ClientSession<T> {
             kind: watch as i32,
         });
         put_frame(&mut self.out, |to| request.put_with_header(xid, to));
-        let (op, what) = (request.op(), Awaited::Ignored);
-        self.under_way.push_back(UnderWay { xid, op, what });
+        let op = request.op();
+        self.await_reply(xid, op, 0, Awaited::Ignored);
     }
 
     fn next_xid(&mut self) -> i32 {
@@ -477,7 +504,8 @@ impl<T> ClientSession<T> {
 
     /// Fails the requests under way: each of them may have been carried out.
     fn lose_replies(&mut self) {
-        for UnderWay { what, .. } in std::mem::take(&mut self.under_way) {
+        for UnderWay { what, bytes, .. } in std::mem::take(&mut self.under_way) {
+            self.held_bytes -= bytes;
             match what {
                 Awaited::Reply(caller, _) => self.reply(caller, Err(Error::ConnectionLoss)),
                 Awaited::Listing(caller, created) => {
@@ -512,8 +540,13 @@ impl<T> ClientSession<T> {
         self.phase = Phase::Over(end);
         self.outputs.push_back(Output::Ended(end));
         self.lose_replies();
-        for (caller, _) in std::mem::take(&mut self.queued) {
-            self.reply(caller, Err(self.end_error()));
+        self.end_queue(Self::end_error);
+    }
+
+    fn end_queue(&mut self, error: impl Fn(&Self) -> Error) {
+        for (caller, request) in std::mem::take(&mut self.queued) {
+            self.held_bytes -= request_bytes(&request);
+            self.reply(caller, Err(error(self)));
         }
     }
 
@@ -588,9 +621,7 @@ impl<T> ClientSession<T> {
             self.outputs.push_back(Output::Disconnect);
         }
         self.lose_replies();
-        for (caller, _) in std::mem::take(&mut self.queued) {
-            self.reply(caller, Err(Error::ConnectionLoss));
-        }
+        self.end_queue(|_| Error::ConnectionLoss);
         self.end(End::Closed);
     }
 
@@ -699,6 +730,7 @@ impl<T> ClientSession<T> {
             }
         }
         for (caller, request) in std::mem::take(&mut self.queued) {
+            self.held_bytes -= request_bytes(&request);
             self.send(caller, request, now);
         }
         self.spoken = now;
@@ -732,8 +764,6 @@ impl<T> ClientSession<T> {
     ) -> Result<(), &'static str> {
         let header = body.next::<ReplyHeader>();
         let header = header.map_err(|_| "a frame without a header")?;
-        // Events have none before ZooKeeper 3.9, and some replies to bad requests neither.
-        self.last_zxid = self.last_zxid.max(header.zxid);
         match header.xid {
             xid::EVENT => self.handle_event(&header, body),
             xid::PING | xid::SET_WATCHES => Ok(()),
@@ -816,7 +846,13 @@ impl<T> ClientSession<T> {
         now: BootInstant,
     ) -> Result<(), &'static str> {
         let answered = self.under_way.pop_front_if(|it| it.xid == header.xid);
-        let UnderWay { op, what, .. } = answered.ok_or("a reply to no request")?;
+        let UnderWay {
+            op, what, bytes, ..
+        } = answered.ok_or("a reply to no request")?;
+        self.held_bytes -= bytes;
+        // Of replies to requests alone, as in ZooKeeper's own client: watches that are armed again are compared with
+        // it, and each of them was armed by such a reply.
+        self.last_zxid = self.last_zxid.max(header.zxid);
         match what {
             Awaited::Reply(caller, request) => {
                 self.answer(caller, &request, op, header.err, body, now);
@@ -904,6 +940,11 @@ impl<T> ClientSession<T> {
             other => Err(codec::malformed(CREATE, &format!("{other:?}"))),
         }
     }
+}
+
+/// Returns about the size of a request. What it is made of is held until its reply has come.
+fn request_bytes(request: &Request) -> usize {
+    Scale { prefix: 0 }.request(request)
 }
 
 /// Returns the watch of the server that a request arms, if it asks for one.
