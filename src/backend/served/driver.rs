@@ -125,21 +125,20 @@ async fn read(reader: Reader, stream: TcpStream) {
             true => Interest::READABLE | Interest::WRITABLE,
             false => Interest::READABLE,
         };
-        select(stream.ready(interest), link.blocked.notified()).await;
+        select(stream.ready(interest), link.outgoing.notified()).await;
         let read = stream.try_io(Interest::READABLE, || link.read(attempt));
-        match read {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return,
-            _ => {}
+        if is_lost(read) {
+            return;
         }
-        if link.is_blocked() {
-            let written = stream.try_io(Interest::WRITABLE, || match link.write(attempt) {
-                true if link.is_blocked() => Err(io::ErrorKind::WouldBlock.into()),
-                true => Ok(()),
-                false => Err(io::ErrorKind::NotConnected.into()),
-            });
-            if written.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock) {
+        if link.has_unsent() {
+            let written = stream.try_io(Interest::WRITABLE, || link.write(attempt));
+            if is_lost(written) {
                 return;
             }
         }
     }
+}
+
+fn is_lost(outcome: io::Result<()>) -> bool {
+    outcome.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock)
 }

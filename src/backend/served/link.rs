@@ -47,8 +47,8 @@ pub(super) struct Link {
     status: OnceLock<Arc<SessionStatus>>,
     /// Wakes the supervisor: there is something to do, or its next time has come nearer.
     pub(super) attention: Notify,
-    /// Wakes the reader: bytes wait until the socket takes more.
-    pub(super) blocked: Notify,
+    /// Wakes the reader: bytes are to be written.
+    pub(super) outgoing: Notify,
     /// Wakes the opener, after an attempt to connect or a change of state.
     pub(super) progress: Notify,
 }
@@ -58,7 +58,10 @@ struct Inner {
     stream: Option<Stream>,
     /// Number of the attempt to connect; what belongs to an earlier one is void.
     attempt: u64,
+    is_tls: bool,
     is_connect_due: bool,
+    /// True if what a call has submitted is left to the reader to write.
+    is_deferred: bool,
     /// True while the socket takes no more bytes.
     is_blocked: bool,
     /// True after a flush has timed out, until bytes have gone out again.
@@ -123,6 +126,10 @@ struct Pending(Arc<ReplyCell>);
 /// loses no session.
 const UNREAD: u32 = 6;
 
+/// Requests under way from which on a further one is not written by its caller, but, with all that come before its
+/// turn, by the reader: one write, and one wake of the server, for all of them.
+const DIRECT_WRITES: usize = 4;
+
 /// Size of a read, in bytes. The buffer is on the stack.
 const READ_BYTES: usize = 16 << 10;
 
@@ -139,12 +146,13 @@ impl Link {
         let now = clock.now();
         Arc::new(Self {
             host,
-            tls,
             inner: Mutex::new(Inner {
                 session: ClientSession::new(options, now),
                 stream: None,
                 attempt: 0,
+                is_tls: tls.is_some(),
                 is_connect_due: false,
+                is_deferred: false,
                 is_blocked: false,
                 is_stuck: false,
                 read_at: now,
@@ -152,11 +160,12 @@ impl Link {
                 cells: HashMap::default(),
                 failure: None,
             }),
+            tls,
             clock,
             delivery: Mutex::default(),
             status: OnceLock::new(),
             attention: Notify::new(),
-            blocked: Notify::new(),
+            outgoing: Notify::new(),
             progress: Notify::new(),
         })
     }
@@ -179,7 +188,10 @@ impl Link {
     pub(super) fn submit(self: &Arc<Self>, request: Request) -> Response {
         let cell = Arc::<ReplyCell>::default();
         let is_close = request == Request::Close;
-        self.drive(|inner, now| inner.session.submit(cell.clone(), request, now));
+        self.drive(|inner, now| {
+            inner.is_deferred = inner.session.requests_under_way() >= DIRECT_WRITES && !is_close;
+            inner.session.submit(cell.clone(), request, now);
+        });
         if is_close {
             // The wait for its reply has a limit.
             self.attention.notify_one();
@@ -247,10 +259,13 @@ impl Link {
         let now = self.clock.now();
         let mut inner = self.inner.lock();
         let done = part(&mut inner, now);
-        inner.transmit(now);
+        let is_deferred = std::mem::take(&mut inner.is_deferred) && inner.stream.is_some();
+        if !is_deferred {
+            inner.transmit(now);
+        }
         let is_news = self.collect(&mut inner);
-        if inner.is_blocked {
-            self.blocked.notify_one();
+        if is_deferred || inner.is_blocked {
+            self.outgoing.notify_one();
         }
         drop(inner);
         if is_news {
@@ -468,9 +483,25 @@ impl Link {
         read
     }
 
-    /// Writes what waits. Returns false once the connection is lost.
-    pub(super) fn write(self: &Arc<Self>, attempt: u64) -> bool {
-        self.drive(|inner, _| inner.is_of(attempt))
+    /// Writes what waits.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket does not take all of it, and any other error once the connection is lost.
+    pub(super) fn write(self: &Arc<Self>, attempt: u64) -> io::Result<()> {
+        self.drive(|inner, now| {
+            inner.transmit(now);
+            match inner.is_of(attempt) {
+                true if inner.is_blocked => Err(ErrorKind::WouldBlock.into()),
+                true => Ok(()),
+                false => Err(ErrorKind::NotConnected.into()),
+            }
+        })
+    }
+
+    /// Returns true if bytes wait to be written.
+    pub(super) fn has_unsent(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.is_blocked || !inner.session.outgoing().is_empty()
     }
 
     /// Returns true if bytes wait until the socket takes more.
@@ -573,6 +604,11 @@ impl Inner {
                     if self.session.is_over() {
                         return Err(ErrorKind::NotConnected.into());
                     }
+                    // Less than there was room for is all that there was: another call to the system would say so. The
+                    // end of the connection is reported by the runtime, also if it came before this read.
+                    if count < READ_BYTES && !self.is_tls {
+                        return Err(ErrorKind::WouldBlock.into());
+                    }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(error),
@@ -626,7 +662,7 @@ impl Unwatch for Link {
         inner.transmit(now);
         match inner.stream {
             None => self.attention.notify_one(),
-            Some(_) if inner.is_blocked => self.blocked.notify_one(),
+            Some(_) if inner.is_blocked => self.outgoing.notify_one(),
             Some(_) => {}
         }
         drop(inner);

@@ -238,6 +238,11 @@ impl<T> ClientSession<T> {
         self.timeout
     }
 
+    /// Returns the number of requests that were sent and are not answered.
+    pub(super) fn requests_under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
     /// Returns true once the server has opened the session.
     pub(super) fn is_opened(&self) -> bool {
         self.id.0 != 0
