@@ -3,8 +3,12 @@
 mod cleanup;
 mod lease;
 mod options;
+#[cfg(feature = "client")]
+pub(crate) mod served;
 mod states;
 mod status;
+#[cfg(any(feature = "client", feature = "zookeeper"))]
+mod store_id;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
 

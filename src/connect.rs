@@ -71,17 +71,20 @@ pub(crate) fn connector(target: &Target) -> Result<Arc<dyn Connector>> {
         TargetKind::ZooKeeper { hosts, chroot } => Ok(Arc::new(
             crate::backend::zookeeper::ZooKeeper::new(hosts, chroot),
         )),
-        #[cfg(feature = "zookeeper")]
-        TargetKind::Served { host, chroot } => Ok(Arc::new(
-            crate::backend::zookeeper::ZooKeeper::served(host, chroot),
-        )),
         #[cfg(not(feature = "zookeeper"))]
-        TargetKind::ZooKeeper { .. } | TargetKind::Served { .. } => {
-            Err(Error::Target(TargetError::FeatureMissing {
-                url: target.to_string(),
-                feature: "zookeeper",
-            }))
+        TargetKind::ZooKeeper { .. } => Err(Error::Target(TargetError::FeatureMissing {
+            url: target.to_string(),
+            feature: "zookeeper",
+        })),
+        #[cfg(feature = "client")]
+        TargetKind::Served { host, chroot } => {
+            Ok(Arc::new(crate::backend::served::Served::new(host, chroot)))
         }
+        #[cfg(not(feature = "client"))]
+        TargetKind::Served { .. } => Err(Error::Target(TargetError::FeatureMissing {
+            url: target.to_string(),
+            feature: "client",
+        })),
     }
 }
 

@@ -20,7 +20,12 @@ mod backend;
 mod clock;
 mod connect;
 mod core;
-#[cfg(any(feature = "file", feature = "server", feature = "zookeeper"))]
+#[cfg(any(
+    feature = "client",
+    feature = "file",
+    feature = "server",
+    feature = "zookeeper"
+))]
 mod data;
 mod detached;
 #[cfg(feature = "file")]
@@ -48,7 +53,7 @@ mod types;
 mod wake;
 mod watch;
 mod watch_channel;
-#[cfg(any(feature = "server", feature = "zookeeper"))]
+#[cfg(any(feature = "client", feature = "server", feature = "zookeeper"))]
 #[allow(
     dead_code,
     unused_imports,

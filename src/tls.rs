@@ -9,6 +9,8 @@
 #[cfg(feature = "tls")]
 mod certificate;
 mod client;
+#[cfg(all(feature = "tls", any(feature = "client", feature = "zookeeper")))]
+mod client_config;
 #[cfg(feature = "tls")]
 mod der;
 mod error;
@@ -19,6 +21,8 @@ mod name;
 mod pem;
 
 pub use self::client::ClientTls;
+#[cfg(all(feature = "tls", any(feature = "client", feature = "zookeeper")))]
+pub(crate) use self::client_config::{client_config, server_name};
 pub use self::error::TlsError;
 #[cfg(feature = "tls")]
 pub(crate) use self::load::{Authorities, key_pair, provider, subject};

@@ -114,6 +114,8 @@ struct Events {
     first: Option<WatchedEvent>,
     more: VecDeque<WatchedEvent>,
     missed: bool,
+    /// True if events may have been lost with a connection.
+    is_interrupted: bool,
     end: Option<Box<Error>>,
 }
 
@@ -152,6 +154,14 @@ impl WatchCell {
         self.has_news.store(true, Ordering::Release);
     }
 
+    /// Reports, behind the events that wait, that some may have been lost with a connection; the caller calls
+    /// [`wake`](Self::wake) afterwards.
+    #[cfg(feature = "client")]
+    pub(crate) fn interrupt(&self) {
+        self.events.lock().is_interrupted = true;
+        self.has_news.store(true, Ordering::Release);
+    }
+
     /// Ends the events with an error; the caller calls [`wake`](Self::wake) afterwards.
     pub(crate) fn end(&self, error: Error) {
         self.events.lock().end.get_or_insert(Box::new(error));
@@ -187,6 +197,7 @@ impl WatchCell {
                     limit: MAX_BACKLOG,
                 }))
             }
+            None if std::mem::take(&mut events.is_interrupted) => Some(Err(Error::ConnectionLoss)),
             None => events.end.as_deref().cloned().map(Err),
         }
     }

@@ -237,14 +237,14 @@ impl LeaseState {
     }
 
     /// Records that the timeout may be renegotiated: until it is [known](Self::settle), the lease is not extended.
-    #[cfg(feature = "zookeeper")]
+    #[cfg(any(feature = "client", feature = "zookeeper"))]
     pub(super) fn unsettle(&mut self) {
         // A second loss, before the timeout of the first reconnection was known, keeps the newest proof of either.
         self.unsettled.get_or_insert(self.proved);
     }
 
     /// Sets the negotiated timeout. A shorter one holds for earlier proofs as well.
-    #[cfg(feature = "zookeeper")]
+    #[cfg(any(feature = "client", feature = "zookeeper"))]
     pub(super) fn settle(&mut self, timeout: Duration, now: BootInstant) {
         self.changing(now, |lease| {
             lease.timeout = timeout;

@@ -199,7 +199,7 @@ impl SessionStatus {
     }
 
     /// Records that the session was alive when the store handled a request that was sent at `sent` or later.
-    #[cfg(feature = "zookeeper")]
+    #[cfg(any(feature = "client", feature = "zookeeper"))]
     pub(crate) fn prove(&self, sent: BootInstant) {
         let Some(lease) = &self.lease else { return };
         if lease.lock().prove(sent, self.clock.now()) {
@@ -209,7 +209,7 @@ impl SessionStatus {
 
     /// Records that the timeout may be renegotiated by the next connection: until it is [known](Self::set_timeout),
     /// the lease is not extended.
-    #[cfg(feature = "zookeeper")]
+    #[cfg(any(feature = "client", feature = "zookeeper"))]
     pub(crate) fn unsettle_timeout(&self) {
         if let Some(lease) = &self.lease {
             lease.lock().unsettle();
@@ -217,7 +217,7 @@ impl SessionStatus {
     }
 
     /// Sets the negotiated timeout.
-    #[cfg(feature = "zookeeper")]
+    #[cfg(any(feature = "client", feature = "zookeeper"))]
     pub(crate) fn set_timeout(&self, timeout: Duration) {
         let Some(lease) = &self.lease else { return };
         lease.lock().settle(timeout, self.clock.now());

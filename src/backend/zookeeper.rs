@@ -23,7 +23,6 @@ mod tls;
 mod watches;
 
 use std::fmt;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,25 +35,21 @@ use self::sequence_limit::SequenceLimit;
 use self::session::{Chroot, ZooKeeperSession};
 use self::timeout_probe::TimeoutProbe;
 use self::tls::Tls;
-use super::{Backend, ConnectOptions, Connector, SessionStatus};
+use super::{Backend, ConnectOptions, Connector, SessionStatus, store_id};
 use crate::acl::Acl;
 use crate::clock::{BootInstant, Clock};
-use crate::error::{Error, Result, start_a_server};
+use crate::error::{Error, Result};
 use crate::future::BoxFuture;
 use crate::path::ZnodePath;
 use crate::tls::TlsError;
-use crate::types::{AclEntry, CreateMode, SessionId};
+use crate::types::{CreateMode, SessionId, Zxid};
 
 const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Persistent znode, under the chroot, with the store's id: its data and its czxid together, since a tool that copies
-/// the data to another store cannot copy the czxid.
-const STORE_ID: &str = "/lockkeeper.id";
-
-/// The servers of one ensemble, or a served store, with the chroot of its sessions.
+/// The servers of one ensemble, or a single server, with the chroot of its sessions.
 #[derive(Debug)]
 pub(crate) struct ZooKeeper(Arc<Servers>);
 
@@ -62,8 +57,6 @@ pub(crate) struct ZooKeeper(Arc<Servers>);
 struct Servers {
     hosts: String,
     chroot: ZnodePath,
-    /// True if it is known to be a single server, so that its configuration need not be read.
-    is_single_server: bool,
     clock: Clock,
     /// The sessions opened here, so that a test can expire one.
     #[cfg(feature = "test-util")]
@@ -86,16 +79,11 @@ impl Servers {
 
     /// Returns the URL.
     fn url(&self) -> String {
-        let scheme = if self.is_single_server {
-            "lockkeeper"
-        } else {
-            "zookeeper"
-        };
         let chroot = match self.chroot.is_root() {
             true => "",
             false => self.chroot.as_str(),
         };
-        format!("{scheme}://{}{chroot}", self.hosts)
+        format!("zookeeper://{}{chroot}", self.hosts)
     }
 
     /// Returns the length of the chroot, in bytes, which every path on the wire begins with.
@@ -110,19 +98,9 @@ impl Servers {
 impl ZooKeeper {
     /// Returns the connector of these hosts, given as `host:port[,host:port…]`.
     pub(crate) fn new(hosts: &str, chroot: &ZnodePath) -> Self {
-        Self::with(hosts, chroot, false)
-    }
-
-    /// Returns the connector of a store served at `host:port`.
-    pub(crate) fn served(host: &str, chroot: &ZnodePath) -> Self {
-        Self::with(host, chroot, true)
-    }
-
-    fn with(hosts: &str, chroot: &ZnodePath, is_single_server: bool) -> Self {
         Self(Arc::new(Servers {
             hosts: hosts.to_owned(),
             chroot: chroot.clone(),
-            is_single_server,
             clock: Clock::system(),
             #[cfg(feature = "test-util")]
             opened: parking_lot::Mutex::default(),
@@ -254,10 +232,7 @@ impl Opening {
             Chroot {
                 store_id,
                 prefix_bytes: self.servers.prefix_bytes(),
-                sequence_limit: match self.servers.is_single_server {
-                    true => SequenceLimit::SERVED,
-                    false => SequenceLimit::ZOOKEEPER,
-                },
+                sequence_limit: SequenceLimit::ZOOKEEPER,
             },
             self.options.connect_timeout,
         ))
@@ -303,11 +278,8 @@ impl Opening {
     async fn status(&self, client: &zk::Client, sent: BootInstant) -> Arc<SessionStatus> {
         // If the configuration cannot be read (no permission, or a server before 3.5), the stricter rules of an ensemble
         // apply: they are correct for a single server, too.
-        let quorum_only = !self.servers.is_single_server
-            && client
-                .get_config()
-                .await
-                .map_or(true, |(config, _)| is_ensemble(&config));
+        let config = client.get_config().await;
+        let quorum_only = config.map_or(true, |(config, _)| is_ensemble(&config));
         let status = SessionStatus::new(
             SessionId(client.session_id().0),
             self.servers.clock.clone(),
@@ -359,7 +331,7 @@ impl Opening {
                 // Not an error: locks work without the id (a user may not be allowed to read or create it).
                 let error = RequestContext {
                     what: "getData",
-                    path: STORE_ID,
+                    path: store_id::PATH,
                     version: None,
                     session,
                 }
@@ -372,52 +344,28 @@ impl Opening {
 }
 
 async fn read_or_create_id(client: &zk::Client, acl: &Acl) -> Result<String, zk::Error> {
-    let made = random_id();
-    let acls = Acls::new(&readable(acl));
+    let made = store_id::new_data();
+    let acls = Acls::new(&store_id::readable(acl));
     // Two clients may create it at once: the one that finds `NodeExists` reads the other's.
     loop {
-        match client.get_data(STORE_ID).await {
-            Ok((id, stat)) => return Ok(store_id(&id, stat.czxid)),
+        match client.get_data(store_id::PATH).await {
+            Ok((id, stat)) => return Ok(store_id::text(&id, Zxid(stat.czxid))),
             Err(zk::Error::NoNode) => {}
             Err(error) => return Err(error),
         }
         match client
             .create(
-                STORE_ID,
+                store_id::PATH,
                 made.as_bytes(),
                 &acls.options(CreateMode::Persistent),
             )
             .await
         {
-            Ok((stat, _)) => return Ok(store_id(made.as_bytes(), stat.czxid)),
+            Ok((stat, _)) => return Ok(store_id::text(made.as_bytes(), Zxid(stat.czxid))),
             Err(zk::Error::NodeExists) => {}
             Err(error) => return Err(error),
         }
     }
-}
-
-fn store_id(data: &[u8], czxid: i64) -> String {
-    format!("{}-{czxid:x}", String::from_utf8_lossy(data))
-}
-
-/// Returns the list, with the permission to read for every client: the id is not secret, and all clients must find the
-/// same one.
-fn readable(acl: &Acl) -> Acl {
-    let Some(entries) = acl.entries() else {
-        return Acl::open();
-    };
-    let anyone = AclEntry {
-        permissions: AclEntry::READ,
-        scheme: "world".into(),
-        id: "anyone".into(),
-    };
-    Acl::new([entries, &[anyone]].concat())
-}
-
-/// Returns 128 random bits in hex, by the standard library's hasher keys.
-fn random_id() -> String {
-    let half = || RandomState::new().build_hasher().finish();
-    format!("{:016x}{:016x}", half(), half())
 }
 
 /// Returns true if a configuration (`/zookeeper/config`) names more than one server.
@@ -450,8 +398,7 @@ impl Refusal {
 /// Logs that a server is down, once for each opening.
 fn warn_unreachable(servers: &Servers, reason: &str) {
     let url = servers.url();
-    let advice = start_a_server(&url, &servers.hosts);
-    tracing::warn!(url, reason, "cannot connect yet: still trying{advice}");
+    tracing::warn!(url, reason, "cannot connect yet: still trying");
 }
 
 impl fmt::Display for Refusal {

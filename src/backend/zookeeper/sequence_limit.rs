@@ -17,11 +17,6 @@ impl SequenceLimit {
         last: i32::MAX as i64 - 1_000_001,
     };
 
-    /// A served store counts on beyond that, but other clients parse exactly ten digits.
-    pub(super) const SERVED: Self = Self {
-        last: 9_999_999_999,
-    };
-
     /// Returns true if a number is within the limit.
     pub(super) fn allows(self, number: i64) -> bool {
         (0..=self.last).contains(&number)
@@ -114,12 +109,5 @@ mod tests {
         assert_eq!(answered("2147483647"), sequence_exhausted);
         assert_eq!(answered("-2147483648"), sequence_exhausted);
         assert_eq!(answered("-000000005"), sequence_exhausted);
-    }
-
-    #[test]
-    fn a_served_store_counts_to_ten_digits() {
-        assert!(SequenceLimit::SERVED.allows(9_999_999_999));
-        assert!(!SequenceLimit::SERVED.allows(10_000_000_000));
-        assert!(!SequenceLimit::SERVED.allows(-5));
     }
 }

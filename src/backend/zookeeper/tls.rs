@@ -8,15 +8,13 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::crypto::CryptoProvider;
-use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use zookeeper_client as zk;
 
 use super::Refusal;
 use crate::error::Result;
-use crate::tls::{Authorities, ClientTls, Pem, TlsError, key_pair, provider};
+use crate::tls::{ClientTls, Pem, TlsError, client_config, server_name};
 
 /// Checked options.
 #[derive(Clone)]
@@ -31,8 +29,8 @@ impl Tls {
     pub(super) fn new(tls: &ClientTls, hosts: &str, _url: &str) -> Result<Self> {
         hosts
             .split(',')
-            .try_for_each(|host| name_of(host).map(|_| ()))?;
-        let config = config(tls)?;
+            .try_for_each(|host| server_name(host).map(|_| ()))?;
+        let config = client_config(tls)?;
         // zookeeper-client uses the process's default provider. Two are compiled in, since both crates name theirs,
         // and rustls panics if none has been installed.
         if CryptoProvider::get_default().is_none() {
@@ -59,7 +57,7 @@ impl Tls {
         stream: TcpStream,
         host: &str,
     ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
-        let name = name_of(host).map_err(io::Error::other)?;
+        let name = server_name(host).map_err(io::Error::other)?;
         let connection =
             ClientConnection::new(self.config.clone(), name).map_err(io::Error::other)?;
         let mut stream = StreamOwned::new(connection, stream);
@@ -121,50 +119,7 @@ fn is_silence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }
 
-/// Returns the name that the certificate of `host:port` must have.
-fn name_of(host: &str) -> Result<ServerName<'static>, TlsError> {
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    let name = name
-        .strip_prefix('[')
-        .and_then(|name| name.strip_suffix(']'))
-        .unwrap_or(name);
-    ServerName::try_from(name.to_owned()).map_err(|_| TlsError::BadHost {
-        host: name.to_owned(),
-    })
-}
-
-fn config(tls: &ClientTls) -> Result<Arc<ClientConfig>, TlsError> {
-    let mut authorities = Authorities::none();
-    for pem in &tls.authorities {
-        authorities.add(pem)?;
-    }
-    if authorities.roots.is_empty() {
-        return Err(TlsError::NoAuthority);
-    }
-    let unusable = |reason: String| TlsError::Unusable {
-        what: "the certificate authority".into(),
-        reason,
-    };
-    let verifier =
-        WebPkiServerVerifier::builder_with_provider(authorities.roots.into(), provider())
-            .with_crls(authorities.revoked)
-            .build()
-            .map_err(|error| unusable(error.to_string()))?;
-    let builder = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(error.to_string()))?
-        .with_webpki_verifier(verifier);
-    Ok(Arc::new(match &tls.identity {
-        None => builder.with_no_client_auth(),
-        Some((certificate, key)) => {
-            let pair = key_pair(certificate, key)?;
-            let pair = rustls::sign::SingleCertAndKey::from(pair);
-            builder.with_client_cert_resolver(Arc::new(pair))
-        }
-    }))
-}
-
-/// Cannot fail: [`config`] has checked it.
+/// Cannot fail: [`client_config`] has checked it.
 fn options(tls: &ClientTls) -> Result<zk::TlsOptions, TlsError> {
     let mut all = String::new();
     for pem in &tls.authorities {

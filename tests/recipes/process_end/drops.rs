@@ -14,33 +14,41 @@ use crate::support::{
 /// Guards of one session that are dropped at once.
 const GUARDS: usize = 100;
 
-/// Makes of each `async fn name(world: Wired)` the tests `name::served` and `name::zookeeper`, each run in a process of
-/// its own: all connections of a process share a thread.
+/// Makes of each `async fn name(world: Wired)` the tests `name::served` and `name::zookeeper`, or those of the named
+/// backends alone, each run in a process of its own: all connections to ZooKeeper of a process share a thread.
 macro_rules! over_a_wire {
-    ($(async fn $name:ident($wired:ident: Wired) $body:block)*) => {$(
+    ($($(#[only($only:ident)])? async fn $name:ident($wired:ident: Wired) $body:block)*) => {$(
         mod $name {
             use super::*;
 
             async fn test($wired: Wired) $body
 
-            #[tokio::test]
-            async fn served() {
-                if alone() {
-                    let served = Served::start(SWEEP);
-                    let wired = Wired::to("lockkeeper", served.address()).await;
-                    within_reason(test(wired)).await;
-                }
-            }
-
-            #[tokio::test]
-            async fn zookeeper() {
-                if alone() {
-                    let wired = Wired::to("zookeeper", super::zookeeper().address()).await;
-                    within_reason(test(wired)).await;
-                }
-            }
+            over_a_wire!(@on $($only)?);
         }
     )*};
+    (@on) => {
+        over_a_wire!(@on served);
+        over_a_wire!(@on zookeeper);
+    };
+    (@on served) => {
+        #[tokio::test]
+        async fn served() {
+            if alone() {
+                let served = Served::start(SWEEP);
+                let wired = Wired::to("lockkeeper", served.address()).await;
+                within_reason(test(wired)).await;
+            }
+        }
+    };
+    (@on zookeeper) => {
+        #[tokio::test]
+        async fn zookeeper() {
+            if alone() {
+                let wired = Wired::to("zookeeper", super::zookeeper().address()).await;
+                within_reason(test(wired)).await;
+            }
+        }
+    };
 }
 
 /// A client at the other end of a wire, which notes what became of each wait for the writing.
@@ -101,6 +109,17 @@ impl Wired {
         self.proxy.mend();
     }
 
+    /// Sends more to a server that does not read than all buffers in between take.
+    fn fill(&self) {
+        self.proxy.hold_requests();
+        let session = self.client.current_session();
+        let large = vec![0; 500_000];
+        for _ in 0..100 {
+            // Refused by the server, for want of the znode, once it reads again.
+            drop(session.set_data(&path("/missing"), large.clone(), None));
+        }
+    }
+
     async fn until(&self, state: SessionState) {
         let session = self.client.current_session();
         let mut states = session.states();
@@ -111,6 +130,7 @@ impl Wired {
 }
 
 over_a_wire! {
+    #[only(zookeeper)]
     async fn a_thread_that_is_held_up_is_waited_for_once(wired: Wired) {
         let mut guards = wired.guards(GUARDS + 1).await;
         let last = guards.pop();
@@ -126,6 +146,21 @@ over_a_wire! {
         assert_ne!(wired.flushes.take(), [Flushed::Skipped]);
     }
 
+    #[only(served)]
+    async fn a_server_that_does_not_read_is_waited_for_once(wired: Wired) {
+        let mut guards = wired.guards(GUARDS + 1).await;
+        let last = guards.pop();
+        wired.fill();
+        drop(guards);
+        let mut outcomes = wired.flushes.take();
+        assert_eq!(outcomes.remove(0), Flushed::TimedOut);
+        assert_eq!(outcomes, [Flushed::Skipped; GUARDS - 1]);
+        wired.proxy.mend();
+        wired.client.current_session().exists(&path("/")).await.unwrap();
+        drop(last);
+        assert_eq!(wired.flushes.take(), [Flushed::Written]);
+    }
+
     async fn a_drop_does_not_wait_for_a_lost_connection(wired: Wired) {
         let mut guards = wired.guards(2).await;
         wired.proxy.cut();
@@ -138,6 +173,19 @@ over_a_wire! {
         assert_eq!(wired.flushes.take().len(), 1);
     }
 
+    #[only(served)]
+    async fn a_drop_as_a_reply_is_delivered_writes_its_release_itself(wired: Wired) {
+        let guards = wired.guards(1).await;
+        let (dropped, done) = tokio::sync::oneshot::channel();
+        wired.on_the_io_thread(move || {
+            drop(guards);
+            dropped.send(()).unwrap();
+        });
+        done.await.unwrap();
+        assert_eq!(wired.flushes.take(), [Flushed::Written]);
+    }
+
+    #[only(zookeeper)]
     async fn a_drop_on_the_thread_of_the_connections_does_not_wait_for_itself(wired: Wired) {
         let guards = wired.guards(1).await;
         let (dropped, done) = tokio::sync::oneshot::channel();

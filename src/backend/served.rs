@@ -1,0 +1,364 @@
+//! The backend for a store that another process serves, `lockkeeper://`: a client of ZooKeeper's protocol.
+//!
+//! [`session`] is the protocol, without IO; [`link`] puts it and a socket behind one mutex, so that any thread may send
+//! and receive; [`driver`] keeps time, connects and reads. [`codec`] and [`watches`] are the session's parts.
+
+mod codec;
+mod driver;
+mod link;
+mod session;
+mod stream;
+#[cfg_attr(not(feature = "tls"), path = "served/no_tls.rs")]
+mod tls;
+mod watches;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+
+use self::link::{Failure, Link};
+use self::session::SessionOptions;
+use self::tls::Tls;
+use super::{
+    Backend, ConnectOptions, Connector, FLUSH_LIMIT, Flushed, LAST_DROP_LIMIT, SessionStatus,
+    store_id,
+};
+use crate::acl::Acl;
+use crate::clock::{BootInstant, Clock};
+use crate::error::{Error, Result, start_a_server};
+use crate::fork;
+use crate::future::{BoxFuture, select};
+use crate::identity::Secret;
+use crate::path::ZnodePath;
+use crate::protocol::{Create, Reply, Request, Response, unexpected};
+use crate::random::random;
+use crate::types::CreateMode;
+
+const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// A store that another process serves.
+#[derive(Debug)]
+pub(crate) struct Served(Arc<ServerAddress>);
+
+#[derive(Debug)]
+struct ServerAddress {
+    /// As `host:port`.
+    host: String,
+    chroot: ZnodePath,
+    clock: Clock,
+    /// The sessions opened here, so that a test can expire one.
+    #[cfg(feature = "test-util")]
+    opened: parking_lot::Mutex<Vec<std::sync::Weak<Link>>>,
+}
+
+impl ServerAddress {
+    fn url(&self) -> String {
+        match self.chroot.is_root() {
+            true => format!("lockkeeper://{}", self.host),
+            false => format!("lockkeeper://{}{}", self.host, self.chroot),
+        }
+    }
+}
+
+impl Served {
+    /// Returns the connector of the server at `host:port`.
+    pub(crate) fn new(host: &str, chroot: &ZnodePath) -> Self {
+        Self(Arc::new(ServerAddress {
+            host: host.to_owned(),
+            chroot: chroot.clone(),
+            clock: Clock::system(),
+            #[cfg(feature = "test-util")]
+            opened: parking_lot::Mutex::default(),
+        }))
+    }
+}
+
+impl Connector for Served {
+    fn open(&self, options: &ConnectOptions) -> BoxFuture<Result<Arc<dyn Backend>>> {
+        let opening = Opening {
+            server: self.0.clone(),
+            options: options.clone(),
+        };
+        Box::pin(async move { Ok(Arc::new(opening.open().await?) as Arc<dyn Backend>) })
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    #[cfg(feature = "test-util")]
+    fn expire(&self, backend: &Arc<dyn Backend>) -> BoxFuture<Result<()>> {
+        let (status, server) = (backend.status().clone(), self.0.clone());
+        Box::pin(async move {
+            let opened = server.opened.lock().clone();
+            let mut links = opened.iter().filter_map(std::sync::Weak::upgrade);
+            let is_its = |link: &Arc<Link>| link.status().map(|it| it.id()) == Some(status.id());
+            let Some(link) = links.find(is_its) else {
+                let why = format!("session {} was opened elsewhere", status.id());
+                return Err(Error::BadArguments(why));
+            };
+            let mut changes = status.states();
+            while !status.state().is_final() {
+                // Submitted again on each connection, until one has brought it to the server.
+                link.expire();
+                changes.next().await;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Opening of one session.
+struct Opening {
+    server: Arc<ServerAddress>,
+    options: ConnectOptions,
+}
+
+impl Opening {
+    /// Opens the session, by as many attempts as the connect timeout allows.
+    async fn open(self) -> Result<ServedSession> {
+        let clock = &self.server.clock;
+        let deadline = clock.now().after(self.options.connect_timeout);
+        let mut session = ServedSession::begin(&self)?;
+        let mut last_failure = None;
+        let link = session.link.clone();
+        let opening = async {
+            let link = &link;
+            self.opened(link, &mut last_failure).await?;
+            self.enter_chroot(link).await?;
+            self.store_id(link).await
+        };
+        session.store_id = match until(clock, deadline, opening).await {
+            Some(opened) => opened?,
+            None => return Err(self.failed(last_failure)),
+        };
+        Ok(session)
+    }
+
+    /// Waits until the server has opened the session.
+    async fn opened(&self, link: &Arc<Link>, last_failure: &mut Option<Failure>) -> Result<()> {
+        let mut is_told = false;
+        loop {
+            if link.status().is_some() {
+                return Ok(());
+            }
+            *last_failure = link.failure();
+            match last_failure {
+                Some(Failure::Certificate(error)) => return Err(Error::Tls(error.clone())),
+                Some(Failure::Down(reason)) if !std::mem::replace(&mut is_told, true) => {
+                    let url = self.server.url();
+                    let advice = start_a_server(&url, &self.server.host);
+                    tracing::warn!(url, reason, "cannot connect yet: still trying{advice}");
+                }
+                _ => {}
+            }
+            link.progress.notified().await;
+        }
+    }
+
+    fn failed(&self, failure: Option<Failure>) -> Error {
+        Error::ConnectFailed {
+            url: self.server.url(),
+            hosts: self.server.host.clone(),
+            timeout: self.options.connect_timeout,
+            reason: match failure {
+                None => "no answer".to_owned(),
+                Some(Failure::Certificate(error)) => error.to_string(),
+                Some(Failure::Down(reason) | Failure::Other(reason)) => reason,
+            },
+        }
+    }
+
+    async fn enter_chroot(&self, link: &Arc<Link>) -> Result<()> {
+        let chroot = &self.server.chroot;
+        if chroot.is_root() {
+            return Ok(());
+        }
+        let exists = Request::Exists {
+            path: chroot.clone(),
+            watch: false,
+        };
+        let exists = match retried(link, exists).await? {
+            Reply::Exists { stat, .. } => stat.is_some(),
+            reply => return unexpected("exists", reply),
+        };
+        if !exists {
+            if !self.options.create_chroot {
+                return Err(Error::NoChroot {
+                    path: chroot.to_string(),
+                    hosts: self.server.host.clone(),
+                });
+            }
+            self.create_all(link, chroot).await?;
+        }
+        link.set_chroot(chroot);
+        Ok(())
+    }
+
+    async fn create_all(&self, link: &Arc<Link>, path: &ZnodePath) -> Result<()> {
+        let mut missing = vec![path.clone()];
+        while let Some(path) = missing.last() {
+            match retried(link, self.create(path, &self.options.acl, "")).await {
+                Ok(_) | Err(Error::NodeExists { .. }) => {
+                    missing.pop();
+                }
+                Err(Error::NoNode { .. }) => {
+                    let parent = path.parent().filter(|parent| !parent.is_root());
+                    let path = path.to_string();
+                    missing.push(parent.ok_or(Error::NoNode { path })?);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn create(&self, path: &ZnodePath, acl: &Acl, data: &str) -> Request {
+        Request::Create(Create {
+            path: path.clone(),
+            data: data.to_owned().into(),
+            mode: CreateMode::Persistent,
+            acl: acl.clone(),
+        })
+    }
+
+    /// Returns the store's id, which the first client creates; `None` without the permission to.
+    async fn store_id(&self, link: &Arc<Link>) -> Result<Option<String>> {
+        match self.read_or_create_id(link).await {
+            Ok(id) => Ok(Some(id)),
+            // A server that admits nobody without a proof refuses this, too; the proof may still come.
+            Err(error) if link.is_over() => Err(error),
+            Err(error) => {
+                tracing::warn!(host = %self.server.host, %error, "no store id: fencing tokens are not bound to this store");
+                Ok(None)
+            }
+        }
+    }
+
+    async fn read_or_create_id(&self, link: &Arc<Link>) -> Result<String> {
+        let path = ZnodePath::new(store_id::PATH)?;
+        let new = store_id::new_data();
+        let acl = store_id::readable(&self.options.acl);
+        loop {
+            let read = Request::GetData {
+                path: path.clone(),
+                watch: false,
+            };
+            match retried(link, read).await {
+                Ok(Reply::Data { data, stat, .. }) => return Ok(store_id::text(&data, stat.czxid)),
+                Ok(reply) => return unexpected("getData", reply),
+                Err(Error::NoNode { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            match retried(link, self.create(&path, &acl, &new)).await {
+                Ok(_) | Err(Error::NodeExists { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Sends a request that can be repeated, until it is answered.
+async fn retried(link: &Arc<Link>, request: Request) -> Result<Reply> {
+    loop {
+        match link.submit(request.clone()).await {
+            Err(Error::ConnectionLoss) => {}
+            // The first reply after a proof that was refused; the session says no more than its end.
+            Err(error) if error.is_session_end() && link.is_refused() => {
+                return Err(Error::AuthFailed);
+            }
+            reply => return reply,
+        }
+    }
+}
+
+/// Runs `work` until `moment`; `None` on timeout.
+async fn until<T>(clock: &Clock, moment: BootInstant, work: impl Future<Output = T>) -> Option<T> {
+    let mut done = None;
+    select(async { done = Some(work.await) }, clock.sleep_until(moment)).await;
+    done
+}
+
+/// A session at a served store.
+pub(super) struct ServedSession {
+    link: Arc<Link>,
+    store_id: Option<String>,
+    prefix_bytes: usize,
+}
+
+impl ServedSession {
+    fn begin(opening: &Opening) -> Result<Self> {
+        let Opening { server, options } = opening;
+        let tls = options.tls.as_ref();
+        let tls = tls.map(|tls| Tls::new(tls, &server.host, &server.url()));
+        let auth = options.auth.iter();
+        let auth = auth.map(|(scheme, secret)| (scheme.clone(), Secret::new(secret.clone())));
+        let terms = SessionOptions {
+            timeout: options.session_timeout.unwrap_or(DEFAULT_SESSION_TIMEOUT),
+            close_timeout: options.connect_timeout,
+            auth: auth.collect(),
+            seed: u64::from_ne_bytes(random()),
+        };
+        let clock = server.clock.clone();
+        let link = Link::new(server.host.clone(), tls.transpose()?, terms, clock);
+        #[cfg(feature = "test-util")]
+        {
+            let mut opened = server.opened.lock();
+            opened.retain(|link| link.strong_count() > 0);
+            opened.push(Arc::downgrade(&link));
+        }
+        driver::start(link.clone(), Handle::try_current().ok());
+        Ok(Self {
+            link,
+            store_id: None,
+            prefix_bytes: match server.chroot.is_root() {
+                true => 0,
+                false => server.chroot.as_str().len(),
+            },
+        })
+    }
+}
+
+impl Backend for ServedSession {
+    fn submit(&self, request: Request) -> Response {
+        self.link.submit(request)
+    }
+
+    fn status(&self) -> &Arc<SessionStatus> {
+        self.link.status().expect("it is given out once it is open")
+    }
+
+    fn store_id(&self) -> Option<&str> {
+        self.store_id.as_deref()
+    }
+
+    fn prefix_bytes(&self) -> usize {
+        self.prefix_bytes
+    }
+
+    fn flush(&self, limit: Duration) -> Flushed {
+        self.link.flush(limit)
+    }
+}
+
+impl Drop for ServedSession {
+    /// Closes the session. closeSession has been written when this returns, unless the socket takes nothing for
+    /// [`LAST_DROP_LIMIT`].
+    fn drop(&mut self) {
+        if fork::is_forked() {
+            return;
+        }
+        self.link.abandon();
+        self.link.flush(LAST_DROP_LIMIT + FLUSH_LIMIT);
+    }
+}
+
+impl fmt::Debug for ServedSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ServedSession")
+            .field(&self.link.status())
+            .finish()
+    }
+}

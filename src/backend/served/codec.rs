@@ -1,0 +1,504 @@
+//! Requests of a session as frames, and the records of their replies as the store's [`Reply`].
+//!
+//! Paths are relative to the session's chroot above this module, and absolute below it (rule 21).
+
+use bytes::Bytes;
+
+use super::watches::{Interest, WatchKey};
+use crate::acl::Acl;
+use crate::error::{Error, Result};
+use crate::identity::is_anyone;
+use crate::path::ZnodePath;
+use crate::protocol::{Create, Op as WriteOp, OpReply, ReadOp, ReadReply, Reply, Request};
+use crate::types::{AclEntry, CreateMode, SessionId};
+use crate::watch::WatchMode;
+use crate::wire::{
+    self, About, AclRecord, Code, Malformed, MultiOp, MultiResult, Op, Path, Reader, Response,
+    acl_records, flags, put_frame,
+};
+
+/// The path under which all znodes of a session are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Chroot(
+    /// `None` for the root.
+    Option<Box<str>>,
+);
+
+impl Chroot {
+    pub(super) fn new(path: &ZnodePath) -> Self {
+        Self((!path.is_root()).then(|| path.as_str().into()))
+    }
+
+    /// Returns the path as the server knows it.
+    pub(super) fn absolute<'a>(&self, path: &'a ZnodePath) -> Path<'a> {
+        match &self.0 {
+            None => path.as_str().into(),
+            Some(chroot) if path.is_root() => chroot.to_string().into(),
+            Some(chroot) => format!("{chroot}{path}").into(),
+        }
+    }
+
+    /// Returns a path of the server's as the session knows it; `None` if it lies outside of the chroot.
+    fn relative<'a>(&self, path: &'a str) -> Option<&'a str> {
+        let Some(chroot) = &self.0 else {
+            return Some(path);
+        };
+        match path.strip_prefix(&**chroot)? {
+            "" => Some("/"),
+            rest => rest.starts_with('/').then_some(rest),
+        }
+    }
+
+    /// Parses a path that the server has sent.
+    ///
+    /// # Errors
+    /// [`Error::Protocol`], and never [`Error::InvalidPath`], which would say that nothing was sent.
+    pub(super) fn parse(&self, path: &str) -> Result<ZnodePath> {
+        let relative = self.relative(path).and_then(|path| path.parse().ok());
+        relative.ok_or_else(|| Error::Protocol(format!("unexpected path {path:?} in a reply")))
+    }
+}
+
+/// Appends the frame of a request. Returns the operation, by which its reply is decoded.
+///
+/// [`Request::Enqueue`] has two requests in ZooKeeper's protocol, and [`Request::AddAuth`] a frame of another kind:
+/// the session sends both.
+pub(super) fn put_request(
+    request: &Request,
+    xid: i32,
+    chroot: &Chroot,
+    to: &mut Vec<u8>,
+) -> Result<Op> {
+    let record = record(request, chroot)?;
+    put_frame(to, |to| record.put_with_header(xid, to));
+    Ok(record.op())
+}
+
+fn record<'a>(request: &'a Request, chroot: &Chroot) -> Result<wire::Request<'a>> {
+    let path = |path: &'a ZnodePath| chroot.absolute(path);
+    let read = |path: &'a ZnodePath, watch: bool| wire::Read {
+        path: chroot.absolute(path),
+        watch,
+    };
+    Ok(match request {
+        Request::Create(it) => create(it, chroot).into_request(),
+        Request::Delete { path, version } => {
+            wire::Request::Delete(versioned(path, *version, chroot))
+        }
+        // Its plain form: entries behind it may take it for a release, and look for themselves.
+        Request::Withdraw { entry } => wire::Request::Delete(versioned(entry, None, chroot)),
+        Request::Exists { path, watch } => wire::Request::Exists(read(path, *watch)),
+        Request::GetData { path, watch } => wire::Request::GetData(read(path, *watch)),
+        Request::GetChildren { path, watch } => wire::Request::GetChildren2(read(path, *watch)),
+        Request::SetData {
+            path,
+            data,
+            version,
+        } => wire::Request::SetData(set_data(path, data, *version, chroot)),
+        Request::Multi(ops) => {
+            wire::Request::Multi(ops.iter().map(|op| write_op(op, chroot)).collect())
+        }
+        Request::MultiRead(ops) => {
+            wire::Request::MultiRead(ops.iter().map(|op| read_op(op, chroot)).collect())
+        }
+        Request::Sync { path } => wire::Request::Sync(wire::Sync {
+            path: Some(chroot.absolute(path).0),
+        }),
+        Request::GetEphemerals { prefix } => wire::Request::GetEphemerals(wire::Prefix {
+            prefix: path(prefix).0,
+        }),
+        Request::GetAllChildrenNumber { path: top } => {
+            wire::Request::GetAllChildrenNumber(wire::Named { path: path(top) })
+        }
+        Request::AddWatch { path: top, mode } => wire::Request::AddWatch(wire::AddWatch {
+            path: path(top).0,
+            mode: match mode {
+                WatchMode::Persistent => 0,
+                WatchMode::PersistentRecursive => 1,
+            },
+        }),
+        // A server without an index of queues answers both with all children.
+        Request::GetPredecessor(look) => {
+            let parent = look.entry.parent().unwrap_or_else(ZnodePath::root);
+            wire::Request::GetChildren(owned_read(&parent, chroot))
+        }
+        Request::GetQueue { parent, .. } => wire::Request::GetChildren(read(parent, false)),
+        Request::GetAcl { path: of } => wire::Request::GetAcl(wire::Named { path: path(of) }),
+        Request::SetAcl {
+            path: of,
+            acl,
+            version,
+        } => wire::Request::SetAcl(wire::SetAcl {
+            path: path(of).0,
+            acl: acl_records(acl),
+            version: version.unwrap_or(-1),
+        }),
+        Request::Close => wire::Request::CloseSession,
+        Request::Enqueue(_) | Request::AddAuth { .. } => {
+            return Err(Error::Unimplemented {
+                what: "a request of several frames",
+            });
+        }
+    })
+}
+
+/// Record of a create, with the operation that its mode asks for.
+enum CreateRecord<'a> {
+    Plain(wire::Create<'a>),
+    Container(wire::Create<'a>),
+    Ttl(wire::CreateTtl<'a>),
+}
+
+fn create<'a>(create: &'a Create, chroot: &Chroot) -> CreateRecord<'a> {
+    let (path, data) = (chroot.absolute(&create.path), &create.data[..]);
+    let (acl, flags) = (acl_records(&create.acl), flags(create.mode));
+    match create.mode {
+        CreateMode::PersistentTtl(ttl) | CreateMode::PersistentSequentialTtl(ttl) => {
+            CreateRecord::Ttl(wire::CreateTtl {
+                path,
+                data,
+                acl,
+                flags,
+                ttl_ms: i64::try_from(ttl.as_millis()).unwrap_or(i64::MAX),
+            })
+        }
+        mode => {
+            let record = wire::Create {
+                path,
+                data,
+                acl,
+                flags,
+            };
+            match mode {
+                CreateMode::Container => CreateRecord::Container(record),
+                _ => CreateRecord::Plain(record),
+            }
+        }
+    }
+}
+
+impl<'a> CreateRecord<'a> {
+    /// The form whose reply has the znode's state, from which a lock takes its token.
+    fn into_request(self) -> wire::Request<'a> {
+        match self {
+            Self::Plain(record) => wire::Request::Create2(record),
+            Self::Container(record) => wire::Request::CreateContainer(record),
+            Self::Ttl(record) => wire::Request::CreateTtl(record),
+        }
+    }
+
+    fn into_op(self) -> MultiOp<'a> {
+        match self {
+            Self::Plain(record) => MultiOp::Create2(record),
+            Self::Container(record) => MultiOp::CreateContainer(record),
+            Self::Ttl(record) => MultiOp::CreateTtl(record),
+        }
+    }
+}
+
+fn versioned<'a>(
+    path: &'a ZnodePath,
+    version: Option<i32>,
+    chroot: &Chroot,
+) -> wire::Versioned<'a> {
+    wire::Versioned {
+        path: chroot.absolute(path),
+        version: version.unwrap_or(-1),
+    }
+}
+
+fn set_data<'a>(
+    path: &'a ZnodePath,
+    data: &'a Bytes,
+    version: Option<i32>,
+    chroot: &Chroot,
+) -> wire::SetData<'a> {
+    wire::SetData {
+        path: chroot.absolute(path).0,
+        data,
+        version: version.unwrap_or(-1),
+    }
+}
+
+fn owned_read(path: &ZnodePath, chroot: &Chroot) -> wire::Read<'static> {
+    wire::Read {
+        path: chroot.absolute(path).0.into_owned().into(),
+        watch: false,
+    }
+}
+
+fn write_op<'a>(op: &'a WriteOp, chroot: &Chroot) -> MultiOp<'a> {
+    match op {
+        WriteOp::Create(it) => create(it, chroot).into_op(),
+        WriteOp::Delete { path, version } => MultiOp::Delete(versioned(path, *version, chroot)),
+        WriteOp::SetData {
+            path,
+            data,
+            version,
+        } => MultiOp::SetData(set_data(path, data, *version, chroot)),
+        WriteOp::Check { path, version } => MultiOp::Check(versioned(path, *version, chroot)),
+    }
+}
+
+fn read_op<'a>(op: &'a ReadOp, chroot: &Chroot) -> MultiOp<'a> {
+    let (ReadOp::GetData(path) | ReadOp::GetChildren(path)) = op;
+    let record = wire::Read {
+        path: chroot.absolute(path),
+        watch: false,
+    };
+    match op {
+        ReadOp::GetData(_) => MultiOp::GetData(record),
+        ReadOp::GetChildren(_) => MultiOp::GetChildren(record),
+    }
+}
+
+/// Names the subject of a request in its error.
+pub(super) fn about(request: &Request, session: SessionId) -> About<'_> {
+    let (what, path, version) = match request {
+        Request::Create(create) => (CREATE, create.path.as_str(), None),
+        Request::Delete { path, version } => ("delete", path.as_str(), *version),
+        Request::Withdraw { entry } => ("delete", entry.as_str(), None),
+        Request::Exists { path, .. } => ("exists", path.as_str(), None),
+        Request::GetData { path, .. } => ("getData", path.as_str(), None),
+        Request::SetData { path, version, .. } => ("setData", path.as_str(), *version),
+        Request::GetChildren { path, .. } => ("getChildren", path.as_str(), None),
+        Request::Multi(_) => ("multi", "/", None),
+        Request::MultiRead(_) => ("multiRead", "/", None),
+        Request::Sync { path } => ("sync", path.as_str(), None),
+        Request::GetEphemerals { prefix } => ("getEphemerals", prefix.as_str(), None),
+        Request::GetAllChildrenNumber { path } => ("getAllChildrenNumber", path.as_str(), None),
+        Request::AddWatch { path, .. } => ("addWatch", path.as_str(), None),
+        Request::Enqueue(enqueue) => (CREATE, enqueue.parent.as_str(), None),
+        Request::GetPredecessor(look) => ("getChildren", look.entry.as_str(), None),
+        Request::GetQueue { parent, .. } => ("getChildren", parent.as_str(), None),
+        Request::GetAcl { path } => ("getACL", path.as_str(), None),
+        Request::SetAcl { path, version, .. } => ("setACL", path.as_str(), *version),
+        Request::AddAuth { .. } => ("auth", "/", None),
+        Request::Close => ("closeSession", "/", None),
+    };
+    About {
+        what,
+        path,
+        version,
+        session,
+    }
+}
+
+/// Name of a create in errors: a missing znode is then the parent of the one that was to be created.
+pub(super) const CREATE: &str = "create";
+
+fn about_op(op: &WriteOp, session: SessionId) -> About<'_> {
+    let (what, path, version) = match op {
+        WriteOp::Create(create) => (CREATE, &create.path, None),
+        WriteOp::Delete { path, version } => ("delete", path, *version),
+        WriteOp::SetData { path, version, .. } => ("setData", path, *version),
+        WriteOp::Check { path, version } => ("check", path, *version),
+    };
+    About {
+        what,
+        path: path.as_str(),
+        version,
+        session,
+    }
+}
+
+/// Converts the number of an error that a server has sent.
+pub(super) fn error(number: i32, about: About<'_>) -> Error {
+    let error = match Code::of(number) {
+        // The session goes on over another connection, and so may the request: to the caller this one was lost.
+        Some(Code::SessionMoved) => Some(Error::ConnectionLoss),
+        code => code.and_then(|code| code.error(about)),
+    };
+    error.unwrap_or_else(|| {
+        let About { what, path, .. } = about;
+        Error::Protocol(format!(
+            "{what} of {path} was answered with the unknown error {number}"
+        ))
+    })
+}
+
+/// A reply whose record is not the expected one.
+pub(super) fn malformed(what: &str, why: &str) -> Error {
+    Error::Protocol(format!("the reply to {what} is malformed: {why}"))
+}
+
+/// Decodes the reply without error to a request. `arm` registers the watch that the request has armed.
+pub(super) fn read_reply(
+    request: &Request,
+    op: Op,
+    body: &mut Reader<'_>,
+    chroot: &Chroot,
+    session: SessionId,
+    arm: &mut impl FnMut(Interest, &ZnodePath) -> WatchKey,
+) -> Result<Reply<WatchKey, WatchKey>> {
+    let what = about(request, session).what;
+    let response = Response::read(op, body);
+    let response = response.map_err(|Malformed(why)| malformed(what, why))?;
+    Ok(match (request, response) {
+        (Request::Create(_), Response::Created(path, stat)) => Reply::Created {
+            path: chroot.parse(&path.0)?,
+            stat,
+        },
+        (Request::Exists { path, watch }, Response::Stat(stat)) => Reply::Exists {
+            stat: Some(stat),
+            watcher: watch.then(|| arm(Interest::Data, path)),
+        },
+        (Request::GetData { path, watch }, Response::Data(data, stat)) => Reply::Data {
+            data: crate::data::copy(data),
+            stat,
+            watcher: watch.then(|| arm(Interest::Data, path)),
+        },
+        (Request::SetData { .. } | Request::SetAcl { .. }, Response::Stat(stat)) => {
+            Reply::Stat(stat)
+        }
+        (Request::GetAcl { .. }, Response::Acl(list, stat)) => Reply::Acl {
+            acl: acl(&list),
+            stat,
+        },
+        (Request::GetChildren { path, watch }, Response::Children(names, stat)) => {
+            Reply::Children {
+                names: owned(names),
+                stat,
+                watcher: watch.then(|| arm(Interest::Children, path)),
+            }
+        }
+        (Request::GetPredecessor(_), Response::Names(names)) => {
+            Reply::Predecessor(crate::protocol::Predecessor::Listed(owned(names)))
+        }
+        (Request::GetQueue { .. }, Response::Names(names)) => Reply::Queue {
+            names: owned(names),
+            sorted: false,
+        },
+        (Request::GetEphemerals { .. }, Response::Names(paths)) => {
+            let inside = paths.iter().filter_map(|path| chroot.relative(path));
+            let paths = inside.map(|path| path.parse::<ZnodePath>());
+            let paths = paths.collect::<Result<_>>();
+            Reply::Paths(paths.map_err(|error| Error::Protocol(error.to_string()))?)
+        }
+        (Request::GetAllChildrenNumber { .. }, Response::Count(count)) => {
+            Reply::Count(usize::try_from(count).unwrap_or(0))
+        }
+        (Request::AddWatch { path, mode }, Response::Watching(_)) => {
+            Reply::Watching(arm(Interest::of(*mode), path))
+        }
+        (Request::Multi(ops), Response::Multi(results)) => written(ops, results, chroot, session)?,
+        (Request::MultiRead(ops), Response::Multi(results)) if results.len() == ops.len() => {
+            let replies = ops.iter().zip(results);
+            let replies = replies.map(|(op, result)| read_result(op, result, session));
+            Reply::MultiRead(replies.collect::<Result<_>>()?)
+        }
+        (Request::Delete { .. } | Request::Withdraw { .. } | Request::Close, Response::Empty)
+        | (Request::Sync { .. }, Response::Synced(_)) => Reply::Done,
+        (_, other) => return Err(malformed(what, &format!("{other:?}"))),
+    })
+}
+
+/// Decodes the reply with an error to a request: for some, that error is an answer.
+pub(super) fn read_error(
+    request: &Request,
+    number: i32,
+    session: SessionId,
+    arm: &mut impl FnMut(Interest, &ZnodePath) -> WatchKey,
+) -> Result<Reply<WatchKey, WatchKey>> {
+    match request {
+        // The one read that watches a missing znode (rule 3).
+        Request::Exists { path, watch } if number == Code::NoNode.number() => Ok(Reply::Exists {
+            stat: None,
+            watcher: watch.then(|| arm(Interest::Existence, path)),
+        }),
+        Request::GetPredecessor(_) if number == Code::NoNode.number() => {
+            Ok(Reply::Predecessor(crate::protocol::Predecessor::Gone))
+        }
+        _ => Err(error(number, about(request, session))),
+    }
+}
+
+/// Decodes the results of a multi, which has no error in its header (rule 16).
+fn written(
+    ops: &[WriteOp],
+    results: Vec<MultiResult<'_>>,
+    chroot: &Chroot,
+    session: SessionId,
+) -> Result<Reply<WatchKey, WatchKey>> {
+    let code = |result: &MultiResult<'_>| match result {
+        MultiResult::Failed(code) => Some(*code),
+        _ => None,
+    };
+    // 0 stands before the operation that failed, and -2 behind it. A create's NoNode can be -2's neighbour, but never
+    // -2 itself: no operation fails with RuntimeInconsistency.
+    let failed = results.iter().position(|result| {
+        code(result).is_some_and(|code| code != 0 && code != Code::RuntimeInconsistency.number())
+    });
+    if let Some(index) = failed {
+        let (Some(op), Some(code)) = (ops.get(index), code(&results[index])) else {
+            return Err(malformed("multi", "it has more results than operations"));
+        };
+        return Err(Error::MultiFailed {
+            index,
+            source: Box::new(error(code, about_op(op, session))),
+        });
+    }
+    if results.len() != ops.len() {
+        return Err(malformed("multi", "it has another number of results"));
+    }
+    let replies = results
+        .into_iter()
+        .map(|result| write_result(result, chroot));
+    Ok(Reply::Multi(replies.collect::<Result<_>>()?))
+}
+
+fn write_result(result: MultiResult<'_>, chroot: &Chroot) -> Result<OpReply> {
+    Ok(match result {
+        MultiResult::Created(path) => OpReply::Created {
+            path: chroot.parse(&path.0)?,
+            stat: None,
+        },
+        MultiResult::Created2(path, stat) => OpReply::Created {
+            path: chroot.parse(&path.0)?,
+            stat: Some(stat),
+        },
+        MultiResult::Deleted => OpReply::Deleted,
+        MultiResult::Set(stat) => OpReply::Set(stat),
+        MultiResult::Checked => OpReply::Checked,
+        other => return Err(malformed("multi", &format!("{other:?}"))),
+    })
+}
+
+fn read_result(op: &ReadOp, result: MultiResult<'_>, session: SessionId) -> Result<ReadReply> {
+    let (ReadOp::GetData(path) | ReadOp::GetChildren(path)) = op;
+    Ok(match result {
+        MultiResult::Data(data, stat) => ReadReply::Data {
+            data: crate::data::copy(data),
+            stat,
+        },
+        MultiResult::Children(names) => ReadReply::Children(owned(names)),
+        MultiResult::Failed(number) => {
+            let about = About {
+                what: "multiRead",
+                path: path.as_str(),
+                version: None,
+                session,
+            };
+            ReadReply::Failed(error(number, about))
+        }
+        other => return Err(malformed("multiRead", &format!("{other:?}"))),
+    })
+}
+
+fn owned(names: Vec<wire::Text<'_>>) -> Vec<String> {
+    names.into_iter().map(wire::Text::into_owned).collect()
+}
+
+/// Converts a server's list; one that allows everything to everybody is the open one.
+fn acl(list: &[AclRecord<'_>]) -> Acl {
+    let entries = list.iter().map(|record| AclEntry {
+        permissions: u8::try_from(record.perms & i32::from(AclEntry::ALL)).unwrap_or(0),
+        scheme: record.scheme.to_string(),
+        id: record.id.0.to_string(),
+    });
+    let entries = entries.collect::<Vec<_>>();
+    match &entries[..] {
+        [only] if is_anyone(only) && only.permissions == AclEntry::ALL => Acl::open(),
+        _ => Acl::new(entries),
+    }
+}

@@ -1,0 +1,144 @@
+//! The tasks of a session: a supervisor, which keeps time and connects, on a thread of this module; and a reader for
+//! each connection, on the runtime of the session's user, so that a reply wakes no other thread on its way.
+
+use std::io;
+use std::net::TcpStream as StdTcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Handle};
+
+use super::link::{Failure, Link};
+use crate::future::select;
+
+/// Runs a session until it is over. Readers run on `user`, while that runtime lives.
+pub(super) fn start(link: Arc<Link>, user: Option<Handle>) {
+    own().spawn(supervise(link, user));
+}
+
+/// Returns the runtime of this module's thread, `lockkeeper-client`, which is started at the first call.
+fn own() -> &'static Handle {
+    static OWN: OnceLock<Handle> = OnceLock::new();
+    OWN.get_or_init(|| {
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("the system refuses what a runtime needs");
+        let handle = runtime.handle().clone();
+        let thread = std::thread::Builder::new()
+            .name("lockkeeper-client".into())
+            .spawn(move || runtime.block_on(std::future::pending::<()>()));
+        thread.expect("the system refuses a thread");
+        handle
+    })
+}
+
+async fn supervise(link: Arc<Link>, mut user: Option<Handle>) {
+    loop {
+        let duties = link.supervise();
+        if let Some(attempt) = duties.connect {
+            own().spawn(connect(link.clone(), attempt, user.clone()));
+        }
+        if let Some((socket, attempt)) = duties.reader {
+            // The runtime that it ran on has been shut down.
+            user = None;
+            start_reader(&link, socket, attempt, None);
+        }
+        let Some(next) = duties.next else { return };
+        let clock = link.clock.clone();
+        select(clock.sleep_until(next), link.attention.notified()).await;
+    }
+}
+
+/// Limit of an attempt to connect. The session gives one up earlier; this one ends its task.
+const LONGEST_CONNECT: Duration = Duration::from_secs(30);
+
+async fn connect(link: Arc<Link>, attempt: u64, user: Option<Handle>) {
+    let connecting = TcpStream::connect(&link.host);
+    let connected = match tokio::time::timeout(LONGEST_CONNECT, connecting).await {
+        Ok(connected) => connected.and_then(prepared),
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+    };
+    match connected {
+        Ok(socket) => {
+            if let Some(handle) = link.attach(socket, attempt) {
+                start_reader(&link, handle, attempt, user.as_ref());
+            }
+        }
+        Err(error) => {
+            let reason = format!("{}: {error}", link.host);
+            link.failed(Failure::Down(reason), attempt);
+        }
+    }
+}
+
+/// Takes the socket back from the runtime, for any thread to use.
+fn prepared(stream: TcpStream) -> io::Result<StdTcpStream> {
+    let socket = stream.into_std()?;
+    // Two small requests that are sent one after the other are not held back for the reply to the first.
+    socket.set_nodelay(true)?;
+    Ok(socket)
+}
+
+/// Starts the reader of a connection, on the user's runtime if that can wait for sockets.
+fn start_reader(link: &Arc<Link>, socket: StdTcpStream, attempt: u64, user: Option<&Handle>) {
+    for runtime in user.into_iter().chain([own()]) {
+        let Some(stream) = registered(&socket, runtime) else {
+            continue;
+        };
+        let reader = Reader {
+            link: link.clone(),
+            attempt,
+        };
+        runtime.spawn(read(reader, stream));
+        return;
+    }
+    link.reader_lost(attempt);
+}
+
+/// Registers a socket with a runtime; `None` where that is shut down, or was built without IO.
+fn registered(socket: &StdTcpStream, runtime: &Handle) -> Option<TcpStream> {
+    let socket = socket.try_clone().ok()?;
+    let _entered = runtime.enter();
+    // tokio panics in a runtime without IO, and has no way to ask.
+    let registered = catch_unwind(AssertUnwindSafe(|| TcpStream::from_std(socket)));
+    registered.ok()?.ok()
+}
+
+/// The reader of one connection. Where its runtime drops it, the supervisor finds another.
+struct Reader {
+    link: Arc<Link>,
+    attempt: u64,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.link.reader_lost(self.attempt);
+    }
+}
+
+async fn read(reader: Reader, stream: TcpStream) {
+    let (link, attempt) = (&reader.link, reader.attempt);
+    loop {
+        let interest = match link.is_blocked() {
+            true => Interest::READABLE | Interest::WRITABLE,
+            false => Interest::READABLE,
+        };
+        select(stream.ready(interest), link.outgoing.notified()).await;
+        let read = stream.try_io(Interest::READABLE, || link.read(attempt));
+        if is_lost(read) {
+            return;
+        }
+        if link.has_unsent() {
+            let written = stream.try_io(Interest::WRITABLE, || link.write(attempt));
+            if is_lost(written) {
+                return;
+            }
+        }
+    }
+}
+
+fn is_lost(outcome: io::Result<()>) -> bool {
+    outcome.is_err_and(|error| error.kind() != io::ErrorKind::WouldBlock)
+}

@@ -1,0 +1,695 @@
+//! [`Link`]: one session and its connection, behind one mutex. Any thread may drive it: the one that submits a request
+//! writes it, and whichever reads first takes in what has arrived for all.
+//!
+//! Nothing of the user's runs under the mutex. Replies, events and changes of state are queued under it, in the
+//! session's order, and delivered by one thread at a time after it has been released: so an event reaches its watcher
+//! before a later reply completes (invariant 3), and a waker may submit requests itself.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::io::{self, ErrorKind};
+use std::net::TcpStream;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use atomic_waker::AtomicWaker;
+use foldhash::HashMap;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+use super::session::{ClientSession, End, Opened, Output, SessionOptions};
+use super::stream::Stream;
+use super::tls::{Tls, refused};
+use super::watches::WatchKey;
+use crate::backend::{Flushed, SessionStatus};
+use crate::clock::{BootInstant, Clock};
+use crate::error::Result;
+use crate::fork;
+use crate::path::ZnodePath;
+use crate::protocol::{Reply, Request, Response};
+use crate::tls::TlsError;
+use crate::types::SessionState;
+use crate::wake::wake;
+use crate::watch::{Unwatch, WatchCell, WatchedEvent};
+
+/// One session at a server.
+pub(super) struct Link {
+    /// The server, as `host:port`.
+    pub(super) host: String,
+    pub(super) tls: Option<Tls>,
+    pub(super) clock: Clock,
+    inner: Mutex<Inner>,
+    delivery: Mutex<DeliveryQueue>,
+    /// Set when the session is opened.
+    status: OnceLock<Arc<SessionStatus>>,
+    /// Wakes the supervisor: there is something to do, or its next time has come nearer.
+    pub(super) attention: Notify,
+    /// Wakes the reader: bytes are to be written.
+    pub(super) outgoing: Notify,
+    /// Wakes the opener, after an attempt to connect or a change of state.
+    pub(super) progress: Notify,
+}
+
+struct Inner {
+    session: ClientSession<Arc<ReplyCell>>,
+    stream: Option<Stream>,
+    /// Number of the attempt to connect; what belongs to an earlier one is void.
+    attempt: u64,
+    is_tls: bool,
+    is_connect_due: bool,
+    /// True if what a call has submitted is left to the reader to write.
+    is_deferred: bool,
+    /// True while the socket takes no more bytes.
+    is_blocked: bool,
+    /// True after a flush has timed out, until bytes have gone out again.
+    is_stuck: bool,
+    /// Time at which the connection was last read.
+    read_at: BootInstant,
+    /// True if the connection has no reader: the runtime that it ran on is gone.
+    lacks_reader: bool,
+    cells: HashMap<WatchKey, Arc<WatchCell>>,
+    failure: Option<Failure>,
+}
+
+/// Reason for which the last attempt to connect has failed.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    /// A certificate is refused: another attempt cannot change that.
+    Certificate(TlsError),
+    /// No connection can be made.
+    Down(String),
+    /// The connection gave no session.
+    Other(String),
+}
+
+/// What the supervisor is to do.
+#[derive(Debug, Default)]
+pub(super) struct Duties {
+    /// Begin this attempt to connect.
+    pub(super) connect: Option<u64>,
+    /// Give the connection of this attempt a reader.
+    pub(super) reader: Option<(TcpStream, u64)>,
+    /// Come back at this time; `None` once the session is over.
+    pub(super) next: Option<BootInstant>,
+}
+
+#[derive(Default)]
+struct DeliveryQueue {
+    items: VecDeque<Delivery>,
+    /// True while a thread delivers.
+    is_busy: bool,
+}
+
+enum Delivery {
+    Reply(Arc<ReplyCell>, Result<Reply>),
+    Event(Arc<WatchCell>, WatchedEvent),
+    Interrupted(Arc<WatchCell>),
+    Opened(Opened),
+    Suspended,
+    Ended(End, Vec<Arc<WatchCell>>),
+}
+
+/// Place for the reply to one request.
+#[derive(Default)]
+pub(super) struct ReplyCell {
+    reply: Mutex<Option<Result<Reply>>>,
+    waker: AtomicWaker,
+}
+
+/// Future of a reply.
+struct Pending(Arc<ReplyCell>);
+
+/// Part of a timeout for which a connection may be left unread: then the supervisor reads it, so that a busy executor
+/// loses no session.
+const UNREAD: u32 = 6;
+
+/// Requests under way from which on a further one is not written by its caller, but, with all that come before its
+/// turn, by the reader: one write, and one wake of the server, for all of them.
+const DIRECT_WRITES: usize = 4;
+
+/// Size of a read, in bytes. The buffer is on the stack.
+const READ_BYTES: usize = 16 << 10;
+
+/// Reads in one turn of a reader.
+const READS: usize = 16;
+
+impl Link {
+    pub(super) fn new(
+        host: String,
+        tls: Option<Tls>,
+        options: SessionOptions,
+        clock: Clock,
+    ) -> Arc<Self> {
+        let now = clock.now();
+        Arc::new(Self {
+            host,
+            inner: Mutex::new(Inner {
+                session: ClientSession::new(options, now),
+                stream: None,
+                attempt: 0,
+                is_tls: tls.is_some(),
+                is_connect_due: false,
+                is_deferred: false,
+                is_blocked: false,
+                is_stuck: false,
+                read_at: now,
+                lacks_reader: false,
+                cells: HashMap::default(),
+                failure: None,
+            }),
+            tls,
+            clock,
+            delivery: Mutex::default(),
+            status: OnceLock::new(),
+            attention: Notify::new(),
+            outgoing: Notify::new(),
+            progress: Notify::new(),
+        })
+    }
+
+    /// Returns the status of the session, once it has been opened.
+    pub(super) fn status(&self) -> Option<&Arc<SessionStatus>> {
+        self.status.get()
+    }
+
+    /// Returns the reason for which the last attempt to connect has failed.
+    pub(super) fn failure(&self) -> Option<Failure> {
+        self.inner.lock().failure.clone()
+    }
+
+    pub(super) fn set_chroot(&self, chroot: &ZnodePath) {
+        self.inner.lock().session.set_chroot(chroot);
+    }
+
+    /// Sends a request.
+    pub(super) fn submit(self: &Arc<Self>, request: Request) -> Response {
+        let cell = Arc::<ReplyCell>::default();
+        let is_close = request == Request::Close;
+        self.drive(|inner, now| {
+            inner.is_deferred = inner.session.requests_under_way() >= DIRECT_WRITES && !is_close;
+            inner.session.submit(cell.clone(), request, now);
+        });
+        if is_close {
+            // The wait for its reply has a limit.
+            self.attention.notify_one();
+        }
+        let reply = cell.reply.lock().take();
+        match reply {
+            Some(reply) => Response::ready(reply),
+            None => Response::pending(Pending(cell)),
+        }
+    }
+
+    /// Ends a session that was never handed out, or the last of whose handles is gone.
+    pub(super) fn abandon(self: &Arc<Self>) {
+        self.drive(|inner, now| match inner.session.is_opened() {
+            true => inner.session.submit(Arc::default(), Request::Close, now),
+            false => inner.session.abandon(),
+        });
+        self.attention.notify_one();
+    }
+
+    /// Has the server close the session without the client's knowledge, as if it had expired.
+    #[cfg(feature = "test-util")]
+    pub(super) fn expire(self: &Arc<Self>) {
+        self.drive(|inner, _| inner.session.expire_at_server());
+    }
+
+    /// Returns true once the session has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.inner.lock().session.is_over()
+    }
+
+    /// Returns true if the session has ended because the server has refused a proof of identity.
+    pub(super) fn is_refused(&self) -> bool {
+        self.inner.lock().session.is_refused()
+    }
+
+    /// Blocks until what was submitted has been written, for at most `limit`. See
+    /// [`Backend::flush`](crate::backend::Backend::flush).
+    pub(super) fn flush(self: &Arc<Self>, limit: Duration) -> Flushed {
+        if fork::is_forked() {
+            return Flushed::Skipped;
+        }
+        let deadline = std::time::Instant::now() + limit;
+        loop {
+            let socket = self.drive(|inner, now| inner.unwritten(now));
+            let Some(socket) = socket else {
+                return Flushed::Written;
+            };
+            let left = deadline.saturating_duration_since(std::time::Instant::now());
+            let is_stuck =
+                socket.is_none_or(|socket| left.is_zero() || !is_writable(&socket, left));
+            if is_stuck {
+                let was_stuck = std::mem::replace(&mut self.inner.lock().is_stuck, true);
+                if was_stuck {
+                    return Flushed::Skipped;
+                }
+                tracing::warn!(?limit, "requests not written in time");
+                return Flushed::TimedOut;
+            }
+        }
+    }
+
+    /// Lets a call do its part under the mutex, then writes what can be written, and delivers what has come of it.
+    fn drive<R>(self: &Arc<Self>, part: impl FnOnce(&mut Inner, BootInstant) -> R) -> R {
+        let now = self.clock.now();
+        let mut inner = self.inner.lock();
+        let done = part(&mut inner, now);
+        let is_deferred = std::mem::take(&mut inner.is_deferred) && inner.stream.is_some();
+        if !is_deferred {
+            inner.transmit(now);
+        }
+        let is_news = self.collect(&mut inner);
+        if is_deferred || inner.is_blocked {
+            self.outgoing.notify_one();
+        }
+        drop(inner);
+        if is_news {
+            self.deliver();
+        }
+        done
+    }
+
+    /// Moves the session's outputs to the queue of deliveries. Returns true if there are any.
+    fn collect(self: &Arc<Self>, inner: &mut MutexGuard<'_, Inner>) -> bool {
+        let inner = &mut **inner;
+        let mut queue = None;
+        while let Some(output) = inner.session.next_output() {
+            let delivery = match output {
+                Output::Connect => {
+                    (inner.attempt, inner.is_connect_due) = (inner.attempt + 1, true);
+                    self.attention.notify_one();
+                    continue;
+                }
+                Output::Disconnect => {
+                    inner.close_stream();
+                    self.attention.notify_one();
+                    continue;
+                }
+                Output::Reply(cell, reply) => {
+                    let cells = &mut inner.cells;
+                    let with_cells = reply.map(|reply| {
+                        reply.with_watchers(|key| {
+                            let cell = Arc::new(WatchCell::new(self.clone(), key));
+                            cells.insert(key, cell.clone());
+                            cell
+                        })
+                    });
+                    Delivery::Reply(cell, with_cells)
+                }
+                Output::Event {
+                    key,
+                    is_last,
+                    event,
+                } => {
+                    let cell = match is_last {
+                        true => inner.cells.remove(&key),
+                        false => inner.cells.get(&key).cloned(),
+                    };
+                    let Some(cell) = cell else { continue };
+                    Delivery::Event(cell, event)
+                }
+                Output::Interrupted(key) => match inner.cells.get(&key) {
+                    Some(cell) => Delivery::Interrupted(cell.clone()),
+                    None => continue,
+                },
+                Output::Opened(opened) => Delivery::Opened(opened),
+                Output::Suspended => {
+                    self.attention.notify_one();
+                    Delivery::Suspended
+                }
+                Output::Ended(end) => {
+                    self.attention.notify_one();
+                    // In the order of their creation, so that a run with faults replays.
+                    let mut cells: Vec<_> = std::mem::take(&mut inner.cells).into_iter().collect();
+                    cells.sort_unstable_by_key(|(key, _)| *key);
+                    Delivery::Ended(end, cells.into_iter().map(|(_, cell)| cell).collect())
+                }
+            };
+            queue
+                .get_or_insert_with(|| self.delivery.lock())
+                .items
+                .push_back(delivery);
+        }
+        queue.is_some()
+    }
+
+    /// Delivers what is queued, unless another thread does so already, or this one further up its stack.
+    fn deliver(&self) {
+        let mut queue = self.delivery.lock();
+        if std::mem::replace(&mut queue.is_busy, true) {
+            return;
+        }
+        while let Some(delivery) = queue.items.pop_front() {
+            MutexGuard::unlocked(&mut queue, || self.carry_out(delivery));
+        }
+        queue.is_busy = false;
+    }
+
+    fn carry_out(&self, delivery: Delivery) {
+        match delivery {
+            Delivery::Reply(cell, reply) => {
+                *cell.reply.lock() = Some(reply);
+                cell.waker.take().into_iter().for_each(wake);
+            }
+            Delivery::Event(cell, event) => {
+                cell.put(event);
+                cell.wake();
+            }
+            Delivery::Interrupted(cell) => {
+                cell.interrupt();
+                cell.wake();
+            }
+            Delivery::Opened(opened) => self.opened(opened),
+            Delivery::Suspended => {
+                if let Some(status) = self.status() {
+                    // The next connection may bring another timeout.
+                    status.unsettle_timeout();
+                    status.set_state(SessionState::Suspended);
+                }
+            }
+            Delivery::Ended(end, cells) => self.ended(end, cells),
+        }
+    }
+
+    fn opened(&self, opened: Opened) {
+        let Opened { id, timeout, sent } = opened;
+        let Some(status) = self.status() else {
+            let status = SessionStatus::new(id, self.clock.clone(), Some(timeout), false, sent);
+            let _ = self.status.set(Arc::new(status));
+            self.progress.notify_one();
+            return;
+        };
+        // The lease is settled before the state is published: a waiter that is woken by it asks for the lease.
+        status.prove(sent);
+        status.set_timeout(timeout);
+        status.set_state(SessionState::Reconnected);
+    }
+
+    fn ended(&self, end: End, cells: Vec<Arc<WatchCell>>) {
+        if let Some(status) = self.status() {
+            status.set_state(match end {
+                End::Expired | End::AuthFailed => SessionState::Expired,
+                End::Closed => SessionState::Closed,
+            });
+            if let Some(error) = status.end() {
+                for cell in cells {
+                    cell.end(error.clone());
+                    cell.wake();
+                }
+            }
+        }
+        self.progress.notify_one();
+    }
+
+    // -- The connection
+
+    /// Does what is due, and returns what is left to the supervisor.
+    pub(super) fn supervise(self: &Arc<Self>) -> Duties {
+        let reader = self.drive(|inner, now| {
+            inner.session.handle_timeout(now);
+            if inner.stream.is_some() && now >= inner.unread_until() {
+                // An error is the connection's end, which the session has been told.
+                let _ = inner.read(now, &self.host);
+            }
+            inner.reader_due()
+        });
+        // What came of it, a new attempt above all, is to be seen as well.
+        let mut inner = self.inner.lock();
+        let next = inner.session.next_timeout().map(|next| match inner.stream {
+            Some(_) => next.min(inner.unread_until()),
+            None => next,
+        });
+        Duties {
+            connect: std::mem::take(&mut inner.is_connect_due).then_some(inner.attempt),
+            reader,
+            next,
+        }
+    }
+
+    /// Takes over a new connection. Returns a handle for its reader; `None` if the attempt was given up meanwhile.
+    pub(super) fn attach(self: &Arc<Self>, socket: TcpStream, attempt: u64) -> Option<TcpStream> {
+        let tls = match self.tls.as_ref().map(Tls::start).transpose() {
+            Ok(tls) => tls,
+            Err(error) => {
+                self.failed(Failure::Other(error.to_string()), attempt);
+                return None;
+            }
+        };
+        let stream = Stream::new(socket, tls);
+        let handle = stream.try_clone().ok()?;
+        self.drive(|inner, now| {
+            if inner.attempt != attempt {
+                return None;
+            }
+            (inner.stream, inner.is_blocked, inner.read_at) = (Some(stream), false, now);
+            inner.session.connected(now);
+            Some(handle)
+        })
+    }
+
+    /// Records that an attempt to connect has failed.
+    pub(super) fn failed(self: &Arc<Self>, failure: Failure, attempt: u64) {
+        self.drive(|inner, now| {
+            if inner.attempt == attempt {
+                inner.failure = Some(failure);
+                inner.session.disconnected(now);
+            }
+        });
+        self.attention.notify_one();
+        self.progress.notify_one();
+    }
+
+    /// Reads what has arrived.
+    ///
+    /// # Errors
+    /// `WouldBlock` if all of it was read, and any other error once the connection is lost.
+    pub(super) fn read(self: &Arc<Self>, attempt: u64) -> io::Result<()> {
+        let read = self.drive(|inner, now| match inner.is_of(attempt) {
+            true => inner.read(now, &self.host),
+            false => Err(ErrorKind::NotConnected.into()),
+        });
+        if read
+            .as_ref()
+            .is_err_and(|error| error.kind() != ErrorKind::WouldBlock)
+        {
+            self.attention.notify_one();
+            self.progress.notify_one();
+        }
+        read
+    }
+
+    /// Writes what waits.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket does not take all of it, and any other error once the connection is lost.
+    pub(super) fn write(self: &Arc<Self>, attempt: u64) -> io::Result<()> {
+        self.drive(|inner, now| {
+            inner.transmit(now);
+            match inner.is_of(attempt) {
+                true if inner.is_blocked => Err(ErrorKind::WouldBlock.into()),
+                true => Ok(()),
+                false => Err(ErrorKind::NotConnected.into()),
+            }
+        })
+    }
+
+    /// Returns true if bytes wait to be written.
+    pub(super) fn has_unsent(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.is_blocked || !inner.session.outgoing().is_empty()
+    }
+
+    /// Returns true if bytes wait until the socket takes more.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.inner.lock().is_blocked
+    }
+
+    /// Records that the reader of a connection is gone while the connection is not.
+    pub(super) fn reader_lost(&self, attempt: u64) {
+        let mut inner = self.inner.lock();
+        inner.lacks_reader |= inner.is_of(attempt);
+        drop(inner);
+        self.attention.notify_one();
+    }
+}
+
+impl Inner {
+    fn is_of(&self, attempt: u64) -> bool {
+        self.attempt == attempt && self.stream.is_some()
+    }
+
+    fn close_stream(&mut self) {
+        self.stream = None;
+        (self.is_blocked, self.lacks_reader, self.is_connect_due) = (false, false, false);
+        // An attempt that is still under way is void.
+        self.attempt += 1;
+    }
+
+    fn unread_until(&self) -> BootInstant {
+        self.read_at.after(self.session.timeout() / UNREAD)
+    }
+
+    fn reader_due(&mut self) -> Option<(TcpStream, u64)> {
+        if !std::mem::take(&mut self.lacks_reader) {
+            return None;
+        }
+        let handle = self.stream.as_ref()?.try_clone().ok()?;
+        Some((handle, self.attempt))
+    }
+
+    /// Returns the socket, if bytes wait for it; a socket that is known to be stuck is not handed out.
+    #[expect(
+        clippy::option_option,
+        reason = "nothing to write, and nothing to wait for, differ"
+    )]
+    fn unwritten(&mut self, now: BootInstant) -> Option<Option<TcpStream>> {
+        self.transmit(now);
+        let stream = self.stream.as_ref()?;
+        if !self.is_blocked {
+            return None;
+        }
+        Some(match self.is_stuck {
+            true => None,
+            false => stream.try_clone().ok(),
+        })
+    }
+
+    /// Writes as much as the socket takes.
+    fn transmit(&mut self, now: BootInstant) {
+        let Some(stream) = &mut self.stream else {
+            return;
+        };
+        let written = loop {
+            let bytes = self.session.outgoing();
+            if bytes.is_empty() {
+                break stream.flush();
+            }
+            match stream.write(bytes) {
+                Ok(0) => break Err(ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    self.is_stuck = false;
+                    self.session.advance(count);
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => break Err(error),
+            }
+        };
+        match written {
+            Ok(()) => self.is_blocked = false,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => self.is_blocked = true,
+            Err(error) => self.lose_connection(&error, now),
+        }
+    }
+
+    fn read(&mut self, now: BootInstant, host: &str) -> io::Result<()> {
+        self.read_at = now;
+        let mut buffer = [0; READ_BYTES];
+        for _ in 0..READS {
+            let Some(stream) = &mut self.stream else {
+                return Err(ErrorKind::NotConnected.into());
+            };
+            match stream.read(&mut buffer) {
+                Ok(0) => {
+                    let error: io::Error = ErrorKind::UnexpectedEof.into();
+                    self.lose_connection(&error, now);
+                    return Err(error);
+                }
+                Ok(count) => {
+                    self.session.received(&buffer[..count], now);
+                    if self.session.is_over() {
+                        return Err(ErrorKind::NotConnected.into());
+                    }
+                    // Less than there was room for is all that there was: another call to the system would say so. The
+                    // end of the connection is reported by the runtime, also if it came before this read.
+                    if count < READ_BYTES && !self.is_tls {
+                        return Err(ErrorKind::WouldBlock.into());
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(error),
+                Err(error) => {
+                    if let Some(refused) = refused(host, &error) {
+                        self.failure = Some(Failure::Certificate(refused));
+                        self.close_stream();
+                        self.session.disconnected(now);
+                        return Err(error);
+                    }
+                    self.lose_connection(&error, now);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn lose_connection(&mut self, error: &io::Error, now: BootInstant) {
+        let is_tls = self.stream.as_ref().is_some_and(Stream::is_handshaking);
+        self.failure = Some(Failure::Other(match error.kind() {
+            _ if is_tls => format!("the TLS handshake failed: {error}"),
+            ErrorKind::UnexpectedEof => "it took the connection, and gave no session".to_owned(),
+            _ => format!("it took the connection, and gave no session: {error}"),
+        }));
+        self.close_stream();
+        self.session.disconnected(now);
+    }
+}
+
+/// Waits until a socket takes more bytes. Returns false on timeout.
+fn is_writable(socket: &TcpStream, limit: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, poll};
+    let Ok(limit) = limit.try_into() else {
+        return false;
+    };
+    let mut sockets = [PollFd::new(socket, PollFlags::OUT)];
+    poll(&mut sockets, Some(&limit)).is_ok_and(|ready| ready > 0)
+}
+
+impl Unwatch for Link {
+    fn unwatch(&self, watch: u64) {
+        // A lock of the parent's may be held for ever in the child of a fork.
+        if fork::is_forked() {
+            return;
+        }
+        let now = self.clock.now();
+        let mut inner = self.inner.lock();
+        let cell = inner.cells.remove(&watch);
+        inner.session.unwatch(watch, now);
+        inner.transmit(now);
+        match inner.stream {
+            None => self.attention.notify_one(),
+            Some(_) if inner.is_blocked => self.outgoing.notify_one(),
+            Some(_) => {}
+        }
+        drop(inner);
+        // After the mutex: its waker is the user's code.
+        drop(cell);
+    }
+}
+
+impl Future for Pending {
+    type Output = Result<Reply>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(reply) = self.0.reply.lock().take() {
+            return Poll::Ready(reply);
+        }
+        self.0.waker.register(context.waker());
+        // It may have come before the waker was there.
+        self.0
+            .reply
+            .lock()
+            .take()
+            .map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Link({})", self.host)
+    }
+}

@@ -1,0 +1,48 @@
+//! [`Tls`] in a build without the feature `tls`: it cannot be created, with an error that names the feature.
+
+use std::io;
+use std::net::TcpStream;
+
+use crate::error::{Error, Result, TargetError};
+use crate::tls::{ClientTls, TlsError};
+
+#[derive(Clone, Debug)]
+pub(super) enum Tls {}
+
+impl Tls {
+    pub(super) fn new(_: &ClientTls, _host: &str, url: &str) -> Result<Self> {
+        Err(Error::Target(TargetError::FeatureMissing {
+            url: url.to_owned(),
+            feature: "tls",
+        }))
+    }
+
+    pub(super) fn start(&self) -> Result<TlsStream> {
+        match *self {}
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum TlsStream {}
+
+impl TlsStream {
+    pub(super) fn is_handshaking(&self) -> bool {
+        match *self {}
+    }
+
+    pub(super) fn read(&mut self, _: &mut TcpStream, _: &mut [u8]) -> io::Result<usize> {
+        match *self {}
+    }
+
+    pub(super) fn write(&mut self, _: &mut TcpStream, _: &[u8]) -> io::Result<usize> {
+        match *self {}
+    }
+
+    pub(super) fn flush(&mut self, _: &mut TcpStream) -> io::Result<()> {
+        match *self {}
+    }
+}
+
+pub(super) fn refused(_host: &str, _: &io::Error) -> Option<TlsError> {
+    None
+}

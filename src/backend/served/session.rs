@@ -1,0 +1,1002 @@
+//! [`ClientSession`]: a client's session at a server, without its socket and its clock. Bytes and the time go in;
+//! bytes, replies, events and changes of state come out.
+//!
+//! The caller moves bytes between it and a connection, calls [`handle_timeout`](ClientSession::handle_timeout) when
+//! [`next_timeout`](ClientSession::next_timeout) has come, and carries out what
+//! [`next_output`](ClientSession::next_output) returns, in that order: a watch event is put out before any later reply
+//! (invariant 3), and a change of state before any reply of the new connection.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::codec::{self, CREATE, Chroot, put_request, read_error, read_reply};
+use super::watches::{Interest, Rearming, ServerWatch, WatchKey, WatchTable};
+use crate::clock::BootInstant;
+use crate::error::{Error, Result};
+use crate::identity::Secret;
+use crate::path::ZnodePath;
+use crate::protocol::{Create, Enqueue, Predecessor, Reply, Request};
+use crate::size::Scale;
+use crate::types::{CreateMode, SessionId, Zxid};
+use crate::watch::WatchedEvent;
+use crate::wire::{
+    self, About, Code, ConnectRequest, ConnectResponse, Frames, Jute, NonNullList, Op,
+    PASSWORD_BYTES, Path, Reader, ReplyHeader, Response, WatcherEvent, event_kind, put_frame, xid,
+};
+
+/// Terms on which a session is opened.
+#[derive(Clone, Debug)]
+pub(super) struct SessionOptions {
+    /// The timeout that the client asks for.
+    pub(super) timeout: Duration,
+    /// Limit of the wait for the reply to a closeSession.
+    pub(super) close_timeout: Duration,
+    /// Identities to prove on each connection.
+    pub(super) auth: Vec<(String, Secret)>,
+    /// Seed of the pauses between attempts to connect, so that the clients of one server do not come back together.
+    pub(super) seed: u64,
+}
+
+/// A change that the caller carries out.
+#[derive(Debug)]
+pub(super) enum Output<T> {
+    /// Begin an attempt to connect, then call [`ClientSession::connected`] or [`ClientSession::disconnected`].
+    Connect,
+    /// Close the connection, or give the attempt up.
+    Disconnect,
+    /// The session is open at the server, for the first time or again.
+    Opened(Opened),
+    /// The connection is lost. The session may live on at the server.
+    Suspended,
+    /// The session is over.
+    Ended(End),
+    /// A request is answered, or will never be.
+    Reply(T, Result<Reply<WatchKey, WatchKey>>),
+    /// A watch has fired.
+    Event {
+        key: WatchKey,
+        /// True if the watch is gone with it.
+        is_last: bool,
+        event: WatchedEvent,
+    },
+    /// Events of a persistent watch may have been lost.
+    Interrupted(WatchKey),
+}
+
+/// Terms of the server, at the beginning of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Opened {
+    pub(super) id: SessionId,
+    /// The timeout that the server grants.
+    pub(super) timeout: Duration,
+    /// Time at which the handshake was sent: the session was alive at the server after it.
+    pub(super) sent: BootInstant,
+}
+
+/// Reason for which a session is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The server has expired it, or must have: it was out of reach for too long.
+    Expired,
+    /// The client has closed it.
+    Closed,
+    /// The server has refused a proof of identity.
+    AuthFailed,
+}
+
+/// A client's session. `T` stands for the caller of a request.
+#[derive(Debug)]
+pub(super) struct ClientSession<T> {
+    options: SessionOptions,
+    phase: Phase,
+    chroot: Chroot,
+    id: SessionId,
+    password: [u8; PASSWORD_BYTES],
+    /// The timeout granted last; before that the one asked for.
+    timeout: Duration,
+    last_zxid: i64,
+    last_xid: i32,
+    /// Requests that were sent on this connection and are not answered, oldest first.
+    under_way: VecDeque<UnderWay<T>>,
+    /// Likewise proofs of identity, which a ZooKeeper server answers ahead of requests.
+    proofs: VecDeque<Proof<T>>,
+    /// Requests that were submitted without a connection, oldest first.
+    queued: VecDeque<(T, Request)>,
+    /// About the size of the requests under way and queued, in bytes.
+    held_bytes: usize,
+    watches: WatchTable,
+    frames: Frames,
+    out: Vec<u8>,
+    /// Number of its bytes that have been sent.
+    sent: usize,
+    /// Time at which the closing of the session is given up, once it has been requested.
+    close_by: Option<BootInstant>,
+    /// Time of the last bytes received.
+    heard: BootInstant,
+    /// Time of the last bytes that show the session alive at the server.
+    alive: BootInstant,
+    /// Time of the last bytes submitted.
+    spoken: BootInstant,
+    /// Number of attempts to connect since the connection was lost.
+    attempts: u32,
+    outputs: VecDeque<Output<T>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Without a connection. The next attempt begins at this time.
+    Pausing(BootInstant),
+    /// An attempt to connect is under way, and given up at this time.
+    Connecting(BootInstant),
+    /// The handshake was sent at `sent`.
+    Handshaking {
+        sent: BootInstant,
+        until: BootInstant,
+    },
+    Connected,
+    Over(End),
+}
+
+/// A request that is not answered.
+#[derive(Debug)]
+struct UnderWay<T> {
+    xid: i32,
+    op: Op,
+    /// Size of the request, as far as it counts for [`MAX_HELD_BYTES`].
+    bytes: usize,
+    what: Awaited<T>,
+}
+
+#[derive(Debug)]
+enum Awaited<T> {
+    Reply(T, Request),
+    /// The first request of an enqueue. The second, [`Listing`](Self::Listing), is the next that is under way.
+    Entry(Create),
+    /// The second request of an enqueue, with what the first has created.
+    Listing(T, Option<Result<(ZnodePath, Zxid)>>),
+    /// A reply that means nothing.
+    Ignored,
+}
+
+#[derive(Debug)]
+enum Proof<T> {
+    /// One of [`SessionOptions::auth`], or an earlier one of the session's.
+    Repeated,
+    Requested(T, String, Secret),
+}
+
+/// Number of requests of one session that may wait for an answer.
+pub(super) const MAX_UNDER_WAY: usize = 100_000;
+
+/// Limit of the requests of one session that wait for an answer, in bytes. They are held until then.
+pub(super) const MAX_HELD_BYTES: usize = 256 << 20;
+
+/// Size of a setWatches2, in bytes, from which on the rest has a frame of its own: well below every server's limit of
+/// a frame. (ZooKeeper's own client cuts at the same size.)
+const REARMING_BYTES: usize = 128 << 10;
+
+/// Limit of a frame from the server. A reply may be much larger than any request: a list of children, a multiRead.
+const LARGEST_REPLY_BYTES: usize = 256 << 20;
+
+/// Capacity that the output buffer of an idle session keeps.
+const KEPT_BYTES: usize = 8 << 10;
+
+/// Pings in a timeout, where nothing else is sent.
+const PINGS: u32 = 3;
+
+/// First pause between two attempts to connect; each later one is twice as long. The first attempt has none.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Limits of one attempt to connect, handshake included, which lasts a third of the timeout.
+const SHORTEST_ATTEMPT: Duration = Duration::from_millis(100);
+const LONGEST_ATTEMPT: Duration = Duration::from_secs(10);
+
+/// Part of a timeout, in tenths, after which a session that nothing was heard of is taken for expired. A server expires
+/// it one tick after its timeout at the latest; a tick is at most half of the shortest timeout that it grants.
+const GIVE_UP_TENTHS: u32 = 14;
+
+impl<T> ClientSession<T> {
+    /// Begins a session. It connects at once.
+    pub(super) fn new(options: SessionOptions, now: BootInstant) -> Self {
+        Self {
+            phase: Phase::Pausing(now),
+            chroot: Chroot::default(),
+            id: SessionId(0),
+            password: [0; PASSWORD_BYTES],
+            timeout: options.timeout,
+            options,
+            last_zxid: 0,
+            last_xid: 0,
+            under_way: VecDeque::new(),
+            proofs: VecDeque::new(),
+            queued: VecDeque::new(),
+            held_bytes: 0,
+            watches: WatchTable::default(),
+            frames: Frames::new(LARGEST_REPLY_BYTES),
+            out: Vec::new(),
+            sent: 0,
+            close_by: None,
+            heard: now,
+            alive: now,
+            spoken: now,
+            attempts: 0,
+            outputs: VecDeque::new(),
+        }
+    }
+
+    /// Sets the chroot. Requests that were submitted before keep the one before.
+    pub(super) fn set_chroot(&mut self, chroot: &ZnodePath) {
+        self.chroot = Chroot::new(chroot);
+    }
+
+    /// Returns the timeout that the server has granted; before that the one that was asked for.
+    pub(super) fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    /// Returns the number of requests that were sent and are not answered.
+    pub(super) fn requests_under_way(&self) -> usize {
+        self.under_way.len()
+    }
+
+    /// Returns true once the server has opened the session.
+    pub(super) fn is_opened(&self) -> bool {
+        self.id.0 != 0
+    }
+
+    /// Returns true if the server has refused a proof of identity.
+    pub(super) fn is_refused(&self) -> bool {
+        self.phase == Phase::Over(End::AuthFailed)
+    }
+
+    /// Sends a closeSession without knowing it: the session then finds itself expired.
+    #[cfg(feature = "test-util")]
+    pub(super) fn expire_at_server(&mut self) {
+        if self.phase == Phase::Connected {
+            let xid = self.next_xid();
+            let request = wire::Request::CloseSession;
+            put_frame(&mut self.out, |to| request.put_with_header(xid, to));
+            self.await_reply(xid, request.op(), 0, Awaited::Ignored);
+        }
+    }
+
+    /// Returns true once the session has ended.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over(_))
+    }
+
+    /// Returns the bytes to send.
+    pub(super) fn outgoing(&self) -> &[u8] {
+        &self.out[self.sent..]
+    }
+
+    /// Records that bytes have been sent.
+    pub(super) fn advance(&mut self, bytes: usize) {
+        self.sent += bytes;
+        if self.sent == self.out.len() {
+            self.out.clear();
+            self.out.shrink_to(KEPT_BYTES);
+            self.sent = 0;
+        }
+    }
+
+    /// Returns the next thing to be carried out.
+    pub(super) fn next_output(&mut self) -> Option<Output<T>> {
+        self.outputs.pop_front()
+    }
+
+    // -- Requests
+
+    /// Submits a request. It is sent now, or, without a connection, once there is one.
+    pub(super) fn submit(&mut self, caller: T, request: Request, now: BootInstant) {
+        if self.is_over() || self.close_by.is_some() {
+            return self.reply(caller, Err(self.end_error()));
+        }
+        let is_close = request == Request::Close;
+        if !is_close && let Err(error) = self.check_room(&request) {
+            return self.reply(caller, Err(error));
+        }
+        if is_close {
+            self.close_by = Some(now.after(self.options.close_timeout));
+        }
+        match self.phase {
+            Phase::Connected => self.send(caller, request, now),
+            _ => {
+                self.held_bytes += request_bytes(&request);
+                self.queued.push_back((caller, request));
+            }
+        }
+    }
+
+    fn check_room(&self, request: &Request) -> Result<()> {
+        let reached = |what, limit| Err(Error::LimitReached { what, limit });
+        if self.under_way.len() + self.queued.len() >= MAX_UNDER_WAY {
+            return reached("requests under way in one session", MAX_UNDER_WAY);
+        }
+        if self.held_bytes + request_bytes(request) > MAX_HELD_BYTES {
+            return reached("bytes of requests under way in one session", MAX_HELD_BYTES);
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, caller: T, request: Request, now: BootInstant) {
+        self.spoken = now;
+        match request {
+            Request::Enqueue(enqueue) => self.send_enqueue(caller, enqueue),
+            Request::AddAuth { scheme, secret } => {
+                self.put_proof(&scheme, &secret);
+                self.proofs
+                    .push_back(Proof::Requested(caller, scheme, secret));
+            }
+            request => {
+                let (xid, bytes) = (self.next_xid(), request_bytes(&request));
+                let put = put_request(&request, xid, &self.chroot, &mut self.out);
+                let op = match put {
+                    Ok(op) => op,
+                    Err(error) => return self.reply(caller, Err(error)),
+                };
+                if let Some((watch, path)) = armed_by(&request) {
+                    self.watches.arming(watch, path);
+                }
+                let what = Awaited::Reply(caller, request);
+                self.await_reply(xid, op, bytes, what);
+            }
+        }
+    }
+
+    /// Sends the create and the list of the queue together: one round trip.
+    fn send_enqueue(&mut self, caller: T, enqueue: Enqueue) {
+        let Enqueue {
+            parent,
+            name,
+            data,
+            acl,
+            ..
+        } = enqueue;
+        let path = match parent.join(&name) {
+            Ok(path) => path,
+            Err(error) => return self.reply(caller, Err(error)),
+        };
+        let create = Create {
+            path,
+            data,
+            mode: CreateMode::EphemeralSequential,
+            acl,
+        };
+        let listing = Request::GetQueue { parent, limit: 0 };
+        let (create_xid, listing_xid) = (self.next_xid(), self.next_xid());
+        let create = Request::Create(create);
+        let ops = put_request(&create, create_xid, &self.chroot, &mut self.out).and_then(|first| {
+            Ok((
+                first,
+                put_request(&listing, listing_xid, &self.chroot, &mut self.out)?,
+            ))
+        });
+        let ((first, second), create) = match (ops, create) {
+            (Ok(ops), Request::Create(create)) => (ops, create),
+            (Err(error), _) => return self.reply(caller, Err(error)),
+            _ => unreachable!("it was made a create above"),
+        };
+        let bytes = create.data.len();
+        self.await_reply(create_xid, first, bytes, Awaited::Entry(create));
+        self.await_reply(listing_xid, second, 0, Awaited::Listing(caller, None));
+    }
+
+    fn await_reply(&mut self, xid: i32, op: Op, bytes: usize, what: Awaited<T>) {
+        self.held_bytes += bytes;
+        self.under_way.push_back(UnderWay {
+            xid,
+            op,
+            bytes,
+            what,
+        });
+    }
+
+    /// Gives a watch up, whose watcher was dropped.
+    pub(super) fn unwatch(&mut self, key: WatchKey, now: BootInstant) {
+        let idle = self.watches.remove(key);
+        if let Some((watch, path)) = idle {
+            self.send_removal(watch, &path, now);
+        }
+    }
+
+    fn send_removal(&mut self, watch: ServerWatch, path: &ZnodePath, now: BootInstant) {
+        // Without a connection the server has no watch to remove.
+        if self.phase != Phase::Connected {
+            return;
+        }
+        self.spoken = now;
+        let xid = self.next_xid();
+        let request = wire::Request::RemoveWatches(wire::Watches {
+            path: self.chroot.absolute(path).0,
+            kind: watch as i32,
+        });
+        put_frame(&mut self.out, |to| request.put_with_header(xid, to));
+        let op = request.op();
+        self.await_reply(xid, op, 0, Awaited::Ignored);
+    }
+
+    fn next_xid(&mut self) -> i32 {
+        // Negative numbers are reserved, and 0 is no number of a request in ZooKeeper's own client.
+        self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
+        self.last_xid
+    }
+
+    fn put_proof(&mut self, scheme: &str, secret: &Secret) {
+        let auth = wire::Request::Auth(wire::Auth {
+            kind: 0,
+            scheme: scheme.into(),
+            auth: secret.as_bytes(),
+        });
+        put_frame(&mut self.out, |to| auth.put_with_header(xid::AUTH, to));
+    }
+
+    fn reply(&mut self, caller: T, reply: Result<Reply<WatchKey, WatchKey>>) {
+        self.outputs.push_back(Output::Reply(caller, reply));
+    }
+
+    // -- Connections
+
+    /// Begins the handshake over a new connection.
+    pub(super) fn connected(&mut self, now: BootInstant) {
+        let Phase::Connecting(until) = self.phase else {
+            return self.outputs.push_back(Output::Disconnect);
+        };
+        self.phase = Phase::Handshaking { sent: now, until };
+        (self.heard, self.spoken) = (now, now);
+        let handshake = ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: self.last_zxid,
+            timeout_ms: i32::try_from(self.options.timeout.as_millis()).unwrap_or(i32::MAX),
+            session: self.id.0,
+            password: &self.password,
+            read_only: Some(false),
+        };
+        put_frame(&mut self.out, |to| handshake.put(to));
+    }
+
+    /// Records that the connection is lost, or that an attempt has failed.
+    pub(super) fn disconnected(&mut self, now: BootInstant) {
+        match self.phase {
+            Phase::Over(_) | Phase::Pausing(_) => {}
+            Phase::Connecting(_) | Phase::Handshaking { .. } => self.pause(now),
+            Phase::Connected => {
+                self.outputs.push_back(Output::Suspended);
+                self.lose_replies();
+                self.attempts = 0;
+                match self.close_by {
+                    // The server may have received closeSession; if it has not, it expires the session.
+                    Some(_) => self.end(End::Closed),
+                    None => self.pause(now),
+                }
+            }
+        }
+    }
+
+    fn pause(&mut self, now: BootInstant) {
+        self.reset_connection();
+        let pause = match self.attempts {
+            0 => Duration::ZERO,
+            attempts => {
+                let pause = SHORTEST_PAUSE.saturating_mul(1 << attempts.min(10));
+                self.jittered(pause.min(LONGEST_PAUSE))
+            }
+        };
+        self.attempts = self.attempts.saturating_add(1);
+        self.phase = Phase::Pausing(now.after(pause));
+    }
+
+    /// Returns a pause of half to all of this length.
+    fn jittered(&mut self, pause: Duration) -> Duration {
+        // xorshift64: there is no need for more than that clients differ.
+        let mut seed = self.options.seed | 1;
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        self.options.seed = seed;
+        pause / 2 + pause.mul_f64((seed >> 11) as f64 / (1_u64 << 53) as f64) / 2
+    }
+
+    fn reset_connection(&mut self) {
+        self.frames = Frames::new(LARGEST_REPLY_BYTES);
+        self.out.clear();
+        self.sent = 0;
+    }
+
+    /// Fails the requests under way: each of them may have been carried out.
+    fn lose_replies(&mut self) {
+        for UnderWay { what, bytes, .. } in std::mem::take(&mut self.under_way) {
+            self.held_bytes -= bytes;
+            match what {
+                Awaited::Reply(caller, _) => self.reply(caller, Err(Error::ConnectionLoss)),
+                Awaited::Listing(caller, created) => {
+                    let created = created.unwrap_or(Err(Error::ConnectionLoss));
+                    let reply = created.map(|(path, czxid)| Reply::Enqueued {
+                        path,
+                        czxid,
+                        ahead: Predecessor::Unknown,
+                    });
+                    self.reply(caller, reply);
+                }
+                Awaited::Entry(_) | Awaited::Ignored => {}
+            }
+        }
+        for proof in std::mem::take(&mut self.proofs) {
+            if let Proof::Requested(caller, ..) = proof {
+                self.reply(caller, Err(Error::ConnectionLoss));
+            }
+        }
+    }
+
+    /// Ends the connection because of what the server has sent.
+    fn disconnect(&mut self, why: &str, now: BootInstant) {
+        let session = self.id;
+        tracing::warn!(%session, why, "connection closed: unexpected bytes from the server");
+        self.outputs.push_back(Output::Disconnect);
+        self.disconnected(now);
+    }
+
+    fn end(&mut self, end: End) {
+        self.reset_connection();
+        self.phase = Phase::Over(end);
+        self.outputs.push_back(Output::Ended(end));
+        self.lose_replies();
+        self.end_queue(Self::end_error);
+    }
+
+    fn end_queue(&mut self, error: impl Fn(&Self) -> Error) {
+        for (caller, request) in std::mem::take(&mut self.queued) {
+            self.held_bytes -= request_bytes(&request);
+            self.reply(caller, Err(error(self)));
+        }
+    }
+
+    fn end_error(&self) -> Error {
+        let session = self.id;
+        match self.phase {
+            Phase::Over(End::Expired | End::AuthFailed) => Error::SessionExpired { session },
+            _ => Error::SessionClosed { session },
+        }
+    }
+
+    // -- Time
+
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) is to be called.
+    pub(super) fn next_timeout(&self) -> Option<BootInstant> {
+        let due = match self.phase {
+            Phase::Pausing(until) | Phase::Connecting(until) | Phase::Handshaking { until, .. } => {
+                self.given_up_at().map_or(until, |it| it.min(until))
+            }
+            Phase::Connected => self.silent_at().min(self.ping_at()),
+            Phase::Over(_) => return None,
+        };
+        Some(self.close_by.map_or(due, |it| it.min(due)))
+    }
+
+    /// Does what is due.
+    pub(super) fn handle_timeout(&mut self, now: BootInstant) {
+        match self.phase {
+            Phase::Over(_) => {}
+            _ if self.close_by.is_some_and(|close_by| close_by <= now) => self.give_up_closing(),
+            Phase::Pausing(_) | Phase::Connecting(_) | Phase::Handshaking { .. }
+                if self.given_up_at().is_some_and(|given_up| given_up <= now) =>
+            {
+                if !matches!(self.phase, Phase::Pausing(_)) {
+                    self.outputs.push_back(Output::Disconnect);
+                }
+                self.end(End::Expired);
+            }
+            Phase::Pausing(until) if until <= now => {
+                self.phase = Phase::Connecting(now.after(self.attempt()));
+                self.outputs.push_back(Output::Connect);
+            }
+            Phase::Connecting(until) | Phase::Handshaking { until, .. } if until <= now => {
+                self.outputs.push_back(Output::Disconnect);
+                self.disconnected(now);
+            }
+            Phase::Connected if self.silent_at() <= now => {
+                let (session, limit) = (self.id, now.since(self.heard));
+                tracing::info!(%session, ?limit, "connection closed: the server is silent");
+                self.outputs.push_back(Output::Disconnect);
+                self.disconnected(now);
+            }
+            Phase::Connected if self.ping_at() <= now => {
+                self.spoken = now;
+                let ping = wire::Request::Ping;
+                put_frame(&mut self.out, |to| ping.put_with_header(xid::PING, to));
+            }
+            _ => {}
+        }
+    }
+
+    /// Gives up a session that was never opened.
+    pub(super) fn abandon(&mut self) {
+        if !self.is_opened() && !self.is_over() {
+            self.give_up_closing();
+        }
+    }
+
+    /// Closes the connection without a reply to closeSession: the server ends the session after its timeout.
+    fn give_up_closing(&mut self) {
+        if !matches!(self.phase, Phase::Pausing(_)) {
+            self.outputs.push_back(Output::Disconnect);
+        }
+        self.lose_replies();
+        self.end_queue(|_| Error::ConnectionLoss);
+        self.end(End::Closed);
+    }
+
+    /// Returns the time at which the session is taken for expired; `None` for one that was never opened.
+    fn given_up_at(&self) -> Option<BootInstant> {
+        (self.id.0 != 0).then(|| self.alive.after(self.timeout * GIVE_UP_TENTHS / 10))
+    }
+
+    /// The server answers pings, so silence of two thirds of the timeout means that the connection is dead.
+    fn silent_at(&self) -> BootInstant {
+        self.heard.after(self.timeout * 2 / 3)
+    }
+
+    fn ping_at(&self) -> BootInstant {
+        self.spoken.after(self.timeout / PINGS)
+    }
+
+    fn attempt(&self) -> Duration {
+        (self.timeout / 3).clamp(SHORTEST_ATTEMPT, LONGEST_ATTEMPT)
+    }
+
+    // -- Replies and events
+
+    /// Takes in bytes from the server.
+    pub(super) fn received(&mut self, bytes: &[u8], now: BootInstant) {
+        // A connection that was given up may still be read to its end.
+        if !matches!(self.phase, Phase::Handshaking { .. } | Phase::Connected) {
+            return;
+        }
+        self.heard = now;
+        let empty = Frames::new(LARGEST_REPLY_BYTES);
+        let mut frames = std::mem::replace(&mut self.frames, empty);
+        frames.push(bytes);
+        loop {
+            let handled = match frames.next() {
+                Ok(Some(frame)) => self.handle_frame(frame, now),
+                Ok(None) => break,
+                Err(_) => Err("the length of a frame is negative or above the limit"),
+            };
+            if let Err(why) = handled {
+                return self.disconnect(why, now);
+            }
+            // What follows a refusal, or the last reply of a session, means nothing.
+            if !matches!(self.phase, Phase::Connected) {
+                return;
+            }
+        }
+        self.alive = now;
+        self.frames = frames;
+    }
+
+    fn handle_frame(&mut self, frame: &[u8], now: BootInstant) -> Result<(), &'static str> {
+        let mut body = Reader::new(frame);
+        match self.phase {
+            Phase::Handshaking { sent, .. } => self.handle_handshake(&mut body, sent, now),
+            Phase::Connected => self.handle_message(&mut body, now),
+            _ => Ok(()),
+        }
+    }
+
+    fn handle_handshake(
+        &mut self,
+        body: &mut Reader<'_>,
+        sent: BootInstant,
+        now: BootInstant,
+    ) -> Result<(), &'static str> {
+        let response = body.next::<ConnectResponse<'_>>();
+        let response = response.map_err(|_| "a malformed reply to the handshake")?;
+        let (id, timeout_ms) = (SessionId(response.session), response.timeout_ms);
+        if id.0 == 0 || timeout_ms <= 0 {
+            self.outputs.push_back(Output::Disconnect);
+            match self.id.0 {
+                0 => self.disconnected(now),
+                _ => self.end(End::Expired),
+            }
+            return Ok(());
+        }
+        if self.id.0 != 0 && self.id != id {
+            return Err("another session than the one that was asked for");
+        }
+        let password = response.password.try_into();
+        self.password = password.map_err(|_| "a password of another length")?;
+        let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
+        let is_first = self.id.0 == 0;
+        (self.id, self.timeout) = (id, timeout);
+        (self.phase, self.attempts, self.alive) = (Phase::Connected, 0, now);
+        self.outputs
+            .push_back(Output::Opened(Opened { id, timeout, sent }));
+        self.resume(is_first, now);
+        Ok(())
+    }
+
+    /// Sends what a connection begins with: proofs of identity, since watches are armed and requests carried out with
+    /// the rights that they give; then the watches, so that what has happened meanwhile is put out before the replies
+    /// to the requests that have waited.
+    fn resume(&mut self, is_first: bool, now: BootInstant) {
+        for (scheme, secret) in self.options.auth.clone() {
+            self.put_proof(&scheme, &secret);
+            self.proofs.push_back(Proof::Repeated);
+        }
+        let rearming = self.watches.rearming();
+        self.put_rearming(rearming);
+        if !is_first {
+            for key in self.watches.persistent() {
+                self.outputs.push_back(Output::Interrupted(key));
+            }
+        }
+        for (caller, request) in std::mem::take(&mut self.queued) {
+            self.held_bytes -= request_bytes(&request);
+            self.send(caller, request, now);
+        }
+        self.spoken = now;
+    }
+
+    fn put_rearming(&mut self, rearming: Rearming) {
+        let mut frame = SetWatches::new(self.last_zxid);
+        for (paths, kind) in [
+            (&rearming.data, 0),
+            (&rearming.existence, 1),
+            (&rearming.children, 2),
+            (&rearming.persistent, 3),
+            (&rearming.recursive, 4),
+        ] {
+            for path in paths {
+                frame.add(kind, self.chroot.absolute(path));
+                if frame.bytes >= REARMING_BYTES {
+                    frame.put_and_clear(&mut self.out);
+                }
+            }
+        }
+        if frame.bytes > 0 {
+            frame.put_and_clear(&mut self.out);
+        }
+    }
+
+    fn handle_message(
+        &mut self,
+        body: &mut Reader<'_>,
+        now: BootInstant,
+    ) -> Result<(), &'static str> {
+        let header = body.next::<ReplyHeader>();
+        let header = header.map_err(|_| "a frame without a header")?;
+        match header.xid {
+            xid::EVENT => self.handle_event(&header, body),
+            xid::PING | xid::SET_WATCHES => Ok(()),
+            xid::AUTH => self.handle_proof(header.err),
+            _ => self.handle_reply(&header, body, now),
+        }
+    }
+
+    fn handle_event(
+        &mut self,
+        header: &ReplyHeader,
+        body: &mut Reader<'_>,
+    ) -> Result<(), &'static str> {
+        let event = body.next::<WatcherEvent<'_>>();
+        let event = event.map_err(|_| "a malformed event")?;
+        let (Some(kind), Ok(path)) = (event_kind(event.kind), self.chroot.parse(&event.path.0))
+        else {
+            // A session event, which a server does not send, or one outside of the chroot, where nothing is watched.
+            return Ok(());
+        };
+        let zxid = (header.zxid > 0).then_some(Zxid(header.zxid));
+        for (key, is_last) in self.watches.fire(kind, &path) {
+            let path = path.clone();
+            let event = WatchedEvent {
+                kind,
+                path,
+                zxid,
+                predecessor_gone: None,
+            };
+            let fired = Output::Event {
+                key,
+                is_last,
+                event,
+            };
+            self.outputs.push_back(fired);
+        }
+        Ok(())
+    }
+
+    fn handle_proof(&mut self, err: i32) -> Result<(), &'static str> {
+        let proof = self.proofs.pop_front();
+        let proof = proof.ok_or("a reply to no proof of identity")?;
+        if err == Code::AuthFailed.number() {
+            self.outputs.push_back(Output::Disconnect);
+            self.end(End::AuthFailed);
+            if let Proof::Requested(caller, ..) = proof {
+                self.reply(caller, Err(Error::AuthFailed));
+            }
+            return Ok(());
+        }
+        match proof {
+            Proof::Requested(caller, scheme, secret) if err == 0 => {
+                // The next connection needs it as well. Proved once more, it is still one identity.
+                let proved = (scheme, secret);
+                if !self.options.auth.contains(&proved) {
+                    self.options.auth.push(proved);
+                }
+                self.reply(caller, Ok(Reply::Done));
+            }
+            Proof::Requested(caller, ..) => {
+                let about = About {
+                    what: "auth",
+                    path: "/",
+                    version: None,
+                    session: self.id,
+                };
+                self.reply(caller, Err(codec::error(err, about)));
+            }
+            Proof::Repeated if err == 0 => {}
+            // Without it, requests would be refused that the session has the right to.
+            Proof::Repeated => return Err("an identity that was proved before is refused"),
+        }
+        Ok(())
+    }
+
+    fn handle_reply(
+        &mut self,
+        header: &ReplyHeader,
+        body: &mut Reader<'_>,
+        now: BootInstant,
+    ) -> Result<(), &'static str> {
+        let answered = self.under_way.pop_front_if(|it| it.xid == header.xid);
+        let UnderWay {
+            op, what, bytes, ..
+        } = answered.ok_or("a reply to no request")?;
+        self.held_bytes -= bytes;
+        // Of replies to requests alone, as in ZooKeeper's own client: watches that are armed again are compared with
+        // it, and each of them was armed by such a reply.
+        self.last_zxid = self.last_zxid.max(header.zxid);
+        match what {
+            Awaited::Reply(caller, request) => {
+                self.answer(caller, &request, op, header.err, body, now);
+            }
+            Awaited::Entry(create) => {
+                let created = self.created(&create, op, header.err, body);
+                if let Some(UnderWay {
+                    what: Awaited::Listing(_, entry),
+                    ..
+                }) = self.under_way.front_mut()
+                {
+                    *entry = Some(created);
+                }
+            }
+            Awaited::Listing(caller, created) => {
+                let listed = match header.err {
+                    0 => Response::read(op, body).ok(),
+                    _ => None,
+                };
+                let ahead = match listed {
+                    Some(Response::Names(names)) => {
+                        let names = names.into_iter().map(wire::Text::into_owned);
+                        Predecessor::Listed(names.collect())
+                    }
+                    _ => Predecessor::Unknown,
+                };
+                let created = created.unwrap_or(Err(Error::ConnectionLoss));
+                let reply = created.map(|(path, czxid)| Reply::Enqueued { path, czxid, ahead });
+                self.reply(caller, reply);
+            }
+            Awaited::Ignored => {}
+        }
+        Ok(())
+    }
+
+    fn answer(
+        &mut self,
+        caller: T,
+        request: &Request,
+        op: Op,
+        err: i32,
+        body: &mut Reader<'_>,
+        now: BootInstant,
+    ) {
+        let (session, watches) = (self.id, &mut self.watches);
+        let mut arm = |interest: Interest, path: &ZnodePath| watches.add(interest, path);
+        let reply = match err {
+            0 => read_reply(request, op, body, &self.chroot, session, &mut arm),
+            err => read_error(request, err, session, &mut arm),
+        };
+        if let Some((watch, path)) = armed_by(request)
+            && self.watches.answered(watch, path)
+        {
+            self.send_removal(watch, path, now);
+        }
+        if *request == Request::Close && reply.is_ok() {
+            self.outputs.push_back(Output::Disconnect);
+            self.end(End::Closed);
+        }
+        if matches!(reply, Err(Error::SessionExpired { .. })) {
+            self.outputs.push_back(Output::Disconnect);
+            self.end(End::Expired);
+        }
+        self.reply(caller, reply);
+    }
+
+    fn created(
+        &self,
+        create: &Create,
+        op: Op,
+        err: i32,
+        body: &mut Reader<'_>,
+    ) -> Result<(ZnodePath, Zxid)> {
+        if err != 0 {
+            let about = About {
+                what: CREATE,
+                path: create.path.as_str(),
+                version: None,
+                session: self.id,
+            };
+            return Err(codec::error(err, about));
+        }
+        match Response::read(op, body) {
+            Ok(Response::Created(path, stat)) => Ok((self.chroot.parse(&path.0)?, stat.czxid)),
+            other => Err(codec::malformed(CREATE, &format!("{other:?}"))),
+        }
+    }
+}
+
+/// Returns about the size of a request. What it is made of is held until its reply has come.
+fn request_bytes(request: &Request) -> usize {
+    Scale { prefix: 0 }.request(request)
+}
+
+/// Returns the watch of the server that a request arms, if it asks for one.
+fn armed_by(request: &Request) -> Option<(ServerWatch, &ZnodePath)> {
+    match request {
+        Request::Exists { path, watch: true } | Request::GetData { path, watch: true } => {
+            Some((ServerWatch::Data, path))
+        }
+        Request::GetChildren { path, watch: true } => Some((ServerWatch::Children, path)),
+        Request::AddWatch { path, mode } => Some((Interest::of(*mode).server_watch(), path)),
+        _ => None,
+    }
+}
+
+/// Frame of a setWatches2 under construction.
+struct SetWatches {
+    zxid: i64,
+    lists: [Vec<Path<'static>>; 5],
+    bytes: usize,
+}
+
+impl SetWatches {
+    fn new(zxid: i64) -> Self {
+        Self {
+            zxid,
+            lists: Default::default(),
+            bytes: 0,
+        }
+    }
+
+    fn add(&mut self, list: usize, path: Path<'_>) {
+        self.bytes += wire::LENGTH_BYTES + path.0.len();
+        self.lists[list].push(path.0.into_owned().into());
+    }
+
+    fn put_and_clear(&mut self, to: &mut Vec<u8>) {
+        let [data, exist, child, persistent, recursive] =
+            std::mem::take(&mut self.lists).map(NonNullList);
+        let request = wire::Request::SetWatches2(wire::SetWatches2 {
+            relative_zxid: self.zxid,
+            data,
+            exist,
+            child,
+            persistent,
+            recursive,
+        });
+        put_frame(to, |to| request.put_with_header(xid::SET_WATCHES, to));
+        self.bytes = 0;
+    }
+}

@@ -1,0 +1,64 @@
+//! [`Stream`]: a non-blocking connection to a server, with TLS or without.
+
+use std::io;
+use std::net::{Shutdown, TcpStream};
+
+use super::tls::TlsStream;
+
+/// A non-blocking connection.
+#[derive(Debug)]
+pub(super) struct Stream {
+    socket: TcpStream,
+    tls: Option<TlsStream>,
+}
+
+impl Stream {
+    pub(super) fn new(socket: TcpStream, tls: Option<TlsStream>) -> Self {
+        Self { socket, tls }
+    }
+
+    /// Returns another handle to the socket, to wait for it.
+    pub(super) fn try_clone(&self) -> io::Result<TcpStream> {
+        self.socket.try_clone()
+    }
+
+    /// Returns true while the handshake of TLS is under way.
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.tls.as_ref().is_some_and(TlsStream::is_handshaking)
+    }
+
+    /// Reads what has arrived; 0 at the end.
+    pub(super) fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            None => io::Read::read(&mut self.socket, buffer),
+            Some(tls) => tls.read(&mut self.socket, buffer),
+        }
+    }
+
+    /// Writes as much as the system takes now. With TLS, bytes that are taken may still have to be
+    /// [flushed](Self::flush).
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.tls {
+            None => io::Write::write(&mut self.socket, bytes),
+            Some(tls) => tls.write(&mut self.socket, bytes),
+        }
+    }
+
+    /// Writes what TLS holds back.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        match &mut self.tls {
+            None => Ok(()),
+            Some(tls) => tls.flush(&mut self.socket),
+        }
+    }
+}
+
+impl Drop for Stream {
+    /// Ends the connection, although other handles to the socket may be left.
+    fn drop(&mut self) {
+        // In the child of a fork the connection is the parent's.
+        if !crate::fork::is_forked() {
+            let _ = self.socket.shutdown(Shutdown::Both);
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! TLS of a connection, over rustls' sans-IO session.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection};
+
+use crate::error::{Error, Result};
+use crate::tls::{ClientTls, TlsError, client_config, server_name};
+
+/// Options of TLS for one host, checked.
+#[derive(Clone)]
+pub(super) struct Tls {
+    config: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl Tls {
+    /// Checks the options for this host, given as `host:port`.
+    pub(super) fn new(tls: &ClientTls, host: &str, _url: &str) -> Result<Self> {
+        Ok(Self {
+            name: server_name(host)?,
+            config: client_config(tls)?,
+        })
+    }
+
+    /// Begins a connection.
+    pub(super) fn start(&self) -> Result<TlsStream> {
+        let connection = ClientConnection::new(self.config.clone(), self.name.clone());
+        let connection = connection.map_err(|error| Error::Protocol(format!("TLS: {error}")))?;
+        Ok(TlsStream(Box::new(connection)))
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls")
+    }
+}
+
+/// State of TLS on one connection.
+#[derive(Debug)]
+pub(super) struct TlsStream(Box<ClientConnection>);
+
+impl TlsStream {
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.0.is_handshaking()
+    }
+
+    pub(super) fn read(&mut self, socket: &mut TcpStream, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            match self.0.reader().read(buffer) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+            let count = self.0.read_tls(socket)?;
+            let processed = self.0.process_new_packets();
+            // The handshake goes on, or an alert says what is wrong.
+            if self.0.wants_write() {
+                match self.flush(socket) {
+                    Err(error) if error.kind() != ErrorKind::WouldBlock && processed.is_ok() => {
+                        return Err(error);
+                    }
+                    _ => {}
+                }
+            }
+            processed.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            if count == 0 {
+                return Ok(0);
+            }
+        }
+    }
+
+    pub(super) fn write(&mut self, socket: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
+        // Before it takes more: rustls holds a limited number of bytes back, and takes none beyond them.
+        match self.flush(socket) {
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+        match self.0.writer().write(bytes)? {
+            0 if !bytes.is_empty() => Err(ErrorKind::WouldBlock.into()),
+            count => match self.flush(socket) {
+                Err(error) if error.kind() != ErrorKind::WouldBlock => Err(error),
+                _ => Ok(count),
+            },
+        }
+    }
+
+    pub(super) fn flush(&mut self, socket: &mut TcpStream) -> io::Result<()> {
+        while self.0.wants_write() {
+            self.0.write_tls(socket)?;
+        }
+        socket.flush()
+    }
+}
+
+/// Returns the refusal of a certificate, of either side, that an error stands for.
+pub(super) fn refused(host: &str, error: &io::Error) -> Option<TlsError> {
+    let tls = error.get_ref().and_then(|error| error.downcast_ref());
+    match tls {
+        Some(rustls::Error::InvalidCertificate(_) | rustls::Error::AlertReceived(_)) => {
+            Some(TlsError::Refused {
+                host: host.to_owned(),
+                reason: error.to_string(),
+            })
+        }
+        _ => None,
+    }
+}

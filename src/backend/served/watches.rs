@@ -1,0 +1,253 @@
+//! [`WatchTable`]: the watches of one session, as its client knows them.
+//!
+//! A server keeps one watch for each path and kind of interest, whatever number of requests has armed it, and forgets
+//! it with the connection. So the client counts the watchers of each, sends a removal when the last one is dropped,
+//! and arms all of them again on the next connection (rule 19).
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use foldhash::HashMap;
+
+use crate::path::ZnodePath;
+use crate::watch::{EventKind, WatchMode};
+
+/// Number of a watcher. Never given out twice within a session.
+pub(super) type WatchKey = u64;
+
+/// Kind of changes that a watch is armed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Interest {
+    /// Change or deletion of a znode that existed when the watch was armed.
+    Data,
+    /// Creation of a znode that was missing. The server holds it as it holds a [`Data`](Self::Data) watch.
+    Existence,
+    /// Change of the list of children, or deletion.
+    Children,
+    /// All changes of a znode and of its list of children, until the watch is removed.
+    Persistent,
+    /// All changes of a znode and of those below it, until the watch is removed.
+    Recursive,
+}
+
+impl Interest {
+    pub(super) fn of(mode: WatchMode) -> Self {
+        match mode {
+            WatchMode::Persistent => Self::Persistent,
+            WatchMode::PersistentRecursive => Self::Recursive,
+        }
+    }
+
+    /// Returns the watch of the server that serves this interest.
+    pub(super) fn server_watch(self) -> ServerWatch {
+        match self {
+            Self::Data | Self::Existence => ServerWatch::Data,
+            Self::Children => ServerWatch::Children,
+            Self::Persistent => ServerWatch::Persistent,
+            Self::Recursive => ServerWatch::Recursive,
+        }
+    }
+
+    /// Returns true if the watch is gone once it has fired.
+    fn is_one_shot(self) -> bool {
+        !matches!(self, Self::Persistent | Self::Recursive)
+    }
+
+    fn is_fired_by(self, kind: EventKind) -> bool {
+        match kind {
+            EventKind::NodeCreated | EventKind::NodeDataChanged => self != Self::Children,
+            EventKind::NodeDeleted => true,
+            EventKind::NodeChildrenChanged => {
+                matches!(self, Self::Children | Self::Persistent)
+            }
+        }
+    }
+}
+
+/// Kind of a watch at the server, with its number in removeWatches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum ServerWatch {
+    Children = 1,
+    Data = 2,
+    Persistent = 4,
+    Recursive = 5,
+}
+
+/// Watches of one session.
+#[derive(Debug, Default)]
+pub(super) struct WatchTable {
+    last_key: WatchKey,
+    watchers: HashMap<WatchKey, (Interest, ZnodePath)>,
+    /// Watchers by path, each path's in the order of their registration. Ordered, so that the lists of a reconnection
+    /// do not depend on a hash.
+    by_path: BTreeMap<ZnodePath, PathWatches>,
+    /// Number of watchers of [`Interest::Recursive`]: without any, an event concerns its own path alone.
+    recursive: usize,
+}
+
+#[derive(Debug, Default)]
+struct PathWatches {
+    watchers: Vec<(WatchKey, Interest)>,
+    /// Requests under way that arm a watch here. While there is one, a removal would take its watch away.
+    arming: Vec<ServerWatch>,
+    /// Removals that were put off because of those requests.
+    put_off: Vec<ServerWatch>,
+}
+
+impl PathWatches {
+    fn is_empty(&self) -> bool {
+        self.watchers.is_empty() && self.arming.is_empty()
+    }
+
+    /// Returns true if no watcher needs this watch of the server, now or as soon as a reply arrives.
+    fn is_done_with(&self, watch: ServerWatch) -> bool {
+        !self.arming.contains(&watch)
+            && !self
+                .watchers
+                .iter()
+                .any(|(_, interest)| interest.server_watch() == watch)
+    }
+}
+
+/// Lists of a setWatches2.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Rearming {
+    pub(super) data: Vec<ZnodePath>,
+    pub(super) existence: Vec<ZnodePath>,
+    pub(super) children: Vec<ZnodePath>,
+    pub(super) persistent: Vec<ZnodePath>,
+    pub(super) recursive: Vec<ZnodePath>,
+}
+
+impl WatchTable {
+    /// Records that a request is being sent that will arm a watch.
+    pub(super) fn arming(&mut self, watch: ServerWatch, path: &ZnodePath) {
+        let watches = self.by_path.entry(path.clone()).or_default();
+        watches.arming.push(watch);
+    }
+
+    /// Records that such a request has been answered. Returns true if its watch is to be removed from the server: a
+    /// removal was put off, and no watcher has come.
+    pub(super) fn answered(&mut self, watch: ServerWatch, path: &ZnodePath) -> bool {
+        let Entry::Occupied(mut entry) = self.by_path.entry(path.clone()) else {
+            return false;
+        };
+        let watches = entry.get_mut();
+        if let Some(at) = watches.arming.iter().position(|it| *it == watch) {
+            watches.arming.swap_remove(at);
+        }
+        let is_done = watches.is_done_with(watch);
+        let at = watches.put_off.iter().position(|it| *it == watch);
+        let was_put_off = match at.filter(|_| !watches.arming.contains(&watch)) {
+            Some(at) => watches.put_off.swap_remove(at) == watch,
+            None => false,
+        };
+        if watches.is_empty() {
+            entry.remove();
+        }
+        was_put_off && is_done
+    }
+
+    /// Registers a watcher.
+    pub(super) fn add(&mut self, interest: Interest, path: &ZnodePath) -> WatchKey {
+        self.last_key += 1;
+        let key = self.last_key;
+        self.recursive += usize::from(interest == Interest::Recursive);
+        self.watchers.insert(key, (interest, path.clone()));
+        let watches = self.by_path.entry(path.clone()).or_default();
+        watches.watchers.push((key, interest));
+        key
+    }
+
+    /// Removes a watcher. Returns the watch of the server that is of no use any more.
+    pub(super) fn remove(&mut self, key: WatchKey) -> Option<(ServerWatch, ZnodePath)> {
+        let (interest, path) = self.watchers.remove(&key)?;
+        self.recursive -= usize::from(interest == Interest::Recursive);
+        let Entry::Occupied(mut entry) = self.by_path.entry(path.clone()) else {
+            return None;
+        };
+        let watches = entry.get_mut();
+        watches.watchers.retain(|(other, _)| *other != key);
+        let watch = interest.server_watch();
+        let is_done = watches.is_done_with(watch);
+        if !is_done && watches.arming.contains(&watch) && !watches.put_off.contains(&watch) {
+            watches.put_off.push(watch);
+        }
+        if watches.is_empty() {
+            entry.remove();
+        }
+        is_done.then_some((watch, path))
+    }
+
+    /// Returns the watchers of an event, with true for those that fire once and are forgotten.
+    pub(super) fn fire(&mut self, kind: EventKind, path: &ZnodePath) -> Vec<(WatchKey, bool)> {
+        let mut fired = Vec::new();
+        if let Entry::Occupied(mut entry) = self.by_path.entry(path.clone()) {
+            let watches = entry.get_mut();
+            watches.watchers.retain(|(key, interest)| {
+                if !interest.is_fired_by(kind) {
+                    return true;
+                }
+                let is_last = interest.is_one_shot();
+                fired.push((*key, is_last));
+                if is_last {
+                    self.watchers.remove(key);
+                }
+                !is_last
+            });
+            if watches.is_empty() {
+                entry.remove();
+            }
+        }
+        if self.recursive > 0 {
+            self.fire_above(kind, path, &mut fired);
+        }
+        fired
+    }
+
+    /// Adds the recursive watchers of the ancestors.
+    fn fire_above(&self, kind: EventKind, path: &ZnodePath, fired: &mut Vec<(WatchKey, bool)>) {
+        let mut above = path.parent();
+        while let Some(path) = above {
+            let watchers = self.by_path.get(&path).into_iter();
+            for (key, interest) in watchers.flat_map(|it| &it.watchers) {
+                if *interest == Interest::Recursive && interest.is_fired_by(kind) {
+                    fired.push((*key, false));
+                }
+            }
+            above = path.parent();
+        }
+    }
+
+    /// Returns what to arm again on a new connection, on which no request is under way.
+    pub(super) fn rearming(&mut self) -> Rearming {
+        let mut lists = Rearming::default();
+        self.by_path.retain(|path, watches| {
+            watches.arming.clear();
+            watches.put_off.clear();
+            let has = |interest| watches.watchers.iter().any(|(_, it)| *it == interest);
+            for (interest, list) in [
+                (Interest::Data, &mut lists.data),
+                (Interest::Existence, &mut lists.existence),
+                (Interest::Children, &mut lists.children),
+                (Interest::Persistent, &mut lists.persistent),
+                (Interest::Recursive, &mut lists.recursive),
+            ] {
+                if has(interest) {
+                    list.push(path.clone());
+                }
+            }
+            !watches.is_empty()
+        });
+        lists
+    }
+
+    /// Returns the watchers that stay armed after they have fired, in the order of their registration.
+    pub(super) fn persistent(&self) -> Vec<WatchKey> {
+        let watchers = self.watchers.iter();
+        let persistent = watchers.filter(|(_, (interest, _))| !interest.is_one_shot());
+        let mut keys: Vec<_> = persistent.map(|(key, _)| *key).collect();
+        keys.sort_unstable();
+        keys
+    }
+}
