@@ -4,7 +4,7 @@
 mod api_quota;
 mod batch_jobs;
 mod candidates;
-#[path = "../../../examples/ledger/mortal.rs"]
+#[path = "../../support/mortal.rs"]
 mod mortal;
 #[cfg(feature = "zookeeper")]
 mod processes;
