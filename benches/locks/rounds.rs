@@ -76,7 +76,7 @@ pub(crate) async fn measure(args: &Args, case: Case, contenders: Vec<Contender>)
     medians.into_iter().next().expect("lockkeeper comes first")
 }
 
-/// The fields whose ratios are worth a line.
+/// Fields of which a ratio is printed.
 const COMPARED: [&str; 6] = [
     "cycles_per_s",
     "handovers_per_s",

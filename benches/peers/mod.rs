@@ -6,6 +6,8 @@ mod postgres;
 mod redis;
 mod wire;
 
+use lockkeeper::Mutex;
+
 use crate::args::{Args, Recipe, System};
 use crate::report::Line;
 use crate::rounds::Contender;
@@ -13,7 +15,7 @@ use crate::store_server::StoreServer;
 use crate::systems::Keeper;
 use crate::workloads::Case;
 
-/// Those that were asked for.
+/// The peers of this run.
 #[derive(Default)]
 pub(crate) struct Peers {
     redis: Option<redis::Redis>,
@@ -70,7 +72,7 @@ impl Peers {
             contenders.push(Contender::of("postgres", "", case, locks));
         }
         if let Some(keeper) = &self.zookeeper {
-            let locks = keeper.locks(&case).await;
+            let locks = keeper.locks::<Mutex>(&case).await;
             contenders.push(Contender::of("zookeeper", keeper.url(), case, locks));
         }
         let curator = self.curator.as_ref();

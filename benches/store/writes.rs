@@ -11,12 +11,12 @@ use lockkeeper_store::CreateMode;
 use tokio::task::JoinHandle;
 
 use crate::args::{Args, Workload};
+use crate::common::disk::{Floor, Way};
 use crate::figures::{Row, Times, medians};
 use crate::ground::Ground;
 use crate::options::name;
 use crate::report::Line;
 use crate::sketch;
-use crate::syncs::{Floor, Way};
 
 pub(crate) async fn measure(args: &Args, workload: Workload) {
     for clients in args.clients(&[1, 8, 64, 512]) {
@@ -82,10 +82,8 @@ impl Disk {
 
     async fn round(&mut self, time: Duration) {
         let floor = self.floor.take().expect("put back");
-        let (floor, times) = floor.round(time / 4).await;
+        let (floor, row) = floor.round_aside(time / 4).await;
         self.floor = Some(floor);
-        let mut row = Row::new();
-        times.write(&mut row, "sync");
         self.syncs.push(row);
         let sketch = sketch::round(&self.folder, self.clients, self.bytes, time / 2);
         let (times, per_s) = sketch.await;

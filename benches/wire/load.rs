@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use crate::common::fresh_name;
 use crate::connection::Connection;
 use crate::figures::{Row, Times};
 use crate::jute::PERSISTENT;
@@ -26,7 +27,7 @@ pub(crate) struct Ground {
     made: Vec<String>,
 }
 
-/// A connection, and those who share it.
+/// A connection with the slots that share it.
 struct Client {
     connection: Connection,
     slots: Vec<Slot>,
@@ -59,7 +60,7 @@ impl Load {
 
     /// Makes the znodes, and opens the sessions.
     pub(crate) async fn prepare(&self, address: SocketAddr, bytes: usize) -> Ground {
-        let root = format!("/wire-{}-{}", std::process::id(), fresh_number());
+        let root = format!("/wire-{}", fresh_name());
         let mut made = vec![root.clone()];
         let mut clients = Vec::new();
         for number in 0..self.connections {
@@ -197,10 +198,4 @@ async fn in_batches(
             assert_eq!(reply.error, 0, "{path} is made or deleted");
         }
     }
-}
-
-fn fresh_number() -> usize {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    static USED: AtomicUsize = AtomicUsize::new(0);
-    USED.fetch_add(1, Ordering::Relaxed)
 }

@@ -1,5 +1,4 @@
-//! Many sessions that mostly do nothing, each with one watch: what they take, and how long it is until
-//! the last of them has its event.
+//! Many idle sessions, each with one watch: their cost, and the time until the last of them has its event.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
@@ -10,9 +9,9 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::args::Args;
-use crate::connection::{self, Connection, EVENT, TIMEOUT};
+use crate::connection::{self, Connection, EVENT};
 use crate::figures::{Row, Times, medians};
-use crate::jute::{PERSISTENT, Put, op};
+use crate::jute::{PERSISTENT, Put, TIMEOUT, op};
 use crate::mix;
 use crate::store_server::StoreServer;
 use crate::usage::{Usage, resident_bytes};
@@ -76,7 +75,7 @@ async fn open_until(
 /// As often as common clients do.
 const PING_EVERY: Duration = Duration::from_millis(TIMEOUT.as_millis() as u64 / 3);
 
-/// The znode that all watch, and what they say of it.
+/// The znode that all sessions watch, with the counts of their watches and events.
 struct Watched {
     path: String,
     armed: AtomicUsize,
@@ -107,7 +106,7 @@ impl Watched {
         }
     }
 
-    /// Counts, and wakes who waits for the last one now and then.
+    /// Counts, and wakes the task that waits for the count.
     fn count(&self, counter: &AtomicUsize) {
         counter.fetch_add(1, AcqRel);
         self.changed.notify_waiters();
