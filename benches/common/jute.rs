@@ -86,7 +86,7 @@ pub(crate) fn create(to: &mut Vec<u8>, path: &str, data: &[u8], mode: i32) {
     to.int(mode);
 }
 
-/// Appends the body of a delete, whatever the version.
+/// Appends the body of a delete of any version.
 pub(crate) fn delete(to: &mut Vec<u8>, path: &str) {
     to.text(path);
     to.int(-1);

@@ -41,7 +41,7 @@ const HAND_OVERS: usize = 5;
 const HAND_OVERS_OF_N: usize = 2;
 
 /// Number of hand-overs before the first one that is measured: a holder that never waited leaves no release
-/// marker, so its hand-over costs less.
+/// marker, so its hand-over differs.
 const WARM_UP: usize = 2;
 
 const READ: (Side, Count) = (Side::Read, Count::One);

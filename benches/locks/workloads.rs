@@ -261,7 +261,7 @@ async fn all_asked(asked: &AtomicUsize, count: usize) {
 /// Number of tasks of w4 that hold or request a lock.
 const IN_FLIGHT: usize = 256;
 
-/// Locks and unlocks each key once, whatever time that takes.
+/// Locks and unlocks each key once.
 async fn many_keys<L: Lock>(locks: Arc<[L]>) -> Row {
     let next = Arc::new(AtomicUsize::new(0));
     let start = Instant::now();

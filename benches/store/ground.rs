@@ -10,7 +10,7 @@ use crate::args::Args;
 use crate::common::fresh_name;
 use crate::options::Durability;
 
-/// A fresh store, or on a server, whose store is shared, a fresh znode.
+/// A fresh store; on a server, whose store others may use, a fresh znode.
 pub(crate) struct Ground {
     store: Option<Store>,
     url: String,

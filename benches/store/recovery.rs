@@ -102,7 +102,7 @@ impl Case {
         row
     }
 
-    /// Runs this program again, and answers what it has printed.
+    /// Runs this program again, and returns the figures that it prints.
     fn run(self, args: &Args, child: Child, folder: Option<&Path>) -> Row {
         let url = match folder {
             Some(folder) => format!("file:{}", folder.display()),

@@ -112,7 +112,7 @@ pub(crate) fn row_of(times: Times, per_s: f64) -> Row {
     row
 }
 
-/// One session and a znode of its own that it writes.
+/// A session with the znode that it alone writes.
 pub(crate) struct Writer {
     session: Session,
     path: ZnodePath,
@@ -145,7 +145,7 @@ impl Writer {
         loop {
             match self.try_write().await {
                 Ok(()) => return,
-                // Without syncs nobody waits for the disk, until nothing more may wait for it.
+                // Without syncs no reply waits for the disk, so writes gather until the store's limit refuses more.
                 Err(Error::LimitReached { .. }) => tokio::time::sleep(PAUSE).await,
                 Err(error) => panic!("a write: {error}"),
             }
@@ -217,7 +217,7 @@ impl<N: Notes> Writing<N> {
         }
     }
 
-    /// Lets them finish what they have asked for.
+    /// Ends the clients, each after its current request.
     pub(crate) async fn end(self) -> N {
         self.stop.store(true, Relaxed);
         let mut notes = N::default();
