@@ -1,5 +1,6 @@
 //! Server processes that a benchmark starts for itself, and that end with it.
 
+use std::fmt::Display;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -152,4 +153,12 @@ pub(crate) fn need(package: &str, is_there: impl Fn() -> bool) -> Result<(), Str
             "the package {package} is missing, and could not be installed"
         )),
     }
+}
+
+/// Returns a memory figure of a process, as `/proc/PROCESS/status` has it.
+pub(crate) fn memory_bytes(process: impl Display, field: &str) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024.0)
 }

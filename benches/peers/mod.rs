@@ -23,6 +23,7 @@ pub(crate) struct Peers {
     zookeeper: Option<Keeper>,
     curator: Option<curator::Curator>,
     wire: Option<wire::Wire>,
+    // The last field: fields are dropped in order, and its clients go before the server.
     _server: Option<StoreServer>,
 }
 

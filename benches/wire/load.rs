@@ -140,6 +140,7 @@ impl Client {
         while !waiting.is_empty() {
             self.connection.flush().await;
             self.connection.read().await;
+            // One clock reading for all replies that have arrived together.
             let mut now = Instant::now();
             while let Some(reply) = self.connection.arrived() {
                 let (number, asked) = waiting.pop_front().expect("it was asked for");
@@ -149,6 +150,7 @@ impl Client {
                     tokio::time::sleep(pause).await;
                     now = Instant::now();
                 }
+                // After the end, a slot goes on until it has deleted its znode: the next round begins without any.
                 if done != Done::Nothing && (now < end || !self.slots[number].is_clean()) {
                     self.ask(number, now, &mut waiting);
                 }

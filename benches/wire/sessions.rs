@@ -9,12 +9,13 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::args::Args;
+use crate::common::process::memory_bytes;
 use crate::connection::{self, Connection, EVENT};
 use crate::figures::{Row, Times, medians};
 use crate::jute::{PERSISTENT, Put, TIMEOUT, op};
 use crate::mix;
 use crate::store_server::StoreServer;
-use crate::usage::{Usage, resident_bytes};
+use crate::usage::Usage;
 
 /// Number of sessions opened at once.
 const OPENED_AT_ONCE: usize = 64;
@@ -26,13 +27,14 @@ pub(crate) async fn measure(args: &Args, server: &StoreServer) {
     mix::create(&mut setter, &path, b"", PERSISTENT);
     expect_answer(&mut setter).await;
     let watched = Arc::new(Watched::new(path));
-    let before = server.process().and_then(resident_bytes);
+    let resident_bytes = || memory_bytes(server.process()?, "VmRSS:");
+    let before = resident_bytes();
     let mut sessions = JoinSet::new();
     for &count in &args.sessions {
         let opened = open_until(count, &mut sessions, address, &watched).await;
         let mut row = Row::new();
         row.insert("opened_per_s".into(), opened);
-        if let (Some(before), Some(now)) = (before, server.process().and_then(resident_bytes)) {
+        if let (Some(before), Some(now)) = (before, resident_bytes()) {
             row.insert("bytes_per_session".into(), (now - before) / count as f64);
             row.insert("server_bytes".into(), now);
         }
@@ -98,6 +100,7 @@ impl Watched {
     /// Waits until a counter has come so far, and sets it back.
     async fn wait_until(&self, counter: &AtomicUsize, count: usize) {
         loop {
+            // Before the check: a change between check and await would wake no waiter.
             let changed = self.changed.notified();
             if counter.load(std::sync::atomic::Ordering::Acquire) >= count {
                 return;
