@@ -56,8 +56,6 @@ pub(crate) struct Tally {
 pub(crate) struct Grant {
     /// Number of the grant, as the ledger counts.
     pub(crate) number: u64,
-    /// Name of the holder's znode.
-    pub(crate) entry: String,
     pub(crate) token: FencingToken,
     pub(crate) waited: Duration,
 }
@@ -252,7 +250,6 @@ impl<'a> Worker<'a> {
         };
         self.run.tally.lock().grants.push(Grant {
             number: book.grants,
-            entry: guard.path().name().to_owned(),
             token,
             waited,
         });

@@ -2,6 +2,7 @@
 //! checked as a whole.
 
 mod api_quota;
+mod arrivals;
 mod batch_jobs;
 mod candidates;
 #[path = "../../support/mortal.rs"]
