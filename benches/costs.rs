@@ -12,16 +12,14 @@ mod line;
 mod meter;
 #[path = "costs/scenes.rs"]
 mod scenes;
-#[path = "costs/subjects.rs"]
-mod subjects;
 
 use clap::{Parser, ValueEnum};
 use common::figures::Row;
 use common::options::{count, name};
+use common::recipes::{Permits, Subject, Two};
 use common::report::Line;
-use lockkeeper::{Client, LockPath};
+use lockkeeper::{Election, Mutex, RwLock};
 use meter::{Cost, Ground};
-use subjects::{Permits, Stand, Subject, Two};
 
 use crate::scenes::Scene;
 
@@ -67,15 +65,15 @@ async fn run(args: Args) {
         args,
     };
     let one_by_one = &[Scene::ONE_BY_ONE];
-    bench
-        .recipe(Recipe::Mutex, one_by_one, subjects::mutex)
-        .await;
+    bench.recipe::<Mutex>(Recipe::Mutex, one_by_one).await;
     let scenes = &Scene::OF_RWLOCK;
-    bench.recipe(Recipe::RwLock, scenes, subjects::rwlock).await;
+    bench.recipe::<RwLock>(Recipe::RwLock, scenes).await;
     let scenes = &[Scene::OF_SEMAPHORE];
-    bench.recipe(Recipe::Semaphore, scenes, Permits::new).await;
-    bench.recipe(Recipe::Election, one_by_one, Stand::new).await;
-    bench.recipe(Recipe::LockAll, one_by_one, Two::new).await;
+    bench
+        .recipe::<Permits<{ scenes::PERMITS }>>(Recipe::Semaphore, scenes)
+        .await;
+    bench.recipe::<Election>(Recipe::Election, one_by_one).await;
+    bench.recipe::<Two>(Recipe::LockAll, one_by_one).await;
 }
 
 struct Bench {
@@ -85,19 +83,14 @@ struct Bench {
 
 impl Bench {
     /// Measures a recipe, unless others are asked for: when it is free, and in each of the scenes.
-    async fn recipe<S: Subject>(
-        &self,
-        recipe: Recipe,
-        scenes: &[Scene],
-        subject: impl Fn(&Client, LockPath) -> S,
-    ) {
+    async fn recipe<S: Subject>(&self, recipe: Recipe, scenes: &[Scene]) {
         if self.args.recipe.is_some_and(|only| only != recipe) {
             return;
         }
         let recipe = &*name(recipe);
         for side in S::SIDES {
             let client = self.ground.client().await;
-            let subject = subject(&client, self.ground.fresh_path());
+            let subject = S::new(&client, self.ground.fresh_path());
             let [acquire, release] = scenes::when_free(&self.ground, &subject, *side).await;
             let name = format!("{recipe}{}", side.suffix(S::SIDES));
             self.print(&name, "acquire", 0, acquire);
@@ -107,7 +100,7 @@ impl Bench {
         for scene in scenes {
             for &n in &self.args.n {
                 let client = self.ground.client().await;
-                let subject = subject(&client, self.ground.fresh_path());
+                let subject = S::new(&client, self.ground.fresh_path());
                 let cost = scene.hand_over(&self.ground, &subject, n).await;
                 self.print(&format!("{recipe}{}", scene.suffix), "hand-over", n, cost);
                 client.close().await.expect("closed");

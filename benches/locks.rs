@@ -7,51 +7,39 @@
 mod args;
 #[path = "common/mod.rs"]
 mod common;
-#[path = "locks/election.rs"]
-mod election;
-#[path = "locks/many.rs"]
-mod many;
 #[path = "peers/mod.rs"]
 mod peers;
+#[path = "locks/readers.rs"]
+mod readers;
 #[path = "locks/rounds.rs"]
 mod rounds;
-#[path = "locks/rwlock.rs"]
-mod rwlock;
-#[path = "locks/semaphore.rs"]
-mod semaphore;
 #[path = "locks/systems.rs"]
 mod systems;
+#[path = "locks/tokio_locks.rs"]
+mod tokio_locks;
 #[path = "locks/workloads.rs"]
 mod workloads;
 
+use std::cell::RefCell;
+
 use args::{Args, Recipe, System};
+use common::recipes::Permits;
 use common::store_server::StoreServer;
 use common::{disk, figures, options, process, report, store_server};
+use lockkeeper::{Election, Mutex, RwLock};
 use peers::Peers;
 use rounds::Contender;
-use semaphore::TokioQuota;
-use systems::{Keeper, TokioLock};
+use systems::Keeper;
+use tokio_locks::{TokioLock, many};
 use workloads::{Case, From, Workload};
 
 fn main() {
     let args = Args::read();
-    let mut builder = match args.threads {
-        1 => tokio::runtime::Builder::new_current_thread(),
-        _ => tokio::runtime::Builder::new_multi_thread(),
-    };
-    let runtime = builder
-        .worker_threads(args.threads)
-        .enable_all()
-        .build()
-        .expect("a runtime");
-    runtime.block_on(run(args));
+    common::runtime(args.threads).block_on(run(args));
 }
 
 async fn run(args: Args) {
-    let server = StoreServer::of(&args.url, &args.serving).unwrap_or_else(|fault| {
-        eprintln!("{}: {fault}", args.url);
-        std::process::exit(1);
-    });
+    let server = StoreServer::of_or_exit(&args.url, &args.serving);
     let keeper = Keeper::connect(server.url()).await;
     let memory = match args.has(System::Memory) {
         true => Some(Keeper::connect("memory:").await),
@@ -66,10 +54,12 @@ async fn run(args: Args) {
         }
         if args.has(System::Tokio) {
             contenders.push(match args.recipe {
-                Recipe::RwLockRead => rwlock::tokio_readers(case),
-                Recipe::RwLockWrite => rwlock::tokio_writers(case),
-                Recipe::Semaphore => Contender::of("tokio", "", case, TokioQuota::many(&case)),
-                _ => Contender::of("tokio", "", case, TokioLock::many(&case)),
+                Recipe::RwLockRead => {
+                    readers::beside("tokio", "", many::<tokio::sync::RwLock<()>>(&case))
+                }
+                Recipe::RwLockWrite => tokio::<tokio::sync::RwLock<()>>(case),
+                Recipe::Semaphore => tokio::<tokio::sync::Semaphore>(case),
+                _ => tokio::<tokio::sync::Mutex<()>>(case),
             });
         }
         if case.workload == Workload::W1 && !keeper.in_process() {
@@ -79,9 +69,9 @@ async fn run(args: Args) {
         if case.workload == Workload::W1
             && let Some(folder) = server.folder()
         {
-            let floor = disk::Floor::make(folder);
+            let floor = RefCell::new(disk::Floor::make(folder, disk::Way::Overwrite));
             contenders.push(Contender::new("a sync", "", move |time| {
-                std::future::ready(floor.round(time / 4))
+                std::future::ready(floor.borrow_mut().round(time / 4))
             }));
         }
         let ours = rounds::measure(&args, case, contenders).await;
@@ -101,19 +91,28 @@ async fn run(args: Args) {
 async fn ours(system: &str, keeper: &Keeper, recipe: Recipe, case: Case) -> Contender {
     let url = keeper.url();
     match recipe {
-        Recipe::Mutex => Contender::of(system, url, case, keeper.locks(&case).await),
+        Recipe::Mutex => Contender::of(system, url, case, keeper.locks::<Mutex>(&case).await),
         Recipe::LockAll => Contender::of(system, url, case, keeper.pairs(&case).await),
-        Recipe::Semaphore => Contender::of(system, url, case, keeper.semaphores(&case).await),
-        Recipe::Election => Contender::of(system, url, case, keeper.elections(&case).await),
-        Recipe::RwLockRead => rwlock::readers(system, keeper, url, case).await,
-        Recipe::RwLockWrite => rwlock::writers(system, keeper, url, case).await,
+        Recipe::Semaphore => {
+            Contender::of(system, url, case, keeper.locks::<Permits<1>>(&case).await)
+        }
+        Recipe::Election => Contender::of(system, url, case, keeper.locks::<Election>(&case).await),
+        Recipe::RwLockRead => readers::beside(system, url, keeper.locks::<RwLock>(&case).await),
+        Recipe::RwLockWrite => {
+            Contender::of(system, url, case, keeper.locks::<RwLock>(&case).await)
+        }
     }
+}
+
+/// Tokio's lock, as the floor.
+fn tokio<L: TokioLock>(case: Case) -> Contender {
+    Contender::of("tokio", "", case, many::<L>(&case))
 }
 
 /// Returns the cases to measure, in order.
 fn cases(args: &Args) -> Vec<Case> {
     let mut cases = match args.recipe {
-        Recipe::RwLockRead => rwlock::cases_of_readers(),
+        Recipe::RwLockRead => readers::cases(),
         _ => cases_of_locks(args, args.is_in_process()),
     };
     cases.retain(|case| args.clients.is_none_or(|only| case.clients == only));

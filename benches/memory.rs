@@ -1,7 +1,7 @@
 //! The memory of a waiter: the growth of live allocations over 100,000 waiters of one
 //! session, each with default metadata, less what as many tasks cost that wait for a tokio mutex.
 //!
-//! `cargo bench --bench memory`; a benchmark of its own, since counting slows every allocation.
+//! `cargo bench --bench memory`; separate from the other benchmarks, since counting slows every allocation.
 
 #[path = "common/mod.rs"]
 mod common;
@@ -36,9 +36,9 @@ fn main() {
     });
 }
 
-/// Bytes a waiter, its task included, of tasks that wait as `wait` says.
+/// Returns the bytes of a waiter, its task included, of tasks that run `wait`.
 async fn growth<F: Future<Output = ()> + Send + 'static>(wait: impl Fn() -> F) -> i64 {
-    // The first ones make what is made once.
+    // The first waiters allocate tables that all share, which are not counted.
     let mut tasks: Vec<_> = Vec::with_capacity(WAITERS + 1_000);
     tasks.extend((0..1_000).map(|_| tokio::spawn(wait())));
     settle().await;

@@ -32,10 +32,7 @@ use common::{connection, figures, jute, options, report};
 
 fn main() {
     let mut args = Args::read();
-    let server = StoreServer::of(&args.url, &args.serving).unwrap_or_else(|fault| {
-        eprintln!("{}: {fault}", args.url);
-        std::process::exit(1);
-    });
+    let server = StoreServer::of_or_exit(&args.url, &args.serving);
     args.url = server.url().into();
     let args = Arc::new(args);
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -29,21 +29,11 @@ use load::Load;
 fn main() {
     let args = Args::parse();
     usage::raise_file_limit();
-    let mut builder = match args.threads {
-        1 => tokio::runtime::Builder::new_current_thread(),
-        _ => tokio::runtime::Builder::new_multi_thread(),
-    };
-    let runtime = builder.worker_threads(args.threads).enable_all().build();
-    runtime.expect("a runtime").block_on(run(&args));
+    common::runtime(args.threads).block_on(run(&args));
 }
 
 async fn run(args: &Args) {
-    let start = |url: &String| {
-        StoreServer::of(url, &args.serving).unwrap_or_else(|fault| {
-            eprintln!("{url}: {fault}");
-            std::process::exit(1);
-        })
-    };
+    let start = |url: &String| StoreServer::of_or_exit(url, &args.serving);
     let servers: Vec<StoreServer> = args.urls.iter().map(start).collect();
     for &measurement in &args.mixes {
         match measurement {
@@ -70,11 +60,12 @@ async fn measure(args: &Args, servers: &[StoreServer], load: Load) {
         grounds.push(load.prepare(address, args.bytes).await);
     }
     let mut rounds: Vec<_> = servers.iter().map(|_| Vec::new()).collect();
-    let floor = servers[0].folder().map(disk::Floor::make);
+    let overwrite = |folder| disk::Floor::make(folder, disk::Way::Overwrite);
+    let mut floor = servers[0].folder().map(overwrite);
     let mut syncs = Vec::new();
     for _ in 0..args.timing.rounds {
         let sync = floor
-            .as_ref()
+            .as_mut()
             .map(|floor| floor.round(args.timing.round() / 4));
         syncs.extend(sync);
         for ((ground, rows), server) in grounds.iter_mut().zip(&mut rounds).zip(servers) {

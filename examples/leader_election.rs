@@ -22,19 +22,20 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockkeeper::{ConnectOptions, Election, ElectionState, Leadership, Role, connect_with};
+use lockkeeper::{
+    Client, ConnectOptions, Election, ElectionState, Leadership, LockError, Role, connect_with,
+};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-type Result<T = ()> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+type Result<T = (), E = Box<dyn Error>> = std::result::Result<T, E>;
 
 /// A running instance of the service.
 struct Instance {
     name: String,
+    client: Client,
     state: ElectionState,
-    stop: oneshot::Sender<()>,
-    serving: JoinHandle<Result>,
+    standing: JoinHandle<Result<(), LockError>>,
 }
 
 impl Instance {
@@ -43,14 +44,17 @@ impl Instance {
         let options = ConnectOptions::new().session_timeout(Duration::from_secs(6));
         let client = connect_with(url, options).await?;
         let election = Election::new(&client, "/example/election")?;
-        let (name, state) = (name.to_owned(), election.state());
-        let (stop, stopped) = oneshot::channel();
-        let serving = tokio::spawn(serve(election, name.clone(), stopped));
+        let state = election.state();
+        // The name is what others see of the leader; use its address, for example.
+        let name = name.to_owned();
+        let data = name.clone();
+        // `run` stands again after each loss of the leadership, and returns only when the work ends.
+        let standing = tokio::spawn(async move { election.run(data, work).await });
         Ok(Self {
             name,
+            client,
             state,
-            stop,
-            serving,
+            standing,
         })
     }
 
@@ -64,29 +68,19 @@ impl Instance {
 
     async fn stop(self) -> Result {
         println!("{}: stops", self.name);
-        let _ = self.stop.send(()); // It may have ended by itself.
-        self.serving.await?
+        // Aborting the task drops `run`, and with it the work, at an await: a leader resigns, and a
+        // candidate leaves the queue. Closing the client waits until the store has confirmed that.
+        self.standing.abort();
+        let _ = self.standing.await;
+        Ok(self.client.close().await?)
     }
-}
-
-/// Stands for election, and works while it leads, until `stopped` ends.
-async fn serve(election: Election, name: String, stopped: oneshot::Receiver<()>) -> Result {
-    tokio::select! {
-        // Stands again after each loss of the leadership, so this returns only when the work ends.
-        // The name is what others see of the leader; use its address, for example.
-        done = election.run(name, work) => done?,
-        // Dropping `run` drops the work at an await, and resigns, or leaves the queue.
-        _ = stopped => {}
-    }
-    // The resignation is confirmed when this returns.
-    Ok(election.client().close().await?)
 }
 
 /// The work of a leader. It is dropped at an await when the leadership is lost.
 async fn work(leadership: Arc<Leadership>) {
     loop {
-        // A former leader may still be at work in another process, and not know it yet. So pass the
-        // epoch to whatever you write to, which refuses an older one: see `mutex.rs`.
+        // A former leader in another process may still be writing, unaware of its loss. So pass the
+        // epoch to the resource, which refuses an older one: see `mutex.rs`.
         let _epoch = leadership.epoch();
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
@@ -102,7 +96,7 @@ async fn main() -> Result {
         loop {
             tokio::select! {
                 Some(_) = instance.state.changed() => instance.print_role(),
-                ended = &mut instance.serving => return ended?,
+                ended = &mut instance.standing => return Ok(ended??),
                 _ = terminate.recv() => return instance.stop().await,
                 _ = tokio::signal::ctrl_c() => return instance.stop().await,
             }

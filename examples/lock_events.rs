@@ -31,11 +31,10 @@ use tokio::task::JoinHandle;
 
 const LOCK: &str = "/example/lock_events";
 
-/// Starts to wait for the lock, in a task of its own.
-fn contend(
-    client: &Client,
-    label: &'static str,
-) -> Result<(JoinHandle<Result<Guard, LockError>>, LockEvents), lockkeeper::Error> {
+type Waiting = JoinHandle<Result<Guard, LockError>>;
+
+/// Starts to wait for the lock in another task, and returns the task and the contender's events.
+fn contend(client: &Client, label: &'static str) -> Result<(Waiting, LockEvents), Box<dyn Error>> {
     let (sink, events) = lock_events();
     let mutex = Mutex::new(client, LOCK)?;
     // Other contenders and operators see the label: `lockkeeper::queue` lists it.
@@ -73,14 +72,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (cid_waits, mut cids) = contend(&cid, "Cid")?;
     show("Cid", &mut cids).await;
 
-    // Anybody can look at the queue, without joining it.
+    // Any client can list the queue, without joining it.
     let entries = queue(&ann, LOCK).await?;
-    let labels = entries.into_iter().map(|entry| {
-        entry
-            .metadata
-            .and_then(|data| data.label)
-            .unwrap_or_default()
-    });
+    let labels = entries
+        .iter()
+        .filter_map(|entry| entry.metadata.as_ref()?.label.as_deref());
     println!("the queue: {}", labels.collect::<Vec<_>>().join(", "));
 
     // Dropping a wait leaves the queue; aborting its task drops it.

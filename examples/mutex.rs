@@ -41,7 +41,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     resource.admit(anns_token)?;
     println!("Ann holds the lock, token {anns_token}");
 
-    // Bob queues. The events are only here to see that he has joined the queue.
+    // Bob queues. The first event says that the store has his entry.
     let (sink, mut events) = lock_events();
     let waiting = tokio::spawn(async move { bob.lock_with(LockOptions::new().events(sink)).await });
     events.next().await;

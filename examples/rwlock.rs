@@ -1,4 +1,4 @@
-//! A fair read-write lock: readers share it, a writer has it alone, and nobody overtakes.
+//! A fair read-write lock: readers share it, a writer holds it alone, and neither overtakes the other.
 //!
 //! ```text
 //! cargo run --example rwlock                                 # in memory
@@ -60,8 +60,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let other = ann.read().await?;
     println!("two readers hold the lock");
 
-    // An upgrade is granted only if nobody else holds the lock or waits for it, else two readers
-    // that both want to write would wait for each other.
+    // An upgrade is granted only if the lock has no other holder or waiter: two readers that both
+    // waited for an upgrade would wait for each other.
     let reader = match reader.try_upgrade().await? {
         Upgrade::Upgraded(_) => return Err("two hold the lock, and one writes".into()),
         Upgrade::Refused(reader) => reader,

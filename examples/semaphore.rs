@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let url = std::env::args().nth(1).unwrap_or("memory:".into());
     let (ann, bob) = (connect(url.as_str()).await?, connect(url.as_str()).await?);
 
-    // The number of permits is stored, the same for everybody. A program that states another number
+    // The number of permits is stored, and applies to all clients. A program that states another number
     // is refused (`LockError::PermitsMismatch`); `Semaphore::open` takes the number as it is.
     let quota = Semaphore::new(&ann, "/example/semaphore", 3)?;
     println!("{} calls at once are allowed", quota.permits().await?);
@@ -53,7 +53,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         println!("another call is not granted a permit now");
     }
 
-    // Holders keep what they have. Until enough is returned, more than the new number is held.
+    // Holders keep their permits: until enough are returned, more than the new number are held.
     quota.set_permits(2).await?;
     println!("the quota is lowered to 2: nothing is taken away from the holders");
 

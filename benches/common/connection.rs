@@ -1,15 +1,11 @@
-//! A session over a connection of its own.
+//! [`Connection`]: a plain connection with a session.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::jute::{self, Put};
-
-/// The timeout that every session asks for.
-pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+use super::jute::{self, Put, TIMEOUT};
 
 /// The xid of an event.
 pub(crate) const EVENT: i32 = -1;
@@ -51,14 +47,7 @@ impl Connection {
             incoming: Vec::new(),
             taken: 0,
         };
-        jute::frame(&mut connection.outgoing, |to| {
-            to.int(0);
-            to.long(0);
-            to.int(TIMEOUT.as_millis() as i32);
-            to.long(0);
-            to.data(&[0; 16]);
-            to.flag(false);
-        });
+        jute::frame(&mut connection.outgoing, jute::handshake);
         connection.flush().await;
         let answer = connection.frame().await;
         let granted = jute::int_at(answer, 4);
@@ -66,12 +55,12 @@ impl Connection {
         connection
     }
 
-    /// Takes the connection itself: with nothing under way.
+    /// Returns the bare connection. No request may be under way.
     pub(crate) fn into_stream(self) -> TcpStream {
         self.stream
     }
 
-    /// Adds a request to what is to be sent.
+    /// Appends a request to the bytes to send.
     pub(crate) fn put(&mut self, xid: i32, op: i32, body: impl FnOnce(&mut Vec<u8>)) {
         jute::frame(&mut self.outgoing, |to| {
             to.int(xid);
@@ -80,7 +69,7 @@ impl Connection {
         });
     }
 
-    /// Sends what has gathered.
+    /// Sends the appended requests.
     pub(crate) async fn flush(&mut self) {
         let sent = self.stream.write_all(&self.outgoing).await;
         sent.expect("the server reads");
@@ -99,7 +88,7 @@ impl Connection {
         Some(read(self.take(length)))
     }
 
-    /// Waits until there is more. It may be given up.
+    /// Waits until more bytes have arrived. Cancel safe.
     pub(crate) async fn read(&mut self) {
         self.incoming.drain(..self.taken);
         self.taken = 0;

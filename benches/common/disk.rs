@@ -1,61 +1,119 @@
 //! The disk's own time for a durable write: the floor of every acknowledgement.
 
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::figures::{Row, Times};
 
-/// A file that has been written before, as a log's is; it goes when this is dropped. One for all rounds:
-/// making another would have the file system's journal in them.
+/// A write and its sync, as databases do them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// 4 KiB after 4 KiB, of a file that has been written before: the medium alone.
+    Overwrite,
+    /// The same, but as short as a record: the page before is written again, too.
+    OverwriteRecord,
+    /// 4 KiB at the end of a file that grows: the file system's journal in addition.
+    Append,
+}
+
+impl Way {
+    pub(crate) const ALL: [Self; 3] = [Self::Overwrite, Self::OverwriteRecord, Self::Append];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Overwrite => "overwrite",
+            Self::OverwriteRecord => "overwrite-record",
+            Self::Append => "append",
+        }
+    }
+
+    pub(crate) fn bytes(self) -> usize {
+        match self {
+            Self::Overwrite | Self::Append => 4096,
+            Self::OverwriteRecord => 190,
+        }
+    }
+}
+
+/// A file to be written and synced. Dropping it deletes the file.
+///
+/// One serves all rounds: creating another would have the file system's journal in them.
 pub(crate) struct Floor {
     file: File,
     path: PathBuf,
+    way: Way,
+    at: u64,
 }
 
+/// Bytes written before the measurement.
+const WRITTEN_BYTES: u64 = 64 << 20;
+
 impl Floor {
-    pub(crate) fn make(folder: &Path) -> Self {
-        let path = folder.join(format!("floor-{}", std::process::id()));
-        let file = File::create(&path).expect("a file to write");
-        let block = vec![0x5a; BLOCK_BYTES];
-        for number in 0..BLOCKS {
-            write(&file, number, &block);
+    pub(crate) fn make(folder: &Path, way: Way) -> Self {
+        let path = folder.join(format!("floor-{}-{}", way.name(), super::fresh_name()));
+        let mut file = File::create(&path).expect("a file to write");
+        if way != Way::Append {
+            let zeros = vec![0; 1 << 20];
+            for _ in 0..WRITTEN_BYTES / zeros.len() as u64 {
+                file.write_all(&zeros).expect("room on the disk");
+            }
         }
         file.sync_all().expect("synced");
-        Self { file, path }
+        Self {
+            file,
+            path,
+            way,
+            at: 0,
+        }
     }
 
-    /// Writes 4 KiB and syncs it, again and again. The row has `sync_p50_us`.
-    pub(crate) fn round(&self, time: Duration) -> Row {
-        let block = vec![0xa5; BLOCK_BYTES];
-        let (mut times, start) = (Times::default(), Instant::now());
-        for number in 0.. {
-            if start.elapsed() >= time {
-                break;
-            }
+    /// Writes and syncs for so long, and returns the time of each.
+    pub(crate) fn times(&mut self, time: Duration) -> Times {
+        let bytes = vec![0x5a; self.way.bytes()];
+        let mut times = Times::default();
+        let start = Instant::now();
+        while start.elapsed() < time {
             let asked = Instant::now();
-            write(&self.file, number % BLOCKS, &block);
-            self.file.sync_data().expect("synced");
+            self.write_and_sync(&bytes);
             times.push(asked.elapsed());
         }
+        times
+    }
+
+    /// Writes and syncs for so long. The row has `sync_p50_us`.
+    pub(crate) fn round(&mut self, time: Duration) -> Row {
         let mut row = Row::new();
-        times.write(&mut row, "sync");
+        self.times(time).write(&mut row, "sync");
         row
+    }
+
+    /// Does a round on a thread on which blocking delays no other task.
+    pub(crate) async fn round_aside(mut self, time: Duration) -> (Self, Row) {
+        let measured = tokio::task::spawn_blocking(move || {
+            let row = self.round(time);
+            (self, row)
+        });
+        measured.await.expect("the disk works")
+    }
+
+    /// Writes behind the previous write, and syncs.
+    pub(crate) fn write_and_sync(&mut self, bytes: &[u8]) {
+        if self.way != Way::Append && self.at + bytes.len() as u64 > WRITTEN_BYTES {
+            self.at = 0;
+        }
+        let written = self.file.write_all_at(bytes, self.at);
+        written.expect("room on the disk");
+        self.file.sync_data().expect("synced");
+        self.at += bytes.len() as u64;
     }
 }
 
 impl Drop for Floor {
     fn drop(&mut self) {
-        // What is left over is only a file too many.
+        // A file that cannot be removed does no harm.
         let _ = std::fs::remove_file(&self.path);
     }
-}
-
-const BLOCK_BYTES: usize = 4096;
-const BLOCKS: u64 = 4096;
-
-fn write(file: &File, number: u64, block: &[u8]) {
-    let written = file.write_all_at(block, number * BLOCK_BYTES as u64);
-    written.expect("room on the disk");
 }

@@ -16,6 +16,7 @@ pub(crate) fn medians(rounds: &[Row]) -> Row {
             .iter()
             .filter_map(|row| row.get(field).copied())
             .collect();
+        // A median would hide a violation that only one round has.
         let value = if field.ends_with("_violations") {
             values.iter().sum()
         } else {

@@ -1,6 +1,11 @@
 //! The encoding of requests, as far as they are needed here: big-endian numbers, and text and data with
 //! their length in front.
 
+use std::time::Duration;
+
+/// Session timeout that every connection requests.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Operations, by ZooKeeper's numbers.
 pub(crate) mod op {
     pub(crate) const CREATE: i32 = 1;
@@ -26,7 +31,7 @@ pub(crate) trait Put {
         self.data(value.as_bytes());
     }
 
-    /// Anybody may do anything.
+    /// Appends the ACL that permits everything to all.
     fn open_acl(&mut self) {
         self.int(1);
         self.int(0x1f);
@@ -63,7 +68,42 @@ pub(crate) fn frame(to: &mut Vec<u8>, body: impl FnOnce(&mut Vec<u8>)) {
     to[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// The number at this place.
+/// Appends the handshake of a new session.
+pub(crate) fn handshake(to: &mut Vec<u8>) {
+    to.int(0);
+    to.long(0);
+    to.int(TIMEOUT.as_millis() as i32);
+    to.long(0);
+    to.data(&[0; 16]);
+    to.flag(false);
+}
+
+/// Appends the body of a create.
+pub(crate) fn create(to: &mut Vec<u8>, path: &str, data: &[u8], mode: i32) {
+    to.text(path);
+    to.data(data);
+    to.open_acl();
+    to.int(mode);
+}
+
+/// Appends the body of a delete of any version.
+pub(crate) fn delete(to: &mut Vec<u8>, path: &str) {
+    to.text(path);
+    to.int(-1);
+}
+
+/// Appends the body of a read without a watch.
+pub(crate) fn read(to: &mut Vec<u8>, path: &str) {
+    to.text(path);
+    to.flag(false);
+}
+
+/// Returns the path of a contender in a queue, with a fixed UUID.
+pub(crate) fn entry(queue: &str) -> String {
+    format!("{queue}/_c_6f1d2c9a-3b7e-4c58-9a43-0d5e8f7a1b26-lock-")
+}
+
+/// Returns the number at this offset.
 pub(crate) fn int_at(bytes: &[u8], at: usize) -> i32 {
     i32::from_be_bytes(bytes[at..at + 4].try_into().expect("4 bytes"))
 }

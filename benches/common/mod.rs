@@ -8,5 +8,44 @@ pub(crate) mod figures;
 pub(crate) mod jute;
 pub(crate) mod options;
 pub(crate) mod process;
+pub(crate) mod recipes;
 pub(crate) mod report;
 pub(crate) mod store_server;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+
+/// Returns another number each time, for names within this run.
+pub(crate) fn fresh_number() -> usize {
+    static USED: AtomicUsize = AtomicUsize::new(0);
+    USED.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Returns a name that no other run has.
+pub(crate) fn fresh_name() -> String {
+    format!("{}-{}", std::process::id(), fresh_number())
+}
+
+/// Returns the runtime of a load: a single thread runs it in place.
+pub(crate) fn runtime(threads: usize) -> tokio::runtime::Runtime {
+    let mut builder = match threads {
+        1 => tokio::runtime::Builder::new_current_thread(),
+        _ => tokio::runtime::Builder::new_multi_thread(),
+    };
+    let runtime = builder.worker_threads(threads).enable_all().build();
+    runtime.expect("a runtime")
+}
+
+/// Awaits a future, and counts when it has been polled once: by then it has sent its request, or is waiting.
+pub(crate) async fn count_first_poll<F: Future>(future: F, polled: &AtomicUsize) -> F::Output {
+    let mut future = std::pin::pin!(future);
+    let mut is_first = true;
+    std::future::poll_fn(|context| {
+        let output: Poll<F::Output> = future.as_mut().poll(context);
+        if std::mem::take(&mut is_first) {
+            polled.fetch_add(1, Ordering::AcqRel);
+        }
+        output
+    })
+    .await
+}

@@ -10,7 +10,7 @@ pub(crate) struct Timing {
     /// Time to measure each system in each case
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub(crate) seconds: Duration,
-    /// Number of alternating rounds in that time, whose medians are printed
+    /// Number of alternating rounds in that time; the report has their medians
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) rounds: u32,
     /// `cargo bench` passes this to every benchmark.

@@ -1,5 +1,6 @@
 //! Server processes that a benchmark starts for itself, and that end with it.
 
+use std::fmt::Display;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Runs a command in a folder of its own.
+    /// Starts a server that keeps its files in `folder`.
     pub(crate) fn spawn(command: &mut Command, folder: PathBuf) -> Result<Self, String> {
         let program = command.get_program().to_string_lossy().into_owned();
         let spawned = command.stdin(Stdio::null()).spawn();
@@ -29,7 +30,7 @@ impl Process {
         })
     }
 
-    /// Has it end by this signal.
+    /// Chooses the signal that ends the server.
     pub(crate) fn end_with(&mut self, signal: &'static str) {
         self.leash.kill().expect("it waits for this process");
         let _ = self.leash.wait();
@@ -37,10 +38,10 @@ impl Process {
         self.signal = signal;
     }
 
-    /// Waits until `is_ready` says so.
+    /// Waits until `is_ready` returns true.
     pub(crate) fn wait_until(&mut self, is_ready: impl Fn() -> bool) -> Result<(), String> {
         let start = Instant::now();
-        // None of the peers says when it is ready: each must be asked again.
+        // No peer reports that it is ready, so this polls.
         while !is_ready() {
             let ended = self.child.try_wait().map_err(|error| error.to_string())?;
             if let Some(status) = ended {
@@ -55,7 +56,7 @@ impl Process {
         Ok(())
     }
 
-    /// The first line that it prints, which has to be piped.
+    /// Returns the first line of the server's standard output, which must be piped.
     pub(crate) fn first_line(&mut self) -> Result<String, String> {
         let stdout = self.child.stdout.take().expect("piped");
         let mut line = String::new();
@@ -66,7 +67,7 @@ impl Process {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Its number among the processes.
+    /// Returns the process id.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -74,7 +75,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // First the leash: once the child is awaited, its number may be another's.
+        // The leash first: it would signal a process id that the kernel may reuse once the child is awaited.
         let _ = self.leash.kill();
         let _ = self.leash.wait();
         if self.signal == "KILL" {
@@ -90,7 +91,7 @@ impl Drop for Process {
 }
 
 fn leash(child: &Child, signal: &str, folder: &Path) -> Child {
-    // The folder goes when the server has gone, or has had time to.
+    // The server may still write to its folder while it ends, so the folder is removed after two seconds at the latest.
     let script = "cat >/dev/null; kill -s $0 $1
         for try in 1 2 3 4 5 6 7 8 9 10; do kill -0 $1 2>/dev/null || break; sleep 0.2; done
         rm -rf \"$2\"";
@@ -104,17 +105,17 @@ fn leash(child: &Child, signal: &str, folder: &Path) -> Child {
         .expect("there is a shell")
 }
 
-/// A server that is not there by then is not coming.
+/// Time within which a server must be ready.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A port that was free a moment ago.
+/// Returns a port that was free a moment ago.
 pub(crate) fn free_port() -> u16 {
     let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
     let address = probe.local_addr();
     address.expect("a bound socket has an address").port()
 }
 
-/// A folder of a server's own, for its data and its log.
+/// Creates a fresh folder for a server's data and log.
 pub(crate) fn fresh_folder(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("bench-{name}-{}", std::process::id()));
     let _ = std::fs::remove_dir_all(&folder);
@@ -122,17 +123,17 @@ pub(crate) fn fresh_folder(name: &str) -> PathBuf {
     folder
 }
 
-/// Has what a server says written to its log, which is shown if it fails.
+/// Redirects a server's output to its log, which is shown if the server fails.
 pub(crate) fn log_to(folder: &Path, command: &mut Command) {
     let log = std::fs::File::create(folder.join("log")).expect("a file in a new folder");
     let again = log.try_clone().expect("a file is cloned");
     command.stdout(log).stderr(again);
 }
 
-/// Installs a package of Debian's, if `is_there` says that it is missing.
+/// Installs a Debian package unless `is_there` finds it.
 ///
 /// # Errors
-/// The package's name, where it is missing and cannot be installed.
+/// A message with the package's name, where it is missing and cannot be installed.
 pub(crate) fn need(package: &str, is_there: impl Fn() -> bool) -> Result<(), String> {
     if is_there() {
         return Ok(());
@@ -152,4 +153,12 @@ pub(crate) fn need(package: &str, is_there: impl Fn() -> bool) -> Result<(), Str
             "the package {package} is missing, and could not be installed"
         )),
     }
+}
+
+/// Returns a memory figure of a process, as `/proc/PROCESS/status` has it.
+pub(crate) fn memory_bytes(process: impl Display, field: &str) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(kib * 1024.0)
 }

@@ -22,7 +22,7 @@ impl StoreServer {
     /// `zookeeper://`.
     ///
     /// # Errors
-    /// What is missing, or what the server said.
+    /// A missing program, or the server's own error.
     pub(crate) fn of(url: &str, serving: &Serving) -> Result<Self, String> {
         match url {
             "lockkeeper://" => lockkeeper(serving),
@@ -33,6 +33,14 @@ impl StoreServer {
                 folder: None,
             }),
         }
+    }
+
+    /// Returns the same; prints the error and ends the program, where the server cannot be started.
+    pub(crate) fn of_or_exit(url: &str, serving: &Serving) -> Self {
+        Self::of(url, serving).unwrap_or_else(|fault| {
+            eprintln!("{url}: {fault}");
+            std::process::exit(1);
+        })
     }
 
     pub(crate) fn url(&self) -> &str {

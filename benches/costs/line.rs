@@ -1,12 +1,12 @@
-//! Those who wait, in an order that is known, and those who hold.
+//! [`Line`]: holders of a lock, and waiters in a known order.
 
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use crate::common::recipes::{self, Side, Subject};
 use crate::meter::Meter;
-use crate::subjects::{Side, Subject};
 
-/// Those who wait, all through one session, and those who hold.
+/// Holders and waiters, all through one session.
 pub(crate) struct Line<S: Subject> {
     subject: S,
     waiting: JoinSet<()>,
@@ -16,7 +16,7 @@ pub(crate) struct Line<S: Subject> {
 }
 
 impl<S: Subject> Line<S> {
-    /// So many who hold, and nobody who waits.
+    /// Creates a line of so many holders, without waiters.
     pub(crate) async fn held_by(subject: &S, holders: usize) -> Self {
         let (grant, granted) = mpsc::unbounded_channel();
         let mut held = Vec::new();
@@ -32,13 +32,13 @@ impl<S: Subject> Line<S> {
         }
     }
 
-    /// So many more begin to wait on this side.
+    /// Adds so many waiters in this mode.
     pub(crate) async fn queue_up(&mut self, side: Side, count: usize) {
         for _ in 0..count {
             let (subject, grant) = (self.subject.clone(), self.grant.clone());
             self.waiting.spawn(async move {
                 let held = subject.take(side).await;
-                // When the line has ended nobody wants it any more.
+                // The receiver is gone when the line has ended.
                 let _ = grant.send((side, held));
             });
             // Tasks run in the order of their spawning, and so do the requests of one session.
@@ -46,7 +46,7 @@ impl<S: Subject> Line<S> {
         }
     }
 
-    /// The first or the last so many of those who hold let go, and the next so many are granted it.
+    /// Releases the oldest or the newest holders, and waits for the next grants.
     pub(crate) async fn hand_over(
         &mut self,
         leaving: Leaving,
@@ -61,7 +61,7 @@ impl<S: Subject> Line<S> {
             }
         };
         for held in leave {
-            S::leave(held).await;
+            recipes::leave(held).await;
             if matches!(leaving, Leaving::NewestFirst) {
                 // Each departure is seen before the next: the most that they can cost.
                 meter.read().await;
@@ -72,11 +72,11 @@ impl<S: Subject> Line<S> {
             assert_eq!(side, next.0, "the queue is fair");
             self.held.push(held);
         }
-        // Readers hear of their grants in any order.
-        self.held.sort_by_key(S::token);
+        // The tasks of several readers are woken in any order.
+        self.held.sort_by_key(recipes::token);
     }
 
-    /// Nobody waits any more.
+    /// Ends all waits.
     pub(crate) async fn end(mut self) {
         self.waiting.shutdown().await;
     }

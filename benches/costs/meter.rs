@@ -1,11 +1,12 @@
-//! The store with a counter in front of it, and what goes through.
+//! [`Meter`]: the requests, events and bytes of one session.
 
 use std::ops::Sub;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lockkeeper::testing::{Plan, RequestKind, TestStore, Traffic};
 use lockkeeper::{Client, ConnectOptions, LockPath, Session, ZnodePath};
+
+use crate::common::fresh_number;
 
 /// A store at which everything is counted.
 pub(crate) struct Ground(TestStore);
@@ -26,10 +27,8 @@ impl Ground {
     }
 
     pub(crate) fn fresh_path(&self) -> LockPath {
-        static USED: AtomicUsize = AtomicUsize::new(0);
-        let number = USED.fetch_add(1, Ordering::Relaxed);
-        let run = std::process::id();
-        // As long in each run, whatever it measures: paths count among the bytes.
+        let (run, number) = (std::process::id(), fresh_number());
+        // Of equal length in each run: the bytes of paths are counted.
         LockPath::new(format!("/cost/{run:010}-{number:03}")).expect("a valid path")
     }
 
@@ -80,8 +79,8 @@ pub(crate) struct Meter<'a> {
     own: Cost,
 }
 
-/// After so many quiet answers in a row nothing is under way: whoever was woken by one of them has
-/// sent its request before the next question, and so has its answer before the next answer.
+/// Number of quiet answers in a row after which nothing is under way: a task that one of them woke has sent its
+/// request before the next question, and requests of a session are answered in order.
 const QUIET: u32 = 10;
 
 impl Meter<'_> {

@@ -1,8 +1,8 @@
 //! Scenes: hand-overs between the sides of a recipe.
 
+use crate::common::recipes::{self, Side, Subject};
 use crate::line::{Leaving, Line};
 use crate::meter::{Cost, Ground};
-use crate::subjects::{PERMITS, Side, Subject};
 
 /// Number of contenders of a turn: one, or the size of the case.
 #[derive(Clone, Copy)]
@@ -20,24 +20,28 @@ impl Count {
     }
 }
 
-/// A hand-over that is measured, and the one after which it comes.
+/// A hand-over that is measured, with the hand-overs that precede it.
 pub(crate) struct Scene {
     /// Suffix that distinguishes it from other scenes of its recipe.
     pub(crate) suffix: &'static str,
     /// Number of holders at first, taken as writers.
     holders: usize,
-    /// To whom it is handed over, in turns; the last one is measured.
+    /// The next holders, turn by turn; the last turn is measured.
     turns: &'static [(Side, Count)],
     is_newest_first: bool,
 }
 
+/// Permits of the semaphore.
+pub(crate) const PERMITS: u32 = 3;
+
 /// Number of hand-overs measured: a renewal of the session may fall into one of them.
 const HAND_OVERS: usize = 5;
 
-/// As many where each is that of `n` holders.
+/// Number of hand-overs measured where each is that of `n` holders.
 const HAND_OVERS_OF_N: usize = 2;
 
-/// Before the first one that is measured: who has held without waiting leaves no mark.
+/// Number of hand-overs before the first one that is measured: a holder that never waited leaves no release
+/// marker, so its hand-over differs.
 const WARM_UP: usize = 2;
 
 const READ: (Side, Count) = (Side::Read, Count::One);
@@ -50,7 +54,7 @@ impl Scene {
 
     /// The oldest of several holders makes room for the next, while `n` wait behind.
     pub(crate) const OF_SEMAPHORE: Self = Self {
-        holders: PERMITS,
+        holders: PERMITS as usize,
         ..Self::ONE_BY_ONE
     };
 
@@ -128,13 +132,13 @@ impl Scene {
 pub(crate) async fn when_free<S: Subject>(ground: &Ground, subject: &S, side: Side) -> [Cost; 2] {
     let mut meter = ground.meter(subject.client());
     let (mut acquires, mut releases) = (Vec::new(), Vec::new());
-    // The first one makes what is missing above it.
-    S::leave(subject.take(side).await).await;
+    // The first acquire creates the missing parents, which is not measured.
+    recipes::leave(subject.take(side).await).await;
     for _ in 0..HAND_OVERS {
         let before = meter.read().await;
         let held = subject.take(side).await;
         let taken = meter.read().await;
-        S::leave(held).await;
+        recipes::leave(held).await;
         acquires.push(taken - before);
         releases.push(meter.read().await - taken);
     }

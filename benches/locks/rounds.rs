@@ -48,6 +48,7 @@ impl Contender {
 pub(crate) async fn measure(args: &Args, case: Case, contenders: Vec<Contender>) -> Row {
     let time = args.timing.round();
     let mut rounds: Vec<Vec<Row>> = contenders.iter().map(|_| Vec::new()).collect();
+    // In turns, so that other load on the machine affects all of them alike.
     for _ in 0..args.timing.rounds {
         for (contender, rounds) in contenders.iter().zip(&mut rounds) {
             rounds.push((contender.round)(time).await);
@@ -76,7 +77,7 @@ pub(crate) async fn measure(args: &Args, case: Case, contenders: Vec<Contender>)
     medians.into_iter().next().expect("lockkeeper comes first")
 }
 
-/// The fields whose ratios are worth a line.
+/// Fields of which a ratio is printed.
 const COMPARED: [&str; 6] = [
     "cycles_per_s",
     "handovers_per_s",

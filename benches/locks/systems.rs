@@ -1,17 +1,15 @@
-//! Systems under test: Lockkeeper's mutex, and tokio's as the floor.
+//! The interface of every lock that is measured, and Lockkeeper's recipes behind it.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use lockkeeper::{Client, Election, Guard, LockPath, Mutex, Semaphore, Session, ZnodePath};
+use lockkeeper::{Client, LockPath, Session, ZnodePath};
 use lockkeeper_store::CreateMode;
 
-use crate::election::Candidate;
+use crate::common::fresh_name;
+use crate::common::recipes::{self, Side, Subject, Two};
 use crate::figures::{Row, Times};
-use crate::many::Two;
 use crate::rounds::Contender;
-use crate::semaphore::Quota;
 use crate::workloads::{Case, Workload};
 
 /// One client's handle to a lock.
@@ -25,15 +23,15 @@ pub(crate) trait Lock: Clone + Send + Sync + 'static {
     /// A number that grows in the order of arrival, where the system has one.
     fn token(guard: &Self::Guard) -> Option<i64>;
 
-    /// Waits until so many are in the queue, the holder included, and know whom they wait for.
-    /// Each has asked for its place before.
+    /// Waits until so many contenders are in the queue, the holder included, and have found their predecessors.
+    /// Each has sent its request before.
     fn settled(&self, queued: usize) -> impl Future<Output = ()> + Send;
 
-    /// Waits until one more, who has asked for its place before, stands in the queue and waits.
+    /// Waits until one more contender, which has sent its request before, is in the queue and waits.
     fn settled_again(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// The store under test, and a session of its own that looks on.
+/// The store under test, with a session that observes it.
 pub(crate) struct Keeper {
     url: String,
     observer: Session,
@@ -59,82 +57,45 @@ impl Keeper {
         self.observer.timeout().is_none()
     }
 
-    /// The handles to mutexes that a case needs.
-    pub(crate) async fn locks(&self, case: &Case) -> Vec<Ours> {
-        let handle = |client: &Client, path: LockPath, place| Ours {
-            mutex: Mutex::new(client, path).expect("a valid path"),
-            place,
-        };
-        self.handles(case, handle).await
-    }
-
-    /// The handles to elections that a case needs.
-    pub(crate) async fn elections(&self, case: &Case) -> Vec<Candidate> {
-        let handle = |client: &Client, path: LockPath, place| {
-            Candidate::new(Election::new(client, path).expect("a valid path"), place)
-        };
-        self.handles(case, handle).await
-    }
-
-    /// The handles to two locks each that a case needs.
-    pub(crate) async fn pairs(&self, case: &Case) -> Vec<Two> {
-        let made = AtomicUsize::new(0);
-        let handle = |client: &Client, path: LockPath, place| {
-            let is_reversed = made.fetch_add(1, Ordering::Relaxed) % 2 == 1;
-            Two::new(client.clone(), &path, is_reversed, place)
-        };
-        self.handles(case, handle).await
-    }
-
-    /// The handles to semaphores of one permit that a case needs.
-    pub(crate) async fn semaphores(&self, case: &Case) -> Vec<Quota> {
-        let handle = |client: &Client, path: LockPath, place| {
-            Quota::new(
-                Semaphore::new(client, path, 1).expect("a valid path"),
-                place,
-            )
-        };
-        self.handles(case, handle).await
-    }
-
-    /// The handles that a case needs: each client has a session of its own.
-    pub(crate) async fn handles<L>(
-        &self,
-        case: &Case,
-        handle: impl Fn(&Client, LockPath, Place) -> L,
-    ) -> Vec<L> {
-        let path = self.fresh_path();
+    /// Returns the handles that a case needs: each client has its own session.
+    pub(crate) async fn locks<S: Subject>(&self, case: &Case) -> Vec<Ours<S>> {
+        let path = LockPath::new(format!("/bench/{}", fresh_name())).expect("a valid path");
         let mut clients = Vec::new();
         for _ in 0..case.clients {
             clients.push(lockkeeper::connect(&*self.url).await.expect("a session"));
         }
-        let place = || Place {
-            observer: self.observer.clone(),
+        let handle = |client: &Client, path: LockPath| Ours {
+            subject: S::new(client, path),
+            place: Place {
+                observer: self.observer.clone(),
+            },
         };
         match case.workload {
             Workload::W4 => (0..case.n)
                 .map(|key| (&clients[key % clients.len()], path.key(&key.to_string())))
-                .map(|(client, path)| handle(client, path, place()))
+                .map(|(client, path)| handle(client, path))
                 .collect(),
             _ => clients
                 .iter()
-                .map(|client| handle(client, path.clone(), place()))
+                .map(|client| handle(client, path.clone()))
                 .collect(),
         }
     }
 
-    fn fresh_path(&self) -> LockPath {
-        static USED: AtomicUsize = AtomicUsize::new(0);
-        let number = USED.fetch_add(1, Ordering::Relaxed);
-        let run = std::process::id();
-        LockPath::new(format!("/bench/{run}-{number}")).expect("a valid path")
+    /// Returns handles to two locks each; every other one names them in the opposite order.
+    pub(crate) async fn pairs(&self, case: &Case) -> Vec<Ours<Two>> {
+        let mut pairs = self.locks::<Two>(case).await;
+        for pair in pairs.iter_mut().skip(1).step_by(2) {
+            pair.subject.reverse();
+        }
+        pairs
     }
 
     /// Lower bounds of an acquire on a remote store: a create and a delete with nothing around them;
     /// and the way of most recipes, which list only when the create has been answered.
     pub(crate) async fn raw(&self, case: Case) -> [Contender; 2] {
         assert_eq!(case.workload, Workload::W1);
-        let path = self.fresh_path().as_znode().clone();
+        let path = ZnodePath::new(format!("/bench/{}", fresh_name())).expect("a valid path");
         let made = self.observer.create_all(&path, CreateMode::Persistent);
         made.await.expect("a parent");
         [("create", false), ("create, then list", true)].map(|(name, list)| {
@@ -168,11 +129,37 @@ async fn raw_round(session: Session, parent: ZnodePath, list: bool, time: Durati
     row
 }
 
-/// A handle to Lockkeeper's mutex.
+/// A handle to one of Lockkeeper's recipes.
 #[derive(Clone)]
-pub(crate) struct Ours {
-    mutex: Mutex,
+pub(crate) struct Ours<S> {
+    pub(crate) subject: S,
     place: Place,
+}
+
+impl<S: Subject> Lock for Ours<S> {
+    type Guard = S::Held;
+
+    async fn lock(&self) -> S::Held {
+        self.subject.take(Side::Write).await
+    }
+
+    async fn unlock(guard: S::Held) {
+        recipes::leave(guard).await;
+    }
+
+    fn token(guard: &S::Held) -> Option<i64> {
+        Some(recipes::token(guard))
+    }
+
+    async fn settled(&self, queued: usize) {
+        for queue in self.subject.queues() {
+            self.place.settled(queue, queued + S::PARENTS).await;
+        }
+    }
+
+    async fn settled_again(&self) {
+        self.place.settled_again().await;
+    }
 }
 
 /// Observer of queues while they are joined.
@@ -204,64 +191,4 @@ impl Place {
     pub(crate) async fn settled_again(&self) {
         self.pause_if_remote(REMOTE_PAUSE).await;
     }
-}
-
-impl Lock for Ours {
-    type Guard = Guard;
-
-    async fn lock(&self) -> Guard {
-        self.mutex.lock().await.expect("granted")
-    }
-
-    async fn unlock(guard: Guard) {
-        guard.release().await.expect("released");
-    }
-
-    fn token(guard: &Guard) -> Option<i64> {
-        Some(guard.fencing_token().as_i64())
-    }
-
-    async fn settled(&self, queued: usize) {
-        self.place.settled(self.mutex.path(), queued).await;
-    }
-
-    async fn settled_again(&self) {
-        self.place.settled_again().await;
-    }
-}
-
-/// tokio's mutex, which is fair as well; nothing of it outlives the process.
-#[derive(Clone)]
-pub(crate) struct TokioLock(&'static tokio::sync::Mutex<()>);
-
-impl TokioLock {
-    /// The handles that a case needs. The locks are leaked: their guards borrow them, which costs
-    /// less than sharing.
-    pub(crate) fn many(case: &Case) -> Vec<Self> {
-        let new = || Self(Box::leak(Box::default()));
-        match case.workload {
-            Workload::W4 => (0..case.n).map(|_| new()).collect(),
-            _ => vec![new(); case.clients],
-        }
-    }
-}
-
-impl Lock for TokioLock {
-    type Guard = tokio::sync::MutexGuard<'static, ()>;
-
-    async fn lock(&self) -> Self::Guard {
-        self.0.lock().await
-    }
-
-    async fn unlock(guard: Self::Guard) {
-        drop(guard);
-    }
-
-    fn token(_guard: &Self::Guard) -> Option<i64> {
-        None
-    }
-
-    async fn settled(&self, _queued: usize) {}
-
-    async fn settled_again(&self) {}
 }

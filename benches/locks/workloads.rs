@@ -1,13 +1,12 @@
 //! The workloads, the same code for every system.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+use crate::common::count_first_poll;
 use crate::figures::{Row, Times};
 use crate::systems::Lock;
 
@@ -23,8 +22,8 @@ pub(crate) enum Workload {
     W4,
 }
 
-/// Place of the holder of a hand-over: a task like the waiters, or a thread outside the runtime,
-/// whose release has to wake one of the runtime's.
+/// Place of the holder of a hand-over: a task like the waiters, or a thread outside the runtime. The release of
+/// the latter has to wake a thread of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
     Task,
@@ -124,6 +123,8 @@ struct Arena {
     order_violations: AtomicUsize,
 }
 
+// Relaxed: each check concerns one variable, whose exchanges have one order. A stronger ordering would add to the
+// time that is measured.
 impl Arena {
     fn enter(&self, client: usize, token: Option<i64>) {
         if self.held.swap(true, Relaxed) {
@@ -147,7 +148,7 @@ impl Arena {
 async fn contended<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
     let arena = Arc::new(Arena::default());
     let asked = Arc::new(AtomicUsize::new(0));
-    // Held until all are queued: one who came first would find it free again and again.
+    // Held until all are queued: the first client would otherwise find it free again and again.
     let first = locks[0].lock().await;
     let clients: Vec<_> = (0..locks.len())
         .map(|client| {
@@ -157,7 +158,7 @@ async fn contended<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
                 let mut has_tokens = false;
                 while !arena.stop.load(Relaxed) {
                     let begun = Instant::now();
-                    let guard = lock_noting(&lock, &asked).await;
+                    let guard = count_first_poll(lock.lock(), &asked).await;
                     waits.push(begun.elapsed());
                     let token = L::token(&guard);
                     has_tokens = token.is_some();
@@ -202,8 +203,8 @@ async fn contended<L: Lock>(locks: Arc<[L]>, time: Duration) -> Row {
     row
 }
 
-/// The holder lets go; the waiter notes when it is granted the lock, hands its guard over as the
-/// next one to be let go, and queues anew: so `n` are queued at each release.
+/// The holder releases; the waiter notes when it is granted the lock, passes its guard on as the next one to be
+/// released, and queues again: so `n` are queued at each release.
 async fn handed_over<L: Lock>(case: Case, locks: Arc<[L]>, time: Duration) -> Row {
     let mut guard = locks[0].lock().await;
     let asked = Arc::new(AtomicUsize::new(0));
@@ -215,9 +216,9 @@ async fn handed_over<L: Lock>(case: Case, locks: Arc<[L]>, time: Duration) -> Ro
             let (asked, stop, grants) = (asked.clone(), stop.clone(), grants.clone());
             tokio::spawn(async move {
                 while !stop.load(Relaxed) {
-                    let guard = lock_noting(&lock, &asked).await;
+                    let guard = count_first_poll(lock.lock(), &asked).await;
                     let now = Instant::now();
-                    // Nobody takes it when the round is over; then it is let go right here.
+                    // After the round the receiver is closed, and the guard is dropped here.
                     let _ = grants.send((guard, now));
                 }
             })
@@ -259,24 +260,10 @@ async fn all_asked(asked: &AtomicUsize, count: usize) {
     }
 }
 
-/// Locks, and counts when the question for a place has been asked.
-async fn lock_noting<L: Lock>(lock: &L, asked: &AtomicUsize) -> L::Guard {
-    let mut granted = pin!(lock.lock());
-    let mut first = true;
-    poll_fn(|context| {
-        let polled = granted.as_mut().poll(context);
-        if std::mem::take(&mut first) {
-            asked.fetch_add(1, Relaxed);
-        }
-        polled
-    })
-    .await
-}
-
 /// Number of tasks of w4 that hold or request a lock.
 const IN_FLIGHT: usize = 256;
 
-/// Each key once, whatever time that takes.
+/// Locks and unlocks each key once.
 async fn many_keys<L: Lock>(locks: Arc<[L]>) -> Row {
     let next = Arc::new(AtomicUsize::new(0));
     let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Apache Curator as a peer: `benches/peers/Curator.java` in a process of its own.
+//! Apache Curator as a peer: `benches/peers/Curator.java`, in a separate process.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader, Write};
@@ -41,7 +41,7 @@ impl Curator {
     /// Compiles and starts it.
     ///
     /// # Errors
-    /// What is missing.
+    /// The missing package or file.
     pub(crate) fn start(url: &str) -> Result<Self, String> {
         let jar = Path::new("/usr/share/java/curator-recipes.jar");
         process::need("libcurator-recipes-java", || jar.exists())?;
@@ -77,7 +77,7 @@ impl Process {
         let jars = Path::new("/usr/share/java");
         let missing = |jar: &&PathBuf| !jar.exists();
         let class_path: Vec<PathBuf> = JARS.map(|jar| jars.join(format!("{jar}.jar"))).into();
-        // The first ones are Curator's own; of the others a release may need fewer.
+        // Curator's own jars and ZooKeeper's; a release may need fewer of the others.
         if let Some(jar) = class_path[..4].iter().find(missing) {
             return Err(std::io::Error::other(format!(
                 "{} is missing",
@@ -101,7 +101,7 @@ impl Process {
             asks,
             answers,
         };
-        // Its virtual machine compiles what runs often: not before, and not while, it is measured.
+        // Warm-up: the virtual machine compiles the hot code now, not while it is measured.
         process.ask("w1 3")?;
         Ok(process)
     }
@@ -117,7 +117,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // It ends with its input; this is for one that hangs.
+        // It ends when its input does; killing is for one that hangs.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

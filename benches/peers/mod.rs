@@ -6,6 +6,8 @@ mod postgres;
 mod redis;
 mod wire;
 
+use lockkeeper::Mutex;
+
 use crate::args::{Args, Recipe, System};
 use crate::report::Line;
 use crate::rounds::Contender;
@@ -13,7 +15,7 @@ use crate::store_server::StoreServer;
 use crate::systems::Keeper;
 use crate::workloads::Case;
 
-/// Those that were asked for.
+/// The peers of this run.
 #[derive(Default)]
 pub(crate) struct Peers {
     redis: Option<redis::Redis>,
@@ -21,6 +23,7 @@ pub(crate) struct Peers {
     zookeeper: Option<Keeper>,
     curator: Option<curator::Curator>,
     wire: Option<wire::Wire>,
+    // The last field: fields are dropped in order, and its clients go before the server.
     _server: Option<StoreServer>,
 }
 
@@ -70,7 +73,7 @@ impl Peers {
             contenders.push(Contender::of("postgres", "", case, locks));
         }
         if let Some(keeper) = &self.zookeeper {
-            let locks = keeper.locks(&case).await;
+            let locks = keeper.locks::<Mutex>(&case).await;
             contenders.push(Contender::of("zookeeper", keeper.url(), case, locks));
         }
         let curator = self.curator.as_ref();

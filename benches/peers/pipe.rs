@@ -1,5 +1,5 @@
-//! A connection over which requests are pipelined, as common clients of Redis and Postgres do it: one
-//! task writes what has gathered, and answers come in the order of the requests.
+//! A connection with pipelined requests, as common clients of Redis and Postgres do it: one task writes
+//! all requests that have queued up, and answers arrive in the order of the requests.
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -8,11 +8,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::{mpsc, oneshot};
 
-/// Finds the answers in what comes over a connection.
+/// Parser of the answers of a protocol.
 pub(crate) trait Protocol: 'static {
     type Answer: Send + 'static;
 
-    /// The first answer and its length, if it is there as a whole.
+    /// Returns the first answer and its length, if it is complete.
     fn parse(bytes: &[u8]) -> Option<(usize, Self::Answer)>;
 }
 
@@ -43,16 +43,16 @@ impl<P: Protocol> Pipe<P> {
         stream.set_nodelay(true)?;
         let (asks, asked) = mpsc::unbounded_channel();
         tokio::spawn(async move {
-            // Who still waits for an answer then finds that there is none.
+            // The end drops the senders of the answers, so the waiting requests fail.
             let _ = carry::<P>(stream, asked).await;
         });
         Ok(Self { asks })
     }
 
-    /// Sends a request at once; its answer may be left alone.
+    /// Sends a request at once; the receiver of its answer may be dropped.
     pub(crate) fn send(&self, bytes: Vec<u8>) -> oneshot::Receiver<P::Answer> {
         let (answer, answered) = oneshot::channel();
-        // A connection that has failed drops the ask, which its answer tells.
+        // A connection that has failed drops the request, and with it the sender of the answer.
         let _ = self.asks.send(Ask { bytes, answer });
         answered
     }
@@ -93,7 +93,7 @@ async fn carry<P: Protocol>(
                 while let Some((length, answer)) = P::parse(&incoming[taken..]) {
                     taken += length;
                     let to: Option<oneshot::Sender<P::Answer>> = waiting.pop_front();
-                    // Nobody has to wait for it.
+                    // The requester may have dropped the receiver.
                     let _ = to.expect("it was asked for").send(answer);
                 }
                 incoming.drain(..taken);

@@ -11,7 +11,7 @@ use crate::process::{self, Process};
 use crate::systems::Lock;
 use crate::workloads::{Case, Workload};
 
-/// A cluster of its own, and sessions of it.
+/// A cluster that is started for the run, with sessions of it.
 pub(crate) struct Postgres {
     pool: Pool,
     cases: usize,
@@ -69,10 +69,10 @@ impl Postgres {
         })
     }
 
-    /// The handles that a case needs. The sessions are pooled: who holds a lock has its session, as
-    /// a session would be granted again what it holds.
+    /// Returns the handles that a case needs. Each holder takes a session from the pool: Postgres would grant the
+    /// same session its lock a second time.
     pub(crate) async fn locks(&mut self, case: &Case) -> Vec<PostgresLock> {
-        // One who was granted a lock queues anew before it is let go.
+        // Two more than clients: a waiter queues again before the guard that it passed on is released.
         self.pool.fill(case.clients + 2).await;
         self.cases += 1;
         let key = (self.cases * 1_000_000) as i64;
@@ -96,7 +96,7 @@ impl Postgres {
     }
 }
 
-/// The others are refused.
+/// Limit of sessions; Postgres refuses more.
 const MOST_SESSIONS: &str = "1200";
 
 /// Returns the folder of `initdb` and `postgres`, which Debian keeps out of the path.
@@ -110,7 +110,7 @@ fn programs() -> Option<PathBuf> {
     folders.into_iter().max()
 }
 
-/// Postgres does not run as root; then as the user that its package has made.
+/// Returns the user that Debian's package has created, if this is root: Postgres refuses to run as root.
 fn user() -> Result<Option<(u32, u32)>, String> {
     use std::os::unix::fs::MetadataExt;
     let me = std::fs::metadata("/proc/self").map_err(|error| error.to_string())?;
@@ -129,7 +129,7 @@ fn user() -> Result<Option<(u32, u32)>, String> {
         .ok_or("there is no user postgres to run it as".into())
 }
 
-/// Sessions that nobody uses.
+/// Pool of idle sessions.
 #[derive(Clone)]
 struct Pool {
     port: u16,
@@ -186,7 +186,7 @@ pub(crate) struct PostgresLock {
 enum Sessions {
     /// One of them for each holder or waiter.
     Pooled(Pool),
-    /// One for many keys, each of which nobody else asks for.
+    /// One for many keys, none of which is contended.
     Shared(Pipe<Messages>),
 }
 
@@ -247,7 +247,7 @@ impl Drop for PostgresGuard {
     fn drop(&mut self) {
         if let Some(session) = self.session.take() {
             drop(session.send(execute("u", self.lock.key)));
-            // What is asked next over it comes behind that.
+            // The session may be used at once: its requests are answered in order, so the release comes first.
             self.lock.give_back(session);
         }
     }

@@ -1,5 +1,5 @@
-//! Redis as a peer: a lock is a key that is set where it is absent, and deleted by a script that looks
-//! whether it is still one's own. Nobody waits in a queue: clients ask again.
+//! Redis as a peer: a lock is a key that is set where it is absent, and deleted by a script that first compares
+//! its token. Clients do not queue: they retry after a pause.
 
 use std::process::Command;
 use std::time::Duration;
@@ -22,12 +22,11 @@ pub(crate) struct Redis {
 const UNLOCK: &str = "if redis.call('get', KEYS[1]) == ARGV[1] \
     then return redis.call('del', KEYS[1]) else return 0 end";
 
-/// After this a lock is free again, whoever holds it.
+/// Lifetime of a lock that is not released.
 const HELD_FOR_MS: &str = "30000";
 
-/// Longest pause of a client before it asks again: it doubles each time, up to what
-/// common clients of Redis wait from the first time on (redis-py 100 ms, node-redlock 200 ms). How
-/// long in fact is drawn anew each time.
+/// Bounds of the longest pause before a retry: it doubles each time, up to what common clients of Redis
+/// wait from the first time on (redis-py 100 ms, node-redlock 200 ms). The pause itself is random.
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST: Duration = Duration::from_millis(200);
 
@@ -57,7 +56,7 @@ impl Redis {
         })
     }
 
-    /// The handles that a case needs: each client has a connection of its own.
+    /// Returns the handles that a case needs: each client has its own connection.
     pub(crate) async fn locks(&mut self, case: &Case) -> Vec<RedisLock> {
         while self.connections.len() < case.clients {
             let connection = Pipe::connect(self.port).await;
@@ -88,7 +87,7 @@ pub(crate) struct RedisLock {
     unlock: String,
 }
 
-/// A key that is ours. Dropping it asks for its deletion, and does not wait.
+/// A key that this client has set. Dropping it requests its deletion, and does not wait.
 pub(crate) struct RedisGuard {
     connection: Pipe<Resp>,
     unlock: Option<Vec<u8>>,
@@ -129,7 +128,7 @@ impl Lock for RedisLock {
         None
     }
 
-    /// There is no queue: a moment, in which each asks some times.
+    /// There is no queue: waits for a time in which each client retries a few times.
     async fn settled(&self, _queued: usize) {
         tokio::time::sleep(LONGEST).await;
     }
@@ -147,7 +146,7 @@ impl Drop for RedisGuard {
     }
 }
 
-/// Another number each time, drawn from the keys of the standard library's hash maps.
+/// Returns a random number, from the keys of the standard library's hash maps.
 fn random() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()

@@ -1,10 +1,10 @@
-//! The store under test once more, without any client library of ZooKeeper's: what an uncontended lock
-//! asks for, over connections like those to Redis and Postgres. It shows what is the server's, and
-//! what is the client's.
-
-use std::sync::atomic::{AtomicUsize, Ordering};
+//! The store under test once more, without any client library of ZooKeeper's: the requests of an uncontended
+//! lock, over connections like those to Redis and Postgres. It separates the server's share of the time from
+//! the client's.
 
 use super::pipe::{Pipe, Protocol};
+use crate::common::fresh_name;
+use crate::common::jute::{self, PERSISTENT, Put, op};
 use crate::systems::Lock;
 use crate::workloads::{Case, Workload};
 
@@ -33,9 +33,7 @@ impl Wire {
         for _ in 0..case.clients {
             sessions.push(open(self.port).await);
         }
-        static USED: AtomicUsize = AtomicUsize::new(0);
-        let number = USED.fetch_add(1, Ordering::Relaxed);
-        let root = format!("/wire-{}-{number}", std::process::id());
+        let root = format!("/wire-{}", fresh_name());
         create(&sessions[0], &root, PERSISTENT).await;
         let mut locks = Vec::new();
         for key in 0..count {
@@ -48,7 +46,7 @@ impl Wire {
     }
 }
 
-/// A session's handle to a lock for which nobody else asks.
+/// A session's handle to an uncontended lock.
 #[derive(Clone)]
 pub(crate) struct WireLock {
     session: Pipe<Jute>,
@@ -64,20 +62,15 @@ impl Lock for WireLock {
     type Guard = WireGuard;
 
     async fn lock(&self) -> WireGuard {
-        let entry = format!(
-            "{}/_c_6f1d2c9a-3b7e-4c58-9a43-0d5e8f7a1b26-lock-",
-            self.queue
-        );
-        let created = self
-            .session
-            .send(create_request(&entry, EPHEMERAL_SEQUENTIAL));
-        let mut list = request(GET_CHILDREN, &self.queue);
-        list.push(0);
-        let listed = self.session.send(framed(list));
+        let entry = jute::entry(&self.queue);
+        let create = create_request(&entry, jute::EPHEMERAL_SEQUENTIAL);
+        let created = self.session.send(create);
+        let list = request(op::GET_CHILDREN, |body| jute::read(body, &self.queue));
+        let listed = self.session.send(list);
         let created = created.await.expect("the server answers");
         let listed = listed.await.expect("the server answers");
         assert_eq!((created.error, listed.error), (0, 0), "granted");
-        assert_eq!(listed.count, 1, "nobody else is there");
+        assert_eq!(listed.count, 1, "it is uncontended");
         WireGuard {
             session: self.session.clone(),
             entry: created.text,
@@ -85,9 +78,8 @@ impl Lock for WireLock {
     }
 
     async fn unlock(guard: WireGuard) {
-        let mut delete = request(DELETE, &guard.entry);
-        delete.extend_from_slice(&(-1_i32).to_be_bytes());
-        let deleted = guard.session.ask(framed(delete)).await;
+        let delete = request(op::DELETE, |body| jute::delete(body, &guard.entry));
+        let deleted = guard.session.ask(delete).await;
         assert_eq!(deleted.error, 0, "released");
     }
 
@@ -100,21 +92,10 @@ impl Lock for WireLock {
     async fn settled_again(&self) {}
 }
 
-const CREATE: i32 = 1;
-const DELETE: i32 = 2;
-const GET_CHILDREN: i32 = 8;
-const PERSISTENT: i32 = 0;
-const EPHEMERAL_SEQUENTIAL: i32 = 3;
-
 async fn open(port: u16) -> Pipe<Jute> {
     let session = Pipe::<Jute>::connect(port).await;
     let session = session.expect("the server listens");
-    let mut connect = vec![0; 12];
-    connect.extend_from_slice(&30_000_i32.to_be_bytes());
-    connect.extend_from_slice(&[0; 8]);
-    put_text(&mut connect, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
-    connect.push(0);
-    session.ask(framed(connect)).await;
+    session.ask(framed(jute::handshake)).await;
     session
 }
 
@@ -124,35 +105,21 @@ async fn create(session: &Pipe<Jute>, path: &str, mode: i32) {
 }
 
 fn create_request(path: &str, mode: i32) -> Vec<u8> {
-    let mut body = request(CREATE, path);
-    put_text(&mut body, "");
-    for number in [1_i32, 0x1f] {
-        body.extend_from_slice(&number.to_be_bytes());
-    }
-    put_text(&mut body, "world");
-    put_text(&mut body, "anyone");
-    body.extend_from_slice(&mode.to_be_bytes());
-    framed(body)
+    request(op::CREATE, |body| jute::create(body, path, b"", mode))
 }
 
-fn request(op: i32, path: &str) -> Vec<u8> {
-    let mut body = Vec::with_capacity(256);
-    for number in [1, op] {
-        body.extend_from_slice(&number.to_be_bytes());
-    }
-    put_text(&mut body, path);
-    body
+fn request(op: i32, body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    framed(|to| {
+        to.int(1);
+        to.int(op);
+        body(to);
+    })
 }
 
-fn put_text(to: &mut Vec<u8>, text: &str) {
-    to.extend_from_slice(&(text.len() as i32).to_be_bytes());
-    to.extend_from_slice(text.as_bytes());
-}
-
-fn framed(body: Vec<u8>) -> Vec<u8> {
-    let mut frame = (body.len() as i32).to_be_bytes().to_vec();
-    frame.extend_from_slice(&body);
-    frame
+fn framed(body: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(256);
+    jute::frame(&mut bytes, body);
+    bytes
 }
 
 /// ZooKeeper's protocol, as far as it is needed here.

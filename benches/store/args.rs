@@ -40,7 +40,7 @@ enum System {
 #[derive(Clone, Debug, Parser)]
 #[command(name = "store")]
 pub(crate) struct Args {
-    /// memory:, file:FOLDER, lockkeeper://[HOST:PORT] or zookeeper://[HOST:PORT]; each case makes a store of its own
+    /// memory:, file:FOLDER, lockkeeper://[HOST:PORT] or zookeeper://[HOST:PORT]; each case creates a store
     /// in FOLDER, and removes it; without a host, the server is started
     #[arg(long, default_value = "memory:", value_parser = url)]
     pub(crate) url: String,

@@ -1,16 +1,15 @@
 //! One znode is set, and many watch it: until the last has the event.
 
-use std::future::{Future, poll_fn};
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel, Ordering::Acquire};
 use std::time::{Duration, Instant};
 
 use lockkeeper::{Session, ZnodePath};
-use lockkeeper_store::{CreateMode, Watcher};
+use lockkeeper_store::CreateMode;
 use tokio::sync::mpsc;
 
 use crate::args::Args;
+use crate::common::count_first_poll;
 use crate::figures::{Row, Times, medians};
 use crate::ground::Ground;
 
@@ -82,9 +81,10 @@ async fn watch(
         let (_, _, watcher) = session.watch_data(path).await.expect("a watch");
         let (say, waiting, left) = (say.clone(), waiting.clone(), left.clone());
         tokio::spawn(async move {
-            hear(watcher, &waiting).await;
+            let event = count_first_poll(watcher, &waiting).await;
+            event.expect("the event");
             if left.fetch_sub(1, AcqRel) == 1 {
-                // Nobody listens when the benchmark has failed.
+                // The receiver is gone if the benchmark has failed.
                 let _ = say.send(Instant::now());
             }
         });
@@ -93,18 +93,4 @@ async fn watch(
         tokio::time::sleep(Duration::from_micros(100)).await;
     }
     last
-}
-
-/// Waits for the event, and counts when the wait has begun.
-async fn hear(watcher: Watcher, waiting: &AtomicUsize) {
-    let mut watcher = pin!(watcher);
-    let mut is_first = true;
-    let event = poll_fn(|context| {
-        let polled = watcher.as_mut().poll(context);
-        if std::mem::take(&mut is_first) {
-            waiting.fetch_add(1, AcqRel);
-        }
-        polled
-    });
-    event.await.expect("the event");
 }

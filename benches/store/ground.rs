@@ -1,16 +1,16 @@
 //! The store that a case is measured on, and the sessions at it.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use lockkeeper::{Client, Session, Store, StoreOptions, ZnodePath};
 use lockkeeper_store::{Create, CreateMode, Op};
 
 use crate::args::Args;
+use crate::common::fresh_name;
 use crate::options::Durability;
 
-/// A store, or on a server that has others too, a znode of its own.
+/// A fresh store; on a server, whose store others may use, a fresh znode.
 pub(crate) struct Ground {
     store: Option<Store>,
     url: String,
@@ -78,8 +78,7 @@ impl Ground {
         self.folder.as_deref()
     }
 
-    /// Leaves nothing behind. A store is closed when the last session has gone, too: the caller has
-    /// none any more.
+    /// Deletes everything. The caller has dropped its sessions, since a store is closed after the last one.
     pub(crate) async fn end(mut self) {
         if self.store.is_none() {
             let session = self.session().await;
@@ -179,13 +178,6 @@ async fn delete_all(session: &Session, top: ZnodePath) {
             deleted.await.expect("deleted");
         }
     }
-}
-
-/// A name that nobody else has.
-pub(crate) fn fresh_name() -> String {
-    static USED: AtomicUsize = AtomicUsize::new(0);
-    let number = USED.fetch_add(1, Ordering::Relaxed);
-    format!("{}-{number}", std::process::id())
 }
 
 /// A new folder in another.

@@ -10,10 +10,11 @@ use lockkeeper_store::{Server, ServerOptions, Store, disk};
 use serde_json::Value;
 
 use crate::args::Args;
+use crate::common::process::memory_bytes;
 use crate::connection::Connection;
 use crate::figures::Row;
 use crate::ground::{self, Ground};
-use crate::jute::{EPHEMERAL_SEQUENTIAL, Put, op};
+use crate::jute::{self, EPHEMERAL_SEQUENTIAL, op};
 use crate::options::name;
 
 /// A part of a measurement that another process runs, and reports in one line.
@@ -102,7 +103,7 @@ impl Case {
         row
     }
 
-    /// Runs this program again, and answers what it has printed.
+    /// Runs this program again, and returns the figures that it prints.
     fn run(self, args: &Args, child: Child, folder: Option<&Path>) -> Row {
         let url = match folder {
             Some(folder) => format!("file:{}", folder.display()),
@@ -137,7 +138,7 @@ impl Case {
 
 /// Runs a part of a measurement in this process.
 pub(crate) async fn run_child(args: &Args, child: Child) {
-    let before = resident_bytes("VmRSS:");
+    let before = memory("VmRSS:");
     let start = Instant::now();
     let mut ground = Ground::new(args, args.folder()).await;
     let mut row = Row::new();
@@ -151,8 +152,8 @@ pub(crate) async fn run_child(args: &Args, child: Child) {
     if child != Child::Open {
         row.insert("fill_s".into(), filling.elapsed().as_secs_f64());
     }
-    row.insert("resident_bytes".into(), resident_bytes("VmRSS:") - before);
-    row.insert("peak_bytes".into(), resident_bytes("VmHWM:") - before);
+    row.insert("resident_bytes".into(), memory("VmRSS:") - before);
+    row.insert("peak_bytes".into(), memory("VmHWM:") - before);
     println!("{}", serde_json::to_string(&row).expect("numbers"));
     // As a crash would end it.
     std::process::exit(0);
@@ -181,29 +182,22 @@ async fn serve_sessions(args: &Args) {
     }
 }
 
-/// So many clients wait for the disk together.
+/// Number of clients whose requests share the disk's syncs.
 const AT_ONCE: usize = 250;
 
-/// A session, and an ephemeral znode of it; it lives on without its connection.
+/// Opens a session with an ephemeral znode; both outlive the connection.
 async fn open_session(address: SocketAddr) {
     let mut connection = Connection::open(address).await;
-    connection.put(1, op::CREATE, |to| {
-        to.text("/of-");
-        to.data(b"");
-        to.open_acl();
-        to.int(EPHEMERAL_SEQUENTIAL);
+    connection.put(1, op::CREATE, |body| {
+        jute::create(body, "/of-", b"", EPHEMERAL_SEQUENTIAL);
     });
     connection.flush().await;
     assert_eq!(connection.next().await.error, 0, "made");
 }
 
-/// This process's memory, as the kernel counts it.
-fn resident_bytes(field: &str) -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
-    let line = status.lines().find_map(|line| line.strip_prefix(field));
-    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB"));
-    let kib: f64 = kib.expect("in kB").trim().parse().expect("a number");
-    kib * 1024.0
+/// Returns a memory figure of this process.
+fn memory(field: &str) -> f64 {
+    memory_bytes("self", field).expect("Linux has it")
 }
 
 /// Returns the sizes of the store's logs and snapshots.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
+use crate::common::disk::{Floor, Way};
 use crate::figures::Times;
-use crate::syncs::{Floor, Way};
 
 /// Bytes of a record beside its data: a path, numbers, its share of a frame.
 const RECORD_BYTES: usize = 60;

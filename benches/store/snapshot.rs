@@ -15,7 +15,7 @@ use crate::ground::{self, Ground};
 use crate::report::Line;
 use crate::writes::{Notes, Writer, Writing};
 
-/// Longer than this nobody waits for a snapshot.
+/// Longest wait for a snapshot.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) async fn measure(args: &Args) {
@@ -148,7 +148,7 @@ fn look_out(folder: &Path, stop: &AtomicBool, seen: &Mutex<Vec<Making>>) {
         first.parse::<u64>().expect("a number")
     };
     let (mut idle_at, mut newest) = (worked_ns(), newest_snapshot(folder));
-    // What is in the making already is not looked at.
+    // A snapshot that is in progress already is not counted: its start was not seen.
     let mut begun = None;
     while !stop.load(Relaxed) {
         std::thread::sleep(Duration::from_millis(2));

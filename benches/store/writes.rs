@@ -11,12 +11,12 @@ use lockkeeper_store::CreateMode;
 use tokio::task::JoinHandle;
 
 use crate::args::{Args, Workload};
+use crate::common::disk::{Floor, Way};
 use crate::figures::{Row, Times, medians};
 use crate::ground::Ground;
 use crate::options::name;
 use crate::report::Line;
 use crate::sketch;
-use crate::syncs::{Floor, Way};
 
 pub(crate) async fn measure(args: &Args, workload: Workload) {
     for clients in args.clients(&[1, 8, 64, 512]) {
@@ -82,10 +82,8 @@ impl Disk {
 
     async fn round(&mut self, time: Duration) {
         let floor = self.floor.take().expect("put back");
-        let (floor, times) = floor.round(time / 4).await;
+        let (floor, row) = floor.round_aside(time / 4).await;
         self.floor = Some(floor);
-        let mut row = Row::new();
-        times.write(&mut row, "sync");
         self.syncs.push(row);
         let sketch = sketch::round(&self.folder, self.clients, self.bytes, time / 2);
         let (times, per_s) = sketch.await;
@@ -114,7 +112,7 @@ pub(crate) fn row_of(times: Times, per_s: f64) -> Row {
     row
 }
 
-/// One session and a znode of its own that it writes.
+/// A session with the znode that it alone writes.
 pub(crate) struct Writer {
     session: Session,
     path: ZnodePath,
@@ -147,7 +145,7 @@ impl Writer {
         loop {
             match self.try_write().await {
                 Ok(()) => return,
-                // Without syncs nobody waits for the disk, until nothing more may wait for it.
+                // Without syncs no reply waits for the disk, so writes gather until the store's limit refuses more.
                 Err(Error::LimitReached { .. }) => tokio::time::sleep(PAUSE).await,
                 Err(error) => panic!("a write: {error}"),
             }
@@ -219,7 +217,7 @@ impl<N: Notes> Writing<N> {
         }
     }
 
-    /// Lets them finish what they have asked for.
+    /// Ends the clients, each after its current request.
     pub(crate) async fn end(self) -> N {
         self.stop.store(true, Relaxed);
         let mut notes = N::default();

@@ -8,6 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::oneshot;
 
 use crate::args::Args;
+use crate::common;
 use crate::connection::{self, Connection};
 use crate::figures::{Row, medians};
 use crate::jute::{self, Put, op};
@@ -70,8 +71,8 @@ fn under(when: &str, row: Row) -> Row {
     row.into_iter().map(named).collect()
 }
 
-/// Connections that send requests as fast as the server takes them, on a thread of their own: what is measured must
-/// not wait for the load generator.
+/// Connections that send requests as fast as the server takes them, on a separate thread: the measured connections
+/// must not wait for the load generator.
 struct Flood(JoinHandle<f64>);
 
 impl Flood {
@@ -79,12 +80,7 @@ impl Flood {
     async fn start(address: SocketAddr, connections: usize, time: Duration) -> Self {
         let (ready, is_ready) = oneshot::channel();
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
-            runtime
-                .expect("a runtime")
-                .block_on(flood(address, connections, time, ready))
+            common::runtime(1).block_on(flood(address, connections, time, ready))
         });
         is_ready.await.expect("the flood begins");
         Self(thread)
@@ -121,7 +117,7 @@ async fn flood(
     requests as f64 / start.elapsed().as_secs_f64()
 }
 
-/// Writes without waiting for answers, and reads what comes; answers how many requests that were.
+/// Writes without waiting for answers, and reads them as they come; returns the number of requests.
 async fn flood_until(mut connection: Connection, end: Instant) -> usize {
     connection.put(1, op::GET_DATA, get_root);
     connection.flush().await;
@@ -166,6 +162,5 @@ fn block() -> Vec<u8> {
 }
 
 fn get_root(to: &mut Vec<u8>) {
-    to.text("/");
-    to.flag(false);
+    jute::read(to, "/");
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use crate::common::fresh_name;
 use crate::connection::Connection;
 use crate::figures::{Row, Times};
 use crate::jute::PERSISTENT;
@@ -26,7 +27,7 @@ pub(crate) struct Ground {
     made: Vec<String>,
 }
 
-/// A connection, and those who share it.
+/// A connection with the slots that share it.
 struct Client {
     connection: Connection,
     slots: Vec<Slot>,
@@ -59,7 +60,7 @@ impl Load {
 
     /// Makes the znodes, and opens the sessions.
     pub(crate) async fn prepare(&self, address: SocketAddr, bytes: usize) -> Ground {
-        let root = format!("/wire-{}-{}", std::process::id(), fresh_number());
+        let root = format!("/wire-{}", fresh_name());
         let mut made = vec![root.clone()];
         let mut clients = Vec::new();
         for number in 0..self.connections {
@@ -139,6 +140,7 @@ impl Client {
         while !waiting.is_empty() {
             self.connection.flush().await;
             self.connection.read().await;
+            // One clock reading for all replies that have arrived together.
             let mut now = Instant::now();
             while let Some(reply) = self.connection.arrived() {
                 let (number, asked) = waiting.pop_front().expect("it was asked for");
@@ -148,6 +150,7 @@ impl Client {
                     tokio::time::sleep(pause).await;
                     now = Instant::now();
                 }
+                // After the end, a slot goes on until it has deleted its znode: the next round begins without any.
                 if done != Done::Nothing && (now < end || !self.slots[number].is_clean()) {
                     self.ask(number, now, &mut waiting);
                 }
@@ -197,10 +200,4 @@ async fn in_batches(
             assert_eq!(reply.error, 0, "{path} is made or deleted");
         }
     }
-}
-
-fn fresh_number() -> usize {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    static USED: AtomicUsize = AtomicUsize::new(0);
-    USED.fetch_add(1, Ordering::Relaxed)
 }

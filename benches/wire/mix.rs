@@ -2,7 +2,7 @@
 //! way on it.
 
 use crate::connection::{Connection, Reply};
-use crate::jute::{EPHEMERAL_SEQUENTIAL, PERSISTENT, Put, op};
+use crate::jute::{self, EPHEMERAL_SEQUENTIAL, PERSISTENT, Put, op};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mix {
@@ -46,7 +46,7 @@ pub(crate) const KEYS: usize = 10_000;
 /// State of a slot.
 pub(crate) struct Slot {
     mix: Mix,
-    /// Its own znode, or what the keys are below.
+    /// Path of the slot's znode, or the parent of the keys.
     path: String,
     data: Vec<u8>,
     /// The next key to lock.
@@ -59,9 +59,9 @@ pub(crate) struct Slot {
 /// Reply that a slot waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wait {
-    /// One answer, and that is that.
+    /// The only answer.
     Answer,
-    /// The name of what it makes.
+    /// The name of the created znode.
     Name,
     /// The list that was asked for with it.
     List,
@@ -75,7 +75,7 @@ pub(crate) enum Done {
     Nothing,
     /// A request.
     Request,
-    /// All that makes a lock one's own.
+    /// Both requests of an acquire.
     Acquire,
     /// Its release.
     Release,
@@ -98,14 +98,11 @@ impl Slot {
         &self.path
     }
 
-    /// Asks for the next; answers how many requests that takes.
+    /// Sends the next operation, and returns its number of requests.
     pub(crate) fn ask(&mut self, to: &mut Connection) -> usize {
         match self.mix {
             Mix::Ping => to.put(-2, op::PING, |_| ()),
-            Mix::Get => to.put(1, op::GET_DATA, |body| {
-                body.text(&self.path);
-                body.flag(false);
-            }),
+            Mix::Get => to.put(1, op::GET_DATA, |body| jute::read(body, &self.path)),
             Mix::Set => to.put(1, op::SET_DATA, |body| {
                 body.text(&self.path);
                 body.data(&self.data);
@@ -134,17 +131,14 @@ impl Slot {
         }
         let queue = format!("{}/{}", self.path, self.key % KEYS);
         self.key += 1;
-        let entry = format!("{queue}/_c_6f1d2c9a-3b7e-4c58-9a43-0d5e8f7a1b26-lock-");
+        let entry = jute::entry(&queue);
         create(to, &entry, &self.data, EPHEMERAL_SEQUENTIAL);
-        to.put(1, op::GET_CHILDREN, |body| {
-            body.text(&queue);
-            body.flag(false);
-        });
+        to.put(1, op::GET_CHILDREN, |body| jute::read(body, &queue));
         self.waits_for = Wait::Name;
         2
     }
 
-    /// Takes an answer up.
+    /// Processes an answer.
     pub(crate) fn answered(&mut self, reply: &Reply<'_>) -> Done {
         assert_eq!(reply.error, 0, "a request of {} fails", self.mix.name());
         match self.waits_for {
@@ -159,24 +153,16 @@ impl Slot {
         }
     }
 
-    /// Returns true if it would leave nothing behind.
+    /// Returns true if the slot has created nothing that it would leave behind.
     pub(crate) fn is_clean(&self) -> bool {
         self.made.is_none()
     }
 }
 
 pub(crate) fn create(to: &mut Connection, path: &str, data: &[u8], mode: i32) {
-    to.put(1, op::CREATE, |body| {
-        body.text(path);
-        body.data(data);
-        body.open_acl();
-        body.int(mode);
-    });
+    to.put(1, op::CREATE, |body| jute::create(body, path, data, mode));
 }
 
 pub(crate) fn delete(to: &mut Connection, path: &str) {
-    to.put(1, op::DELETE, |body| {
-        body.text(path);
-        body.int(-1);
-    });
+    to.put(1, op::DELETE, |body| jute::delete(body, path));
 }

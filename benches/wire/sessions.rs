@@ -1,5 +1,4 @@
-//! Many sessions that mostly do nothing, each with one watch: what they take, and how long it is until
-//! the last of them has its event.
+//! Many idle sessions, each with one watch: their cost, and the time until the last of them has its event.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::AcqRel};
@@ -10,12 +9,13 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::args::Args;
-use crate::connection::{self, Connection, EVENT, TIMEOUT};
+use crate::common::process::memory_bytes;
+use crate::connection::{self, Connection, EVENT};
 use crate::figures::{Row, Times, medians};
-use crate::jute::{PERSISTENT, Put, op};
+use crate::jute::{PERSISTENT, Put, TIMEOUT, op};
 use crate::mix;
 use crate::store_server::StoreServer;
-use crate::usage::{Usage, resident_bytes};
+use crate::usage::Usage;
 
 /// Number of sessions opened at once.
 const OPENED_AT_ONCE: usize = 64;
@@ -27,13 +27,14 @@ pub(crate) async fn measure(args: &Args, server: &StoreServer) {
     mix::create(&mut setter, &path, b"", PERSISTENT);
     expect_answer(&mut setter).await;
     let watched = Arc::new(Watched::new(path));
-    let before = server.process().and_then(resident_bytes);
+    let resident_bytes = || memory_bytes(server.process()?, "VmRSS:");
+    let before = resident_bytes();
     let mut sessions = JoinSet::new();
     for &count in &args.sessions {
         let opened = open_until(count, &mut sessions, address, &watched).await;
         let mut row = Row::new();
         row.insert("opened_per_s".into(), opened);
-        if let (Some(before), Some(now)) = (before, server.process().and_then(resident_bytes)) {
+        if let (Some(before), Some(now)) = (before, resident_bytes()) {
             row.insert("bytes_per_session".into(), (now - before) / count as f64);
             row.insert("server_bytes".into(), now);
         }
@@ -76,7 +77,7 @@ async fn open_until(
 /// As often as common clients do.
 const PING_EVERY: Duration = Duration::from_millis(TIMEOUT.as_millis() as u64 / 3);
 
-/// The znode that all watch, and what they say of it.
+/// The znode that all sessions watch, with the counts of their watches and events.
 struct Watched {
     path: String,
     armed: AtomicUsize,
@@ -99,6 +100,7 @@ impl Watched {
     /// Waits until a counter has come so far, and sets it back.
     async fn wait_until(&self, counter: &AtomicUsize, count: usize) {
         loop {
+            // Before the check: a change between check and await would wake no waiter.
             let changed = self.changed.notified();
             if counter.load(std::sync::atomic::Ordering::Acquire) >= count {
                 return;
@@ -107,7 +109,7 @@ impl Watched {
         }
     }
 
-    /// Counts, and wakes who waits for the last one now and then.
+    /// Counts, and wakes the task that waits for the count.
     fn count(&self, counter: &AtomicUsize) {
         counter.fetch_add(1, AcqRel);
         self.changed.notify_waiters();

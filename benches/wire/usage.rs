@@ -31,30 +31,20 @@ impl Usage {
     }
 }
 
-/// Of the user and of the kernel for it.
+/// Returns a process's time on the processor, its own and the kernel's for it.
 fn cpu_seconds(process: u32) -> Option<f64> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name, in brackets, may hold anything.
+    // The name, in brackets, may contain spaces and brackets.
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ').skip(11);
     let mut ticks = || fields.next()?.parse::<f64>().ok();
     Some((ticks()? + ticks()?) / TICKS_PER_S)
 }
 
-/// The kernel's, for all that it tells of processes.
+/// Unit of the kernel's times in `/proc`.
 const TICKS_PER_S: f64 = 100.0;
 
-/// The memory that it has in use.
-pub(crate) fn resident_bytes(process: u32) -> Option<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
-    let kib: f64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
-    Some(kib * 1024.0)
-}
-
-/// Each connection is a file, here and in the servers, which inherit the limit.
+/// Raises the limit of open files: each connection is one, here and in the servers, which inherit the limit.
 pub(crate) fn raise_file_limit() {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit {

@@ -1,4 +1,4 @@
-//! The command line.
+//! Command line.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub(crate) struct Args {
     /// Store of the locks: memory:, file:PATH, lockkeeper://HOST:PORT or zookeeper://HOST:PORT[/CHROOT]
     #[arg(long, default_value = "memory:")]
     pub(crate) url: Target,
-    /// Number of workers, each with a session of its own
+    /// Number of workers, each with its own session
     #[arg(long, value_name = "N", default_value_t = 8)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=512))]
     pub(crate) workers: u16,
@@ -50,15 +50,14 @@ impl Args {
     /// Reads the command line, and ends the program if it is invalid.
     pub(crate) fn read() -> Self {
         let args = Self::parse();
-        let fault = match (args.crash, args.workers, args.without_lock) {
-            (crash, workers, _) if crash >= workers => {
-                "--crash must be below the number of workers: one must be left to finish"
-            }
-            (_, 1, true) => "--without-lock needs at least two workers: one overlaps with nobody",
-            _ => return args,
+        let fault = if args.crash >= args.workers {
+            "--crash must be below the number of workers: one must be left to finish"
+        } else if args.without_lock && args.workers == 1 {
+            "--without-lock needs at least two workers: a single one cannot overlap"
+        } else {
+            return args;
         };
-        Self::command()
-            .error(ErrorKind::ValueValidation, fault)
-            .exit()
+        let mut command = Self::command();
+        command.error(ErrorKind::ValueValidation, fault).exit()
     }
 }

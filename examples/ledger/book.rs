@@ -1,11 +1,9 @@
-//! The ledger: a file that every write replaces as a whole, and that refuses the writes of those
-//! who no longer hold the lock.
+//! The ledger: a file that each write replaces as a whole, and that refuses a former holder's writes.
 //!
-//! A write is made ready in a file of its own, which then takes the ledger's name. Whoever dies
-//! before that has changed nothing. The token is checked in the same step in which the name is
-//! taken: both happen under an operating system's lock on `LEDGER.lock`, so that nobody comes
-//! between. That lock is held for one step only; what keeps a worker's reading and writing
-//! together is the lock of Lockkeeper.
+//! A write is prepared in a draft, which is then renamed over the ledger, so a worker that dies before the
+//! rename has changed nothing. Checking the token and renaming are one step, under an operating system's
+//! lock on `LEDGER.lock`. That lock is held for one step only; the lock of Lockkeeper is what keeps a
+//! worker's reading and writing together.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -19,54 +17,29 @@ use crate::input::{Balances, Transfer};
 /// Content of the ledger.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Book {
-    /// Refuses old tokens.
+    /// Newest token seen. It is stored with the data, and replaced with them in one rename.
     pub(crate) gate: FencingGate,
-    /// Number of holders that have recorded their token here.
+    /// Number of holders that have recorded their token.
     pub(crate) grants: u64,
     /// Number of writes of the file.
     pub(crate) writes: u64,
     pub(crate) balances: Balances,
-    /// The ids of the transfers, in the order in which they were posted.
-    pub(crate) posted: Vec<u64>,
+    /// Ids of the transfers, in the order in which they were posted.
+    pub(crate) posted: Vec<i64>,
 }
 
-impl Book {
-    /// Posts a transfer, once.
-    pub(crate) fn post(&mut self, transfer: &Transfer) -> Result<(), LedgerError> {
-        if self.posted.contains(&transfer.id) {
-            return Err(LedgerError::PostedBefore { id: transfer.id });
-        }
-        transfer.apply(&mut self.balances);
-        self.posted.push(transfer.id);
-        Ok(())
-    }
-}
-
-/// Why the ledger did not do what was asked.
+/// Failure of an access to the ledger.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LedgerError {
-    #[error("the ledger {}: {source}", path.display())]
-    Io { path: PathBuf, source: io::Error },
-    #[error("the ledger {} is none: {source}", path.display())]
-    NoLedger {
-        path: PathBuf,
-        source: serde_json::Error,
-    },
+    #[error("the ledger's file: {0}")]
+    Io(#[from] io::Error),
     #[error(transparent)]
     Stale(#[from] StaleToken),
     #[error("transfer {id} was posted before")]
-    PostedBefore { id: u64 },
+    PostedBefore { id: i64 },
 }
 
-/// A write that is ready: it stands in a file of its own and lacks only the ledger's name.
-#[derive(Debug)]
-pub(crate) struct Write {
-    file: PathBuf,
-    /// The ledger's number of writes when it was read.
-    writes_before: u64,
-}
-
-/// One worker's way to the ledger.
+/// One worker's access to the ledger.
 #[derive(Debug)]
 pub(crate) struct Ledger {
     path: PathBuf,
@@ -74,33 +47,31 @@ pub(crate) struct Ledger {
     lock: File,
 }
 
+/// A write that is complete in the worker's draft, and not yet visible.
+#[derive(Debug)]
+pub(crate) struct Write {
+    /// The ledger's number of writes when it was read.
+    writes_before: u64,
+}
+
 impl Ledger {
-    /// The ledger at `path`, for the worker of this name.
+    /// Opens the ledger at `path` for the worker of this name.
     pub(crate) fn open(path: &Path, worker: &str) -> Result<Self, LedgerError> {
-        let suffixed = |suffix: &str| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(suffix);
-            PathBuf::from(name)
-        };
-        let lock = suffixed(".lock");
-        let lock = File::create(&lock).map_err(|source| LedgerError::Io { path: lock, source })?;
-        Ok(Self {
-            path: path.to_owned(),
-            draft: suffixed(&format!(".{}-{worker}", std::process::id())),
-            lock,
-        })
+        // The process's id tells apart the drafts of two programs that share one ledger.
+        let draft = path.with_added_extension(format!("{}-{worker}", std::process::id()));
+        let lock = File::create(path.with_added_extension("lock"))?;
+        let path = path.to_owned();
+        Ok(Self { path, draft, lock })
     }
 
-    /// Reads the ledger, after making it with these balances if there is none.
-    pub(crate) fn open_book(&self, opening: &Balances) -> Result<Book, LedgerError> {
+    /// Reads the ledger; creates it with these balances if it does not exist.
+    pub(crate) fn open_book(&self, balances: Balances) -> Result<Book, LedgerError> {
         self.in_one_step(|| {
             if !self.path.exists() {
-                let book = Book {
-                    balances: opening.clone(),
+                self.replace(&Book {
+                    balances,
                     ..Book::default()
-                };
-                self.write_draft(&book)?;
-                self.take_name(&self.draft)?;
+                })?;
             }
             self.load()
         })
@@ -118,27 +89,26 @@ impl Ledger {
             book.gate.admit(token)?;
             book.grants += 1;
             book.writes += 1;
-            self.write_draft(&book)?;
-            self.take_name(&self.draft)?;
+            self.replace(&book)?;
             Ok(book)
         })
     }
 
-    /// Makes a write ready.
-    pub(crate) fn prepare(&self, mut book: Book) -> Result<Write, LedgerError> {
+    /// Prepares a write that posts the transfer to this book.
+    pub(crate) fn prepare(&self, mut book: Book, posting: &Transfer) -> Result<Write, LedgerError> {
         let writes_before = book.writes;
+        if book.posted.contains(&posting.id) {
+            return Err(LedgerError::PostedBefore { id: posting.id });
+        }
+        posting.apply(&mut book.balances);
+        book.posted.push(posting.id);
         book.writes += 1;
         self.write_draft(&book)?;
-        Ok(Write {
-            file: self.draft.clone(),
-            writes_before,
-        })
+        Ok(Write { writes_before })
     }
 
-    /// Checks the token and writes, in one step. Answers whether somebody else has written since
-    /// the ledger was read, so that his write is lost now.
-    ///
-    /// `token` is `None` only for those who work without a lock.
+    /// Checks the token (`None` only without a lock) and makes the write visible, in one step. Returns true
+    /// if another worker has written since the ledger was read: that write is lost now.
     pub(crate) fn commit(
         &self,
         write: Write,
@@ -149,7 +119,7 @@ impl Ledger {
             if let Some(token) = token {
                 book.gate.admit(token)?;
             }
-            self.take_name(&write.file)?;
+            fs::rename(&self.draft, &self.path)?;
             Ok(book.writes != write.writes_before)
         })
     }
@@ -158,76 +128,34 @@ impl Ledger {
         &self,
         step: impl FnOnce() -> Result<T, LedgerError>,
     ) -> Result<T, LedgerError> {
-        self.lock.lock().map_err(|source| self.io(source))?;
+        self.lock.lock()?;
         let done = step();
-        self.lock.unlock().map_err(|source| self.io(source))?;
+        self.lock.unlock()?;
         done
     }
 
     fn load(&self) -> Result<Book, LedgerError> {
-        let bytes = fs::read(&self.path).map_err(|source| self.io(source))?;
-        serde_json::from_slice(&bytes).map_err(|source| LedgerError::NoLedger {
-            path: self.path.clone(),
-            source,
-        })
+        let bytes = fs::read(&self.path)?;
+        Ok(serde_json::from_slice(&bytes).map_err(io::Error::from)?)
+    }
+
+    fn replace(&self, book: &Book) -> Result<(), LedgerError> {
+        self.write_draft(book)?;
+        Ok(fs::rename(&self.draft, &self.path)?)
     }
 
     fn write_draft(&self, book: &Book) -> Result<(), LedgerError> {
-        let write = || {
-            let mut file = File::create(&self.draft)?;
-            file.write_all(&serde_json::to_vec(book)?)?;
-            // A name must never lead to a file whose content a power cut has taken.
-            file.sync_data()
-        };
-        write().map_err(|source| self.io(source))
-    }
-
-    fn take_name(&self, file: &Path) -> Result<(), LedgerError> {
-        fs::rename(file, &self.path).map_err(|source| self.io(source))
-    }
-
-    fn io(&self, source: io::Error) -> LedgerError {
-        LedgerError::Io {
-            path: self.path.clone(),
-            source,
-        }
+        let bytes = serde_json::to_vec(book).map_err(io::Error::from)?;
+        let mut file = File::create(&self.draft)?;
+        file.write_all(&bytes)?;
+        // Before the rename: a power cut must not leave the ledger's name on an empty file.
+        Ok(file.sync_data()?)
     }
 }
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        // Only a write that was refused, or never came to pass, has left its draft behind.
+        // A draft is left only by a write that was refused or not finished.
         let _ = fs::remove_file(&self.draft);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_late_write_is_refused_and_changes_nothing() {
-        let folder = std::env::temp_dir().join(format!("lockkeeper-book-{}", std::process::id()));
-        fs::create_dir(&folder).unwrap();
-        let path = folder.join("ledger.json");
-        let [old, new]: [FencingToken; 2] = ["1", "2"].map(|token| token.parse().unwrap());
-        let opening = Balances::from([("a".into(), 10)]);
-        let (dead, next) = (
-            Ledger::open(&path, "dead").unwrap(),
-            Ledger::open(&path, "next").unwrap(),
-        );
-        dead.open_book(&opening).unwrap();
-
-        let late = dead.prepare(dead.enter(old).unwrap()).unwrap();
-        let write = next.prepare(next.enter(new).unwrap()).unwrap();
-        let refused = dead.commit(late, Some(old));
-        assert!(matches!(refused, Err(LedgerError::Stale(_))), "{refused:?}");
-        // Nobody has written since the new holder read.
-        assert!(!next.commit(write, Some(new)).unwrap());
-
-        // Without the check it overwrites what it never saw, which is noticed.
-        let late = dead.prepare(Book::default()).unwrap();
-        assert!(dead.commit(late, None).unwrap());
-        fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -1,5 +1,4 @@
-//! The workers. Each has a thread, an executor, a session and a way to the ledger of its own, as
-//! if it were a program of its own.
+//! Workers. Each has its own session and opens the ledger itself, as a separate program would.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,18 +6,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use lockkeeper::{
-    Client, ConnectOptions, Error, FencingToken, Guard, LockError, LockOptions, LockPath, Mutex,
-    Target, connect_with,
+    Client, ConnectOptions, Error, FencingToken, Guard, LockError, LockEvent, LockOptions,
+    LockPath, Mutex, Target, connect_with,
 };
+use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 
 use crate::book::{Ledger, LedgerError, Write};
 use crate::input::Transfer;
 use crate::mortal::Mortal;
-use crate::teller::Teller;
+use crate::printer::Printer;
 
-/// The session timeout that doomed workers ask for; a store may insist on a longer one (two of its
-/// ticks). Their death holds the others up for that long.
+/// Session timeout that doomed workers ask for, since the others wait for so long after a death. A store may
+/// insist on a longer one.
 const DOOMED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Pause of the workers without a lock between reading and writing.
@@ -26,48 +26,51 @@ const THINKING: Duration = Duration::from_millis(1);
 
 /// State that all workers of a run share.
 pub(crate) struct Run {
-    pub(crate) target: Target,
+    pub(crate) url: Target,
     pub(crate) lock: LockPath,
     pub(crate) ledger: PathBuf,
-    pub(crate) teller: Teller,
+    pub(crate) printer: Arc<Printer>,
+    /// Transfers to post. The queue ends when it is empty and no doomed worker is left to put one back.
+    pub(crate) jobs: tokio::sync::Mutex<mpsc::UnboundedReceiver<Transfer>>,
+    /// Number of workers between their reading and their writing: a witness that does not rely on the lock.
     pub(crate) inside: AtomicUsize,
-    pub(crate) overlaps: AtomicUsize,
-    pub(crate) grants: parking_lot::Mutex<Vec<Grant>>,
     pub(crate) newest_token: watch::Sender<Option<FencingToken>>,
-    pub(crate) crashed: AtomicUsize,
-    pub(crate) late_writes_refused: AtomicUsize,
+    pub(crate) tally: parking_lot::Mutex<Tally>,
+}
+
+/// Results of all workers together.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Tally {
+    #[serde(skip)]
+    pub(crate) posted: usize,
+    #[serde(skip)]
+    pub(crate) grants: Vec<Grant>,
+    /// Meetings of two workers at the ledger, and writes that were overwritten unread.
+    pub(crate) overlaps: usize,
+    pub(crate) crashed: usize,
+    pub(crate) late_writes_refused: usize,
 }
 
 /// One grant of the lock, as its holder and the ledger saw it.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     /// Number of the grant, as the ledger counts.
-    pub(crate) place: u64,
-    /// The name of the holder's znode.
-    pub(crate) entry: String,
+    pub(crate) number: u64,
     pub(crate) token: FencingToken,
     pub(crate) waited: Duration,
 }
 
-/// Queue of transfers for the workers. It ends when it is empty and no worker is left that
-/// could put one back.
-pub(crate) type Jobs = Arc<tokio::sync::Mutex<mpsc::UnboundedReceiver<Transfer>>>;
-
-/// Why a worker gave up.
+/// Failure that a worker cannot recover from.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
     #[error(transparent)]
     Lock(#[from] LockError),
     #[error(transparent)]
     Ledger(#[from] LedgerError),
-    #[error("no executor: {0}")]
-    NoExecutor(#[from] std::io::Error),
     #[error("{0}; a ledger stays with one store, whose tokens it compares")]
     OtherStore(LedgerError),
-    #[error("a late write came through")]
+    #[error("a dead worker's late write came through")]
     LateWrite,
-    #[error("a worker panicked")]
-    Panicked,
 }
 
 impl From<Error> for Failure {
@@ -78,65 +81,58 @@ impl From<Error> for Failure {
 
 /// Task of a worker.
 pub(crate) enum Task {
-    /// Posts transfers under the lock until there are no more.
-    Post(Jobs),
-    /// Posts transfers without any lock until there are no more.
-    PostWithoutLock(Jobs),
-    /// Dies in the middle of posting this one, which goes back to the others.
+    /// Posts transfers until none are left.
+    Post,
+    /// Posts transfers without a lock until none are left, to show what goes wrong.
+    PostWithoutLock,
+    /// Dies in the middle of posting this transfer, which goes back to the others.
     Die(Transfer, mpsc::UnboundedSender<Transfer>),
 }
 
-/// Starts a worker.
-pub(crate) fn spawn(
-    run: &Arc<Run>,
-    number: usize,
-    task: Task,
-    results: mpsc::UnboundedSender<Result<(), Failure>>,
-) {
-    let run = run.clone();
-    std::thread::spawn(move || {
-        let work = || -> Result<(), Failure> {
-            let executor = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
-            executor.block_on(live(&run, number, task))
-        };
-        // Nobody listens any more when another worker has failed before.
-        let _ = results.send(work());
-    });
-}
-
-async fn live(run: &Run, number: usize, task: Task) -> Result<(), Failure> {
+/// Runs a worker until its task is done.
+pub(crate) async fn run(run: &Run, number: usize, task: Task) -> Result<(), Failure> {
     let ledger = Ledger::open(&run.ledger, &format!("w{number}"))?;
+    if let Task::PostWithoutLock = task {
+        return post_without_lock(run, &ledger).await;
+    }
     let options = ConnectOptions::new().create_chroot();
+    let client = connect_with(run.url.clone(), options.clone()).await?;
     match task {
-        Task::Post(jobs) => {
-            let client = connect_with(run.target.clone(), options).await?;
-            let mut worker = Worker::new(run, number, &client, ledger)?;
-            while let Some(transfer) = next(&jobs).await {
+        Task::Die(transfer, put_back) => {
+            let mortal = Mortal::open(&client, options.session_timeout(DOOMED_TIMEOUT)).await?;
+            let worker = Worker::new(run, number, mortal.client(), ledger)?;
+            worker.die_posting(transfer, &mortal, put_back).await?;
+        }
+        _ => {
+            let worker = Worker::new(run, number, &client, ledger)?;
+            while let Some(transfer) = run.next_job().await {
                 worker.post(&transfer).await?;
             }
-            client.close().await?;
         }
-        Task::PostWithoutLock(jobs) => {
-            while let Some(transfer) = next(&jobs).await {
-                post_without_lock(run, &ledger, &transfer).await?;
-            }
-        }
-        Task::Die(transfer, put_back) => {
-            let options = options.session_timeout(DOOMED_TIMEOUT);
-            let first =
-                connect_with(run.target.clone(), ConnectOptions::new().create_chroot()).await?;
-            let mortal = Mortal::open(&first, options).await?;
-            let mut worker = Worker::new(run, number, mortal.client(), ledger)?;
-            worker.die_posting(&transfer, &mortal, put_back).await?;
-        }
+    }
+    Ok(client.close().await?)
+}
+
+async fn post_without_lock(run: &Run, ledger: &Ledger) -> Result<(), Failure> {
+    while let Some(transfer) = run.next_job().await {
+        let _presence = Presence::enter(run);
+        let write = ledger.prepare(ledger.read()?, &transfer)?;
+        tokio::time::sleep(THINKING).await;
+        run.wrote(ledger.commit(write, None)?);
     }
     Ok(())
 }
 
-async fn next(jobs: &Jobs) -> Option<Transfer> {
-    jobs.lock().await.recv().await
+impl Run {
+    async fn next_job(&self) -> Option<Transfer> {
+        self.jobs.lock().await.recv().await
+    }
+
+    fn wrote(&self, overwrote: bool) {
+        let mut tally = self.tally.lock();
+        tally.posted += 1;
+        tally.overlaps += usize::from(overwrote);
+    }
 }
 
 struct Worker<'a> {
@@ -147,189 +143,151 @@ struct Worker<'a> {
     ledger: Ledger,
 }
 
-/// A worker who holds the lock, and has a write ready.
+/// A held lock, with a write that is ready to be committed.
 struct Holding<'a> {
-    inside: Inside<'a>,
+    presence: Presence<'a>,
     guard: Guard,
     write: Write,
 }
 
 impl<'a> Worker<'a> {
     fn new(run: &'a Run, number: usize, client: &Client, ledger: Ledger) -> Result<Self, Failure> {
-        let label = format!("ledger worker {number}");
-        let mut options = LockOptions::new().label(label);
-        if let Some(sink) = run.teller.sink(number) {
-            options = options.events(sink);
-        }
+        let options = LockOptions::new().label(format!("ledger worker {number}"));
         Ok(Self {
-            mutex: Mutex::new(client, &run.lock)?,
             run,
             number,
-            options,
+            mutex: Mutex::new(client, &run.lock)?,
+            options: options.events(run.printer.sink(number)),
             ledger,
         })
     }
 
-    /// Posts a transfer; again from the start if the lock is lost on the way.
-    async fn post(&mut self, transfer: &Transfer) -> Result<(), Failure> {
-        while let Err(failure) = self.try_post(transfer).await {
-            self.get_over(failure)?;
-        }
-        Ok(())
-    }
-
-    /// Returns the failure unless a retry is worthwhile: after the loss of the session, or of the lock.
-    fn get_over(&self, failure: Failure) -> Result<(), Failure> {
-        let lost = match &failure {
-            Failure::Lock(error) => error.is_session_end(),
-            Failure::Ledger(error) => matches!(error, LedgerError::Stale(_)),
-            _ => false,
-        };
-        if !lost {
-            return Err(failure);
-        }
-        self.run.teller.remark(self.number, failure.to_string());
-        Ok(())
-    }
-
-    async fn try_post(&mut self, transfer: &Transfer) -> Result<(), Failure> {
-        let Holding {
-            inside,
-            guard,
-            write,
-        } = self.hold(transfer).await?;
-        if self.ledger.commit(write, Some(guard.fencing_token()))? {
-            inside.overlapped();
-        }
-        self.run.teller.posted();
-        drop(inside);
-        // The write is done, and the token vouches for it, whatever became of the lock since.
-        if let Err(error) = guard.release().await {
-            self.run.teller.remark(self.number, error.to_string());
-        }
-        Ok(())
-    }
-
-    /// Takes the lock, records the token, reads the ledger, and makes the write ready.
-    async fn hold(&mut self, transfer: &Transfer) -> Result<Holding<'a>, Failure> {
-        let began = Instant::now();
-        let guard = self.mutex.lock_with(self.options.clone()).await?;
-        let waited = began.elapsed();
-        let inside = Inside::enter(self.run);
-        let token = guard.fencing_token();
-        let mut book = match self.ledger.enter(token) {
-            // Who holds the lock and is refused all the same comes from another store.
-            Err(stale @ LedgerError::Stale(_)) if guard.is_held() => {
-                return Err(Failure::OtherStore(stale));
+    /// Posts a transfer; starts again if the lock is lost before the write.
+    async fn post(&self, transfer: &Transfer) -> Result<(), Failure> {
+        let guard = loop {
+            let held = self.hold(transfer).await?;
+            let token = held.guard.fencing_token();
+            match self.ledger.commit(held.write, Some(token)) {
+                Ok(overwrote) => self.run.wrote(overwrote),
+                Err(failure) => {
+                    self.recover(failure.into())?;
+                    continue;
+                }
             }
-            book => book?,
+            break held.guard;
         };
-        self.run.grants.lock().push(Grant {
-            place: book.grants,
-            entry: guard.path().name().to_owned(),
-            token,
-            waited,
-        });
-        self.run.newest_token.send_replace(Some(token));
-        book.post(transfer)?;
-        let write = self.ledger.prepare(book)?;
-        Ok(Holding {
-            inside,
-            guard,
-            write,
-        })
+        // Before the release, after which the next grant may be printed.
+        self.run.printer.event(self.number, &LockEvent::Released);
+        // A lock that was lost meanwhile does not undo the write: the ledger has accepted its token.
+        if let Err(error) = guard.release().await {
+            self.run.printer.remark(self.number, error);
+        }
+        Ok(())
     }
 
-    /// Is cut off with the write ready, and has it arrive when another holds the lock.
+    /// Is cut off while it holds the lock, with a write that arrives when another worker holds it.
     async fn die_posting(
-        &mut self,
-        transfer: &Transfer,
+        &self,
+        transfer: Transfer,
         mortal: &Mortal,
         put_back: mpsc::UnboundedSender<Transfer>,
     ) -> Result<(), Failure> {
-        let holding = loop {
-            match self.hold(transfer).await {
-                Ok(holding) => break holding,
-                Err(failure) => self.get_over(failure)?,
-            }
-        };
-        let Holding {
-            inside,
-            guard,
-            write,
-        } = holding;
-        let token = guard.fencing_token();
-        let timeout = guard.session().timeout().unwrap_or_default();
+        let held = self.hold(&transfer).await?;
+        let token = held.guard.fencing_token();
+        let timeout = held.guard.session().timeout().unwrap_or_default();
+        // The guard is dropped after the cut, so the store hears of neither a release nor a closeSession.
         mortal.cut();
-        drop((inside, guard));
-        self.run.crashed.fetch_add(1, Ordering::Relaxed);
+        drop((held.presence, held.guard));
+        self.run.tally.lock().crashed += 1;
         let id = transfer.id;
-        self.run.teller.died(
-            self.number,
-            format!(
-                "DIES while it holds the lock, in the middle of writing transfer {id}; no \
-                 closeSession is sent, so the lock is free when {timeout:?} have passed"
-            ),
+        let text = format!(
+            "DIES while it holds the lock, in the middle of writing transfer {id}; no closeSession is sent, \
+             so the lock is free when {timeout:?} have passed"
         );
-        // What the dead one had taken is found again by the others.
-        let _ = put_back.send(transfer.clone());
+        self.run.printer.remark(self.number, text);
+        // Another worker posts it. (The receiver lives as long as `run`.)
+        let _ = put_back.send(transfer);
         drop(put_back);
 
+        // The late write arrives when the next holder has recorded its token.
         let mut newest = self.run.newest_token.subscribe();
-        // It never fails: the run, which has the other end, outlives its workers.
         let _ = newest.wait_for(|newest| *newest > Some(token)).await;
-        match self.ledger.commit(write, Some(token)) {
+        match self.ledger.commit(held.write, Some(token)) {
             Err(LedgerError::Stale(stale)) => {
-                self.run.late_writes_refused.fetch_add(1, Ordering::Relaxed);
+                self.run.tally.lock().late_writes_refused += 1;
                 let text = format!("(dead) its late write arrives and is refused: {stale}");
-                self.run.teller.remark(self.number, text);
+                self.run.printer.remark(self.number, text);
                 Ok(())
             }
             Err(error) => Err(error.into()),
             Ok(_) => Err(Failure::LateWrite),
         }
     }
-}
 
-/// Posts a transfer without a lock, as a demonstration of what goes wrong.
-async fn post_without_lock(run: &Run, ledger: &Ledger, transfer: &Transfer) -> Result<(), Failure> {
-    let inside = Inside::enter(run);
-    let mut book = ledger.read()?;
-    book.post(transfer)?;
-    let write = ledger.prepare(book)?;
-    tokio::time::sleep(THINKING).await;
-    if ledger.commit(write, None)? {
-        inside.overlapped();
-    }
-    run.teller.posted();
-    Ok(())
-}
-
-/// The presence of a worker between its reading and its writing: a witness that knows of no lock.
-struct Inside<'a> {
-    run: &'a Run,
-    overlapped: std::cell::Cell<bool>,
-}
-
-impl<'a> Inside<'a> {
-    fn enter(run: &'a Run) -> Self {
-        let others = run.inside.fetch_add(1, Ordering::SeqCst);
-        Self {
-            run,
-            overlapped: (others > 0).into(),
+    /// Acquires the lock and prepares the write; starts again if the lock is lost meanwhile.
+    async fn hold(&self, transfer: &Transfer) -> Result<Holding<'a>, Failure> {
+        loop {
+            match self.try_hold(transfer).await {
+                Err(failure) => self.recover(failure)?,
+                held => return held,
+            }
         }
     }
 
-    /// Notes that somebody else has written meanwhile.
-    fn overlapped(&self) {
-        self.overlapped.set(true);
+    /// Acquires the lock, records the token, reads the ledger, and prepares the write.
+    async fn try_hold(&self, transfer: &Transfer) -> Result<Holding<'a>, Failure> {
+        let began = Instant::now();
+        let guard = self.mutex.lock_with(self.options.clone()).await?;
+        let waited = began.elapsed();
+        let presence = Presence::enter(self.run);
+        let token = guard.fencing_token();
+        let book = match self.ledger.enter(token) {
+            // A holder is never older than the ledger's newest token, unless that is of another store.
+            Err(stale @ LedgerError::Stale(_)) if guard.is_held() => {
+                return Err(Failure::OtherStore(stale));
+            }
+            book => book?,
+        };
+        self.run.tally.lock().grants.push(Grant {
+            number: book.grants,
+            token,
+            waited,
+        });
+        self.run.newest_token.send_replace(Some(token));
+        let write = self.ledger.prepare(book, transfer)?;
+        Ok(Holding {
+            presence,
+            guard,
+            write,
+        })
+    }
+
+    /// Returns the failure, unless a new session or a new grant can mend it.
+    fn recover(&self, failure: Failure) -> Result<(), Failure> {
+        match &failure {
+            Failure::Lock(error) if error.is_session_end() => {}
+            Failure::Ledger(LedgerError::Stale(_)) => {}
+            _ => return Err(failure),
+        }
+        self.run.printer.remark(self.number, failure);
+        Ok(())
     }
 }
 
-impl Drop for Inside<'_> {
+/// Presence of a worker between its reading and its writing.
+struct Presence<'a>(&'a Run);
+
+impl<'a> Presence<'a> {
+    fn enter(run: &'a Run) -> Self {
+        if run.inside.fetch_add(1, Ordering::SeqCst) > 0 {
+            run.tally.lock().overlaps += 1;
+        }
+        Self(run)
+    }
+}
+
+impl Drop for Presence<'_> {
     fn drop(&mut self) {
-        self.run.inside.fetch_sub(1, Ordering::SeqCst);
-        let overlapped = usize::from(self.overlapped.get());
-        self.run.overlaps.fetch_add(overlapped, Ordering::Relaxed);
+        self.0.inside.fetch_sub(1, Ordering::SeqCst);
     }
 }

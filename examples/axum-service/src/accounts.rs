@@ -1,7 +1,7 @@
 //! [`Accounts`]: the resource that the locks protect.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use lockkeeper::{FencingGate, FencingToken, StaleToken};
 
@@ -19,15 +19,12 @@ struct Account {
 }
 
 impl Accounts {
-    /// Returns the balance. From now on the account refuses older tokens: the caller is about to write.
+    /// Returns the balance. From now on the account refuses older tokens, since the caller is about to write.
     ///
     /// # Errors
     /// [`StaleToken`]: a later holder of the account's lock has been here.
     pub fn read(&self, account: &str, token: FencingToken) -> Result<i64, StaleToken> {
-        let mut accounts = self.lock();
-        let account = accounts.entry(account.to_owned()).or_default();
-        account.gate.admit(token)?;
-        Ok(account.cents)
+        self.admit(account, token, |account| account.cents)
     }
 
     /// Writes a balance.
@@ -35,15 +32,20 @@ impl Accounts {
     /// # Errors
     /// [`StaleToken`]: a later holder of the account's lock has been here.
     pub fn write(&self, account: &str, cents: i64, token: FencingToken) -> Result<(), StaleToken> {
-        let mut accounts = self.lock();
-        let account = accounts.entry(account.to_owned()).or_default();
-        account.gate.admit(token)?;
-        account.cents = cents;
-        Ok(())
+        self.admit(account, token, |account| account.cents = cents)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Account>> {
-        // Nothing panics while it is locked.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Checks the token and accesses the account, in one step.
+    fn admit<T>(
+        &self,
+        account: &str,
+        token: FencingToken,
+        access: impl FnOnce(&mut Account) -> T,
+    ) -> Result<T, StaleToken> {
+        // No access panics, so a poisoned map is whole.
+        let mut accounts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let account = accounts.entry(account.to_owned()).or_default();
+        account.gate.admit(token)?;
+        Ok(access(account))
     }
 }

@@ -1,5 +1,5 @@
 //! An HTTP service that works under locks: one request at a time per account, in the order of arrival,
-//! over all processes of the service.
+//! over all processes of the service. The README has the commands, and shows the responses.
 //!
 //! Copy from here:
 //!
@@ -27,9 +27,9 @@ use refusal::Refusal;
 /// Options of the service.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// The time that a request may wait for its account's lock.
+    /// Time that a request may wait for its account's lock.
     pub lock_timeout: Duration,
-    /// The time that a posting takes. It stands for that of a database, or of another service.
+    /// Duration of a posting. It stands for a database, or another service.
     pub work: Duration,
 }
 
@@ -40,7 +40,6 @@ struct Service {
     options: Options,
 }
 
-/// The body of a request.
 #[derive(serde::Deserialize)]
 struct Posting {
     cents: i64,
@@ -48,19 +47,17 @@ struct Posting {
 
 /// Returns the service's routes: `POST /accounts/{account}` and `GET /healthz`.
 pub fn router(client: &Client, accounts: &Arc<Accounts>, options: Options) -> Router {
-    let service = Service {
-        client: client.clone(),
-        accounts: accounts.clone(),
-        options,
-    };
     Router::new()
         .route("/accounts/{account}", post(post_cents))
         .route("/healthz", get(healthz))
-        .with_state(service)
+        .with_state(Service {
+            client: client.clone(),
+            accounts: accounts.clone(),
+            options,
+        })
 }
 
-/// Serves until `shutdown`, finishes the requests that are under way, and closes the client. In
-/// this order: a request under way still needs its session.
+/// Serves until `shutdown`, finishes the requests under way, and closes the client.
 ///
 /// # Errors
 /// Those of the listener; [`io::Error::other`] with a [`lockkeeper::Error`] when the session could
@@ -71,10 +68,10 @@ pub async fn serve(
     options: Options,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> io::Result<()> {
-    let router = router(&client, &Arc::default(), options);
-    axum::serve(listener, router)
+    axum::serve(listener, router(&client, &Arc::default(), options))
         .with_graceful_shutdown(shutdown)
         .await?;
+    // Not earlier: a request under way needs its session.
     client.close().await.map_err(io::Error::other)
 }
 
@@ -92,8 +89,7 @@ async fn post_cents(
         .timeout(service.options.lock_timeout)
         // With so many ahead it would not be granted in time: refuse at once.
         .queue_limit(100);
-    let lock = LockPath::new("/lock")?.key(&account);
-    let mutex = Mutex::new(&service.client, lock)?;
+    let mutex = Mutex::new(&service.client, LockPath::new("/lock")?.key(&account))?;
     let guard = mutex.lock_with(options).await?;
     let token = guard.fencing_token();
 
@@ -111,20 +107,19 @@ async fn post_cents(
 
     // An error would say that the lock was lost after the write, which the account has accepted.
     let _ = guard.release().await;
-    Ok(Json(
-        json!({ "account": account, "balance": balance, "token": token }),
-    ))
+    let posted = json!({ "account": account, "balance": balance, "token": token });
+    Ok(Json(posted))
 }
 
 /// Reports the service as ready if the store answers within a second.
 async fn healthz(State(service): State<Service>) -> Result<&'static str, Refusal> {
-    let asking = async {
+    let answer = async {
         let session = service.client.session().await?;
         session.exists(&ZnodePath::root()).await?;
         Ok("ready")
     };
     tokio::select! {
-        answer = asking => answer,
+        answer = answer => answer,
         () = service.client.clock().sleep(Duration::from_secs(1)) => Err(Refusal::unready()),
     }
 }

@@ -9,19 +9,19 @@ use lockkeeper::{ConnectOptions, Target, connect_with};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A service that posts to accounts, one request at a time per account.
+/// Posts to accounts over HTTP, one request at a time per account.
 #[derive(Parser)]
 struct Arguments {
-    /// The store: memory:, or zookeeper://HOST:PORT[/CHROOT]; a chroot that is missing is created
+    /// Store: memory:, or zookeeper://HOST:PORT[/CHROOT]; a chroot that is missing is created
     #[arg(long, default_value = "memory:")]
     url: Target,
-    /// The address to listen on; port 0 is a free one
+    /// Address to listen on; port 0 is a free one
     #[arg(long, default_value = "127.0.0.1:0")]
     listen: SocketAddr,
-    /// The time that a request may wait for its lock
+    /// Time that a request may wait for its lock
     #[arg(long, default_value_t = 2000)]
     lock_timeout_ms: u64,
-    /// The time that a posting takes
+    /// Duration of a posting
     #[arg(long, default_value_t = 0)]
     work_ms: u64,
 }
@@ -29,7 +29,7 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
-    // Before anybody can know of the service: from here on SIGTERM no longer kills it.
+    // Before the address is printed: a supervisor that has read it may send SIGTERM at once.
     let mut terminate = signal(SignalKind::terminate())?;
     let options = ConnectOptions::new().create_chroot();
     let client = connect_with(arguments.url, options).await?;

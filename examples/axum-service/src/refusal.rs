@@ -7,46 +7,37 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-/// A response that says why a request was not carried out.
+/// A status with the reason why a request was not carried out.
 #[derive(Debug)]
-pub(crate) struct Refusal {
-    status: StatusCode,
-    reason: String,
-}
+pub(crate) struct Refusal(StatusCode, String);
 
 impl Refusal {
     pub(crate) fn overflow() -> Self {
-        Self {
-            status: StatusCode::UNPROCESSABLE_ENTITY,
-            reason: "the balance would be too large".to_owned(),
-        }
+        let reason = "the balance would be too large".to_owned();
+        Self(StatusCode::UNPROCESSABLE_ENTITY, reason)
     }
 
     pub(crate) fn unready() -> Self {
-        Self {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            reason: "the store does not answer".to_owned(),
-        }
+        let reason = "the store does not answer".to_owned();
+        Self(StatusCode::SERVICE_UNAVAILABLE, reason)
     }
 }
 
 /// The lock was not granted or was lost, or the store did not answer: the caller may try again.
 impl<E: Error> From<E> for Refusal {
     fn from(error: E) -> Self {
-        Self {
-            status: StatusCode::SERVICE_UNAVAILABLE,
-            reason: error.to_string(),
-        }
+        Self(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let body = Json(json!({ "error": self.reason }));
-        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+        let Self(status, reason) = self;
+        let body = Json(json!({ "error": reason }));
+        if status == StatusCode::SERVICE_UNAVAILABLE {
             // In seconds; a guess, since the queue moves on as fast as its holders work.
-            return (self.status, [(header::RETRY_AFTER, "1")], body).into_response();
+            return (status, [(header::RETRY_AFTER, "1")], body).into_response();
         }
-        (self.status, body).into_response()
+        (status, body).into_response()
     }
 }

@@ -2,9 +2,10 @@
 //! checked as a whole.
 
 mod api_quota;
+mod arrivals;
 mod batch_jobs;
 mod candidates;
-#[path = "../../../examples/ledger/mortal.rs"]
+#[path = "../../support/mortal.rs"]
 mod mortal;
 #[cfg(feature = "zookeeper")]
 mod processes;

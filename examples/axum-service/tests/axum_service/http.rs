@@ -12,7 +12,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Sends the head of a request, with `headers` of one's own: whole lines.
+    /// Sends the head of a request; `headers` are further lines, each with its line end.
     pub(crate) async fn open(
         to: SocketAddr,
         method: &str,
@@ -96,9 +96,10 @@ impl Response {
     }
 }
 
-/// Waits until nobody listens there any more.
+/// Waits until the address refuses connections.
 pub(crate) async fn until_refused(address: SocketAddr) {
-    // A closed port tells nobody: it must be asked. One that was accepted just before is hung up on.
+    // A closed listener sends no notice, so this connects until it is refused. A connection that was
+    // accepted just before the closing is hung up on.
     while TcpStream::connect(address).await.is_ok() {
         tokio::task::yield_now().await;
     }

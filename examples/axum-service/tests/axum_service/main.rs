@@ -23,7 +23,7 @@ const WORK: Duration = Duration::from_secs(1);
 const ACCOUNT: &str = "EU/4711";
 const TARGET: &str = "/accounts/EU%2F4711";
 
-/// The service in this process, on a store whose clock stands still until it is moved.
+/// The service in this process, on a store whose clock stands still until the test advances it.
 struct World {
     store: TestStore,
     service: Client,
@@ -113,7 +113,7 @@ async fn postings_at_the_same_time_are_carried_out_one_after_the_other() {
         refused.iter().all(|answer| answer.status == 503),
         "{answers:?}"
     );
-    // Each reads what the one before has written: none is lost.
+    // Each has read the balance that the one before wrote, so no update is lost.
     let mut seen: Vec<_> = done
         .iter()
         .map(|answer| (answer.token(), answer.json()["balance"].as_u64().unwrap()))

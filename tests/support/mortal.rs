@@ -1,10 +1,9 @@
 //! [`Mortal`]: a client that can be cut off from its store, as by the death of its program.
 //!
 //! The store sees the same in both cases: the client falls silent without a closeSession, and the
-//! session lives on until its timeout has passed.
-//!
-//! - In this process the client's requests go through a [`Wire`], which swallows them once it is cut.
-//! - To a server they go through a relay on a local port, which is closed with all its connections.
+//! session lives on until its timeout has passed. In this process the client's requests go through a
+//! [`Wire`], which swallows them after the cut; to a server they go through a relay on a local port,
+//! which the cut closes with all its connections.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -14,46 +13,45 @@ use lockkeeper::{Client, Clock, ConnectOptions, Error, connect_with};
 use lockkeeper_store::{Backend, BoxFuture, Connector, Request, Response, SessionStatus};
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{AbortHandle, JoinSet};
 
-/// A client, and what it takes to cut it off.
+/// A client with its means of being cut off.
 pub(crate) struct Mortal {
     client: Client,
     cut: Arc<AtomicBool>,
-    relay: Option<JoinHandle<()>>,
+    relay: Option<AbortHandle>,
 }
 
 impl Mortal {
     /// Opens another client of the store that `first` is a client of.
     pub(crate) async fn open(first: &Client, options: ConnectOptions) -> Result<Self, Error> {
         let cut = Arc::<AtomicBool>::default();
-        let url = first.target().to_owned();
-        let Some((scheme, hosts)) = url.split_once("://") else {
-            let wires = Wires {
-                connector: first.connector().clone(),
-                cut: cut.clone(),
-            };
-            return Ok(Self {
-                client: Client::open(Arc::new(wires), url, options).await?,
-                cut,
-                relay: None,
-            });
+        let url = first.target();
+        let (client, relay) = match url.split_once("://") {
+            None => {
+                let wires = Arc::new(Wires {
+                    connector: first.connector().clone(),
+                    cut: cut.clone(),
+                });
+                (Client::open(wires, url.to_owned(), options).await?, None)
+            }
+            Some((scheme, hosts)) => {
+                let (hosts, chroot) = hosts.split_at(hosts.find('/').unwrap_or(hosts.len()));
+                let (port, relay) = relay(hosts.to_owned()).await.map_err(|error| {
+                    Error::Protocol(format!("no relay could be opened: {error}"))
+                })?;
+                let near = format!("{scheme}://127.0.0.1:{port}{chroot}");
+                (connect_with(near.as_str(), options).await?, Some(relay))
+            }
         };
-        let (hosts, chroot) = hosts.split_at(hosts.find('/').unwrap_or(hosts.len()));
-        let (port, relay) = relay(hosts).await.map_err(unreachable)?;
-        let near = format!("{scheme}://127.0.0.1:{port}{chroot}");
-        Ok(Self {
-            client: connect_with(near.as_str(), options).await?,
-            cut,
-            relay: Some(relay),
-        })
+        Ok(Self { client, cut, relay })
     }
 
     pub(crate) fn client(&self) -> &Client {
         &self.client
     }
 
-    /// Cuts the client off. From now on nothing that it says reaches the store.
+    /// Cuts the client off. From now on nothing that it sends reaches the store.
     pub(crate) fn cut(&self) {
         self.cut.store(true, Ordering::Release);
         if let Some(relay) = &self.relay {
@@ -62,24 +60,20 @@ impl Mortal {
     }
 }
 
-fn unreachable(error: std::io::Error) -> Error {
-    Error::Protocol(format!("no relay could be opened: {error}"))
-}
-
 /// Opens a local port that leads to the first of `hosts` that answers. Aborting the task closes
 /// the port and all connections.
-async fn relay(hosts: &str) -> std::io::Result<(u16, JoinHandle<()>)> {
+async fn relay(hosts: String) -> std::io::Result<(u16, AbortHandle)> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
     let port = listener.local_addr()?.port();
-    let hosts: Vec<String> = hosts.split(',').map(str::to_owned).collect();
     let relay = tokio::spawn(async move {
+        // Dropped with this task, which aborts its own tasks.
         let mut connections = JoinSet::new();
         while let Ok((mut near, _)) = listener.accept().await {
             let hosts = hosts.clone();
             connections.spawn(async move {
-                for host in hosts {
+                for host in hosts.split(',') {
                     if let Ok(mut far) = TcpStream::connect(host).await {
-                        // Either end may hang up; the other is told by the closing.
+                        // Either end may hang up; the other sees its connection close.
                         let _ = copy_bidirectional(&mut near, &mut far).await;
                         return;
                     }
@@ -87,7 +81,7 @@ async fn relay(hosts: &str) -> std::io::Result<(u16, JoinHandle<()>)> {
             });
         }
     });
-    Ok((port, relay))
+    Ok((port, relay.abort_handle()))
 }
 
 /// Opens sessions whose requests go through a [`Wire`].
@@ -111,7 +105,7 @@ impl Connector for Wires {
     }
 }
 
-/// A session's way to its store, which can be cut.
+/// A session's connection to its store, which can be cut.
 #[derive(Debug)]
 struct Wire {
     backend: Arc<dyn Backend>,
@@ -138,7 +132,7 @@ impl Backend for Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         if self.cut.load(Ordering::Acquire) {
-            // Dropping a backend closes its session, and the dead close nothing.
+            // Dropping the backend would close its session, which a dead program cannot do.
             std::mem::forget(self.backend.clone());
         }
     }

@@ -1,0 +1,93 @@
+//! [`Printer`]: prints the locks' events as they happen.
+
+use std::fmt::Display;
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::time::Instant;
+
+use lockkeeper::{EventSink, LockEvent, lock_events};
+use lockkeeper_store::{sequence_of, spawn_detached};
+use parking_lot::Mutex;
+
+use crate::args::Args;
+
+/// Number of grants whose events are printed, without `--all-events`.
+const FULL_GRANTS: usize = 40;
+
+/// Output that all workers share.
+pub(crate) struct Printer {
+    began: Instant,
+    quiet: bool,
+    full_grants: usize,
+    /// Number of grants so far. Locked while an event is printed, so that lines keep the order of grants.
+    grants: Mutex<usize>,
+}
+
+impl Printer {
+    pub(crate) fn new(args: &Args) -> Arc<Self> {
+        Arc::new(Self {
+            began: Instant::now(),
+            quiet: args.quiet,
+            full_grants: if args.all_events {
+                usize::MAX
+            } else {
+                FULL_GRANTS
+            },
+            grants: Mutex::default(),
+        })
+    }
+
+    /// Returns a sink that prints the events of a worker's lock.
+    pub(crate) fn sink(self: &Arc<Self>, worker: usize) -> EventSink {
+        let (sink, mut events) = lock_events();
+        let printer = self.clone();
+        // A detached future is polled in the thread in which the event happens: the line is printed before
+        // that thread goes on.
+        spawn_detached(async move {
+            while let Some(event) = events.next().await {
+                // The event of a release comes after the release, when the next grant may have been printed;
+                // the worker announces it before.
+                if !matches!(event, LockEvent::Released) {
+                    printer.event(worker, &event);
+                }
+            }
+        });
+        sink
+    }
+
+    /// Prints an event of a worker's lock.
+    pub(crate) fn event(&self, worker: usize, event: &LockEvent) {
+        let mut grants = self.grants.lock();
+        let is_grant = matches!(event, LockEvent::Acquired { .. });
+        *grants += usize::from(is_grant);
+        if *grants > self.full_grants {
+            if is_grant && *grants == self.full_grants + 1 {
+                self.line("from here on one line a second; --all-events prints all");
+            }
+            return;
+        }
+        match event {
+            // Of the long name of the entry ahead, only the number.
+            LockEvent::Queued { position, ahead } => {
+                let number = sequence_of(ahead.name()).unwrap_or_default();
+                let text = format!("queued behind {position}, waits for number {number} to leave");
+                self.remark(worker, text);
+            }
+            event => self.remark(worker, event),
+        }
+    }
+
+    /// Prints a line about a worker.
+    pub(crate) fn remark(&self, worker: usize, text: impl Display) {
+        self.line(format_args!("{:<4} {text}", format!("w{worker}")));
+    }
+
+    /// Prints a line with the time.
+    pub(crate) fn line(&self, text: impl Display) {
+        if !self.quiet {
+            let at = self.began.elapsed().as_secs_f64();
+            // A reader that has gone away is no reason to stop.
+            let _ = writeln!(io::stdout(), "{at:9.4} s  {text}");
+        }
+    }
+}
