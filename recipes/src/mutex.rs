@@ -21,7 +21,8 @@ use crate::path::{IntoLockPath, LockPath};
 /// `lock` opens a new one. A clone is the same mutex. It is not re-entrant: a second `lock` waits for the first (see
 /// [`ReentrantMutex`](crate::ReentrantMutex)). A wait behind a holder of the same session is logged as a warning, with
 /// the path and the labels of both, when it has lasted for the session's timeout, or 10 s if that is less or there is
-/// none: tasks of one client take turns, and only the time tells them from a task that waits for itself.
+/// none, and up to a second more: tasks of one client take turns, and only the time tells them from a task that waits
+/// for itself.
 ///
 /// Locks nest: one below another's path is a lock of its own, and neither takes notice of the other (see
 /// [`LockPath`]).

@@ -273,6 +273,7 @@ impl Core {
     }
 
     /// Lets a request in if its session lives and has not moved on, and counts it as a sign of life.
+    #[inline]
     pub(super) fn admit(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> Result<()> {
         let known = self.sessions.slots.get(of.slot as usize);
         let Some(session) = known.filter(|session| session.id == of.id) else {

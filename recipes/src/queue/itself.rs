@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use lockkeeper_store::{Error, ZnodePath};
+use lockkeeper_store::{BootInstant, Error, ZnodePath};
 
 use super::Queue;
 use super::contenders::in_order;
@@ -31,16 +31,30 @@ pub(super) async fn or_warn<T>(
     if queue.kind == Kind::Candidate {
         return sleep.await;
     }
-    let timeout = queue.session.timeout().unwrap_or(PATIENCE);
-    let patience = queue.session.clock().sleep(timeout.min(PATIENCE));
-    if let Either::Left(output) = select(sleep.as_mut(), patience).await {
-        return output;
-    }
-    let warning = Box::pin(warn_if_own(queue, by, data));
+    // The clock's tick is common to all waits. Only one that it finds still waiting gets a timer of its own: most are
+    // granted long before, and a hand-over between tasks would pay for that timer with a tenth of its time.
+    let tick = match select(sleep.as_mut(), queue.session.clock().next_tick()).await {
+        Either::Left(output) => return output,
+        Either::Right(tick) => tick,
+    };
+    let warning = Box::pin(warn_after(tick, queue, by, data));
     match select(sleep.as_mut(), warning).await {
         Either::Left(output) => output,
         Either::Right(_) => sleep.await,
     }
+}
+
+/// Warns of a wait that has begun before `since`, if it lasts for as long as a session may be silent.
+async fn warn_after(
+    since: BootInstant,
+    queue: Queue<'_>,
+    by: &ZnodePath,
+    data: &EntryData,
+) -> Result<(), Error> {
+    let timeout = queue.session.timeout().unwrap_or(PATIENCE);
+    let end = since.after(timeout.min(PATIENCE));
+    queue.session.clock().sleep_until(end).await;
+    warn_if_own(queue, by, data).await
 }
 
 /// Warns if the session holds the lock with this entry. What cannot be read is not told.
