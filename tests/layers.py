@@ -16,7 +16,7 @@ LAYERS = {
         disk server testing
     """,
     "recipes/src": """
-        error retry synced stream together names path select token progress events
+        error retry synced stream together names path select token deadline events
         queue+metadata+revocation+holders+observe
         options guard contest
         mutex rwlock reentrant semaphore many election warden

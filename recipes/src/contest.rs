@@ -1,10 +1,8 @@
 //! [`Contest`]: the ways to take the lock of one queue that all recipes share: waiting, under a deadline, or trying.
 
-use std::time::Duration;
-
 use lockkeeper_store::{Client, Error, Predecessor, Session, ZnodePath};
 
-use crate::error::{LockError, Result};
+use crate::error::Result;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
@@ -13,7 +11,6 @@ use crate::queue::{
     Grant, Queue, Submitted, Terms, Waiter, any_contends, blocks, check_kind, contenders, enqueue,
     list_queue,
 };
-use crate::select::{Either, select};
 use crate::token::FencingToken;
 
 /// The lock of one queue, for one kind of contender of a client.
@@ -57,26 +54,22 @@ impl Contest<'_> {
 
     /// Acquires the lock with the caller's options, under one deadline.
     pub(crate) async fn acquire_with(self, mut options: LockOptions) -> Result<Guard> {
-        let (timeout, progress) = (options.timeout, options.begin());
-        let wait = async {
-            let guard = self.contend(options, false).await?;
-            Ok(guard.expect("only a try comes back without the lock"))
-        };
-        let timed_out = |after| progress.timed_out(self.client, self.path, self.path, after);
-        in_time(self.client, timeout, wait, timed_out).await
+        let deadline = options.start(self.client);
+        let wait = self.contend(options, false);
+        let guard = deadline.run(self.path, self.path, wait).await?;
+        Ok(guard.expect("only a try comes back without the lock"))
     }
 
     /// Takes what is to be had now. A look comes first: what is taken costs one read and no write.
     pub(crate) async fn try_acquire(self, mut options: LockOptions) -> Result<Option<Guard>> {
-        let (timeout, progress) = (options.timeout, options.begin());
+        let deadline = options.start(self.client);
         let attempt = async {
             if self.looks_taken(options.synced).await? {
                 return Ok(None);
             }
             self.contend(options, true).await
         };
-        let timed_out = |after| progress.timed_out(self.client, self.path, self.path, after);
-        in_time(self.client, timeout, attempt, timed_out).await
+        deadline.run(self.path, self.path, attempt).await
     }
 
     async fn contend(self, options: LockOptions, only_if_free: bool) -> Result<Option<Guard>> {
@@ -123,21 +116,5 @@ impl Contest<'_> {
             Err(Error::NoNode { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
-    }
-}
-
-/// Runs a wait under one deadline for all of it; `timed_out` makes the error of a wait that was too long.
-pub(crate) async fn in_time<T>(
-    client: &Client,
-    timeout: Option<Duration>,
-    wait: impl Future<Output = Result<T>>,
-    timed_out: impl FnOnce(Duration) -> LockError,
-) -> Result<T> {
-    let Some(after) = timeout else {
-        return wait.await;
-    };
-    match select(wait, client.clock().sleep(after)).await {
-        Either::Left(outcome) => outcome,
-        Either::Right(()) => Err(timed_out(after)),
     }
 }

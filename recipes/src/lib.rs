@@ -50,6 +50,7 @@
 
 pub mod blocking;
 mod contest;
+mod deadline;
 mod election;
 mod error;
 mod events;
@@ -65,7 +66,6 @@ mod names;
 mod observe;
 mod options;
 mod path;
-mod progress;
 mod queue;
 mod reentrant;
 mod retry;

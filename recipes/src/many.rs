@@ -4,15 +4,13 @@
 //! meet.
 
 mod all;
-mod attempt;
 mod batch;
 mod each;
 mod guard;
-mod keys;
-mod try_all;
+mod multi_lock;
+mod try_many;
 
-pub use all::{lock_all, lock_all_timeout, lock_all_with};
-pub use attempt::{TryLockMany, try_lock_many, try_lock_many_with};
+pub use all::{lock_all, lock_all_timeout, lock_all_with, try_lock_all, try_lock_all_with};
 pub use each::{LockEach, lock_each, lock_each_timeout, lock_each_with};
 pub use guard::MultiGuard;
-pub use try_all::{try_lock_all, try_lock_all_with};
+pub use try_many::{TryLockMany, try_lock_many, try_lock_many_with};

@@ -3,11 +3,12 @@
 use std::backtrace::Backtrace;
 use std::time::Duration;
 
+use lockkeeper_store::Client;
 use serde_json::Value;
 
+use crate::deadline::{CallDeadline, Progress};
 use crate::events::EventSink;
 use crate::metadata::{EntryData, LockMetadata};
-use crate::progress::Progress;
 use crate::queue::Terms;
 
 /// Terms of a call on a lock, and metadata of the contender: the same for every recipe.
@@ -141,12 +142,14 @@ impl LockOptions {
         EntryData::Written(metadata.to_bytes())
     }
 
-    /// Begins to note the progress of a call with these options, for the error of its timeout.
-    pub(crate) fn begin(&mut self) -> Progress {
-        match self.timeout {
+    /// Starts the deadline of a call with these options. The call's waits note their progress from now on, for the
+    /// error of a timeout.
+    pub(crate) fn start(&mut self, client: &Client) -> CallDeadline {
+        let progress = match self.timeout {
             Some(_) => self.progress.get_or_insert_default().clone(),
             None => Progress::default(),
-        }
+        };
+        CallDeadline::new(client, self.timeout, progress)
     }
 
     pub(crate) fn terms(&self, data: EntryData, only_if_free: bool) -> Terms {

@@ -9,7 +9,6 @@ use std::time::Duration;
 use lockkeeper_store::{Client, Error, ZnodePath};
 use tokio::sync::Mutex as Turnstile;
 
-use crate::contest::in_time;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::mutex::Mutex;
@@ -115,11 +114,11 @@ impl Owner {
     /// [`LockError::QueueFull`](crate::LockError::QueueFull), and those of [`lock`](Self::lock).
     pub async fn lock_with(&self, mut options: LockOptions) -> Result<ReentrantGuard> {
         let mutex = &self.0.mutex;
-        let progress = options.begin();
-        let timeout = options.timeout.take();
-        let (client, path) = (mutex.client(), mutex.path());
-        let timed_out = |after| progress.timed_out(client, path, path, after);
-        in_time(client, timeout, self.enter(options), timed_out).await
+        let deadline = options.start(mutex.client());
+        // This deadline also covers the wait for other tasks of the same owner; the mutex needs none beside it.
+        options.timeout = None;
+        let (path, enter) = (mutex.path(), self.enter(options));
+        deadline.run(path, path, enter).await
     }
 
     /// Enters if this owner holds the lock or it is free; `None` if another holds it or it is waited

@@ -16,7 +16,6 @@ pub use self::permit::Permit;
 use self::grant::PermitWaiter;
 use self::leases::check_count;
 use self::place::Place;
-use crate::contest::in_time;
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::Result;
@@ -244,11 +243,9 @@ impl Semaphore {
         mut options: LockOptions,
         only_if_free: bool,
     ) -> Result<Option<Permit>> {
-        let (timeout, progress) = (options.timeout, options.begin());
+        let deadline = options.start(&self.client);
         let grant = self.grant(count, options, only_if_free);
-        let (client, path, queue) = (&self.client, self.path(), &self.place.locks);
-        let timed_out = |after| progress.timed_out(client, path, queue, after);
-        in_time(client, timeout, grant, timed_out).await
+        deadline.run(self.path(), &self.place.locks, grant).await
     }
 
     async fn grant(

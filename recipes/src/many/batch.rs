@@ -5,7 +5,7 @@ use lockkeeper_store::{
     Session, ZnodePath, Zxid,
 };
 
-use super::keys::Keys;
+use super::multi_lock::Keys;
 use crate::error::{LockError, Result};
 use crate::events::EventSink;
 use crate::guard::Guard;
@@ -210,6 +210,45 @@ fn listed(reply: ReadReply) -> Result<Predecessor> {
         ReadReply::Failed(error) => Err(error.into()),
         reply => Err(Error::Protocol(format!("a list was answered {reply:?}")).into()),
     }
+}
+
+/// Takes the locks of these waiters, whose turn it is in each queue: once all are certain to be held at the same moment.
+pub(super) async fn grant(
+    session: &Session,
+    mut waiters: Vec<Waiter<'_>>,
+    terms: &Terms,
+    events: Option<&EventSink>,
+) -> Result<Vec<Guard>> {
+    confirm(session, &mut waiters).await?;
+    let grants = waiters.into_iter().map(|mut waiter| waiter.grant());
+    let guards = grants.map(|grant| guard(session, grant, &terms.data, events));
+    Ok(guards.collect())
+}
+
+/// Makes sure that all locks are held at the same moment: while the last was waited for, an earlier entry
+/// may have been removed, or the session may have fallen silent.
+async fn confirm(session: &Session, granted: &mut [Waiter<'_>]) -> Result<()> {
+    // Where no lock was waited for, one look has shown all of them.
+    let mut is_certain = !granted.iter().any(Waiter::has_waited);
+    while !is_certain || !granted.iter().all(Waiter::may_grant) {
+        let lease = session.fresh_lease().await?;
+        let checks = granted.iter().map(|waiter| Op::Check {
+            path: waiter.path().clone(),
+            version: None,
+        });
+        let checks: Vec<_> = checks.collect();
+        match retry(|| session.multi(checks.clone())).await {
+            Ok(_) => {
+                is_certain = true;
+                granted
+                    .iter_mut()
+                    .for_each(|waiter| waiter.proved(lease.clone()));
+            }
+            Err(Error::MultiFailed { index, .. }) => return Err(granted[index].removed()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// The guard of one lock of a batch.

@@ -6,18 +6,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
-use lockkeeper_store::{BootInstant, Client};
+use lockkeeper_store::Client;
 
 use super::batch::{Batch, guard};
-use super::keys::Keys;
+use super::multi_lock::MultiLock;
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::Result;
 use crate::guard::Guard;
-use crate::metadata::EntryData;
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
-use crate::select::{Either, select};
 use crate::together::Together;
 
 type Granted = (LockPath, Guard);
@@ -79,75 +77,40 @@ pub fn lock_each_with(
     keys: impl IntoIterator<Item: IntoLockPath>,
     options: LockOptions,
 ) -> Result<LockEach> {
-    let keys = Keys::parse(keys)?;
-    let data = options.data(client.clock().unix_ms());
-    keys.check_size(client, &data)?;
-    let deadline = options
-        .timeout
-        .map(|after| client.clock().now().after(after));
-    let left = keys.len();
-    let granted = Box::pin(each(client.clone(), keys, options, data, deadline));
+    let lock = MultiLock::new(client, keys, options)?;
+    let left = lock.keys.len();
+    let granted = Box::pin(acquire_each(lock));
     Ok(LockEach { granted, left })
 }
 
-fn each(
-    client: Client,
-    keys: Keys,
-    options: LockOptions,
-    data: EntryData,
-    deadline: Option<BootInstant>,
-) -> impl Stream<Item = Result<Granted>> + Send {
-    let mut options = options;
-    let progress = options.begin();
+fn acquire_each(lock: MultiLock) -> impl Stream<Item = Result<Granted>> + Send {
     async_stream::stream! {
-        let timed_out = |index| {
-            let (path, after) = (keys.path(index), options.timeout.unwrap_or_default());
-            progress.timed_out(&client, path, path, after)
-        };
-        let terms = options.terms(data, false);
-        let session = match before(&client, deadline, client.session()).await {
+        let (terms, events) = (lock.terms(false), lock.options.events.as_ref());
+        let session = match lock.deadline.race(lock.client.session()).await {
             Some(Ok(session)) => session,
             Some(Err(error)) => return yield Err(error.into()),
-            None => return yield Err(timed_out(0)),
+            None => return yield Err(lock.timed_out(0)),
         };
-        let entering = Batch::enter(&session, &keys, &terms, options.events.as_ref());
-        let waiters = match before(&client, deadline, entering).await {
+        let entering = Batch::enter(&session, &lock.keys, &terms, events);
+        let waiters = match lock.deadline.race(entering).await {
             Some(Ok(waiters)) => waiters,
             Some(Err(error)) => return yield Err(error),
-            None => return yield Err(timed_out(0)),
+            None => return yield Err(lock.timed_out(0)),
         };
         let waits = waiters.into_iter().map(|mut waiter| async move { waiter.acquire().await });
         let mut waits = Together::new(waits);
         loop {
-            match before(&client, deadline, waits.next()).await {
+            match lock.deadline.race(waits.next()).await {
                 Some(None) => return,
                 Some(Some((index, Ok(grant)))) => {
                     let grant = grant.expect("only a try comes back without the lock");
-                    let guard = guard(&session, grant, &terms.data, options.events.as_ref());
-                    yield Ok((keys.key(index).clone(), guard));
+                    let guard = guard(&session, grant, &terms.data, events);
+                    yield Ok((lock.keys.key(index).clone(), guard));
                 }
                 Some(Some((_, Err(error)))) => return yield Err(error),
-                None => {
-                    let first = waits.first_left().unwrap_or(0);
-                    return yield Err(timed_out(first));
-                }
+                None => return yield Err(lock.timed_out(waits.first_left().unwrap_or(0))),
             }
         }
-    }
-}
-
-/// Runs a future until the deadline; `None` if that comes first.
-async fn before<T>(
-    client: &Client,
-    deadline: Option<BootInstant>,
-    future: impl Future<Output = T>,
-) -> Option<T> {
-    let Some(deadline) = deadline else {
-        return Some(future.await);
-    };
-    match select(future, client.clock().sleep_until(deadline)).await {
-        Either::Left(output) => Some(output),
-        Either::Right(()) => None,
     }
 }
 

@@ -23,12 +23,9 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    pub(super) fn new(locks: Vec<(LockPath, Guard)>) -> Self {
-        let (keys, guards) = locks.into_iter().unzip();
-        Self {
-            keys,
-            guards: GuardSet::new(guards),
-        }
+    pub(super) fn new(keys: Vec<LockPath>, guards: Vec<Guard>) -> Self {
+        let guards = GuardSet::new(guards);
+        Self { keys, guards }
     }
 
     /// Returns the locks, in the order in which they were named.

@@ -27,11 +27,11 @@ use super::itself;
 use super::list::List;
 use super::sleep::{Wake, sleep};
 use super::{Blocker, Queue, Source, Step};
+use crate::deadline::Progress;
 use crate::error::{LockError, Result};
 use crate::events::{EventSink, LockEvent, PreviousHolder};
 use crate::metadata::EntryData;
 use crate::names::{EntryId, contender_number};
-use crate::progress::Progress;
 use crate::retry::retry;
 use crate::token::FencingToken;
 
