@@ -12,11 +12,11 @@ use std::time::Duration;
 
 use lockkeeper_store::{Client, Error, ZnodePath};
 
-use crate::contest::Contest;
 use crate::error::Result;
 use crate::names::Kind;
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
+use crate::queue_lock::QueueLock;
 
 pub use leader::Leader;
 pub use leadership::Leadership;
@@ -133,7 +133,7 @@ impl Election {
     ) -> Result<Leadership> {
         let options = options.field(DATA, data.into());
         let candidacy = self.board.candidacy();
-        let guard = self.contest().acquire_with(options).await?;
+        let guard = self.queue_lock().acquire_with(options).await?;
         Ok(Leadership::new(guard, candidacy))
     }
 
@@ -165,7 +165,7 @@ impl Election {
     ) -> Result<Option<Leadership>> {
         let options = options.field(DATA, data.into());
         let candidacy = self.board.candidacy();
-        let guard = self.contest().try_acquire(options).await?;
+        let guard = self.queue_lock().try_acquire(options).await?;
         Ok(guard.map(|guard| Leadership::new(guard, candidacy)))
     }
 
@@ -174,8 +174,8 @@ impl Election {
         self.board.state()
     }
 
-    fn contest(&self) -> Contest<'_> {
-        Contest {
+    fn queue_lock(&self) -> QueueLock<'_> {
+        QueueLock {
             client: &self.client,
             path: self.path(),
             kind: Kind::Candidate,

@@ -4,11 +4,11 @@
 //! not known to be gone, and once it is lost it stays lost (invariant 6). [`GuardSet`] is several as one,
 //! [`LockGuard`](crate::LockGuard) the interface of all.
 
-mod leaving;
 mod monitor;
 mod parts;
+mod release;
+mod self_node;
 mod set;
-mod writing;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -30,12 +30,12 @@ use crate::token::FencingToken;
 
 pub use set::GuardSet;
 
-use leaving::{drop_all, release_all};
-pub(crate) use monitor::{OnLoss, Witness};
-pub(crate) use parts::Parts;
+pub(crate) use monitor::{GuardView, OnLoss};
+pub(crate) use parts::GuardParts;
+use release::{drop_all, release_all};
 
-use monitor::{Look, Monitor, loss, reason_of};
-use writing::SelfNode;
+use monitor::{Monitor, WatchScope, loss, reason_of};
+use self_node::SelfNode;
 
 /// The guard of a lock: proof that it is held, until it is released, dropped or lost.
 ///
@@ -73,7 +73,7 @@ impl Guard {
         data: EntryData,
         events: Option<EventSink>,
     ) -> Self {
-        Self::of(Parts {
+        Self::of(GuardParts {
             session,
             held,
             kind,
@@ -161,7 +161,7 @@ impl Guard {
             &self.session,
             &self.held.path,
             &self.held.lease,
-            Look::Removal,
+            WatchScope::Removal,
             None,
         )
         .await;
@@ -183,7 +183,7 @@ impl Guard {
             return Err(reason);
         }
         let listener = self.listener();
-        let look = Look::Requests(&listener);
+        let look = WatchScope::Requests(&listener);
         let loss = loss(&self.session, &self.held.path, &self.held.lease, look, None);
         // Polled after the other, which hears; so nothing else needs to wake it.
         let request = poll_fn(|_| match listener.take() {
@@ -233,7 +233,7 @@ impl Guard {
     /// [`LockError::Lost`] when the lock had been lost before: what was done under it since may
     /// have been done beside another holder.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
-        self.give_up_owned()
+        self.release_owned()
     }
 
     fn note(&self, reason: LostReason) -> LostReason {
@@ -254,7 +254,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !*self.released.get_mut() && self.leave().is_under_way() {
+        if !*self.released.get_mut() && self.send_release().is_under_way() {
             // The process may end with the next instruction.
             self.session.flush();
         }

@@ -49,11 +49,11 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod blocking;
-mod contest;
 mod deadline;
 mod election;
 mod error;
 mod events;
+mod futures_unordered;
 mod guard;
 #[cfg(any(doc, doctest))]
 pub mod guides;
@@ -67,6 +67,7 @@ mod observe;
 mod options;
 mod path;
 mod queue;
+mod queue_lock;
 mod reentrant;
 mod retry;
 mod revocation;
@@ -75,7 +76,6 @@ mod select;
 mod semaphore;
 mod stream;
 mod synced;
-mod together;
 mod token;
 mod warden;
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use lockkeeper_store::{Client, Error, ZnodePath};
 
-use crate::contest::Contest;
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::Result;
@@ -13,6 +12,7 @@ use crate::guard::Guard;
 use crate::names::Kind;
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
+use crate::queue_lock::QueueLock;
 
 /// A mutex among all programs that name the same path of the same store.
 ///
@@ -80,7 +80,7 @@ impl Mutex {
     /// [`LockError::WrongKind`].
     pub fn lock(&self) -> impl Future<Output = Result<Guard>> + Send {
         // Not within another future, through which the guard would be moved.
-        self.contest().acquire()
+        self.queue_lock().acquire()
     }
 
     /// Acquires the lock within `timeout`: one deadline for everything, the joining of the queue included.
@@ -100,7 +100,7 @@ impl Mutex {
     /// # Errors
     /// [`LockError::Timeout`], [`LockError::QueueFull`], and those of [`lock`](Self::lock).
     pub async fn lock_with(&self, options: LockOptions) -> Result<Guard> {
-        self.contest().acquire_with(options).await
+        self.queue_lock().acquire_with(options).await
     }
 
     /// Acquires the lock if it is free now; `None` if it is held or waited for.
@@ -125,11 +125,11 @@ impl Mutex {
     /// # Errors
     /// [`LockError::Timeout`] when the store has not answered in time, and those of [`lock`](Self::lock).
     pub async fn try_lock_with(&self, options: LockOptions) -> Result<Option<Guard>> {
-        self.contest().try_acquire(options).await
+        self.queue_lock().try_acquire(options).await
     }
 
-    fn contest(&self) -> Contest<'_> {
-        Contest {
+    fn queue_lock(&self) -> QueueLock<'_> {
+        QueueLock {
             client: &self.client,
             path: self.path(),
             kind: Kind::Mutex,

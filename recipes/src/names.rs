@@ -23,12 +23,12 @@ pub(crate) enum Kind {
 
 /// A recipe, as a user calls it: with its article and without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Title(&'static str, &'static str);
+struct RecipeName(&'static str, &'static str);
 
-const MUTEX: Title = Title("a mutex", "mutex");
-const READ_WRITE_LOCK: Title = Title("a read-write lock", "read-write lock");
-const SEMAPHORE: Title = Title("a semaphore", "semaphore");
-const ELECTION: Title = Title("an election", "election");
+const MUTEX: RecipeName = RecipeName("a mutex", "mutex");
+const READ_WRITE_LOCK: RecipeName = RecipeName("a read-write lock", "read-write lock");
+const SEMAPHORE: RecipeName = RecipeName("a semaphore", "semaphore");
+const ELECTION: RecipeName = RecipeName("an election", "election");
 
 impl Kind {
     /// Longest name of an entry without its number, with the slash before it.
@@ -39,7 +39,7 @@ impl Kind {
         self.recipe().1
     }
 
-    fn recipe(self) -> Title {
+    fn recipe(self) -> RecipeName {
         match self {
             Self::Mutex => MUTEX,
             Self::Read | Self::Write => READ_WRITE_LOCK,
@@ -80,7 +80,7 @@ impl Kind {
 
     /// Returns the other recipe that a child belongs to, if its name tells: that of an entry, or of a part of a
     /// semaphore.
-    pub(crate) fn stranger(self, child: &str) -> Option<&'static str> {
+    pub(crate) fn foreign_recipe(self, child: &str) -> Option<&'static str> {
         if self.is_own(child) {
             return None;
         }
@@ -102,30 +102,30 @@ impl Kind {
 }
 
 /// A form of an entry's name.
-struct Form {
+struct NameForm {
     /// The end of the name before its number.
     ending: &'static str,
     /// The recipe whose entries are named so. Under kazoo's names, for one, a mutex and a read-write lock look alike.
-    recipe: Option<Title>,
+    recipe: Option<RecipeName>,
 }
 
 /// The forms of the names that contenders have: Curator's and ours (`_c_<uuid>-lock-`), go-zookeeper's
 /// (`_c_<32 digits>-lock-`), those of the recipes in ZooKeeper's documentation (`<guid>-lock-`, `<guid>-n_`), each of
 /// them with or without the protecting id, and kazoo's (`<32 digits>__lock__`). docs/interop.md names the sources.
-const FORMS: [Form; 9] = [
-    Form::of("lock-", MUTEX),
-    Form::of("__READ__", READ_WRITE_LOCK),
-    Form::of("__WRIT__", READ_WRITE_LOCK),
-    Form::of("latch-", ELECTION),
-    Form::of("lease-", SEMAPHORE),
-    Form::of("permit-", SEMAPHORE),
-    Form::of_any("__lock__"),
-    Form::of_any("__rlock__"),
-    Form::of_any("n_"),
+const FORMS: [NameForm; 9] = [
+    NameForm::of("lock-", MUTEX),
+    NameForm::of("__READ__", READ_WRITE_LOCK),
+    NameForm::of("__WRIT__", READ_WRITE_LOCK),
+    NameForm::of("latch-", ELECTION),
+    NameForm::of("lease-", SEMAPHORE),
+    NameForm::of("permit-", SEMAPHORE),
+    NameForm::of_any("__lock__"),
+    NameForm::of_any("__rlock__"),
+    NameForm::of_any("n_"),
 ];
 
-impl Form {
-    const fn of(ending: &'static str, recipe: Title) -> Self {
+impl NameForm {
+    const fn of(ending: &'static str, recipe: RecipeName) -> Self {
         let recipe = Some(recipe);
         Self { ending, recipe }
     }
@@ -144,7 +144,7 @@ impl Form {
     }
 }
 
-fn form_of(stem: &str) -> Option<Form> {
+fn form_of(stem: &str) -> Option<NameForm> {
     FORMS.into_iter().find(|form| form.fits(stem))
 }
 
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_name_tells_the_recipe_that_it_belongs_to() {
-        let stranger = |kind: Kind, child| kind.stranger(child);
+        let stranger = |kind: Kind, child| kind.foreign_recipe(child);
         assert_eq!(stranger(Kind::Mutex, "_c_x-lock-0000000001"), None);
         assert_eq!(stranger(Kind::Mutex, "config"), None);
         assert_eq!(

@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::deadline::{CallDeadline, Progress};
 use crate::events::EventSink;
 use crate::metadata::{EntryData, LockMetadata};
-use crate::queue::Terms;
+use crate::queue::WaitOptions;
 
 /// Terms of a call on a lock, and metadata of the contender: the same for every recipe.
 ///
@@ -152,8 +152,8 @@ impl LockOptions {
         CallDeadline::new(client, self.timeout, progress)
     }
 
-    pub(crate) fn terms(&self, data: EntryData, only_if_free: bool) -> Terms {
-        Terms {
+    pub(crate) fn wait_options(&self, data: EntryData, only_if_free: bool) -> WaitOptions {
+        WaitOptions {
             data,
             count: self.events.is_some() || self.queue_limit.is_some() || self.progress.is_some(),
             queue_limit: self.queue_limit,

@@ -9,9 +9,9 @@ mod claim;
 mod cleanup;
 mod contenders;
 mod grant;
-mod itself;
 mod list;
 mod order;
+mod self_deadlock;
 mod sleep;
 mod wait;
 
@@ -19,14 +19,14 @@ use lockkeeper_store::{Session, Watcher, ZnodePath};
 
 use crate::names::Kind;
 
-pub(crate) use claim::{Claim, Creation, Names, Submitted, created_at, enqueue, make_queue};
+pub(crate) use claim::{Claim, Creation, Names, Submitted, create_queue, created_at, enqueue};
 pub(crate) use cleanup::{delete_until_gone, remove, remove_all};
 pub(crate) use contenders::{
     any_contends, check_kind, contenders, first_ephemeral, first_such, in_order, list_queue,
 };
 pub(crate) use grant::Grant;
 pub(crate) use order::{blocks, count_holders, holding, is_shared};
-pub(crate) use wait::{Terms, Waiter};
+pub(crate) use wait::{WaitOptions, Waiter};
 
 /// A queue, as one kind of contender of one session sees it.
 #[derive(Clone, Copy)]
@@ -51,7 +51,7 @@ pub(crate) enum Step {
     /// The waiter's own entry is gone.
     Gone,
     /// Nothing: the store is to be asked again.
-    Look,
+    Recheck,
 }
 
 /// The entry that a waiter watches: the nearest one that blocks it.

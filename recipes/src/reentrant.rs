@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lockkeeper_store::{Client, Error, ZnodePath};
-use tokio::sync::Mutex as Turnstile;
+use tokio::sync::Mutex as AsyncMutex;
 
 use crate::error::Result;
 use crate::guard::Guard;
@@ -66,7 +66,7 @@ impl ReentrantMutex {
     pub fn owner(&self) -> Owner {
         Owner(Arc::new(Shared {
             mutex: self.mutex.clone(),
-            hold: Turnstile::new(Weak::new()),
+            hold: AsyncMutex::new(Weak::new()),
         }))
     }
 }
@@ -79,7 +79,7 @@ struct Shared {
     mutex: Mutex,
     /// The guard that the owner holds, if it does. The contender for the first entry keeps this locked, so that the
     /// others of the same owner wait for the outcome.
-    hold: Turnstile<Weak<Guard>>,
+    hold: AsyncMutex<Weak<Guard>>,
 }
 
 impl Owner {

@@ -22,7 +22,7 @@ use crate::error::Result;
 use crate::observe::{QueueEntry, queue};
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
-use crate::synced::look_synced;
+use crate::synced::read_synced;
 
 /// A number of permits that all programs share that name the same path of the same store.
 ///
@@ -268,12 +268,12 @@ impl Semaphore {
         check_count(&self.place.leases, count)?;
         if only_if_free {
             let look = || self.place.looks_free(&session, count);
-            if !look_synced(&session, self.path(), options.synced, look).await? {
+            if !read_synced(&session, self.path(), options.synced, look).await? {
                 return Ok(None);
             }
         }
         let data = options.data(session.clock().unix_ms());
-        let terms = options.terms(data, only_if_free);
+        let terms = options.wait_options(data, only_if_free);
         let events = options.events;
         PermitWaiter::grant(&self.place, &session, count, &terms, events).await
     }

@@ -1,4 +1,4 @@
-//! [`look_synced`]: a look at a server that has caught up first.
+//! [`read_synced`]: a look at a server that has caught up first.
 
 use std::future::Future;
 
@@ -7,7 +7,7 @@ use lockkeeper_store::{Error, Session, ZnodePath};
 use crate::error::Result;
 
 /// Looks, behind a barrier if `synced`: what is seen then is no staler than this call.
-pub(crate) async fn look_synced<T, F>(
+pub(crate) async fn read_synced<T, F>(
     session: &Session,
     path: &ZnodePath,
     synced: bool,

@@ -43,9 +43,10 @@ impl Leadership {
     pub(super) fn new(guard: Guard, candidacy: Candidacy) -> Self {
         let epoch = guard.fencing_token();
         let mut seat = None;
-        let guard = guard.attended(|witness| seat.insert(candidacy.seat(epoch, witness)).on_loss());
+        let guard =
+            guard.monitored(|witness| seat.insert(candidacy.seat(epoch, witness)).on_loss());
         Self {
-            seat: seat.expect("it is attended at once"),
+            seat: seat.expect("it is monitored at once"),
             guard,
         }
     }
@@ -110,7 +111,7 @@ impl Leadership {
     pub(super) fn resign_shared(
         &self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
-        let resigned = self.guard.give_up();
+        let resigned = self.guard.release_in_place();
         self.seat.tell();
         resigned
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use lockkeeper_store::{WatchReceiver, WatchSender};
 
-use crate::guard::{OnLoss, Witness};
+use crate::guard::{GuardView, OnLoss};
 use crate::token::FencingToken;
 
 /// The part that an election object plays in its election.
@@ -49,7 +49,7 @@ pub(super) struct RoleState(WatchSender<Terms>);
 #[derive(Default)]
 struct Terms {
     campaigns: usize,
-    seats: BTreeMap<u64, (FencingToken, Witness)>,
+    seats: BTreeMap<u64, (FencingToken, GuardView)>,
     /// Number of the next leadership.
     next: u64,
 }
@@ -91,7 +91,7 @@ pub(super) struct Candidacy {
 
 impl Candidacy {
     /// Makes the candidate the leader, in one step: no state says bystander in between.
-    pub(super) fn seat(mut self, epoch: FencingToken, witness: Witness) -> LeaderSlot {
+    pub(super) fn seat(mut self, epoch: FencingToken, witness: GuardView) -> LeaderSlot {
         let board = self.board.take().expect("only the end takes it");
         let number = board.0.modify(|terms| {
             terms.next += 1;

@@ -35,12 +35,12 @@ pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
 
 /// View of a guard from elsewhere, enough to tell that it holds.
 #[derive(Clone, Debug)]
-pub(crate) struct Witness {
+pub(crate) struct GuardView {
     lease: Lease,
     lost: Arc<OnceLock<LostReason>>,
 }
 
-impl Witness {
+impl GuardView {
     /// As [`Guard::is_held`].
     pub(crate) fn is_held(&self) -> bool {
         self.lost.get().is_none() && self.lease.is_valid()
@@ -50,13 +50,13 @@ impl Witness {
 impl Guard {
     /// Has a forced removal noticed without anybody's waiting for it, and somebody told of the loss
     /// of the lock, whatever it is. Nobody is told of a release.
-    pub(crate) fn attended(mut self, on_loss: impl FnOnce(Witness) -> OnLoss) -> Self {
-        let witness = Witness {
+    pub(crate) fn monitored(mut self, on_loss: impl FnOnce(GuardView) -> OnLoss) -> Self {
+        let view = GuardView {
             lease: self.held.lease.clone(),
             lost: Arc::default(),
         };
-        let lost = witness.lost.clone();
-        self.monitor = Some(Monitor::start(&self, lost, Some(on_loss(witness))));
+        let lost = view.lost.clone();
+        self.monitor = Some(Monitor::start(&self, lost, Some(on_loss(view))));
         self
     }
 }
@@ -78,9 +78,9 @@ impl Monitor {
         let listener = events.is_some().then(|| guard.listener());
         spawn_detached(async move {
             let look = match &listener {
-                Some(listener) => Look::Requests(listener),
-                None if on_loss.is_some() => Look::Removal,
-                None => Look::Later(&is_asked),
+                Some(listener) => WatchScope::Requests(listener),
+                None if on_loss.is_some() => WatchScope::Removal,
+                None => WatchScope::Later(&is_asked),
             };
             let loss = loss(&session, &path, &lease, look, events.as_ref());
             let Either::Right(reason) = select(&mut guard_gone, loss).await else {
@@ -147,7 +147,7 @@ pub(super) fn reason_of(lease: &Lease) -> Option<LostReason> {
 }
 
 /// Extent of the watch over a held node, beside its session.
-pub(super) enum Look<'a> {
+pub(super) enum WatchScope<'a> {
     /// Its presence, once somebody asks or it has been held for a while: a look costs a request, which a short
     /// hold is spared.
     Later(&'a Notify),
@@ -162,19 +162,19 @@ pub(super) async fn loss(
     session: &Session,
     path: &ZnodePath,
     lease: &Lease,
-    look: Look<'_>,
+    look: WatchScope<'_>,
     events: Option<&EventSink>,
 ) -> LostReason {
     let status = session.status();
     let mut states = status.states();
     let mut removal = Box::pin(async {
         match look {
-            Look::Later(asked) => {
+            WatchScope::Later(asked) => {
                 asked_or_held_for_a_while(session, asked).await;
                 removed(session, path, None).await;
             }
-            Look::Removal => removed(session, path, None).await,
-            Look::Requests(listener) => removed(session, path, Some(listener)).await,
+            WatchScope::Removal => removed(session, path, None).await,
+            WatchScope::Requests(listener) => removed(session, path, Some(listener)).await,
         }
     });
     loop {

@@ -1,4 +1,4 @@
-//! [`Parts`] of a guard: it is put together of them, and taken apart for a conversion.
+//! [`GuardParts`] of a guard: it is put together of them, and taken apart for a conversion.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::Guard;
 use super::monitor::{Monitor, reason_of};
-use super::writing::SelfNode;
+use super::self_node::SelfNode;
 use crate::error::LostReason;
 use crate::events::EventSink;
 use crate::metadata::EntryData;
@@ -18,8 +18,8 @@ use crate::queue::Grant;
 impl Guard {
     /// Puts a guard together: the only constructor.
     #[inline]
-    pub(super) fn of(parts: Parts) -> Self {
-        let Parts {
+    pub(super) fn of(parts: GuardParts) -> Self {
+        let GuardParts {
             session,
             held,
             kind,
@@ -27,7 +27,7 @@ impl Guard {
             events,
             own,
         } = parts;
-        // A leader's is started with the leadership, see `attended`.
+        // A leader's is started with the leadership, see `monitored`.
         let watched = kind != Kind::Candidate && (session.timeout().is_some() || events.is_some());
         let guard = Self {
             session,
@@ -54,13 +54,13 @@ impl Guard {
     /// or it would take that for a removal by somebody else.
     ///
     /// A guard that is lost is not taken apart, but released.
-    pub(crate) fn take_apart(mut self) -> Result<Parts, LostReason> {
+    pub(crate) fn take_apart(mut self) -> Result<GuardParts, LostReason> {
         if let Some(reason) = self.reason() {
             return Err(reason);
         }
         *self.released.get_mut() = true;
         self.monitor = None;
-        Ok(Parts {
+        Ok(GuardParts {
             session: self.session.clone(),
             held: self.held.clone(),
             kind: self.kind,
@@ -72,7 +72,7 @@ impl Guard {
 }
 
 /// The parts of a guard, while nothing looks after them.
-pub(crate) struct Parts {
+pub(crate) struct GuardParts {
     pub(crate) session: Session,
     pub(crate) held: Grant,
     pub(crate) kind: Kind,
@@ -81,7 +81,7 @@ pub(crate) struct Parts {
     pub(super) own: Option<Box<SelfNode>>,
 }
 
-impl Parts {
+impl GuardParts {
     /// A guard again; a reason, if what it held was lost meanwhile, removals apart.
     pub(crate) fn into_guard(mut self) -> Result<Guard, LostReason> {
         let lost = reason_of(&self.held.lease);

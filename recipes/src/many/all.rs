@@ -11,10 +11,10 @@ use super::multi_lock::MultiLock;
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::Result;
+use crate::futures_unordered::FuturesUnordered;
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 use crate::queue::Waiter;
-use crate::together::Together;
 
 /// Acquires several mutexes: waits until all are granted, and holds them all or none.
 ///
@@ -150,9 +150,12 @@ async fn acquire(lock: &MultiLock, only_if_free: bool) -> Result<Option<MultiGua
         if only_if_free && lock.look(&session).await?.contains(&false) {
             return Ok(None);
         }
-        let (terms, events) = (lock.terms(only_if_free), lock.options.events.as_ref());
-        let waiters = Batch::enter(&session, &lock.keys, &terms, events).await?;
-        let mut turns = Together::new(waiters.into_iter().map(Waiter::take_turn));
+        let (wait_options, events) = (
+            lock.wait_options(only_if_free),
+            lock.options.events.as_ref(),
+        );
+        let waiters = Batch::enter(&session, &lock.keys, &wait_options, events).await?;
+        let mut turns = FuturesUnordered::new(waiters.into_iter().map(Waiter::take_turn));
         let mut granted: Vec<_> = (0..lock.keys.len()).map(|_| None).collect();
         while let Some((index, turn)) = turns.next().await {
             let Some(waiter) = turn? else {
@@ -163,7 +166,7 @@ async fn acquire(lock: &MultiLock, only_if_free: bool) -> Result<Option<MultiGua
             first_left.store(turns.first_left().unwrap_or(0), Ordering::Relaxed);
         }
         let granted = granted.into_iter().flatten().collect();
-        let guards = grant(&session, granted, &terms, events).await?;
+        let guards = grant(&session, granted, &wait_options, events).await?;
         Ok(Some(MultiGuard::new(lock.keys.to_vec(), guards)))
     };
     match lock.deadline.race(acquire).await {

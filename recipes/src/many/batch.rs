@@ -8,12 +8,14 @@ use lockkeeper_store::{
 use super::multi_lock::Keys;
 use crate::error::{LockError, Result};
 use crate::events::EventSink;
+use crate::futures_unordered::FuturesUnordered;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
-use crate::queue::{Claim, Creation, Grant, Names, Queue, Submitted, Terms, Waiter, make_queue};
+use crate::queue::{
+    Claim, Creation, Grant, Names, Queue, Submitted, WaitOptions, Waiter, create_queue,
+};
 use crate::retry::retry;
-use crate::together::Together;
 
 const KIND: Kind = Kind::Mutex;
 
@@ -32,7 +34,7 @@ impl<'a> Batch<'a> {
     pub(super) async fn enter(
         session: &'a Session,
         keys: &'a Keys,
-        terms: &'a Terms,
+        wait_options: &'a WaitOptions,
         events: Option<&EventSink>,
     ) -> Result<Vec<Waiter<'a>>> {
         let id = EntryId::fresh();
@@ -47,22 +49,25 @@ impl<'a> Batch<'a> {
             id,
             claim: Claim::new(session, names),
         };
-        let czxid = batch.join(terms).await?;
+        let czxid = batch.join(wait_options).await?;
         let nodes = batch.claim.nodes();
         let (czxid, ahead) = match czxid {
-            Some(czxid) => (czxid, get_predecessors(session, nodes, terms.count).await?),
+            Some(czxid) => (
+                czxid,
+                get_predecessors(session, nodes, wait_options.count).await?,
+            ),
             None => list(session, keys, &nodes[0]).await?,
         };
-        Ok(batch.into_waiters(terms, czxid, ahead, events))
+        Ok(batch.into_waiters(wait_options, czxid, ahead, events))
     }
 
     /// Creates the entries; returns the zxid of the multi, where its reply tells.
-    async fn join(&mut self, terms: &Terms) -> Result<Option<Zxid>> {
+    async fn join(&mut self, wait_options: &WaitOptions) -> Result<Option<Zxid>> {
         let mut creates = Vec::with_capacity(self.keys.len());
         for queue in self.keys.queues() {
             creates.push(Op::Create(Create {
                 path: queue.join(&KIND.name(self.id))?,
-                data: terms.data.to_bytes(),
+                data: wait_options.data.to_bytes(),
                 mode: CreateMode::EphemeralSequential,
                 acl: self.session.acl().clone(),
             }));
@@ -82,7 +87,7 @@ impl<'a> Batch<'a> {
             };
             match error {
                 // Never created, or reaped since: containers go when they are empty.
-                Error::NoNode { .. } => make_missing(self.session, self.keys).await?,
+                Error::NoNode { .. } => create_missing(self.session, self.keys).await?,
                 error => return Err(error.into()),
             }
         }
@@ -99,7 +104,7 @@ impl<'a> Batch<'a> {
 
     fn into_waiters(
         mut self,
-        terms: &'a Terms,
+        wait_options: &'a WaitOptions,
         czxid: Zxid,
         ahead: Vec<Predecessor>,
         events: Option<&EventSink>,
@@ -116,20 +121,20 @@ impl<'a> Batch<'a> {
                 };
                 let (events, lease) = (events.cloned(), session.lease());
                 let create = Submitted::Replied(Ok((node, czxid, ahead)));
-                Waiter::submitted(queue, terms, events, lease, (id, create))
+                Waiter::submitted(queue, wait_options, events, lease, (id, create))
             })
             .collect()
     }
 }
 
 /// Makes the queues that are missing, all at the same time.
-async fn make_missing(session: &Session, keys: &Keys) -> Result<()> {
+async fn create_missing(session: &Session, keys: &Keys) -> Result<()> {
     let reads: Vec<_> = keys.queues().iter().cloned().map(ReadOp::GetData).collect();
     let found = retry(|| session.multi_read(reads.clone())).await?;
     let missing = keys.queues().iter().zip(found).filter_map(|(path, found)| {
         matches!(found, ReadReply::Failed(Error::NoNode { .. })).then_some(path)
     });
-    let mut making = Together::new(missing.map(|path| make_queue(session, path, KIND)));
+    let mut making = FuturesUnordered::new(missing.map(|path| create_queue(session, path, KIND)));
     while let Some((_, made)) = making.next().await {
         made?;
     }
@@ -216,12 +221,12 @@ fn listed(reply: ReadReply) -> Result<Predecessor> {
 pub(super) async fn grant(
     session: &Session,
     mut waiters: Vec<Waiter<'_>>,
-    terms: &Terms,
+    wait_options: &WaitOptions,
     events: Option<&EventSink>,
 ) -> Result<Vec<Guard>> {
     confirm(session, &mut waiters).await?;
     let grants = waiters.into_iter().map(|mut waiter| waiter.grant());
-    let guards = grants.map(|grant| guard(session, grant, &terms.data, events));
+    let guards = grants.map(|grant| guard(session, grant, &wait_options.data, events));
     Ok(guards.collect())
 }
 

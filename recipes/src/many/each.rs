@@ -13,10 +13,10 @@ use super::multi_lock::MultiLock;
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::Result;
+use crate::futures_unordered::FuturesUnordered;
 use crate::guard::Guard;
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
-use crate::together::Together;
 
 type Granted = (LockPath, Guard);
 
@@ -85,26 +85,26 @@ pub fn lock_each_with(
 
 fn acquire_each(lock: MultiLock) -> impl Stream<Item = Result<Granted>> + Send {
     async_stream::stream! {
-        let (terms, events) = (lock.terms(false), lock.options.events.as_ref());
+        let (wait_options, events) = (lock.wait_options(false), lock.options.events.as_ref());
         let session = match lock.deadline.race(lock.client.session()).await {
             Some(Ok(session)) => session,
             Some(Err(error)) => return yield Err(error.into()),
             None => return yield Err(lock.timed_out(0)),
         };
-        let entering = Batch::enter(&session, &lock.keys, &terms, events);
+        let entering = Batch::enter(&session, &lock.keys, &wait_options, events);
         let waiters = match lock.deadline.race(entering).await {
             Some(Ok(waiters)) => waiters,
             Some(Err(error)) => return yield Err(error),
             None => return yield Err(lock.timed_out(0)),
         };
         let waits = waiters.into_iter().map(|mut waiter| async move { waiter.acquire().await });
-        let mut waits = Together::new(waits);
+        let mut waits = FuturesUnordered::new(waits);
         loop {
             match lock.deadline.race(waits.next()).await {
                 Some(None) => return,
                 Some(Some((index, Ok(grant)))) => {
                     let grant = grant.expect("only a try comes back without the lock");
-                    let guard = guard(&session, grant, &terms.data, events);
+                    let guard = guard(&session, grant, &wait_options.data, events);
                     yield Ok((lock.keys.key(index).clone(), guard));
                 }
                 Some(Some((_, Err(error)))) => return yield Err(error),

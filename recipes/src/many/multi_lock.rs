@@ -12,9 +12,9 @@ use crate::metadata::EntryData;
 use crate::names::Kind;
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
-use crate::queue::{Terms, any_contends, check_kind, contenders};
+use crate::queue::{WaitOptions, any_contends, check_kind, contenders};
 use crate::retry::retry;
-use crate::synced::look_synced;
+use crate::synced::read_synced;
 
 /// A call that locks several keys, whatever it does with those that are not free.
 pub(super) struct MultiLock {
@@ -49,8 +49,8 @@ impl MultiLock {
     }
 
     /// Returns the terms on which the call waits in each queue.
-    pub(super) fn terms(&self, only_if_free: bool) -> Terms {
-        self.options.terms(self.data.clone(), only_if_free)
+    pub(super) fn wait_options(&self, only_if_free: bool) -> WaitOptions {
+        self.options.wait_options(self.data.clone(), only_if_free)
     }
 
     /// Returns the error of a call that its deadline has ended before the lock with this index was granted.
@@ -62,7 +62,7 @@ impl MultiLock {
     /// Finds the queues that look empty, by one read of all.
     pub(super) async fn look(&self, session: &Session) -> Result<Vec<bool>> {
         let look = || look(session, self.keys.queues());
-        look_synced(session, self.keys.path(0), self.options.synced, look).await
+        read_synced(session, self.keys.path(0), self.options.synced, look).await
     }
 }
 

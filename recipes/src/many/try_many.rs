@@ -7,11 +7,11 @@ use super::multi_lock::MultiLock;
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::Result;
+use crate::futures_unordered::FuturesUnordered;
 use crate::guard::Guard;
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
 use crate::queue::Waiter;
-use crate::together::Together;
 
 /// Outcome of [`try_lock_many`]: the locks that were free, and those that were not.
 #[derive(Debug)]
@@ -80,9 +80,9 @@ async fn try_acquire(lock: &MultiLock) -> Result<TryLockMany> {
     let free = lock.keys.only(|index| is_free[index]);
     let mut acquired = Vec::new();
     if !free.is_empty() {
-        let (terms, events) = (lock.terms(true), lock.options.events.as_ref());
-        let waiters = Batch::enter(&session, &free, &terms, events).await?;
-        let mut turns = Together::new(waiters.into_iter().map(Waiter::take_turn));
+        let (wait_options, events) = (lock.wait_options(true), lock.options.events.as_ref());
+        let waiters = Batch::enter(&session, &free, &wait_options, events).await?;
+        let mut turns = FuturesUnordered::new(waiters.into_iter().map(Waiter::take_turn));
         let mut granted: Vec<_> = (0..free.len()).map(|_| None).collect();
         while let Some((index, turn)) = turns.next().await {
             granted[index] = turn?;
@@ -94,7 +94,7 @@ async fn try_acquire(lock: &MultiLock) -> Result<TryLockMany> {
             *is_free = is_granted.next().unwrap_or(false);
         }
         let granted = granted.into_iter().flatten().collect();
-        acquired = grant(&session, granted, &terms, events).await?;
+        acquired = grant(&session, granted, &wait_options, events).await?;
     }
     let contended = lock.keys.only(|index| !is_free[index]).to_vec();
     let keys = lock.keys.only(|index| is_free[index]).to_vec();

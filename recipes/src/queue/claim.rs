@@ -15,10 +15,10 @@ use lockkeeper_store::{
 
 use super::cleanup::{remove, remove_all};
 use super::order::ReleaseMarker;
+use crate::futures_unordered::FuturesUnordered;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::retry::retry;
-use crate::together::Together;
 
 /// Znodes that this session creates in one request, until they are handed over to guards.
 pub(crate) struct Claim<'a, R: Created> {
@@ -385,7 +385,7 @@ async fn find_all(
     name: &str,
 ) -> Result<Vec<Option<(ZnodePath, Zxid)>>, Error> {
     let searches = queues.iter().map(|queue| find(session, queue, name));
-    let mut searches = Together::new(searches);
+    let mut searches = FuturesUnordered::new(searches);
     let mut found = vec![None; queues.len()];
     while let Some((queue, entry)) = searches.next().await {
         found[queue] = entry?;
@@ -466,7 +466,7 @@ pub(crate) fn enqueue(
 }
 
 /// Creates a queue's parent, as a container where the server has them, and what is missing above it.
-pub(crate) async fn make_queue(
+pub(crate) async fn create_queue(
     session: &Session,
     queue: &ZnodePath,
     kind: Kind,

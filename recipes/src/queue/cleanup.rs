@@ -3,7 +3,7 @@
 use lockkeeper_store::{Call, Cleanup, Error, Session, ZnodePath, spawn_detached};
 
 /// A delete that has been sent: its reply, or the call to await for it.
-pub(crate) type Sent = Result<Result<(), Error>, Call<()>>;
+pub(crate) type PendingDelete = Result<Result<(), Error>, Call<()>>;
 
 /// Withdraws a node of this session's, now if the store answers at once, else in the background.
 pub(crate) fn remove(session: &Session, path: &ZnodePath) {
@@ -35,7 +35,7 @@ pub(crate) fn remove_all<'a>(session: &Session, nodes: impl IntoIterator<Item = 
 pub(crate) async fn delete_until_gone(
     session: Session,
     path: ZnodePath,
-    first: Sent,
+    first: PendingDelete,
 ) -> Result<bool, Error> {
     let again = |session: &Session, path: &ZnodePath| session.delete(path, None);
     until_gone(session, path, first, again).await
@@ -44,7 +44,7 @@ pub(crate) async fn delete_until_gone(
 async fn until_gone(
     session: Session,
     path: ZnodePath,
-    first: Sent,
+    first: PendingDelete,
     again: fn(&Session, &ZnodePath) -> Call<()>,
 ) -> Result<bool, Error> {
     let mut cleanup = Cleanup::new(&session, &path);

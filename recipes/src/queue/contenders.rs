@@ -53,7 +53,7 @@ pub(crate) async fn check_kind(
 ) -> Result<()> {
     let children = children.iter().map(String::as_str);
     let strangers: Vec<_> = children
-        .filter(|child| expected.stranger(child).is_some())
+        .filter(|child| expected.foreign_recipe(child).is_some())
         .collect();
     let part = strangers.iter().find(|child| !is_numbered(child));
     let stranger = match part {
@@ -65,7 +65,7 @@ pub(crate) async fn check_kind(
 
 /// Refuses a queue in which this child, which is known to be ephemeral or a semaphore's part, is another recipe's.
 pub(crate) fn check_name(queue: &ZnodePath, expected: Kind, child: &str) -> Result<()> {
-    match expected.stranger(child) {
+    match expected.foreign_recipe(child) {
         None => Ok(()),
         Some(kind) => Err(LockError::WrongKind {
             path: queue.clone(),

@@ -1,12 +1,12 @@
-//! [`List`]: the search for the blocker at a store that only lists names, such as ZooKeeper.
+//! [`ListedQueue`]: the search for the blocker at a store that only lists names, such as ZooKeeper.
 //!
-//! The names are ordered once ([`Snapshot`]). From then on the waiter asks what has become of those ahead: a hand-over
+//! The names are ordered once ([`Predecessors`]). From then on the waiter asks what has become of those ahead: a hand-over
 //! does not cost another list, so its requests and bytes do not grow with the queue.
 
 use lockkeeper_store::{Error, ReadOp, ReadReply, Session, ZnodePath};
 
 use super::contenders::check_kind;
-use super::order::{CurrentMarker, MarkerReading, Nearest, Snapshot, number_of};
+use super::order::{CurrentMarker, MarkerReading, Nearest, Predecessors, number_of};
 use super::{Blocker, Queue, Source, Step};
 use crate::error::Result;
 use crate::metadata::LockMetadata;
@@ -14,16 +14,16 @@ use crate::names::{contender_number, converted, is_writer};
 use crate::retry::retry;
 
 /// Number of entries that are asked about at first, and at the most in one request.
-const FEW: usize = 8;
-const MOST: usize = 128;
+const FIRST_READS: usize = 8;
+const MAX_READS: usize = 128;
 
 /// Number of names under which one entry is asked about.
-const MOST_NAMES: usize = 3;
+const MAX_NAMES: usize = 3;
 
 /// A queue as its names have told, and what has been asked about it since.
 #[derive(Default)]
-pub(super) struct List {
-    snapshot: Snapshot,
+pub(super) struct ListedQueue {
+    predecessors: Predecessors,
     /// Length of a new list, when it was last seen.
     queued: usize,
     /// The queue's release marker, as it was last read.
@@ -32,7 +32,7 @@ pub(super) struct List {
     released: Option<i64>,
 }
 
-impl List {
+impl ListedQueue {
     /// Takes in a list of all names, and watches the nearest that blocks `entry`.
     pub(super) async fn order(
         &mut self,
@@ -47,23 +47,24 @@ impl List {
         } = queue;
         check_kind(session, path, kind, &names).await?;
         let number = |name: &str| contender_number(session, name);
-        let Some(snapshot) = Snapshot::of(names, entry.name(), kind.blockers(), number) else {
+        let Some(predecessors) = Predecessors::of(names, entry.name(), kind.blockers(), number)
+        else {
             return Ok(Step::Unlisted);
         };
-        self.snapshot = snapshot;
+        self.predecessors = predecessors;
         self.watch(queue).await
     }
 
     /// Watches the nearest entry that may block.
     pub(super) async fn watch(&mut self, queue: Queue<'_>) -> Result<Step> {
-        while let Some(nearest) = self.snapshot.nearest() {
+        while let Some(nearest) = self.predecessors.nearest() {
             let by = queue.path.join(nearest)?;
-            match watch(queue.session, by, self.snapshot.ahead).await {
+            match watch(queue.session, by, self.predecessors.ahead).await {
                 Ok(Some(blocker)) => return Ok(Step::Behind(blocker)),
                 // It only has a contender's name, and does not block.
-                Ok(None) => self.snapshot.discard_nearest(),
+                Ok(None) => self.predecessors.discard_nearest(),
                 // Not watched again on the next connection: that one's server knows a newer list.
-                Err(Error::ConnectionLoss) => return Ok(Step::Look),
+                Err(Error::ConnectionLoss) => return Ok(Step::Recheck),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -75,9 +76,9 @@ impl List {
         if !self.confirm(queue, entry).await? {
             return Ok(Step::Gone);
         }
-        self.snapshot.shorten(self.released);
-        if self.snapshot.nearest().is_some() && !self.ask_about_nearest(queue).await? {
-            return Ok(Step::Look);
+        self.predecessors.shorten(self.released);
+        if self.predecessors.nearest().is_some() && !self.ask_about_nearest(queue).await? {
+            return Ok(Step::Recheck);
         }
         self.watch(queue).await
     }
@@ -121,17 +122,17 @@ impl List {
     /// marker. When all of them have gone, it goes on with more, as long as a new list would be longer. Returns true
     /// if the snapshot then tells the nearest.
     async fn ask_about_nearest(&mut self, queue: Queue<'_>) -> Result<bool> {
-        let mut few = FEW;
+        let mut few = FIRST_READS;
         loop {
-            let asked: Vec<_> = self.snapshot.nearest_few(few).map(names_of).collect();
+            let asked: Vec<_> = self.predecessors.nearest_few(few).map(names_of).collect();
             let standing = standing(queue, asked).await?;
-            match self.snapshot.update(standing, queue.kind.blockers()) {
+            match self.predecessors.update(standing, queue.kind.blockers()) {
                 Nearest::Known => return Ok(true),
                 Nearest::Unknown => return Ok(false),
                 Nearest::Further => {}
             }
-            few = (4 * few).min(MOST);
-            if MOST_NAMES * few.min(self.snapshot.len()) > self.queued {
+            few = (4 * few).min(MAX_READS);
+            if MAX_NAMES * few.min(self.predecessors.len()) > self.queued {
                 return Ok(false);
             }
         }

@@ -1,4 +1,4 @@
-//! Order in a queue, from names alone: [`Snapshot`], the entries ahead, and [`ReleaseMarker`], how far a queue has been
+//! Order in a queue, from names alone: [`Predecessors`], the entries ahead, and [`ReleaseMarker`], how far a queue has been
 //! released. Pure.
 //!
 //! A store without an index (a ZooKeeper server) can tell the predecessors only by listing all names. So that a
@@ -15,7 +15,7 @@ use crate::names::{Kind, converted, is_writer};
 
 /// Entries ahead of an own one that block it, in the order of their numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Snapshot {
+pub(crate) struct Predecessors {
     blocking: Vec<(i64, String)>,
     /// Number of the entry that was watched last.
     watched: Option<i64>,
@@ -23,7 +23,7 @@ pub(crate) struct Snapshot {
     pub(crate) ahead: usize,
 }
 
-impl Snapshot {
+impl Predecessors {
     /// Takes those ahead of the child `me` from a list of all children; `None` if `me` is not among them. `number`
     /// tells the number of a contender from its name.
     pub(crate) fn of(
@@ -280,8 +280,8 @@ pub(crate) fn number_of(path: &ZnodePath) -> Option<i64> {
 mod tests {
     use super::*;
 
-    fn of(children: &[&str], me: &str, blockers: Blockers) -> Option<Snapshot> {
-        Snapshot::of(
+    fn of(children: &[&str], me: &str, blockers: Blockers) -> Option<Predecessors> {
+        Predecessors::of(
             children.iter().map(|name| name.to_string()).collect(),
             me,
             blockers,
@@ -298,10 +298,10 @@ mod tests {
             "lock--000000003",
             "m-0000000011",
         ];
-        let snapshot = of(&children, "m-0000000011", Blockers::All).unwrap();
-        assert_eq!(snapshot.nearest(), Some("x-lock-0000000010"));
-        assert_eq!(snapshot.ahead, 3);
-        let names: Vec<_> = snapshot
+        let predecessors = of(&children, "m-0000000011", Blockers::All).unwrap();
+        assert_eq!(predecessors.nearest(), Some("x-lock-0000000010"));
+        assert_eq!(predecessors.ahead, 3);
+        let names: Vec<_> = predecessors
             .blocking
             .iter()
             .map(|(_, name)| name.as_str())
@@ -324,9 +324,9 @@ mod tests {
             "b__READ__0000000002",
             "m__READ__0000000003",
         ];
-        let snapshot = of(&children, "m__READ__0000000003", Blockers::Exclusive).unwrap();
-        assert_eq!(snapshot.nearest(), Some("a__WRIT__0000000001"));
-        assert_eq!(snapshot.ahead, 2);
+        let predecessors = of(&children, "m__READ__0000000003", Blockers::Exclusive).unwrap();
+        assert_eq!(predecessors.nearest(), Some("a__WRIT__0000000001"));
+        assert_eq!(predecessors.ahead, 2);
     }
 
     #[test]
@@ -337,11 +337,11 @@ mod tests {
             "c-0000000003",
             "m-0000000004",
         ];
-        let mut snapshot = of(&children, "m-0000000004", Blockers::All).unwrap();
-        snapshot.shorten(Some(1));
-        assert_eq!(snapshot.nearest(), Some("b-0000000002"));
-        snapshot.shorten(None);
-        assert_eq!(snapshot.nearest(), None);
+        let mut predecessors = of(&children, "m-0000000004", Blockers::All).unwrap();
+        predecessors.shorten(Some(1));
+        assert_eq!(predecessors.nearest(), Some("b-0000000002"));
+        predecessors.shorten(None);
+        assert_eq!(predecessors.nearest(), None);
     }
 
     #[test]
@@ -351,34 +351,34 @@ mod tests {
             "b__WRIT__0000000002",
             "m__WRIT__0000000003",
         ];
-        let mut snapshot = of(&children, "m__WRIT__0000000003", Blockers::All).unwrap();
-        snapshot.shorten(None);
-        assert_eq!(snapshot.nearest(), Some("b__WRIT__0000000002"));
+        let mut predecessors = of(&children, "m__WRIT__0000000003", Blockers::All).unwrap();
+        predecessors.shorten(None);
+        assert_eq!(predecessors.nearest(), Some("b__WRIT__0000000002"));
         assert_eq!(
-            snapshot.update(vec![Some("b__READ__0000000002".to_owned())], Blockers::All),
+            predecessors.update(vec![Some("b__READ__0000000002".to_owned())], Blockers::All),
             Nearest::Known
         );
-        assert_eq!(snapshot.nearest(), Some("b__READ__0000000002"));
+        assert_eq!(predecessors.nearest(), Some("b__READ__0000000002"));
         assert_eq!(
-            snapshot.update(vec![None, None], Blockers::All),
+            predecessors.update(vec![None, None], Blockers::All),
             Nearest::Known
         );
-        assert_eq!(snapshot.nearest(), None);
+        assert_eq!(predecessors.nearest(), None);
     }
 
     #[test]
     fn a_downgraded_writer_does_not_block_a_reader() {
         let children = ["b__WRIT__0000000002", "m__READ__0000000003"];
-        let mut snapshot = of(&children, "m__READ__0000000003", Blockers::Exclusive).unwrap();
-        snapshot.shorten(None);
+        let mut predecessors = of(&children, "m__READ__0000000003", Blockers::Exclusive).unwrap();
+        predecessors.shorten(None);
         assert_eq!(
-            snapshot.update(
+            predecessors.update(
                 vec![Some("b__READ__0000000002".to_owned())],
                 Blockers::Exclusive
             ),
             Nearest::Known
         );
-        assert_eq!(snapshot.nearest(), None);
+        assert_eq!(predecessors.nearest(), None);
     }
 
     #[test]
@@ -388,9 +388,9 @@ mod tests {
             "b__WRIT__0000000002",
             "m__WRIT__0000000003",
         ];
-        let mut snapshot = of(&children, "m__WRIT__0000000003", Blockers::All).unwrap();
-        snapshot.shorten(None);
-        let nearest = snapshot.update(vec![None, None], Blockers::All);
+        let mut predecessors = of(&children, "m__WRIT__0000000003", Blockers::All).unwrap();
+        predecessors.shorten(None);
+        let nearest = predecessors.update(vec![None, None], Blockers::All);
         assert_eq!(nearest, Nearest::Unknown);
     }
 
@@ -402,11 +402,11 @@ mod tests {
             "c__READ__0000000003",
             "m__WRIT__0000000004",
         ];
-        let mut snapshot = of(&children, "m__WRIT__0000000004", Blockers::All).unwrap();
-        snapshot.shorten(None);
-        let nearest = snapshot.update(vec![None, None], Blockers::All);
+        let mut predecessors = of(&children, "m__WRIT__0000000004", Blockers::All).unwrap();
+        predecessors.shorten(None);
+        let nearest = predecessors.update(vec![None, None], Blockers::All);
         assert_eq!(nearest, Nearest::Further);
-        let nearest = snapshot.update(vec![None], Blockers::All);
+        let nearest = predecessors.update(vec![None], Blockers::All);
         assert_eq!(nearest, Nearest::Unknown);
     }
 
@@ -414,20 +414,20 @@ mod tests {
     fn when_all_who_were_asked_about_have_gone_the_next_are_to_be_asked_about() {
         let children: Vec<_> = (0..20).map(|n| format!("a-{n:010}")).collect();
         let me = "a-0000000019";
-        let mut snapshot = Snapshot::of(children, me, Blockers::All, sequence_of).unwrap();
-        snapshot.shorten(None);
-        assert_eq!(snapshot.nearest_few(8).count(), 8);
+        let mut predecessors = Predecessors::of(children, me, Blockers::All, sequence_of).unwrap();
+        predecessors.shorten(None);
+        assert_eq!(predecessors.nearest_few(8).count(), 8);
         assert_ne!(
-            snapshot.update(vec![None; 8], Blockers::All),
+            predecessors.update(vec![None; 8], Blockers::All),
             Nearest::Known
         );
         assert_eq!(
-            (snapshot.len(), snapshot.nearest()),
+            (predecessors.len(), predecessors.nearest()),
             (10, Some("a-0000000009"))
         );
-        assert_eq!(snapshot.nearest_few(32).count(), 10);
+        assert_eq!(predecessors.nearest_few(32).count(), 10);
         assert_eq!(
-            snapshot.update(vec![None; 10], Blockers::All),
+            predecessors.update(vec![None; 10], Blockers::All),
             Nearest::Known
         );
     }

@@ -7,7 +7,7 @@ use crate::events::{EventSink, LockEvent};
 use crate::select::{Either, select};
 
 /// Reason for which a sleep ended.
-pub(crate) enum Wake {
+pub(crate) enum WakeReason {
     /// The entry ahead was deleted, for this reason, and the store says that no other ahead blocks.
     Clear(DeleteReason),
     /// The entry ahead was deleted.
@@ -15,7 +15,7 @@ pub(crate) enum Wake {
     /// The entry ahead exists; its data was set, as a holder does that says that it is still at work.
     Changed,
     /// The connection is another: what is known may be out of date.
-    Look,
+    Stale,
 }
 
 /// Sleeps until a watch fires, the session is connected again, or it ends.
@@ -23,7 +23,7 @@ pub(crate) async fn sleep(
     session: &Session,
     events: Option<&EventSink>,
     watcher: &mut (impl Future<Output = Result<WatchedEvent, Error>> + Send + Unpin),
-) -> Result<Wake> {
+) -> Result<WakeReason> {
     // Without a timeout the store is in this process: its watchers end with the session, and there is
     // no connection to lose.
     if session.timeout().is_none() {
@@ -36,7 +36,7 @@ async fn sleep_connected(
     session: &Session,
     events: Option<&EventSink>,
     watcher: &mut (impl Future<Output = Result<WatchedEvent, Error>> + Send + Unpin),
-) -> Result<Wake> {
+) -> Result<WakeReason> {
     let put = |event| {
         if let Some(events) = events {
             events.put(event);
@@ -51,7 +51,7 @@ async fn sleep_connected(
                 let wake = wake(event)?;
                 // What came over another connection is confirmed anew (invariant 8).
                 let is_same = status.connection() == connection;
-                return Ok(if is_same { wake } else { Wake::Look });
+                return Ok(if is_same { wake } else { WakeReason::Stale });
             }
             Either::Right(_) => {
                 if let Some(end) = status.end() {
@@ -59,7 +59,7 @@ async fn sleep_connected(
                 }
                 if status.connection() != connection {
                     put(LockEvent::Resumed);
-                    return Ok(Wake::Look);
+                    return Ok(WakeReason::Stale);
                 }
                 put(LockEvent::Suspended { held_until: None });
             }
@@ -67,16 +67,16 @@ async fn sleep_connected(
     }
 }
 
-fn wake(event: Result<WatchedEvent, Error>) -> Result<Wake> {
+fn wake(event: Result<WatchedEvent, Error>) -> Result<WakeReason> {
     match event {
         Ok(WatchedEvent {
             predecessor_gone: Some(gone),
             ..
-        }) if gone.clear => Ok(Wake::Clear(gone.reason)),
-        Ok(event) if event.kind == EventKind::NodeDeleted => Ok(Wake::Gone),
-        Ok(_) => Ok(Wake::Changed),
+        }) if gone.clear => Ok(WakeReason::Clear(gone.reason)),
+        Ok(event) if event.kind == EventKind::NodeDeleted => Ok(WakeReason::Gone),
+        Ok(_) => Ok(WakeReason::Changed),
         // The watch went with its connection, or was dropped for want of room.
-        Err(Error::ConnectionLoss | Error::LimitReached { .. }) => Ok(Wake::Look),
+        Err(Error::ConnectionLoss | Error::LimitReached { .. }) => Ok(WakeReason::Stale),
         Err(error) => Err(error.into()),
     }
 }

@@ -3,7 +3,7 @@
 //! 1. **Enter.** One request creates the entry, an ephemeral sequential znode, and asks for its predecessor. A
 //!    [`Claim`] sees to it that nothing is left of it, whatever reply is lost and wherever the wait is dropped.
 //! 2. **Find the blocker.** The embedded store's index names the nearest entry that blocks, and watches it in the same
-//!    step. A store without an index lists all names, which [`List`] orders. Either comes down to a [`Step`].
+//!    step. A store without an index lists all names, which [`ListedQueue`] orders. Either comes down to a [`Step`].
 //! 3. **Sleep** until that entry goes. No other is watched: a departure wakes at most one waiter (invariant 4).
 //! 4. **Confirm.** The event may state that the own entry exists and no other ahead blocks. If it does not, the store is
 //!    asked; so it is after every reconnection (invariant 8).
@@ -20,12 +20,12 @@ use lockkeeper_store::{
     Zxid,
 };
 
-use super::claim::{Claim, Creation, Enqueued, Names, Submitted, enqueue, make_queue};
+use super::claim::{Claim, Creation, Enqueued, Names, Submitted, create_queue, enqueue};
 use super::contenders::check_name;
 use super::grant::Grant;
-use super::itself;
-use super::list::List;
-use super::sleep::{Wake, sleep};
+use super::list::ListedQueue;
+use super::self_deadlock;
+use super::sleep::{WakeReason, sleep};
 use super::{Blocker, Queue, Source, Step};
 use crate::deadline::Progress;
 use crate::error::{LockError, Result};
@@ -36,7 +36,7 @@ use crate::retry::retry;
 use crate::token::FencingToken;
 
 /// Terms of a wait.
-pub(crate) struct Terms {
+pub(crate) struct WaitOptions {
     /// Data of the entry's znode.
     pub(crate) data: EntryData,
     /// Ask how many are ahead.
@@ -50,7 +50,7 @@ pub(crate) struct Terms {
 /// A contender for a lock, from the create of its entry to the grant. Dropping it leaves the queue.
 pub(crate) struct Waiter<'a> {
     pub(crate) queue: Queue<'a>,
-    terms: &'a Terms,
+    options: &'a WaitOptions,
     id: EntryId,
     claim: Claim<'a, Enqueued>,
     /// The transaction that created the entry; its number is the fencing token.
@@ -58,7 +58,7 @@ pub(crate) struct Waiter<'a> {
     /// The session's lease under which the lock will be held.
     lease: Lease,
     /// The queue by its names, once the store has answered with a list.
-    list: Option<Box<List>>,
+    list: Option<Box<ListedQueue>>,
     /// True until anything beyond the reply to the create is needed to know whose turn it is.
     is_first_answer: bool,
     events: Option<EventSink>,
@@ -74,29 +74,33 @@ pub(crate) struct Waiter<'a> {
 
 impl<'a> Waiter<'a> {
     /// A contender that has not entered the queue.
-    pub(crate) fn new(queue: Queue<'a>, terms: &'a Terms, events: Option<EventSink>) -> Self {
+    pub(crate) fn new(
+        queue: Queue<'a>,
+        options: &'a WaitOptions,
+        events: Option<EventSink>,
+    ) -> Self {
         let (id, lease) = (EntryId::fresh(), queue.session.lease());
         let claim = Claim::new(queue.session, names(queue, id));
-        Self::with(queue, terms, events, id, claim, lease)
+        Self::with(queue, options, events, id, claim, lease)
     }
 
     /// A contender whose entry has been [submitted](enqueue), under this lease.
     #[inline]
     pub(crate) fn submitted(
         queue: Queue<'a>,
-        terms: &'a Terms,
+        options: &'a WaitOptions,
         events: Option<EventSink>,
         lease: Lease,
         (id, create): (EntryId, Submitted<Enqueued>),
     ) -> Self {
         let claim = Claim::submitted(queue.session, names(queue, id), create);
-        Self::with(queue, terms, events, id, claim, lease)
+        Self::with(queue, options, events, id, claim, lease)
     }
 
     #[inline]
     fn with(
         queue: Queue<'a>,
-        terms: &'a Terms,
+        options: &'a WaitOptions,
         events: Option<EventSink>,
         id: EntryId,
         claim: Claim<'a, Enqueued>,
@@ -104,7 +108,7 @@ impl<'a> Waiter<'a> {
     ) -> Self {
         Self {
             queue,
-            terms,
+            options,
             id,
             claim,
             czxid: Zxid::default(),
@@ -149,9 +153,9 @@ impl<'a> Waiter<'a> {
             path,
             kind,
         } = self.queue;
-        let (id, terms) = (self.id, self.terms);
+        let (id, options) = (self.id, self.options);
         let mut send = || {
-            let create = enqueue(session, path, kind, id, &terms.data, terms.count);
+            let create = enqueue(session, path, kind, id, &options.data, options.count);
             sent(matches!(create, Submitted::UnderWay(_)));
             create
         };
@@ -166,10 +170,10 @@ impl<'a> Waiter<'a> {
                     if let Some((_, czxid)) = found.into_iter().flatten().next() {
                         self.czxid = czxid;
                     }
-                    return Ok(Step::Look);
+                    return Ok(Step::Recheck);
                 }
                 // Never created, or reaped since: containers go when they are empty.
-                Err(Error::NoNode { .. }) => Box::pin(make_queue(session, path, kind)).await?,
+                Err(Error::NoNode { .. }) => Box::pin(create_queue(session, path, kind)).await?,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -192,13 +196,13 @@ impl<'a> Waiter<'a> {
                 // entry. A committed write tells in both cases.
                 Step::Clear | Step::Unlisted => {
                     Box::pin(self.prove()).await?;
-                    Step::Look
+                    Step::Recheck
                 }
-                Step::Look => self.look().await?,
+                Step::Recheck => self.recheck().await?,
                 Step::ListAll => Box::pin(self.list_all()).await?,
                 Step::Listed(names) => Box::pin(self.order(take(names))).await?,
                 Step::Gone => return Err(self.removed()),
-                Step::Behind(_) if self.terms.only_if_free => return Ok(false),
+                Step::Behind(_) if self.options.only_if_free => return Ok(false),
                 Step::Behind(blocker) => {
                     self.tell_blocked(&blocker.by, blocker.count)?;
                     self.wait_behind(blocker).await?
@@ -212,31 +216,31 @@ impl<'a> Waiter<'a> {
         let wake = match &mut blocker.watcher {
             Some(watcher) => {
                 let sleep = pin!(sleep(self.queue.session, self.events.as_ref(), watcher));
-                itself::or_warn(self.queue, &blocker.by, &self.terms.data, sleep).await?
+                self_deadlock::or_warn(self.queue, &blocker.by, &self.options.data, sleep).await?
             }
-            None => Wake::Gone,
+            None => WakeReason::Gone,
         };
         match (wake, blocker.source) {
             // The store has confirmed this entry and its place in the transaction that took the other out.
-            (Wake::Clear(reason), Source::Index) => {
+            (WakeReason::Clear(reason), Source::Index) => {
                 self.previous = PreviousHolder::of(reason);
                 Ok(Step::Clear)
             }
-            (Wake::Changed, Source::List { .. }) => Box::pin(self.watch_again()).await,
-            (Wake::Gone | Wake::Clear(_), Source::List { is_traceable: true }) => {
+            (WakeReason::Changed, Source::List { .. }) => Box::pin(self.watch_again()).await,
+            (WakeReason::Gone | WakeReason::Clear(_), Source::List { is_traceable: true }) => {
                 Box::pin(self.pass(&blocker.by)).await
             }
-            _ => Ok(Step::Look),
+            _ => Ok(Step::Recheck),
         }
     }
 
     /// Asks the store for the predecessor as it is now.
-    async fn look(&mut self) -> Result<Step> {
+    async fn recheck(&mut self) -> Result<Step> {
         self.is_first_answer = false;
         let look = GetPredecessor {
             entry: self.path().clone(),
             blockers: self.queue.kind.blockers(),
-            count: self.terms.count,
+            count: self.options.count,
         };
         let session = self.queue.session;
         match Box::pin(retry(|| session.get_predecessor(look.clone()))).await {
@@ -261,7 +265,7 @@ impl<'a> Waiter<'a> {
             }),
             Predecessor::Listed(names) => Step::Listed(names),
             Predecessor::Gone => Step::Gone,
-            _ => Step::Look,
+            _ => Step::Recheck,
         })
     }
 
@@ -390,13 +394,13 @@ impl<'a> Waiter<'a> {
     /// Tells that an entry ahead blocks: by the queue's limit, the events, and the progress of the wait.
     pub(crate) fn tell_blocked(&mut self, by: &ZnodePath, count: Option<usize>) -> Result<()> {
         self.is_first_answer = false;
-        if let (None, Some(limit), Some(ahead)) = (self.since, self.terms.queue_limit, count)
+        if let (None, Some(limit), Some(ahead)) = (self.since, self.options.queue_limit, count)
             && ahead > limit
         {
             let path = self.queue.path.clone();
             return Err(LockError::QueueFull { path, ahead, limit });
         }
-        if let Some(progress) = &self.terms.progress {
+        if let Some(progress) = &self.options.progress {
             // Without a number there is one at least: the entry that blocks.
             progress.note(self.queue.path, count.unwrap_or(1));
         }

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{LockError, LostReason, Result};
 use crate::events::LockEvent;
-use crate::guard::{Guard, Parts};
+use crate::guard::{Guard, GuardParts};
 use crate::metadata::{EntryData, LockMetadata};
 use crate::names::{Kind, contender_number, converted};
 use crate::queue::{Claim, Names, any_contends, created_at, first_such, list_queue, remove_all};
@@ -83,7 +83,7 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
 /// A held znode on its way from one side to the other. Dropping it releases the lock.
 struct Conversion {
     /// `None` at the end.
-    parts: Option<Parts>,
+    parts: Option<GuardParts>,
 }
 
 impl Conversion {
@@ -93,7 +93,7 @@ impl Conversion {
         })
     }
 
-    fn parts(&mut self) -> &mut Parts {
+    fn parts(&mut self) -> &mut GuardParts {
         self.parts.as_mut().expect("only the end takes them")
     }
 
@@ -124,7 +124,7 @@ impl Conversion {
 
     /// Returns the transaction that created the node, if no other contender came before that.
     async fn alone_since(&mut self) -> Result<Option<Zxid>> {
-        let Parts { session, held, .. } = self.parts();
+        let GuardParts { session, held, .. } = self.parts();
         let others = others(session, &held.path, 0, false).await?;
         let Some(mine) = created_at(session, &held.path).await.map_err(ended)? else {
             return Err(LostReason::Revoked.into());
@@ -144,7 +144,7 @@ impl Conversion {
 
 impl Drop for Conversion {
     fn drop(&mut self) {
-        if let Some(Parts { session, held, .. }) = &self.parts {
+        if let Some(GuardParts { session, held, .. }) = &self.parts {
             remove_all(session, [&held.path]);
         }
     }

@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::events::EventSink;
 use crate::guard::Guard;
 use crate::names::Kind;
-use crate::queue::{Claim, Grant, Names, Queue, Terms, Waiter, created_at, make_queue};
+use crate::queue::{Claim, Grant, Names, Queue, WaitOptions, Waiter, create_queue, created_at};
 use crate::retry::retry;
 use crate::token::FencingToken;
 
@@ -23,7 +23,7 @@ use crate::token::FencingToken;
 /// leaves; and it leaves in the very transaction that makes its leases.
 pub(super) struct PermitWaiter<'a> {
     place: &'a Place,
-    terms: &'a Terms,
+    terms: &'a WaitOptions,
     waiter: Waiter<'a>,
     /// The leases, whose names are complete before the grant that creates them is sent.
     leases: Claim<'a, Vec<OpReply>>,
@@ -42,7 +42,7 @@ impl<'a> PermitWaiter<'a> {
         place: &'a Place,
         session: &'a Session,
         wanted: u32,
-        terms: &'a Terms,
+        terms: &'a WaitOptions,
         events: Option<EventSink>,
     ) -> Result<Option<Permit>> {
         let queue = Queue {
@@ -145,7 +145,7 @@ impl<'a> PermitWaiter<'a> {
     /// and this entry stands in the queue. `None`: read again.
     async fn ask(&mut self, supply: &Supply) -> Result<Option<Zxid>> {
         if !supply.has_leases {
-            make_queue(self.session(), &self.place.leases, Kind::Lease).await?;
+            create_queue(self.session(), &self.place.leases, Kind::Lease).await?;
         }
         self.waiter.renew_lease().await?;
         let (session, ops) = (self.session(), self.ops(supply.version));

@@ -1,4 +1,4 @@
-//! [`Together`]: several waits at once, in one task.
+//! [`FuturesUnordered`]: several waits at once, in one task.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 /// Several futures, of which each is polled only when it was woken itself: so a wake costs the same
 /// however many wait.
-pub(crate) struct Together<F> {
+pub(crate) struct FuturesUnordered<F> {
     children: Vec<Option<Child<F>>>,
     left: usize,
     ready: Arc<Ready>,
@@ -34,7 +34,7 @@ struct Woken {
     ready: Arc<Ready>,
 }
 
-impl<F: Future> Together<F> {
+impl<F: Future> FuturesUnordered<F> {
     pub(crate) fn new(futures: impl IntoIterator<Item = F>) -> Self {
         let ready = Arc::new(Ready::default());
         let children = futures.into_iter().enumerate().map(|(index, future)| {
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn outcomes_come_in_the_order_in_which_they_are_ready() {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..4).map(|_| oneshot::channel()).unzip();
-        let mut together = Together::new(receivers);
+        let mut together = FuturesUnordered::new(receivers);
         let order = [2, 0, 3, 1];
         let mut senders: Vec<_> = senders.into_iter().map(Some).collect();
         for index in order {
@@ -144,7 +144,7 @@ mod tests {
                 Pin::new(&mut receiver).poll(context)
             })
         });
-        let mut together = Together::new(counted);
+        let mut together = FuturesUnordered::new(counted);
         let mut context = Context::from_waker(Waker::noop());
         assert!(together.poll_next(&mut context).is_pending());
         for sender in senders {
@@ -160,7 +160,7 @@ mod tests {
             context.waker().wake_by_ref();
             Poll::<()>::Pending
         });
-        let mut together = Together::new([busy]);
+        let mut together = FuturesUnordered::new([busy]);
         let mut context = Context::from_waker(Waker::noop());
         assert!(together.poll_next(&mut context).is_pending());
         assert_eq!(together.first_left(), Some(0));
@@ -179,7 +179,7 @@ mod tests {
         // A thread of its own: a deadlock never comes back.
         std::thread::spawn(move || {
             let (sender, receiver) = oneshot::channel();
-            let mut together = Together::new([receiver]);
+            let mut together = FuturesUnordered::new([receiver]);
             let waker = Waker::from(Arc::new(Owner(sender)));
             let polled = together.poll_next(&mut Context::from_waker(&waker));
             assert!(polled.is_pending());

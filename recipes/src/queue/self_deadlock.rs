@@ -14,10 +14,10 @@ use crate::select::{Either, select};
 
 /// Duration of a wait behind the same session before it is told. Tasks of one client take turns all the time, so a wait
 /// behind another task is told from one that never ends only by how long it lasts.
-const PATIENCE: Duration = Duration::from_secs(10);
+const MAX_DELAY: Duration = Duration::from_secs(10);
 
 /// Number of entries at the head of a queue that are looked at.
-const FEW: usize = 64;
+const MAX_HEAD: usize = 64;
 
 /// Runs a sleep behind the entry `by`. If the session itself holds the lock with that entry, and goes on to for as long
 /// as a session may be silent, a warning says so: no lock is re-entrant.
@@ -51,8 +51,8 @@ async fn warn_after(
     by: &ZnodePath,
     data: &EntryData,
 ) -> Result<(), Error> {
-    let timeout = queue.session.timeout().unwrap_or(PATIENCE);
-    let end = since.after(timeout.min(PATIENCE));
+    let timeout = queue.session.timeout().unwrap_or(MAX_DELAY);
+    let end = since.after(timeout.min(MAX_DELAY));
     queue.session.clock().sleep_until(end).await;
     warn_if_own(queue, by, data).await
 }
@@ -64,7 +64,7 @@ async fn warn_if_own(queue: Queue<'_>, by: &ZnodePath, data: &EntryData) -> Resu
     if stat.ephemeral_owner != session.id() {
         return Ok(());
     }
-    let (names, _) = session.get_queue(path, FEW).await?;
+    let (names, _) = session.get_queue(path, MAX_HEAD).await?;
     // One of the session's that waits itself is not to blame, and its own wait tells.
     if !holding(in_order(session, path, &names)?).contains(by) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! [`Contest`]: the ways to take the lock of one queue that all recipes share: waiting, under a deadline, or trying.
+//! [`QueueLock`]: the ways to take the lock of one queue that all recipes share: waiting, under a deadline, or trying.
 
 use lockkeeper_store::{Client, Error, Predecessor, Session, ZnodePath};
 
@@ -8,20 +8,20 @@ use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::options::LockOptions;
 use crate::queue::{
-    Grant, Queue, Submitted, Terms, Waiter, any_contends, blocks, check_kind, contenders, enqueue,
-    list_queue,
+    Grant, Queue, Submitted, WaitOptions, Waiter, any_contends, blocks, check_kind, contenders,
+    enqueue, list_queue,
 };
 use crate::token::FencingToken;
 
 /// The lock of one queue, for one kind of contender of a client.
 #[derive(Clone, Copy)]
-pub(crate) struct Contest<'a> {
+pub(crate) struct QueueLock<'a> {
     pub(crate) client: &'a Client,
     pub(crate) path: &'a ZnodePath,
     pub(crate) kind: Kind,
 }
 
-impl Contest<'_> {
+impl QueueLock<'_> {
     /// Acquires the lock on the common terms: without a limit, without events.
     pub(crate) async fn acquire(self) -> Result<Guard> {
         let session = self.client.session().await?;
@@ -37,7 +37,7 @@ impl Contest<'_> {
             }
             create => create,
         };
-        let terms = Terms {
+        let wait_options = WaitOptions {
             data,
             count: false,
             queue_limit: None,
@@ -45,11 +45,17 @@ impl Contest<'_> {
             progress: None,
         };
         let queue = self.queue(&session);
-        let mut waiter = Waiter::submitted(queue, &terms, None, lease, (id, create));
+        let mut waiter = Waiter::submitted(queue, &wait_options, None, lease, (id, create));
         let grant = waiter.acquire().await?;
         drop(waiter);
         let grant = grant.expect("only a try comes back without the lock");
-        Ok(Guard::new(session, grant, self.kind, terms.data, None))
+        Ok(Guard::new(
+            session,
+            grant,
+            self.kind,
+            wait_options.data,
+            None,
+        ))
     }
 
     /// Acquires the lock with the caller's options, under one deadline.
@@ -76,11 +82,11 @@ impl Contest<'_> {
         let session = self.client.session().await?;
         let data = options.data(session.clock().unix_ms());
         let events = options.events.clone();
-        let terms = options.terms(data, only_if_free);
-        let mut waiter = Waiter::new(self.queue(&session), &terms, events.clone());
+        let wait_options = options.wait_options(data, only_if_free);
+        let mut waiter = Waiter::new(self.queue(&session), &wait_options, events.clone());
         let grant = waiter.acquire().await?;
         drop(waiter);
-        Ok(grant.map(|grant| Guard::new(session, grant, self.kind, terms.data, events)))
+        Ok(grant.map(|grant| Guard::new(session, grant, self.kind, wait_options.data, events)))
     }
 
     fn queue<'a>(&'a self, session: &'a Session) -> Queue<'a> {

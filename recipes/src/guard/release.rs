@@ -14,21 +14,23 @@ use crate::queue::delete_until_gone;
 impl Guard {
     /// As [`release`](Self::release), of a guard that others may still look at: they see it lost
     /// from now on. The second time does nothing, and answers that.
-    pub(crate) fn give_up(&self) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
+    pub(crate) fn release_in_place(
+        &self,
+    ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         let known = self.reason();
         self.note(LostReason::Released);
         let first = !self.released.swap(true, Ordering::AcqRel);
-        let leave = first.then(|| self.leave());
+        let release = first.then(|| self.send_release());
         async move {
-            match leave {
+            match release {
                 None => Err(known.unwrap_or(LostReason::Released).into()),
-                Some(leave) => leave.confirmed(known).await,
+                Some(release) => release.confirmed(known).await,
             }
         }
     }
 
-    /// As [`give_up`](Self::give_up), of a guard that nobody looks at any more, its monitor apart.
-    pub(super) fn give_up_owned(
+    /// As [`release_in_place`](Self::release_in_place), of a guard that nobody looks at any more, its monitor apart.
+    pub(super) fn release_owned(
         mut self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         let known = self.reason();
@@ -36,11 +38,11 @@ impl Guard {
             self.note(LostReason::Released);
         }
         *self.released.get_mut() = true;
-        self.leave().confirmed(known)
+        self.send_release().confirmed(known)
     }
 
     /// Sends the delete, with the queue's mark where this holder has read one.
-    pub(super) fn leave(&self) -> Leave {
+    pub(super) fn send_release(&self) -> Release {
         // First, or the monitor would take the deletion for somebody else's.
         if let Some(monitor) = &self.monitor {
             monitor.end(self.lost.get().copied(), self.events.as_ref());
@@ -53,23 +55,26 @@ impl Guard {
         match mark {
             Some(mark) => {
                 let marked = self.marked_delete(mark);
-                self.see_through(|session, path| after_marked(session, path, marked))
+                self.finish_in_background(|session, path| {
+                    after_marked_delete(session, path, marked)
+                })
             }
             None => match self.session.delete(&self.held.path, None).now_or_never() {
                 Ok(Ok(())) => self.left(Ok(true)),
                 Ok(Err(Error::NoNode { .. })) => self.left(Ok(false)),
-                first => self.see_through(|session, path| delete_until_gone(session, path, first)),
+                first => self
+                    .finish_in_background(|session, path| delete_until_gone(session, path, first)),
             },
         }
     }
 
-    fn left(&self, answer: Result<bool, Error>) -> Leave {
+    fn left(&self, answer: Result<bool, Error>) -> Release {
         tell_left(self.events.as_ref(), &answer);
-        Leave::Done(answer)
+        Release::Done(answer)
     }
 
     /// Finishes a release in the background.
-    fn see_through<F, W>(&self, work: F) -> Leave
+    fn finish_in_background<F, W>(&self, work: F) -> Release
     where
         F: FnOnce(Session, ZnodePath) -> W,
         W: Future<Output = Result<bool, Error>> + Send + 'static,
@@ -83,7 +88,7 @@ impl Guard {
             // Nobody may be waiting for it.
             let _ = send.send(done);
         });
-        Leave::UnderWay(answer)
+        Release::UnderWay(answer)
     }
 
     fn marked_delete(&self, mark: Op) -> Call<Vec<OpReply>> {
@@ -94,12 +99,12 @@ impl Guard {
 }
 
 /// Progress of a release.
-pub(super) enum Leave {
+pub(super) enum Release {
     Done(Result<bool, Error>),
     UnderWay(oneshot::Receiver<Result<bool, Error>>),
 }
 
-impl Leave {
+impl Release {
     /// Returns true if the store has not answered yet.
     pub(super) fn is_under_way(&self) -> bool {
         matches!(self, Self::UnderWay(_))
@@ -130,7 +135,7 @@ fn tell_left(events: Option<&EventSink>, answer: &Result<bool, Error>) {
 }
 
 /// Sees a delete with a mark through: when it is refused or its answer lost, a plain delete follows.
-async fn after_marked(
+async fn after_marked_delete(
     session: Session,
     path: ZnodePath,
     marked: Call<Vec<OpReply>>,
@@ -151,7 +156,8 @@ async fn after_marked(
 pub(super) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
     let mut under_way = None;
     for mut guard in guards {
-        if !std::mem::replace(guard.released.get_mut(), true) && guard.leave().is_under_way() {
+        if !std::mem::replace(guard.released.get_mut(), true) && guard.send_release().is_under_way()
+        {
             under_way = Some(guard.session.clone());
         }
     }
