@@ -1,7 +1,7 @@
 //! Several mutexes at once: [`lock_all`], [`try_lock_all`], [`lock_each`], [`try_lock_many`].
 //!
-//! All queues are joined in one multi, so that any two callers stand in the same order in all queues in which they
-//! meet.
+//! All queues are joined in one multi, so that any two callers have the same order in all queues in which they meet, and
+//! cannot wait for each other in a circle. [`multi_lock`] checks a call and has its deadline, [`batch`] joins the queues.
 
 mod all;
 mod batch;

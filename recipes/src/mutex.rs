@@ -1,4 +1,4 @@
-//! [`Mutex`]: the fair lock. All that it does is one contest in one queue, in which every entry blocks those behind it.
+//! [`Mutex`]: the fair lock, one queue in which every entry blocks those behind it.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::queue_lock::QueueLock;
 /// none, and up to a second more: tasks of one client take turns, and only the time tells them from a task that waits
 /// for itself.
 ///
-/// Locks nest: one below another's path is a lock of its own, and neither takes notice of the other (see
+/// Locks nest: a lock below the path of another is independent of it (see
 /// [`LockPath`]).
 ///
 /// ```
@@ -57,29 +57,28 @@ impl Mutex {
         })
     }
 
-    /// Returns the znode under which the queue stands.
+    /// Returns the parent znode of the queue.
     pub fn path(&self) -> &ZnodePath {
         self.path.as_znode()
     }
 
-    /// Returns the client that the mutex speaks through.
+    /// Returns the client of the mutex.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
     /// Acquires the lock: waits for it, in the order of arrival.
     ///
-    /// A free lock of a store in this process is granted without giving way to other tasks: a loop
-    /// that does nothing but lock should yield now and then.
+    /// A free lock of a store in this process is granted without yielding to other tasks: a loop that does nothing but lock
+    /// should yield now and then.
     ///
-    /// Cancel safe: a dropped wait leaves the queue, at whatever moment it is dropped. It loses its
-    /// place.
+    /// Cancel safe: a dropped wait leaves the queue at any moment, and loses its position.
     ///
     /// # Errors
     /// [`LockError::Store`] with the session's end or a refusal, [`LockError::EntryDeleted`],
     /// [`LockError::WrongKind`].
     pub fn lock(&self) -> impl Future<Output = Result<Guard>> + Send {
-        // Not within another future, through which the guard would be moved.
+        // Returned as it is: an `async fn` around it would move the guard once more.
         self.queue_lock().acquire()
     }
 

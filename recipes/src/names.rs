@@ -1,10 +1,10 @@
-//! The names of queue entries: Curator's, so that mixed fleets share a path.
+//! Names of queue entries: Curator's, so that clients of several libraries share a path.
 
 use std::cell::RefCell;
 
 use lockkeeper_store::{Blockers, SEMAPHORE_CHILDREN, Session, sequence_of};
 
-/// The kinds of entry, by what their names contain.
+/// Kind of an entry. Its name tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A mutex's contender.
@@ -21,7 +21,7 @@ pub(crate) enum Kind {
     Candidate,
 }
 
-/// A recipe, as a user calls it: with its article and without.
+/// Name of a recipe for messages: with its article and without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RecipeName(&'static str, &'static str);
 
@@ -67,18 +67,19 @@ impl Kind {
         }
     }
 
-    /// Returns true if its holder is alone, so that all ahead of it have left when it leaves.
+    /// Returns true if a holder of this kind is alone: when it leaves, all entries ahead of it have left.
     pub(crate) fn is_exclusive(self) -> bool {
         !matches!(self, Self::Read | Self::Lease)
     }
 
-    /// Returns true if a name, or a path, ends as those of this kind.
+    /// Returns true if a name or path ends as those of this kind do.
     pub(crate) fn is_own(self, child: &str) -> bool {
+        // On bytes: cutting a text could split a character.
         let digits = child.bytes().rev().take_while(u8::is_ascii_digit).count();
         child.as_bytes()[..child.len() - digits].ends_with(self.suffix().as_bytes())
     }
 
-    /// Returns the other recipe that a child belongs to, if its name tells: that of an entry, or of a part of a
+    /// Returns the other recipe to which a child belongs, if its name tells: an entry's name, or that of a part of a
     /// semaphore.
     pub(crate) fn foreign_recipe(self, child: &str) -> Option<&'static str> {
         if self.is_own(child) {
@@ -101,11 +102,11 @@ impl Kind {
     }
 }
 
-/// A form of an entry's name.
+/// Form of an entry's name.
 struct NameForm {
     /// The end of the name before its number.
     ending: &'static str,
-    /// The recipe whose entries are named so. Under kazoo's names, for one, a mutex and a read-write lock look alike.
+    /// The recipe with such entries, if the form tells: in kazoo's names a mutex and a writer look alike.
     recipe: Option<RecipeName>,
 }
 
@@ -136,7 +137,7 @@ impl NameForm {
     }
 
     fn fits(&self, stem: &str) -> bool {
-        // A word of its own: no `clock-`.
+        // Whole words only: `clock-` is none.
         let is_whole = |before: &str| {
             before.is_empty() || before.ends_with('-') || self.ending.starts_with('_')
         };
@@ -173,10 +174,9 @@ fn entry_stem(name: &str) -> Option<(i64, &str)> {
     Some((number, stem))
 }
 
-/// Returns the number of a child whose name is that of a contender: numbered, and of a known form or one of the
-/// session's own patterns. A nested lock's path, a configuration or any other child has none. This is the one
-/// place that tells them apart; only an ephemeral child of such a name is one (see
-/// [`contenders`](crate::queue::contenders)).
+/// Returns the number of a child with a contender's name: numbered, and of a known form or one of the session's patterns.
+/// `None` for a nested lock, a configuration or any other child. No other code decides this. Of the children with such a
+/// name only the ephemeral ones are contenders (see [`contenders`](crate::queue::contenders)).
 pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
     let (number, stem) = entry_stem(child)?;
     let is_known = form_of(stem).is_some() || is_write_lock(stem);
@@ -184,8 +184,8 @@ pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
     (is_known || patterns.any(|pattern| stem.ends_with(pattern))).then_some(number)
 }
 
-/// Returns true if a contender's name has an id that its library has drawn for this one attempt. Such a name is
-/// believed to be an ephemeral node's where asking would cost a request.
+/// Returns true if a contender's name has an id that its library has drawn for this one attempt. A child of such a name is
+/// believed to be ephemeral where reading its state would cost a request.
 pub(crate) fn has_unique_id(name: &str) -> bool {
     name.starts_with(PREFIX) || name.contains("lock__")
 }
@@ -207,9 +207,9 @@ const UUID_CHARS: usize = 36;
 
 /// Unique id of an entry, as the head of its name: `_c_<uuid>`. It finds the znode of a create whose reply was lost.
 ///
-/// Each thread draws a version 4 UUID at random, and counts on from it in its last twelve digits:
-/// two threads' ranges meet only if the 74 random bits before these are the same. Drawn and written
-/// out anew for each entry it would cost more than the rest of an uncontended lock's bookkeeping.
+/// Each thread draws a version 4 UUID at random, and counts up from it in the last twelve digits: the ranges of two threads
+/// meet only if the 74 random bits before these are equal. A UUID drawn and formatted for each entry would cost more than
+/// all other bookkeeping of an uncontended lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(8))] // so that a check of the text takes a word at a time
 pub(crate) struct EntryId {

@@ -39,7 +39,7 @@ pub struct LockOptions {
     pub(crate) queue_limit: Option<usize>,
     pub(crate) synced: bool,
     pub(crate) events: Option<EventSink>,
-    /// Set by a wait under a deadline.
+    /// Set by a call with a deadline.
     pub(crate) progress: Option<Progress>,
 }
 
@@ -106,8 +106,7 @@ impl LockOptions {
     }
 
     /// States the duration, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on, from which a
-    /// [`Warden`](crate::Warden) may take the lock away. Only for locks whose resources check
-    /// tokens, see [`FencingEnforced`](crate::FencingEnforced).
+    /// [`Warden`](crate::Warden) may take the lock away. Only for locks with resources that check tokens, see [`FencingEnforced`](crate::FencingEnforced).
     pub fn auto_unlock_after(mut self, duration: Duration) -> Self {
         self.metadata().auto_unlock_at_ms = Some(millis(duration));
         self
@@ -163,7 +162,7 @@ impl LockOptions {
     }
 }
 
-/// Whole milliseconds, upwards: what is stated is never cut short.
+/// Returns the duration in whole milliseconds, rounded up: a stated duration is never shortened.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,5 @@
-//! [`QueueLock`]: the ways to take the lock of one queue that all recipes share: waiting, under a deadline, or trying.
+//! [`QueueLock`]: acquiring the lock of one queue by waiting, under a deadline, or by trying. Shared by all recipes with
+//! one entry for each holder.
 
 use lockkeeper_store::{Client, Error, Predecessor, Session, ZnodePath};
 
@@ -13,7 +14,7 @@ use crate::queue::{
 };
 use crate::token::FencingToken;
 
-/// The lock of one queue, for one kind of contender of a client.
+/// The lock of one queue, as one kind of contender of a client takes it.
 #[derive(Clone, Copy)]
 pub(crate) struct QueueLock<'a> {
     pub(crate) client: &'a Client,
@@ -22,13 +23,14 @@ pub(crate) struct QueueLock<'a> {
 }
 
 impl QueueLock<'_> {
-    /// Acquires the lock on the common terms: without a limit, without events.
+    /// Acquires the lock with default options.
     pub(crate) async fn acquire(self) -> Result<Guard> {
         let session = self.client.session().await?;
         let queued_at_ms = session.clock().unix_ms();
         let data = EntryData::Default { queued_at_ms };
-        // A free lock of a store in this process takes no more than this: nothing is awaited, so a dropped
-        // wait can leave nothing behind.
+        // A free lock of a store in this process takes no more than this request. Nothing is awaited between it and the
+        // guard, so no drop can come in between, and no claim is needed (invariant 7). The lease is read before: a lapse
+        // during the request then shows.
         let (id, lease) = (EntryId::fresh(), session.lease());
         let create = match enqueue(&session, self.path, self.kind, id, &data, false) {
             Submitted::Replied(Ok((path, czxid, Predecessor::Clear))) if lease.may_grant() => {
@@ -66,10 +68,11 @@ impl QueueLock<'_> {
         Ok(guard.expect("only a try comes back without the lock"))
     }
 
-    /// Takes what is to be had now. A look comes first: what is taken costs one read and no write.
+    /// Acquires the lock if it is free now. A read comes first, so that trying a held lock costs one read and no write.
     pub(crate) async fn try_acquire(self, mut options: LockOptions) -> Result<Option<Guard>> {
         let deadline = options.start(self.client);
         let attempt = async {
+            // "Held" is believed, "free" is not: the entry itself confirms it.
             if self.looks_taken(options.synced).await? {
                 return Ok(None);
             }
@@ -97,8 +100,8 @@ impl QueueLock<'_> {
         }
     }
 
-    /// Returns true if anybody in a queue would block: known for certain by a store's index, by the names in a
-    /// list.
+    /// Returns true if one of these children of the queue would block. `is_index`: they are from the store's index, which
+    /// has ephemeral znodes only.
     async fn is_taken(self, session: &Session, names: Vec<String>, is_index: bool) -> Result<bool> {
         check_kind(session, self.path, self.kind, &names).await?;
         let contenders = contenders(session, &names).into_iter();
@@ -115,10 +118,11 @@ impl QueueLock<'_> {
     /// Returns true if a list of the queue shows a contender that would block.
     async fn looks_taken(self, synced: bool) -> Result<bool> {
         let session = self.client.session().await?;
-        // A reader may have any number of readers ahead of the first writer.
+        // For an exclusive contender the head alone tells; ahead of the first writer may be any number of readers. 0: all.
         let limit = usize::from(self.kind.is_exclusive());
         match list_queue(&session, self.path, limit, synced).await {
             Ok((names, is_index)) => self.is_taken(&session, names, is_index).await,
+            // Never used, or reaped.
             Err(Error::NoNode { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }

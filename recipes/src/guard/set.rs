@@ -54,7 +54,7 @@ impl GuardSet {
         self.first().fencing_token()
     }
 
-    /// Returns the deadline up to which nobody else can hold any of the set. See [`Guard::held_until`].
+    /// Returns the deadline until which no other client can hold any of the set. See [`Guard::held_until`].
     pub fn held_until(&self) -> Option<Deadline> {
         self.first().held_until()
     }
@@ -75,7 +75,7 @@ impl GuardSet {
         reason
     }
 
-    /// Waits until somebody asks for any of the set. See [`Guard::revocation_requested`]; a request to all holders
+    /// Waits until another client requests any of the set. See [`Guard::revocation_requested`]; a request to all holders
     /// of a semaphore is made to each permit.
     ///
     /// Cancel safe.

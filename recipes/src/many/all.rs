@@ -18,13 +18,11 @@ use crate::queue::Waiter;
 
 /// Acquires several mutexes: waits until all are granted, and holds them all or none.
 ///
-/// All queues are joined in one atomic step, so that every two callers stand in the same order in
-/// every queue in which they meet. Therefore callers **that hold nothing else while they wait** never
-/// wait for each other in a circle, in whatever order they name the locks, and each lock is still
-/// granted in the order of arrival. The locks are those of [`Mutex`](crate::Mutex) at the same paths.
+/// All queues are joined in one atomic step, so that any two callers have the same order in every queue in which they
+/// meet. Therefore callers **that hold nothing else while they wait** never deadlock, in any order of naming, and each lock
+/// is still granted in the order of arrival. The locks are those of [`Mutex`](crate::Mutex) at the same paths.
 ///
-/// The condition is not checked, and cannot be. A caller that holds one lock and then waits for more is in
-/// no order with others that do so:
+/// The condition is not checked, and cannot be. Callers that hold one lock and then wait for more have no common order:
 ///
 /// ```text
 /// task 1: let _a = lock_all(&client, ["/a"]).await?;  lock_all(&client, ["/b"]).await?;
@@ -32,15 +30,15 @@ use crate::queue::Waiter;
 /// ```
 ///
 /// Name all locks in one call, or release what you hold first; where neither can be done, use
-/// [`try_lock_many`](crate::try_lock_many) for what comes later, or a timeout.
+/// [`try_lock_many`](crate::try_lock_many) for the later locks, or a timeout.
 ///
-/// Free locks cost two round trips on ZooKeeper, however many they are. Cancel safe: a dropped wait
-/// leaves all queues, at whatever moment it is dropped.
+/// Free locks cost two round trips on ZooKeeper, however many they are. Cancel safe: a dropped wait leaves all queues, at any
+/// moment.
 ///
 /// # Errors
 /// [`LockError::EmptyKeys`]; [`LockError::DuplicateKey`], since a caller that names a lock twice would wait for
 /// itself; [`LockError::BatchTooLarge`], before anything is sent; and those of
-/// [`Mutex::lock`](crate::Mutex::lock). Whatever fails, at whichever lock: nothing is left in any queue.
+/// [`Mutex::lock`](crate::Mutex::lock). After any error, at any of the locks, no entry is left in any queue.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -95,14 +93,14 @@ pub async fn lock_all_with(
 /// Acquires several mutexes if all of them are free now; else `None`, and none is held. It never waits for a lock.
 ///
 /// One request looks at all queues. If any lock is held or waited for, that is all: nothing is written, and trying
-/// costs the holders and the waiters nothing. If all look free, one atomic step joins all queues; where somebody
-/// was faster at one of them, all places are given up, and those that try meanwhile may find a lock taken that
-/// nobody comes to hold. "Held" may be as stale as the server that answers (see
+/// costs the holders and the waiters nothing. If all look free, one atomic step joins all queues; if another contender was
+/// faster at one of them, the call leaves all queues again, and a third that tries meanwhile may find a lock held that is
+/// free a moment later. "Held" may be as stale as the server that answers (see
 /// [`LockOptions::synced`]); "free" is confirmed by the queues themselves.
 ///
 /// Since it does not wait for locks it may be called while others are held: no order of such calls deadlocks.
 ///
-/// Cancel safe: a dropped call leaves nothing in any queue, at whatever moment it is dropped.
+/// Cancel safe: a dropped call leaves all queues, at any moment.
 ///
 /// # Errors
 /// Those of [`lock_all`](crate::lock_all()). After an error nothing is held.

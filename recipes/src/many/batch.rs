@@ -19,12 +19,12 @@ use crate::retry::retry;
 
 const KIND: Kind = Kind::Mutex;
 
-/// One entry in each of several queues. All are created by one multi, so that every two batches stand in the same order
-/// wherever they meet. Dropping it leaves nothing in any of them.
+/// One entry in each of several queues. All are created by one multi, so that any two batches have the same order wherever
+/// they meet. Dropping a batch removes its entries from all queues.
 pub(super) struct Batch<'a> {
     session: &'a Session,
     keys: &'a Keys,
-    /// The same in all queues, and in no other batch.
+    /// The same in all queues, so that one name finds all entries of a multi whose reply was lost.
     id: EntryId,
     claim: Claim<'a, Vec<OpReply>>,
 }
@@ -56,6 +56,7 @@ impl<'a> Batch<'a> {
                 czxid,
                 get_predecessors(session, nodes, wait_options.count).await?,
             ),
+            // The reply was lost, or it is one of ZooKeeper before 3.9, which does not tell the zxid.
             None => list(session, keys, &nodes[0]).await?,
         };
         Ok(batch.into_waiters(wait_options, czxid, ahead, events))
@@ -79,14 +80,14 @@ impl<'a> Batch<'a> {
                 Ok(Creation::Replied(replies)) => return Ok(czxid_of(&replies)),
                 Ok(Creation::Found(found)) => match found.iter().position(Option::is_none) {
                     None => return Ok(None),
-                    // All were created, and this one has been removed since.
+                    // A multi creates all or none: this one was created, and has been removed since.
                     Some(gone) => return Err(self.removed(gone)),
                 },
                 Err(Error::MultiFailed { source, .. }) => *source,
                 Err(error) => return Err(error.into()),
             };
             match error {
-                // Never created, or reaped since: containers go when they are empty.
+                // A queue that was never used, or was reaped since: containers go when they are empty.
                 Error::NoNode { .. } => create_missing(self.session, self.keys).await?,
                 error => return Err(error.into()),
             }
@@ -127,7 +128,7 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// Makes the queues that are missing, all at the same time.
+/// Creates the queues that are missing, concurrently.
 async fn create_missing(session: &Session, keys: &Keys) -> Result<()> {
     let reads: Vec<_> = keys.queues().iter().cloned().map(ReadOp::GetData).collect();
     let found = retry(|| session.multi_read(reads.clone())).await?;
@@ -141,7 +142,7 @@ async fn create_missing(session: &Session, keys: &Keys) -> Result<()> {
     Ok(())
 }
 
-/// Asks for the predecessor in each queue, all at the same time.
+/// Asks for the predecessors in all queues, concurrently.
 async fn get_predecessors(
     session: &Session,
     nodes: &[ZnodePath],
@@ -154,11 +155,12 @@ async fn get_predecessors(
             count,
         })
     });
-    // All are sent before the first is awaited.
+    // All requests are sent before the first reply is awaited.
     let looks: Vec<_> = looks.collect();
     let mut ahead = Vec::with_capacity(looks.len());
     for look in looks {
         ahead.push(match look.await {
+            // The waiter asks again on the next connection.
             Err(Error::ConnectionLoss) => Predecessor::Unknown,
             Err(Error::NoNode { .. }) => Predecessor::Gone,
             answer => answer?,
@@ -167,9 +169,7 @@ async fn get_predecessors(
     Ok(ahead)
 }
 
-/// Lists all queues, and reads the zxid of the multi on one of its nodes, in one request.
-///
-/// ZooKeeper before 3.9 does not answer it with a create in a multi.
+/// Lists all queues, and reads the zxid of the multi from one of its znodes, in one request.
 async fn list(
     session: &Session,
     keys: &Keys,
@@ -186,7 +186,8 @@ async fn list(
         {
             return Ok((stat.czxid, answers.map(listed).collect::<Result<_>>()?));
         }
-        // A server that lags behind the multi, or the node was removed: a write tells.
+        // The server lags behind the multi, or the znode was removed: a committed write settles it, and the next read is
+        // behind that write.
         match retry(|| session.check(node, None)).await {
             Ok(()) => {}
             Err(Error::MultiFailed { .. }) => {
@@ -199,7 +200,7 @@ async fn list(
     }
 }
 
-/// The zxid of a multi of creates, where its reply tells.
+/// Returns the zxid of a multi of creates, if its reply tells.
 fn czxid_of(replies: &[OpReply]) -> Option<Zxid> {
     match replies.last() {
         Some(OpReply::Created { stat, .. }) => stat.map(|stat| stat.czxid),
@@ -210,14 +211,14 @@ fn czxid_of(replies: &[OpReply]) -> Option<Zxid> {
 fn listed(reply: ReadReply) -> Result<Predecessor> {
     match reply {
         ReadReply::Children(names) => Ok(Predecessor::Listed(names)),
-        // Removed with all that stood in it; the entry finds out.
+        // The queue was removed with all entries; the waiter finds out.
         ReadReply::Failed(Error::NoNode { .. }) => Ok(Predecessor::Unknown),
         ReadReply::Failed(error) => Err(error.into()),
         reply => Err(Error::Protocol(format!("a list was answered {reply:?}")).into()),
     }
 }
 
-/// Takes the locks of these waiters, whose turn it is in each queue: once all are certain to be held at the same moment.
+/// Takes the locks of waiters whose turn has come, once it is certain that all are held at the same moment.
 pub(super) async fn grant(
     session: &Session,
     mut waiters: Vec<Waiter<'_>>,
@@ -230,12 +231,13 @@ pub(super) async fn grant(
     Ok(guards.collect())
 }
 
-/// Makes sure that all locks are held at the same moment: while the last was waited for, an earlier entry
-/// may have been removed, or the session may have fallen silent.
+/// Makes sure that all locks are held at the same moment: during the wait for the last one an earlier entry may have been
+/// removed, or the session's lease may have lapsed.
 async fn confirm(session: &Session, granted: &mut [Waiter<'_>]) -> Result<()> {
-    // Where no lock was waited for, one look has shown all of them.
+    // Without a wait the reply to the create has just shown all entries.
     let mut is_certain = !granted.iter().any(Waiter::has_waited);
     while !is_certain || !granted.iter().all(Waiter::may_grant) {
+        // The lease first: the check proves the entries under this lease, and under no later one.
         let lease = session.fresh_lease().await?;
         let checks = granted.iter().map(|waiter| Op::Check {
             path: waiter.path().clone(),
@@ -256,7 +258,7 @@ async fn confirm(session: &Session, granted: &mut [Waiter<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// The guard of one lock of a batch.
+/// Creates the guard of one lock of a batch.
 pub(super) fn guard(
     session: &Session,
     grant: Grant,

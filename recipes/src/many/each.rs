@@ -27,16 +27,16 @@ type Granted = (LockPath, Guard);
 /// kept until the last has come. A caller that waits for *another* lock meanwhile, or has held one before,
 /// can deadlock all the same: see [`lock_all`](crate::lock_all()).
 ///
-/// A lock that is granted while the stream is not polled is held from then on, though nothing is done
-/// under it: poll on, or drop the stream. Dropping it gives up all that has not been yielded, and
-/// leaves nothing of it; guards that were yielded stay.
+/// A lock that is granted while the stream is not polled is held from then on, although no work is done under it: poll on,
+/// or drop the stream. Dropping it releases all locks that have not been yielded, and leaves their queues; guards that were
+/// yielded stay.
 ///
 /// Each lock is granted by itself and its guard stands by itself; the tokens of all are the same one.
 ///
 /// # Errors
 /// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], [`LockError::BatchTooLarge`], and that of an
 /// invalid path, at once. In the stream those of [`Mutex::lock`](crate::Mutex::lock): the first error
-/// ends it, and all that has not been yielded is given up.
+/// ends it, and the locks that have not been yielded are released.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -122,7 +122,7 @@ pub struct LockEach {
 }
 
 impl LockEach {
-    /// The next lock that is granted; `None` when all have been, or after an error. Cancel safe.
+    /// Returns the next lock that is granted; `None` when all have been, or after an error. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<Granted>> {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }

@@ -16,7 +16,8 @@ use crate::queue::{WaitOptions, any_contends, check_kind, contenders};
 use crate::retry::retry;
 use crate::synced::read_synced;
 
-/// A call that locks several keys, whatever it does with those that are not free.
+/// A call that locks several keys: one of [`lock_all`](super::lock_all()), [`lock_each`](super::lock_each()),
+/// [`try_lock_all`](super::try_lock_all()) and [`try_lock_many`](super::try_lock_many()).
 pub(super) struct MultiLock {
     pub(super) client: Client,
     pub(super) keys: Keys,
@@ -59,7 +60,7 @@ impl MultiLock {
         self.deadline.error(path, path)
     }
 
-    /// Finds the queues that look empty, by one read of all.
+    /// Finds the queues that look empty, with one read of all. Only "held" is believed: "free" is confirmed by joining.
     pub(super) async fn look(&self, session: &Session) -> Result<Vec<bool>> {
         let look = || look(session, self.keys.queues());
         read_synced(session, self.keys.path(0), self.options.synced, look).await

@@ -1,4 +1,7 @@
-//! Warning of a wait for a lock that the same session holds: a task that waits for itself.
+//! Warning of a self-deadlock: a wait for a lock that the same session holds.
+//!
+//! Tasks of one client wait for each other all the time, and no task has an identity. Only the duration tells such a wait
+//! from one that never ends, so the warning is a guess, and nothing but a line in the log.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -12,27 +15,26 @@ use crate::metadata::{EntryData, LockMetadata};
 use crate::names::Kind;
 use crate::select::{Either, select};
 
-/// Duration of a wait behind the same session before it is told. Tasks of one client take turns all the time, so a wait
-/// behind another task is told from one that never ends only by how long it lasts.
+/// Longest duration of a wait behind the same session before the warning. It is less for a session with a shorter timeout.
 const MAX_DELAY: Duration = Duration::from_secs(10);
 
-/// Number of entries at the head of a queue that are looked at.
+/// Number of entries at the head of a queue that are read to find the holders: there can be any number of readers.
 const MAX_HEAD: usize = 64;
 
-/// Runs a sleep behind the entry `by`. If the session itself holds the lock with that entry, and goes on to for as long
-/// as a session may be silent, a warning says so: no lock is re-entrant.
+/// Runs `sleep`, a wait behind the entry `by`, and warns once if the session itself holds the lock with that entry for so
+/// long that it may be a deadlock.
 pub(super) async fn or_warn<T>(
     queue: Queue<'_>,
     by: &ZnodePath,
     data: &EntryData,
     mut sleep: Pin<&mut (impl Future<Output = T> + Send)>,
 ) -> T {
-    // Candidates stand behind each other for as long as they live.
+    // Candidates of one client wait behind each other for as long as it lives.
     if queue.kind == Kind::Candidate {
         return sleep.await;
     }
-    // The clock's tick is common to all waits. Only one that it finds still waiting gets a timer of its own: most are
-    // granted long before, and a hand-over between tasks would pay for that timer with a tenth of its time.
+    // All waits share the clock's tick, and only a wait that outlasts one sets a timer: the others are granted long before,
+    // and setting and removing a timer would be a tenth of the cost of a hand-over in memory.
     let tick = match select(sleep.as_mut(), queue.session.clock().next_tick()).await {
         Either::Left(output) => return output,
         Either::Right(tick) => tick,
@@ -44,7 +46,7 @@ pub(super) async fn or_warn<T>(
     }
 }
 
-/// Warns of a wait that has begun before `since`, if it lasts for as long as a session may be silent.
+/// Warns of a wait that began before `since`, if it is not dropped before the warning is due.
 async fn warn_after(
     since: BootInstant,
     queue: Queue<'_>,
@@ -57,7 +59,7 @@ async fn warn_after(
     warn_if_own(queue, by, data).await
 }
 
-/// Warns if the session holds the lock with this entry. What cannot be read is not told.
+/// Warns if the session holds the lock with this entry. An error ends the attempt: the wait itself will meet it, too.
 async fn warn_if_own(queue: Queue<'_>, by: &ZnodePath, data: &EntryData) -> Result<(), Error> {
     let Queue { session, path, .. } = queue;
     let (holder, stat) = session.get_data(by).await?;
@@ -65,7 +67,7 @@ async fn warn_if_own(queue: Queue<'_>, by: &ZnodePath, data: &EntryData) -> Resu
         return Ok(());
     }
     let (names, _) = session.get_queue(path, MAX_HEAD).await?;
-    // One of the session's that waits itself is not to blame, and its own wait tells.
+    // An entry of the session that waits as well is not the cause, and its own wait warns.
     if !holding(in_order(session, path, &names)?).contains(by) {
         return Ok(());
     }

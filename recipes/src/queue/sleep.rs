@@ -1,4 +1,7 @@
-//! [`sleep`]: a wait for a watch, the next connection, or the end of the session.
+//! [`sleep`]: a wait for a watch, for the next connection, or for the end of the session.
+//!
+//! An event alone tells nothing of the time between two connections. So each new connection wakes the waiter, which then
+//! asks the store (invariant 8).
 
 use lockkeeper_store::{DeleteReason, Error, EventKind, Session, WatchedEvent};
 
@@ -12,9 +15,9 @@ pub(crate) enum WakeReason {
     Clear(DeleteReason),
     /// The entry ahead was deleted.
     Gone,
-    /// The entry ahead exists; its data was set, as a holder does that says that it is still at work.
+    /// The entry ahead still exists, with other data: its holder called `keep_alive`, or a revocation was requested.
     Changed,
-    /// The connection is another: what is known may be out of date.
+    /// The connection is another, or the watch is gone: all knowledge of the queue may be out of date.
     Stale,
 }
 
@@ -24,8 +27,8 @@ pub(crate) async fn sleep(
     events: Option<&EventSink>,
     watcher: &mut (impl Future<Output = Result<WatchedEvent, Error>> + Send + Unpin),
 ) -> Result<WakeReason> {
-    // Without a timeout the store is in this process: its watchers end with the session, and there is
-    // no connection to lose.
+    // A session without a timeout is one of a store in this process: no connection can be lost, and the end of the
+    // session ends its watchers. Nothing else has to be awaited.
     if session.timeout().is_none() {
         return wake(watcher.await);
     }
@@ -49,7 +52,8 @@ async fn sleep_connected(
         match select(&mut *watcher, states.next()).await {
             Either::Left(event) => {
                 let wake = wake(event)?;
-                // What came over another connection is confirmed anew (invariant 8).
+                // The event may have come over a later connection than the one on which the watch was armed: what
+                // happened between the two is unknown (invariant 8).
                 let is_same = status.connection() == connection;
                 return Ok(if is_same { wake } else { WakeReason::Stale });
             }
@@ -75,7 +79,7 @@ fn wake(event: Result<WatchedEvent, Error>) -> Result<WakeReason> {
         }) if gone.clear => Ok(WakeReason::Clear(gone.reason)),
         Ok(event) if event.kind == EventKind::NodeDeleted => Ok(WakeReason::Gone),
         Ok(_) => Ok(WakeReason::Changed),
-        // The watch went with its connection, or was dropped for want of room.
+        // The watch was lost with its connection, or dropped under a limit: no event will come.
         Err(Error::ConnectionLoss | Error::LimitReached { .. }) => Ok(WakeReason::Stale),
         Err(error) => Err(error.into()),
     }
