@@ -205,7 +205,7 @@ pub(crate) fn is_writer(name: &str) -> bool {
 const PREFIX: &str = "_c_";
 const UUID_CHARS: usize = 36;
 
-/// Unique id of an entry, as the head of its name: `_c_<uuid>`. It finds the znode of a create whose reply was lost.
+/// Unique id of an entry, as the head of its name: `_c_<uuid>`. It finds the znode again after a lost reply to its create.
 ///
 /// Each thread draws a version 4 UUID at random, and counts up from it in the last twelve digits: the ranges of two threads
 /// meet only if the 74 random bits before these are equal. A UUID drawn and formatted for each entry would cost more than

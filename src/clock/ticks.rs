@@ -1,7 +1,7 @@
-//! Ticks of a [`Clock`]: one timer for all waits that only want to know when they have lasted long.
+//! Ticks of a [`Clock`]: one timer for all waits that only have to notice when they have lasted long.
 //!
-//! Such a wait is nearly always over before. A timer of its own would be inserted and removed in vain each time; a place
-//! in the list of those that wait for the next tick costs a fraction of that.
+//! Such a wait nearly always ends before. A separate timer for each would be set and removed for nothing; a place in the
+//! list of those that wait for the next tick costs a third of that.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -51,7 +51,7 @@ impl Clock {
             ticks.last = now;
             std::mem::take(&mut ticks.waiting)
         };
-        // The lock is let go before the wakers run: what they wake may wait for the next tick.
+        // Woken outside the lock: a waker is the user's code, and a woken task may wait for the next tick.
         waiting.into_iter().for_each(|(_, waker)| wake(waker));
     }
 }

@@ -24,7 +24,7 @@ const KIND: Kind = Kind::Mutex;
 pub(super) struct Batch<'a> {
     session: &'a Session,
     keys: &'a Keys,
-    /// The same in all queues, so that one name finds all entries of a multi whose reply was lost.
+    /// The same in all queues: after a lost reply to the multi, one name finds all entries.
     id: EntryId,
     claim: Claim<'a, Vec<OpReply>>,
 }
@@ -218,7 +218,8 @@ fn listed(reply: ReadReply) -> Result<Predecessor> {
     }
 }
 
-/// Takes the locks of waiters whose turn has come, once it is certain that all are held at the same moment.
+/// Takes the locks of these waiters, once it is certain that all are held at the same moment. The caller makes sure that
+/// their turns have come.
 pub(super) async fn grant(
     session: &Session,
     mut waiters: Vec<Waiter<'_>>,

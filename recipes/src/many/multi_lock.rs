@@ -122,7 +122,7 @@ impl Keys {
         Self { keys, queues }
     }
 
-    /// Returns those whose index is wanted.
+    /// Returns the keys with a wanted index.
     pub(super) fn only(&self, wanted: impl Fn(usize) -> bool) -> Self {
         let keys = self.keys.iter().enumerate();
         let wanted = keys.filter(|(index, _)| wanted(*index));

@@ -26,8 +26,8 @@ pub(crate) fn remove_all<'a>(session: &Session, nodes: impl IntoIterator<Item = 
     session.flush();
 }
 
-/// Deletes a znode of this session, whatever becomes of single requests. Returns true if the znode may have existed when
-/// the delete was first sent, false if it was certainly gone.
+/// Deletes a znode of this session, and repeats the delete as needed. Returns true if the znode may have existed when the
+/// delete was first sent, false if it was certainly gone.
 ///
 /// A delete that was refused, or that lost its reply, is repeated ([`Cleanup`]). That is safe because the name is unique:
 /// the delete hits this znode or none. The end of the session deletes the znode, too.
