@@ -15,7 +15,7 @@ use crate::wake::wake;
 use crate::{detached, fork};
 
 /// Longest time until the next tick. A clock that nothing waits for does not tick.
-const TICK: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(250);
 
 #[derive(Default)]
 pub(super) struct Ticks {
@@ -29,7 +29,7 @@ pub(super) struct Ticks {
 }
 
 impl Clock {
-    /// Waits for the clock's next tick, at most a second from the first poll on, and returns its moment.
+    /// Waits for the clock's next tick, at most a quarter of a second from the first poll on, and returns its moment.
     ///
     /// All that wait share one timer. So this costs much less than a [`sleep`](Self::sleep) that is dropped before its
     /// end, as is the rule with a wait that is to be noticed when it lasts long. Cancel safe.
@@ -120,7 +120,7 @@ mod tests {
         let clock = Clock::new_virtual();
         let woken = Arc::new(Mutex::new(Vec::new()));
         let start = clock.now();
-        for late in [0, 300, 600] {
+        for late in [0, 80, 160] {
             clock.advance(start.after(Duration::from_millis(late)).since(clock.now()));
             let (waiter, woken) = (clock.clone(), woken.clone());
             crate::spawn_detached(async move {
@@ -131,7 +131,7 @@ mod tests {
         }
         clock.advance(TICK);
         let tick = start.after(TICK);
-        assert_eq!(*woken.lock(), [(0, tick), (300, tick), (600, tick)]);
+        assert_eq!(*woken.lock(), [(0, tick), (80, tick), (160, tick)]);
         assert_eq!(clock.next_timer(), None, "nothing waits for another");
     }
 
