@@ -1,5 +1,7 @@
 //! [`Clock`]: the time that a store and its sessions live by, real or virtual.
 
+mod ticks;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -13,6 +15,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::wake::wake;
 use crate::{fork, platform};
+
+use ticks::Ticks;
 
 /// A moment on a [`Clock`]: nanoseconds since the clock's zero, suspended time included.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -67,6 +71,7 @@ struct Inner {
     virtual_suspended: AtomicU64,
     timers: Mutex<Timers>,
     changed: Condvar,
+    ticks: Mutex<Ticks>,
 }
 
 #[derive(Default)]
@@ -99,6 +104,7 @@ impl Clock {
             virtual_suspended: AtomicU64::new(0),
             timers: Mutex::default(),
             changed: Condvar::new(),
+            ticks: Mutex::default(),
         }))
     }
 

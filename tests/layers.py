@@ -16,9 +16,9 @@ LAYERS = {
         disk server testing
     """,
     "recipes/src": """
-        error retry synced stream together names path select token progress events
+        error retry synced stream futures_unordered names path select token deadline events
         queue+metadata+revocation+holders+observe
-        options guard contest
+        options guard queue_lock
         mutex rwlock reentrant semaphore many election warden
         lock_guard blocking guides
     """,

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use lockkeeper_store::{Client, Error, ZnodePath};
 
-use crate::contest::Contest;
 use crate::error::Result;
 use crate::names::Kind;
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
+use crate::queue_lock::QueueLock;
 
 pub use leader::Leader;
 pub use leadership::Leadership;
@@ -161,7 +161,7 @@ impl Election {
         let options = options.field(DATA, data.into());
         // Before the wait, and dropped with it: the state says candidate for exactly as long as one exists.
         let candidacy = self.role_state.candidacy();
-        let guard = self.contest().acquire_with(options).await?;
+        let guard = self.queue_lock().acquire_with(options).await?;
         Ok(Leadership::new(guard, candidacy))
     }
 
@@ -205,7 +205,7 @@ impl Election {
     ) -> Result<Option<Leadership>> {
         let options = options.field(DATA, data.into());
         let candidacy = self.role_state.candidacy();
-        let guard = self.contest().try_acquire(options).await?;
+        let guard = self.queue_lock().try_acquire(options).await?;
         Ok(guard.map(|guard| Leadership::new(guard, candidacy)))
     }
 
@@ -214,8 +214,8 @@ impl Election {
         self.role_state.state()
     }
 
-    fn contest(&self) -> Contest<'_> {
-        Contest {
+    fn queue_lock(&self) -> QueueLock<'_> {
+        QueueLock {
             client: &self.client,
             path: self.path(),
             kind: Kind::Candidate,

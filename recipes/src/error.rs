@@ -1,4 +1,4 @@
-//! [`LockError`] and [`LostReason`]: failures of a call, and losses of what was held.
+//! [`LockError`] and [`LostReason`]: failures of a call, and losses of a lock that was held.
 
 use std::time::Duration;
 
@@ -22,8 +22,8 @@ pub enum LockError {
         path: ZnodePath,
         /// The timeout of the call.
         after: Duration,
-        /// The number of contenders ahead, the holder among them, when the queue was last looked at; of a semaphore
-        /// those who waited, not those who hold. `None` if the store did not answer.
+        /// Number of contenders ahead, including the holder, when the queue was last read; of a semaphore the number of
+        /// waiters, without the holders. `None` if the store did not answer.
         ahead: Option<usize>,
     },
     /// More contenders than allowed were ahead.
@@ -48,7 +48,7 @@ pub enum LockError {
         /// The recipe that it belongs to.
         kind: &'static str,
     },
-    /// Somebody removed this contender's entry from the queue while it waited.
+    /// Another client removed this contender's entry from the queue while it waited.
     #[error("the entry {entry} was removed from the queue by somebody else")]
     EntryDeleted {
         /// The entry.
@@ -66,7 +66,7 @@ pub enum LockError {
         /// Number that is stored.
         stored: u32,
     },
-    /// A semaphore was opened that nobody has given a number of permits.
+    /// A semaphore was opened that has no number of permits.
     #[error(
         "{path} has no number of permits: nobody has made this semaphore, or its znode is gone"
     )]
@@ -114,7 +114,7 @@ pub enum LockError {
         /// Largest size of a request, in bytes.
         limit: usize,
     },
-    /// The guard had been lost before: another may have held since.
+    /// The guard had been lost before: another client may have held the lock since.
     #[error("the lock was lost: {0}")]
     Lost(#[from] LostReason),
     /// The store refused a request, or could not be reached.
@@ -142,7 +142,7 @@ pub enum LostReason {
     /// No sign of life from the store came in time, so that another may hold the lock by now.
     #[error("the store was not heard of for too long")]
     LeaseExpired,
-    /// Somebody else deleted the holder's znode.
+    /// Another client deleted the holder's znode.
     #[error("the lock was taken away by somebody else")]
     Revoked,
     /// The holder itself has released it.

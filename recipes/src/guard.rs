@@ -1,14 +1,14 @@
 //! [`Guard`]: a held lock, the core of all guards.
 //!
 //! A guard owns one znode of one session. It is believed to hold while the lease of its grant is valid and the znode is
-//! not known to be gone, and once it is lost it stays lost (invariant 6). [`GuardSet`] is several as one,
-//! [`LockGuard`](crate::LockGuard) the interface of all.
+//! not known to be gone; once lost, it stays lost (invariant 6). [`GuardSet`] is several guards held as one,
+//! [`LockGuard`](crate::LockGuard) the interface of all guards.
 
-mod leaving;
 mod monitor;
 mod parts;
+mod release;
+mod self_node;
 mod set;
-mod writing;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -30,12 +30,12 @@ use crate::token::FencingToken;
 
 pub use set::GuardSet;
 
-use leaving::{drop_all, release_all};
-pub(crate) use monitor::{OnLoss, Witness};
-pub(crate) use parts::Parts;
+pub(crate) use monitor::{GuardView, OnLoss};
+pub(crate) use parts::GuardParts;
+use release::{drop_all, release_all};
 
-use monitor::{Look, Monitor, loss, reason_of};
-use writing::SelfNode;
+use monitor::{Monitor, WatchScope, loss, reason_of};
+use self_node::SelfNode;
 
 /// The guard of a lock: proof that it is held, until it is released, dropped or lost.
 ///
@@ -55,7 +55,7 @@ pub struct Guard {
     session: Session,
     held: Grant,
     kind: Kind,
-    /// The holder's description of itself, as written or about to be.
+    /// The holder's metadata, as written or about to be written.
     data: Mutex<EntryData>,
     own: OnceLock<Box<SelfNode>>,
     lost: OnceLock<LostReason>,
@@ -73,7 +73,7 @@ impl Guard {
         data: EntryData,
         events: Option<EventSink>,
     ) -> Self {
-        Self::of(Parts {
+        Self::of(GuardParts {
             session,
             held,
             kind,
@@ -88,25 +88,25 @@ impl Guard {
         self.held.token
     }
 
-    /// Returns the deadline up to which nobody else can hold the lock, as far as clocks and the server allow; it moves
-    /// on while the session lives. `None`: until it is released, closed or removed.
+    /// Returns the deadline until which no other client can hold the lock, as far as clocks and the server allow. It moves
+    /// on while the session lives. `None` if it is held until it is released, closed or removed.
     ///
-    /// It is the session's, and says nothing of a forced removal: see [`is_held`](Self::is_held).
+    /// This is the session's deadline, and tells nothing of a forced removal: see [`is_held`](Self::is_held).
     pub fn held_until(&self) -> Option<Deadline> {
         self.session.held_until()
     }
 
     /// Returns true while the lock can be believed to be held; false from the first doubt on.
     ///
-    /// A forced removal (by a [`Revoker`](crate::Revoker), a [`Warden`](crate::Warden) or an operator) is noticed
-    /// without anybody awaiting [`lost`](Self::lost):
+    /// A forced removal (by a [`Revoker`](crate::Revoker), a [`Warden`](crate::Warden) or an operator) is noticed even if
+    /// [`lost`](Self::lost) is not awaited:
     ///
-    /// - With a store in this process at once, by a look at it, unless the session was opened with a timeout.
-    /// - Elsewhere as soon as the store's event has come. The guard watches its own znode from the first call of
-    ///   this method on, and in any case when it has held for a third of the session's timeout; so a removal
-    ///   before that is noticed a round trip later. A shorter hold that nobody asks about costs no request.
+    /// - With a store in this process immediately, by a read, unless the session was opened with a timeout.
+    /// - Elsewhere as soon as the store's event arrives. The guard watches its own znode from the first call of this method
+    ///   on, and in any case once it has held for a third of the session's timeout; so a removal before that is noticed a
+    ///   round trip later. A shorter hold without such a call costs no request.
     ///
-    /// It never waits. While disconnected it goes by [`held_until`](Self::held_until) alone.
+    /// It never waits. While disconnected it depends on [`held_until`](Self::held_until) alone.
     pub fn is_held(&self) -> bool {
         if self.reason().is_some() {
             return false;
@@ -120,7 +120,7 @@ impl Guard {
         }
     }
 
-    /// Looks for the node, at a store that answers at once.
+    /// Returns true if the znode exists, in a store that answers at once.
     fn stands(&self) -> bool {
         match self.session.exists(&self.held.path).now_or_never() {
             Ok(Ok(stat)) if !self.is_mine(stat) => {
@@ -128,7 +128,7 @@ impl Guard {
                 tracing::warn!(path = %self.held.path, %reason, "a lock was lost");
                 false
             }
-            // Not allowed to look, over meanwhile, or not answered yet.
+            // No right to read it, the session has ended meanwhile, or no answer yet.
             _ => self.reason().is_none(),
         }
     }
@@ -137,7 +137,8 @@ impl Guard {
         stat.is_some_and(|stat| stat.ephemeral_owner == self.session.id())
     }
 
-    /// Returns the reason of the loss, if it is known.
+    /// Returns the reason of the loss, if the lock is known to be lost. The first reason noted stays, so that all callers
+    /// see the same.
     pub(crate) fn reason(&self) -> Option<LostReason> {
         if let Some(reason) = self.lost.get() {
             return Some(*reason);
@@ -161,18 +162,18 @@ impl Guard {
             &self.session,
             &self.held.path,
             &self.held.lease,
-            Look::Removal,
+            WatchScope::Removal,
             None,
         )
         .await;
         self.note(reason)
     }
 
-    /// Waits until somebody asks for the lock (see [`Revoker`](crate::Revoker)); at once when somebody
-    /// has asked already. Each request is answered once, to one caller; of several that came before
-    /// this was called, the last.
+    /// Waits until another client requests the lock (see [`Revoker`](crate::Revoker)), and returns the request; at once if
+    /// one has come already. Each request is returned once, to one caller; of several that came before this was called,
+    /// the last.
     ///
-    /// The holder decides: it finishes and releases, or goes on.
+    /// The holder decides whether it finishes and releases, or goes on.
     ///
     /// Cancel safe.
     ///
@@ -183,9 +184,9 @@ impl Guard {
             return Err(reason);
         }
         let listener = self.listener();
-        let look = Look::Requests(&listener);
+        let look = WatchScope::Requests(&listener);
         let loss = loss(&self.session, &self.held.path, &self.held.lease, look, None);
-        // Polled after the other, which hears; so nothing else needs to wake it.
+        // Needs no waker of its own: the future polled before it fills the listener.
         let request = poll_fn(|_| match listener.take() {
             Some(request) => Poll::Ready(request),
             None => Poll::Pending,
@@ -199,8 +200,8 @@ impl Guard {
     /// Runs a future for as long as the lock is held.
     ///
     /// # Errors
-    /// [`LostReason`], if the lock is lost first. The future is dropped then; but what it spawned
-    /// or sent goes on, and only the token stops that.
+    /// [`LostReason`], if the lock is lost first. The future is dropped then; but tasks that it spawned and requests that
+    /// it sent go on, and only the token stops those.
     pub async fn protect<F: Future>(&self, future: F) -> Result<F::Output, LostReason> {
         match select(self.lost(), future).await {
             Either::Left(reason) => Err(reason),
@@ -208,7 +209,7 @@ impl Guard {
         }
     }
 
-    /// Returns the holder's description of itself, as it stands in its znode.
+    /// Returns the holder's metadata, as written to its znode.
     pub fn metadata(&self) -> LockMetadata {
         LockMetadata::parse(&self.data.lock().to_bytes()).unwrap_or_default()
     }
@@ -230,13 +231,14 @@ impl Guard {
     /// session has ended.
     ///
     /// # Errors
-    /// [`LockError::Lost`] when the lock had been lost before: what was done under it since may
-    /// have been done beside another holder.
+    /// [`LockError::Lost`] if the lock had been lost before: another client may have held it while work under this guard
+    /// went on.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
-        self.give_up_owned()
+        self.release_owned()
     }
 
     fn note(&self, reason: LostReason) -> LostReason {
+        // The monitor's cell is shared with views of this guard: the first reason in it counts for all.
         let reason = match &self.monitor {
             Some(monitor) => *monitor.lost.get_or_init(|| reason),
             None => reason,
@@ -254,8 +256,8 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !*self.released.get_mut() && self.leave().is_under_way() {
-            // The process may end with the next instruction.
+        if !*self.released.get_mut() && self.send_release().is_under_way() {
+            // The process may end with the next instruction: the delete must be on the connection before (invariant 7).
             self.session.flush();
         }
     }
@@ -271,7 +273,7 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// The loss that the end of a session is.
+/// Returns the loss that the end of a session causes.
 fn lost_with(error: &Error) -> Option<LostReason> {
     match error {
         Error::SessionExpired { .. } => Some(LostReason::SessionExpired),

@@ -6,11 +6,10 @@ use crate::observe::QueueEntry;
 use crate::queue::{count_holders, in_order};
 use crate::retry::retry;
 
-/// Returns the entries of a queue that hold, by the rule of the recipe that their names tell: the head of the
-/// queue; with a reader at the head all readers up to the first other; of a semaphore's `leases`
-/// all.
+/// Returns the entries of a queue that hold, by the rule of the recipe that their names show: the head of the queue; with a
+/// reader at the head all readers up to the first other entry; of a semaphore's `leases` all.
 ///
-/// `queue` is as [`queue`](crate::queue()) and [`observe`](crate::observe()) answer it, in order.
+/// `queue` must be in order, as returned by [`queue`](crate::queue()) and [`observe`](crate::observe()).
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -25,16 +24,16 @@ pub fn holders(queue: &[QueueEntry]) -> &[QueueEntry] {
     &queue[..count_holders(queue.iter().map(|entry| entry.path.name()))]
 }
 
-/// The entries of a lock's queue, in order. Of a semaphore they are the permits that are held; waiters for permits have
-/// a queue of their own.
+/// The entries of a lock's queue, in order. Those of a semaphore are the permits that are held; the waiters for permits have
+/// a separate queue.
 pub(crate) struct Survey {
     queue: Vec<ZnodePath>,
     acquirers: Vec<ZnodePath>,
 }
 
 impl Survey {
-    /// Returns the holders. Znodes that only have the names of contenders are asked about as far as they
-    /// stand among them.
+    /// Returns the holders. The states of all that seem to hold are read, since persistent znodes with the names of
+    /// contenders do not count; those behind a dropped one are then read, too.
     pub(crate) async fn into_holders(mut self, session: &Session) -> Result<Vec<ZnodePath>, Error> {
         loop {
             let count = count_holders(self.queue.iter().map(ZnodePath::name));
@@ -57,7 +56,7 @@ impl Survey {
     }
 }
 
-/// The parts of a semaphore, below its path.
+/// Children of a semaphore's path: the permits that are held, and the queue of waiters.
 pub(crate) const LEASES: &str = "leases";
 const ACQUIRERS: &str = "locks";
 

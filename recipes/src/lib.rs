@@ -49,10 +49,11 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 pub mod blocking;
-mod contest;
+mod deadline;
 mod election;
 mod error;
 mod events;
+mod futures_unordered;
 mod guard;
 #[cfg(any(doc, doctest))]
 pub mod guides;
@@ -65,8 +66,8 @@ mod names;
 mod observe;
 mod options;
 mod path;
-mod progress;
 mod queue;
+mod queue_lock;
 mod reentrant;
 mod retry;
 mod revocation;
@@ -75,7 +76,6 @@ mod select;
 mod semaphore;
 mod stream;
 mod synced;
-mod together;
 mod token;
 mod warden;
 

@@ -1,6 +1,6 @@
 //! [`LockGuard`]: the interface that the guards of all recipes share.
 //!
-//! A guard is one or several [`Guard`]s of one grant, so the trait needs no more of it than those.
+//! Every guard is one or several [`Guard`]s of one grant, so the trait needs nothing from it but those.
 
 use std::fmt;
 use std::future::Future;
@@ -62,15 +62,15 @@ pub trait LockGuard: sealed::Guards + fmt::Debug + Send + Sync + 'static {
         self.guards().iter().all(Guard::is_held)
     }
 
-    /// Returns the deadline up to which nobody else can hold. See [`Guard::held_until`].
+    /// Returns the deadline until which no other client can hold. See [`Guard::held_until`].
     fn held_until(&self) -> Option<Deadline> {
         self.guards()[0].held_until()
     }
 
-    /// Waits until any of what is held is lost. See [`Guard::lost`].
+    /// Waits until any of it is lost, and returns the reason. See [`Guard::lost`].
     fn lost(&self) -> impl Future<Output = LostReason> + Send;
 
-    /// Waits until somebody asks for what is held. See [`Guard::revocation_requested`].
+    /// Waits until another client requests any of it. See [`Guard::revocation_requested`].
     ///
     /// # Errors
     /// [`LostReason`], if any of it is lost first.

@@ -1,18 +1,16 @@
 //! Several mutexes at once: [`lock_all`], [`try_lock_all`], [`lock_each`], [`try_lock_many`].
 //!
-//! All queues are joined in one multi, so that any two callers stand in the same order in all queues in which they
-//! meet.
+//! All queues are joined in one multi, so that any two callers have the same order in all queues in which they meet, and
+//! cannot wait for each other in a circle. [`multi_lock`] checks a call and has its deadline, [`batch`] joins the queues.
 
 mod all;
-mod attempt;
 mod batch;
 mod each;
 mod guard;
-mod keys;
-mod try_all;
+mod multi_lock;
+mod try_many;
 
-pub use all::{lock_all, lock_all_timeout, lock_all_with};
-pub use attempt::{TryLockMany, try_lock_many, try_lock_many_with};
+pub use all::{lock_all, lock_all_timeout, lock_all_with, try_lock_all, try_lock_all_with};
 pub use each::{LockEach, lock_each, lock_each_timeout, lock_each_with};
 pub use guard::MultiGuard;
-pub use try_all::{try_lock_all, try_lock_all_with};
+pub use try_many::{TryLockMany, try_lock_many, try_lock_many_with};

@@ -10,10 +10,10 @@ use serde_json::{Map, Value};
 
 use crate::revocation::RevocationRequest;
 
-/// Description of a contender by itself: the data of its znode, as JSON.
+/// Description that a contender gives of itself: the data of its znode, as JSON.
 ///
-/// It is written in the create itself, never in a second step that can fail. Fields that this
-/// version does not know are kept. Other languages read and write it: `v` is 1, times are
+/// It is written in the create itself, never in a second step that could fail. Fields that this version does not know are
+/// kept. Other languages read and write it: `v` is 1, times are
 /// milliseconds since the epoch, durations milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -63,7 +63,7 @@ impl LockMetadata {
     /// The version that this code writes.
     pub const VERSION: u32 = 1;
 
-    /// Reads the data of an entry's znode; `None` for what another recipe library wrote.
+    /// Parses the data of an entry's znode; `None` if another recipe library wrote it.
     pub fn parse(data: &[u8]) -> Option<Self> {
         serde_json::from_slice(data).ok()
     }
@@ -108,7 +108,7 @@ pub(crate) enum EntryData {
         /// Time at which the entry joined the queue.
         queued_at_ms: i64,
     },
-    /// Metadata that has more to say.
+    /// Metadata with more than that.
     Written(Bytes),
 }
 
@@ -121,8 +121,8 @@ impl EntryData {
     }
 }
 
-/// This process's default metadata at a time, which is as coarse as the system's tick: each thread
-/// renders it once for all that it queues meanwhile.
+/// Returns the default metadata of this process. The time is as coarse as the system's tick, so each thread renders the
+/// text once for all entries that it queues within a tick.
 fn default_bytes(queued_at_ms: i64) -> Bytes {
     thread_local! {
         static LAST: RefCell<(i64, Bytes)> = const { RefCell::new((i64::MIN, Bytes::new())) };
@@ -136,7 +136,7 @@ fn default_bytes(queued_at_ms: i64) -> Bytes {
     })
 }
 
-/// But for the time it is rendered once, then copied.
+/// Renders the default metadata: all but the time is rendered once for the process, and copied from then on.
 fn render_default(queued_at_ms: i64) -> Bytes {
     static RENDERED: OnceLock<Vec<u8>> = OnceLock::new();
     let rendered = RENDERED.get_or_init(|| {

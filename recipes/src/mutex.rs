@@ -1,11 +1,10 @@
-//! [`Mutex`]: the fair lock. All that it does is one contest in one queue, in which every entry blocks those behind it.
+//! [`Mutex`]: the fair lock, one queue in which every entry blocks those behind it.
 
 use std::fmt;
 use std::time::Duration;
 
 use lockkeeper_store::{Client, Error, ZnodePath};
 
-use crate::contest::Contest;
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::Result;
@@ -13,6 +12,7 @@ use crate::guard::Guard;
 use crate::names::Kind;
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
+use crate::queue_lock::QueueLock;
 
 /// A mutex among all programs that name the same path of the same store.
 ///
@@ -21,9 +21,10 @@ use crate::path::{IntoLockPath, LockPath};
 /// `lock` opens a new one. A clone is the same mutex. It is not re-entrant: a second `lock` waits for the first (see
 /// [`ReentrantMutex`](crate::ReentrantMutex)). A wait behind a holder of the same session is logged as a warning, with
 /// the path and the labels of both, when it has lasted for the session's timeout, or 10 s if that is less or there is
-/// none: tasks of one client take turns, and only the time tells them from a task that waits for itself.
+/// none, and up to a quarter of a second more: tasks of one client take turns, and only the time tells them from a task
+/// that waits for itself.
 ///
-/// Locks nest: one below another's path is a lock of its own, and neither takes notice of the other (see
+/// Locks nest: a lock below the path of another is independent of it (see
 /// [`LockPath`]).
 ///
 /// ```
@@ -56,30 +57,29 @@ impl Mutex {
         })
     }
 
-    /// Returns the znode under which the queue stands.
+    /// Returns the parent znode of the queue.
     pub fn path(&self) -> &ZnodePath {
         self.path.as_znode()
     }
 
-    /// Returns the client that the mutex speaks through.
+    /// Returns the client of the mutex.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
     /// Acquires the lock: waits for it, in the order of arrival.
     ///
-    /// A free lock of a store in this process is granted without giving way to other tasks: a loop
-    /// that does nothing but lock should yield now and then.
+    /// A free lock of a store in this process is granted without yielding to other tasks: a loop that does nothing but lock
+    /// should yield now and then.
     ///
-    /// Cancel safe: a dropped wait leaves the queue, at whatever moment it is dropped. It loses its
-    /// place.
+    /// Cancel safe: a dropped wait leaves the queue at any moment, and loses its position.
     ///
     /// # Errors
     /// [`LockError::Store`] with the session's end or a refusal, [`LockError::EntryDeleted`],
     /// [`LockError::WrongKind`].
     pub fn lock(&self) -> impl Future<Output = Result<Guard>> + Send {
-        // Not within another future, through which the guard would be moved.
-        self.contest().acquire()
+        // Returned as it is: an `async fn` around it would move the guard once more.
+        self.queue_lock().acquire()
     }
 
     /// Acquires the lock within `timeout`: one deadline for everything, the joining of the queue included.
@@ -99,7 +99,7 @@ impl Mutex {
     /// # Errors
     /// [`LockError::Timeout`], [`LockError::QueueFull`], and those of [`lock`](Self::lock).
     pub async fn lock_with(&self, options: LockOptions) -> Result<Guard> {
-        self.contest().acquire_with(options).await
+        self.queue_lock().acquire_with(options).await
     }
 
     /// Acquires the lock if it is free now; `None` if it is held or waited for.
@@ -124,11 +124,11 @@ impl Mutex {
     /// # Errors
     /// [`LockError::Timeout`] when the store has not answered in time, and those of [`lock`](Self::lock).
     pub async fn try_lock_with(&self, options: LockOptions) -> Result<Option<Guard>> {
-        self.contest().try_acquire(options).await
+        self.queue_lock().try_acquire(options).await
     }
 
-    fn contest(&self) -> Contest<'_> {
-        Contest {
+    fn queue_lock(&self) -> QueueLock<'_> {
+        QueueLock {
             client: &self.client,
             path: self.path(),
             kind: Kind::Mutex,

@@ -1,10 +1,10 @@
-//! The names of queue entries: Curator's, so that mixed fleets share a path.
+//! Names of queue entries: Curator's, so that clients of several libraries share a path.
 
 use std::cell::RefCell;
 
 use lockkeeper_store::{Blockers, SEMAPHORE_CHILDREN, Session, sequence_of};
 
-/// The kinds of entry, by what their names contain.
+/// Kind of an entry. Its name tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A mutex's contender.
@@ -21,14 +21,14 @@ pub(crate) enum Kind {
     Candidate,
 }
 
-/// A recipe, as a user calls it: with its article and without.
+/// Name of a recipe for messages: with its article and without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Title(&'static str, &'static str);
+struct RecipeName(&'static str, &'static str);
 
-const MUTEX: Title = Title("a mutex", "mutex");
-const READ_WRITE_LOCK: Title = Title("a read-write lock", "read-write lock");
-const SEMAPHORE: Title = Title("a semaphore", "semaphore");
-const ELECTION: Title = Title("an election", "election");
+const MUTEX: RecipeName = RecipeName("a mutex", "mutex");
+const READ_WRITE_LOCK: RecipeName = RecipeName("a read-write lock", "read-write lock");
+const SEMAPHORE: RecipeName = RecipeName("a semaphore", "semaphore");
+const ELECTION: RecipeName = RecipeName("an election", "election");
 
 impl Kind {
     /// Longest name of an entry without its number, with the slash before it.
@@ -39,7 +39,7 @@ impl Kind {
         self.recipe().1
     }
 
-    fn recipe(self) -> Title {
+    fn recipe(self) -> RecipeName {
         match self {
             Self::Mutex => MUTEX,
             Self::Read | Self::Write => READ_WRITE_LOCK,
@@ -67,20 +67,21 @@ impl Kind {
         }
     }
 
-    /// Returns true if its holder is alone, so that all ahead of it have left when it leaves.
+    /// Returns true if a holder of this kind is alone: when it leaves, all entries ahead of it have left.
     pub(crate) fn is_exclusive(self) -> bool {
         !matches!(self, Self::Read | Self::Lease)
     }
 
-    /// Returns true if a name, or a path, ends as those of this kind.
+    /// Returns true if a name or path ends as those of this kind do.
     pub(crate) fn is_own(self, child: &str) -> bool {
+        // On bytes: cutting a text could split a character.
         let digits = child.bytes().rev().take_while(u8::is_ascii_digit).count();
         child.as_bytes()[..child.len() - digits].ends_with(self.suffix().as_bytes())
     }
 
-    /// Returns the other recipe that a child belongs to, if its name tells: that of an entry, or of a part of a
+    /// Returns the other recipe to which a child belongs, if its name tells: an entry's name, or that of a part of a
     /// semaphore.
-    pub(crate) fn stranger(self, child: &str) -> Option<&'static str> {
+    pub(crate) fn foreign_recipe(self, child: &str) -> Option<&'static str> {
         if self.is_own(child) {
             return None;
         }
@@ -101,31 +102,31 @@ impl Kind {
     }
 }
 
-/// A form of an entry's name.
-struct Form {
+/// Form of an entry's name.
+struct NameForm {
     /// The end of the name before its number.
     ending: &'static str,
-    /// The recipe whose entries are named so. Under kazoo's names, for one, a mutex and a read-write lock look alike.
-    recipe: Option<Title>,
+    /// The recipe with such entries, if the form tells: in kazoo's names a mutex and a writer look alike.
+    recipe: Option<RecipeName>,
 }
 
 /// The forms of the names that contenders have: Curator's and ours (`_c_<uuid>-lock-`), go-zookeeper's
 /// (`_c_<32 digits>-lock-`), those of the recipes in ZooKeeper's documentation (`<guid>-lock-`, `<guid>-n_`), each of
 /// them with or without the protecting id, and kazoo's (`<32 digits>__lock__`). docs/interop.md names the sources.
-const FORMS: [Form; 9] = [
-    Form::of("lock-", MUTEX),
-    Form::of("__READ__", READ_WRITE_LOCK),
-    Form::of("__WRIT__", READ_WRITE_LOCK),
-    Form::of("latch-", ELECTION),
-    Form::of("lease-", SEMAPHORE),
-    Form::of("permit-", SEMAPHORE),
-    Form::of_any("__lock__"),
-    Form::of_any("__rlock__"),
-    Form::of_any("n_"),
+const FORMS: [NameForm; 9] = [
+    NameForm::of("lock-", MUTEX),
+    NameForm::of("__READ__", READ_WRITE_LOCK),
+    NameForm::of("__WRIT__", READ_WRITE_LOCK),
+    NameForm::of("latch-", ELECTION),
+    NameForm::of("lease-", SEMAPHORE),
+    NameForm::of("permit-", SEMAPHORE),
+    NameForm::of_any("__lock__"),
+    NameForm::of_any("__rlock__"),
+    NameForm::of_any("n_"),
 ];
 
-impl Form {
-    const fn of(ending: &'static str, recipe: Title) -> Self {
+impl NameForm {
+    const fn of(ending: &'static str, recipe: RecipeName) -> Self {
         let recipe = Some(recipe);
         Self { ending, recipe }
     }
@@ -136,7 +137,7 @@ impl Form {
     }
 
     fn fits(&self, stem: &str) -> bool {
-        // A word of its own: no `clock-`.
+        // Whole words only: `clock-` is none.
         let is_whole = |before: &str| {
             before.is_empty() || before.ends_with('-') || self.ending.starts_with('_')
         };
@@ -144,7 +145,7 @@ impl Form {
     }
 }
 
-fn form_of(stem: &str) -> Option<Form> {
+fn form_of(stem: &str) -> Option<NameForm> {
     FORMS.into_iter().find(|form| form.fits(stem))
 }
 
@@ -173,10 +174,9 @@ fn entry_stem(name: &str) -> Option<(i64, &str)> {
     Some((number, stem))
 }
 
-/// Returns the number of a child whose name is that of a contender: numbered, and of a known form or one of the
-/// session's own patterns. A nested lock's path, a configuration or any other child has none. This is the one
-/// place that tells them apart; only an ephemeral child of such a name is one (see
-/// [`contenders`](crate::queue::contenders)).
+/// Returns the number of a child with a contender's name: numbered, and of a known form or one of the session's patterns.
+/// `None` for a nested lock, a configuration or any other child. No other code decides this. Of the children with such a
+/// name only the ephemeral ones are contenders (see [`contenders`](crate::queue::contenders)).
 pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
     let (number, stem) = entry_stem(child)?;
     let is_known = form_of(stem).is_some() || is_write_lock(stem);
@@ -184,8 +184,8 @@ pub(crate) fn contender_number(session: &Session, child: &str) -> Option<i64> {
     (is_known || patterns.any(|pattern| stem.ends_with(pattern))).then_some(number)
 }
 
-/// Returns true if a contender's name has an id that its library has drawn for this one attempt. Such a name is
-/// believed to be an ephemeral node's where asking would cost a request.
+/// Returns true if a contender's name has an id that its library has drawn for this one attempt. A child of such a name is
+/// believed to be ephemeral where reading its state would cost a request.
 pub(crate) fn has_unique_id(name: &str) -> bool {
     name.starts_with(PREFIX) || name.contains("lock__")
 }
@@ -205,11 +205,11 @@ pub(crate) fn is_writer(name: &str) -> bool {
 const PREFIX: &str = "_c_";
 const UUID_CHARS: usize = 36;
 
-/// Unique id of an entry, as the head of its name: `_c_<uuid>`. It finds the znode of a create whose reply was lost.
+/// Unique id of an entry, as the head of its name: `_c_<uuid>`. It finds the znode again after a lost reply to its create.
 ///
-/// Each thread draws a version 4 UUID at random, and counts on from it in its last twelve digits:
-/// two threads' ranges meet only if the 74 random bits before these are the same. Drawn and written
-/// out anew for each entry it would cost more than the rest of an uncontended lock's bookkeeping.
+/// Each thread draws a version 4 UUID at random, and counts up from it in the last twelve digits: the ranges of two threads
+/// meet only if the 74 random bits before these are equal. A UUID drawn and formatted for each entry would cost more than
+/// all other bookkeeping of an uncontended lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(8))] // so that a check of the text takes a word at a time
 pub(crate) struct EntryId {
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn a_name_tells_the_recipe_that_it_belongs_to() {
-        let stranger = |kind: Kind, child| kind.stranger(child);
+        let stranger = |kind: Kind, child| kind.foreign_recipe(child);
         assert_eq!(stranger(Kind::Mutex, "_c_x-lock-0000000001"), None);
         assert_eq!(stranger(Kind::Mutex, "config"), None);
         assert_eq!(

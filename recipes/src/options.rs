@@ -3,12 +3,13 @@
 use std::backtrace::Backtrace;
 use std::time::Duration;
 
+use lockkeeper_store::Client;
 use serde_json::Value;
 
+use crate::deadline::{CallDeadline, Progress};
 use crate::events::EventSink;
 use crate::metadata::{EntryData, LockMetadata};
-use crate::progress::Progress;
-use crate::queue::Terms;
+use crate::queue::WaitOptions;
 
 /// Terms of a call on a lock, and metadata of the contender: the same for every recipe.
 ///
@@ -38,7 +39,7 @@ pub struct LockOptions {
     pub(crate) queue_limit: Option<usize>,
     pub(crate) synced: bool,
     pub(crate) events: Option<EventSink>,
-    /// Set by a wait under a deadline.
+    /// Set by a call with a deadline.
     pub(crate) progress: Option<Progress>,
 }
 
@@ -105,8 +106,7 @@ impl LockOptions {
     }
 
     /// States the duration, from the grant or the last [`keep_alive`](crate::Guard::keep_alive) on, from which a
-    /// [`Warden`](crate::Warden) may take the lock away. Only for locks whose resources check
-    /// tokens, see [`FencingEnforced`](crate::FencingEnforced).
+    /// [`Warden`](crate::Warden) may take the lock away. Only for locks with resources that check tokens, see [`FencingEnforced`](crate::FencingEnforced).
     pub fn auto_unlock_after(mut self, duration: Duration) -> Self {
         self.metadata().auto_unlock_at_ms = Some(millis(duration));
         self
@@ -141,16 +141,18 @@ impl LockOptions {
         EntryData::Written(metadata.to_bytes())
     }
 
-    /// Begins to note the progress of a call with these options, for the error of its timeout.
-    pub(crate) fn begin(&mut self) -> Progress {
-        match self.timeout {
+    /// Starts the deadline of a call with these options. The call's waits note their progress from now on, for the
+    /// error of a timeout.
+    pub(crate) fn start(&mut self, client: &Client) -> CallDeadline {
+        let progress = match self.timeout {
             Some(_) => self.progress.get_or_insert_default().clone(),
             None => Progress::default(),
-        }
+        };
+        CallDeadline::new(client, self.timeout, progress)
     }
 
-    pub(crate) fn terms(&self, data: EntryData, only_if_free: bool) -> Terms {
-        Terms {
+    pub(crate) fn wait_options(&self, data: EntryData, only_if_free: bool) -> WaitOptions {
+        WaitOptions {
             data,
             count: self.events.is_some() || self.queue_limit.is_some() || self.progress.is_some(),
             queue_limit: self.queue_limit,
@@ -160,7 +162,7 @@ impl LockOptions {
     }
 }
 
-/// Whole milliseconds, upwards: what is stated is never cut short.
+/// Returns the duration in whole milliseconds, rounded up: a stated duration is never shortened.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

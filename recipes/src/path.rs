@@ -1,13 +1,13 @@
-//! [`LockPath`]: the znode under which a lock's queue stands.
+//! [`LockPath`]: the parent znode of a lock's queue.
 
 use std::fmt::{self, Write};
 
 use lockkeeper_store::{Error, SEMAPHORE_CHILDREN, ZnodePath};
 
-/// The path of a lock: the znode under which its queue stands.
+/// The path of a lock: the parent znode of its queue.
 ///
-/// [`key`](Self::key) makes one of any text of the user's, percent-encoding what a znode's name
-/// must not or should not hold:
+/// [`key`](Self::key) turns any text into one, and percent-encodes the characters that a znode's name must not or should
+/// not contain:
 ///
 /// ```
 /// use lockkeeper::LockPath;
@@ -17,12 +17,11 @@ use lockkeeper_store::{Error, SEMAPHORE_CHILDREN, ZnodePath};
 /// # Ok::<(), lockkeeper::Error>(())
 /// ```
 ///
-/// Locks nest: one below another is a lock of its own, and the one above takes no notice of it. A key is never
-/// taken for an entry of the lock above, to which an entry's number belongs: the last of ten or more digits at the
-/// end of a text is encoded, too. A path that is written out may end as an entry's name does (`lock-0000000001`);
-/// since a lock's path is no ephemeral znode, locks of this library ignore it, but Curator's and go-zookeeper's
-/// wait for it. [`Mutex::try_lock`](crate::Mutex::try_lock) on a ZooKeeper goes by the name alone if this has an
-/// id as well (`_c_…`).
+/// Locks nest: a lock below another is independent of it. A key is never mistaken for an entry of the lock above, since
+/// entries end in a number: the last of ten or more digits at the end of a text is encoded, too. A path given in full may
+/// end like an entry's name (`lock-0000000001`). As the path of a lock is no ephemeral znode, locks of this library ignore
+/// it, but those of Curator and go-zookeeper wait for it; and [`Mutex::try_lock`](crate::Mutex::try_lock) on a ZooKeeper
+/// believes the name if it contains an id as well (`_c_…`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockPath(ZnodePath);
 
@@ -30,7 +29,7 @@ impl LockPath {
     /// Checks a path.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for what is no absolute znode path, or is the root.
+    /// [`Error::InvalidPath`] for anything but an absolute znode path, and for the root.
     pub fn new(path: impl AsRef<str>) -> Result<Self, Error> {
         Self::try_from(ZnodePath::new(path)?)
     }
@@ -48,8 +47,8 @@ impl LockPath {
     }
 }
 
-/// Percent-encodes all but letters, digits, `-`, `_` and `.`; dots alone would be relative parts. Of a name that
-/// the lock above could take for something of its own the last character is encoded, too.
+/// Percent-encodes all characters but letters, digits, `-`, `_` and `.`, and a text of dots alone, which would be a relative
+/// part. If the lock above could mistake the name for an entry or a part, its last character is encoded, too.
 fn encode(text: &str) -> String {
     let dots = text.bytes().all(|byte| byte == b'.');
     let mut encoded = String::with_capacity(text.len() + 2);
@@ -63,10 +62,10 @@ fn encode(text: &str) -> String {
         }
     }
     if encoded.is_empty() {
-        // No other text encodes to a lone percent sign.
+        // The empty text: no other encodes to a lone percent sign.
         encoded.push('%');
     }
-    // Only now: the digits of an encoded character may lengthen the number.
+    // Checked on the encoded name: the digits of an encoded character may lengthen the number.
     if (ends_as_an_entry(&encoded) || SEMAPHORE_CHILDREN.contains(&encoded.as_str()))
         && let Some(last) = encoded.pop()
     {
@@ -75,8 +74,8 @@ fn encode(text: &str) -> String {
     encoded
 }
 
-/// Returns true if a name ends in a number as a store writes it: ten digits or more, or nine behind a sign. No
-/// longer one is let through either: how far other libraries read is not known.
+/// Returns true if a name ends in a number as a store writes it: ten digits or more, or nine behind a sign. Longer numbers
+/// count, too: it is not known how many digits other libraries read.
 fn ends_as_an_entry(name: &str) -> bool {
     let stem = name.trim_end_matches(|last: char| last.is_ascii_digit());
     let digits = name.len() - stem.len();
@@ -103,9 +102,9 @@ impl TryFrom<ZnodePath> for LockPath {
     }
 }
 
-/// A name of a lock, as every recipe takes it: a [`LockPath`], a [`ZnodePath`] or a text.
+/// Argument of every recipe that names a lock: a [`LockPath`], a [`ZnodePath`] or a text.
 ///
-/// It stands for [`TryInto`] a [`LockPath`], which is the trait to implement for a type of the caller's.
+/// It is implemented for every type with [`TryInto`] a [`LockPath`]: implement that for other types.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -124,7 +123,7 @@ pub trait IntoLockPath {
     /// Checks the name.
     ///
     /// # Errors
-    /// [`Error::InvalidPath`] for what is no absolute znode path, or is the root.
+    /// [`Error::InvalidPath`] for anything but an absolute znode path, and for the root.
     fn into_lock_path(self) -> Result<LockPath, Error>;
 }
 

@@ -7,9 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lockkeeper_store::{Client, Error, ZnodePath};
-use tokio::sync::Mutex as Turnstile;
+use tokio::sync::Mutex as AsyncMutex;
 
-use crate::contest::in_time;
 use crate::error::Result;
 use crate::guard::Guard;
 use crate::mutex::Mutex;
@@ -53,12 +52,12 @@ impl ReentrantMutex {
         Ok(Self { mutex })
     }
 
-    /// Returns the znode under which the queue stands.
+    /// Returns the parent znode of the queue.
     pub fn path(&self) -> &ZnodePath {
         self.mutex.path()
     }
 
-    /// Returns the client that the mutex speaks through.
+    /// Returns the client of the mutex.
     pub fn client(&self) -> &Client {
         self.mutex.client()
     }
@@ -67,7 +66,7 @@ impl ReentrantMutex {
     pub fn owner(&self) -> Owner {
         Owner(Arc::new(Shared {
             mutex: self.mutex.clone(),
-            hold: Turnstile::new(Weak::new()),
+            hold: AsyncMutex::new(Weak::new()),
         }))
     }
 }
@@ -78,15 +77,14 @@ pub struct Owner(Arc<Shared>);
 
 struct Shared {
     mutex: Mutex,
-    /// The guard that the owner holds, if it does. The contender for the first entry keeps this locked, so that the
-    /// others of the same owner wait for the outcome.
-    hold: Turnstile<Weak<Guard>>,
+    /// The owner's guard, while its entries keep it alive. The task that waits for the first entry keeps this locked, so that
+    /// other tasks of the same owner wait for the outcome instead of queueing themselves.
+    hold: AsyncMutex<Weak<Guard>>,
 }
 
 impl Owner {
-    /// Enters: at once, without a request, if this owner holds the lock; else waits for it in the
-    /// order of arrival. Tasks of one owner that wait at the same time wait in one place, and all
-    /// enter when it is granted.
+    /// Enters: at once, without a request, if this owner holds the lock; otherwise waits for it in the order of arrival.
+    /// Tasks of one owner that wait at the same time share one entry in the queue, and all enter when it is granted.
     ///
     /// Cancel safe: a dropped wait leaves the queue. If others of the same owner wait too, one of
     /// them joins it again, at its end.
@@ -115,11 +113,11 @@ impl Owner {
     /// [`LockError::QueueFull`](crate::LockError::QueueFull), and those of [`lock`](Self::lock).
     pub async fn lock_with(&self, mut options: LockOptions) -> Result<ReentrantGuard> {
         let mutex = &self.0.mutex;
-        let progress = options.begin();
-        let timeout = options.timeout.take();
-        let (client, path) = (mutex.client(), mutex.path());
-        let timed_out = |after| progress.timed_out(client, path, path, after);
-        in_time(client, timeout, self.enter(options), timed_out).await
+        let deadline = options.start(mutex.client());
+        // This deadline also covers the wait for other tasks of the same owner; the mutex needs none beside it.
+        options.timeout = None;
+        let (path, enter) = (mutex.path(), self.enter(options));
+        deadline.run(path, path, enter).await
     }
 
     /// Enters if this owner holds the lock or it is free; `None` if another holds it or it is waited
@@ -161,25 +159,26 @@ impl Owner {
 
     /// Returns true while this owner can be believed to hold the lock.
     pub fn is_held(&self) -> bool {
-        // A task that keeps it locked is waiting to enter, or about to.
+        // A task that keeps it locked is about to enter: the owner does not hold the lock yet.
         let hold = self.0.hold.try_lock();
         let hold = hold.ok().and_then(|hold| hold.upgrade());
         hold.is_some_and(|guard| guard.is_held())
     }
 }
 
-/// Enters what is held already.
+/// Enters a lock that the owner holds; `None` if it does not.
 fn again(hold: &Weak<Guard>) -> Result<Option<ReentrantGuard>> {
     let Some(guard) = hold.upgrade() else {
         return Ok(None);
     };
     match guard.reason() {
         None => Ok(Some(ReentrantGuard { guard })),
+        // Refused until the last guard of the lost hold is gone: a new grant must not hide the loss from work under it.
         Some(reason) => Err(reason.into()),
     }
 }
 
-/// Enters what has been granted just now.
+/// Enters a lock that has just been granted.
 fn first(hold: &mut Weak<Guard>, guard: Guard) -> ReentrantGuard {
     let guard = Arc::new(guard);
     *hold = Arc::downgrade(&guard);
@@ -197,7 +196,7 @@ impl fmt::Debug for Owner {
 
 /// The guard of one of an [`Owner`]'s entries. The lock is released when the last of them goes.
 ///
-/// All entries share one znode, and so one token. What a [`Guard`] can be asked, it can be asked too.
+/// All entries share one znode, and so one token. It dereferences to the [`Guard`] that they share.
 #[must_use = "dropping the last guard releases the lock"]
 pub struct ReentrantGuard {
     guard: Arc<Guard>,
@@ -214,9 +213,9 @@ impl ReentrantGuard {
     /// The call itself decides whether this is the last, and sends the release; dropping the future does not stop it.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) when the lock had been lost before, to every one
-    /// that leaves.
+    /// [`LockError::Lost`](crate::LockError::Lost) if the lock had been lost before, for each entry that leaves.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
+        // `into_inner` gives the guard to exactly one of several entries that leave at the same time.
         let known = self.guard.reason();
         let release = Arc::into_inner(self.guard).map(Guard::release);
         async move {

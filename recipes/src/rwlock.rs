@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use lockkeeper_store::{Client, Error, ZnodePath};
 
-use crate::contest::Contest;
 use crate::error::Result;
 use crate::names::Kind;
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
+use crate::queue_lock::QueueLock;
 
 pub use guards::{ReadGuard, Upgrade, WriteGuard};
 
@@ -258,16 +258,16 @@ impl RwLock {
         Ok(guard.map(WriteGuard::new))
     }
 
-    fn readers(&self) -> Contest<'_> {
-        self.contest(Kind::Read)
+    fn readers(&self) -> QueueLock<'_> {
+        self.queue_lock(Kind::Read)
     }
 
-    fn writers(&self) -> Contest<'_> {
-        self.contest(Kind::Write)
+    fn writers(&self) -> QueueLock<'_> {
+        self.queue_lock(Kind::Write)
     }
 
-    fn contest(&self, kind: Kind) -> Contest<'_> {
-        Contest {
+    fn queue_lock(&self, kind: Kind) -> QueueLock<'_> {
+        QueueLock {
             client: &self.client,
             path: self.path(),
             kind,

@@ -18,14 +18,13 @@ pub use self::permit::Permit;
 use self::grant::PermitWaiter;
 use self::leases::check_count;
 use self::znodes::Znodes;
-use crate::contest::in_time;
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::Result;
 use crate::observe::{QueueEntry, queue};
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
-use crate::synced::look_synced;
+use crate::synced::read_synced;
 
 /// A number of permits, shared by all programs that name the same path of the same store.
 ///
@@ -328,11 +327,9 @@ impl Semaphore {
         mut options: LockOptions,
         only_if_free: bool,
     ) -> Result<Option<Permit>> {
-        let (timeout, progress) = (options.timeout, options.begin());
+        let deadline = options.start(&self.client);
         let grant = self.grant(count, options, only_if_free);
-        let (client, path, queue) = (&self.client, self.path(), &self.znodes.locks);
-        let timed_out = |after| progress.timed_out(client, path, queue, after);
-        in_time(client, timeout, grant, timed_out).await
+        deadline.run(self.path(), &self.znodes.locks, grant).await
     }
 
     async fn grant(
@@ -356,12 +353,12 @@ impl Semaphore {
         check_count(&self.znodes.leases, count)?;
         if only_if_free {
             let look = || self.znodes.looks_free(&session, count);
-            if !look_synced(&session, self.path(), options.synced, look).await? {
+            if !read_synced(&session, self.path(), options.synced, look).await? {
                 return Ok(None);
             }
         }
         let data = options.data(session.clock().unix_ms());
-        let terms = options.terms(data, only_if_free);
+        let terms = options.wait_options(data, only_if_free);
         let events = options.events;
         PermitWaiter::grant(&self.znodes, &session, count, &terms, events).await
     }

@@ -1,7 +1,7 @@
 //! Streams of the recipes: named types over a boxed stream, and the channel that a slow reader cannot hold up.
 //!
-//! The channel is bounded, and its sender never waits: what finds it full is dropped and counted, and the reader
-//! is told the count once it has caught up (invariant 10).
+//! The channel is bounded, and its sender never waits: an item that finds it full is dropped and counted, and the reader
+//! gets the count once it has caught up (invariant 10).
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 pub(crate) type BoxStream<T> = Pin<Box<dyn Stream<Item = T> + Send>>;
 
-/// Declares a public stream over a [`BoxStream`], with a `next` of its own: users need no trait in scope.
+/// Declares a public stream over a [`BoxStream`], with an inherent `next`: users need no trait in scope.
 macro_rules! named_stream {
     ($(#[$meta:meta])* $name:ident of $item:ty; $(#[$next:meta])*) => {
         $(#[$meta])*
@@ -62,7 +62,7 @@ pub(crate) fn lossy<T: Lossy>() -> (LossySender<T>, BoxStream<T>) {
     let items = async_stream::stream! {
         while let Some(item) = receiver.recv().await {
             yield item;
-            // Not before the backlog is read: what was dropped came after it.
+            // Behind the backlog: the dropped items came after it.
             if receiver.is_empty() {
                 let count = count_missed.swap(0, Ordering::Relaxed);
                 if count > 0 {

@@ -1,4 +1,4 @@
-//! [`look_synced`]: a look at a server that has caught up first.
+//! [`read_synced`]: a read from a server that has caught up first.
 
 use std::future::Future;
 
@@ -6,8 +6,8 @@ use lockkeeper_store::{Error, Session, ZnodePath};
 
 use crate::error::Result;
 
-/// Looks, behind a barrier if `synced`: what is seen then is no staler than this call.
-pub(crate) async fn look_synced<T, F>(
+/// Reads with `look`, behind a barrier if `synced`: the outcome is then no staler than this call.
+pub(crate) async fn read_synced<T, F>(
     session: &Session,
     path: &ZnodePath,
     synced: bool,
@@ -22,13 +22,13 @@ where
     loop {
         let connection = session.status().connection();
         match session.sync(path).await {
-            // A store syncs whole, whether the path exists or not.
+            // A server syncs as a whole, whether the path exists or not.
             Ok(()) | Err(Error::NoNode { .. }) => {}
             Err(Error::ConnectionLoss) => continue,
             Err(error) => return Err(error.into()),
         }
         let seen = look().await?;
-        // After a reconnection the look may have been at another server, which had not caught up.
+        // After a reconnection the read may have been answered by another server, which had not caught up.
         if session.status().connection() == connection {
             return Ok(seen);
         }

@@ -9,9 +9,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Number of a grant, greater than those of all grants before it: what makes a lock safe.
 ///
-/// A holder hands it to the resource that the lock protects, and the resource refuses one that is
-/// older than the newest that it has seen. So a holder that was paused past its session's timeout
-/// does no harm when it goes on.
+/// A holder passes it to the resource that the lock protects, and the resource refuses a token older than the newest that
+/// it has seen. So a holder that was paused beyond its session's timeout does no harm when it goes on.
 ///
 /// It is the czxid of the holder's znode, and always positive. Tokens of one store compare; those of different
 /// stores do not.
@@ -94,7 +93,7 @@ impl<'de> Deserialize<'de> for FencingToken {
         if deserializer.is_human_readable() {
             deserializer.deserialize_any(TokenVisitor)
         } else {
-            // Such a format may not say what it holds: it holds what was written.
+            // A binary format may not describe itself: read the type that was written.
             deserializer.deserialize_str(TokenVisitor)
         }
     }
@@ -199,8 +198,8 @@ impl FencingGate {
     /// ```
     ///
     /// # Errors
-    /// [`StaleToken`], when a newer one of a writer was seen: what the caller reads from now on may
-    /// be half written.
+    /// [`StaleToken`], if a newer token of a writer was seen: the data that the caller reads from now on may be half
+    /// written.
     pub fn admit_shared(&mut self, token: FencingToken) -> Result<(), StaleToken> {
         refuse_before(self.newest, token)?;
         self.newest_shared = self.newest_shared.max(Some(token));
@@ -212,8 +211,8 @@ impl FencingGate {
         self.newest.max(self.newest_shared)
     }
 
-    /// Forgets all tokens: for a move to another store, whose tokens do not compare with the old
-    /// one's. Nobody may hold a lock meanwhile.
+    /// Forgets all tokens, for a move to another store: its tokens do not compare with those of the old one. No client may
+    /// hold a lock meanwhile.
     pub fn reset(&mut self) {
         *self = Self::default();
     }

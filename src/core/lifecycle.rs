@@ -279,6 +279,7 @@ impl Core {
     }
 
     /// Admits a request if its session lives and has not moved to another connection, and counts it as a sign of life.
+    #[inline]
     pub(super) fn admit(&mut self, of: SessionRef, now: Now, effects: &mut Effects) -> Result<()> {
         let known = self.sessions.slots.get(of.slot as usize);
         // The slot may be another session's by now.

@@ -21,7 +21,6 @@ mod foreign;
 mod forked;
 mod guard;
 mod harness;
-mod itself;
 #[cfg(feature = "zookeeper")]
 mod kazoo;
 #[cfg(feature = "zookeeper")]
@@ -46,6 +45,7 @@ mod revocation;
 mod rwlock;
 mod scenarios;
 mod seeds;
+mod self_deadlock;
 mod semaphore;
 mod team;
 mod token;

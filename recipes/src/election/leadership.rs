@@ -46,9 +46,9 @@ impl Leadership {
         // Elected in the closure, which runs before the monitor: a loss that is noticed at once finds the slot.
         let mut slot = None;
         let guard =
-            guard.attended(|witness| slot.insert(candidacy.elect(epoch, witness)).on_loss());
+            guard.monitored(|witness| slot.insert(candidacy.elect(epoch, witness)).on_loss());
         Self {
-            slot: slot.expect("`attended` calls the closure"),
+            slot: slot.expect("`monitored` calls the closure"),
             guard,
         }
     }
@@ -113,7 +113,7 @@ impl Leadership {
     pub(super) fn resign_shared(
         &self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
-        let resigned = self.guard.give_up();
+        let resigned = self.guard.release_in_place();
         // After the loss has been noted: a state that is woken reads the role at once.
         self.slot.notify();
         resigned

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use lockkeeper_store::{WatchReceiver, WatchSender};
 
-use crate::guard::{OnLoss, Witness};
+use crate::guard::{GuardView, OnLoss};
 use crate::token::FencingToken;
 
 /// Role of an election object in its election.
@@ -54,7 +54,7 @@ struct Participation {
     /// Campaigns under way.
     campaigns: usize,
     /// Leaderships that have not been dropped, by id. They may be lost.
-    leaderships: BTreeMap<u64, (FencingToken, Witness)>,
+    leaderships: BTreeMap<u64, (FencingToken, GuardView)>,
     /// Id of the newest leadership.
     next_id: u64,
 }
@@ -101,7 +101,7 @@ pub(super) struct Candidacy {
 
 impl Candidacy {
     /// Makes the candidate the leader, in one change: between two, a state would say bystander.
-    pub(super) fn elect(mut self, epoch: FencingToken, witness: Witness) -> LeaderSlot {
+    pub(super) fn elect(mut self, epoch: FencingToken, witness: GuardView) -> LeaderSlot {
         let role_state = self.role_state.take().expect("only the end takes it");
         let id = role_state.0.modify(|participation| {
             participation.next_id += 1;

@@ -1,4 +1,4 @@
-//! [`Monitor`]: notices the loss of a guard while nobody asks.
+//! [`Monitor`]: notices the loss of a guard by itself, and reports it as an event and in the log.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -18,29 +18,28 @@ use crate::queue::remove;
 use crate::revocation::Listener;
 use crate::select::{Either, select};
 
-/// Watch over a guard whose session can lapse, or whose events somebody reads.
+/// Watch over a guard with a session that can lapse, or with events.
 pub(super) struct Monitor {
     pub(super) lost: Arc<OnceLock<LostReason>>,
-    /// True once the loss has been told as an event: by the monitor, or by a holder that heard of it
-    /// first, and released.
+    /// True once the loss has been put as an event: by the monitor, or by a holder that noticed it first, and released.
     told: Arc<AtomicBool>,
-    /// Told when somebody asks whether the lock is held.
+    /// Notified when `is_held` is called.
     asked: Arc<Notify>,
-    /// Dropping them ends the monitor and the renewals.
+    /// Dropping them ends the monitor and the heartbeats.
     lives: Mutex<Option<(oneshot::Sender<()>, Heartbeat)>>,
 }
 
 /// Function to call at a loss.
 pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
 
-/// View of a guard from elsewhere, enough to tell that it holds.
+/// View of a guard that outlives it, to tell whether it is held.
 #[derive(Clone, Debug)]
-pub(crate) struct Witness {
+pub(crate) struct GuardView {
     lease: Lease,
     lost: Arc<OnceLock<LostReason>>,
 }
 
-impl Witness {
+impl GuardView {
     /// As [`Guard::is_held`].
     pub(crate) fn is_held(&self) -> bool {
         self.lost.get().is_none() && self.lease.is_valid()
@@ -48,15 +47,15 @@ impl Witness {
 }
 
 impl Guard {
-    /// Has a forced removal noticed without anybody's waiting for it, and somebody told of the loss
-    /// of the lock, whatever it is. Nobody is told of a release.
-    pub(crate) fn attended(mut self, on_loss: impl FnOnce(Witness) -> OnLoss) -> Self {
-        let witness = Witness {
+    /// Starts a monitor that notices a forced removal at once, and calls the function that `on_loss` returns when the lock
+    /// is lost for any reason. A release is no loss.
+    pub(crate) fn monitored(mut self, on_loss: impl FnOnce(GuardView) -> OnLoss) -> Self {
+        let view = GuardView {
             lease: self.held.lease.clone(),
             lost: Arc::default(),
         };
-        let lost = witness.lost.clone();
-        self.monitor = Some(Monitor::start(&self, lost, Some(on_loss(witness))));
+        let lost = view.lost.clone();
+        self.monitor = Some(Monitor::start(&self, lost, Some(on_loss(view))));
         self
     }
 }
@@ -78,15 +77,16 @@ impl Monitor {
         let listener = events.is_some().then(|| guard.listener());
         spawn_detached(async move {
             let look = match &listener {
-                Some(listener) => Look::Requests(listener),
-                None if on_loss.is_some() => Look::Removal,
-                None => Look::Later(&is_asked),
+                Some(listener) => WatchScope::Requests(listener),
+                None if on_loss.is_some() => WatchScope::Removal,
+                None => WatchScope::Later(&is_asked),
             };
             let loss = loss(&session, &path, &lease, look, events.as_ref());
             let Either::Right(reason) = select(&mut guard_gone, loss).await else {
                 return;
             };
-            // Asked again: in a task that has used up tokio's budget a receiver is never ready.
+            // Checked again: in a task that has used up tokio's budget a receiver is never ready, so the select may have
+            // missed the end of the guard.
             if guard_gone.try_recv() == Err(TryRecvError::Closed) {
                 return;
             }
@@ -96,7 +96,7 @@ impl Monitor {
                 on_loss();
             }
             tell_lost(&is_told, events.as_ref(), reason);
-            // The session may survive what its holder no longer believes in: let others in.
+            // The session may survive the lapse of the lease, and would keep the znode: let others in.
             if reason == LostReason::LeaseExpired {
                 remove(&session, &path);
             }
@@ -109,12 +109,12 @@ impl Monitor {
         })
     }
 
-    /// Has a removal noticed from now on.
+    /// Starts to watch for a removal.
     pub(super) fn watch_removal(&self) {
         self.asked.notify_one();
     }
 
-    /// Ends the monitor. A loss that it has not told yet is told now.
+    /// Ends the monitor. Puts the event of a loss that it has not put yet.
     pub(super) fn end(&self, known: Option<LostReason>, events: Option<&EventSink>) {
         if let Some(reason) = known.filter(|reason| *reason != LostReason::Released) {
             tell_lost(&self.told, events, reason);
@@ -137,6 +137,7 @@ pub(super) fn reason_of(lease: &Lease) -> Option<LostReason> {
     if lease.is_valid() {
         return None;
     }
+    // The end of the session is the more exact reason.
     let status = lease.status();
     Some(match status.state() {
         SessionState::Expired => LostReason::SessionExpired,
@@ -146,35 +147,36 @@ pub(super) fn reason_of(lease: &Lease) -> Option<LostReason> {
     })
 }
 
-/// Extent of the watch over a held node, beside its session.
-pub(super) enum Look<'a> {
-    /// Its presence, once somebody asks or it has been held for a while: a look costs a request, which a short
-    /// hold is spared.
+/// Scope of the watch over a held znode. Its session is always watched.
+pub(super) enum WatchScope<'a> {
+    /// Its existence, from the first `is_held` on, or when it has been held for a while: the watch costs a request, which a
+    /// short hold is spared.
     Later(&'a Notify),
-    /// Its presence.
+    /// Its existence, from now on.
     Removal,
-    /// Its presence, and the data that others write into it.
+    /// Its existence, and the revocation requests that others write into its data.
     Requests(&'a Listener),
 }
 
-/// Waits until a held node is lost.
+/// Waits until a held znode is lost, and returns the reason.
 pub(super) async fn loss(
     session: &Session,
     path: &ZnodePath,
     lease: &Lease,
-    look: Look<'_>,
+    look: WatchScope<'_>,
     events: Option<&EventSink>,
 ) -> LostReason {
     let status = session.status();
+    // Subscribed before the lease is checked: a change in between is not missed.
     let mut states = status.states();
     let mut removal = Box::pin(async {
         match look {
-            Look::Later(asked) => {
+            WatchScope::Later(asked) => {
                 asked_or_held_for_a_while(session, asked).await;
                 removed(session, path, None).await;
             }
-            Look::Removal => removed(session, path, None).await,
-            Look::Requests(listener) => removed(session, path, Some(listener)).await,
+            WatchScope::Removal => removed(session, path, None).await,
+            WatchScope::Requests(listener) => removed(session, path, Some(listener)).await,
         }
     });
     loop {
@@ -187,19 +189,21 @@ pub(super) async fn loss(
                 None => std::future::pending().await,
             }
         };
+        // A new connection may bring a shorter timeout, and with it an earlier deadline.
         let ends = select(deadline, status.shortened());
         match select(select(removal.as_mut(), states.next()), ends).await {
+            // The end of the session deletes the znode, too, and its event may come first.
             Either::Left(Either::Left(())) => {
                 return reason_of(lease).unwrap_or(LostReason::Revoked);
             }
             Either::Left(Either::Right(Some(state))) => tell_state(events, status, state),
+            // The deadline has moved, or has passed: the loop looks again.
             _ => {}
         }
     }
 }
 
-/// Waits until somebody asks whether the lock is held, for a third of the session's timeout at the most: as often
-/// the session asks for a sign of life.
+/// Waits until `is_held` is called, for a third of the session's timeout at most: the interval of its heartbeats.
 async fn asked_or_held_for_a_while(session: &Session, asked: &Notify) {
     let held = async {
         match session.timeout() {
@@ -221,9 +225,10 @@ fn tell_state(events: Option<&EventSink>, status: &SessionStatus, state: Session
     }
 }
 
-/// Waits until a node is gone; for ever, if the session ends first: that is noticed elsewhere.
+/// Waits until a held znode is gone; forever if the session ends first, which the caller notices by itself.
 ///
-/// An event alone is not believed: at the session's end it may come before that is known.
+/// An event alone is not believed: at the end of the session it may come before that end is known. So the znode is read
+/// again after each.
 async fn removed(session: &Session, path: &ZnodePath, listener: Option<&Listener>) {
     loop {
         match watch_own(session, path, listener).await {
@@ -232,7 +237,7 @@ async fn removed(session: &Session, path: &ZnodePath, listener: Option<&Listener
             }
             Ok(_) => return,
             Err(Error::ConnectionLoss) => {}
-            // Refused for good, or over: a removal cannot be seen.
+            // The right is missing, or the session is over: a removal cannot be noticed.
             Err(_) => std::future::pending().await,
         }
         if !session.status().is_alive() {
@@ -241,7 +246,7 @@ async fn removed(session: &Session, path: &ZnodePath, listener: Option<&Listener
     }
 }
 
-/// Arms a watch on a held node, if it is there, and lets the listener hear what stands in it.
+/// Arms a watch on a held znode, and passes its data to the listener. Returns its owner, if it exists.
 async fn watch_own(
     session: &Session,
     path: &ZnodePath,

@@ -1,4 +1,4 @@
-//! [`Parts`] of a guard: it is put together of them, and taken apart for a conversion.
+//! [`GuardParts`]: the parts from which a guard is built, and into which a conversion takes it apart.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::Guard;
 use super::monitor::{Monitor, reason_of};
-use super::writing::SelfNode;
+use super::self_node::SelfNode;
 use crate::error::LostReason;
 use crate::events::EventSink;
 use crate::metadata::EntryData;
@@ -16,10 +16,10 @@ use crate::names::Kind;
 use crate::queue::Grant;
 
 impl Guard {
-    /// Puts a guard together: the only constructor.
+    /// Builds a guard. The only constructor.
     #[inline]
-    pub(super) fn of(parts: Parts) -> Self {
-        let Parts {
+    pub(super) fn of(parts: GuardParts) -> Self {
+        let GuardParts {
             session,
             held,
             kind,
@@ -27,7 +27,8 @@ impl Guard {
             events,
             own,
         } = parts;
-        // A leader's is started with the leadership, see `attended`.
+        // A leadership starts its own, see `monitored`. Without a timeout the store is in this process, and `is_held`
+        // reads it: only events need a monitor then.
         let watched = kind != Kind::Candidate && (session.timeout().is_some() || events.is_some());
         let guard = Self {
             session,
@@ -43,24 +44,25 @@ impl Guard {
         if watched { guard.watched() } else { guard }
     }
 
-    /// Apart, so that a guard which nobody looks after is made where it is wanted, and not moved.
+    /// A function of its own: inlined, it would have each unmonitored guard moved, too.
     #[inline(never)]
     fn watched(mut self) -> Self {
         self.monitor = Some(Monitor::start(&self, Arc::default(), None));
         self
     }
 
-    /// Takes the guard apart, so that its node can be replaced by another. Its monitor ends here,
-    /// or it would take that for a removal by somebody else.
+    /// Takes the guard apart, so that its znode can be replaced by another. Its monitor ends here: it would take the
+    /// replacement for a removal by another client.
     ///
-    /// A guard that is lost is not taken apart, but released.
-    pub(crate) fn take_apart(mut self) -> Result<Parts, LostReason> {
+    /// # Errors
+    /// The loss of a guard that is lost. It is released then.
+    pub(crate) fn take_apart(mut self) -> Result<GuardParts, LostReason> {
         if let Some(reason) = self.reason() {
             return Err(reason);
         }
         *self.released.get_mut() = true;
         self.monitor = None;
-        Ok(Parts {
+        Ok(GuardParts {
             session: self.session.clone(),
             held: self.held.clone(),
             kind: self.kind,
@@ -71,8 +73,8 @@ impl Guard {
     }
 }
 
-/// The parts of a guard, while nothing looks after them.
-pub(crate) struct Parts {
+/// The parts of a guard. Dropping them releases nothing, and no monitor watches them.
+pub(crate) struct GuardParts {
     pub(crate) session: Session,
     pub(crate) held: Grant,
     pub(crate) kind: Kind,
@@ -81,11 +83,12 @@ pub(crate) struct Parts {
     pub(super) own: Option<Box<SelfNode>>,
 }
 
-impl Parts {
-    /// A guard again; a reason, if what it held was lost meanwhile, removals apart.
+impl GuardParts {
+    /// Builds a guard again. Fails if the lease has lapsed meanwhile; removals are not checked.
     pub(crate) fn into_guard(mut self) -> Result<Guard, LostReason> {
         let lost = reason_of(&self.held.lease);
         self.own = self.own.map(|own| Box::new(own.renewed()));
+        // Built in any case: its drop releases the znode.
         let guard = Guard::of(self);
         match lost {
             None => Ok(guard),

@@ -7,10 +7,10 @@ use lockkeeper_store::{Deadline, Session, ZnodePath};
 
 use super::{Guard, drop_all, release_all};
 use crate::error::{LostReason, Result};
+use crate::futures_unordered::FuturesUnordered;
 use crate::metadata::LockMetadata;
 use crate::revocation::RevocationRequest;
 use crate::select::{Either, select};
-use crate::together::Together;
 use crate::token::FencingToken;
 
 /// Several znodes of one session, granted by one transaction and held as one: the core of a
@@ -54,7 +54,7 @@ impl GuardSet {
         self.first().fencing_token()
     }
 
-    /// Returns the deadline up to which nobody else can hold any of the set. See [`Guard::held_until`].
+    /// Returns the deadline until which no other client can hold any of the set. See [`Guard::held_until`].
     pub fn held_until(&self) -> Option<Deadline> {
         self.first().held_until()
     }
@@ -70,12 +70,12 @@ impl GuardSet {
     ///
     /// Cancel safe.
     pub async fn lost(&self) -> LostReason {
-        let mut losses = Together::new(self.guards.iter().map(Guard::lost));
+        let mut losses = FuturesUnordered::new(self.guards.iter().map(Guard::lost));
         let (_, reason) = losses.next().await.expect("a set is never empty");
         reason
     }
 
-    /// Waits until somebody asks for any of the set. See [`Guard::revocation_requested`]; a request to all holders
+    /// Waits until another client requests any of the set. See [`Guard::revocation_requested`]; a request to all holders
     /// of a semaphore is made to each permit.
     ///
     /// Cancel safe.
@@ -83,7 +83,8 @@ impl GuardSet {
     /// # Errors
     /// [`LostReason`], if any of the set is lost first.
     pub async fn revocation_requested(&self) -> Result<RevocationRequest, LostReason> {
-        let mut requests = Together::new(self.guards.iter().map(Guard::revocation_requested));
+        let mut requests =
+            FuturesUnordered::new(self.guards.iter().map(Guard::revocation_requested));
         let (_, request) = requests.next().await.expect("a set is never empty");
         request
     }
@@ -106,7 +107,7 @@ impl GuardSet {
     /// # Errors
     /// [`LockError::Lost`](crate::LockError::Lost) when any of the set is lost, and those of the store.
     pub async fn keep_alive(&self) -> Result<()> {
-        let mut writes = Together::new(self.guards.iter().map(Guard::keep_alive));
+        let mut writes = FuturesUnordered::new(self.guards.iter().map(Guard::keep_alive));
         while let Some((_, written)) = writes.next().await {
             written?;
         }

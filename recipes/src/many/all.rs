@@ -1,33 +1,28 @@
-//! [`lock_all`]: all locks or none.
+//! [`lock_all`] and [`try_lock_all`]: all locks or none.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use lockkeeper_store::{Client, Error, Op, Session};
+use lockkeeper_store::Client;
 
-use super::batch::{Batch, guard};
+use super::batch::{Batch, grant};
 use super::guard::MultiGuard;
-use super::keys::Keys;
-use crate::contest::in_time;
+use super::multi_lock::MultiLock;
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::Result;
-use crate::metadata::EntryData;
+use crate::futures_unordered::FuturesUnordered;
 use crate::options::LockOptions;
 use crate::path::IntoLockPath;
 use crate::queue::Waiter;
-use crate::retry::retry;
-use crate::together::Together;
 
 /// Acquires several mutexes: waits until all are granted, and holds them all or none.
 ///
-/// All queues are joined in one atomic step, so that every two callers stand in the same order in
-/// every queue in which they meet. Therefore callers **that hold nothing else while they wait** never
-/// wait for each other in a circle, in whatever order they name the locks, and each lock is still
-/// granted in the order of arrival. The locks are those of [`Mutex`](crate::Mutex) at the same paths.
+/// All queues are joined in one atomic step, so that any two callers have the same order in every queue in which they
+/// meet. Therefore callers **that hold nothing else while they wait** never deadlock, in any order of naming, and each lock
+/// is still granted in the order of arrival. The locks are those of [`Mutex`](crate::Mutex) at the same paths.
 ///
-/// The condition is not checked, and cannot be. A caller that holds one lock and then waits for more is in
-/// no order with others that do so:
+/// The condition is not checked, and cannot be. Callers that hold one lock and then wait for more have no common order:
 ///
 /// ```text
 /// task 1: let _a = lock_all(&client, ["/a"]).await?;  lock_all(&client, ["/b"]).await?;
@@ -35,15 +30,15 @@ use crate::together::Together;
 /// ```
 ///
 /// Name all locks in one call, or release what you hold first; where neither can be done, use
-/// [`try_lock_many`](crate::try_lock_many) for what comes later, or a timeout.
+/// [`try_lock_many`](crate::try_lock_many) for the later locks, or a timeout.
 ///
-/// Free locks cost two round trips on ZooKeeper, however many they are. Cancel safe: a dropped wait
-/// leaves all queues, at whatever moment it is dropped.
+/// Free locks cost two round trips on ZooKeeper, however many they are. Cancel safe: a dropped wait leaves all queues, at any
+/// moment.
 ///
 /// # Errors
 /// [`LockError::EmptyKeys`]; [`LockError::DuplicateKey`], since a caller that names a lock twice would wait for
 /// itself; [`LockError::BatchTooLarge`], before anything is sent; and those of
-/// [`Mutex::lock`](crate::Mutex::lock). Whatever fails, at whichever lock: nothing is left in any queue.
+/// [`Mutex::lock`](crate::Mutex::lock). After any error, at any of the locks, no entry is left in any queue.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -88,79 +83,92 @@ pub async fn lock_all_timeout(
 pub async fn lock_all_with(
     client: &Client,
     keys: impl IntoIterator<Item: IntoLockPath>,
-    mut options: LockOptions,
+    options: LockOptions,
 ) -> Result<MultiGuard> {
-    let keys = Keys::parse(keys)?;
-    let progress = options.begin();
-    let data = options.data(client.clock().unix_ms());
-    keys.check_size(client, &data)?;
-    let missing = AtomicUsize::new(0);
-    let wait = async {
-        let guard = wait(client, &keys, &options, data, &missing, false).await?;
-        Ok(guard.expect("only a try comes back without the locks"))
-    };
-    let timed_out = |after| {
-        let first = keys.path(missing.load(Ordering::Relaxed));
-        progress.timed_out(client, first, first, after)
-    };
-    in_time(client, options.timeout, wait, timed_out).await
+    let lock = MultiLock::new(client, keys, options)?;
+    let guard = acquire(&lock, false).await?;
+    Ok(guard.expect("only a try comes back without the locks"))
 }
 
-/// Joins all queues and waits until all are granted. `missing` is the first that is not. `None` if `only_if_free` and
-/// one of them is not free.
-pub(super) async fn wait(
+/// Acquires several mutexes if all of them are free now; else `None`, and none is held. It never waits for a lock.
+///
+/// One request looks at all queues. If any lock is held or waited for, that is all: nothing is written, and trying
+/// costs the holders and the waiters nothing. If all look free, one atomic step joins all queues; if another contender was
+/// faster at one of them, the call leaves all queues again, and a third that tries meanwhile may find a lock held that is
+/// free a moment later. "Held" may be as stale as the server that answers (see
+/// [`LockOptions::synced`]); "free" is confirmed by the queues themselves.
+///
+/// Since it does not wait for locks it may be called while others are held: no order of such calls deadlocks.
+///
+/// Cancel safe: a dropped call leaves all queues, at any moment.
+///
+/// # Errors
+/// Those of [`lock_all`](crate::lock_all()). After an error nothing is held.
+///
+/// ```
+/// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+/// # use lockkeeper::{Mutex, try_lock_all};
+/// # let client = lockkeeper::connect("memory:try-lock-all").await?;
+/// let accounts = ["/account/ann", "/account/bob"];
+/// let bob = Mutex::new(&client, "/account/bob")?.lock().await?;
+/// assert!(try_lock_all(&client, accounts).await?.is_none()); // and ann's is free for others
+/// bob.release().await?;
+/// let both = try_lock_all(&client, accounts).await?.expect("both are free");
+/// both.release().await?;
+/// # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+/// ```
+pub async fn try_lock_all(
     client: &Client,
-    keys: &Keys,
-    options: &LockOptions,
-    data: EntryData,
-    missing: &AtomicUsize,
-    only_if_free: bool,
+    keys: impl IntoIterator<Item: IntoLockPath>,
 ) -> Result<Option<MultiGuard>> {
-    let session = client.session().await?;
-    let events = options.events.as_ref();
-    let terms = options.terms(data, only_if_free);
-    let waiters = Batch::enter(&session, keys, &terms, events).await?;
-    let mut turns = Together::new(waiters.into_iter().map(Waiter::take_turn));
-    let mut granted: Vec<_> = (0..keys.len()).map(|_| None).collect();
-    while let Some((index, turn)) = turns.next().await {
-        let Some(place) = turn? else {
-            // Dropping the others leaves their queues: all or none.
-            return Ok(None);
-        };
-        granted[index] = Some(place);
-        missing.store(turns.first_left().unwrap_or(0), Ordering::Relaxed);
-    }
-    let mut granted: Vec<_> = granted.into_iter().flatten().collect();
-    confirm(&session, &mut granted).await?;
-    let locks = granted.into_iter().enumerate().map(|(index, mut waiter)| {
-        let guard = guard(&session, waiter.grant(), &terms.data, events);
-        (keys.key(index).clone(), guard)
-    });
-    Ok(Some(MultiGuard::new(locks.collect())))
+    try_lock_all_with(client, keys, LockOptions::new()).await
 }
 
-/// Makes sure that all locks are held at the same moment: while the last was waited for, an earlier entry
-/// may have been removed, or the session may have fallen silent.
-pub(super) async fn confirm(session: &Session, granted: &mut [Waiter<'_>]) -> Result<()> {
-    // Where no lock was waited for, one look has shown all of them.
-    let mut is_certain = !granted.iter().any(Waiter::has_waited);
-    while !is_certain || !granted.iter().all(Waiter::may_grant) {
-        let lease = session.fresh_lease().await?;
-        let checks = granted.iter().map(|waiter| Op::Check {
-            path: waiter.path().clone(),
-            version: None,
-        });
-        let checks: Vec<_> = checks.collect();
-        match retry(|| session.multi(checks.clone())).await {
-            Ok(_) => {
-                is_certain = true;
-                granted
-                    .iter_mut()
-                    .for_each(|waiter| waiter.proved(lease.clone()));
-            }
-            Err(Error::MultiFailed { index, .. }) => return Err(granted[index].removed()),
-            Err(error) => return Err(error.into()),
+/// Acquires several mutexes if all of them are free now, with the given options. A queue limit has no effect.
+///
+/// Cancel safe, as [`try_lock_all`].
+///
+/// # Errors
+/// [`LockError::Timeout`] when the store has not answered in time, and those of [`try_lock_all`].
+pub async fn try_lock_all_with(
+    client: &Client,
+    keys: impl IntoIterator<Item: IntoLockPath>,
+    options: LockOptions,
+) -> Result<Option<MultiGuard>> {
+    let lock = MultiLock::new(client, keys, options)?;
+    acquire(&lock, true).await
+}
+
+/// Acquires all locks of a call, under its deadline. `None` if `only_if_free` and one of them is not free.
+async fn acquire(lock: &MultiLock, only_if_free: bool) -> Result<Option<MultiGuard>> {
+    // Index of the first lock that is not granted, for the error of a timeout.
+    let first_left = AtomicUsize::new(0);
+    let acquire = async {
+        let session = lock.client.session().await?;
+        if only_if_free && lock.look(&session).await?.contains(&false) {
+            return Ok(None);
         }
+        let (wait_options, events) = (
+            lock.wait_options(only_if_free),
+            lock.options.events.as_ref(),
+        );
+        let waiters = Batch::enter(&session, &lock.keys, &wait_options, events).await?;
+        let mut turns = FuturesUnordered::new(waiters.into_iter().map(Waiter::take_turn));
+        let mut granted: Vec<_> = (0..lock.keys.len()).map(|_| None).collect();
+        while let Some((index, turn)) = turns.next().await {
+            let Some(waiter) = turn? else {
+                // Dropping the others leaves their queues: all or none.
+                return Ok(None);
+            };
+            granted[index] = Some(waiter);
+            first_left.store(turns.first_left().unwrap_or(0), Ordering::Relaxed);
+        }
+        let granted = granted.into_iter().flatten().collect();
+        let guards = grant(&session, granted, &wait_options, events).await?;
+        Ok(Some(MultiGuard::new(lock.keys.to_vec(), guards)))
+    };
+    match lock.deadline.race(acquire).await {
+        Some(outcome) => outcome,
+        None => Err(lock.timed_out(first_left.load(Ordering::Relaxed))),
     }
-    Ok(())
 }

@@ -5,24 +5,26 @@ use lockkeeper_store::{
     Session, ZnodePath, Zxid,
 };
 
-use super::keys::Keys;
+use super::multi_lock::Keys;
 use crate::error::{LockError, Result};
 use crate::events::EventSink;
+use crate::futures_unordered::FuturesUnordered;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
-use crate::queue::{Claim, Creation, Grant, Names, Queue, Submitted, Terms, Waiter, make_queue};
+use crate::queue::{
+    Claim, Creation, Grant, Names, Queue, Submitted, WaitOptions, Waiter, create_queue,
+};
 use crate::retry::retry;
-use crate::together::Together;
 
 const KIND: Kind = Kind::Mutex;
 
-/// One entry in each of several queues. All are created by one multi, so that every two batches stand in the same order
-/// wherever they meet. Dropping it leaves nothing in any of them.
+/// One entry in each of several queues. All are created by one multi, so that any two batches have the same order wherever
+/// they meet. Dropping a batch removes its entries from all queues.
 pub(super) struct Batch<'a> {
     session: &'a Session,
     keys: &'a Keys,
-    /// The same in all queues, and in no other batch.
+    /// The same in all queues: after a lost reply to the multi, one name finds all entries.
     id: EntryId,
     claim: Claim<'a, Vec<OpReply>>,
 }
@@ -32,7 +34,7 @@ impl<'a> Batch<'a> {
     pub(super) async fn enter(
         session: &'a Session,
         keys: &'a Keys,
-        terms: &'a Terms,
+        wait_options: &'a WaitOptions,
         events: Option<&EventSink>,
     ) -> Result<Vec<Waiter<'a>>> {
         let id = EntryId::fresh();
@@ -47,22 +49,26 @@ impl<'a> Batch<'a> {
             id,
             claim: Claim::new(session, names),
         };
-        let czxid = batch.join(terms).await?;
+        let czxid = batch.join(wait_options).await?;
         let nodes = batch.claim.nodes();
         let (czxid, ahead) = match czxid {
-            Some(czxid) => (czxid, get_predecessors(session, nodes, terms.count).await?),
+            Some(czxid) => (
+                czxid,
+                get_predecessors(session, nodes, wait_options.count).await?,
+            ),
+            // The reply was lost, or it is one of ZooKeeper before 3.9, which does not tell the zxid.
             None => list(session, keys, &nodes[0]).await?,
         };
-        Ok(batch.into_waiters(terms, czxid, ahead, events))
+        Ok(batch.into_waiters(wait_options, czxid, ahead, events))
     }
 
     /// Creates the entries; returns the zxid of the multi, where its reply tells.
-    async fn join(&mut self, terms: &Terms) -> Result<Option<Zxid>> {
+    async fn join(&mut self, wait_options: &WaitOptions) -> Result<Option<Zxid>> {
         let mut creates = Vec::with_capacity(self.keys.len());
         for queue in self.keys.queues() {
             creates.push(Op::Create(Create {
                 path: queue.join(&KIND.name(self.id))?,
-                data: terms.data.to_bytes(),
+                data: wait_options.data.to_bytes(),
                 mode: CreateMode::EphemeralSequential,
                 acl: self.session.acl().clone(),
             }));
@@ -74,15 +80,15 @@ impl<'a> Batch<'a> {
                 Ok(Creation::Replied(replies)) => return Ok(czxid_of(&replies)),
                 Ok(Creation::Found(found)) => match found.iter().position(Option::is_none) {
                     None => return Ok(None),
-                    // All were created, and this one has been removed since.
+                    // A multi creates all or none: this one was created, and has been removed since.
                     Some(gone) => return Err(self.removed(gone)),
                 },
                 Err(Error::MultiFailed { source, .. }) => *source,
                 Err(error) => return Err(error.into()),
             };
             match error {
-                // Never created, or reaped since: containers go when they are empty.
-                Error::NoNode { .. } => make_missing(self.session, self.keys).await?,
+                // A queue that was never used, or was reaped since: containers go when they are empty.
+                Error::NoNode { .. } => create_missing(self.session, self.keys).await?,
                 error => return Err(error.into()),
             }
         }
@@ -99,7 +105,7 @@ impl<'a> Batch<'a> {
 
     fn into_waiters(
         mut self,
-        terms: &'a Terms,
+        wait_options: &'a WaitOptions,
         czxid: Zxid,
         ahead: Vec<Predecessor>,
         events: Option<&EventSink>,
@@ -116,27 +122,27 @@ impl<'a> Batch<'a> {
                 };
                 let (events, lease) = (events.cloned(), session.lease());
                 let create = Submitted::Replied(Ok((node, czxid, ahead)));
-                Waiter::submitted(queue, terms, events, lease, (id, create))
+                Waiter::submitted(queue, wait_options, events, lease, (id, create))
             })
             .collect()
     }
 }
 
-/// Makes the queues that are missing, all at the same time.
-async fn make_missing(session: &Session, keys: &Keys) -> Result<()> {
+/// Creates the queues that are missing, concurrently.
+async fn create_missing(session: &Session, keys: &Keys) -> Result<()> {
     let reads: Vec<_> = keys.queues().iter().cloned().map(ReadOp::GetData).collect();
     let found = retry(|| session.multi_read(reads.clone())).await?;
     let missing = keys.queues().iter().zip(found).filter_map(|(path, found)| {
         matches!(found, ReadReply::Failed(Error::NoNode { .. })).then_some(path)
     });
-    let mut making = Together::new(missing.map(|path| make_queue(session, path, KIND)));
+    let mut making = FuturesUnordered::new(missing.map(|path| create_queue(session, path, KIND)));
     while let Some((_, made)) = making.next().await {
         made?;
     }
     Ok(())
 }
 
-/// Asks for the predecessor in each queue, all at the same time.
+/// Asks for the predecessors in all queues, concurrently.
 async fn get_predecessors(
     session: &Session,
     nodes: &[ZnodePath],
@@ -149,11 +155,12 @@ async fn get_predecessors(
             count,
         })
     });
-    // All are sent before the first is awaited.
+    // All requests are sent before the first reply is awaited.
     let looks: Vec<_> = looks.collect();
     let mut ahead = Vec::with_capacity(looks.len());
     for look in looks {
         ahead.push(match look.await {
+            // The waiter asks again on the next connection.
             Err(Error::ConnectionLoss) => Predecessor::Unknown,
             Err(Error::NoNode { .. }) => Predecessor::Gone,
             answer => answer?,
@@ -162,9 +169,7 @@ async fn get_predecessors(
     Ok(ahead)
 }
 
-/// Lists all queues, and reads the zxid of the multi on one of its nodes, in one request.
-///
-/// ZooKeeper before 3.9 does not answer it with a create in a multi.
+/// Lists all queues, and reads the zxid of the multi from one of its znodes, in one request.
 async fn list(
     session: &Session,
     keys: &Keys,
@@ -181,7 +186,8 @@ async fn list(
         {
             return Ok((stat.czxid, answers.map(listed).collect::<Result<_>>()?));
         }
-        // A server that lags behind the multi, or the node was removed: a write tells.
+        // The server lags behind the multi, or the znode was removed: a committed write settles it, and the next read is
+        // behind that write.
         match retry(|| session.check(node, None)).await {
             Ok(()) => {}
             Err(Error::MultiFailed { .. }) => {
@@ -194,7 +200,7 @@ async fn list(
     }
 }
 
-/// The zxid of a multi of creates, where its reply tells.
+/// Returns the zxid of a multi of creates, if its reply tells.
 fn czxid_of(replies: &[OpReply]) -> Option<Zxid> {
     match replies.last() {
         Some(OpReply::Created { stat, .. }) => stat.map(|stat| stat.czxid),
@@ -205,14 +211,55 @@ fn czxid_of(replies: &[OpReply]) -> Option<Zxid> {
 fn listed(reply: ReadReply) -> Result<Predecessor> {
     match reply {
         ReadReply::Children(names) => Ok(Predecessor::Listed(names)),
-        // Removed with all that stood in it; the entry finds out.
+        // The queue was removed with all entries; the waiter finds out.
         ReadReply::Failed(Error::NoNode { .. }) => Ok(Predecessor::Unknown),
         ReadReply::Failed(error) => Err(error.into()),
         reply => Err(Error::Protocol(format!("a list was answered {reply:?}")).into()),
     }
 }
 
-/// The guard of one lock of a batch.
+/// Takes the locks of these waiters, once it is certain that all are held at the same moment. The caller makes sure that
+/// their turns have come.
+pub(super) async fn grant(
+    session: &Session,
+    mut waiters: Vec<Waiter<'_>>,
+    wait_options: &WaitOptions,
+    events: Option<&EventSink>,
+) -> Result<Vec<Guard>> {
+    confirm(session, &mut waiters).await?;
+    let grants = waiters.into_iter().map(|mut waiter| waiter.grant());
+    let guards = grants.map(|grant| guard(session, grant, &wait_options.data, events));
+    Ok(guards.collect())
+}
+
+/// Makes sure that all locks are held at the same moment: during the wait for the last one an earlier entry may have been
+/// removed, or the session's lease may have lapsed.
+async fn confirm(session: &Session, granted: &mut [Waiter<'_>]) -> Result<()> {
+    // Without a wait the reply to the create has just shown all entries.
+    let mut is_certain = !granted.iter().any(Waiter::has_waited);
+    while !is_certain || !granted.iter().all(Waiter::may_grant) {
+        // The lease first: the check proves the entries under this lease, and under no later one.
+        let lease = session.fresh_lease().await?;
+        let checks = granted.iter().map(|waiter| Op::Check {
+            path: waiter.path().clone(),
+            version: None,
+        });
+        let checks: Vec<_> = checks.collect();
+        match retry(|| session.multi(checks.clone())).await {
+            Ok(_) => {
+                is_certain = true;
+                granted
+                    .iter_mut()
+                    .for_each(|waiter| waiter.proved(lease.clone()));
+            }
+            Err(Error::MultiFailed { index, .. }) => return Err(granted[index].removed()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Creates the guard of one lock of a batch.
 pub(super) fn guard(
     session: &Session,
     grant: Grant,

@@ -6,19 +6,17 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
-use lockkeeper_store::{BootInstant, Client};
+use lockkeeper_store::Client;
 
 use super::batch::{Batch, guard};
-use super::keys::Keys;
+use super::multi_lock::MultiLock;
 #[cfg(doc)]
 use crate::error::LockError;
 use crate::error::Result;
+use crate::futures_unordered::FuturesUnordered;
 use crate::guard::Guard;
-use crate::metadata::EntryData;
 use crate::options::LockOptions;
 use crate::path::{IntoLockPath, LockPath};
-use crate::select::{Either, select};
-use crate::together::Together;
 
 type Granted = (LockPath, Guard);
 
@@ -29,16 +27,16 @@ type Granted = (LockPath, Guard);
 /// kept until the last has come. A caller that waits for *another* lock meanwhile, or has held one before,
 /// can deadlock all the same: see [`lock_all`](crate::lock_all()).
 ///
-/// A lock that is granted while the stream is not polled is held from then on, though nothing is done
-/// under it: poll on, or drop the stream. Dropping it gives up all that has not been yielded, and
-/// leaves nothing of it; guards that were yielded stay.
+/// A lock that is granted while the stream is not polled is held from then on, although no work is done under it: poll on,
+/// or drop the stream. Dropping it releases all locks that have not been yielded, and leaves their queues; guards that were
+/// yielded stay.
 ///
 /// Each lock is granted by itself and its guard stands by itself; the tokens of all are the same one.
 ///
 /// # Errors
 /// [`LockError::EmptyKeys`], [`LockError::DuplicateKey`], [`LockError::BatchTooLarge`], and that of an
 /// invalid path, at once. In the stream those of [`Mutex::lock`](crate::Mutex::lock): the first error
-/// ends it, and all that has not been yielded is given up.
+/// ends it, and the locks that have not been yielded are released.
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
@@ -79,75 +77,40 @@ pub fn lock_each_with(
     keys: impl IntoIterator<Item: IntoLockPath>,
     options: LockOptions,
 ) -> Result<LockEach> {
-    let keys = Keys::parse(keys)?;
-    let data = options.data(client.clock().unix_ms());
-    keys.check_size(client, &data)?;
-    let deadline = options
-        .timeout
-        .map(|after| client.clock().now().after(after));
-    let left = keys.len();
-    let granted = Box::pin(each(client.clone(), keys, options, data, deadline));
+    let lock = MultiLock::new(client, keys, options)?;
+    let left = lock.keys.len();
+    let granted = Box::pin(acquire_each(lock));
     Ok(LockEach { granted, left })
 }
 
-fn each(
-    client: Client,
-    keys: Keys,
-    options: LockOptions,
-    data: EntryData,
-    deadline: Option<BootInstant>,
-) -> impl Stream<Item = Result<Granted>> + Send {
-    let mut options = options;
-    let progress = options.begin();
+fn acquire_each(lock: MultiLock) -> impl Stream<Item = Result<Granted>> + Send {
     async_stream::stream! {
-        let timed_out = |index| {
-            let (path, after) = (keys.path(index), options.timeout.unwrap_or_default());
-            progress.timed_out(&client, path, path, after)
-        };
-        let terms = options.terms(data, false);
-        let session = match before(&client, deadline, client.session()).await {
+        let (wait_options, events) = (lock.wait_options(false), lock.options.events.as_ref());
+        let session = match lock.deadline.race(lock.client.session()).await {
             Some(Ok(session)) => session,
             Some(Err(error)) => return yield Err(error.into()),
-            None => return yield Err(timed_out(0)),
+            None => return yield Err(lock.timed_out(0)),
         };
-        let entering = Batch::enter(&session, &keys, &terms, options.events.as_ref());
-        let waiters = match before(&client, deadline, entering).await {
+        let entering = Batch::enter(&session, &lock.keys, &wait_options, events);
+        let waiters = match lock.deadline.race(entering).await {
             Some(Ok(waiters)) => waiters,
             Some(Err(error)) => return yield Err(error),
-            None => return yield Err(timed_out(0)),
+            None => return yield Err(lock.timed_out(0)),
         };
         let waits = waiters.into_iter().map(|mut waiter| async move { waiter.acquire().await });
-        let mut waits = Together::new(waits);
+        let mut waits = FuturesUnordered::new(waits);
         loop {
-            match before(&client, deadline, waits.next()).await {
+            match lock.deadline.race(waits.next()).await {
                 Some(None) => return,
                 Some(Some((index, Ok(grant)))) => {
                     let grant = grant.expect("only a try comes back without the lock");
-                    let guard = guard(&session, grant, &terms.data, options.events.as_ref());
-                    yield Ok((keys.key(index).clone(), guard));
+                    let guard = guard(&session, grant, &wait_options.data, events);
+                    yield Ok((lock.keys.key(index).clone(), guard));
                 }
                 Some(Some((_, Err(error)))) => return yield Err(error),
-                None => {
-                    let first = waits.first_left().unwrap_or(0);
-                    return yield Err(timed_out(first));
-                }
+                None => return yield Err(lock.timed_out(waits.first_left().unwrap_or(0))),
             }
         }
-    }
-}
-
-/// Runs a future until the deadline; `None` if that comes first.
-async fn before<T>(
-    client: &Client,
-    deadline: Option<BootInstant>,
-    future: impl Future<Output = T>,
-) -> Option<T> {
-    let Some(deadline) = deadline else {
-        return Some(future.await);
-    };
-    match select(future, client.clock().sleep_until(deadline)).await {
-        Either::Left(output) => Some(output),
-        Either::Right(()) => None,
     }
 }
 
@@ -159,7 +122,7 @@ pub struct LockEach {
 }
 
 impl LockEach {
-    /// The next lock that is granted; `None` when all have been, or after an error. Cancel safe.
+    /// Returns the next lock that is granted; `None` when all have been, or after an error. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<Granted>> {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await
     }

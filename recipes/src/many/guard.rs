@@ -8,9 +8,8 @@ use crate::error::Result;
 use crate::guard::{Guard, GuardSet};
 use crate::path::LockPath;
 
-/// The guard of several locks, from [`lock_all`](crate::lock_all()). It stands and falls as one: the loss of one lock
-/// is the loss of all. Dropping it releases them all, as the drop of a [`Guard`] does; [`release`](Self::release) says
-/// when that is done.
+/// The guard of several locks, from [`lock_all`](crate::lock_all()). It is held as one: the loss of one lock is the loss of
+/// all. Dropping it releases all, as the drop of a [`Guard`] does; [`release`](Self::release) waits until that is done.
 ///
 /// It is a [`GuardSet`], one znode for each lock, and has the methods of one. Each of the resources checks the same
 /// [`fencing_token`](GuardSet::fencing_token): that of the transaction that joined all queues, greater than that of
@@ -23,12 +22,9 @@ pub struct MultiGuard {
 }
 
 impl MultiGuard {
-    pub(super) fn new(locks: Vec<(LockPath, Guard)>) -> Self {
-        let (keys, guards) = locks.into_iter().unzip();
-        Self {
-            keys,
-            guards: GuardSet::new(guards),
-        }
+    pub(super) fn new(keys: Vec<LockPath>, guards: Vec<Guard>) -> Self {
+        let guards = GuardSet::new(guards);
+        Self { keys, guards }
     }
 
     /// Returns the locks, in the order in which they were named.
@@ -42,7 +38,7 @@ impl MultiGuard {
         self.guards.guards().get(index)
     }
 
-    /// Takes the locks apart, to be released one by one. Each then stands and falls by itself.
+    /// Takes the guards of the locks out, to be released one by one. Each is then lost by itself.
     pub fn into_guards(self) -> Vec<(LockPath, Guard)> {
         self.keys
             .into_iter()
@@ -55,9 +51,8 @@ impl MultiGuard {
     /// All releases are sent by the call itself; dropping the future does not stop them.
     ///
     /// # Errors
-    /// [`LockError::Lost`](crate::LockError::Lost) when one of the locks had been lost before: what
-    /// was done under them since may have been done beside another holder. The others are released
-    /// all the same.
+    /// [`LockError::Lost`](crate::LockError::Lost) if one of the locks had been lost before: another client may have held it
+    /// meanwhile. The others are released nevertheless.
     pub fn release(self) -> impl Future<Output = Result<()>> + Send + 'static {
         self.guards.release()
     }

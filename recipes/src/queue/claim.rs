@@ -1,9 +1,9 @@
 //! [`Claim`]: the protected create.
 //!
-//! A create whose reply is lost may have been carried out all the same. As with Curator's protected create
-//! (`CreateBuilder.withProtection`) the znode's name holds an id that is drawn for this one create; so what was created
-//! is found again by its name and its owner, and is not created twice. A claim knows at each moment how far the create
-//! has come. Dropping it leaves no znode behind, whatever reply is lost (invariant 7).
+//! A create may have been carried out although its reply was lost. As with Curator's protected create
+//! (`CreateBuilder.withProtection`) the znode's name contains a unique id, drawn for this one create: the znode is found
+//! again by its name and its owner, and is never created twice. A claim knows at each moment how far the create has come,
+//! so that dropping it leaves no znode behind, in any state and after any lost reply (invariant 7).
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -15,10 +15,10 @@ use lockkeeper_store::{
 
 use super::cleanup::{remove, remove_all};
 use super::order::ReleaseMarker;
+use crate::futures_unordered::FuturesUnordered;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::retry::retry;
-use crate::together::Together;
 
 /// Znodes that this session creates in one request, until they are handed over to guards.
 pub(crate) struct Claim<'a, R: Created> {
@@ -27,7 +27,7 @@ pub(crate) struct Claim<'a, R: Created> {
     state: State<R>,
 }
 
-/// Names of the znodes of a claim. No other request of any session uses them.
+/// Names of the znodes of a claim. They contain a unique id: no request of another claim uses them.
 pub(crate) enum Names<'a> {
     /// One entry in each of these queues, all under the same name, to which the store appends a number.
     Numbered {
@@ -35,7 +35,7 @@ pub(crate) enum Names<'a> {
         kind: Kind,
         id: EntryId,
     },
-    /// Names that are complete before the create is sent.
+    /// Names that are complete before the create is sent: a semaphore's leases, a converted entry.
     Exact(Vec<ZnodePath>),
 }
 
@@ -44,9 +44,9 @@ enum State<R: Created> {
     Unsent,
     /// The create is under way.
     Sent(Box<Call<R>>),
-    /// The reply has come, and has not been looked at.
+    /// The reply has come, and has not been taken.
     Replied(Result<R, Error>),
-    /// The reply was lost, or cannot be read: the znodes may exist.
+    /// The reply was lost, or cannot be decoded: the znodes may exist.
     Unknown,
     /// These znodes exist.
     Owned(R::Nodes),
@@ -54,7 +54,7 @@ enum State<R: Created> {
 
 /// A create that has been submitted.
 pub(crate) enum Submitted<R> {
-    /// The store has replied at once.
+    /// The store has replied at once, as one in this process does.
     Replied(Result<R, Error>),
     /// The create is under way. Dropping the call leaks the znodes; wrap it in a [`Claim`] first.
     UnderWay(Call<R>),
@@ -72,7 +72,7 @@ impl<R> From<Call<R>> for Submitted<R> {
 
 /// Reply to the create of a claim.
 pub(crate) trait Created: Send + 'static {
-    /// One znode, or several: the wait for a single lock allocates no list.
+    /// One znode or several. An array for a single entry: the wait for one lock allocates no list.
     type Nodes: AsRef<[ZnodePath]> + TryFrom<Vec<ZnodePath>> + Send;
 
     /// Returns the znodes that were created.
@@ -131,7 +131,7 @@ impl<R: Created> State<R> {
 }
 
 impl<'a, R: Created> Claim<'a, R> {
-    /// A claim of which nothing has been sent.
+    /// Creates a claim without sending anything.
     pub(crate) fn new(session: &'a Session, names: Names<'a>) -> Self {
         Self {
             session,
@@ -140,7 +140,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// A claim whose create has been submitted.
+    /// Creates a claim for a create that has been submitted.
     #[inline]
     pub(crate) fn submitted(session: &'a Session, names: Names<'a>, create: Submitted<R>) -> Self {
         Self {
@@ -166,7 +166,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Hands the znodes over to the caller, who deletes them from now on.
+    /// Hands the znodes over to the caller, which is responsible for deleting them from now on.
     pub(crate) fn take(&mut self) -> R::Nodes {
         match std::mem::replace(&mut self.state, State::Unsent) {
             State::Owned(nodes) => nodes,
@@ -182,7 +182,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Returns the reply of a create that the store has carried out at once.
+    /// Returns the reply of a create that the store has carried out at once; `None` for one that failed or is under way.
     #[inline]
     pub(crate) fn replied(&mut self) -> Option<R> {
         if !matches!(self.state, State::Replied(Ok(_))) {
@@ -203,8 +203,8 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Creates the znodes. `send` sends the create; it is called again only when it is certain that the one before was
-    /// not carried out.
+    /// Creates the znodes. `send` sends the create, and is called again only once it is certain that the create before
+    /// was not carried out.
     pub(crate) async fn create(
         &mut self,
         mut send: impl FnMut() -> Submitted<R>,
@@ -215,13 +215,13 @@ impl<'a, R: Created> Claim<'a, R> {
                 Err(error) if error.is_ambiguous() => error,
                 Err(error) => return Err(error),
             };
-            // Not sent again unseen: two entries would stand in the queue, and the one that is not known would
-            // block all behind it for as long as the session lives.
+            // Never sent again without a search: of two entries in the queue the unknown one would block all behind it
+            // for as long as the session lives.
             let found = Box::pin(self.find()).await?;
             if found.iter().any(Option::is_some) {
                 return Ok(Creation::Found(found));
             }
-            // A refusal that cannot be read would come again.
+            // An error code that cannot be decoded would only come again: that create was refused, as its absence shows.
             if lost != Error::ConnectionLoss {
                 return Err(lost);
             }
@@ -229,7 +229,7 @@ impl<'a, R: Created> Claim<'a, R> {
     }
 
     /// Sends the create unless it has been sent, and waits for its reply. After an [ambiguous](Error::is_ambiguous)
-    /// error the caller finds out what has become of it, and says so with [`resolve`](Self::resolve).
+    /// error the caller finds out whether it was carried out, and reports that with [`resolve`](Self::resolve).
     pub(crate) async fn request(
         &mut self,
         send: impl FnOnce() -> Submitted<R>,
@@ -238,7 +238,7 @@ impl<'a, R: Created> Claim<'a, R> {
         let reply = match std::mem::replace(&mut self.state, State::Unsent) {
             State::Replied(reply) => reply,
             sent => {
-                // Kept here while it is awaited, so that a drop finds it.
+                // Awaited in place: dropped in the middle of this, the claim must still own the call.
                 self.state = sent;
                 poll_fn(|context| match &mut self.state {
                     State::Sent(call) => Pin::new(call).poll(context),
@@ -253,6 +253,7 @@ impl<'a, R: Created> Claim<'a, R> {
                 Ok(reply)
             }
             Err(error) => {
+                // Any other error is the store's own refusal: nothing was created.
                 self.state = match error.is_ambiguous() {
                     true => State::Unknown,
                     false => State::Unsent,
@@ -262,6 +263,7 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
+    /// Returns the znodes of a reply. A reply that names fewer or more is ambiguous, as if it had been lost.
     #[inline]
     fn checked(&self, reply: R) -> Result<(R, R::Nodes), Error> {
         let expected = match &self.names {
@@ -277,8 +279,8 @@ impl<'a, R: Created> Claim<'a, R> {
         }
     }
 
-    /// Notes whether znodes with exact names, whose create was not answered, have been created. If not, the create must
-    /// not be under way any more.
+    /// Notes whether the create of znodes with exact names, which was not answered, has been carried out. If not, the
+    /// caller must have made sure that it cannot be carried out any more.
     pub(crate) fn resolve(&mut self, created: bool) {
         self.state = match created {
             true => State::owned(self.exact_names().to_vec()),
@@ -286,7 +288,7 @@ impl<'a, R: Created> Claim<'a, R> {
         };
     }
 
-    /// Looks for the entries of a create that was not answered. From then on a drop removes those that were found.
+    /// Searches for the entries of a create that was not answered. From then on a drop removes those that were found.
     async fn find(&mut self) -> Result<Vec<Option<(ZnodePath, Zxid)>>, Error> {
         let Names::Numbered { queues, kind, id } = self.names else {
             unreachable!("znodes with exact names are looked for by the caller");
@@ -304,13 +306,15 @@ impl<'a, R: Created> Claim<'a, R> {
         Ok(found)
     }
 
-    /// Removes whatever has been created, or will be, in the background where the store does not answer at once.
+    /// Removes all znodes that have been or may still be created, in the background where the store does not answer at
+    /// once.
     pub(crate) fn abandon(&mut self) {
         let state = std::mem::replace(&mut self.state, State::Unsent);
         match (state, &self.names) {
             (State::Unsent, _) => {}
             (State::Owned(nodes), _) => remove_all(self.session, nodes.as_ref()),
-            // What was sent before is carried out before: the deletes find whatever of these there is or will be.
+            // The requests of a session are carried out in the order in which they were sent: a delete by name, sent now,
+            // comes behind a create that is still under way.
             (_, Names::Exact(names)) => remove_all(self.session, names),
             (state, Names::Numbered { queues, kind, id }) => {
                 let (session, queues) = (self.session.clone(), queues.to_vec());
@@ -323,18 +327,21 @@ impl<'a, R: Created> Claim<'a, R> {
 impl<R: Created> Drop for Claim<'_, R> {
     #[inline]
     fn drop(&mut self) {
-        // After a grant nothing is left to remove.
+        // After a grant, the usual case, nothing is left to remove.
         if !matches!(self.state, State::Unsent) {
             self.abandon();
         }
     }
 }
 
-/// Removes the entries of a create that has been sent, once its outcome is known.
+/// Removes the entries of a create that has been sent, once its outcome is known. Their numbers, which the store appends,
+/// are not known before.
 fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, state: State<R>) {
     match state {
         State::Replied(Ok(reply)) => remove_all(&session, reply.nodes().as_ref()),
         State::Sent(call) => {
+            // Counted as pending from now on, not from the reply on: a program that waits for clean-ups to end must not
+            // find none in between.
             let pending = Cleanup::new(&session, &queues[0]);
             spawn_detached(async move {
                 let (_pending, session) = (pending, session);
@@ -346,18 +353,19 @@ fn clean_up<R: Created>(session: Session, queues: Vec<ZnodePath>, name: String, 
                             .iter()
                             .for_each(|node| remove(&session, node));
                     }
-                    // This reply may be lost, too, after the wait has been dropped.
+                    // The connection may also break after the wait has been dropped.
                     Err(error) if error.is_ambiguous() => sweep(session, queues, name).await,
                     Err(_) => {}
                 }
             });
         }
         State::Replied(Err(error)) if !error.is_ambiguous() => {}
+        // Lost, or not decoded.
         _ => spawn_detached(sweep(session, queues, name)),
     }
 }
 
-/// Removes the entries of a create that was not answered.
+/// Searches for the entries of a create that was not answered, and removes them.
 async fn sweep(session: Session, queues: Vec<ZnodePath>, name: String) {
     let mut cleanup = Cleanup::new(&session, &queues[0]);
     let mut session = session;
@@ -369,7 +377,7 @@ async fn sweep(session: Session, queues: Vec<ZnodePath>, name: String) {
             }
             Err(error) => error,
         };
-        // Given up only for good, and logged where that is decided.
+        // Gives up only when no retry can help, and has logged it then.
         match cleanup.retry_after(session, error).await {
             Ok(again) => session = again,
             Err(_) => return,
@@ -377,15 +385,15 @@ async fn sweep(session: Session, queues: Vec<ZnodePath>, name: String) {
     }
 }
 
-/// Finds the entries of a create that was not answered, all queues at the same time: for each queue the entry in it,
-/// and the transaction that created it.
+/// Finds the entries of a create that was not answered, in all queues concurrently. Returns for each queue the entry and
+/// the transaction that created it.
 async fn find_all(
     session: &Session,
     queues: &[ZnodePath],
     name: &str,
 ) -> Result<Vec<Option<(ZnodePath, Zxid)>>, Error> {
     let searches = queues.iter().map(|queue| find(session, queue, name));
-    let mut searches = Together::new(searches);
+    let mut searches = FuturesUnordered::new(searches);
     let mut found = vec![None; queues.len()];
     while let Some((queue, entry)) = searches.next().await {
         found[queue] = entry?;
@@ -395,8 +403,8 @@ async fn find_all(
 
 /// Finds one entry by its unique name and its owner.
 ///
-/// Finding it is proof. Its absence is proof only when a write was committed on the connection on which, or before
-/// which, the list was read: until then the create itself may still be on its way.
+/// Finding it is proof. Its absence is proof only behind a write that was committed on the same connection: until then the
+/// create may still be on its way to the leader, over the connection that broke (invariant 8).
 async fn find(
     session: &Session,
     queue: &ZnodePath,
@@ -405,6 +413,7 @@ async fn find(
     let unnumbered = queue.join(name)?;
     let children = retry(|| list_behind_a_write(session, queue, &unnumbered)).await?;
     for child in children.iter().filter(|child| child.starts_with(name)) {
+        // By its owner, too: a name can be copied.
         let node = queue.join(child)?;
         if let Some(czxid) = created_at(session, &node).await? {
             return Ok(Some((node, czxid)));
@@ -416,17 +425,19 @@ async fn find(
 /// Version that no znode has.
 const NO_VERSION: i32 = i32::MAX;
 
-/// Lists a queue behind a write that was committed on the same connection: a delete of `missing`, which never exists,
-/// at a version that no znode has. Refused as it is, it goes through the whole log.
+/// Lists a queue behind a write that was committed on the same connection: a delete of `missing`, which never exists, at a
+/// version that no znode has. Although refused, it is agreed upon like any other write. A sync would not do: it is no
+/// transaction.
 async fn list_behind_a_write(
     session: &Session,
     queue: &ZnodePath,
     missing: &ZnodePath,
 ) -> Result<Vec<String>, Error> {
+    // Both are sent before either is awaited: one round trip, and the list cannot overtake the write.
     let barrier = session.delete(missing, Some(NO_VERSION));
     let list = session.get_children(queue);
     match (barrier.await, list.await) {
-        // Without the write the list proves nothing: both are sent again.
+        // Without the write the list proves nothing: the caller sends both again.
         (Err(Error::ConnectionLoss), _) => Err(Error::ConnectionLoss),
         (Err(Error::NoNode { .. } | Error::BadVersion { .. }), Ok((names, _))) => Ok(names),
         (_, Err(Error::NoNode { .. })) => Ok(Vec::new()),
@@ -465,8 +476,8 @@ pub(crate) fn enqueue(
     session.enqueue(enqueue).into()
 }
 
-/// Creates a queue's parent, as a container where the server has them, and what is missing above it.
-pub(crate) async fn make_queue(
+/// Creates a queue's parent znode, as a container where the server has them, and its missing ancestors.
+pub(crate) async fn create_queue(
     session: &Session,
     queue: &ZnodePath,
     kind: Kind,
@@ -476,6 +487,7 @@ pub(crate) async fn make_queue(
         let marker = ReleaseMarker::fresh(kind).to_bytes();
         match retry(|| session.create(queue, marker.clone(), mode)).await {
             Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
+            // A server without containers: the queue then stays when it is empty.
             Err(Error::Unimplemented { .. }) if mode == CreateMode::Container => {
                 mode = CreateMode::Persistent;
             }

@@ -1,41 +1,40 @@
-//! Deletes that are seen through while the session lives.
+//! Deletes that are repeated until the znode is gone or the session has ended (invariant 7).
 
 use lockkeeper_store::{Call, Cleanup, Error, Session, ZnodePath, spawn_detached};
 
-/// A delete that has been sent: its reply, or the call to await for it.
-pub(crate) type Sent = Result<Result<(), Error>, Call<()>>;
+/// A delete that has been sent: its reply, or the call to await.
+pub(crate) type PendingDelete = Result<Result<(), Error>, Call<()>>;
 
-/// Withdraws a node of this session's, now if the store answers at once, else in the background.
+/// Withdraws an entry of this session, in the background unless the store answers at once.
 pub(crate) fn remove(session: &Session, path: &ZnodePath) {
     match session.withdraw(path).now_or_never() {
         Ok(Ok(()) | Err(Error::NoNode { .. })) => {}
         first => {
             let (session, path) = (session.clone(), path.clone());
             spawn_detached(async move {
-                // What it says is logged where it is known; nobody is left to tell.
+                // Its failure has been logged; no caller is left to return it to.
                 let _ = until_gone(session, path, first, Session::withdraw).await;
             });
         }
     }
 }
 
-/// Withdraws nodes in a drop: the process may end right after it, so the deletes are waited for until they have
-/// been [written](Session::flush).
+/// Withdraws entries in a drop. Waits until the deletes have been [written](Session::flush) to the connection, since the
+/// process may end right after the drop.
 pub(crate) fn remove_all<'a>(session: &Session, nodes: impl IntoIterator<Item = &'a ZnodePath>) {
     nodes.into_iter().for_each(|node| remove(session, node));
     session.flush();
 }
 
-/// Sees the release of a node of this session's through: answers whether the node was there when its
-/// delete was first asked for.
+/// Deletes a znode of this session, and repeats the delete as needed. Returns true if the znode may have existed when the
+/// delete was first sent, false if it was certainly gone.
 ///
-/// A delete that was refused, or whose answer was lost, is asked for again ([`Cleanup`]); that is
-/// safe since the node's name is unique, so it is this node that is deleted or none. The session's
-/// end deletes it too.
+/// A delete that was refused, or that lost its reply, is repeated ([`Cleanup`]). That is safe because the name is unique:
+/// the delete hits this znode or none. The end of the session deletes the znode, too.
 pub(crate) async fn delete_until_gone(
     session: Session,
     path: ZnodePath,
-    first: Sent,
+    first: PendingDelete,
 ) -> Result<bool, Error> {
     let again = |session: &Session, path: &ZnodePath| session.delete(path, None);
     until_gone(session, path, first, again).await
@@ -44,11 +43,12 @@ pub(crate) async fn delete_until_gone(
 async fn until_gone(
     session: Session,
     path: ZnodePath,
-    first: Sent,
+    first: PendingDelete,
     again: fn(&Session, &ZnodePath) -> Call<()>,
 ) -> Result<bool, Error> {
     let mut cleanup = Cleanup::new(&session, &path);
-    // Dropped before the count: the last client waits for that, and then is the last to hold the session.
+    // Declared after the count, so dropped before it: the last client waits for the count, and must find itself the last
+    // owner of the session then.
     let mut session = session;
     let mut may_be_done = false;
     let mut deleted = match first {
@@ -58,6 +58,7 @@ async fn until_gone(
     loop {
         let error = match deleted {
             Ok(()) => return Ok(true),
+            // After a lost reply it was perhaps the delete before that removed the znode.
             Err(Error::NoNode { .. }) => return Ok(may_be_done),
             Err(error) => error,
         };

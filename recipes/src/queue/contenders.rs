@@ -1,5 +1,7 @@
-//! Contenders among the children of a queue. A name alone does not make one: contenders are ephemeral, and a
-//! znode that stays blocks nobody. A store with an index leaves those out; over a list they are asked about.
+//! Contenders among the children of a queue.
+//!
+//! A name alone does not make a contender: contenders are ephemeral, and a persistent znode must block no lock. A store's
+//! index holds ephemeral znodes only; over a list of names, a request tells.
 
 use lockkeeper_store::{Error, Session, Stat, ZnodePath};
 
@@ -7,7 +9,8 @@ use crate::error::{LockError, Result};
 use crate::names::{Kind, contender_number, has_unique_id};
 use crate::retry::retry;
 
-/// Number of znodes that are asked about before the answers are awaited.
+/// Number of requests that are sent before the first reply is awaited: a bound, however many znodes stand in a folder
+/// (invariant 10).
 const ASKED_AT_ONCE: usize = 256;
 
 /// Returns those of a queue's children that have the names of contenders, in order.
@@ -31,8 +34,8 @@ pub(crate) fn in_order(
     contenders.map(|(_, name)| parent.join(name)).collect()
 }
 
-/// Returns true if one of these, which a list has shown under the names of contenders, is one. A name with a unique
-/// id is believed, so that a lock that is held costs no second request.
+/// Returns true if one of these children, which have the names of contenders, is a contender. A name with a unique id is
+/// believed, so that trying a held lock costs one request.
 pub(crate) async fn any_contends(
     session: &Session,
     queue: &ZnodePath,
@@ -53,8 +56,10 @@ pub(crate) async fn check_kind(
 ) -> Result<()> {
     let children = children.iter().map(String::as_str);
     let strangers: Vec<_> = children
-        .filter(|child| expected.stranger(child).is_some())
+        .filter(|child| expected.foreign_recipe(child).is_some())
         .collect();
+    // A semaphore's `locks` and `leases` are persistent, and tell the recipe by their names; a numbered entry counts only
+    // if it is ephemeral.
     let part = strangers.iter().find(|child| !is_numbered(child));
     let stranger = match part {
         Some(part) => Some(*part),
@@ -63,9 +68,9 @@ pub(crate) async fn check_kind(
     stranger.map_or(Ok(()), |stranger| check_name(queue, expected, stranger))
 }
 
-/// Refuses a queue in which this child, which is known to be ephemeral or a semaphore's part, is another recipe's.
+/// Refuses a child, known to be ephemeral or part of a semaphore, that belongs to another kind of recipe.
 pub(crate) fn check_name(queue: &ZnodePath, expected: Kind, child: &str) -> Result<()> {
-    match expected.stranger(child) {
+    match expected.foreign_recipe(child) {
         None => Ok(()),
         Some(kind) => Err(LockError::WrongKind {
             path: queue.clone(),
@@ -90,7 +95,7 @@ pub(crate) async fn first_ephemeral<'a>(
     Ok(first.map(|index| names[index]))
 }
 
-/// Returns the index of the first of these children that exists and whose state is as wanted.
+/// Returns the index of the first of these children that exists with a wanted state.
 pub(crate) async fn first_such(
     session: &Session,
     queue: &ZnodePath,
@@ -109,7 +114,7 @@ pub(crate) async fn first_such(
     Ok(None)
 }
 
-/// Reads the states of several children in one round trip: all are asked for before the first is awaited.
+/// Reads the states of several children in one round trip: all requests are sent before the first reply is awaited.
 async fn stats(
     session: &Session,
     queue: &ZnodePath,
@@ -126,8 +131,8 @@ async fn stats(
     Ok(stats)
 }
 
-/// Lists a queue as [`Session::get_queue`] does; if `synced`, on a server that has first caught up with all that was
-/// committed before.
+/// Lists a queue as [`Session::get_queue`] does; if `synced`, on a server that has first caught up with everything
+/// committed before the call.
 pub(crate) async fn list_queue(
     session: &Session,
     queue: &ZnodePath,
@@ -135,11 +140,12 @@ pub(crate) async fn list_queue(
     synced: bool,
 ) -> Result<(Vec<String>, bool), Error> {
     retry(|| async {
-        // Sent together, in this order: the barrier costs no round trip of its own.
+        // Sent together, in this order: the server answers in FIFO order, so the barrier costs no extra round trip.
         let barrier = synced.then(|| session.sync(queue));
         let list = session.get_queue(queue, limit);
         if let Some(barrier) = barrier {
             match barrier.await {
+                // A server syncs as a whole, for any path.
                 Ok(()) | Err(Error::NoNode { .. }) => {}
                 Err(error) => return Err(error),
             }

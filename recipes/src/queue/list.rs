@@ -1,30 +1,31 @@
-//! [`List`]: the search for the blocker at a store that only lists names, such as ZooKeeper.
+//! [`ListedQueue`]: the search for the blocker in a store that only lists names, such as ZooKeeper.
 //!
-//! The names are ordered once ([`Snapshot`]). From then on the waiter asks what has become of those ahead: a hand-over
-//! does not cost another list, so its requests and bytes do not grow with the queue.
+//! The names are listed and ordered once ([`Predecessors`]). From then on the waiter reads the release marker and single
+//! entries ahead instead of another list, so the requests and bytes of a hand-over do not grow with the queue.
 
 use lockkeeper_store::{Error, ReadOp, ReadReply, Session, ZnodePath};
 
 use super::contenders::check_kind;
-use super::order::{CurrentMarker, MarkerReading, Nearest, Snapshot, number_of};
+use super::order::{CurrentMarker, MarkerReading, Nearest, Predecessors, number_of};
 use super::{Blocker, Queue, Source, Step};
 use crate::error::Result;
 use crate::metadata::LockMetadata;
 use crate::names::{contender_number, converted, is_writer};
 use crate::retry::retry;
 
-/// Number of entries that are asked about at first, and at the most in one request.
-const FEW: usize = 8;
-const MOST: usize = 128;
+/// Number of entries that are read at first, and at most, in one request. It grows while all that were read turn out to be
+/// gone.
+const FIRST_READS: usize = 8;
+const MAX_READS: usize = 128;
 
-/// Number of names under which one entry is asked about.
-const MOST_NAMES: usize = 3;
+/// Largest number of names under which one entry is read, see [`names_of`].
+const MAX_NAMES: usize = 3;
 
-/// A queue as its names have told, and what has been asked about it since.
+/// A queue as it was listed once, and the knowledge gained since.
 #[derive(Default)]
-pub(super) struct List {
-    snapshot: Snapshot,
-    /// Length of a new list, when it was last seen.
+pub(super) struct ListedQueue {
+    predecessors: Predecessors,
+    /// Length that a new list would have, as of the last look at the parent.
     queued: usize,
     /// The queue's release marker, as it was last read.
     pub(super) marker: Option<CurrentMarker>,
@@ -32,8 +33,8 @@ pub(super) struct List {
     released: Option<i64>,
 }
 
-impl List {
-    /// Takes in a list of all names, and watches the nearest that blocks `entry`.
+impl ListedQueue {
+    /// Takes over a list of all names, and watches the nearest entry that blocks `entry`.
     pub(super) async fn order(
         &mut self,
         queue: Queue<'_>,
@@ -47,43 +48,44 @@ impl List {
         } = queue;
         check_kind(session, path, kind, &names).await?;
         let number = |name: &str| contender_number(session, name);
-        let Some(snapshot) = Snapshot::of(names, entry.name(), kind.blockers(), number) else {
+        let Some(predecessors) = Predecessors::of(names, entry.name(), kind.blockers(), number)
+        else {
             return Ok(Step::Unlisted);
         };
-        self.snapshot = snapshot;
+        self.predecessors = predecessors;
         self.watch(queue).await
     }
 
     /// Watches the nearest entry that may block.
     pub(super) async fn watch(&mut self, queue: Queue<'_>) -> Result<Step> {
-        while let Some(nearest) = self.snapshot.nearest() {
+        while let Some(nearest) = self.predecessors.nearest() {
             let by = queue.path.join(nearest)?;
-            match watch(queue.session, by, self.snapshot.ahead).await {
+            match watch(queue.session, by, self.predecessors.ahead).await {
                 Ok(Some(blocker)) => return Ok(Step::Behind(blocker)),
-                // It only has a contender's name, and does not block.
-                Ok(None) => self.snapshot.discard_nearest(),
-                // Not watched again on the next connection: that one's server knows a newer list.
-                Err(Error::ConnectionLoss) => return Ok(Step::Look),
+                // A persistent znode with a contender's name: it blocks no lock.
+                Ok(None) => self.predecessors.discard_nearest(),
+                // Not repeated on the next connection: after a reconnection the queue is read anew (invariant 8).
+                Err(Error::ConnectionLoss) => return Ok(Step::Recheck),
                 Err(error) => return Err(error.into()),
             }
         }
         Ok(Step::Clear)
     }
 
-    /// Confirms `entry` after the nearest has gone (invariant 8), and watches the next that blocks it.
+    /// Confirms `entry` after the nearest blocker is gone (invariant 8), and watches the next one.
     pub(super) async fn pass(&mut self, queue: Queue<'_>, entry: &ZnodePath) -> Result<Step> {
         if !self.confirm(queue, entry).await? {
             return Ok(Step::Gone);
         }
-        self.snapshot.shorten(self.released);
-        if self.snapshot.nearest().is_some() && !self.ask_about_nearest(queue).await? {
-            return Ok(Step::Look);
+        self.predecessors.shorten(self.released);
+        if self.predecessors.nearest().is_some() && !self.ask_about_nearest(queue).await? {
+            return Ok(Step::Recheck);
         }
         self.watch(queue).await
     }
 
-    /// Returns true if the marker that was read last says of an entry that it was released. Nobody behind the reader
-    /// has written a marker yet: one as high as the number of the entry just ahead is that entry's own.
+    /// Returns true if the marker that was read last shows that `entry`, the one just ahead, was released. A marker that
+    /// high is its own: no entry behind the reader can have written one yet.
     pub(super) fn has_released(&self, entry: &ZnodePath) -> bool {
         self.released.is_some() && self.released >= number_of(entry)
     }
@@ -101,6 +103,7 @@ impl List {
             ReadOp::GetData(path.clone()),
         ];
         let replies = retry(|| session.multi_read(reads.clone())).await?;
+        // The owner is compared, too: a name can be copied.
         match replies.first() {
             Some(ReadReply::Data { stat, .. }) if stat.ephemeral_owner == session.id() => {}
             _ => return Ok(false),
@@ -110,6 +113,7 @@ impl List {
                 self.queued = usize::try_from(stat.num_children).unwrap_or(0);
                 MarkerReading::parse(kind, session.store_id(), data, stat)
             }
+            // Missing the right to read it, for one.
             _ => None,
         };
         self.marker = reading.as_ref().map(|reading| reading.current);
@@ -117,29 +121,28 @@ impl List {
         Ok(true)
     }
 
-    /// Asks whether the nearest few exist still: an entry that died while it waited, or left a shared lock, has left no
-    /// marker. When all of them have gone, it goes on with more, as long as a new list would be longer. Returns true
-    /// if the snapshot then tells the nearest.
+    /// Reads whether the nearest few still exist: an entry that died while it waited, or left a shared lock, has left no
+    /// marker. If all are gone it goes on with more, as long as that is less to read than a new list. Returns true if the
+    /// nearest is known then.
     async fn ask_about_nearest(&mut self, queue: Queue<'_>) -> Result<bool> {
-        let mut few = FEW;
+        let mut few = FIRST_READS;
         loop {
-            let asked: Vec<_> = self.snapshot.nearest_few(few).map(names_of).collect();
+            let asked: Vec<_> = self.predecessors.nearest_few(few).map(names_of).collect();
             let standing = standing(queue, asked).await?;
-            match self.snapshot.update(standing, queue.kind.blockers()) {
+            match self.predecessors.update(standing, queue.kind.blockers()) {
                 Nearest::Known => return Ok(true),
                 Nearest::Unknown => return Ok(false),
                 Nearest::Further => {}
             }
-            few = (4 * few).min(MOST);
-            if MOST_NAMES * few.min(self.snapshot.len()) > self.queued {
+            few = (4 * few).min(MAX_READS);
+            if MAX_NAMES * few.min(self.predecessors.len()) > self.queued {
                 return Ok(false);
             }
         }
     }
 }
 
-/// Arms a watch on the entry `by`. Of a writer it reads the data too, which tell whether it is one of ours. `None` for
-/// a znode that is not ephemeral.
+/// Arms a watch on the entry `by`. Returns `None` for a znode that is not ephemeral.
 async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<Blocker>, Error> {
     let (stat, watcher, is_traceable) = if is_writer(by.name()) {
         // Entries of ours are converted between reader and writer under names that follow from each other. A writer
@@ -155,6 +158,7 @@ async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<
         }
     } else {
         let (stat, watcher) = session.watch_exists(&by).await?;
+        // On a missing znode `exists` arms a watch for its creation: dropping the watcher takes it away again.
         (stat, stat.map(|_| watcher), true)
     };
     if stat.is_some_and(|stat| !stat.is_ephemeral()) {
@@ -168,7 +172,7 @@ async fn watch(session: &Session, by: ZnodePath, count: usize) -> Result<Option<
     }))
 }
 
-/// Finds under which of its names each of these entries exists, if it does.
+/// Returns the name under which each of these entries exists; `None` for one that does not.
 async fn standing(queue: Queue<'_>, asked: Vec<Vec<String>>) -> Result<Vec<Option<String>>> {
     let mut reads = Vec::new();
     for name in asked.iter().flatten() {
@@ -187,11 +191,11 @@ async fn standing(queue: Queue<'_>, asked: Vec<Vec<String>>) -> Result<Vec<Optio
     Ok(found.collect())
 }
 
-/// The names under which an entry may exist.
+/// Returns the names under which an entry may exist, in the order in which to read them.
 fn names_of(name: &str) -> Vec<String> {
     match converted(name) {
-        // A reader that tries to become a writer, and fails, comes back under its first name: a
-        // server may carry that out between two of these reads.
+        // A reader whose upgrade fails comes back under its first name, perhaps between two of these reads: read only
+        // once, it would be missed under both names.
         Some(other) => vec![name.to_owned(), other, name.to_owned()],
         None => vec![name.to_owned()],
     }

@@ -1,11 +1,11 @@
-//! Order in a queue, from names alone: [`Snapshot`], the entries ahead, and [`ReleaseMarker`], how far a queue has been
-//! released. Pure.
+//! The order in a queue, from names alone: [`Predecessors`], the entries ahead, and [`ReleaseMarker`], the number up to
+//! which a queue has been released. Pure.
 //!
-//! A store without an index (a ZooKeeper server) can tell the predecessors only by listing all names. So that a
-//! hand-over does not list them again, the holder that leaves writes into the queue's parent, in one multi with its own
-//! delete, the number up to which the queue has been released. The next holder drops from its own snapshot whatever is
-//! not above that number. A library that does not know the marker ignores it; a parent with foreign data, or that may
-//! not be written, gets a plain delete.
+//! A store without an index (a ZooKeeper server) shows the predecessors only by listing all names. So that a hand-over
+//! needs no second list, a holder that leaves writes into the queue's parent, in one multi with its own delete, the number
+//! up to which the queue has been released. The next waiter drops all entries up to that number from its own list.
+//! Libraries that do not know the marker ignore it; where the parent has foreign data, or may not be written, the release
+//! is a plain delete.
 
 use bytes::Bytes;
 use lockkeeper_store::{Blockers, Op, SHARED_MARKER, Stat, ZnodePath, Zxid, sequence_of};
@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::names::{Kind, converted, is_writer};
 
-/// Entries ahead of an own one that block it, in the order of their numbers.
+/// Entries ahead of a waiter that block it, in the order of their numbers.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Snapshot {
+pub(crate) struct Predecessors {
     blocking: Vec<(i64, String)>,
     /// Number of the entry that was watched last.
     watched: Option<i64>,
@@ -23,9 +23,9 @@ pub(crate) struct Snapshot {
     pub(crate) ahead: usize,
 }
 
-impl Snapshot {
-    /// Takes those ahead of the child `me` from a list of all children; `None` if `me` is not among them. `number`
-    /// tells the number of a contender from its name.
+impl Predecessors {
+    /// Selects those ahead of the child `me` from a list of all children; `None` if `me` is not among them. `number`
+    /// returns the number of a contender by its name.
     pub(crate) fn of(
         children: Vec<String>,
         me: &str,
@@ -41,6 +41,9 @@ impl Snapshot {
             let Some(sequence) = number(&child) else {
                 continue;
             };
+            // By the number, not by the text: prefixes differ between libraries, and numbers grow beyond ten digits. Two
+            // entries can have one number (Curator converts a writer into a new znode of the same number): then the name
+            // gives the same order to all.
             if (sequence, child.as_str()) < (mine, me) {
                 ahead += 1;
                 if blocks(&child, blockers) {
@@ -61,16 +64,16 @@ impl Snapshot {
         self.blocking.last().map(|(_, name)| name.as_str())
     }
 
-    /// Drops the nearest, which has turned out to be no contender.
+    /// Drops the nearest entry, which turned out to be no contender.
     pub(crate) fn discard_nearest(&mut self) {
         self.blocking.pop();
         self.ahead = self.ahead.saturating_sub(1);
     }
 
-    /// Drops the entry that was watched, since it has gone, and all that have been released according to the marker.
+    /// Drops the entry that was watched, which is gone, and all that have been released according to the marker.
     pub(crate) fn shorten(&mut self, released: Option<i64>) {
         self.watched = self.blocking.last().map(|(sequence, _)| *sequence);
-        // A reader or writer may have been converted, and exist under another name: it is asked about.
+        // A reader or writer is not dropped: it may have been converted, and still block under its other name.
         let watched = self.nearest().map(converted);
         if watched == Some(None) {
             self.blocking.pop();
@@ -81,7 +84,7 @@ impl Snapshot {
         self.count();
     }
 
-    /// Returns the nearest entries, nearest first: those to ask about when the nearest of all has gone.
+    /// Returns the nearest entries, nearest first: those to read when the nearest of all is gone.
     pub(crate) fn nearest_few(&self, few: usize) -> impl Iterator<Item = &str> {
         let names = self.blocking.iter().rev().map(|(_, name)| name.as_str());
         names.take(few)
@@ -92,12 +95,14 @@ impl Snapshot {
         self.blocking.len()
     }
 
-    /// Takes in under which name each of the nearest few exists now, if it does.
+    /// Takes over the names under which the nearest few exist now; `None` for one that does not exist.
     pub(crate) fn update(&mut self, standing: Vec<Option<String>>, blockers: Blockers) -> Nearest {
         for now in standing {
             let Some((sequence, name)) = self.blocking.pop() else {
                 break;
             };
+            // The data of the writer that was watched have shown that its conversion is traceable; of any other that is
+            // not known.
             if now.is_none() && is_writer(&name) && self.watched != Some(sequence) {
                 return Nearest::Unknown;
             }
@@ -118,19 +123,19 @@ impl Snapshot {
     }
 }
 
-/// State of the knowledge of the nearest entry.
+/// State of knowledge of the nearest entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nearest {
-    /// The snapshot tells it, or tells that none is ahead.
+    /// It is known, or none is left.
     Known,
-    /// All that were asked about have gone: more must be asked about, or the queue listed again.
+    /// All that were read are gone: more must be read, or the queue listed again.
     Further,
-    /// Only a new list can tell: a writer that was not watched has gone. If it was another library's, it
-    /// may exist as a reader under any name.
+    /// Only a new list can tell: a writer that was not watched is gone. If it was an entry of another library, it may
+    /// exist as a reader under any name.
     Unknown,
 }
 
-/// Returns true if a contender of this name, ahead, is one of these blockers.
+/// Returns true if an entry ahead with this name is one of these blockers.
 pub(crate) fn blocks(name: &str, blockers: Blockers) -> bool {
     blockers == Blockers::All || !name.contains(SHARED_MARKER)
 }
@@ -145,33 +150,33 @@ pub(crate) fn count_holders<'a>(names: impl IntoIterator<Item = &'a str>) -> usi
     }
 }
 
-/// Returns true if an entry of this name holds beside others: a reader (kazoo's, too) or a semaphore's permit.
+/// Returns true if an entry with this name can hold beside others: a reader (of kazoo, too) or a semaphore's permit.
 pub(crate) fn is_shared(name: &str) -> bool {
     [SHARED_MARKER, "__rlock__", "-lease-"]
         .iter()
         .any(|mark| name.contains(mark))
 }
 
-/// Returns the holders of a queue that is given in order.
+/// Returns the holders among the entries of a queue, which are given in order.
 pub(crate) fn holding(mut queue: Vec<ZnodePath>) -> Vec<ZnodePath> {
     queue.truncate(count_holders(queue.iter().map(ZnodePath::name)));
     queue
 }
 
-/// Statement of how far a queue has been released: the data of its parent.
+/// Release marker of a queue, as stored in the data of its parent: the number up to which all entries have left.
 ///
-/// Numbers begin again under another parent. So a marker names the store and the parent (its czxid) that it was written
-/// for, and claims nothing elsewhere, where somebody has copied it to: believed there, it would let a waiter hold
-/// beside the holder (invariant 5).
+/// Numbers begin again under another parent. So a marker names the store and the parent (by its czxid) for which it was
+/// written, and claims nothing in a copy elsewhere: believed there, it would let a waiter hold beside the holder
+/// (invariant 5).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ReleaseMarker {
     v: u32,
     queue: String,
-    /// The store for which this holds. None in the marker of a queue that no holder has left yet.
+    /// Id of the store for which the marker is valid. `None` in the marker of a queue that no holder has left yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     store: Option<String>,
-    /// The czxid of the parent for which this holds.
+    /// The czxid of the parent for which the marker is valid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     parent: Option<i64>,
     /// All entries up to this number have left.
@@ -179,7 +184,7 @@ pub(crate) struct ReleaseMarker {
     released: Option<i64>,
 }
 
-/// The part of a marker that all versions have: it says that the data is ours to replace.
+/// The part that markers of all versions have in common: it shows that the data may be replaced by a newer marker.
 #[derive(Deserialize)]
 struct AnyVersion {
     #[serde(rename = "v")]
@@ -208,7 +213,7 @@ impl ReleaseMarker {
             .into()
     }
 
-    /// The claim of this marker, if it was written for this store and this parent.
+    /// Returns the number up to which the queue is released, if the marker was written for this store and this parent.
     fn released_in(&self, store: &str, parent: Zxid) -> Option<i64> {
         let is_known = self.v == Self::VERSION;
         let is_here = self.store.as_deref() == Some(store) && self.parent == Some(parent.0);
@@ -216,18 +221,19 @@ impl ReleaseMarker {
     }
 }
 
-/// The marker that stands on a queue's parent, as a contender has read it: what the next one replaces.
+/// Identity of the marker on a queue's parent, as a contender has read it, for the write that replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CurrentMarker {
-    /// The parent's czxid. It cannot become another while the contender's own znode is there.
+    /// The parent's czxid. It cannot change while the contender's own znode exists below it.
     parent: Zxid,
-    /// The version of the parent's data: what anybody has written since is not overwritten.
+    /// Version of the parent's data. The write is conditional on it, so that data written since are never overwritten;
+    /// a release that fails for it falls back to the plain delete.
     version: i32,
 }
 
 impl CurrentMarker {
-    /// The operation that moves the marker on to `entry`, for the multi that deletes this entry. `None`
-    /// where nothing can be claimed, since the store has no id.
+    /// Returns the operation that moves the marker on to `entry`, for the multi that deletes this entry. `None` if the
+    /// store has no id: a marker without one would be valid nowhere.
     pub(crate) fn release(self, store: Option<&str>, kind: Kind, entry: &ZnodePath) -> Option<Op> {
         let marker = ReleaseMarker {
             store: Some(store?.to_owned()),
@@ -243,7 +249,7 @@ impl CurrentMarker {
     }
 }
 
-/// Release marker as a contender has read it on its queue's parent.
+/// Release marker as a contender has read it from its queue's parent.
 pub(crate) struct MarkerReading {
     pub(crate) current: CurrentMarker,
     /// All entries up to this number have left.
@@ -251,9 +257,9 @@ pub(crate) struct MarkerReading {
 }
 
 impl MarkerReading {
-    /// Reads the data of a queue's parent in the store of this id; `None` for foreign data, another
-    /// recipe's marker among them, which is neither believed nor replaced. A marker of this recipe that
-    /// is of another version, store or parent claims nothing here, and is replaced.
+    /// Parses the data of a queue's parent in the store with this id; `None` for foreign data, such as another recipe's
+    /// marker, which is neither believed nor replaced. A marker of this recipe for another version, store or parent claims
+    /// nothing here, and is replaced.
     pub(crate) fn parse(kind: Kind, store: Option<&str>, data: &[u8], stat: &Stat) -> Option<Self> {
         let store = store?;
         let any: AnyVersion = serde_json::from_slice(data).ok()?;
@@ -280,8 +286,8 @@ pub(crate) fn number_of(path: &ZnodePath) -> Option<i64> {
 mod tests {
     use super::*;
 
-    fn of(children: &[&str], me: &str, blockers: Blockers) -> Option<Snapshot> {
-        Snapshot::of(
+    fn of(children: &[&str], me: &str, blockers: Blockers) -> Option<Predecessors> {
+        Predecessors::of(
             children.iter().map(|name| name.to_string()).collect(),
             me,
             blockers,
@@ -298,10 +304,10 @@ mod tests {
             "lock--000000003",
             "m-0000000011",
         ];
-        let snapshot = of(&children, "m-0000000011", Blockers::All).unwrap();
-        assert_eq!(snapshot.nearest(), Some("x-lock-0000000010"));
-        assert_eq!(snapshot.ahead, 3);
-        let names: Vec<_> = snapshot
+        let predecessors = of(&children, "m-0000000011", Blockers::All).unwrap();
+        assert_eq!(predecessors.nearest(), Some("x-lock-0000000010"));
+        assert_eq!(predecessors.ahead, 3);
+        let names: Vec<_> = predecessors
             .blocking
             .iter()
             .map(|(_, name)| name.as_str())
@@ -324,9 +330,9 @@ mod tests {
             "b__READ__0000000002",
             "m__READ__0000000003",
         ];
-        let snapshot = of(&children, "m__READ__0000000003", Blockers::Exclusive).unwrap();
-        assert_eq!(snapshot.nearest(), Some("a__WRIT__0000000001"));
-        assert_eq!(snapshot.ahead, 2);
+        let predecessors = of(&children, "m__READ__0000000003", Blockers::Exclusive).unwrap();
+        assert_eq!(predecessors.nearest(), Some("a__WRIT__0000000001"));
+        assert_eq!(predecessors.ahead, 2);
     }
 
     #[test]
@@ -337,11 +343,11 @@ mod tests {
             "c-0000000003",
             "m-0000000004",
         ];
-        let mut snapshot = of(&children, "m-0000000004", Blockers::All).unwrap();
-        snapshot.shorten(Some(1));
-        assert_eq!(snapshot.nearest(), Some("b-0000000002"));
-        snapshot.shorten(None);
-        assert_eq!(snapshot.nearest(), None);
+        let mut predecessors = of(&children, "m-0000000004", Blockers::All).unwrap();
+        predecessors.shorten(Some(1));
+        assert_eq!(predecessors.nearest(), Some("b-0000000002"));
+        predecessors.shorten(None);
+        assert_eq!(predecessors.nearest(), None);
     }
 
     #[test]
@@ -351,34 +357,34 @@ mod tests {
             "b__WRIT__0000000002",
             "m__WRIT__0000000003",
         ];
-        let mut snapshot = of(&children, "m__WRIT__0000000003", Blockers::All).unwrap();
-        snapshot.shorten(None);
-        assert_eq!(snapshot.nearest(), Some("b__WRIT__0000000002"));
+        let mut predecessors = of(&children, "m__WRIT__0000000003", Blockers::All).unwrap();
+        predecessors.shorten(None);
+        assert_eq!(predecessors.nearest(), Some("b__WRIT__0000000002"));
         assert_eq!(
-            snapshot.update(vec![Some("b__READ__0000000002".to_owned())], Blockers::All),
+            predecessors.update(vec![Some("b__READ__0000000002".to_owned())], Blockers::All),
             Nearest::Known
         );
-        assert_eq!(snapshot.nearest(), Some("b__READ__0000000002"));
+        assert_eq!(predecessors.nearest(), Some("b__READ__0000000002"));
         assert_eq!(
-            snapshot.update(vec![None, None], Blockers::All),
+            predecessors.update(vec![None, None], Blockers::All),
             Nearest::Known
         );
-        assert_eq!(snapshot.nearest(), None);
+        assert_eq!(predecessors.nearest(), None);
     }
 
     #[test]
     fn a_downgraded_writer_does_not_block_a_reader() {
         let children = ["b__WRIT__0000000002", "m__READ__0000000003"];
-        let mut snapshot = of(&children, "m__READ__0000000003", Blockers::Exclusive).unwrap();
-        snapshot.shorten(None);
+        let mut predecessors = of(&children, "m__READ__0000000003", Blockers::Exclusive).unwrap();
+        predecessors.shorten(None);
         assert_eq!(
-            snapshot.update(
+            predecessors.update(
                 vec![Some("b__READ__0000000002".to_owned())],
                 Blockers::Exclusive
             ),
             Nearest::Known
         );
-        assert_eq!(snapshot.nearest(), None);
+        assert_eq!(predecessors.nearest(), None);
     }
 
     #[test]
@@ -388,9 +394,9 @@ mod tests {
             "b__WRIT__0000000002",
             "m__WRIT__0000000003",
         ];
-        let mut snapshot = of(&children, "m__WRIT__0000000003", Blockers::All).unwrap();
-        snapshot.shorten(None);
-        let nearest = snapshot.update(vec![None, None], Blockers::All);
+        let mut predecessors = of(&children, "m__WRIT__0000000003", Blockers::All).unwrap();
+        predecessors.shorten(None);
+        let nearest = predecessors.update(vec![None, None], Blockers::All);
         assert_eq!(nearest, Nearest::Unknown);
     }
 
@@ -402,11 +408,11 @@ mod tests {
             "c__READ__0000000003",
             "m__WRIT__0000000004",
         ];
-        let mut snapshot = of(&children, "m__WRIT__0000000004", Blockers::All).unwrap();
-        snapshot.shorten(None);
-        let nearest = snapshot.update(vec![None, None], Blockers::All);
+        let mut predecessors = of(&children, "m__WRIT__0000000004", Blockers::All).unwrap();
+        predecessors.shorten(None);
+        let nearest = predecessors.update(vec![None, None], Blockers::All);
         assert_eq!(nearest, Nearest::Further);
-        let nearest = snapshot.update(vec![None], Blockers::All);
+        let nearest = predecessors.update(vec![None], Blockers::All);
         assert_eq!(nearest, Nearest::Unknown);
     }
 
@@ -414,20 +420,20 @@ mod tests {
     fn when_all_who_were_asked_about_have_gone_the_next_are_to_be_asked_about() {
         let children: Vec<_> = (0..20).map(|n| format!("a-{n:010}")).collect();
         let me = "a-0000000019";
-        let mut snapshot = Snapshot::of(children, me, Blockers::All, sequence_of).unwrap();
-        snapshot.shorten(None);
-        assert_eq!(snapshot.nearest_few(8).count(), 8);
+        let mut predecessors = Predecessors::of(children, me, Blockers::All, sequence_of).unwrap();
+        predecessors.shorten(None);
+        assert_eq!(predecessors.nearest_few(8).count(), 8);
         assert_ne!(
-            snapshot.update(vec![None; 8], Blockers::All),
+            predecessors.update(vec![None; 8], Blockers::All),
             Nearest::Known
         );
         assert_eq!(
-            (snapshot.len(), snapshot.nearest()),
+            (predecessors.len(), predecessors.nearest()),
             (10, Some("a-0000000009"))
         );
-        assert_eq!(snapshot.nearest_few(32).count(), 10);
+        assert_eq!(predecessors.nearest_few(32).count(), 10);
         assert_eq!(
-            snapshot.update(vec![None; 10], Blockers::All),
+            predecessors.update(vec![None; 10], Blockers::All),
             Nearest::Known
         );
     }

@@ -1,4 +1,7 @@
-//! [`sleep`]: a wait for a watch, the next connection, or the end of the session.
+//! [`sleep`]: a wait for a watch, for the next connection, or for the end of the session.
+//!
+//! An event alone tells nothing of the time between two connections. So each new connection wakes the waiter, which then
+//! asks the store (invariant 8).
 
 use lockkeeper_store::{DeleteReason, Error, EventKind, Session, WatchedEvent};
 
@@ -7,15 +10,15 @@ use crate::events::{EventSink, LockEvent};
 use crate::select::{Either, select};
 
 /// Reason for which a sleep ended.
-pub(crate) enum Wake {
+pub(crate) enum WakeReason {
     /// The entry ahead was deleted, for this reason, and the store says that no other ahead blocks.
     Clear(DeleteReason),
     /// The entry ahead was deleted.
     Gone,
-    /// The entry ahead exists; its data was set, as a holder does that says that it is still at work.
+    /// The entry ahead still exists, with other data: its holder called `keep_alive`, or a revocation was requested.
     Changed,
-    /// The connection is another: what is known may be out of date.
-    Look,
+    /// The connection is another, or the watch is gone: all knowledge of the queue may be out of date.
+    Stale,
 }
 
 /// Sleeps until a watch fires, the session is connected again, or it ends.
@@ -23,9 +26,9 @@ pub(crate) async fn sleep(
     session: &Session,
     events: Option<&EventSink>,
     watcher: &mut (impl Future<Output = Result<WatchedEvent, Error>> + Send + Unpin),
-) -> Result<Wake> {
-    // Without a timeout the store is in this process: its watchers end with the session, and there is
-    // no connection to lose.
+) -> Result<WakeReason> {
+    // A session without a timeout is one of a store in this process: no connection can be lost, and the end of the
+    // session ends its watchers. Nothing else has to be awaited.
     if session.timeout().is_none() {
         return wake(watcher.await);
     }
@@ -36,7 +39,7 @@ async fn sleep_connected(
     session: &Session,
     events: Option<&EventSink>,
     watcher: &mut (impl Future<Output = Result<WatchedEvent, Error>> + Send + Unpin),
-) -> Result<Wake> {
+) -> Result<WakeReason> {
     let put = |event| {
         if let Some(events) = events {
             events.put(event);
@@ -49,9 +52,10 @@ async fn sleep_connected(
         match select(&mut *watcher, states.next()).await {
             Either::Left(event) => {
                 let wake = wake(event)?;
-                // What came over another connection is confirmed anew (invariant 8).
+                // The event may have come over a later connection than the one on which the watch was armed: what
+                // happened between the two is unknown (invariant 8).
                 let is_same = status.connection() == connection;
-                return Ok(if is_same { wake } else { Wake::Look });
+                return Ok(if is_same { wake } else { WakeReason::Stale });
             }
             Either::Right(_) => {
                 if let Some(end) = status.end() {
@@ -59,7 +63,7 @@ async fn sleep_connected(
                 }
                 if status.connection() != connection {
                     put(LockEvent::Resumed);
-                    return Ok(Wake::Look);
+                    return Ok(WakeReason::Stale);
                 }
                 put(LockEvent::Suspended { held_until: None });
             }
@@ -67,16 +71,16 @@ async fn sleep_connected(
     }
 }
 
-fn wake(event: Result<WatchedEvent, Error>) -> Result<Wake> {
+fn wake(event: Result<WatchedEvent, Error>) -> Result<WakeReason> {
     match event {
         Ok(WatchedEvent {
             predecessor_gone: Some(gone),
             ..
-        }) if gone.clear => Ok(Wake::Clear(gone.reason)),
-        Ok(event) if event.kind == EventKind::NodeDeleted => Ok(Wake::Gone),
-        Ok(_) => Ok(Wake::Changed),
-        // The watch went with its connection, or was dropped for want of room.
-        Err(Error::ConnectionLoss | Error::LimitReached { .. }) => Ok(Wake::Look),
+        }) if gone.clear => Ok(WakeReason::Clear(gone.reason)),
+        Ok(event) if event.kind == EventKind::NodeDeleted => Ok(WakeReason::Gone),
+        Ok(_) => Ok(WakeReason::Changed),
+        // The watch was lost with its connection, or dropped under a limit: no event will come.
+        Err(Error::ConnectionLoss | Error::LimitReached { .. }) => Ok(WakeReason::Stale),
         Err(error) => Err(error.into()),
     }
 }

@@ -1,14 +1,14 @@
-//! [`Waiter`]: how a lock is taken. The one loop of all recipes, on every store.
+//! [`Waiter`]: one contender, from the create of its entry to the grant. The one loop of all recipes, on every store.
 //!
 //! 1. **Enter.** One request creates the entry, an ephemeral sequential znode, and asks for its predecessor. A
-//!    [`Claim`] sees to it that nothing is left of it, whatever reply is lost and wherever the wait is dropped.
+//!    [`Claim`] removes the entry again if the wait is dropped or fails, at any point and after any lost reply.
 //! 2. **Find the blocker.** The embedded store's index names the nearest entry that blocks, and watches it in the same
-//!    step. A store without an index lists all names, which [`List`] orders. Either comes down to a [`Step`].
+//!    step. A store without an index lists all names, which [`ListedQueue`] orders. Either comes down to a [`Step`].
 //! 3. **Sleep** until that entry goes. No other is watched: a departure wakes at most one waiter (invariant 4).
-//! 4. **Confirm.** The event may state that the own entry exists and no other ahead blocks. If it does not, the store is
-//!    asked; so it is after every reconnection (invariant 8).
-//! 5. **Grant**, if enough is left of the session's lease that the lock is not lost at once (invariant 6). Else a proof
-//!    that the session lives is waited for, and the store asked again.
+//! 4. **Confirm.** The event may state that the waiter's entry exists and that nothing ahead blocks it. If it does not,
+//!    and after every reconnection, the waiter asks the store (invariant 8).
+//! 5. **Grant**, if enough is left of the session's lease that the lock is not lost at once (invariant 6). Otherwise the
+//!    waiter waits for a proof that the session is alive, and asks the store again.
 
 use std::mem::take;
 use std::pin::pin;
@@ -20,26 +20,26 @@ use lockkeeper_store::{
     Zxid,
 };
 
-use super::claim::{Claim, Creation, Enqueued, Names, Submitted, enqueue, make_queue};
+use super::claim::{Claim, Creation, Enqueued, Names, Submitted, create_queue, enqueue};
 use super::contenders::check_name;
 use super::grant::Grant;
-use super::itself;
-use super::list::List;
-use super::sleep::{Wake, sleep};
+use super::list::ListedQueue;
+use super::self_deadlock;
+use super::sleep::{WakeReason, sleep};
 use super::{Blocker, Queue, Source, Step};
+use crate::deadline::Progress;
 use crate::error::{LockError, Result};
 use crate::events::{EventSink, LockEvent, PreviousHolder};
 use crate::metadata::EntryData;
 use crate::names::{EntryId, contender_number};
-use crate::progress::Progress;
 use crate::retry::retry;
 use crate::token::FencingToken;
 
-/// Terms of a wait.
-pub(crate) struct Terms {
+/// Options of a wait, as the queue needs them.
+pub(crate) struct WaitOptions {
     /// Data of the entry's znode.
     pub(crate) data: EntryData,
-    /// Ask how many are ahead.
+    /// Count the entries ahead. Not free: the index has to be asked for the number.
     pub(crate) count: bool,
     pub(crate) queue_limit: Option<usize>,
     /// Give up at once if an entry ahead blocks.
@@ -50,53 +50,57 @@ pub(crate) struct Terms {
 /// A contender for a lock, from the create of its entry to the grant. Dropping it leaves the queue.
 pub(crate) struct Waiter<'a> {
     pub(crate) queue: Queue<'a>,
-    terms: &'a Terms,
+    options: &'a WaitOptions,
     id: EntryId,
     claim: Claim<'a, Enqueued>,
     /// The transaction that created the entry; its number is the fencing token.
     czxid: Zxid,
     /// The session's lease under which the lock will be held.
     lease: Lease,
-    /// The queue by its names, once the store has answered with a list.
-    list: Option<Box<List>>,
-    /// True until anything beyond the reply to the create is needed to know whose turn it is.
+    /// The queue by its names, once the store has replied with a list. Boxed: a store with an index never does.
+    list: Option<Box<ListedQueue>>,
+    /// True as long as nothing but the reply to the create was needed to know whether the turn has come.
     is_first_answer: bool,
     events: Option<EventSink>,
-    /// Moment at which it first had to wait, for its events.
+    /// Moment at which the contender was first blocked; only where events are wanted.
     since: Option<BootInstant>,
-    /// The last position that was told.
+    /// Position in the last event.
     position: Option<usize>,
-    /// The way in which the one before left, as far as that is known.
+    /// The way in which the previous holder left; `Free` until the contender is blocked.
     previous: PreviousHolder,
     /// Keeps the proof of life fresh while this waits, so that its turn costs no other round trip.
     _heartbeat: Heartbeat,
 }
 
 impl<'a> Waiter<'a> {
-    /// A contender that has not entered the queue.
-    pub(crate) fn new(queue: Queue<'a>, terms: &'a Terms, events: Option<EventSink>) -> Self {
+    /// Creates a contender that has not entered the queue.
+    pub(crate) fn new(
+        queue: Queue<'a>,
+        options: &'a WaitOptions,
+        events: Option<EventSink>,
+    ) -> Self {
         let (id, lease) = (EntryId::fresh(), queue.session.lease());
         let claim = Claim::new(queue.session, names(queue, id));
-        Self::with(queue, terms, events, id, claim, lease)
+        Self::with(queue, options, events, id, claim, lease)
     }
 
-    /// A contender whose entry has been [submitted](enqueue), under this lease.
+    /// Creates a contender for an entry that has been [submitted](enqueue), to hold the lock under `lease`.
     #[inline]
     pub(crate) fn submitted(
         queue: Queue<'a>,
-        terms: &'a Terms,
+        options: &'a WaitOptions,
         events: Option<EventSink>,
         lease: Lease,
         (id, create): (EntryId, Submitted<Enqueued>),
     ) -> Self {
         let claim = Claim::submitted(queue.session, names(queue, id), create);
-        Self::with(queue, terms, events, id, claim, lease)
+        Self::with(queue, options, events, id, claim, lease)
     }
 
     #[inline]
     fn with(
         queue: Queue<'a>,
-        terms: &'a Terms,
+        options: &'a WaitOptions,
         events: Option<EventSink>,
         id: EntryId,
         claim: Claim<'a, Enqueued>,
@@ -104,7 +108,7 @@ impl<'a> Waiter<'a> {
     ) -> Self {
         Self {
             queue,
-            terms,
+            options,
             id,
             claim,
             czxid: Zxid::default(),
@@ -119,21 +123,22 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Enters the queue, waits for the turn, and takes the lock. `None` if the lock is not free, and the terms ask for
-    /// one that is.
+    /// Enters the queue, waits for the turn, and takes the lock. `None` if the lock is not free and the options want it
+    /// only if it is.
     ///
-    /// By reference, as all that it calls: what a future takes by value it keeps twice.
+    /// Takes the waiter by reference, as the functions below do: an argument by value is stored in the future twice.
     pub(crate) async fn acquire(&mut self) -> Result<Option<Grant>> {
         Ok(self.wait().await?.then(|| self.grant()))
     }
 
-    /// Enters the queue and waits for the turn, but takes nothing: dropping the waiter still leaves the queue.
+    /// Enters the queue and waits for the turn, but takes nothing: dropping the waiter still leaves the queue. For a
+    /// batch, which holds nothing before it can hold all.
     pub(crate) async fn take_turn(mut self) -> Result<Option<Self>> {
         Ok(self.wait().await?.then_some(self))
     }
 
     async fn wait(&mut self) -> Result<bool> {
-        // A reply that is there already is not passed through a future, which copies it.
+        // A reply that is ready is taken here: passing it through the future below would copy it.
         let mut step = match self.claim.replied() {
             Some(reply) => self.entered(reply)?,
             None => self.enter(|_| ()).await?,
@@ -141,17 +146,17 @@ impl<'a> Waiter<'a> {
         self.wait_from(&mut step).await
     }
 
-    /// Joins the queue, creating it where it is missing. Calls `sent` each time that the create has been submitted,
-    /// with true if it is under way: so the caller can send another request right behind it.
+    /// Joins the queue, and creates it if it is missing. Calls `sent` each time that the create has been submitted, with
+    /// true if it is under way: the caller can then send another request right behind it.
     pub(crate) async fn enter(&mut self, mut sent: impl FnMut(bool)) -> Result<Step> {
         let Queue {
             session,
             path,
             kind,
         } = self.queue;
-        let (id, terms) = (self.id, self.terms);
+        let (id, options) = (self.id, self.options);
         let mut send = || {
-            let create = enqueue(session, path, kind, id, &terms.data, terms.count);
+            let create = enqueue(session, path, kind, id, &options.data, options.count);
             sent(matches!(create, Submitted::UnderWay(_)));
             create
         };
@@ -162,14 +167,16 @@ impl<'a> Waiter<'a> {
             }
             match self.claim.create(&mut send).await {
                 Ok(Creation::Replied(reply)) => return self.entered(reply),
+                // The reply was lost, and with it the predecessor and the watch.
                 Ok(Creation::Found(found)) => {
                     if let Some((_, czxid)) = found.into_iter().flatten().next() {
                         self.czxid = czxid;
                     }
-                    return Ok(Step::Look);
+                    return Ok(Step::Recheck);
                 }
-                // Never created, or reaped since: containers go when they are empty.
-                Err(Error::NoNode { .. }) => Box::pin(make_queue(session, path, kind)).await?,
+                // The queue has never been used, or the store has reaped it: containers go when they are empty. In a
+                // loop, since it may be reaped again before the next create.
+                Err(Error::NoNode { .. }) => Box::pin(create_queue(session, path, kind)).await?,
                 Err(error) => return Err(error.into()),
             }
         }
@@ -181,24 +188,25 @@ impl<'a> Waiter<'a> {
         self.step(ahead)
     }
 
-    /// Waits until no entry ahead blocks, beginning with what is known. Returns false if one does, and the terms ask
-    /// for a free lock.
+    /// Waits until no entry ahead blocks, starting from `step`. Returns false if one does and the options want only a
+    /// free lock.
     pub(crate) async fn wait_from(&mut self, step: &mut Step) -> Result<bool> {
         loop {
-            // Boxed, all that only a remote store asks for: a waiter in process stays small.
+            // The arms of remote stores are boxed: the future of a wait in this process stays small.
             *step = match step {
                 Step::Clear if self.may_grant() => return Ok(true),
-                // The turn has come, but the proof that the session lives is old; or a list does not show the own
-                // entry. A committed write tells in both cases.
+                // The turn has come, but the last proof that the session is alive is too old (invariant 6); or a list
+                // does not show this entry. A committed write settles both. The turn is not carried over the wait for
+                // it: the queue may have changed meanwhile.
                 Step::Clear | Step::Unlisted => {
                     Box::pin(self.prove()).await?;
-                    Step::Look
+                    Step::Recheck
                 }
-                Step::Look => self.look().await?,
+                Step::Recheck => self.recheck().await?,
                 Step::ListAll => Box::pin(self.list_all()).await?,
                 Step::Listed(names) => Box::pin(self.order(take(names))).await?,
                 Step::Gone => return Err(self.removed()),
-                Step::Behind(_) if self.terms.only_if_free => return Ok(false),
+                Step::Behind(_) if self.options.only_if_free => return Ok(false),
                 Step::Behind(blocker) => {
                     self.tell_blocked(&blocker.by, blocker.count)?;
                     self.wait_behind(blocker).await?
@@ -207,51 +215,55 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Waits until one entry ahead has gone, or has changed.
+    /// Waits until the entry that blocks is gone or has changed, and finds the next step.
     async fn wait_behind(&mut self, blocker: &mut Blocker) -> Result<Step> {
         let wake = match &mut blocker.watcher {
             Some(watcher) => {
                 let sleep = pin!(sleep(self.queue.session, self.events.as_ref(), watcher));
-                itself::or_warn(self.queue, &blocker.by, &self.terms.data, sleep).await?
+                self_deadlock::or_warn(self.queue, &blocker.by, &self.options.data, sleep).await?
             }
-            None => Wake::Gone,
+            None => WakeReason::Gone,
         };
         match (wake, blocker.source) {
-            // The store has confirmed this entry and its place in the transaction that took the other out.
-            (Wake::Clear(reason), Source::Index) => {
+            // The event states, from the transaction that deleted the other, that this entry exists and is not blocked:
+            // the one case in which the turn needs no request of its own (invariant 8).
+            (WakeReason::Clear(reason), Source::Index) => {
                 self.previous = PreviousHolder::of(reason);
                 Ok(Step::Clear)
             }
-            (Wake::Changed, Source::List { .. }) => Box::pin(self.watch_again()).await,
-            (Wake::Gone | Wake::Clear(_), Source::List { is_traceable: true }) => {
+            // A one-shot watch on the data has fired: a holder's keep_alive. The entry still blocks.
+            (WakeReason::Changed, Source::List { .. }) => Box::pin(self.watch_again()).await,
+            (WakeReason::Gone | WakeReason::Clear(_), Source::List { is_traceable: true }) => {
                 Box::pin(self.pass(&blocker.by)).await
             }
-            _ => Ok(Step::Look),
+            // The connection is another, or the event does not tell what is ahead now.
+            _ => Ok(Step::Recheck),
         }
     }
 
     /// Asks the store for the predecessor as it is now.
-    async fn look(&mut self) -> Result<Step> {
+    async fn recheck(&mut self) -> Result<Step> {
         self.is_first_answer = false;
         let look = GetPredecessor {
             entry: self.path().clone(),
             blockers: self.queue.kind.blockers(),
-            count: self.terms.count,
+            count: self.options.count,
         };
         let session = self.queue.session;
         match Box::pin(retry(|| session.get_predecessor(look.clone()))).await {
             Ok(ahead) => self.step(ahead),
+            // The queue itself is gone, and every entry with it.
             Err(Error::NoNode { .. }) => Ok(Step::Gone),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Makes a step of the store's answer, whatever the store can tell.
+    /// Converts the store's answer into the next step.
     #[inline]
     fn step(&self, ahead: Predecessor) -> Result<Step> {
         Ok(match ahead {
             Predecessor::Clear => Step::Clear,
-            // The index has every numbered ephemeral znode, contender or not: only names tell.
+            // The index holds every numbered ephemeral znode, contender or not: only the name tells.
             Predecessor::Blocked { by, .. } if !self.is_contender(&by)? => Step::ListAll,
             Predecessor::Blocked { by, watcher, count } => Step::Behind(Blocker {
                 by,
@@ -261,10 +273,11 @@ impl<'a> Waiter<'a> {
             }),
             Predecessor::Listed(names) => Step::Listed(names),
             Predecessor::Gone => Step::Gone,
-            _ => Step::Look,
+            _ => Step::Recheck,
         })
     }
 
+    /// Returns true for the name of a contender of this recipe. An entry of another recipe is an error.
     #[inline]
     fn is_contender(&self, by: &ZnodePath) -> Result<bool> {
         let Queue {
@@ -272,6 +285,7 @@ impl<'a> Waiter<'a> {
             path,
             kind,
         } = self.queue;
+        // The common case by the name's end alone, without parsing it.
         if kind.is_own(by.as_str()) {
             return Ok(true);
         }
@@ -279,7 +293,7 @@ impl<'a> Waiter<'a> {
         Ok(contender_number(session, by.name()).is_some())
     }
 
-    /// Lists all children, as a store without an index does.
+    /// Lists all children, as a store without an index does in its reply to the create.
     async fn list_all(&mut self) -> Result<Step> {
         let Queue { session, path, .. } = self.queue;
         match retry(|| session.get_children(path)).await {
@@ -289,19 +303,19 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Finds the blocker by a list of all names.
+    /// Finds the blocker in a list of all names.
     async fn order(&mut self, names: Vec<String>) -> Result<Step> {
         let entry = &self.claim.nodes()[0];
         let list = self.list.get_or_insert_default();
         list.order(self.queue, entry, names).await
     }
 
-    /// Watches the blocker of the list again: its data has changed.
+    /// Watches the blocker of the list again, after a change of its data.
     async fn watch_again(&mut self) -> Result<Step> {
         self.list.get_or_insert_default().watch(self.queue).await
     }
 
-    /// Finds the next blocker of the list, after `gone` has gone.
+    /// Finds the next blocker of the list, after the deletion of `gone`.
     async fn pass(&mut self, gone: &ZnodePath) -> Result<Step> {
         let entry = &self.claim.nodes()[0];
         let list = self.list.get_or_insert_default();
@@ -314,8 +328,11 @@ impl<'a> Waiter<'a> {
 
     /// Waits for a fresh lease, and has the store commit that this entry exists.
     async fn prove(&mut self) -> Result<()> {
+        // The lease first: a check that was committed under the former one would prove nothing for the new one.
         self.renew_lease().await?;
         let (session, entry) = (self.queue.session, self.path().clone());
+        // A multi with nothing but a check is a transaction: unlike a read it cannot be answered by a follower that
+        // lags behind.
         match retry(|| session.check(&entry, None)).await {
             Ok(()) => Ok(()),
             Err(Error::MultiFailed { .. }) => Err(self.removed()),
@@ -323,13 +340,13 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Waits for a lease that is fresh: what is granted from then on is held for as long as the lease is valid.
+    /// Waits for a fresh lease: a lock granted from then on is held for as long as that lease is valid.
     pub(crate) async fn renew_lease(&mut self) -> Result<()> {
         self.lease = self.queue.session.fresh_lease().await?;
         Ok(())
     }
 
-    /// Returns true if what this entry is granted now is not lost at once (invariant 6).
+    /// Returns true if a lock that is granted now is not lost at once (invariant 6).
     pub(crate) fn may_grant(&self) -> bool {
         self.lease.may_grant()
     }
@@ -339,12 +356,12 @@ impl<'a> Waiter<'a> {
         self.lease = lease;
     }
 
-    /// Returns true if it has stood behind another entry.
+    /// Returns true if another entry has blocked this one.
     pub(crate) fn has_waited(&self) -> bool {
         self.previous != PreviousHolder::Free
     }
 
-    /// Returns true if the reply to the create alone has told that its turn has come.
+    /// Returns true if the reply to the create alone shows that the turn has come.
     pub(crate) fn is_first_answer(&self) -> bool {
         self.is_first_answer
     }
@@ -354,8 +371,9 @@ impl<'a> Waiter<'a> {
         &self.claim.nodes()[0]
     }
 
-    /// Returns the error of a contender whose entry is gone.
+    /// Returns the error of a contender with an entry that is gone.
     pub(crate) fn removed(&self) -> LockError {
+        // The end of the session deletes its entries, too: that is the cause to report, not a removal.
         match self.queue.session.status().end() {
             Some(end) => end.into(),
             None => LockError::EntryDeleted {
@@ -387,17 +405,18 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Tells that an entry ahead blocks: by the queue's limit, the events, and the progress of the wait.
+    /// Accounts for an entry ahead that blocks: checks the queue's limit, notes the progress and puts the event.
     pub(crate) fn tell_blocked(&mut self, by: &ZnodePath, count: Option<usize>) -> Result<()> {
         self.is_first_answer = false;
-        if let (None, Some(limit), Some(ahead)) = (self.since, self.terms.queue_limit, count)
+        // The limit refuses to begin a wait, and does not end one: later the number only falls.
+        if let (None, Some(limit), Some(ahead)) = (self.since, self.options.queue_limit, count)
             && ahead > limit
         {
             let path = self.queue.path.clone();
             return Err(LockError::QueueFull { path, ahead, limit });
         }
-        if let Some(progress) = &self.terms.progress {
-            // Without a number there is one at least: the entry that blocks.
+        if let Some(progress) = &self.options.progress {
+            // Where the store gives no number it is one at least: the entry that blocks.
             progress.note(self.queue.path, count.unwrap_or(1));
         }
         self.previous = PreviousHolder::Unknown;
@@ -418,10 +437,11 @@ impl<'a> Waiter<'a> {
         Ok(())
     }
 
-    /// Takes the lock. Only for a contender whose turn it is.
+    /// Takes the lock. The caller makes sure that the turn has come.
     pub(crate) fn grant(&mut self) -> Grant {
         let token = FencingToken::new(self.czxid);
         self.tell_acquired(token, self.previous);
+        // From here on the guard deletes the entry, no longer the claim.
         let [path] = self.claim.take();
         let marker = self.list.as_ref().and_then(|list| list.marker);
         Grant {
@@ -430,15 +450,16 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// Ends the wait with something that is held instead of the entry, which was deleted by the transaction that
-    /// created it. Returns the lease under which it is held.
+    /// Ends the wait with a grant other than the entry: a semaphore's permits, created by the transaction that deleted
+    /// the entry. Returns the lease under which they are held.
     pub(crate) fn granted_instead(mut self, token: FencingToken) -> Lease {
-        // The waiter before has left the queue with permits: that does not tell how others came back.
+        // The predecessor left the queue with its permits: that tells nothing of the holders before.
         let previous = match self.previous {
             PreviousHolder::Free => PreviousHolder::Free,
             _ => PreviousHolder::Unknown,
         };
         self.tell_acquired(token, previous);
+        // The entry is gone: there is nothing left to remove.
         self.claim.take();
         self.lease.clone()
     }
@@ -459,6 +480,7 @@ impl<'a> Waiter<'a> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
+        // In this order: when the event is read, the entry's clean-up has been started.
         self.claim.abandon();
         if let Some(events) = &self.events {
             events.put(LockEvent::Abandoned);

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::error::{LockError, LostReason, Result};
 use crate::events::LockEvent;
-use crate::guard::{Guard, Parts};
+use crate::guard::{Guard, GuardParts};
 use crate::metadata::{EntryData, LockMetadata};
 use crate::names::{Kind, contender_number, converted};
 use crate::queue::{Claim, Names, any_contends, created_at, first_such, list_queue, remove_all};
@@ -91,7 +91,7 @@ pub(super) async fn upgrade(guard: Guard) -> Result<Upgraded> {
 /// two names the holder stands, so no guard could be given back.
 struct Conversion {
     /// `None` at the end.
-    parts: Option<Parts>,
+    parts: Option<GuardParts>,
 }
 
 impl Conversion {
@@ -102,7 +102,7 @@ impl Conversion {
         })
     }
 
-    fn parts(&mut self) -> &mut Parts {
+    fn parts(&mut self) -> &mut GuardParts {
         self.parts.as_mut().expect("only the end takes them")
     }
 
@@ -133,7 +133,7 @@ impl Conversion {
 
     /// Returns the transaction that created the znode, or `None` if another contender came before that transaction.
     async fn alone_since(&mut self) -> Result<Option<Zxid>> {
-        let Parts { session, held, .. } = self.parts();
+        let GuardParts { session, held, .. } = self.parts();
         // All names: behind this znode any contender may be the one that came before the conversion. No barrier: this
         // session has seen its own conversion, and so everything committed before it.
         let others = others(session, &held.path, 0, false).await?;
@@ -156,7 +156,7 @@ impl Conversion {
 
 impl Drop for Conversion {
     fn drop(&mut self) {
-        if let Some(Parts { session, held, .. }) = &self.parts {
+        if let Some(GuardParts { session, held, .. }) = &self.parts {
             // The name that the last successful step left. After a failed step its claim removes the other one.
             remove_all(session, [&held.path]);
         }

@@ -20,14 +20,14 @@ use crate::error::Result;
 use crate::events::EventSink;
 use crate::guard::Guard;
 use crate::names::Kind;
-use crate::queue::{Claim, Grant, Names, Queue, Terms, Waiter, created_at, make_queue};
+use crate::queue::{Claim, Grant, Names, Queue, WaitOptions, Waiter, create_queue, created_at};
 use crate::retry::retry;
 use crate::token::FencingToken;
 
 /// The head of a semaphore's queue, from its turn to the grant. Dropping it leaves neither entry nor leases behind.
 pub(super) struct PermitWaiter<'a> {
     znodes: &'a Znodes,
-    terms: &'a Terms,
+    terms: &'a WaitOptions,
     waiter: Waiter<'a>,
     /// The leases. Their names are drawn before the grant is sent, so a drop can delete them without reading the
     /// reply (invariant 7).
@@ -48,7 +48,7 @@ impl<'a> PermitWaiter<'a> {
         znodes: &'a Znodes,
         session: &'a Session,
         wanted: u32,
-        terms: &'a Terms,
+        terms: &'a WaitOptions,
         events: Option<EventSink>,
     ) -> Result<Option<Permit>> {
         let queue = Queue {
@@ -158,7 +158,7 @@ impl<'a> PermitWaiter<'a> {
     /// stands in the queue. `None` if the supply has to be read again.
     async fn try_take(&mut self, supply: &Supply) -> Result<Option<Zxid>> {
         if !supply.has_leases {
-            make_queue(self.session(), &self.znodes.leases, Kind::Lease).await?;
+            create_queue(self.session(), &self.znodes.leases, Kind::Lease).await?;
         }
         // Before the grant is sent: a lapse of the session while it is under way ends this lease, and `prove` then
         // confirms the permits under another one.

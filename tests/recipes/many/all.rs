@@ -175,20 +175,7 @@ on_every_backend! {
 
     async fn invalid_arguments_are_refused_before_anything_is_sent(env: Env) {
         let world = World::new(env).await;
-        let client = world.client().await;
-        let before = world.traffic_of(&client);
-        let none: [&str; 0] = [];
-        assert_eq!(lock_all(&client, none).await.unwrap_err(), LockError::EmptyKeys);
-        let refusal = lock_all(&client, ["/many/a", "/many/b", "/many/a"]).await.unwrap_err();
-        assert_eq!(refusal.to_string(), "/many/a is named twice in one batch of locks");
-        assert!(matches!(refusal, LockError::DuplicateKey { .. }));
-        let refusal = lock_all(&client, ["/many/a", "many"]).await.unwrap_err();
-        assert!(matches!(refusal, LockError::Store(Error::InvalidPath { .. })), "{refusal}");
-        let keys = (0..10_000).map(|n| format!("/many/{n}"));
-        let refusal = lock_all(&client, keys).await.unwrap_err();
-        assert!(refusal.to_string().contains("over the limit of 1047551 bytes"), "{refusal}");
-        assert!(matches!(refusal, LockError::BatchTooLarge { keys: 10_000, .. }));
-        assert_eq!((world.traffic_of(&client) - before).requests(RequestKind::Any), 0);
+        refuses_bad_keys(&world, async |client, keys| lock_all(client, keys).await).await;
     }
 
     async fn the_largest_batch_that_is_not_refused_is_carried(env: Env) {

@@ -137,13 +137,6 @@ on_every_backend! {
 
     async fn invalid_arguments_are_refused_at_once(env: Env) {
         let world = World::new(env).await;
-        let client = world.client().await;
-        let none: [&str; 0] = [];
-        assert_eq!(lock_each(&client, none).unwrap_err(), LockError::EmptyKeys);
-        let refusal = lock_each(&client, [KEYS[0], KEYS[0]]).unwrap_err();
-        assert_eq!(refusal, LockError::DuplicateKey { path: path(KEYS[0]) });
-        let keys = (0..10_000).map(|n| format!("/many/{n}"));
-        let refusal = lock_each(&client, keys).unwrap_err();
-        assert!(matches!(refusal, LockError::BatchTooLarge { .. }), "{refusal}");
+        refuses_bad_keys(&world, async |client, keys| lock_each(client, keys)).await;
     }
 }

@@ -1,7 +1,7 @@
 //! Several locks at once.
 
 mod all;
-mod attempt;
+
 mod cancel;
 mod costs;
 mod each;
@@ -9,7 +9,9 @@ mod half_way;
 mod model;
 mod seeds;
 mod try_all;
+mod try_many;
 
+use std::fmt;
 use std::time::Duration;
 
 use lockkeeper::testing::RequestKind;
@@ -74,6 +76,61 @@ async fn all_granted(waiting: Waiting) -> MultiGuard {
 async fn all_refused(waiting: Waiting) -> LockError {
     waiting.await.unwrap().unwrap_err()
 }
+
+/// Checks that a call refuses keys that cannot be meant, before anything is sent.
+async fn refuses_bad_keys<T: fmt::Debug>(
+    world: &World,
+    call: impl AsyncFn(&Client, Vec<String>) -> Result<T, LockError>,
+) {
+    let client = world.client().await;
+    let before = world.traffic_of(&client);
+    let refusal = async |keys: &[&str]| {
+        let keys = keys.iter().map(|key| key.to_string()).collect();
+        call(&client, keys).await.unwrap_err()
+    };
+    assert_eq!(refusal(&[]).await, LockError::EmptyKeys);
+    let twice = refusal(&["/many/a", "/many/b", "/many/a"]).await;
+    assert_eq!(
+        twice.to_string(),
+        "/many/a is named twice in one batch of locks"
+    );
+    assert_eq!(
+        twice,
+        LockError::DuplicateKey {
+            path: path("/many/a")
+        }
+    );
+    let invalid = refusal(&["/many/a", "many"]).await;
+    assert!(
+        matches!(invalid, LockError::Store(Error::InvalidPath { .. })),
+        "{invalid}"
+    );
+    let keys = (0..10_000).map(|n| format!("/many/{n}")).collect();
+    let large = call(&client, keys).await.unwrap_err();
+    assert!(
+        large
+            .to_string()
+            .contains("over the limit of 1047551 bytes"),
+        "{large}"
+    );
+    assert!(matches!(
+        large,
+        LockError::BatchTooLarge { keys: 10_000, .. }
+    ));
+    assert_eq!(
+        (world.traffic_of(&client) - before).requests(RequestKind::Any),
+        0
+    );
+}
+
+/// Requests, by their answers that are lost: each must leave a try for several locks as it would be without.
+const LOST_IN_A_TRY: [Losses; 5] = [
+    (&[], &[RequestKind::MultiRead]),
+    (&[RequestKind::MultiRead], &[RequestKind::MultiRead]),
+    (&[], &[RequestKind::Multi]),
+    (&[RequestKind::Multi], &[]),
+    (&[], &[RequestKind::MultiRead, RequestKind::Multi]),
+];
 
 /// A client that loses these.
 async fn unlucky(world: &World, losses: Losses) -> Client {

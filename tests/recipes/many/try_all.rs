@@ -85,13 +85,7 @@ on_every_backend! {
 
     async fn a_lost_answer_at_any_step_is_made_up_for(env: Env) {
         let world = World::new(env).await;
-        for losses in [
-            (&[][..], &[RequestKind::MultiRead][..]),
-            (&[RequestKind::MultiRead], &[RequestKind::MultiRead]),
-            (&[], &[RequestKind::Multi]),
-            (&[RequestKind::Multi], &[]),
-            (&[], &[RequestKind::MultiRead, RequestKind::Multi]),
-        ] {
+        for losses in LOST_IN_A_TRY {
             let client = unlucky(&world, losses).await;
             let guard = try_lock_all(&client, KEYS).await.unwrap().unwrap();
             assert_eq!(world.standing().await, 3);
@@ -112,11 +106,7 @@ on_every_backend! {
 
     async fn invalid_arguments_are_refused(env: Env) {
         let world = World::new(env).await;
-        let client = world.client().await;
-        let none: [&str; 0] = [];
-        assert_eq!(try_lock_all(&client, none).await.unwrap_err(), LockError::EmptyKeys);
-        let refusal = try_lock_all(&client, [KEYS[0], KEYS[0]]).await.unwrap_err();
-        assert_eq!(refusal, LockError::DuplicateKey { path: path(KEYS[0]) });
+        refuses_bad_keys(&world, async |client, keys| try_lock_all(client, keys).await).await;
     }
 
     async fn a_try_ends_with_its_timeout_when_the_store_does_not_answer(env: Env) {

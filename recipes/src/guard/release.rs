@@ -1,4 +1,4 @@
-//! The release of a guard: one delete, seen through whatever comes.
+//! The release of a guard: one delete, repeated until the znode is gone or the session has ended (invariant 7).
 
 use std::future::Future;
 use std::sync::atomic::Ordering;
@@ -12,23 +12,26 @@ use crate::events::{EventSink, LockEvent};
 use crate::queue::delete_until_gone;
 
 impl Guard {
-    /// As [`release`](Self::release), of a guard that others may still look at: they see it lost
-    /// from now on. The second time does nothing, and answers that.
-    pub(crate) fn give_up(&self) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
+    /// Releases a guard that is shared, as [`release`](Self::release) does an owned one. Others see it lost from now on; a
+    /// second release does nothing, and fails with [`LostReason::Released`].
+    pub(crate) fn release_in_place(
+        &self,
+    ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
+        // Noted before the delete is sent: from then on another client may hold.
         let known = self.reason();
         self.note(LostReason::Released);
         let first = !self.released.swap(true, Ordering::AcqRel);
-        let leave = first.then(|| self.leave());
+        let release = first.then(|| self.send_release());
         async move {
-            match leave {
+            match release {
                 None => Err(known.unwrap_or(LostReason::Released).into()),
-                Some(leave) => leave.confirmed(known).await,
+                Some(release) => release.confirmed(known).await,
             }
         }
     }
 
-    /// As [`give_up`](Self::give_up), of a guard that nobody looks at any more, its monitor apart.
-    pub(super) fn give_up_owned(
+    /// Releases an owned guard: only its monitor can still see it.
+    pub(super) fn release_owned(
         mut self,
     ) -> impl Future<Output = Result<()>> + Send + 'static + use<> {
         let known = self.reason();
@@ -36,40 +39,44 @@ impl Guard {
             self.note(LostReason::Released);
         }
         *self.released.get_mut() = true;
-        self.leave().confirmed(known)
+        self.send_release().confirmed(known)
     }
 
-    /// Sends the delete, with the queue's mark where this holder has read one.
-    pub(super) fn leave(&self) -> Leave {
-        // First, or the monitor would take the deletion for somebody else's.
+    /// Sends the delete, with the queue's release marker if this holder has read one.
+    pub(super) fn send_release(&self) -> Release {
+        // The monitor ends before the delete is sent: it would take the deletion for a removal by another client.
         if let Some(monitor) = &self.monitor {
             monitor.end(self.lost.get().copied(), self.events.as_ref());
         }
-        let mark = self
+        // Ahead of a shared holder others may still hold: the marker would declare them released.
+        let marker = self
             .held
             .marker
             .filter(|_| self.kind.is_exclusive())
             .and_then(|marker| marker.release(self.session.store_id(), self.kind, &self.held.path));
-        match mark {
-            Some(mark) => {
-                let marked = self.marked_delete(mark);
-                self.see_through(|session, path| after_marked(session, path, marked))
+        match marker {
+            Some(marker) => {
+                let marked = self.marked_delete(marker);
+                self.finish_in_background(|session, path| {
+                    after_marked_delete(session, path, marked)
+                })
             }
             None => match self.session.delete(&self.held.path, None).now_or_never() {
                 Ok(Ok(())) => self.left(Ok(true)),
                 Ok(Err(Error::NoNode { .. })) => self.left(Ok(false)),
-                first => self.see_through(|session, path| delete_until_gone(session, path, first)),
+                first => self
+                    .finish_in_background(|session, path| delete_until_gone(session, path, first)),
             },
         }
     }
 
-    fn left(&self, answer: Result<bool, Error>) -> Leave {
-        tell_left(self.events.as_ref(), &answer);
-        Leave::Done(answer)
+    fn left(&self, answer: Result<bool, Error>) -> Release {
+        put_released(self.events.as_ref(), &answer);
+        Release::Done(answer)
     }
 
-    /// Finishes a release in the background.
-    fn see_through<F, W>(&self, work: F) -> Leave
+    /// Finishes a release in the background, so that dropping its future does not stop it.
+    fn finish_in_background<F, W>(&self, work: F) -> Release
     where
         F: FnOnce(Session, ZnodePath) -> W,
         W: Future<Output = Result<bool, Error>> + Send + 'static,
@@ -79,33 +86,35 @@ impl Guard {
         let (send, answer) = oneshot::channel();
         spawn_detached(async move {
             let done = work.await;
-            tell_left(events.as_ref(), &done);
-            // Nobody may be waiting for it.
+            put_released(events.as_ref(), &done);
+            // The receiver is gone after a drop.
             let _ = send.send(done);
         });
-        Leave::UnderWay(answer)
+        Release::UnderWay(answer)
     }
 
-    fn marked_delete(&self, mark: Op) -> Call<Vec<OpReply>> {
+    fn marked_delete(&self, marker: Op) -> Call<Vec<OpReply>> {
         let path = self.held.path.clone();
         let version = None;
-        self.session.multi([Op::Delete { path, version }, mark])
+        self.session.multi([Op::Delete { path, version }, marker])
     }
 }
 
-/// Progress of a release.
-pub(super) enum Leave {
+/// A release that has been sent. Its result is true if the znode existed until then.
+pub(super) enum Release {
     Done(Result<bool, Error>),
+    /// The store has not answered yet.
     UnderWay(oneshot::Receiver<Result<bool, Error>>),
 }
 
-impl Leave {
+impl Release {
     /// Returns true if the store has not answered yet.
     pub(super) fn is_under_way(&self) -> bool {
         matches!(self, Self::UnderWay(_))
     }
 
-    /// Waits for the outcome of the release; `known` is the loss that was known before it.
+    /// Waits for the outcome. `known` is the loss that was known before the release: it wins, since the znode may well
+    /// have existed after the lease had lapsed.
     async fn confirmed(self, known: Option<LostReason>) -> Result<()> {
         let had_it = match self {
             Self::Done(answer) => answer,
@@ -123,14 +132,16 @@ impl Leave {
     }
 }
 
-fn tell_left(events: Option<&EventSink>, answer: &Result<bool, Error>) {
+/// Puts the event of a release that has deleted the znode.
+fn put_released(events: Option<&EventSink>, answer: &Result<bool, Error>) {
     if let (Some(events), Ok(true)) = (events, answer) {
         events.put(LockEvent::Released);
     }
 }
 
-/// Sees a delete with a mark through: when it is refused or its answer lost, a plain delete follows.
-async fn after_marked(
+/// Waits for a delete with a marker, and follows it with plain deletes if it was refused or its reply was lost: the marker
+/// is an optimization, and its version may be out of date.
+async fn after_marked_delete(
     session: Session,
     path: ZnodePath,
     marked: Call<Vec<OpReply>>,
@@ -143,15 +154,16 @@ async fn after_marked(
     drop(pending);
     let first = Err(session.delete(&path, None));
     let was_there = delete_until_gone(session, path, first).await?;
-    // After a lost answer the first delete may have been the one that did it.
+    // After a lost reply it may have been the first delete that removed the znode.
     Ok(was_there || error.is_ambiguous())
 }
 
-/// Drops several guards of one session. All their releases are sent before the writing of any is waited for.
+/// Drops several guards of one session. Sends all releases before it waits for them to be written: one wait for all.
 pub(super) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
     let mut under_way = None;
     for mut guard in guards {
-        if !std::mem::replace(guard.released.get_mut(), true) && guard.leave().is_under_way() {
+        if !std::mem::replace(guard.released.get_mut(), true) && guard.send_release().is_under_way()
+        {
             under_way = Some(guard.session.clone());
         }
     }
@@ -160,8 +172,8 @@ pub(super) fn drop_all(guards: impl IntoIterator<Item = Guard>) {
     }
 }
 
-/// Releases several guards, and waits until the store has confirmed it of all; the first error counts.
-/// All releases are sent by the call itself.
+/// Releases several guards, and waits until the store has confirmed all releases. Returns the first error. The call itself
+/// sends the releases.
 pub(super) fn release_all<I>(
     guards: I,
 ) -> impl Future<Output = Result<()>> + Send + 'static + use<I>

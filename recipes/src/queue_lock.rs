@@ -1,37 +1,36 @@
-//! [`Contest`]: the ways to take the lock of one queue that all recipes share: waiting, under a deadline, or trying.
-
-use std::time::Duration;
+//! [`QueueLock`]: acquiring the lock of one queue by waiting, under a deadline, or by trying. Shared by all recipes with
+//! one entry for each holder.
 
 use lockkeeper_store::{Client, Error, Predecessor, Session, ZnodePath};
 
-use crate::error::{LockError, Result};
+use crate::error::Result;
 use crate::guard::Guard;
 use crate::metadata::EntryData;
 use crate::names::{EntryId, Kind};
 use crate::options::LockOptions;
 use crate::queue::{
-    Grant, Queue, Submitted, Terms, Waiter, any_contends, blocks, check_kind, contenders, enqueue,
-    list_queue,
+    Grant, Queue, Submitted, WaitOptions, Waiter, any_contends, blocks, check_kind, contenders,
+    enqueue, list_queue,
 };
-use crate::select::{Either, select};
 use crate::token::FencingToken;
 
-/// The lock of one queue, for one kind of contender of a client.
+/// The lock of one queue, as one kind of contender of a client takes it.
 #[derive(Clone, Copy)]
-pub(crate) struct Contest<'a> {
+pub(crate) struct QueueLock<'a> {
     pub(crate) client: &'a Client,
     pub(crate) path: &'a ZnodePath,
     pub(crate) kind: Kind,
 }
 
-impl Contest<'_> {
-    /// Acquires the lock on the common terms: without a limit, without events.
+impl QueueLock<'_> {
+    /// Acquires the lock with default options.
     pub(crate) async fn acquire(self) -> Result<Guard> {
         let session = self.client.session().await?;
         let queued_at_ms = session.clock().unix_ms();
         let data = EntryData::Default { queued_at_ms };
-        // A free lock of a store in this process takes no more than this: nothing is awaited, so a dropped
-        // wait can leave nothing behind.
+        // A free lock of a store in this process takes no more than this request. Nothing is awaited between it and the
+        // guard, so no drop can come in between, and no claim is needed (invariant 7). The lease is read before: a lapse
+        // during the request then shows.
         let (id, lease) = (EntryId::fresh(), session.lease());
         let create = match enqueue(&session, self.path, self.kind, id, &data, false) {
             Submitted::Replied(Ok((path, czxid, Predecessor::Clear))) if lease.may_grant() => {
@@ -40,7 +39,7 @@ impl Contest<'_> {
             }
             create => create,
         };
-        let terms = Terms {
+        let wait_options = WaitOptions {
             data,
             count: false,
             queue_limit: None,
@@ -48,46 +47,49 @@ impl Contest<'_> {
             progress: None,
         };
         let queue = self.queue(&session);
-        let mut waiter = Waiter::submitted(queue, &terms, None, lease, (id, create));
+        let mut waiter = Waiter::submitted(queue, &wait_options, None, lease, (id, create));
         let grant = waiter.acquire().await?;
         drop(waiter);
         let grant = grant.expect("only a try comes back without the lock");
-        Ok(Guard::new(session, grant, self.kind, terms.data, None))
+        Ok(Guard::new(
+            session,
+            grant,
+            self.kind,
+            wait_options.data,
+            None,
+        ))
     }
 
     /// Acquires the lock with the caller's options, under one deadline.
     pub(crate) async fn acquire_with(self, mut options: LockOptions) -> Result<Guard> {
-        let (timeout, progress) = (options.timeout, options.begin());
-        let wait = async {
-            let guard = self.contend(options, false).await?;
-            Ok(guard.expect("only a try comes back without the lock"))
-        };
-        let timed_out = |after| progress.timed_out(self.client, self.path, self.path, after);
-        in_time(self.client, timeout, wait, timed_out).await
+        let deadline = options.start(self.client);
+        let wait = self.contend(options, false);
+        let guard = deadline.run(self.path, self.path, wait).await?;
+        Ok(guard.expect("only a try comes back without the lock"))
     }
 
-    /// Takes what is to be had now. A look comes first: what is taken costs one read and no write.
+    /// Acquires the lock if it is free now. A read comes first, so that trying a held lock costs one read and no write.
     pub(crate) async fn try_acquire(self, mut options: LockOptions) -> Result<Option<Guard>> {
-        let (timeout, progress) = (options.timeout, options.begin());
+        let deadline = options.start(self.client);
         let attempt = async {
+            // "Held" is believed, "free" is not: the entry itself confirms it.
             if self.looks_taken(options.synced).await? {
                 return Ok(None);
             }
             self.contend(options, true).await
         };
-        let timed_out = |after| progress.timed_out(self.client, self.path, self.path, after);
-        in_time(self.client, timeout, attempt, timed_out).await
+        deadline.run(self.path, self.path, attempt).await
     }
 
     async fn contend(self, options: LockOptions, only_if_free: bool) -> Result<Option<Guard>> {
         let session = self.client.session().await?;
         let data = options.data(session.clock().unix_ms());
         let events = options.events.clone();
-        let terms = options.terms(data, only_if_free);
-        let mut waiter = Waiter::new(self.queue(&session), &terms, events.clone());
+        let wait_options = options.wait_options(data, only_if_free);
+        let mut waiter = Waiter::new(self.queue(&session), &wait_options, events.clone());
         let grant = waiter.acquire().await?;
         drop(waiter);
-        Ok(grant.map(|grant| Guard::new(session, grant, self.kind, terms.data, events)))
+        Ok(grant.map(|grant| Guard::new(session, grant, self.kind, wait_options.data, events)))
     }
 
     fn queue<'a>(&'a self, session: &'a Session) -> Queue<'a> {
@@ -98,8 +100,8 @@ impl Contest<'_> {
         }
     }
 
-    /// Returns true if anybody in a queue would block: known for certain by a store's index, by the names in a
-    /// list.
+    /// Returns true if one of these children of the queue would block. `is_index`: they are from the store's index, which
+    /// has ephemeral znodes only.
     async fn is_taken(self, session: &Session, names: Vec<String>, is_index: bool) -> Result<bool> {
         check_kind(session, self.path, self.kind, &names).await?;
         let contenders = contenders(session, &names).into_iter();
@@ -116,28 +118,13 @@ impl Contest<'_> {
     /// Returns true if a list of the queue shows a contender that would block.
     async fn looks_taken(self, synced: bool) -> Result<bool> {
         let session = self.client.session().await?;
-        // A reader may have any number of readers ahead of the first writer.
+        // For an exclusive contender the head alone tells; ahead of the first writer may be any number of readers. 0: all.
         let limit = usize::from(self.kind.is_exclusive());
         match list_queue(&session, self.path, limit, synced).await {
             Ok((names, is_index)) => self.is_taken(&session, names, is_index).await,
+            // Never used, or reaped.
             Err(Error::NoNode { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }
-    }
-}
-
-/// Runs a wait under one deadline for all of it; `timed_out` makes the error of a wait that was too long.
-pub(crate) async fn in_time<T>(
-    client: &Client,
-    timeout: Option<Duration>,
-    wait: impl Future<Output = Result<T>>,
-    timed_out: impl FnOnce(Duration) -> LockError,
-) -> Result<T> {
-    let Some(after) = timeout else {
-        return wait.await;
-    };
-    match select(wait, client.clock().sleep(after)).await {
-        Either::Left(outcome) => outcome,
-        Either::Right(()) => Err(timed_out(after)),
     }
 }

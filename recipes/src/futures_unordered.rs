@@ -1,4 +1,4 @@
-//! [`Together`]: several waits at once, in one task.
+//! [`FuturesUnordered`]: several futures in one task, which yields their outputs in the order of their completion.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -10,9 +10,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use lockkeeper_store::wake;
 use parking_lot::Mutex;
 
-/// Several futures, of which each is polled only when it was woken itself: so a wake costs the same
-/// however many wait.
-pub(crate) struct Together<F> {
+/// Several futures, each of which is polled only when it was woken itself: a wake costs the same however many wait.
+///
+/// As that of the crate futures, but for a fixed set, and without unsafe code.
+pub(crate) struct FuturesUnordered<F> {
     children: Vec<Option<Child<F>>>,
     left: usize,
     ready: Arc<Ready>,
@@ -34,7 +35,7 @@ struct Woken {
     ready: Arc<Ready>,
 }
 
-impl<F: Future> Together<F> {
+impl<F: Future> FuturesUnordered<F> {
     pub(crate) fn new(futures: impl IntoIterator<Item = F>) -> Self {
         let ready = Arc::new(Ready::default());
         let children = futures.into_iter().enumerate().map(|(index, future)| {
@@ -55,12 +56,12 @@ impl<F: Future> Together<F> {
         }
     }
 
-    /// The next outcome, and which future's it is; `None` when all are done. Cancel safe.
+    /// Returns the next output with the index of its future; `None` when all are done. Cancel safe.
     pub(crate) async fn next(&mut self) -> Option<(usize, F::Output)> {
         poll_fn(|context| self.poll_next(context)).await
     }
 
-    /// The first, in the order of their naming, that is not done.
+    /// Returns the index of the first future that is not done.
     pub(crate) fn first_left(&self) -> Option<usize> {
         self.children.iter().position(Option::is_some)
     }
@@ -71,9 +72,9 @@ impl<F: Future> Together<F> {
         }
         let waker = context.waker().clone();
         let former = self.ready.0.lock().1.replace(waker);
-        // Not under the lock: with a waker may go what a child waits for.
+        // Not under the lock: dropping the last clone of a waker may drop a task, which may wake a child in turn.
         drop(former);
-        // As many as are ready now: one that wakes itself again must give way to other tasks.
+        // Only as many as are ready now: a child that wakes itself at once must not keep the thread from other tasks.
         let mut turns = self.ready.0.lock().0.len();
         while turns > 0 {
             turns -= 1;
@@ -83,6 +84,7 @@ impl<F: Future> Together<F> {
             let Some(child) = &mut self.children[index] else {
                 continue;
             };
+            // Before the poll: a wake in the middle of it must queue the child again.
             child.woken.is_queued.store(false, Ordering::SeqCst);
             let waker = Waker::from(child.woken.clone());
             let polled = child.future.as_mut().poll(&mut Context::from_waker(&waker));
@@ -122,7 +124,7 @@ mod tests {
     #[test]
     fn outcomes_come_in_the_order_in_which_they_are_ready() {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..4).map(|_| oneshot::channel()).unzip();
-        let mut together = Together::new(receivers);
+        let mut together = FuturesUnordered::new(receivers);
         let order = [2, 0, 3, 1];
         let mut senders: Vec<_> = senders.into_iter().map(Some).collect();
         for index in order {
@@ -144,7 +146,7 @@ mod tests {
                 Pin::new(&mut receiver).poll(context)
             })
         });
-        let mut together = Together::new(counted);
+        let mut together = FuturesUnordered::new(counted);
         let mut context = Context::from_waker(Waker::noop());
         assert!(together.poll_next(&mut context).is_pending());
         for sender in senders {
@@ -160,7 +162,7 @@ mod tests {
             context.waker().wake_by_ref();
             Poll::<()>::Pending
         });
-        let mut together = Together::new([busy]);
+        let mut together = FuturesUnordered::new([busy]);
         let mut context = Context::from_waker(Waker::noop());
         assert!(together.poll_next(&mut context).is_pending());
         assert_eq!(together.first_left(), Some(0));
@@ -179,7 +181,7 @@ mod tests {
         // A thread of its own: a deadlock never comes back.
         std::thread::spawn(move || {
             let (sender, receiver) = oneshot::channel();
-            let mut together = Together::new([receiver]);
+            let mut together = FuturesUnordered::new([receiver]);
             let waker = Waker::from(Arc::new(Owner(sender)));
             let polled = together.poll_next(&mut Context::from_waker(&waker));
             assert!(polled.is_pending());

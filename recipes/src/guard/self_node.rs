@@ -1,6 +1,6 @@
-//! Writes of a holder into its own znode, beside those of others.
+//! Writes of a holder to its own znode, next to those of other clients.
 //!
-//! Each write is at the version that was read last, so that no request is overwritten unread.
+//! Each write is conditional on the version that was read last, so that no revocation request is overwritten unread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -14,18 +14,19 @@ use crate::metadata::{EntryData, LockMetadata};
 use crate::retry::retry;
 use crate::revocation::{Listener, RevocationInbox};
 
-/// State of the holder's own znode, as far as it is known.
+/// State of the holder's own znode, as far as the holder knows it.
 #[derive(Default)]
 pub(super) struct SelfNode {
     hearing: Arc<RevocationInbox>,
-    /// Its version, as far as is known.
+    /// Version of its data. 0 is right for a znode that no client has written yet; any other is read when a write fails.
     version: AtomicI32,
-    /// One write at a time: the next builds on the version of the last.
+    /// One write at a time: each is conditional on the version that the one before returned.
     turn: Mutex<()>,
 }
 
 impl SelfNode {
-    /// Of the same holder's new znode: what was heard before is no news there.
+    /// Returns the state of the znode that replaces this one. Requests that were delivered once are not delivered again
+    /// there.
     pub(super) fn renewed(self) -> Self {
         Self {
             hearing: self.hearing,
@@ -35,10 +36,11 @@ impl SelfNode {
 }
 
 impl Guard {
-    /// Says that the holder is still at work: what it said of how long it holds counts anew from now.
+    /// Reports that the holder is still at work: its expected hold, and the durations of alert and unlock, count from now
+    /// on again.
     ///
-    /// A request for revocation that stands in the znode stays there, and is heard. When the future
-    /// is dropped, it may have been said or not; either way it can be said again.
+    /// A revocation request in the znode is kept, and is delivered. A dropped call may have been carried out or not; either
+    /// way it can be repeated.
     ///
     /// # Errors
     /// [`LockError::Lost`] when the lock is lost, and those of the store.
@@ -49,8 +51,8 @@ impl Guard {
         .await
     }
 
-    /// Changes what the holder says of itself. A lost answer is asked for again, with what is to be
-    /// said by then, so that of two changes under way the later one stays.
+    /// Changes the holder's metadata. After a lost reply the write is repeated with the metadata as of then, so that of two
+    /// concurrent changes the later one stays.
     pub(crate) async fn rewrite(&self, change: impl FnOnce(&mut LockMetadata)) -> Result<()> {
         let (before, after) = {
             let mut data = self.data.lock();
@@ -63,6 +65,7 @@ impl Guard {
         };
         let written = self.write_data().await;
         if written.is_err() {
+            // Taken back, unless another change has been built on it.
             let mut data = self.data.lock();
             if data.to_bytes() == after {
                 *data = EntryData::Written(before);
@@ -71,8 +74,8 @@ impl Guard {
         written
     }
 
-    /// Writes at the version that is known, so that nothing that others wrote is lost; reads when it
-    /// is another.
+    /// Writes the metadata at the version that is known, so that no write of another client is lost; reads the znode first
+    /// if that version is out of date.
     async fn write_data(&self) -> Result<()> {
         let own = self.own();
         let _turn = own.turn.lock().await;
@@ -80,6 +83,7 @@ impl Guard {
             if let Some(reason) = self.reason() {
                 return Err(reason.into());
             }
+            // Read in each round: `read_own` merges the writes of others, and another call may have changed it.
             let data = self.data.lock().to_bytes();
             let version = own.version.load(Ordering::Relaxed);
             let writing = self
@@ -90,7 +94,7 @@ impl Guard {
                     own.version.store(stat.version, Ordering::Relaxed);
                     break;
                 }
-                // Somebody else has written, or a call before this was dropped.
+                // Another client has written, or an earlier call was dropped between its write and the reply.
                 Err(Error::BadVersion { .. }) => None,
                 Err(error) if error.is_ambiguous() => Some(error),
                 Err(error) => return Err(self.end_of(error)),
@@ -99,16 +103,16 @@ impl Guard {
             let is_written = there.is_some_and(|there| says(&there, &data));
             match ambiguous {
                 Some(_) if is_written => break,
-                // A refusal that cannot be read would come again.
+                // An error code that cannot be decoded would only come again.
                 Some(error) if error != Error::ConnectionLoss => return Err(self.end_of(error)),
                 _ => {}
             }
         }
-        // It may have waited for a connection for longer than the lock can be believed to be held.
+        // The write may have waited for a connection for longer than the lease.
         self.reason().map_or(Ok(()), |reason| Err(reason.into()))
     }
 
-    /// Reads the holder's own znode, hears what is asked there, and takes over what others wrote.
+    /// Reads the holder's own znode, delivers a request found there, and merges the writes of others into the metadata.
     async fn read_own(&self, own: &SelfNode) -> Result<Option<LockMetadata>> {
         let reading = retry(|| self.session.get_data(&self.held.path)).await;
         let (there, stat) = reading.map_err(|error| self.end_of(error))?;
@@ -125,7 +129,7 @@ impl Guard {
                     mine.or_insert_with(|| value.clone());
                 }
             }
-            // Curator's request is written over all that stood there.
+            // A request by Curator overwrites all data.
             None => metadata.revocation = own.hearing.last(),
         }
         *data = EntryData::Written(metadata.to_bytes());
@@ -152,7 +156,7 @@ impl Guard {
     }
 }
 
-/// Returns true if the data that were sent stand there, whatever has been requested since.
+/// Returns true if the znode has the data that were sent, apart from requests that have come since.
 fn says(there: &LockMetadata, sent: &[u8]) -> bool {
     let plain = |metadata: &LockMetadata| LockMetadata {
         revocation: None,

@@ -89,11 +89,7 @@ on_every_backend! {
 
     async fn invalid_arguments_are_refused(env: Env) {
         let world = World::new(env).await;
-        let client = world.client().await;
-        let none: [&str; 0] = [];
-        assert_eq!(try_lock_many(&client, none).await.unwrap_err(), LockError::EmptyKeys);
-        let refusal = try_lock_many(&client, [KEYS[0], KEYS[0]]).await.unwrap_err();
-        assert_eq!(refusal, LockError::DuplicateKey { path: path(KEYS[0]) });
+        refuses_bad_keys(&world, async |client, keys| try_lock_many(client, keys).await).await;
     }
 
     async fn a_lock_of_another_kind_is_refused_and_nothing_is_taken(env: Env) {
@@ -113,13 +109,7 @@ on_every_backend! {
 
     async fn a_lost_answer_at_any_step_is_made_up_for(env: Env) {
         let world = World::new(env).await;
-        for losses in [
-            (&[][..], &[RequestKind::MultiRead][..]),
-            (&[RequestKind::MultiRead], &[RequestKind::MultiRead]),
-            (&[], &[RequestKind::Multi]),
-            (&[RequestKind::Multi], &[]),
-            (&[], &[RequestKind::MultiRead, RequestKind::Multi]),
-        ] {
+        for losses in LOST_IN_A_TRY {
             let client = unlucky(&world, losses).await;
             let tried = try_lock_many(&client, KEYS).await.unwrap();
             assert_eq!(taken(&tried), KEYS);

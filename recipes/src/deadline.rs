@@ -1,0 +1,85 @@
+//! [`CallDeadline`]: the one deadline of a call, everything included, and the error of a call that it ends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockkeeper_store::{BootInstant, Client, ZnodePath};
+use parking_lot::Mutex;
+
+use crate::error::{LockError, Result};
+use crate::select::{Either, select};
+
+/// Deadline of a call with a timeout, from the moment on at which it is created.
+pub(crate) struct CallDeadline {
+    client: Client,
+    /// The timeout, and the moment at which it has passed; `None` for a call without one.
+    timeout: Option<(Duration, BootInstant)>,
+    progress: Progress,
+}
+
+impl CallDeadline {
+    pub(crate) fn new(client: &Client, timeout: Option<Duration>, progress: Progress) -> Self {
+        let end = |after| (after, client.clock().now().after(after));
+        Self {
+            client: client.clone(),
+            timeout: timeout.map(end),
+            progress,
+        }
+    }
+
+    /// Runs `work` until the deadline. `lock` is that of the call, and `queue` the one in which it waits.
+    pub(crate) async fn run<T>(
+        &self,
+        lock: &ZnodePath,
+        queue: &ZnodePath,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        match self.race(work).await {
+            Some(outcome) => outcome,
+            None => Err(self.error(lock, queue)),
+        }
+    }
+
+    /// Runs `work` until the deadline; `None` if that comes first.
+    pub(crate) async fn race<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let Some((_, end)) = self.timeout else {
+            return Some(work.await);
+        };
+        // The work is polled first: a lock that is granted at the deadline is granted.
+        match select(work, self.client.clock().sleep_until(end)).await {
+            Either::Left(output) => Some(output),
+            Either::Right(()) => None,
+        }
+    }
+
+    /// Returns the error of a call that the deadline has ended while it waited for `lock`, in the queue at `queue`.
+    pub(crate) fn error(&self, lock: &ZnodePath, queue: &ZnodePath) -> LockError {
+        // A number that was read before the connection was lost tells nothing of the queue as it is now.
+        let is_connected = self.client.current_session().state().is_connected();
+        LockError::Timeout {
+            path: lock.clone(),
+            after: self.timeout.map(|(after, _)| after).unwrap_or_default(),
+            ahead: self.progress.ahead(queue).filter(|_| is_connected),
+        }
+    }
+}
+
+/// Contenders ahead in each queue in which a call waits, as they were last seen. A clone is the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress(Arc<Mutex<Vec<(ZnodePath, usize)>>>);
+
+impl Progress {
+    pub(crate) fn note(&self, queue: &ZnodePath, ahead: usize) {
+        let mut queues = self.0.lock();
+        match queues.iter_mut().find(|(known, _)| known == queue) {
+            Some((_, last)) => *last = ahead,
+            None => queues.push((queue.clone(), ahead)),
+        }
+    }
+
+    fn ahead(&self, queue: &ZnodePath) -> Option<usize> {
+        let queues = self.0.lock();
+        let seen = queues.iter().find(|(known, _)| known == queue);
+        seen.map(|(_, ahead)| *ahead)
+    }
+}

@@ -1,0 +1,160 @@
+//! Ticks of a [`Clock`]: one timer for all waits that only have to notice when they have lasted long.
+//!
+//! Such a wait nearly always ends before. A separate timer for each would be set and removed for nothing; a place in the
+//! list of those that wait for the next tick costs a third of that.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use slab::Slab;
+
+use super::{BootInstant, Clock};
+use crate::wake::wake;
+use crate::{detached, fork};
+
+/// Longest time until the next tick. A clock that nothing waits for does not tick.
+const TICK: Duration = Duration::from_millis(250);
+
+#[derive(Default)]
+pub(super) struct Ticks {
+    waiting: Slab<Waker>,
+    /// Number of ticks so far: those that registered before the last have been woken by it.
+    count: u64,
+    /// The moment of the last tick.
+    last: BootInstant,
+    /// True while the timer of the next tick runs.
+    is_timed: bool,
+}
+
+impl Clock {
+    /// Waits for the clock's next tick, at most a quarter of a second from the first poll on, and returns its moment.
+    ///
+    /// All that wait share one timer. So this costs much less than a [`sleep`](Self::sleep) that is dropped before its
+    /// end, as is the rule with a wait that is to be noticed when it lasts long. Cancel safe.
+    pub fn next_tick(&self) -> impl Future<Output = BootInstant> + Send + '_ {
+        NextTick {
+            clock: self,
+            registered: None,
+        }
+    }
+
+    /// Wakes all that wait for the next tick when it has come.
+    async fn run_tick(self) {
+        self.sleep(TICK).await;
+        let now = self.now();
+        let waiting = {
+            let mut ticks = self.0.ticks.lock();
+            ticks.is_timed = false;
+            ticks.count += 1;
+            ticks.last = now;
+            std::mem::take(&mut ticks.waiting)
+        };
+        // Woken outside the lock: a waker is the user's code, and a woken task may wait for the next tick.
+        waiting.into_iter().for_each(|(_, waker)| wake(waker));
+    }
+}
+
+struct NextTick<'a> {
+    clock: &'a Clock,
+    /// Number of ticks at the time of the registration, and the key in the list.
+    registered: Option<(u64, usize)>,
+}
+
+impl Future for NextTick<'_> {
+    type Output = BootInstant;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<BootInstant> {
+        // Cloned before the lock is taken, and the former dropped behind it: a waker is the user's code.
+        let waker = context.waker().clone();
+        let mut ticks = self.clock.0.ticks.lock();
+        match self.registered {
+            None => {
+                self.registered = Some((ticks.count, ticks.waiting.insert(waker)));
+                if !std::mem::replace(&mut ticks.is_timed, true) {
+                    drop(ticks);
+                    detached::spawn_detached(self.clock.clone().run_tick());
+                }
+            }
+            Some((count, _)) if count != ticks.count => {
+                let tick = ticks.last;
+                drop(ticks);
+                self.registered = None;
+                return Poll::Ready(tick);
+            }
+            Some((_, key)) => {
+                let former = std::mem::replace(&mut ticks.waiting[key], waker);
+                drop(ticks);
+                drop(former);
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for NextTick<'_> {
+    fn drop(&mut self) {
+        // In the child of a fork the lock may be that of a thread which is not there.
+        let Some((count, key)) = self.registered.filter(|_| !fork::is_forked()) else {
+            return;
+        };
+        let mut ticks = self.clock.0.ticks.lock();
+        // Behind its tick the list is another.
+        let waker = (count == ticks.count).then(|| ticks.waiting.remove(key));
+        drop(ticks);
+        drop(waker);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    #[test]
+    fn all_that_wait_share_one_timer_and_one_tick() {
+        let clock = Clock::new_virtual();
+        let woken = Arc::new(Mutex::new(Vec::new()));
+        let start = clock.now();
+        for late in [0, 80, 160] {
+            clock.advance(start.after(Duration::from_millis(late)).since(clock.now()));
+            let (waiter, woken) = (clock.clone(), woken.clone());
+            crate::spawn_detached(async move {
+                let tick = waiter.next_tick().await;
+                woken.lock().push((late, tick));
+            });
+            assert_eq!(clock.next_timer(), Some(start.after(TICK)));
+        }
+        clock.advance(TICK);
+        let tick = start.after(TICK);
+        assert_eq!(*woken.lock(), [(0, tick), (80, tick), (160, tick)]);
+        assert_eq!(clock.next_timer(), None, "nothing waits for another");
+    }
+
+    #[test]
+    fn a_wait_that_is_dropped_leaves_the_list() {
+        let clock = Clock::new_virtual();
+        let mut waits: Vec<_> = (0..3).map(|_| Box::pin(clock.next_tick())).collect();
+        let mut context = Context::from_waker(Waker::noop());
+        for wait in &mut waits {
+            assert!(wait.as_mut().poll(&mut context).is_pending());
+            assert!(wait.as_mut().poll(&mut context).is_pending());
+        }
+        assert_eq!(clock.0.ticks.lock().waiting.len(), 3);
+        drop(waits.pop());
+        assert_eq!(clock.0.ticks.lock().waiting.len(), 2);
+        // Those that wait for the tick after it may stand where these stood.
+        clock.advance(TICK);
+        let mut next = Box::pin(clock.next_tick());
+        assert!(next.as_mut().poll(&mut context).is_pending());
+        drop(waits.pop());
+        assert_eq!(clock.0.ticks.lock().waiting.len(), 1);
+        assert!(waits[0].as_mut().poll(&mut context).is_ready());
+        clock.advance(TICK);
+        assert!(next.as_mut().poll(&mut context).is_ready());
+    }
+}
