@@ -183,7 +183,7 @@ impl Session {
     ///
     /// For drops that send a last request: the process may exit right after them, and requests that are written by then
     /// reach the server all the same (invariant 7). Does not block while the session is suspended, nor in a store of
-    /// this process, nor again after a wait that has timed out, until the connections' thread has made progress.
+    /// this process, nor again after a wait that has timed out, until the connection has taken bytes again.
     pub fn flush(&self) -> Flushed {
         self.0.flush()
     }
