@@ -67,6 +67,10 @@ pub trait Backend: Send + Sync + fmt::Debug + 'static {
         let _ = limit;
         Flushed::Skipped
     }
+
+    /// Prepares for the calling thread to block until replies have come: if it may be the one that reads them, another
+    /// reads them from now on.
+    fn read_elsewhere(&self) {}
 }
 
 /// Outcome of [`Backend::flush`].

@@ -283,9 +283,12 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let session = &self.current.get_mut().session;
         // Only if the thread that writes is known to make progress: otherwise clean-ups would not end in time either.
-        if session.flush() == Flushed::Written
-            && !session.status().wait_for_cleanups(LAST_DROP_LIMIT)
-        {
+        if session.flush() != Flushed::Written || session.pending_cleanups() == 0 {
+            return;
+        }
+        // On a runtime of one thread this is the thread that reads.
+        session.backend().read_elsewhere();
+        if !session.status().wait_for_cleanups(LAST_DROP_LIMIT) {
             let (session, limit) = (session.id(), LAST_DROP_LIMIT);
             tracing::warn!(%session, ?limit, "clean-ups not written in time");
         }

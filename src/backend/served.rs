@@ -341,6 +341,10 @@ impl Backend for ServedSession {
     fn flush(&self, limit: Duration) -> Flushed {
         self.link.flush(limit)
     }
+
+    fn read_elsewhere(&self) {
+        self.link.read_elsewhere();
+    }
 }
 
 impl Drop for ServedSession {

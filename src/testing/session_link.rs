@@ -197,6 +197,12 @@ impl Backend for Wrapped {
         let inner = self.link.inner();
         inner.map_or(Flushed::Skipped, |inner| inner.flush(limit))
     }
+
+    fn read_elsewhere(&self) {
+        if let Some(inner) = self.link.inner() {
+            inner.read_elsewhere();
+        }
+    }
 }
 
 impl Drop for Wrapped {

@@ -42,6 +42,7 @@ mod refusals;
 #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
 mod restore;
 mod revocation;
+mod runtimes;
 mod rwlock;
 mod scenarios;
 mod seeds;

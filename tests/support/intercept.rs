@@ -93,4 +93,8 @@ impl<I: Intercept> Backend for InterceptedSession<I> {
         self.intercept.flushed(outcome);
         outcome
     }
+
+    fn read_elsewhere(&self) {
+        self.inner.read_elsewhere();
+    }
 }

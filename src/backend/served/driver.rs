@@ -34,15 +34,15 @@ fn own() -> &'static Handle {
     })
 }
 
-async fn supervise(link: Arc<Link>, mut user: Option<Handle>) {
+async fn supervise(link: Arc<Link>, user: Option<Handle>) {
     loop {
         let duties = link.supervise();
         if let Some(attempt) = duties.connect {
             own().spawn(connect(link.clone(), attempt, user.clone()));
         }
-        if let Some((socket, attempt)) = duties.reader {
-            // The runtime that it ran on has been shut down.
-            user = None;
+        if let Some((socket, attempt)) = duties.reader
+            && link.take_over()
+        {
             start_reader(&link, socket, attempt, None);
         }
         let Some(next) = duties.next else { return };
@@ -83,18 +83,29 @@ fn prepared(stream: TcpStream) -> io::Result<StdTcpStream> {
 
 /// Starts the reader of a connection, on the user's runtime if that can wait for sockets.
 fn start_reader(link: &Arc<Link>, socket: StdTcpStream, attempt: u64, user: Option<&Handle>) {
-    for runtime in user.into_iter().chain([own()]) {
+    for (runtime, is_users) in user
+        .map(|user| (user, true))
+        .into_iter()
+        .chain([(own(), false)])
+    {
         let Some(stream) = registered(&socket, runtime) else {
             continue;
         };
         let reader = Reader {
             link: link.clone(),
             attempt,
+            is_users,
         };
+        if is_users {
+            link.hand_back();
+        } else {
+            link.take_over();
+        }
         runtime.spawn(read(reader, stream));
         return;
     }
-    link.reader_lost(attempt);
+    // The system refuses another descriptor. The supervisor reads now and then, and tries again.
+    link.hand_back();
 }
 
 /// Registers a socket with a runtime; `None` where that is shut down, or was built without IO.
@@ -110,11 +121,15 @@ fn registered(socket: &StdTcpStream, runtime: &Handle) -> Option<TcpStream> {
 struct Reader {
     link: Arc<Link>,
     attempt: u64,
+    /// True on the user's runtime.
+    is_users: bool,
 }
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        self.link.reader_lost(self.attempt);
+        if self.is_users {
+            self.link.reader_lost(self.attempt);
+        }
     }
 }
 
@@ -125,7 +140,16 @@ async fn read(reader: Reader, stream: TcpStream) {
             true => Interest::READABLE | Interest::WRITABLE,
             false => Interest::READABLE,
         };
-        select(stream.ready(interest), link.outgoing.notified()).await;
+        let outgoing = match reader.is_users {
+            true => &link.outgoing,
+            false => &link.own_outgoing,
+        };
+        select(stream.ready(interest), outgoing.notified()).await;
+        if reader.is_users {
+            link.hand_back();
+        } else if !link.is_taken_over() {
+            return;
+        }
         let read = stream.try_io(Interest::READABLE, || link.read(attempt));
         if is_lost(read) {
             return;

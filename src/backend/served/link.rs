@@ -11,6 +11,7 @@ use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -47,10 +48,13 @@ pub(super) struct Link {
     status: OnceLock<Arc<SessionStatus>>,
     /// Wakes the supervisor: there is something to do, or its next time has come nearer.
     pub(super) attention: Notify,
-    /// Wakes the reader: bytes are to be written.
+    /// Wake the user's reader, and the one on our own thread: bytes are to be written.
     pub(super) outgoing: Notify,
+    pub(super) own_outgoing: Notify,
     /// Wakes the opener, after an attempt to connect or a change of state.
     pub(super) progress: Notify,
+    /// True while a reader on our own thread stands in for the user's, whose runtime is busy or not being run.
+    is_taken_over: AtomicBool,
 }
 
 struct Inner {
@@ -68,7 +72,7 @@ struct Inner {
     is_stuck: bool,
     /// Time at which the connection was last read.
     read_at: BootInstant,
-    /// True if the connection has no reader: the runtime that it ran on is gone.
+    /// True if the connection's reader does not run: its runtime is gone, busy or not being run.
     lacks_reader: bool,
     cells: HashMap<WatchKey, Arc<WatchCell>>,
     failure: Option<Failure>,
@@ -90,7 +94,7 @@ pub(super) enum Failure {
 pub(super) struct Duties {
     /// Begin this attempt to connect.
     pub(super) connect: Option<u64>,
-    /// Give the connection of this attempt a reader.
+    /// Have the connection of this attempt read by our own thread.
     pub(super) reader: Option<(TcpStream, u64)>,
     /// Come back at this time; `None` once the session is over.
     pub(super) next: Option<BootInstant>,
@@ -166,7 +170,9 @@ impl Link {
             status: OnceLock::new(),
             attention: Notify::new(),
             outgoing: Notify::new(),
+            own_outgoing: Notify::new(),
             progress: Notify::new(),
+            is_taken_over: AtomicBool::new(false),
         })
     }
 
@@ -265,7 +271,7 @@ impl Link {
         }
         let is_news = self.collect(&mut inner);
         if is_deferred || inner.is_blocked {
-            self.outgoing.notify_one();
+            self.notify_outgoing();
         }
         drop(inner);
         if is_news {
@@ -413,8 +419,11 @@ impl Link {
         let reader = self.drive(|inner, now| {
             inner.session.handle_timeout(now);
             if inner.stream.is_some() && now >= inner.unread_until() {
+                let heard = inner.session.heard();
                 // An error is the connection's end, which the session has been told.
                 let _ = inner.read(now, &self.host);
+                // Bytes that a reader had not taken: its runtime does not run.
+                inner.lacks_reader |= inner.session.heard() != heard && inner.stream.is_some();
             }
             inner.reader_due()
         });
@@ -507,6 +516,37 @@ impl Link {
     /// Returns true if bytes wait until the socket takes more.
     pub(super) fn is_blocked(&self) -> bool {
         self.inner.lock().is_blocked
+    }
+
+    fn notify_outgoing(&self) {
+        self.outgoing.notify_one();
+        if self.is_taken_over() {
+            self.own_outgoing.notify_one();
+        }
+    }
+
+    /// Records that a reader on our own thread stands in for the user's. Returns false if one does already.
+    pub(super) fn take_over(&self) -> bool {
+        !self.is_taken_over.swap(true, Ordering::AcqRel)
+    }
+
+    /// Records that the user's reader runs again.
+    pub(super) fn hand_back(&self) {
+        // Read first: this is done for every reply.
+        if self.is_taken_over.load(Ordering::Acquire) {
+            self.is_taken_over.store(false, Ordering::Release);
+        }
+    }
+
+    /// Returns true while a reader on our own thread stands in for the user's.
+    pub(super) fn is_taken_over(&self) -> bool {
+        self.is_taken_over.load(Ordering::Acquire)
+    }
+
+    /// Has replies read by our own thread, since the caller is about to block the one that may be reading them.
+    pub(super) fn read_elsewhere(&self) {
+        self.inner.lock().lacks_reader = true;
+        self.attention.notify_one();
     }
 
     /// Records that the reader of a connection is gone while the connection is not.
@@ -662,7 +702,7 @@ impl Unwatch for Link {
         inner.transmit(now);
         match inner.stream {
             None => self.attention.notify_one(),
-            Some(_) if inner.is_blocked => self.outgoing.notify_one(),
+            Some(_) if inner.is_blocked => self.notify_outgoing(),
             Some(_) => {}
         }
         drop(inner);

@@ -243,6 +243,11 @@ impl<T> ClientSession<T> {
         self.under_way.len()
     }
 
+    /// Returns the time of the last bytes received.
+    pub(super) fn heard(&self) -> BootInstant {
+        self.heard
+    }
+
     /// Returns true once the server has opened the session.
     pub(super) fn is_opened(&self) -> bool {
         self.id.0 != 0
