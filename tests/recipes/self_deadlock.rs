@@ -1,14 +1,15 @@
 //! A session that waits behind itself: a task that holds a lock and asks for it again hangs, and says so.
 
 use std::fmt::{self, Write};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use lockkeeper::testing::{Plan, TestStore};
 use lockkeeper::{Client, Clock, ConnectOptions, LockOptions, Mutex, RwLock, Store, StoreOptions};
 use tokio::sync::mpsc;
 use tracing::field::{Field, Visit};
-use tracing::span;
 use tracing::subscriber::DefaultGuard;
+use tracing::{Dispatch, span};
 
 use crate::common::*;
 use crate::support::on_every_backend;
@@ -19,6 +20,13 @@ struct Warnings(mpsc::UnboundedSender<String>);
 impl Warnings {
     /// Hears until the first answer is dropped.
     fn hear() -> (DefaultGuard, mpsc::UnboundedReceiver<String>) {
+        // With one subscriber alive, tracing asks that of the thread which reaches a line first, for all threads and for
+        // good (tracing-core 0.1, `Rebuilder::JustOne`): another test's thread has none. With two it asks every one.
+        static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| {
+            let (send, _) = mpsc::unbounded_channel();
+            Dispatch::new(Warnings(send))
+        });
+        LazyLock::force(&ANOTHER);
         let (send, warnings) = mpsc::unbounded_channel();
         (tracing::subscriber::set_default(Self(send)), warnings)
     }
