@@ -114,7 +114,7 @@ on_every_backend! {
         let holder = ground.hold(1).await;
         let semaphore = ground.semaphore().await;
         // Its read shows the permit held, and its answer arrives only after the release.
-        ground.delay_replies(semaphore.client(), Duration::from_millis(300));
+        ground.delay_replies(semaphore.client(), LONG);
         let request = ground.queue_up(&semaphore, 1).await;
         holder.release().await.unwrap();
         ground.heal();
@@ -196,7 +196,7 @@ on_every_backend! {
         let semaphore = Semaphore::open(&world.client().await, QUOTA).unwrap();
         assert_eq!(semaphore.permits().await, Ok(2));
         // Its first answer, that the queue is missing, is late; the read alongside sees no lease.
-        world.delay_replies(semaphore.client(), Duration::from_millis(300));
+        world.delay_replies(semaphore.client(), LONG);
         let mut late = tokio::spawn({
             let semaphore = semaphore.clone();
             async move { semaphore.acquire().await }
