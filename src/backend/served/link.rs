@@ -5,36 +5,31 @@
 //! session's order, and delivered by one thread at a time after it has been released: so an event reaches its watcher
 //! before a later reply completes (invariant 3), and a waker may submit requests itself.
 
-use std::collections::VecDeque;
+mod delivery;
+
 use std::fmt;
-use std::future::Future;
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use atomic_waker::AtomicWaker;
 use foldhash::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use super::session::{ClientSession, End, Opened, Output, SessionOptions};
+use self::delivery::{Delivery, DeliveryQueue, Pending, ReplyCell};
+use super::session::{ClientSession, Output, SessionOptions};
 use super::stream::Stream;
 use super::tls::{Tls, refused};
 use super::watches::WatchKey;
 use crate::backend::{Flushed, SessionStatus};
 use crate::clock::{BootInstant, Clock};
-use crate::error::Result;
 use crate::fork;
 use crate::path::ZnodePath;
-use crate::protocol::{Reply, Request, Response};
+use crate::protocol::{Request, Response};
 use crate::tls::TlsError;
-use crate::types::SessionState;
-use crate::wake::wake;
-use crate::watch::{Unwatch, WatchCell, WatchedEvent};
+use crate::watch::{Unwatch, WatchCell};
 
 /// One session at a server.
 pub(super) struct Link {
@@ -89,7 +84,7 @@ pub(super) enum Failure {
     Other(String),
 }
 
-/// What the supervisor is to do.
+/// Duties of the supervisor.
 #[derive(Debug, Default)]
 pub(super) struct Duties {
     /// Begin this attempt to connect.
@@ -99,32 +94,6 @@ pub(super) struct Duties {
     /// Come back at this time; `None` once the session is over.
     pub(super) next: Option<BootInstant>,
 }
-
-#[derive(Default)]
-struct DeliveryQueue {
-    items: VecDeque<Delivery>,
-    /// True while a thread delivers.
-    is_busy: bool,
-}
-
-enum Delivery {
-    Reply(Arc<ReplyCell>, Result<Reply>),
-    Event(Arc<WatchCell>, WatchedEvent),
-    Interrupted(Arc<WatchCell>),
-    Opened(Opened),
-    Suspended,
-    Ended(End, Vec<Arc<WatchCell>>),
-}
-
-/// Place for the reply to one request.
-#[derive(Default)]
-pub(super) struct ReplyCell {
-    reply: Mutex<Option<Result<Reply>>>,
-    waker: AtomicWaker,
-}
-
-/// Future of a reply.
-struct Pending(Arc<ReplyCell>);
 
 /// Part of a timeout for which a connection may be left unread: then the supervisor reads it, so that a busy executor
 /// loses no session.
@@ -342,74 +311,6 @@ impl Link {
                 .push_back(delivery);
         }
         queue.is_some()
-    }
-
-    /// Delivers what is queued, unless another thread does so already, or this one further up its stack.
-    fn deliver(&self) {
-        let mut queue = self.delivery.lock();
-        if std::mem::replace(&mut queue.is_busy, true) {
-            return;
-        }
-        while let Some(delivery) = queue.items.pop_front() {
-            MutexGuard::unlocked(&mut queue, || self.carry_out(delivery));
-        }
-        queue.is_busy = false;
-    }
-
-    fn carry_out(&self, delivery: Delivery) {
-        match delivery {
-            Delivery::Reply(cell, reply) => {
-                *cell.reply.lock() = Some(reply);
-                cell.waker.take().into_iter().for_each(wake);
-            }
-            Delivery::Event(cell, event) => {
-                cell.put(event);
-                cell.wake();
-            }
-            Delivery::Interrupted(cell) => {
-                cell.interrupt();
-                cell.wake();
-            }
-            Delivery::Opened(opened) => self.opened(opened),
-            Delivery::Suspended => {
-                if let Some(status) = self.status() {
-                    // The next connection may bring another timeout.
-                    status.unsettle_timeout();
-                    status.set_state(SessionState::Suspended);
-                }
-            }
-            Delivery::Ended(end, cells) => self.ended(end, cells),
-        }
-    }
-
-    fn opened(&self, opened: Opened) {
-        let Opened { id, timeout, sent } = opened;
-        let Some(status) = self.status() else {
-            let status = SessionStatus::new(id, self.clock.clone(), Some(timeout), false, sent);
-            let _ = self.status.set(Arc::new(status));
-            self.progress.notify_one();
-            return;
-        };
-        // The lease is settled before the state is published: a waiter that is woken by it asks for the lease.
-        status.prove(sent);
-        status.set_timeout(timeout);
-        status.set_state(SessionState::Reconnected);
-    }
-
-    fn ended(&self, end: End, cells: Vec<Arc<WatchCell>>) {
-        if let Some(status) = self.status() {
-            status.set_state(match end {
-                End::Expired | End::AuthFailed => SessionState::Expired,
-                End::Closed => SessionState::Closed,
-            });
-            if let Some(error) = status.end() {
-                for cell in cells {
-                    cell.end(error.clone());
-                    cell.wake();
-                }
-            }
-        }
-        self.progress.notify_one();
     }
 
     // -- The connection
@@ -708,23 +609,6 @@ impl Unwatch for Link {
         drop(inner);
         // After the mutex: its waker is the user's code.
         drop(cell);
-    }
-}
-
-impl Future for Pending {
-    type Output = Result<Reply>;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        if let Some(reply) = self.0.reply.lock().take() {
-            return Poll::Ready(reply);
-        }
-        self.0.waker.register(context.waker());
-        // It may have come before the waker was there.
-        self.0
-            .reply
-            .lock()
-            .take()
-            .map_or(Poll::Pending, Poll::Ready)
     }
 }
 

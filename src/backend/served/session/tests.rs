@@ -2,12 +2,16 @@
 
 use proptest::prelude::*;
 
+use super::resume::REARMING_BYTES;
 use super::*;
 use crate::acl::Acl;
 use crate::protocol::{Op as WriteOp, OpReply};
 use crate::types::Stat;
 use crate::watch::{EventKind, WatchMode};
-use crate::wire::{Incoming, MultiResult, RequestHeader, put_event};
+use crate::wire::{
+    Code, ConnectResponse, Incoming, MultiResult, Reader, ReplyHeader, RequestHeader, Response,
+    WatcherEvent, put_event,
+};
 
 const TIMEOUT: Duration = Duration::from_secs(12);
 const ID: i64 = 0x1234;

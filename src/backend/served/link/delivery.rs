@@ -1,0 +1,134 @@
+//! Delivery of replies, events and changes of state to their receivers, in the session's order and outside its mutex.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use atomic_waker::AtomicWaker;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::Link;
+use crate::backend::SessionStatus;
+use crate::backend::served::session::{End, Opened};
+use crate::error::Result;
+use crate::protocol::Reply;
+use crate::types::SessionState;
+use crate::wake::wake;
+use crate::watch::{WatchCell, WatchedEvent};
+
+/// Deliveries of one session, oldest first.
+#[derive(Default)]
+pub(super) struct DeliveryQueue {
+    pub(super) items: VecDeque<Delivery>,
+    /// True while a thread delivers.
+    is_busy: bool,
+}
+
+/// Result of a session's work, to be given to a user outside the mutex.
+pub(super) enum Delivery {
+    Reply(Arc<ReplyCell>, Result<Reply>),
+    Event(Arc<WatchCell>, WatchedEvent),
+    Interrupted(Arc<WatchCell>),
+    Opened(Opened),
+    Suspended,
+    Ended(End, Vec<Arc<WatchCell>>),
+}
+
+/// Place for the reply to one request.
+#[derive(Default)]
+pub(in super::super) struct ReplyCell {
+    pub(super) reply: Mutex<Option<Result<Reply>>>,
+    waker: AtomicWaker,
+}
+
+/// Future of a reply.
+pub(super) struct Pending(pub(super) Arc<ReplyCell>);
+
+impl Link {
+    /// Delivers what is queued, unless another thread does so already, or this one further up its stack.
+    pub(super) fn deliver(&self) {
+        let mut queue = self.delivery.lock();
+        if std::mem::replace(&mut queue.is_busy, true) {
+            return;
+        }
+        while let Some(delivery) = queue.items.pop_front() {
+            MutexGuard::unlocked(&mut queue, || self.carry_out(delivery));
+        }
+        queue.is_busy = false;
+    }
+
+    fn carry_out(&self, delivery: Delivery) {
+        match delivery {
+            Delivery::Reply(cell, reply) => {
+                *cell.reply.lock() = Some(reply);
+                cell.waker.take().into_iter().for_each(wake);
+            }
+            Delivery::Event(cell, event) => {
+                cell.put(event);
+                cell.wake();
+            }
+            Delivery::Interrupted(cell) => {
+                cell.interrupt();
+                cell.wake();
+            }
+            Delivery::Opened(opened) => self.opened(opened),
+            Delivery::Suspended => {
+                if let Some(status) = self.status() {
+                    // The next connection may bring another timeout.
+                    status.unsettle_timeout();
+                    status.set_state(SessionState::Suspended);
+                }
+            }
+            Delivery::Ended(end, cells) => self.ended(end, cells),
+        }
+    }
+
+    fn opened(&self, opened: Opened) {
+        let Opened { id, timeout, sent } = opened;
+        let Some(status) = self.status() else {
+            let status = SessionStatus::new(id, self.clock.clone(), Some(timeout), false, sent);
+            let _ = self.status.set(Arc::new(status));
+            self.progress.notify_one();
+            return;
+        };
+        // The lease is settled before the state is published: a waiter that is woken by it asks for the lease.
+        status.prove(sent);
+        status.set_timeout(timeout);
+        status.set_state(SessionState::Reconnected);
+    }
+
+    fn ended(&self, end: End, cells: Vec<Arc<WatchCell>>) {
+        if let Some(status) = self.status() {
+            status.set_state(match end {
+                End::Expired | End::AuthFailed => SessionState::Expired,
+                End::Closed => SessionState::Closed,
+            });
+            if let Some(error) = status.end() {
+                for cell in cells {
+                    cell.end(error.clone());
+                    cell.wake();
+                }
+            }
+        }
+        self.progress.notify_one();
+    }
+}
+
+impl Future for Pending {
+    type Output = Result<Reply>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(reply) = self.0.reply.lock().take() {
+            return Poll::Ready(reply);
+        }
+        self.0.waker.register(context.waker());
+        // It may have come before the waker was there.
+        self.0
+            .reply
+            .lock()
+            .take()
+            .map_or(Poll::Pending, Poll::Ready)
+    }
+}

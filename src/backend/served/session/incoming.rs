@@ -1,0 +1,273 @@
+//! Bytes from the server: the reply to the handshake, replies to requests, events.
+
+use std::time::Duration;
+
+use super::{Awaited, ClientSession, End, Opened, Output, Phase, Proof, UnderWay, armed_by};
+use super::{LARGEST_REPLY_BYTES, codec};
+use crate::backend::served::codec::{CREATE, read_error, read_reply};
+use crate::backend::served::watches::Interest;
+use crate::clock::BootInstant;
+use crate::error::{Error, Result};
+use crate::path::ZnodePath;
+use crate::protocol::{Create, Predecessor, Reply, Request};
+use crate::types::{SessionId, Zxid};
+use crate::watch::WatchedEvent;
+use crate::wire::{
+    self, About, Code, ConnectResponse, Frames, Op, Reader, ReplyHeader, Response, WatcherEvent,
+    event_kind, xid,
+};
+
+impl<T> ClientSession<T> {
+    /// Takes in bytes from the server.
+    pub(in super::super) fn received(&mut self, bytes: &[u8], now: BootInstant) {
+        // A connection that was given up may still be read to its end.
+        if !matches!(self.phase, Phase::Handshaking { .. } | Phase::Connected) {
+            return;
+        }
+        self.heard = now;
+        let empty = Frames::new(LARGEST_REPLY_BYTES);
+        let mut frames = std::mem::replace(&mut self.frames, empty);
+        frames.push(bytes);
+        loop {
+            let handled = match frames.next() {
+                Ok(Some(frame)) => self.handle_frame(frame, now),
+                Ok(None) => break,
+                Err(_) => Err("the length of a frame is negative or above the limit"),
+            };
+            if let Err(why) = handled {
+                return self.disconnect(why, now);
+            }
+            // What follows a refusal, or the last reply of a session, means nothing.
+            if !matches!(self.phase, Phase::Connected) {
+                return;
+            }
+        }
+        self.alive = now;
+        self.frames = frames;
+    }
+
+    fn handle_frame(&mut self, frame: &[u8], now: BootInstant) -> Result<(), &'static str> {
+        let mut body = Reader::new(frame);
+        match self.phase {
+            Phase::Handshaking { sent, .. } => self.handle_handshake(&mut body, sent, now),
+            Phase::Connected => self.handle_message(&mut body, now),
+            _ => Ok(()),
+        }
+    }
+
+    fn handle_handshake(
+        &mut self,
+        body: &mut Reader<'_>,
+        sent: BootInstant,
+        now: BootInstant,
+    ) -> Result<(), &'static str> {
+        let response = body.next::<ConnectResponse<'_>>();
+        let response = response.map_err(|_| "a malformed reply to the handshake")?;
+        let (id, timeout_ms) = (SessionId(response.session), response.timeout_ms);
+        if id.0 == 0 || timeout_ms <= 0 {
+            self.outputs.push_back(Output::Disconnect);
+            match self.id.0 {
+                0 => self.disconnected(now),
+                _ => self.end(End::Expired),
+            }
+            return Ok(());
+        }
+        if self.id.0 != 0 && self.id != id {
+            return Err("another session than the one that was asked for");
+        }
+        let password = response.password.try_into();
+        self.password = password.map_err(|_| "a password of another length")?;
+        let timeout = Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0));
+        let is_first = self.id.0 == 0;
+        (self.id, self.timeout) = (id, timeout);
+        (self.phase, self.attempts, self.alive) = (Phase::Connected, 0, now);
+        self.outputs
+            .push_back(Output::Opened(Opened { id, timeout, sent }));
+        self.resume(is_first, now);
+        Ok(())
+    }
+
+    fn handle_message(
+        &mut self,
+        body: &mut Reader<'_>,
+        now: BootInstant,
+    ) -> Result<(), &'static str> {
+        let header = body.next::<ReplyHeader>();
+        let header = header.map_err(|_| "a frame without a header")?;
+        match header.xid {
+            xid::EVENT => self.handle_event(&header, body),
+            xid::PING | xid::SET_WATCHES => Ok(()),
+            xid::AUTH => self.handle_proof(header.err),
+            _ => self.handle_reply(&header, body, now),
+        }
+    }
+
+    fn handle_event(
+        &mut self,
+        header: &ReplyHeader,
+        body: &mut Reader<'_>,
+    ) -> Result<(), &'static str> {
+        let event = body.next::<WatcherEvent<'_>>();
+        let event = event.map_err(|_| "a malformed event")?;
+        let (Some(kind), Ok(path)) = (event_kind(event.kind), self.chroot.parse(&event.path.0))
+        else {
+            // A session event, which a server does not send, or one outside of the chroot, where nothing is watched.
+            return Ok(());
+        };
+        let zxid = (header.zxid > 0).then_some(Zxid(header.zxid));
+        for (key, is_last) in self.watches.fire(kind, &path) {
+            let path = path.clone();
+            let event = WatchedEvent {
+                kind,
+                path,
+                zxid,
+                predecessor_gone: None,
+            };
+            let fired = Output::Event {
+                key,
+                is_last,
+                event,
+            };
+            self.outputs.push_back(fired);
+        }
+        Ok(())
+    }
+
+    fn handle_proof(&mut self, err: i32) -> Result<(), &'static str> {
+        let proof = self.proofs.pop_front();
+        let proof = proof.ok_or("a reply to no proof of identity")?;
+        if err == Code::AuthFailed.number() {
+            self.outputs.push_back(Output::Disconnect);
+            self.end(End::AuthFailed);
+            if let Proof::Requested(caller, ..) = proof {
+                self.reply(caller, Err(Error::AuthFailed));
+            }
+            return Ok(());
+        }
+        match proof {
+            Proof::Requested(caller, scheme, secret) if err == 0 => {
+                // The next connection needs it as well. Proved once more, it is still one identity.
+                let proved = (scheme, secret);
+                if !self.options.auth.contains(&proved) {
+                    self.options.auth.push(proved);
+                }
+                self.reply(caller, Ok(Reply::Done));
+            }
+            Proof::Requested(caller, ..) => {
+                let about = About {
+                    what: "auth",
+                    path: "/",
+                    version: None,
+                    session: self.id,
+                };
+                self.reply(caller, Err(codec::error(err, about)));
+            }
+            Proof::Repeated if err == 0 => {}
+            // Without it, requests would be refused that the session has the right to.
+            Proof::Repeated => return Err("an identity that was proved before is refused"),
+        }
+        Ok(())
+    }
+
+    fn handle_reply(
+        &mut self,
+        header: &ReplyHeader,
+        body: &mut Reader<'_>,
+        now: BootInstant,
+    ) -> Result<(), &'static str> {
+        let answered = self.under_way.pop_front_if(|it| it.xid == header.xid);
+        let UnderWay {
+            op, what, bytes, ..
+        } = answered.ok_or("a reply to no request")?;
+        self.held_bytes -= bytes;
+        // Of replies to requests alone, as in ZooKeeper's own client: watches that are armed again are compared with
+        // it, and each of them was armed by such a reply.
+        self.last_zxid = self.last_zxid.max(header.zxid);
+        match what {
+            Awaited::Reply(caller, request) => {
+                self.answer(caller, &request, op, header.err, body, now);
+            }
+            Awaited::Entry(create) => {
+                let created = self.created(&create, op, header.err, body);
+                if let Some(UnderWay {
+                    what: Awaited::Listing(_, entry),
+                    ..
+                }) = self.under_way.front_mut()
+                {
+                    *entry = Some(created);
+                }
+            }
+            Awaited::Listing(caller, created) => {
+                let listed = match header.err {
+                    0 => Response::read(op, body).ok(),
+                    _ => None,
+                };
+                let ahead = match listed {
+                    Some(Response::Names(names)) => {
+                        let names = names.into_iter().map(wire::Text::into_owned);
+                        Predecessor::Listed(names.collect())
+                    }
+                    _ => Predecessor::Unknown,
+                };
+                let created = created.unwrap_or(Err(Error::ConnectionLoss));
+                let reply = created.map(|(path, czxid)| Reply::Enqueued { path, czxid, ahead });
+                self.reply(caller, reply);
+            }
+            Awaited::Ignored => {}
+        }
+        Ok(())
+    }
+
+    fn answer(
+        &mut self,
+        caller: T,
+        request: &Request,
+        op: Op,
+        err: i32,
+        body: &mut Reader<'_>,
+        now: BootInstant,
+    ) {
+        let (session, watches) = (self.id, &mut self.watches);
+        let mut arm = |interest: Interest, path: &ZnodePath| watches.add(interest, path);
+        let reply = match err {
+            0 => read_reply(request, op, body, &self.chroot, session, &mut arm),
+            err => read_error(request, err, session, &mut arm),
+        };
+        if let Some((watch, path)) = armed_by(request)
+            && self.watches.answered(watch, path)
+        {
+            self.send_removal(watch, path, now);
+        }
+        if *request == Request::Close && reply.is_ok() {
+            self.outputs.push_back(Output::Disconnect);
+            self.end(End::Closed);
+        }
+        if matches!(reply, Err(Error::SessionExpired { .. })) {
+            self.outputs.push_back(Output::Disconnect);
+            self.end(End::Expired);
+        }
+        self.reply(caller, reply);
+    }
+
+    fn created(
+        &self,
+        create: &Create,
+        op: Op,
+        err: i32,
+        body: &mut Reader<'_>,
+    ) -> Result<(ZnodePath, Zxid)> {
+        if err != 0 {
+            let about = About {
+                what: CREATE,
+                path: create.path.as_str(),
+                version: None,
+                session: self.id,
+            };
+            return Err(codec::error(err, about));
+        }
+        match Response::read(op, body) {
+            Ok(Response::Created(path, stat)) => Ok((self.chroot.parse(&path.0)?, stat.czxid)),
+            other => Err(codec::malformed(CREATE, &format!("{other:?}"))),
+        }
+    }
+}

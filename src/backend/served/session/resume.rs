@@ -1,0 +1,92 @@
+//! The beginning of a connection, behind the handshake: what the server has forgotten is brought back.
+
+use super::{ClientSession, Output, Proof, request_bytes};
+use crate::backend::served::watches::Rearming;
+use crate::clock::BootInstant;
+use crate::wire::{self, NonNullList, Path, put_frame, xid};
+
+/// Size of a setWatches2, in bytes, from which on the rest has a frame of its own: well below every server's limit of
+/// a frame. (ZooKeeper's own client cuts at the same size.)
+pub(super) const REARMING_BYTES: usize = 128 << 10;
+
+impl<T> ClientSession<T> {
+    /// Sends what a connection begins with: proofs of identity, since watches are armed and requests carried out with
+    /// the rights that they give; then the watches, so that what has happened meanwhile is put out before the replies
+    /// to the requests that have waited.
+    pub(super) fn resume(&mut self, is_first: bool, now: BootInstant) {
+        for (scheme, secret) in self.options.auth.clone() {
+            self.put_proof(&scheme, &secret);
+            self.proofs.push_back(Proof::Repeated);
+        }
+        let rearming = self.watches.rearming();
+        self.put_rearming(rearming);
+        if !is_first {
+            for key in self.watches.persistent() {
+                self.outputs.push_back(Output::Interrupted(key));
+            }
+        }
+        for (caller, request) in std::mem::take(&mut self.queued) {
+            self.held_bytes -= request_bytes(&request);
+            self.send(caller, request, now);
+        }
+        self.spoken = now;
+    }
+
+    fn put_rearming(&mut self, rearming: Rearming) {
+        let mut frame = SetWatches::new(self.last_zxid);
+        for (paths, kind) in [
+            (&rearming.data, 0),
+            (&rearming.existence, 1),
+            (&rearming.children, 2),
+            (&rearming.persistent, 3),
+            (&rearming.recursive, 4),
+        ] {
+            for path in paths {
+                frame.add(kind, self.chroot.absolute(path));
+                if frame.bytes >= REARMING_BYTES {
+                    frame.put_and_clear(&mut self.out);
+                }
+            }
+        }
+        if frame.bytes > 0 {
+            frame.put_and_clear(&mut self.out);
+        }
+    }
+}
+
+/// Frame of a setWatches2 under construction.
+struct SetWatches {
+    zxid: i64,
+    lists: [Vec<Path<'static>>; 5],
+    bytes: usize,
+}
+
+impl SetWatches {
+    fn new(zxid: i64) -> Self {
+        Self {
+            zxid,
+            lists: Default::default(),
+            bytes: 0,
+        }
+    }
+
+    fn add(&mut self, list: usize, path: Path<'_>) {
+        self.bytes += wire::LENGTH_BYTES + path.0.len();
+        self.lists[list].push(path.0.into_owned().into());
+    }
+
+    fn put_and_clear(&mut self, to: &mut Vec<u8>) {
+        let [data, exist, child, persistent, recursive] =
+            std::mem::take(&mut self.lists).map(NonNullList);
+        let request = wire::Request::SetWatches2(wire::SetWatches2 {
+            relative_zxid: self.zxid,
+            data,
+            exist,
+            child,
+            persistent,
+            recursive,
+        });
+        put_frame(to, |to| request.put_with_header(xid::SET_WATCHES, to));
+        self.bytes = 0;
+    }
+}
