@@ -42,6 +42,7 @@ mod refusals;
 #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
 mod restore;
 mod revocation;
+#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
 mod runtimes;
 mod rwlock;
 mod scenarios;
