@@ -84,6 +84,10 @@ pub enum Flushed {
     TimedOut,
 }
 
+/// Timeout that a session at a server asks for, unless [`ConnectOptions::session_timeout`] names another.
+#[cfg(any(feature = "client", feature = "zookeeper"))]
+const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
+
 /// Longest wait of a drop for its requests to be written. It blocks the thread of the caller's executor, so it is short:
 /// a thread that is not held up writes at once.
 pub(crate) const FLUSH_LIMIT: Duration = Duration::from_millis(5);

@@ -22,21 +22,19 @@ use self::link::{Failure, Link};
 use self::session::SessionOptions;
 use self::tls::Tls;
 use super::{
-    Backend, ConnectOptions, Connector, FLUSH_LIMIT, Flushed, LAST_DROP_LIMIT, SessionStatus,
-    store_id,
+    Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, FLUSH_LIMIT, Flushed,
+    LAST_DROP_LIMIT, SessionStatus, store_id,
 };
 use crate::acl::Acl;
-use crate::clock::{BootInstant, Clock};
+use crate::clock::Clock;
 use crate::error::{Error, Result, start_a_server};
 use crate::fork;
-use crate::future::{BoxFuture, select};
+use crate::future::{BoxFuture, until};
 use crate::identity::Secret;
 use crate::path::ZnodePath;
 use crate::protocol::{Create, Reply, Request, Response, unexpected};
 use crate::random::random;
 use crate::types::CreateMode;
-
-const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A store that another process serves.
 #[derive(Debug)]
@@ -272,13 +270,6 @@ async fn retried(link: &Arc<Link>, request: Request) -> Result<Reply> {
             reply => return reply,
         }
     }
-}
-
-/// Runs `work` until `moment`; `None` on timeout.
-async fn until<T>(clock: &Clock, moment: BootInstant, work: impl Future<Output = T>) -> Option<T> {
-    let mut done = None;
-    select(async { done = Some(work.await) }, clock.sleep_until(moment)).await;
-    done
 }
 
 /// A session at a served store.

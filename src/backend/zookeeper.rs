@@ -30,21 +30,19 @@ use std::time::Duration;
 use zookeeper_client as zk;
 
 use self::convert::{Acls, CREATE, RequestContext};
-use self::io::{blocking, spawn, until};
+use self::io::{blocking, spawn};
 use self::sequence_limit::SequenceLimit;
 use self::session::{Chroot, ZooKeeperSession};
 use self::timeout_probe::TimeoutProbe;
 use self::tls::Tls;
-use super::{Backend, ConnectOptions, Connector, SessionStatus, store_id};
+use super::{Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, SessionStatus, store_id};
 use crate::acl::Acl;
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, Result};
-use crate::future::BoxFuture;
+use crate::future::{BoxFuture, until};
 use crate::path::ZnodePath;
 use crate::tls::TlsError;
 use crate::types::{CreateMode, SessionId, Zxid};
-
-const DEFAULT_SESSION_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Pause between two attempts to connect.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -424,8 +424,7 @@ fn written(
         MultiResult::Failed(code) => Some(*code),
         _ => None,
     };
-    // 0 stands before the operation that failed, and -2 behind it. A create's NoNode can be -2's neighbour, but never
-    // -2 itself: no operation fails with RuntimeInconsistency.
+    // The results before the failed operation are 0, those behind it RuntimeInconsistency (-2), with which none fails.
     let failed = results.iter().position(|result| {
         code(result).is_some_and(|code| code != 0 && code != Code::RuntimeInconsistency.number())
     });

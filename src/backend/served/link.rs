@@ -57,7 +57,6 @@ struct Inner {
     stream: Option<Stream>,
     /// Number of the attempt to connect; what belongs to an earlier one is void.
     attempt: u64,
-    is_tls: bool,
     is_connect_due: bool,
     /// True if what a call has submitted is left to the reader to write.
     is_deferred: bool,
@@ -82,6 +81,15 @@ pub(super) enum Failure {
     Down(String),
     /// The connection gave no session.
     Other(String),
+}
+
+/// Bytes that are not written, for a call that would wait for them.
+enum Unwritten {
+    Nothing,
+    /// There are some, and a wait for this socket may help.
+    Waits(TcpStream),
+    /// There are some, and waiting is of no use: an earlier wait has timed out, or there is no connection.
+    Stuck,
 }
 
 /// Duties of the supervisor.
@@ -123,7 +131,6 @@ impl Link {
                 session: ClientSession::new(options, now),
                 stream: None,
                 attempt: 0,
-                is_tls: tls.is_some(),
                 is_connect_due: false,
                 is_deferred: false,
                 is_blocked: false,
@@ -211,18 +218,14 @@ impl Link {
         }
         let deadline = std::time::Instant::now() + limit;
         loop {
-            let socket = self.drive(|inner, now| inner.unwritten(now));
-            let Some(socket) = socket else {
-                return Flushed::Written;
+            let socket = match self.drive(|inner, now| inner.unwritten(now)) {
+                Unwritten::Nothing => return Flushed::Written,
+                Unwritten::Stuck => return Flushed::Skipped,
+                Unwritten::Waits(socket) => socket,
             };
             let left = deadline.saturating_duration_since(std::time::Instant::now());
-            let is_stuck =
-                socket.is_none_or(|socket| left.is_zero() || !is_writable(&socket, left));
-            if is_stuck {
-                let was_stuck = std::mem::replace(&mut self.inner.lock().is_stuck, true);
-                if was_stuck {
-                    return Flushed::Skipped;
-                }
+            if left.is_zero() || !is_writable(&socket, left) {
+                self.inner.lock().is_stuck = true;
                 tracing::warn!(?limit, "requests not written in time");
                 return Flushed::TimedOut;
             }
@@ -483,21 +486,18 @@ impl Inner {
         Some((handle, self.attempt))
     }
 
-    /// Returns the socket, if bytes wait for it; a socket that is known to be stuck is not handed out.
-    #[expect(
-        clippy::option_option,
-        reason = "nothing to write, and nothing to wait for, differ"
-    )]
-    fn unwritten(&mut self, now: BootInstant) -> Option<Option<TcpStream>> {
+    /// Returns what is left to be written after another attempt.
+    fn unwritten(&mut self, now: BootInstant) -> Unwritten {
         self.transmit(now);
-        let stream = self.stream.as_ref()?;
-        if !self.is_blocked {
-            return None;
+        match &self.stream {
+            // The session is suspended: what was submitted is sent on the next connection.
+            None => Unwritten::Stuck,
+            Some(_) if !self.is_blocked => Unwritten::Nothing,
+            Some(_) if self.is_stuck => Unwritten::Stuck,
+            Some(stream) => stream
+                .try_clone()
+                .map_or(Unwritten::Stuck, Unwritten::Waits),
         }
-        Some(match self.is_stuck {
-            true => None,
-            false => stream.try_clone().ok(),
-        })
     }
 
     /// Writes as much as the socket takes.
@@ -534,6 +534,7 @@ impl Inner {
             let Some(stream) = &mut self.stream else {
                 return Err(ErrorKind::NotConnected.into());
             };
+            let is_plain = stream.is_plain();
             match stream.read(&mut buffer) {
                 Ok(0) => {
                     let error: io::Error = ErrorKind::UnexpectedEof.into();
@@ -547,7 +548,7 @@ impl Inner {
                     }
                     // Less than there was room for is all that there was: another call to the system would say so. The
                     // end of the connection is reported by the runtime, also if it came before this read.
-                    if count < READ_BYTES && !self.is_tls {
+                    if count < READ_BYTES && is_plain {
                         return Err(ErrorKind::WouldBlock.into());
                     }
                 }

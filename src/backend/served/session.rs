@@ -78,7 +78,7 @@ pub(super) struct Opened {
 /// Reason for which a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The server has expired it, or must have: it was out of reach for too long.
+    /// The server has expired it, or was out of reach for so long that the client has given it up.
     Expired,
     /// The client has closed it.
     Closed,
@@ -190,8 +190,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const SHORTEST_ATTEMPT: Duration = Duration::from_millis(100);
 const LONGEST_ATTEMPT: Duration = Duration::from_secs(10);
 
-/// Part of a timeout, in tenths, after which a session that nothing was heard of is taken for expired. A server expires
-/// it one tick after its timeout at the latest; a tick is at most half of the shortest timeout that it grants.
+/// Part of a timeout, in tenths, after which a session is given up that nothing was heard of. Its lease has ended long
+/// before. The server has expired it by then, or will within a tick; a server that was restarted may keep it longer.
 const GIVE_UP_TENTHS: u32 = 14;
 
 impl<T> ClientSession<T> {
@@ -630,7 +630,7 @@ impl<T> ClientSession<T> {
         self.end(End::Closed);
     }
 
-    /// Returns the time at which the session is taken for expired; `None` for one that was never opened.
+    /// Returns the time at which the session is given up; `None` for one that was never opened.
     fn given_up_at(&self) -> Option<BootInstant> {
         (self.id.0 != 0).then(|| self.alive.after(self.timeout * GIVE_UP_TENTHS / 10))
     }

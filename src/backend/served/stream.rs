@@ -22,6 +22,11 @@ impl Stream {
         self.socket.try_clone()
     }
 
+    /// Returns true for a connection without TLS.
+    pub(super) fn is_plain(&self) -> bool {
+        self.tls.is_none()
+    }
+
     /// Returns true while the handshake of TLS is under way.
     pub(super) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(TlsStream::is_handshaking)

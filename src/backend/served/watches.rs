@@ -251,3 +251,39 @@ impl WatchTable {
         keys
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_change_fires_the_watches_that_it_concerns() {
+        use EventKind::*;
+        let path: ZnodePath = "/a".parse().unwrap();
+        let interests = [
+            Interest::Data,
+            Interest::Existence,
+            Interest::Children,
+            Interest::Persistent,
+            Interest::Recursive,
+        ];
+        for (kind, expected) in [
+            (NodeCreated, vec![1, 2, 4, 5]),
+            (NodeDataChanged, vec![1, 2, 4, 5]),
+            (NodeDeleted, vec![1, 2, 3, 4, 5]),
+            (NodeChildrenChanged, vec![3, 4]),
+        ] {
+            let mut table = WatchTable::default();
+            for interest in interests {
+                table.add(interest, &path);
+            }
+            let keys = |fired: Vec<(WatchKey, bool)>| {
+                let keys = fired.into_iter().map(|(key, _)| key);
+                keys.collect::<Vec<_>>()
+            };
+            assert_eq!(keys(table.fire(kind, &path)), expected, "{kind:?}");
+            let again: Vec<_> = expected.into_iter().filter(|key| *key > 3).collect();
+            assert_eq!(keys(table.fire(kind, &path)), again, "{kind:?}");
+        }
+    }
+}

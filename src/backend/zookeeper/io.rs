@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::future::{Future, pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
@@ -13,7 +13,6 @@ use async_executor::Executor;
 use tokio::sync::oneshot;
 
 use crate::backend::Flushed;
-use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, Result};
 use crate::fork;
 use crate::future::BoxFuture;
@@ -172,19 +171,4 @@ impl<T> Future for Guarded<T> {
 
 fn panicked() -> Error {
     Error::Protocol("the client library panicked".to_owned())
-}
-
-/// Runs `work` until `moment`; `None` on timeout.
-pub(super) async fn until<T>(
-    clock: &Clock,
-    moment: BootInstant,
-    work: impl Future<Output = T>,
-) -> Option<T> {
-    let mut work = pin!(work);
-    let mut over = pin!(clock.sleep_until(moment));
-    poll_fn(|context| match work.as_mut().poll(context) {
-        Poll::Ready(answer) => Poll::Ready(Some(answer)),
-        Poll::Pending => over.as_mut().poll(context).map(|()| None),
-    })
-    .await
 }

@@ -12,14 +12,14 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use zookeeper_client as zk;
 
-use super::io::{self, Task, spawn, until};
+use super::io::{self, Task, spawn};
 use super::nodelay::set_nodelay;
 use super::requests::carry_out;
 use super::sequence_limit::SequenceLimit;
 use super::timeout_probe::{TimeoutProbe, follow};
 use crate::backend::{Backend, FLUSH_LIMIT, Flushed, LAST_DROP_LIMIT, SessionStatus};
 use crate::error::{Error, Result};
-use crate::future::BoxFuture;
+use crate::future::{BoxFuture, until};
 use crate::protocol::{Reply, Request, Response};
 use crate::types::{SessionId, SessionState};
 

@@ -120,6 +120,18 @@ impl Wired {
         }
     }
 
+    /// Drops a guard on the thread that hears the answer to a request, and returns what became of the wait.
+    async fn drop_on_the_io_thread(&self) -> Vec<Flushed> {
+        let guards = self.guards(1).await;
+        let (dropped, done) = tokio::sync::oneshot::channel();
+        self.on_the_io_thread(move || {
+            drop(guards);
+            dropped.send(()).unwrap();
+        });
+        done.await.unwrap();
+        self.flushes.take()
+    }
+
     async fn until(&self, state: SessionState) {
         let session = self.client.current_session();
         let mut states = session.states();
@@ -175,26 +187,12 @@ over_a_wire! {
 
     #[only(served)]
     async fn a_drop_as_a_reply_is_delivered_writes_its_release_itself(wired: Wired) {
-        let guards = wired.guards(1).await;
-        let (dropped, done) = tokio::sync::oneshot::channel();
-        wired.on_the_io_thread(move || {
-            drop(guards);
-            dropped.send(()).unwrap();
-        });
-        done.await.unwrap();
-        assert_eq!(wired.flushes.take(), [Flushed::Written]);
+        assert_eq!(wired.drop_on_the_io_thread().await, [Flushed::Written]);
     }
 
     #[only(zookeeper)]
     async fn a_drop_on_the_thread_of_the_connections_does_not_wait_for_itself(wired: Wired) {
-        let guards = wired.guards(1).await;
-        let (dropped, done) = tokio::sync::oneshot::channel();
-        wired.on_the_io_thread(move || {
-            drop(guards);
-            dropped.send(()).unwrap();
-        });
-        done.await.unwrap();
-        assert_eq!(wired.flushes.take(), [Flushed::Skipped]);
+        assert_eq!(wired.drop_on_the_io_thread().await, [Flushed::Skipped]);
     }
 }
 

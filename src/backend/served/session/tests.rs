@@ -7,7 +7,7 @@ use super::*;
 use crate::acl::Acl;
 use crate::protocol::{Op as WriteOp, OpReply};
 use crate::types::Stat;
-use crate::watch::{EventKind, WatchMode};
+use crate::watch::WatchMode;
 use crate::wire::{
     Code, ConnectResponse, Incoming, MultiResult, Reader, ReplyHeader, RequestHeader, Response,
     WatcherEvent, put_event,
@@ -553,7 +553,7 @@ fn closing_has_a_limit_with_a_connection_and_without_one() {
             world.wait_for_timeout();
             world.session.connected(world.now);
         }
-        assert_eq!(world.now.since(begun).min(TIMEOUT), world.now.since(begun));
+        assert!(world.now.since(begun) <= TIMEOUT);
         let outputs = kinds(&world.outputs());
         assert!(outputs.contains(&"Closed".to_owned()), "{outputs:?}");
         assert!(outputs.contains(&format!("1 {LOST}")), "{outputs:?}");
@@ -767,35 +767,5 @@ proptest! {
         world.connect();
         world.welcome(ID, TIMEOUT);
         prop_assert!(world.session.phase == Phase::Connected);
-    }
-}
-
-#[test]
-fn each_change_fires_the_watches_that_it_concerns() {
-    use EventKind::*;
-    let interests = [
-        Interest::Data,
-        Interest::Existence,
-        Interest::Children,
-        Interest::Persistent,
-        Interest::Recursive,
-    ];
-    for (kind, expected) in [
-        (NodeCreated, vec![1, 2, 4, 5]),
-        (NodeDataChanged, vec![1, 2, 4, 5]),
-        (NodeDeleted, vec![1, 2, 3, 4, 5]),
-        (NodeChildrenChanged, vec![3, 4]),
-    ] {
-        let mut table = WatchTable::default();
-        for interest in interests {
-            table.add(interest, &path("/a"));
-        }
-        let keys = |fired: Vec<(WatchKey, bool)>| {
-            let keys = fired.into_iter().map(|(key, _)| key);
-            keys.collect::<Vec<_>>()
-        };
-        assert_eq!(keys(table.fire(kind, &path("/a"))), expected, "{kind:?}");
-        let again: Vec<_> = expected.into_iter().filter(|key| *key > 3).collect();
-        assert_eq!(keys(table.fire(kind, &path("/a"))), again, "{kind:?}");
     }
 }
