@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+#[cfg(any(feature = "client", feature = "zookeeper"))]
+use crate::future::select;
 use crate::wake::wake;
 use crate::{fork, platform};
 
@@ -154,6 +156,18 @@ impl Clock {
     /// Waits for `duration` from now on.
     pub fn sleep(&self, duration: Duration) -> Sleep {
         self.sleep_until(self.now().after(duration))
+    }
+
+    /// Runs `work` until `moment`; `None` on timeout.
+    #[cfg(any(feature = "client", feature = "zookeeper"))]
+    pub(crate) async fn until<T>(
+        &self,
+        moment: BootInstant,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut done = None;
+        select(async { done = Some(work.await) }, self.sleep_until(moment)).await;
+        done
     }
 
     /// Returns the earliest moment that a task sleeps for.

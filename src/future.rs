@@ -1,11 +1,8 @@
-//! Small additions to futures: [`BoxFuture`], [`select`] and a timeout.
+//! Small additions to futures: [`BoxFuture`] and [`select`].
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::Poll;
-
-#[cfg(any(feature = "client", feature = "zookeeper"))]
-use crate::clock::{BootInstant, Clock};
 
 /// A boxed future, for object-safe traits.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send + 'static>>;
@@ -22,16 +19,4 @@ pub(crate) async fn select(left: impl Future, right: impl Future) {
         }
     })
     .await;
-}
-
-/// Runs `work` until `moment`; `None` on timeout.
-#[cfg(any(feature = "client", feature = "zookeeper"))]
-pub(crate) async fn until<T>(
-    clock: &Clock,
-    moment: BootInstant,
-    work: impl Future<Output = T>,
-) -> Option<T> {
-    let mut done = None;
-    select(async { done = Some(work.await) }, clock.sleep_until(moment)).await;
-    done
 }

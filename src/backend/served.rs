@@ -29,7 +29,7 @@ use crate::acl::Acl;
 use crate::clock::Clock;
 use crate::error::{Error, Result, start_a_server};
 use crate::fork;
-use crate::future::{BoxFuture, until};
+use crate::future::BoxFuture;
 use crate::identity::Secret;
 use crate::path::ZnodePath;
 use crate::protocol::{Create, Reply, Request, Response, unexpected};
@@ -128,7 +128,7 @@ impl Opening {
             self.enter_chroot(link).await?;
             self.store_id(link).await
         };
-        session.store_id = match until(clock, deadline, opening).await {
+        session.store_id = match clock.until(deadline, opening).await {
             Some(opened) => opened?,
             None => return Err(self.failed(last_failure)),
         };

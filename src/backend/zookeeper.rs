@@ -39,7 +39,7 @@ use super::{Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, Session
 use crate::acl::Acl;
 use crate::clock::{BootInstant, Clock};
 use crate::error::{Error, Result};
-use crate::future::{BoxFuture, until};
+use crate::future::BoxFuture;
 use crate::path::ZnodePath;
 use crate::tls::TlsError;
 use crate::types::{CreateMode, SessionId, Zxid};
@@ -175,7 +175,7 @@ impl Opening {
                 clock.sleep(PAUSE).await;
             }
         };
-        match until(clock, deadline, trying).await {
+        match clock.until(deadline, trying).await {
             Some(opened) => opened,
             None => Err(Error::ConnectFailed {
                 url: self.servers.url(),

@@ -19,7 +19,7 @@ use super::sequence_limit::SequenceLimit;
 use super::timeout_probe::{TimeoutProbe, follow};
 use crate::backend::{Backend, FLUSH_LIMIT, Flushed, LAST_DROP_LIMIT, SessionStatus};
 use crate::error::{Error, Result};
-use crate::future::{BoxFuture, until};
+use crate::future::BoxFuture;
 use crate::protocol::{Reply, Request, Response};
 use crate::types::{SessionId, SessionState};
 
@@ -232,7 +232,9 @@ impl Link {
         let (status, timeout) = (self.status.clone(), self.close_timeout);
         let closing = spawn(Box::pin(async move {
             let deadline = status.clock().now().after(timeout);
-            if until(status.clock(), deadline, final_state(&status))
+            if status
+                .clock()
+                .until(deadline, final_state(&status))
                 .await
                 .is_none()
             {
