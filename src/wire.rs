@@ -13,6 +13,7 @@ pub(crate) mod admin;
 mod code;
 mod connect;
 mod convert;
+mod extension;
 mod frame;
 #[cfg(any(test, feature = "test-util"))]
 pub(crate) mod fuzz;
@@ -26,10 +27,14 @@ mod tests;
 
 pub(crate) use self::code::{About, Code};
 pub(crate) use self::connect::{
-    ConnectRequest, ConnectResponse, PASSWORD_BYTES, ReplyHeader, RequestHeader, xid,
+    ConnectRequest, ConnectResponse, EXTENSION, PASSWORD_BYTES, ReplyHeader, RequestHeader, xid,
 };
 pub(crate) use self::convert::{
-    Shape, create_mode, event, event_kind, flags, to_store, watch_mode,
+    Shape, WatchNumber, create_mode, departure, event, event_kind, flags, to_store, watch_mode,
+};
+pub(crate) use self::extension::{
+    Ahead, Departure, Enqueue, ForgetWatch, GetPredecessor, GetQueue, blockers_number,
+    put_departure, reason,
 };
 pub(crate) use self::frame::{BadLength, Frames, LARGEST_FRAME_BYTES, LENGTH_BYTES, put_frame};
 pub(crate) use self::jute::{Data, Jute, Malformed, NonNullList, Path, Reader, Text};

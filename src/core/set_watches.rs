@@ -186,6 +186,20 @@ impl Core {
         Ok(watches.of_session_on(&self.tree, session.slot, path, node, wants))
     }
 
+    /// Disarms a watch of the session's by its number. Returns false if it has fired already, or is another session's:
+    /// numbers can be guessed.
+    pub(crate) fn forget_watch(
+        &mut self,
+        session: SessionRef,
+        watch: WatchKey,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<bool> {
+        self.admit(session, now, effects)?;
+        let is_own = self.watches.is_of(session.slot, watch);
+        Ok(is_own && self.unwatch(watch))
+    }
+
     /// Disarms watches that were found in the same turn. Returns true if there are any.
     pub(crate) fn remove_watches(&mut self, found: &[WatchKey]) -> bool {
         for watch in found {

@@ -17,6 +17,8 @@ use super::tree::{Tree, Waiter};
 use crate::path::ZnodePath;
 use crate::types::{AclEntry, Zxid};
 use crate::watch::{DeleteReason, EventKind, PredecessorGone, WatchedEvent};
+#[cfg(any(test, feature = "server"))]
+use crate::wire::WatchNumber;
 
 /// Key of one armed watch, and of no later one: the stamp distinguishes it from the next watch in the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +45,14 @@ impl WatchKey {
             index: key as u32,
             stamp: (key >> 32) as u32,
         }
+    }
+}
+
+/// The number by which a watch on a predecessor is named to a session of another process.
+#[cfg(any(test, feature = "server"))]
+impl WatchNumber for WatchKey {
+    fn watch_number(&self) -> i64 {
+        self.to_u64().cast_signed()
     }
 }
 
@@ -76,7 +86,7 @@ impl WatchKind {
         matches!(self, Self::Data | Self::Child | Self::Turn(_))
     }
 
-    /// Returns a number for the index, distinct for the kinds that a session of another process can have.
+    /// Returns a number for the index, distinct for the kinds that it holds.
     fn number(self) -> u64 {
         match self {
             Self::Data | Self::Turn(_) => 0,
@@ -157,7 +167,7 @@ pub(super) enum Watched<'a> {
     Absent(&'a ZnodePath),
 }
 
-/// The kinds that a session of another process can have. Its waiters use plain watches: the wire has no `Enqueue`.
+/// The kinds that a session of another process finds by their path. A waiter's has a number instead.
 #[cfg(any(test, feature = "server"))]
 const REMOTE_KINDS: [WatchKind; 4] = [
     WatchKind::Data,
@@ -229,9 +239,11 @@ impl Watches {
         };
         let is_local = sessions.get(slot).is_local;
         // A session of another process has one watch of a kind on a path, as on a ZooKeeper server: arming it again
-        // changes nothing, and costs no memory. In this process each watcher has its own watch.
+        // changes nothing, and costs no memory. In this process each watcher has its own watch, and everywhere each
+        // waiter: one that asks again may give up the watch of its first answer at any time, by its number.
+        let is_shared = !is_local && !matches!(kind, WatchKind::Turn(_));
         let mut hash = 0;
-        if !is_local {
+        if is_shared {
             hash = index_hash(tree, slot, kind, path, node);
             if let Some(armed) = self.find(hash, slot, kind, path, node) {
                 self.slab[armed as usize].is_muted = false;
@@ -251,7 +263,7 @@ impl Watches {
             at_spot: Links::NONE,
             of_session: Links::NONE,
         }) as u32;
-        if !is_local {
+        if is_shared {
             let slab = &self.slab;
             let hash_of = |other: &u32| slab[*other as usize].hash;
             self.index.insert_unique(hash, index, hash_of);
@@ -376,6 +388,13 @@ impl Watches {
         session.bytes -= watch.bytes as usize;
         self.bytes -= watch.bytes as usize;
         self.recursive -= usize::from(watch.kind == WatchKind::Recursive);
+    }
+
+    /// Returns true if a watch is armed, and of this session.
+    #[cfg(any(test, feature = "server"))]
+    pub(super) fn is_of(&self, slot: u32, key: WatchKey) -> bool {
+        let watch = self.slab.get(key.index as usize);
+        watch.is_some_and(|watch| watch.stamp == key.stamp && watch.slot == slot)
     }
 
     /// Drops at most `most` watches of a session, the oldest first, and passes their keys to `dropped`.
@@ -560,7 +579,10 @@ impl Watches {
         {
             return false;
         }
-        session.last_event = self.last_event;
+        // A waiter's event stands for no other: the session's other watches on the znode have theirs.
+        if waiter.is_none() {
+            session.last_event = self.last_event;
+        }
         // Beyond the limit the event is dropped, and the session's connection closed. That is no matter of rights, so
         // the watch is treated as fired.
         let bytes = size_of::<Fired>() + tree.node(what.node).path.as_str().len();

@@ -16,7 +16,9 @@ use super::durable::DurabilityBarrier;
 use super::outbox::{Ending, Outbox};
 use super::remote::note_timeout;
 use super::state::{State, Wakeups};
-use crate::core::{CoreReply, Found, Now, SessionRef, SetWatches, UNIT_BYTES, WatchFilter};
+use crate::core::{
+    CoreReply, Found, Now, SessionRef, SetWatches, UNIT_BYTES, WatchFilter, WatchKey,
+};
 use crate::error::{Error, Result};
 use crate::future::BoxFuture;
 use crate::identity::Identity;
@@ -62,6 +64,8 @@ pub(crate) enum Ask {
     CheckWatches(ZnodePath, WatchFilter),
     /// As `CheckWatches`, and they are taken back.
     RemoveWatches(ZnodePath, WatchFilter),
+    /// Takes back the watch on a predecessor that has this number. Answered by [`Reply::Count`]: 0 where it has fired.
+    ForgetWatch(u64),
 }
 
 /// Bytes of waiting answers beyond which no more requests are carried out until the client has read some. Then the
@@ -89,7 +93,7 @@ impl Ask {
             Self::SetWatches(asked) => asked.lists().into_iter().flatten().map(bytes_of).sum(),
             Self::CheckWatches(path, _) | Self::RemoveWatches(path, _) => bytes_of(path),
             // The core counts the work of each piece of a request that can be cut.
-            Self::Ping | Self::Identify(_) | Self::Search { .. } => 0,
+            Self::Ping | Self::Identify(_) | Self::Search { .. } | Self::ForgetWatch(_) => 0,
         };
         REQUEST_WORK + (bytes / UNIT_BYTES) as u64
     }
@@ -327,6 +331,11 @@ impl Connection {
                 let found = core.find_watches(session, &path, which, now, effects)?;
                 Ok(Reply::Count(core.remove_watches(&found).into()))
             }),
+            Ask::ForgetWatch(number) => state
+                .apply(|core, effects| {
+                    core.forget_watch(session, WatchKey::from_u64(number), now, effects)
+                })
+                .map(|was_armed| Reply::Count(was_armed.into())),
         };
         if answer.is_err() {
             // An error shows the state that refused the request, and so the transaction that led to it, which may be

@@ -12,7 +12,7 @@ use atomic_waker::AtomicWaker;
 use parking_lot::Mutex;
 
 use super::unread::{Account, Unread};
-use crate::core::{CoreReply, bytes_of_acl};
+use crate::core::{CoreReply, WatchKey, bytes_of_acl};
 use crate::error::Error;
 use crate::protocol::{OpReply, Predecessor, ReadReply, Reply};
 use crate::types::Zxid;
@@ -55,7 +55,11 @@ pub(crate) struct Item {
 
 #[derive(Debug)]
 pub(crate) enum Message {
-    Event(WatchedEvent),
+    Event {
+        /// Meaningless where the event answers a setWatches.
+        watch: WatchKey,
+        event: WatchedEvent,
+    },
     /// The answer to the oldest request that has none yet; the zxid is the last one applied.
     Answer {
         zxid: Zxid,
@@ -112,12 +116,12 @@ impl Outbox {
     }
 
     /// Adds an event. Returns true if the connection must be woken.
-    pub(super) fn put_event(&self, bound: Zxid, event: WatchedEvent) -> bool {
+    pub(super) fn put_event(&self, bound: Zxid, watch: WatchKey, event: WatchedEvent) -> bool {
         let mut inner = self.inner.lock();
         if inner.end.is_some() {
             return false;
         }
-        let item = Item::new(bound, Message::Event(event));
+        let item = Item::new(bound, Message::Event { watch, event });
         // Events arrive unasked, so only closing the connection bounds them. The session lives on: its client comes
         // back and asks which watches have missed something (`setWatches`).
         if inner.bytes + item.bytes > inner.limit {
@@ -293,7 +297,7 @@ pub(crate) enum Taken {
 impl Item {
     fn new(bound: Zxid, what: Message) -> Self {
         let more = match &what {
-            Message::Event(event) => event.path.as_str().len(),
+            Message::Event { event, .. } => event.path.as_str().len(),
             Message::Answer { answer, .. } => match answer {
                 Ok(reply) => bytes_of(reply),
                 Err(error) => bytes_of_error(error),

@@ -218,7 +218,7 @@ impl State {
             let outbox = outbox.clone();
             // An event shows the transaction of the call that fired it, which `bind` knows.
             let bound = self.bind(fired.slot, Zxid(0));
-            if outbox.put_event(bound, fired.event) {
+            if outbox.put_event(bound, fired.watch, fired.event) {
                 wakeups.outboxes.push(outbox);
             }
             return;

@@ -37,7 +37,7 @@ use super::auth::Admission;
 use super::connection_entry::CloseRequest;
 use super::connection_table::{ConnectionGuard, Count};
 use super::handshake::{HandshakeError, HandshakeOutcome, handshake};
-use super::protocol::{ProtocolState, ProtocolViolation, Turn};
+use super::protocol::{Agreed, ProtocolState, ProtocolViolation, Turn};
 use super::transport::{Transport, linger_close, unless_closed};
 use super::unfinished::Share;
 use crate::engine::{Connection, Ending, Message, Taken};
@@ -45,7 +45,6 @@ use crate::error::Result;
 use crate::future::BoxFuture;
 use crate::identity::Identity;
 use crate::types::{SessionId, Zxid};
-use crate::wire::Frames;
 
 /// Serves one connection, from its first byte to its last.
 ///
@@ -84,10 +83,10 @@ pub(super) async fn serve<S>(
             // A client that does not read the answer is cut off after the same time.
             unless_closed(guard.close_requested(), answered).await;
         }
-        Ok(Ok(HandshakeOutcome::Session(connection, frames))) => {
+        Ok(Ok(HandshakeOutcome::Session(connection, agreed))) => {
             let session = connection.id();
             let reason =
-                run_session(&mut stream, &shared, &guard, connection, frames, identity).await;
+                run_session(&mut stream, &shared, &guard, connection, agreed, identity).await;
             log_close(reason, &guard, session, &shared);
             // A server that is dropped closes at once, and lingers for no client.
             if guard.close_request() != Some(CloseRequest::Now) {
@@ -97,14 +96,13 @@ pub(super) async fn serve<S>(
     }
 }
 
-/// Serves a session over its connection, until the connection ends. `frames` has the bytes that the client sent behind
-/// its handshake.
+/// Serves a session over its connection, until the connection ends, on the terms of its handshake.
 pub(super) async fn run_session<S>(
     stream: S,
     shared: &Shared,
     guard: &ConnectionGuard,
     connection: Connection,
-    frames: Frames,
+    agreed: Agreed,
     identity: Option<Identity>,
 ) -> CloseReason
 where
@@ -122,7 +120,7 @@ where
     if admission.is_admitted() {
         guard.admit();
     }
-    let protocol = ProtocolState::new(shared.limits, admission, frames);
+    let protocol = ProtocolState::new(shared.limits, admission, agreed);
     ConnectionTask::new(stream, shared, guard, connection, protocol).await
 }
 

@@ -149,8 +149,8 @@ pub(crate) fn connection(bytes: &[u8]) -> bool {
 
 async fn talk(mut script: Script, shared: &Shared, guard: &ConnectionGuard) -> bool {
     match handshake(&mut script, guard, shared, false).await {
-        Ok(HandshakeOutcome::Session(connection, frames)) => {
-            let close = run_session(script, shared, guard, connection, frames, None).await;
+        Ok(HandshakeOutcome::Session(connection, agreed)) => {
+            let close = run_session(script, shared, guard, connection, agreed, None).await;
             matches!(
                 close,
                 CloseReason::Client | CloseReason::Session(Ending::Closed)

@@ -14,19 +14,21 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use super::Shared;
 use super::connection_entry::{HANDSHAKE, LastResponse, LatencyStats, TrafficDelta};
 use super::connection_table::{ConnectionGuard, Count};
+use super::protocol::Agreed;
 use super::transport::linger_close;
 use crate::clock::BootInstant;
 use crate::core::ReattachError;
 use crate::engine::Connection;
 use crate::types::{SessionId, Zxid};
 use crate::wire::admin::Word;
-use crate::wire::{ConnectRequest, ConnectResponse, Frames, Jute, LENGTH_BYTES, Reader, put_frame};
+use crate::wire::{
+    ConnectRequest, ConnectResponse, EXTENSION, Frames, Jute, LENGTH_BYTES, Reader, put_frame,
+};
 
 /// Outcome of a connection's first frame.
 pub(super) enum HandshakeOutcome {
     Word(Word),
-    /// A session, and the bytes behind the handshake: clients may send requests before they have its response.
-    Session(Connection, Frames),
+    Session(Connection, Agreed),
 }
 
 /// Reason for which there is no session.
@@ -109,7 +111,14 @@ where
                 .flush()
                 .await
                 .map_err(|_| HandshakeError::Disconnected)?;
-            Ok(HandshakeOutcome::Session(connection, frames))
+            let is_extended = request.asks_for_extension;
+            Ok(HandshakeOutcome::Session(
+                connection,
+                Agreed {
+                    is_extended,
+                    frames,
+                },
+            ))
         }
         Err(HandshakeError::NoSession) => {
             // With this answer the client knows that its session has expired (rule 13). Without an answer it would try
@@ -197,6 +206,7 @@ struct SessionRequest {
     session: SessionId,
     password: Option<[u8; 16]>,
     read_only: Option<bool>,
+    asks_for_extension: bool,
 }
 
 impl SessionRequest {
@@ -210,12 +220,17 @@ impl SessionRequest {
             session: SessionId(request.session),
             password: request.password.try_into().ok(),
             read_only: request.read_only,
+            asks_for_extension: request.protocol_version == EXTENSION,
         })
     }
 
     fn response<'a>(&self, connection: &Connection, password: &'a [u8]) -> ConnectResponse<'a> {
         ConnectResponse {
-            protocol_version: 0,
+            // Other clients refuse any answer but 0.
+            protocol_version: match self.asks_for_extension {
+                true => EXTENSION,
+                false => 0,
+            },
             timeout_ms: i32::try_from(connection.timeout().as_millis()).unwrap_or(i32::MAX),
             session: connection.id().0,
             password,

@@ -15,7 +15,7 @@ use super::auth::{Admission, Proof};
 use super::connection_entry::{LastResponse, TrafficDelta};
 use super::options::Limits;
 use crate::clock::BootInstant;
-use crate::core::{ANSWER_BYTES, CoreReply, SetWatches, WatchFilter};
+use crate::core::{ANSWER_BYTES, CoreReply, SetWatches, WatchFilter, WatchKey};
 use crate::engine::{Ask, Message};
 use crate::error::Error;
 use crate::path::ZnodePath;
@@ -24,13 +24,15 @@ use crate::types::Zxid;
 use crate::watch::{WatchMode, WatchedEvent};
 use crate::wire::{
     self, ClientInfo, Code, Frames, Incoming, LENGTH_BYTES, Op, Path, Refused, ReplyHeader,
-    Response, Shape, UNKNOWN_ZXID, put_event, put_frame, to_store,
+    Response, Shape, UNKNOWN_ZXID, put_departure, put_event, put_frame, to_store,
 };
 
 /// State of the protocol with one client, after the handshake.
 pub(super) struct ProtocolState {
     limits: Limits,
     admission: Admission,
+    /// True if the client has asked for Lockkeeper's own operations.
+    is_extended: bool,
     frames: Frames,
     /// Parsed requests, to be submitted to the store next.
     asks: VecDeque<Ask>,
@@ -49,6 +51,14 @@ pub(super) struct ProtocolState {
     has_failed_proof: bool,
     /// Size of the last reply that was too large to be sent, as far as it was computed.
     too_large: Option<usize>,
+}
+
+/// Terms of a handshake.
+pub(super) struct Agreed {
+    /// True if both sides speak Lockkeeper's own operations.
+    pub(super) is_extended: bool,
+    /// The bytes that the client sent behind its handshake: clients may send requests before they have its response.
+    pub(super) frames: Frames,
 }
 
 /// A response that is due.
@@ -126,12 +136,13 @@ impl Turn {
 }
 
 impl ProtocolState {
-    /// Creates the state of a new connection. `frames` has the bytes that the client sent behind its handshake.
-    pub(super) fn new(limits: Limits, admission: Admission, frames: Frames) -> Self {
+    /// Creates the state of a new connection, on the terms of its handshake.
+    pub(super) fn new(limits: Limits, admission: Admission, handshake: Agreed) -> Self {
         Self {
             limits,
             admission,
-            frames,
+            is_extended: handshake.is_extended,
+            frames: handshake.frames,
             asks: VecDeque::new(),
             asked_bytes: 0,
             pending: VecDeque::new(),
@@ -207,6 +218,13 @@ impl ProtocolState {
             // A refused frame is a ping to the store: its response keeps its place in the order, and the client has
             // shown a sign of life.
             let taken = match Incoming::read(frame) {
+                // As any unknown operation.
+                Ok(Incoming { xid, request })
+                    if request.op().is_extension() && !self.is_extended =>
+                {
+                    let (code, zxid) = (Code::Unimplemented, UNKNOWN_ZXID);
+                    ParsedRequest::new(xid, 0, ResponseShape::Last { code, zxid }, Ask::Ping)
+                }
                 Ok(incoming) => self.admission.admit(&incoming),
                 Err(Refused::Answer { xid, code }) => {
                     ParsedRequest::new(xid, 0, ResponseShape::Refusal(code), Ask::Ping)
@@ -269,17 +287,18 @@ impl ProtocolState {
     pub(super) fn encode(&mut self, what: Message, now: BootInstant) {
         let start = self.out.len();
         match what {
-            Message::Event(event) => self.encode_event(&event),
+            Message::Event { watch, event } => self.encode_event(watch, &event),
             Message::Answer { zxid, answer } => self.encode_response(zxid, &answer, now),
         }
         self.delta.sent_bytes += (self.out.len() - start) as u64;
     }
 
-    fn encode_event(&mut self, event: &WatchedEvent) {
+    fn encode_event(&mut self, watch: WatchKey, event: &WatchedEvent) {
         self.delta.events += 1;
         let zxid = event.zxid.map(|zxid| zxid.0);
-        put_frame(&mut self.out, |to| {
-            put_event(&wire::event(event), zxid, to);
+        put_frame(&mut self.out, |to| match event.predecessor_gone {
+            Some(gone) => put_departure(&wire::departure(&watch, gone), zxid.unwrap_or(-1), to),
+            None => put_event(&wire::event(event), zxid, to),
         });
     }
 
@@ -481,6 +500,10 @@ fn store_request(request: &wire::Request<'_>) -> (ResponseShape, Ask) {
         }),
         wire::Request::CheckWatches(it) => watches(&it.path, it.kind, Ask::CheckWatches),
         wire::Request::RemoveWatches(it) => watches(&it.path, it.kind, Ask::RemoveWatches),
+        wire::Request::ForgetWatch(it) => {
+            let number = it.watch.cast_unsigned();
+            (ResponseShape::Watches, Ask::ForgetWatch(number))
+        }
         wire::Request::Reconfig(_) => (ResponseShape::Refusal(Code::Unimplemented), Ask::Ping),
         other => store(other),
     }

@@ -13,7 +13,13 @@ pub(crate) mod xid {
     pub(crate) const AUTH: i32 = -4;
     /// Of a setWatches, and of its answer.
     pub(crate) const SET_WATCHES: i32 = -8;
+    /// Of the event of a predecessor's departure, where the [extension](super::EXTENSION) is spoken.
+    pub(crate) const DEPARTURE: i32 = -16;
 }
+
+/// Version of the protocol by which a client asks for Lockkeeper's own operations, and a server agrees to them: `LK`,
+/// and the number of the extension (docs/protocol.md). Every other client sends 0, but for ClickHouse's, which sends 10.
+pub(crate) const EXTENSION: i32 = 0x4c4b_0001;
 
 /// Length of a session's password, in bytes.
 pub(crate) const PASSWORD_BYTES: usize = 16;
@@ -21,7 +27,7 @@ pub(crate) const PASSWORD_BYTES: usize = 16;
 records! {
     /// First frame of a client.
     ConnectRequest<'a> {
-        /// 0, of every client.
+        /// [`EXTENSION`], to ask for it; 0 of ZooKeeper's clients.
         protocol_version: i32,
         /// The last zxid that the client has seen. If it is ahead of the server's, the server closes the connection.
         last_zxid_seen: i64,
@@ -39,7 +45,7 @@ records! {
     /// First frame of a server. If the session has ended or the password is wrong, timeout, session and password are
     /// zeros, and the connection is closed after it.
     ConnectResponse<'a> {
-        /// Always 0.
+        /// [`EXTENSION`] to a client that has asked for it; else 0, also of every other server.
         protocol_version: i32,
         /// The negotiated timeout, in milliseconds.
         timeout_ms: i32,

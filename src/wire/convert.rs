@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use super::code::Code;
+use super::extension::{Ahead, Departure, blockers, reason_number};
 use super::jute::{Path, Text};
 use super::multi::{self, MultiOp, MultiResult};
 use super::request::{Create, CreateTtl, Op, Request};
@@ -16,7 +17,7 @@ use crate::error::Error;
 use crate::path::ZnodePath;
 use crate::protocol::{self as store, OpReply, ReadReply, Reply};
 use crate::types::CreateMode;
-use crate::watch::{EventKind, WatchMode, WatchedEvent};
+use crate::watch::{EventKind, PredecessorGone, WatchMode, WatchedEvent};
 
 /// `state` of every event: connected.
 const CONNECTED: i32 = 3;
@@ -232,6 +233,26 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
             version: version(it.version),
         },
         Request::CloseSession => store::Request::Close,
+        Request::Enqueue(it) => store::Request::Enqueue(store::Enqueue {
+            parent: write_path(&it.parent.0)?,
+            name: it.name.to_string(),
+            data: data::copy(it.data),
+            acl: acl(&it.acl)?,
+            blockers: blockers(it.blockers)?,
+            count: it.count,
+        }),
+        Request::GetPredecessor(it) => store::Request::GetPredecessor(store::GetPredecessor {
+            entry: write_path(&it.entry.0)?,
+            blockers: blockers(it.blockers)?,
+            count: it.count,
+        }),
+        Request::GetQueue(it) => store::Request::GetQueue {
+            parent: write_path(&it.parent.0)?,
+            limit: usize::try_from(it.limit).map_err(|_| Code::BadArguments)?,
+        },
+        Request::Withdraw(it) => store::Request::Withdraw {
+            entry: delete_path(&it.path)?,
+        },
         _ => return Ok(None),
     }))
 }
@@ -247,6 +268,15 @@ pub(crate) fn event(event: &WatchedEvent) -> WatcherEvent<'_> {
         },
         state: CONNECTED,
         path: event.path.as_str().into(),
+    }
+}
+
+/// Converts the departure of a predecessor, for the client that was given the number of this watch.
+pub(crate) fn departure(watch: &impl WatchNumber, gone: PredecessorGone) -> Departure {
+    Departure {
+        watch: watch.watch_number(),
+        clear: gone.clear,
+        reason: reason_number(gone.reason),
     }
 }
 
@@ -310,7 +340,7 @@ impl Shape {
     ///
     /// # Errors
     /// The code of a reply that is a header alone.
-    pub(crate) fn answer<'a, W, P>(
+    pub(crate) fn answer<'a, W: WatchNumber, P>(
         &'a self,
         answer: &'a Result<Reply<W, P>, Error>,
     ) -> Result<Response<'a>, Code> {
@@ -327,7 +357,10 @@ impl Shape {
         }
     }
 
-    fn reply<'a, W, P>(&'a self, reply: &'a Reply<W, P>) -> Result<Response<'a>, Code> {
+    fn reply<'a, W: WatchNumber, P>(
+        &'a self,
+        reply: &'a Reply<W, P>,
+    ) -> Result<Response<'a>, Code> {
         Ok(match reply {
             Reply::Created { path, .. } if self.op == Op::Create => {
                 Response::Path(path.as_str().into())
@@ -351,10 +384,13 @@ impl Shape {
             Reply::Paths(paths) => Response::Names(self.with_prefix(paths)),
             Reply::Count(count) => Response::Count(i32::try_from(*count).unwrap_or(i32::MAX)),
             Reply::Watching(_) => Response::Watching(0),
-            // Cannot happen: these answer requests of Lockkeeper alone, which have no number on the wire.
-            Reply::Enqueued { .. } | Reply::Predecessor(_) | Reply::Queue { .. } => {
-                return Err(Code::SystemError);
-            }
+            Reply::Enqueued {
+                path,
+                czxid,
+                ahead: predecessor,
+            } => Response::Enqueued(path.as_str().into(), czxid.0, ahead(predecessor)),
+            Reply::Predecessor(predecessor) => Response::Ahead(ahead(predecessor)),
+            Reply::Queue { names, sorted } => Response::Queue(texts(names), *sorted),
         })
     }
 
@@ -392,6 +428,33 @@ impl Shape {
         let with_prefix = self.text.as_deref().unwrap_or_default();
         let wanted = paths.filter(|path| path.starts_with(with_prefix));
         wanted.map(Text::Borrowed).collect()
+    }
+}
+
+fn ahead<W: WatchNumber>(predecessor: &store::Predecessor<W>) -> Ahead<'_> {
+    match predecessor {
+        store::Predecessor::Clear => Ahead::Clear,
+        store::Predecessor::Blocked { by, watcher, count } => Ahead::Blocked {
+            by: by.as_str().into(),
+            watch: watcher.watch_number(),
+            count: count.map_or(-1, |count| i32::try_from(count).unwrap_or(i32::MAX)),
+        },
+        store::Predecessor::Gone => Ahead::Gone,
+        store::Predecessor::Listed(names) => Ahead::Listed(texts(names)),
+        store::Predecessor::Unknown => Ahead::Unknown,
+    }
+}
+
+/// Key of a watch, by the number that names it to a client.
+pub(crate) trait WatchNumber {
+    fn watch_number(&self) -> i64;
+}
+
+/// In tests that encode the replies of a session in this process.
+#[cfg(test)]
+impl WatchNumber for crate::watch::Watcher {
+    fn watch_number(&self) -> i64 {
+        0
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::code::Code;
 use super::connect::RequestHeader;
+use super::extension::{Enqueue, ForgetWatch, GetPredecessor, GetQueue};
 use super::jute::{Data, Jute, Malformed, NonNullList, Path, Reader, Text, records};
 use super::multi::{self, MultiOp};
 use super::stat::AclRecord;
@@ -76,12 +77,30 @@ ops! {
     // Since 3.7.
     WhoAmI = 107 "HOMI",
     CloseSession = -11 "CLOS",
+    // Lockkeeper's own, of a connection that has agreed on them: see `extension`.
+    Enqueue = 4001 "ENQU",
+    GetPredecessor = 4002 "GETP",
+    GetQueue = 4003 "GETQ",
+    Withdraw = 4004 "WITH",
+    ForgetWatch = 4005 "FGTW",
 }
 
 impl Op {
     /// Returns ZooKeeper's number.
     pub(crate) fn number(self) -> i32 {
         self as i32
+    }
+
+    /// Returns true for Lockkeeper's own operations.
+    pub(crate) fn is_extension(self) -> bool {
+        matches!(
+            self,
+            Self::Enqueue
+                | Self::GetPredecessor
+                | Self::GetQueue
+                | Self::Withdraw
+                | Self::ForgetWatch
+        )
     }
 
     /// Returns true if the operation creates a znode.
@@ -281,6 +300,11 @@ requests! {
     GetAllChildrenNumber(Named<'a>),
     SetWatches2(SetWatches2<'a>),
     AddWatch(AddWatch<'a>),
+    Enqueue(Enqueue<'a>),
+    GetPredecessor(GetPredecessor<'a>),
+    GetQueue(GetQueue<'a>),
+    Withdraw(Named<'a>),
+    ForgetWatch(ForgetWatch),
     ;
     Ping,
     WhoAmI,

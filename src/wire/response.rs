@@ -2,6 +2,7 @@
 
 use super::code::Code;
 use super::connect::{ReplyHeader, xid};
+use super::extension::Ahead;
 use super::frame::LENGTH_BYTES;
 use super::jute::{Data, Jute, Malformed, Path, Reader, Text, records};
 use super::multi::{self, MultiResult};
@@ -59,6 +60,12 @@ pub(crate) enum Response<'a> {
     Token(Option<Data<'a>>),
     /// To whoAmI.
     WhoAmI(Vec<ClientInfo<'a>>),
+    /// To enqueue: the entry, and the transaction that created it.
+    Enqueued(Path<'a>, i64, Ahead<'a>),
+    /// To getPredecessor.
+    Ahead(Ahead<'a>),
+    /// To getQueue: names, and true if they are sorted.
+    Queue(Vec<Text<'a>>, bool),
 }
 
 impl<'a> Response<'a> {
@@ -80,6 +87,9 @@ impl<'a> Response<'a> {
             Op::Multi | Op::MultiRead => Self::Multi(multi::read_results(from)?),
             Op::Sasl => Self::Token(from.next()?),
             Op::WhoAmI => Self::WhoAmI(from.next()?),
+            Op::Enqueue => Self::Enqueued(from.next()?, from.next()?, from.next()?),
+            Op::GetPredecessor => Self::Ahead(from.next()?),
+            Op::GetQueue => Self::Queue(from.next()?, from.next()?),
             Op::Delete
             | Op::Ping
             | Op::Check
@@ -88,6 +98,8 @@ impl<'a> Response<'a> {
             | Op::Auth
             | Op::SetWatches
             | Op::SetWatches2
+            | Op::Withdraw
+            | Op::ForgetWatch
             | Op::CloseSession => Self::Empty,
         })
     }
@@ -120,6 +132,16 @@ impl<'a> Response<'a> {
             Self::Multi(results) => multi::put_results(results, to),
             Self::Token(token) => token.put(to),
             Self::WhoAmI(infos) => infos.put(to),
+            Self::Enqueued(path, czxid, ahead) => {
+                path.put(to);
+                czxid.put(to);
+                ahead.put(to);
+            }
+            Self::Ahead(ahead) => ahead.put(to),
+            Self::Queue(names, is_sorted) => {
+                names.put(to);
+                is_sorted.put(to);
+            }
         }
     }
 
@@ -148,6 +170,9 @@ impl<'a> Response<'a> {
                 let info = |it: &ClientInfo<'_>| text(&it.scheme) + text(&it.user);
                 LENGTH_BYTES + infos.iter().map(info).sum::<usize>()
             }
+            Self::Enqueued(path, _, ahead) => text(&path.0) + 8 + ahead.bytes(),
+            Self::Ahead(ahead) => ahead.bytes(),
+            Self::Queue(names, _) => texts(names) + 1,
         }
     }
 

@@ -52,10 +52,13 @@ async fn sleep_connected(
         match select(&mut *watcher, states.next()).await {
             Either::Left(event) => {
                 let wake = wake(event)?;
-                // The event may have come over a later connection than the one on which the watch was armed: what
+                if status.connection() == connection {
+                    return Ok(wake);
+                }
+                // It came over a later connection than the one on which the watch was armed, or ended the watch: what
                 // happened between the two is unknown (invariant 8).
-                let is_same = status.connection() == connection;
-                return Ok(if is_same { wake } else { WakeReason::Stale });
+                put(LockEvent::Resumed);
+                return Ok(WakeReason::Stale);
             }
             Either::Right(_) => {
                 if let Some(end) = status.end() {

@@ -1,21 +1,34 @@
-//! Requests of a session as frames, and the records of their replies as the store's [`Reply`].
+//! Requests of a session as frames, and the records of their replies as the store's [`Reply`]: in ZooKeeper's protocol,
+//! or with Lockkeeper's own operations where the server has agreed to them ([`Dialect`]).
 //!
 //! Paths are relative to the session's chroot above this module, and absolute below it (rule 21).
 
 use bytes::Bytes;
 
-use super::watches::{Interest, WatchKey};
+use super::watches::{Interest, WatchKey, WatchTable};
 use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::identity::is_anyone;
 use crate::path::ZnodePath;
-use crate::protocol::{Create, Op as WriteOp, OpReply, ReadOp, ReadReply, Reply, Request};
-use crate::types::{AclEntry, CreateMode, SessionId};
+use crate::protocol::{
+    Create, Op as WriteOp, OpReply, Predecessor, ReadOp, ReadReply, Reply, Request,
+};
+use crate::types::{AclEntry, CreateMode, SessionId, Zxid};
 use crate::watch::WatchMode;
 use crate::wire::{
-    self, About, AclRecord, Code, Malformed, MultiOp, MultiResult, Op, Path, Reader, Response,
-    acl_records, flags, put_frame,
+    self, About, AclRecord, Ahead, Code, Malformed, MultiOp, MultiResult, Op, Path, Reader,
+    Response, acl_records, blockers_number, flags, put_frame,
 };
+
+/// Operations that a server knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Dialect {
+    /// ZooKeeper's alone.
+    #[default]
+    Plain,
+    /// Lockkeeper's own as well.
+    Extended,
+}
 
 /// The path under which all znodes of a session are.
 #[derive(Clone, Debug, Default)]
@@ -61,17 +74,49 @@ impl Chroot {
 
 /// Appends the frame of a request. Returns the operation, by which its reply is decoded.
 ///
-/// [`Request::Enqueue`] has two requests in ZooKeeper's protocol, and [`Request::AddAuth`] a frame of another kind:
-/// the session sends both.
+/// [`Request::Enqueue`] is two requests in ZooKeeper's protocol, and [`Request::AddAuth`] a frame of another kind: the
+/// session sends both.
 pub(super) fn put_request(
     request: &Request,
     xid: i32,
     chroot: &Chroot,
+    dialect: Dialect,
     to: &mut Vec<u8>,
 ) -> Result<Op> {
-    let record = record(request, chroot)?;
+    let own = match dialect {
+        Dialect::Plain => None,
+        Dialect::Extended => own_record(request, chroot),
+    };
+    let record = own.map_or_else(|| record(request, chroot), Ok)?;
     put_frame(to, |to| record.put_with_header(xid, to));
     Ok(record.op())
+}
+
+/// Returns the record of an operation of Lockkeeper's own; `None` for a request that ZooKeeper's protocol has, too.
+fn own_record<'a>(request: &'a Request, chroot: &Chroot) -> Option<wire::Request<'a>> {
+    Some(match request {
+        Request::Enqueue(it) => wire::Request::Enqueue(wire::Enqueue {
+            parent: chroot.absolute(&it.parent),
+            name: it.name.as_str().into(),
+            data: &it.data,
+            acl: acl_records(&it.acl),
+            blockers: blockers_number(it.blockers),
+            count: it.count,
+        }),
+        Request::GetPredecessor(it) => wire::Request::GetPredecessor(wire::GetPredecessor {
+            entry: chroot.absolute(&it.entry),
+            blockers: blockers_number(it.blockers),
+            count: it.count,
+        }),
+        Request::GetQueue { parent, limit } => wire::Request::GetQueue(wire::GetQueue {
+            parent: chroot.absolute(parent),
+            limit: i32::try_from(*limit).unwrap_or(i32::MAX),
+        }),
+        Request::Withdraw { entry } => wire::Request::Withdraw(wire::Named {
+            path: chroot.absolute(entry),
+        }),
+        _ => return None,
+    })
 }
 
 fn record<'a>(request: &'a Request, chroot: &Chroot) -> Result<wire::Request<'a>> {
@@ -322,15 +367,16 @@ pub(super) fn malformed(what: &str, why: &str) -> Error {
     Error::Protocol(format!("the reply to {what} is malformed: {why}"))
 }
 
-/// Decodes the reply without error to a request. `arm` registers the watch that the request has armed.
+/// Decodes the reply without error to a request, and registers the watch that the request has armed.
 pub(super) fn read_reply(
     request: &Request,
     op: Op,
     body: &mut Reader<'_>,
     chroot: &Chroot,
     session: SessionId,
-    arm: &mut impl FnMut(Interest, &ZnodePath) -> WatchKey,
+    watches: &mut WatchTable,
 ) -> Result<Reply<WatchKey, WatchKey>> {
+    let mut arm = |interest, path: &ZnodePath| watches.add(interest, path);
     let what = about(request, session).what;
     let response = Response::read(op, body);
     let response = response.map_err(|Malformed(why)| malformed(what, why))?;
@@ -362,8 +408,20 @@ pub(super) fn read_reply(
                 watcher: watch.then(|| arm(Interest::Children, path)),
             }
         }
+        (Request::Enqueue(_), Response::Enqueued(path, czxid, ahead)) => Reply::Enqueued {
+            path: chroot.parse(&path.0)?,
+            czxid: Zxid(czxid),
+            ahead: predecessor(ahead, chroot, watches)?,
+        },
+        (Request::GetPredecessor(_), Response::Ahead(ahead)) => {
+            Reply::Predecessor(predecessor(ahead, chroot, watches)?)
+        }
+        (Request::GetQueue { .. }, Response::Queue(names, sorted)) => Reply::Queue {
+            names: owned(names),
+            sorted,
+        },
         (Request::GetPredecessor(_), Response::Names(names)) => {
-            Reply::Predecessor(crate::protocol::Predecessor::Listed(owned(names)))
+            Reply::Predecessor(Predecessor::Listed(owned(names)))
         }
         (Request::GetQueue { .. }, Response::Names(names)) => Reply::Queue {
             names: owned(names),
@@ -398,19 +456,41 @@ pub(super) fn read_error(
     request: &Request,
     number: i32,
     session: SessionId,
-    arm: &mut impl FnMut(Interest, &ZnodePath) -> WatchKey,
+    watches: &mut WatchTable,
 ) -> Result<Reply<WatchKey, WatchKey>> {
     match request {
         // The one read that watches a missing znode (rule 3).
         Request::Exists { path, watch } if number == Code::NoNode.number() => Ok(Reply::Exists {
             stat: None,
-            watcher: watch.then(|| arm(Interest::Existence, path)),
+            watcher: watch.then(|| watches.add(Interest::Existence, path)),
         }),
         Request::GetPredecessor(_) if number == Code::NoNode.number() => {
-            Ok(Reply::Predecessor(crate::protocol::Predecessor::Gone))
+            Ok(Reply::Predecessor(Predecessor::Gone))
         }
         _ => Err(error(number, about(request, session))),
     }
+}
+
+/// Decodes a server's answer about a queue, and registers the watch that it has armed.
+fn predecessor(
+    ahead: Ahead<'_>,
+    chroot: &Chroot,
+    watches: &mut WatchTable,
+) -> Result<Predecessor<WatchKey>> {
+    Ok(match ahead {
+        Ahead::Clear => Predecessor::Clear,
+        Ahead::Blocked { by, watch, count } => {
+            let by = chroot.parse(&by.0)?;
+            Predecessor::Blocked {
+                watcher: watches.add_predecessor(watch, &by),
+                by,
+                count: usize::try_from(count).ok(),
+            }
+        }
+        Ahead::Gone => Predecessor::Gone,
+        Ahead::Listed(names) => Predecessor::Listed(owned(names)),
+        Ahead::Unknown => Predecessor::Unknown,
+    })
 }
 
 /// Decodes the results of a multi, which has no error in its header (rule 16).

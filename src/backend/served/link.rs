@@ -295,6 +295,10 @@ impl Link {
                     Some(cell) => Delivery::Interrupted(cell.clone()),
                     None => continue,
                 },
+                Output::Unwatched(key) => match inner.cells.remove(&key) {
+                    Some(cell) => Delivery::Unwatched(cell),
+                    None => continue,
+                },
                 Output::Opened(opened) => Delivery::Opened(opened),
                 Output::Suspended => {
                     self.attention.notify_one();

@@ -14,8 +14,8 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::codec::{self, Chroot, put_request};
-use super::watches::{Interest, ServerWatch, WatchKey, WatchTable};
+use super::codec::{self, Chroot, Dialect, put_request};
+use super::watches::{Idle, Interest, ServerWatch, WatchKey, WatchTable};
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::identity::Secret;
@@ -24,7 +24,9 @@ use crate::protocol::{Create, Enqueue, Predecessor, Reply, Request};
 use crate::size::Scale;
 use crate::types::{CreateMode, SessionId, Zxid};
 use crate::watch::WatchedEvent;
-use crate::wire::{self, ConnectRequest, Frames, Jute, Op, PASSWORD_BYTES, put_frame, xid};
+use crate::wire::{
+    self, ConnectRequest, EXTENSION, Frames, Jute, Op, PASSWORD_BYTES, put_frame, xid,
+};
 
 /// Terms on which a session is opened.
 #[derive(Clone, Debug)]
@@ -63,6 +65,8 @@ pub(super) enum Output<T> {
     },
     /// Events of a persistent watch may have been lost.
     Interrupted(WatchKey),
+    /// A watch on a predecessor has ended with its connection.
+    Unwatched(WatchKey),
 }
 
 /// Terms of the server, at the beginning of a connection.
@@ -91,6 +95,10 @@ pub(super) enum End {
 pub(super) struct ClientSession<T> {
     options: SessionOptions,
     phase: Phase,
+    /// Operations of this connection's server.
+    dialect: Dialect,
+    /// True if the next handshake does not ask for the extension: the last one that did was not answered.
+    is_next_plain: bool,
     chroot: Chroot,
     id: SessionId,
     password: [u8; PASSWORD_BYTES],
@@ -199,6 +207,8 @@ impl<T> ClientSession<T> {
     pub(super) fn new(options: SessionOptions, now: BootInstant) -> Self {
         Self {
             phase: Phase::Pausing(now),
+            dialect: Dialect::default(),
+            is_next_plain: false,
             chroot: Chroot::default(),
             id: SessionId(0),
             password: [0; PASSWORD_BYTES],
@@ -326,7 +336,9 @@ impl<T> ClientSession<T> {
     fn send(&mut self, caller: T, request: Request, now: BootInstant) {
         self.spoken = now;
         match request {
-            Request::Enqueue(enqueue) => self.send_enqueue(caller, enqueue),
+            Request::Enqueue(enqueue) if self.dialect == Dialect::Plain => {
+                self.send_enqueue(caller, enqueue);
+            }
             Request::AddAuth { scheme, secret } => {
                 self.put_proof(&scheme, &secret);
                 self.proofs
@@ -334,7 +346,8 @@ impl<T> ClientSession<T> {
             }
             request => {
                 let (xid, bytes) = (self.next_xid(), request_bytes(&request));
-                let put = put_request(&request, xid, &self.chroot, &mut self.out);
+                let (chroot, dialect) = (&self.chroot, self.dialect);
+                let put = put_request(&request, xid, chroot, dialect, &mut self.out);
                 let op = match put {
                     Ok(op) => op,
                     Err(error) => return self.reply(caller, Err(error)),
@@ -348,7 +361,7 @@ impl<T> ClientSession<T> {
         }
     }
 
-    /// Sends the create and the list of the queue together: one round trip.
+    /// Sends an enqueue in ZooKeeper's protocol: the create and the list of the queue together, in one round trip.
     fn send_enqueue(&mut self, caller: T, enqueue: Enqueue) {
         let Enqueue {
             parent,
@@ -370,12 +383,10 @@ impl<T> ClientSession<T> {
         let listing = Request::GetQueue { parent, limit: 0 };
         let (create_xid, listing_xid) = (self.next_xid(), self.next_xid());
         let create = Request::Create(create);
-        let ops = put_request(&create, create_xid, &self.chroot, &mut self.out).and_then(|first| {
-            Ok((
-                first,
-                put_request(&listing, listing_xid, &self.chroot, &mut self.out)?,
-            ))
-        });
+        let (chroot, out) = (&self.chroot, &mut self.out);
+        let mut put = |request, xid| put_request(request, xid, chroot, Dialect::Plain, out);
+        let ops =
+            put(&create, create_xid).and_then(|first| Ok((first, put(&listing, listing_xid)?)));
         let ((first, second), create) = match (ops, create) {
             (Ok(ops), Request::Create(create)) => (ops, create),
             (Err(error), _) => return self.reply(caller, Err(error)),
@@ -398,23 +409,27 @@ impl<T> ClientSession<T> {
 
     /// Gives a watch up, whose watcher was dropped.
     pub(super) fn unwatch(&mut self, key: WatchKey, now: BootInstant) {
-        let idle = self.watches.remove(key);
-        if let Some((watch, path)) = idle {
-            self.send_removal(watch, &path, now);
+        if let Some(idle) = self.watches.remove(key) {
+            self.send_removal(&idle, now);
         }
     }
 
-    fn send_removal(&mut self, watch: ServerWatch, path: &ZnodePath, now: BootInstant) {
+    fn send_removal(&mut self, idle: &Idle, now: BootInstant) {
         // Without a connection the server has no watch to remove.
         if self.phase != Phase::Connected {
             return;
         }
         self.spoken = now;
         let xid = self.next_xid();
-        let request = wire::Request::RemoveWatches(wire::Watches {
-            path: self.chroot.absolute(path).0,
-            kind: watch as i32,
-        });
+        let request = match idle {
+            Idle::Path(watch, path) => wire::Request::RemoveWatches(wire::Watches {
+                path: self.chroot.absolute(path).0,
+                kind: *watch as i32,
+            }),
+            Idle::Predecessor(number) => {
+                wire::Request::ForgetWatch(wire::ForgetWatch { watch: *number })
+            }
+        };
         put_frame(&mut self.out, |to| request.put_with_header(xid, to));
         let op = request.op();
         self.await_reply(xid, op, 0, Awaited::Ignored);
@@ -449,7 +464,10 @@ impl<T> ClientSession<T> {
         self.phase = Phase::Handshaking { sent: now, until };
         (self.heard, self.spoken) = (now, now);
         let handshake = ConnectRequest {
-            protocol_version: 0,
+            protocol_version: match self.is_next_plain {
+                true => 0,
+                false => EXTENSION,
+            },
             last_zxid_seen: self.last_zxid,
             timeout_ms: i32::try_from(self.options.timeout.as_millis()).unwrap_or(i32::MAX),
             session: self.id.0,
@@ -463,7 +481,13 @@ impl<T> ClientSession<T> {
     pub(super) fn disconnected(&mut self, now: BootInstant) {
         match self.phase {
             Phase::Over(_) | Phase::Pausing(_) => {}
-            Phase::Connecting(_) | Phase::Handshaking { .. } => self.pause(now),
+            Phase::Connecting(_) => self.pause(now),
+            Phase::Handshaking { .. } => {
+                // A server that does not know the version may close the connection instead of an answer; so may one
+                // that has no session to give. So the two ways take turns.
+                self.is_next_plain = !self.is_next_plain;
+                self.pause(now);
+            }
             Phase::Connected => {
                 self.outputs.push_back(Output::Suspended);
                 self.lose_replies();

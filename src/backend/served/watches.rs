@@ -3,6 +3,9 @@
 //! A server keeps one watch for each path and kind of interest, whatever number of requests has armed it, and forgets
 //! it with the connection. So the client counts the watchers of each, sends a removal when the last one is dropped,
 //! and arms all of them again on the next connection (rule 19).
+//!
+//! A watch on a predecessor in a queue is one watcher's, has a number of the server's, and ends with the connection:
+//! what it waits for may have happened meanwhile, and only a new question tells.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -83,6 +86,18 @@ pub(super) struct WatchTable {
     by_path: BTreeMap<ZnodePath, PathWatches>,
     /// Number of watchers of [`Interest::Recursive`]: without any, an event concerns its own path alone.
     recursive: usize,
+    /// Watchers of predecessors, by the server's numbers, with the paths of the predecessors.
+    predecessors: HashMap<i64, (WatchKey, ZnodePath)>,
+    /// The server's numbers of those watches.
+    numbers: HashMap<WatchKey, i64>,
+}
+
+/// A watch of the server that is of no use any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Idle {
+    Path(ServerWatch, ZnodePath),
+    /// A watch on a predecessor, by its number.
+    Predecessor(i64),
 }
 
 #[derive(Debug, Default)]
@@ -150,8 +165,7 @@ impl WatchTable {
 
     /// Registers a watcher.
     pub(super) fn add(&mut self, interest: Interest, path: &ZnodePath) -> WatchKey {
-        self.last_key += 1;
-        let key = self.last_key;
+        let key = self.next_key();
         self.recursive += usize::from(interest == Interest::Recursive);
         self.watchers.insert(key, (interest, path.clone()));
         let watches = self.by_path.entry(path.clone()).or_default();
@@ -159,8 +173,40 @@ impl WatchTable {
         key
     }
 
+    fn next_key(&mut self) -> WatchKey {
+        self.last_key += 1;
+        self.last_key
+    }
+
+    /// Registers the watcher of a predecessor, by the number of its watch at the server.
+    pub(super) fn add_predecessor(&mut self, number: i64, path: &ZnodePath) -> WatchKey {
+        let key = self.next_key();
+        self.predecessors.insert(number, (key, path.clone()));
+        self.numbers.insert(key, number);
+        key
+    }
+
+    /// Returns the watcher of a predecessor that has departed, and forgets it. `None` if it was dropped before.
+    pub(super) fn departed(&mut self, number: i64) -> Option<(WatchKey, ZnodePath)> {
+        let (key, path) = self.predecessors.remove(&number)?;
+        self.numbers.remove(&key);
+        Some((key, path))
+    }
+
+    /// Forgets the watchers of predecessors, and returns them in the order of their registration.
+    pub(super) fn lose_predecessors(&mut self) -> Vec<WatchKey> {
+        self.predecessors.clear();
+        let mut keys: Vec<_> = self.numbers.drain().map(|(key, _)| key).collect();
+        keys.sort_unstable();
+        keys
+    }
+
     /// Removes a watcher. Returns the watch of the server that is of no use any more.
-    pub(super) fn remove(&mut self, key: WatchKey) -> Option<(ServerWatch, ZnodePath)> {
+    pub(super) fn remove(&mut self, key: WatchKey) -> Option<Idle> {
+        if let Some(number) = self.numbers.remove(&key) {
+            self.predecessors.remove(&number);
+            return Some(Idle::Predecessor(number));
+        }
         let (interest, path) = self.watchers.remove(&key)?;
         self.recursive -= usize::from(interest == Interest::Recursive);
         let Entry::Occupied(mut entry) = self.by_path.entry(path.clone()) else {
@@ -176,7 +222,7 @@ impl WatchTable {
         if watches.is_empty() {
             entry.remove();
         }
-        is_done.then_some((watch, path))
+        is_done.then_some(Idle::Path(watch, path))
     }
 
     /// Returns the watchers of an event, with true for those that fire once and are forgotten.

@@ -148,7 +148,7 @@ fn messages_leave_in_the_order_of_their_events() {
     let said: Vec<_> = said
         .iter()
         .map(|what| match what {
-            Message::Event(event) => format!("{:?} {}", event.kind, event.path),
+            Message::Event { event, .. } => format!("{:?} {}", event.kind, event.path),
             Message::Answer { answer, .. } => answer.as_ref().map_or_else(
                 |error| format!("{error}"),
                 |reply| {
@@ -333,7 +333,9 @@ fn the_watches_of_a_connection_go_with_it_and_come_back_with_what_was_missed() {
     let said: Vec<_> = said
         .iter()
         .map(|what| match what {
-            Message::Event(event) => format!("{:?} {} {:?}", event.kind, event.path, event.zxid),
+            Message::Event { event, .. } => {
+                format!("{:?} {} {:?}", event.kind, event.path, event.zxid)
+            }
             Message::Answer { .. } => "answer".to_owned(),
         })
         .collect();

@@ -14,8 +14,11 @@ fn protocol() -> ProtocolState {
         superuser: None,
     };
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let frames = Frames::new(limits.frame_bytes);
-    ProtocolState::new(limits, Admission::new(Arc::new(policy), address), frames)
+    let agreed = Agreed {
+        is_extended: false,
+        frames: Frames::new(limits.frame_bytes),
+    };
+    ProtocolState::new(limits, Admission::new(Arc::new(policy), address), agreed)
 }
 
 /// The frame of a getData.

@@ -184,8 +184,51 @@ fn of_a_connection() -> BoxedStrategy<Request<'static>> {
     .boxed()
 }
 
+prop_compose! {
+    fn enqueue()(
+        parent in path(), name in text(), data in data(), acl in acl(), blockers in any::<i32>(),
+        count in any::<bool>()
+    ) -> Enqueue<'static> {
+        Enqueue { parent, name, data, acl, blockers, count }
+    }
+}
+
+prop_compose! {
+    fn get_predecessor()(
+        entry in path(), blockers in any::<i32>(), count in any::<bool>()
+    ) -> GetPredecessor<'static> {
+        GetPredecessor { entry, blockers, count }
+    }
+}
+
+fn of_a_queue() -> BoxedStrategy<Request<'static>> {
+    let get_queue = (path(), any::<i32>()).prop_map(|(parent, limit)| GetQueue { parent, limit });
+    prop_oneof![
+        enqueue().prop_map(Request::Enqueue),
+        get_predecessor().prop_map(Request::GetPredecessor),
+        get_queue.prop_map(Request::GetQueue),
+        named().prop_map(Request::Withdraw),
+        any::<i64>().prop_map(|watch| Request::ForgetWatch(ForgetWatch { watch })),
+    ]
+    .boxed()
+}
+
 pub(super) fn request() -> impl Strategy<Value = Request<'static>> {
-    prop_oneof![of_one_znode(), of_a_connection()]
+    prop_oneof![of_one_znode(), of_a_connection(), of_a_queue()]
+}
+
+fn ahead() -> impl Strategy<Value = Ahead<'static>> {
+    prop_oneof![
+        Just(Ahead::Clear),
+        (path(), any::<i64>(), any::<i32>()).prop_map(|(by, watch, count)| Ahead::Blocked {
+            by,
+            watch,
+            count
+        }),
+        Just(Ahead::Gone),
+        list(text()).prop_map(Ahead::Listed),
+        Just(Ahead::Unknown),
+    ]
 }
 
 fn result() -> impl Strategy<Value = MultiResult<'static>> {
@@ -220,6 +263,11 @@ pub(super) fn response() -> impl Strategy<Value = (Op, Response<'static>)> {
         prop::option::of(data()).prop_map(|token| (Op::Sasl, Response::Token(token))),
         list(info).prop_map(|infos| (Op::WhoAmI, Response::WhoAmI(infos))),
         Just((Op::Delete, Response::Empty)),
+        (path(), any::<i64>(), ahead())
+            .prop_map(|(path, czxid, ahead)| (Op::Enqueue, Response::Enqueued(path, czxid, ahead))),
+        ahead().prop_map(|ahead| (Op::GetPredecessor, Response::Ahead(ahead))),
+        (list(text()), any::<bool>())
+            .prop_map(|(names, sorted)| (Op::GetQueue, Response::Queue(names, sorted))),
     ]
 }
 

@@ -79,6 +79,18 @@ proptest! {
     }
 
     #[test]
+    fn departures(watch in any::<i64>(), clear in any::<bool>(), reason in any::<i32>(), zxid in 1..i64::MAX) {
+        let departure = Departure { watch, clear, reason };
+        let mut bytes = Vec::new();
+        put_departure(&departure, zxid, &mut bytes);
+        let mut from = Reader::new(&bytes);
+        let header = ReplyHeader { xid: xid::DEPARTURE, zxid, err: 0 };
+        prop_assert_eq!(from.next(), Ok(header));
+        prop_assert_eq!(from.next(), Ok(departure));
+        prop_assert!(from.is_empty());
+    }
+
+    #[test]
     fn modes(flags in 0..7, ttl_ms in 1_i64..1 << 40) {
         let op = match flags {
             4 => Op::CreateContainer,

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::Link;
 use crate::backend::SessionStatus;
 use crate::backend::served::session::{End, Opened};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::protocol::Reply;
 use crate::types::SessionState;
 use crate::wake::wake;
@@ -31,6 +31,7 @@ pub(super) enum Delivery {
     Reply(Arc<ReplyCell>, Result<Reply>),
     Event(Arc<WatchCell>, WatchedEvent),
     Interrupted(Arc<WatchCell>),
+    Unwatched(Arc<WatchCell>),
     Opened(Opened),
     Suspended,
     Ended(End, Vec<Arc<WatchCell>>),
@@ -71,6 +72,10 @@ impl Link {
             }
             Delivery::Interrupted(cell) => {
                 cell.interrupt();
+                cell.wake();
+            }
+            Delivery::Unwatched(cell) => {
+                cell.end(Error::ConnectionLoss);
                 cell.wake();
             }
             Delivery::Opened(opened) => self.opened(opened),

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use super::{Awaited, ClientSession, End, Opened, Output, Phase, Proof, UnderWay, armed_by};
 use super::{LARGEST_REPLY_BYTES, codec};
-use crate::backend::served::codec::{CREATE, read_error, read_reply};
-use crate::backend::served::watches::Interest;
+use crate::backend::served::codec::{CREATE, Dialect, read_error, read_reply};
+use crate::backend::served::watches::Idle;
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
 use crate::protocol::{Create, Predecessor, Reply, Request};
 use crate::types::{SessionId, Zxid};
-use crate::watch::WatchedEvent;
+use crate::watch::{EventKind, PredecessorGone, WatchedEvent};
 use crate::wire::{
-    self, About, Code, ConnectResponse, Frames, Op, Reader, ReplyHeader, Response, WatcherEvent,
-    event_kind, xid,
+    self, About, Code, ConnectResponse, Departure, EXTENSION, Frames, Op, Reader, ReplyHeader,
+    Response, WatcherEvent, event_kind, xid,
 };
 
 impl<T> ClientSession<T> {
@@ -81,6 +81,11 @@ impl<T> ClientSession<T> {
         let is_first = self.id.0 == 0;
         (self.id, self.timeout) = (id, timeout);
         (self.phase, self.attempts, self.alive) = (Phase::Connected, 0, now);
+        (self.dialect, self.is_next_plain) = match response.protocol_version {
+            EXTENSION => (Dialect::Extended, false),
+            // Any other answer comes of a server that does not know what it was asked for.
+            _ => (Dialect::Plain, false),
+        };
         self.outputs
             .push_back(Output::Opened(Opened { id, timeout, sent }));
         self.resume(is_first, now);
@@ -96,6 +101,7 @@ impl<T> ClientSession<T> {
         let header = header.map_err(|_| "a frame without a header")?;
         match header.xid {
             xid::EVENT => self.handle_event(&header, body),
+            xid::DEPARTURE => self.handle_departure(&header, body),
             xid::PING | xid::SET_WATCHES => Ok(()),
             xid::AUTH => self.handle_proof(header.err),
             _ => self.handle_reply(&header, body, now),
@@ -129,6 +135,31 @@ impl<T> ClientSession<T> {
                 event,
             };
             self.outputs.push_back(fired);
+        }
+        Ok(())
+    }
+
+    fn handle_departure(
+        &mut self,
+        header: &ReplyHeader,
+        body: &mut Reader<'_>,
+    ) -> Result<(), &'static str> {
+        let departure = body.next::<Departure>();
+        let departure = departure.map_err(|_| "a malformed departure")?;
+        // The watcher of another one was dropped, and its removal is on its way.
+        if let Some((key, path)) = self.watches.departed(departure.watch) {
+            let reason = wire::reason(departure.reason);
+            let event = WatchedEvent {
+                kind: EventKind::NodeDeleted,
+                path,
+                zxid: (header.zxid > 0).then_some(Zxid(header.zxid)),
+                predecessor_gone: Some(PredecessorGone::new(departure.clear, reason)),
+            };
+            self.outputs.push_back(Output::Event {
+                key,
+                is_last: true,
+                event,
+            });
         }
         Ok(())
     }
@@ -228,15 +259,14 @@ impl<T> ClientSession<T> {
         now: BootInstant,
     ) {
         let (session, watches) = (self.id, &mut self.watches);
-        let mut arm = |interest: Interest, path: &ZnodePath| watches.add(interest, path);
         let reply = match err {
-            0 => read_reply(request, op, body, &self.chroot, session, &mut arm),
-            err => read_error(request, err, session, &mut arm),
+            0 => read_reply(request, op, body, &self.chroot, session, watches),
+            err => read_error(request, err, session, watches),
         };
         if let Some((watch, path)) = armed_by(request)
             && self.watches.answered(watch, path)
         {
-            self.send_removal(watch, path, now);
+            self.send_removal(&Idle::Path(watch, path.clone()), now);
         }
         if *request == Request::Close && reply.is_ok() {
             self.outputs.push_back(Output::Disconnect);

@@ -20,6 +20,9 @@ impl<T> ClientSession<T> {
         }
         let rearming = self.watches.rearming();
         self.put_rearming(rearming);
+        for key in self.watches.lose_predecessors() {
+            self.outputs.push_back(Output::Unwatched(key));
+        }
         if !is_first {
             for key in self.watches.persistent() {
                 self.outputs.push_back(Output::Interrupted(key));

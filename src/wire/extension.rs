@@ -1,0 +1,172 @@
+//! Lockkeeper's own records: of queues of locks, and of the events by which a server passes a lock on.
+//!
+//! They are spoken on connections that have agreed on them in the handshake ([`EXTENSION`](super::EXTENSION)), beside
+//! all of ZooKeeper's. `docs/protocol.md` describes them by the byte.
+
+use super::code::Code;
+use super::connect::{ReplyHeader, xid};
+use super::frame::LENGTH_BYTES;
+use super::jute::{Data, Jute, Malformed, Path, Reader, Text, records};
+use super::stat::AclRecord;
+use crate::protocol::Blockers;
+use crate::watch::DeleteReason;
+
+records! {
+    /// Of enqueue: creates an ephemeral sequential znode, and looks for its predecessor.
+    Enqueue<'a> {
+        /// The queue.
+        parent: Path<'a>,
+        /// The entry's name, without the number.
+        name: Text<'a>,
+        data: Data<'a>,
+        acl: Vec<AclRecord<'a>>,
+        /// See [`blockers`].
+        blockers: i32,
+        /// True to count the entries ahead.
+        count: bool,
+    }
+
+    /// Of getPredecessor.
+    GetPredecessor<'a> {
+        entry: Path<'a>,
+        blockers: i32,
+        count: bool,
+    }
+
+    /// Of getQueue.
+    GetQueue<'a> {
+        parent: Path<'a>,
+        /// Number of names at most; 0: all.
+        limit: i32,
+    }
+
+    /// Of forgetWatch: a watch on a predecessor whose waiter is gone.
+    ForgetWatch {
+        /// The watch's number, from [`Ahead::Blocked`].
+        watch: i64,
+    }
+
+    /// The departure of a predecessor, after a header with the xid [`xid::DEPARTURE`].
+    Departure {
+        /// The watch's number. It names the waiting entry, too, which is that of the request that armed it.
+        watch: i64,
+        /// True if the waiting entry exists, is this session's, and nothing ahead blocks it at the end of the
+        /// transaction: then it holds.
+        clear: bool,
+        /// See [`reason`].
+        reason: i32,
+    }
+}
+
+/// The nearest entry ahead that blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Ahead<'a> {
+    /// None.
+    Clear,
+    Blocked {
+        by: Path<'a>,
+        /// Number of the watch on its departure, unique on the server.
+        watch: i64,
+        /// Number of all entries ahead; -1 if it was not asked for.
+        count: i32,
+    },
+    /// The entry itself is gone.
+    Gone,
+    /// All children of the parent, for the client to sort.
+    Listed(Vec<Text<'a>>),
+    /// Only a list can tell.
+    Unknown,
+}
+
+impl<'a> Jute<'a> for Ahead<'a> {
+    fn read(from: &mut Reader<'a>) -> Result<Self, Malformed> {
+        Ok(match from.next::<i32>()? {
+            0 => Self::Clear,
+            1 => Self::Blocked {
+                by: from.next()?,
+                watch: from.next()?,
+                count: from.next()?,
+            },
+            2 => Self::Gone,
+            3 => Self::Listed(from.next()?),
+            4 => Self::Unknown,
+            _ => return Err(Malformed("an unknown kind of predecessor")),
+        })
+    }
+
+    fn put(&self, to: &mut Vec<u8>) {
+        match self {
+            Self::Clear => 0_i32.put(to),
+            Self::Blocked { by, watch, count } => {
+                1_i32.put(to);
+                by.put(to);
+                watch.put(to);
+                count.put(to);
+            }
+            Self::Gone => 2_i32.put(to),
+            Self::Listed(names) => {
+                3_i32.put(to);
+                names.put(to);
+            }
+            Self::Unknown => 4_i32.put(to),
+        }
+    }
+}
+
+impl Ahead<'_> {
+    /// Returns the size of the record, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let text = |text: &Text<'_>| LENGTH_BYTES + text.len();
+        4 + match self {
+            Self::Clear | Self::Gone | Self::Unknown => 0,
+            Self::Blocked { by, .. } => text(&by.0) + 8 + 4,
+            Self::Listed(names) => LENGTH_BYTES + names.iter().map(text).sum::<usize>(),
+        }
+    }
+}
+
+/// Returns the number of a set of blockers.
+pub(crate) fn blockers_number(blockers: Blockers) -> i32 {
+    match blockers {
+        Blockers::All => 0,
+        Blockers::Exclusive => 1,
+    }
+}
+
+/// Returns the blockers of a number.
+///
+/// # Errors
+/// `BadArguments` for any other number.
+pub(super) fn blockers(number: i32) -> Result<Blockers, Code> {
+    match number {
+        0 => Ok(Blockers::All),
+        1 => Ok(Blockers::Exclusive),
+        _ => Err(Code::BadArguments),
+    }
+}
+
+/// Returns the number of the way in which an entry left.
+pub(super) fn reason_number(reason: DeleteReason) -> i32 {
+    match reason {
+        DeleteReason::Unknown => 0,
+        DeleteReason::Released => 1,
+        DeleteReason::Died => 2,
+        DeleteReason::Removed => 3,
+    }
+}
+
+/// Returns the way of a number; unknown for one of a later server.
+pub(crate) fn reason(number: i32) -> DeleteReason {
+    match number {
+        1 => DeleteReason::Released,
+        2 => DeleteReason::Died,
+        3 => DeleteReason::Removed,
+        _ => DeleteReason::Unknown,
+    }
+}
+
+/// Appends the body of the frame of a departure.
+pub(crate) fn put_departure(departure: &Departure, zxid: i64, to: &mut Vec<u8>) {
+    ReplyHeader::new(xid::DEPARTURE, zxid, Code::Ok).put(to);
+    departure.put(to);
+}
