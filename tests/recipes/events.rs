@@ -97,8 +97,8 @@ on_every_backend! {
 
     async fn a_grant_tells_how_the_previous_holder_left(env: Env) {
         let world = World::new(env).await;
-        // A server's events do not say; of a holder that has waited itself its mark does.
-        let embedded = |previous| match world.env.is_embedded() {
+        // ZooKeeper's events do not say; of a holder that has waited itself its mark does.
+        let of_index = |previous| match world.env.has_index() {
             true => previous,
             false => PreviousHolder::Unknown,
         };
@@ -118,19 +118,19 @@ on_every_backend! {
 
         first.release().await.unwrap();
         let (released, previous) = turn(0).await;
-        assert_eq!(previous, embedded(PreviousHolder::Released));
+        assert_eq!(previous, of_index(PreviousHolder::Released));
         released.release().await.unwrap();
         let (_expired, previous) = turn(1).await;
         assert_eq!(previous, PreviousHolder::Released);
         world.expire(mutexes[1].client()).await.unwrap();
         let (removed, previous) = turn(2).await;
-        assert_eq!(previous, embedded(PreviousHolder::Died));
+        assert_eq!(previous, of_index(PreviousHolder::Died));
         world.revoke(removed.path()).await;
         let (closed, previous) = turn(3).await;
-        assert_eq!(previous, embedded(PreviousHolder::Died));
+        assert_eq!(previous, of_index(PreviousHolder::Died));
         mutexes[3].client().close().await.unwrap();
         let (_last, previous) = turn(4).await;
-        assert_eq!(previous, embedded(PreviousHolder::Died));
+        assert_eq!(previous, of_index(PreviousHolder::Died));
         drop(closed);
     }
 

@@ -49,7 +49,7 @@ on_every_backend! {
             costs.push(cost_of_a_hand_over(&world, waiters).await);
         }
         let (requests, events) = assert_flat(&costs, 16);
-        match world.env.is_embedded() {
+        match world.env.has_index() {
             true => assert_eq!(requests, 1, "the release"),
             false => assert_eq!(requests, 2, "the release, and a look of the next"),
         }

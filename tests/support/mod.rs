@@ -194,6 +194,11 @@ impl Env {
         self.target().starts_with("zookeeper:")
     }
 
+    /// Returns true if the store finds an entry's predecessor itself, and passes a lock on by an event.
+    pub(crate) fn has_index(&self) -> bool {
+        !self.is_zookeeper()
+    }
+
     /// The store, where it is one of this process.
     pub(crate) fn store(&self) -> Option<&Store> {
         self.embedded.as_ref()

@@ -90,7 +90,7 @@ async fn cost_of_a_hand_over(world: &World, candidates: usize) -> [Cost; 2] {
 on_every_backend! {
     async fn a_hand_over_costs_the_same_however_many_stand(env: Env) {
         let world = World::new(env).await;
-        let is_embedded = world.env.is_embedded();
+        let has_index = world.env.has_index();
         let mut costs = Vec::new();
         for candidates in SIZES {
             costs.push(cost_of_a_hand_over(&world, candidates).await);
@@ -100,10 +100,10 @@ on_every_backend! {
             assert_flat(&each, 16);
         }
         // The resignation, on ZooKeeper a look of the next candidate, and its watch on its own znode.
-        let asked = if is_embedded { 2 } else { 3 };
+        let asked = if has_index { 2 } else { 3 };
         assert_eq!((costs[0][0].0, costs[0][0].1), (asked, 1), "{costs:?}");
         // The observer reads the next leader; in memory it asks first which entry leads.
-        let looks = if is_embedded { 3 } else { 2 };
+        let looks = if has_index { 3 } else { 2 };
         assert_eq!((costs[0][1].0, costs[0][1].1), (looks, 1), "{costs:?}");
     }
 

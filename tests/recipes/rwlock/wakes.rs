@@ -84,7 +84,7 @@ on_every_backend! {
     async fn a_hand_over_from_each_side_to_each_costs_the_same_however_many_wait(env: Env) {
         let world = World::new(env).await;
         // A store with an index tells the next one its turn; without one each has to look.
-        let (looks, of_asking) = if world.env.is_embedded() { (0, 1) } else { (1, 3) };
+        let (looks, of_asking) = if world.env.has_index() { (0, 1) } else { (1, 3) };
         let turns = [[(Write, 1), (Write, 1)], [(Read, 1), (Write, 1)], [(Read, 3), (Write, 1)]];
         for to in turns {
             let mut all = [Vec::new(), Vec::new()];
@@ -180,7 +180,7 @@ on_every_backend! {
         let cost = world.traffic_of(waiting.client()) - traffic;
         assert_eq!(cost.events, 1);
         assert_eq!(cost.requests(RequestKind::GetChildren) + cost.requests(RequestKind::Enqueue), 0);
-        if world.env.is_embedded() {
+        if world.env.has_index() {
             assert_eq!(cost.requests(RequestKind::Any), 0, "it is told");
         } else {
             assert_eq!(cost.requests(RequestKind::GetPredecessor), 0, "that lists all names");
