@@ -4,6 +4,8 @@
 //! A request is checked where it is sent, a frame where it arrives, and a transaction before it is applied. The limits
 //! of log, snapshot and backup follow from the last: every acknowledged write can be read again (invariant 2).
 
+use bytes::Bytes;
+
 use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::identity::AUTH;
@@ -57,7 +59,8 @@ impl Scale {
             Request::SetData { path, data, .. } => self.path(path) + data.len(),
             Request::Enqueue(enqueue) => {
                 let (name, data) = (enqueue.name.len(), enqueue.data.len());
-                self.path(&enqueue.parent) + 1 + name + data + acl_bytes(&enqueue.acl)
+                let queue_data = enqueue.queue_data.as_ref().map_or(0, Bytes::len);
+                self.path(&enqueue.parent) + 1 + name + data + queue_data + acl_bytes(&enqueue.acl)
             }
             Request::Multi(ops) => ops.iter().map(|op| self.op(op)).sum(),
             Request::MultiRead(ops) => ops

@@ -31,6 +31,8 @@ const SEMAPHORE: RecipeName = RecipeName("a semaphore", "semaphore");
 const ELECTION: RecipeName = RecipeName("an election", "election");
 
 impl Kind {
+    pub(crate) const COUNT: usize = 6;
+
     /// Longest name of an entry without its number, with the slash before it.
     pub(crate) const NAME_BYTES: usize = 1 + PREFIX.len() + UUID_CHARS + "-__READ__".len();
 

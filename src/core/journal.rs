@@ -14,9 +14,9 @@ use super::{Core, Now, Stamp};
 use crate::acl::Acl;
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
-use crate::protocol::{Op, ReadOp, Request};
+use crate::protocol::{Enqueue, Op, ReadOp, Request};
 use crate::size::{Scale, acl_entry_bytes, auth_entries};
-use crate::types::{SessionId, Zxid};
+use crate::types::{CreateMode, SessionId, Zxid};
 
 /// One transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -306,10 +306,12 @@ impl Core {
                 Op::Delete { path, .. } | Op::SetData { path, .. } => at(path),
                 Op::Check { .. } => false,
             }),
-            // A wrong proof ends the session, which is a transaction.
-            Request::Enqueue(_) | Request::AddAuth { .. } | Request::Close => {
+            Request::Enqueue(enqueue) => {
                 kept(self.log_mode_of(session.slot))
+                    || created(CreateMode::Container) && self.makes_a_queue(enqueue)
             }
+            // A wrong proof ends the session, which is a transaction.
+            Request::AddAuth { .. } | Request::Close => kept(self.log_mode_of(session.slot)),
             _ => false,
         }
     }
@@ -405,7 +407,21 @@ impl Core {
         let expanded = auth_entries(request) * proofs.sum::<usize>();
         // Beyond the request itself: its head, the number behind a sequential name, and the fields of a create.
         let beside = HEAD_BYTES + 6 * NUMBER_BYTES + 2 * LENGTH_BYTES;
-        Scale { prefix: 0 }.request(request) + expanded + beside
+        let bytes = Scale { prefix: 0 }.request(request) + expanded + beside;
+        // A queue that is created with its first entry takes as many transactions more as there are levels missing, each
+        // of them with the same list, and a shorter path.
+        match request {
+            Request::Enqueue(enqueue) => {
+                let missing = self.missing_queue(enqueue).unwrap_or_default();
+                bytes * (1 + missing.len())
+            }
+            _ => bytes,
+        }
+    }
+
+    fn makes_a_queue(&self, enqueue: &Enqueue) -> bool {
+        self.missing_queue(enqueue)
+            .is_some_and(|missing| !missing.is_empty())
     }
 }
 

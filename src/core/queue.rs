@@ -14,8 +14,10 @@ use super::watches::{WatchKey, WatchKind};
 use super::{Core, CoreReply, Effects, Now, no_node};
 use crate::error::{Error, Result};
 use crate::path::{ZnodePath, parent_of};
-use crate::protocol::{Blockers, Enqueue, GetPredecessor, Predecessor, Reply, SEMAPHORE_CHILDREN};
-use crate::types::AclEntry;
+use crate::protocol::{
+    Blockers, Create, Enqueue, GetPredecessor, Predecessor, Reply, SEMAPHORE_CHILDREN,
+};
+use crate::types::{AclEntry, CreateMode};
 
 /// Sort key of an entry in its queue: its number, then the order of creation.
 pub(super) type QueueKey = (i64, i64);
@@ -105,15 +107,15 @@ impl Core {
         effects: &mut Effects,
     ) -> Result<CoreReply> {
         check_name(&enqueue.parent, &enqueue.name)?;
-        let acl = self.listed(session, enqueue.acl, &enqueue.parent)?;
+        let acl = self.listed(session, enqueue.acl.clone(), &enqueue.parent)?;
         // It may need a watch. Checked before the entry exists: a refusal must leave none behind (invariant 7).
         self.check_watch_limit(session, &enqueue.parent)?;
         let parent_path = enqueue.parent.as_str();
         // Mostly the queue that was entered last.
-        let parent = self
-            .tree
-            .find_parent(parent_path)
-            .ok_or_else(|| no_node(parent_path))?;
+        let parent = match self.tree.find_parent(parent_path) {
+            Some(parent) => parent,
+            None => self.make_queue(session, &enqueue, now, effects)?,
+        };
         let asked = || asked_for(&enqueue.parent, &enqueue.name);
         self.allow(session, parent, AclEntry::CREATE, asked)?;
         let creates = self.tree.node(parent).creates();
@@ -142,6 +144,53 @@ impl Core {
             false => Predecessor::Unknown,
         };
         Ok(Reply::Enqueued { path, czxid, ahead })
+    }
+
+    /// Creates a missing queue, each znode in a transaction of its own: should the entry be refused after all, an empty
+    /// queue stays behind, as where the client creates it.
+    #[cold]
+    fn make_queue(
+        &mut self,
+        session: SessionRef,
+        enqueue: &Enqueue,
+        now: Now,
+        effects: &mut Effects,
+    ) -> Result<u32> {
+        let queue = &enqueue.parent;
+        let missing = self.missing_queue(enqueue).unwrap_or_default();
+        for path in missing.into_iter().rev() {
+            let (mode, data) = match path == *queue {
+                true => (CreateMode::Container, enqueue.queue_data.clone()),
+                false => (CreateMode::Persistent, None),
+            };
+            let create = Create {
+                path,
+                data: data.unwrap_or_default(),
+                mode,
+                acl: enqueue.acl.clone(),
+            };
+            self.create(session, create, now, effects)?;
+        }
+        let made = self.tree.find_parent(queue.as_str());
+        made.ok_or_else(|| no_node(queue.as_str()))
+    }
+
+    /// Returns the znodes that an enqueue creates above its entry, the queue first; `None` if it may not.
+    pub(super) fn missing_queue(&self, enqueue: &Enqueue) -> Option<Vec<ZnodePath>> {
+        enqueue.queue_data.as_ref()?;
+        if enqueue.parent.as_str().len() > MAX_MADE_PATH_BYTES {
+            return None;
+        }
+        let mut missing = Vec::new();
+        let mut path = Some(enqueue.parent.clone());
+        while let Some(absent) = path.take_if(|path| self.tree.find(path.as_str()).is_none()) {
+            if missing.len() == MAX_MADE_LEVELS {
+                return None;
+            }
+            path = absent.parent();
+            missing.push(absent);
+        }
+        Some(missing)
     }
 
     fn entry_path(&mut self, parent: &ZnodePath, name: &str, creates: i64) -> ZnodePath {
@@ -253,6 +302,11 @@ impl Core {
         })
     }
 }
+
+/// Limits of a queue that is created with its first entry, in levels and in bytes of its path. A request of a megabyte
+/// could name half a million ancestors, with longer and longer paths.
+const MAX_MADE_LEVELS: usize = 16;
+const MAX_MADE_PATH_BYTES: usize = 4 << 10;
 
 /// Returns the path by which errors name an entry that was not created, and so has no number.
 fn asked_for(parent: &ZnodePath, name: &str) -> String {

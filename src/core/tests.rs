@@ -193,6 +193,7 @@ impl Harness {
             acl: Acl::open(),
             blockers,
             count: true,
+            queue_data: None,
         };
         match self.submit(session, Request::Enqueue(enqueue)) {
             Ok(Reply::Enqueued { path, ahead, .. }) => (path, ahead),

@@ -207,6 +207,7 @@ fn a_blocked_entry_is_woken_by_the_one_ahead() {
             acl: Acl::open(),
             blockers: Blockers::All,
             count: true,
+            queue_data: None,
         }))
         .unwrap()
     };

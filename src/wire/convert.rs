@@ -240,6 +240,7 @@ fn single(request: &Request<'_>) -> Result<Option<store::Request>, Code> {
             acl: acl(&it.acl)?,
             blockers: blockers(it.blockers)?,
             count: it.count,
+            queue_data: it.queue_data.map(data::copy),
         }),
         Request::GetPredecessor(it) => store::Request::GetPredecessor(store::GetPredecessor {
             entry: write_path(&it.entry.0)?,

@@ -24,6 +24,8 @@ records! {
         blockers: i32,
         /// True to count the entries ahead.
         count: bool,
+        /// Data of the queue, which is created if it is missing; null: it must exist.
+        queue_data: Option<Data<'a>>,
     }
 
     /// Of getPredecessor.

@@ -92,6 +92,7 @@ pub(crate) fn entry(parent: &str, name: &str) -> Enqueue {
         acl: Acl::open(),
         blockers: Blockers::All,
         count: false,
+        queue_data: None,
     }
 }
 

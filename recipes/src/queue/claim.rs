@@ -472,6 +472,7 @@ pub(crate) fn enqueue(
         acl: session.acl().clone(),
         blockers: kind.blockers(),
         count,
+        queue_data: Some(ReleaseMarker::fresh_bytes(kind)),
     };
     session.enqueue(enqueue).into()
 }
@@ -484,7 +485,7 @@ pub(crate) async fn create_queue(
 ) -> Result<(), Error> {
     let mut mode = CreateMode::Container;
     loop {
-        let marker = ReleaseMarker::fresh(kind).to_bytes();
+        let marker = ReleaseMarker::fresh_bytes(kind);
         match retry(|| session.create(queue, marker.clone(), mode)).await {
             Ok(_) | Err(Error::NodeExists { .. }) => return Ok(()),
             // A server without containers: the queue then stays when it is empty.

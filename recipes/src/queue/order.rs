@@ -7,6 +7,8 @@
 //! Libraries that do not know the marker ignore it; where the parent has foreign data, or may not be written, the release
 //! is a plain delete.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 use lockkeeper_store::{Blockers, Op, SHARED_MARKER, Stat, ZnodePath, Zxid, sequence_of};
 use serde::{Deserialize, Serialize};
@@ -205,6 +207,13 @@ impl ReleaseMarker {
             parent: None,
             released: None,
         }
+    }
+
+    /// Returns the fresh marker as data, which goes with every create of an entry: made once for each kind.
+    pub(crate) fn fresh_bytes(kind: Kind) -> Bytes {
+        static FRESH: [OnceLock<Bytes>; Kind::COUNT] = [const { OnceLock::new() }; Kind::COUNT];
+        let fresh = FRESH[kind as usize].get_or_init(|| Self::fresh(kind).to_bytes());
+        fresh.clone()
     }
 
     pub(crate) fn to_bytes(&self) -> Bytes {

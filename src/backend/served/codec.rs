@@ -102,6 +102,7 @@ fn own_record<'a>(request: &'a Request, chroot: &Chroot) -> Option<wire::Request
             acl: acl_records(&it.acl),
             blockers: blockers_number(it.blockers),
             count: it.count,
+            queue_data: it.queue_data.as_deref(),
         }),
         Request::GetPredecessor(it) => wire::Request::GetPredecessor(wire::GetPredecessor {
             entry: chroot.absolute(&it.entry),

@@ -85,6 +85,7 @@ pub(super) fn operations() -> Vec<(&'static str, Request, u8, &'static str)> {
         acl: Acl::open(),
         blockers: Blockers::All,
         count: false,
+        queue_data: None,
     });
     let set = Op::SetData {
         path: at(),
@@ -502,6 +503,7 @@ fn a_waiter_gets_its_event_without_the_right_to_read() {
             acl: Acl::creator_all(),
             blockers: Blockers::All,
             count: false,
+            queue_data: None,
         }),
     ) else {
         panic!()

@@ -85,6 +85,7 @@ fn only_sessions_of_this_process_get_numbers_of_more_than_ten_digits() {
         acl: Acl::open(),
         blockers: Blockers::All,
         count: false,
+        queue_data: None,
     });
     assert_eq!(store.submit(remote, enqueue).unwrap_err(), used_up);
     store.create(remote, "/r/plain", Persistent).unwrap();

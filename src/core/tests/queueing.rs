@@ -88,6 +88,7 @@ fn a_bad_entry_name_is_refused() {
             acl: Acl::open(),
             blockers: Blockers::All,
             count: false,
+            queue_data: None,
         };
         let refused = store.submit(me, Request::Enqueue(enqueue)).unwrap_err();
         assert!(
@@ -316,4 +317,134 @@ fn a_conversion_that_is_refused_changes_nothing() {
         "{gone:?}"
     );
     assert_eq!(store.queue(me, "/q").len(), 2);
+}
+
+/// A request to join a queue that is created if it is missing.
+fn joining(queue: &str, name: &str) -> Request {
+    Request::Enqueue(Enqueue {
+        parent: path(queue),
+        name: name.into(),
+        data: Bytes::new(),
+        acl: Acl::open(),
+        blockers: Blockers::All,
+        count: false,
+        queue_data: Some("of the queue".into()),
+    })
+}
+
+#[test]
+fn a_missing_queue_is_created_with_its_first_entry() {
+    let mut store = Harness::new();
+    let me = store.session();
+    for expected in ["/a/b/q/w-0000000000", "/a/b/q/w-0000000001"] {
+        match store.submit(me, joining("/a/b/q", "w-")) {
+            Ok(Reply::Enqueued { path, ahead, .. }) => {
+                assert_eq!(path.as_str(), expected);
+                let is_first = matches!(ahead, Predecessor::Clear);
+                assert_eq!(is_first, expected.ends_with('0'));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let Ok(Reply::Data { data, .. }) = store.submit(me, get_data("/a/b/q")) else {
+        panic!()
+    };
+    assert_eq!(data, "of the queue");
+    store.submit(me, Request::Close).unwrap();
+    let me = store.session();
+    assert!(store.next_deadline().is_some(), "the reaper is due");
+    store.advance(60 * SECOND);
+    assert!(store.stat(me, "/a/b/q").is_none(), "it is a container");
+    assert!(store.stat(me, "/a/b").is_some(), "what is above it is not");
+}
+
+#[test]
+fn a_queue_below_too_many_missing_levels_or_with_too_long_a_path_is_not_created() {
+    let mut store = Harness::new();
+    let me = store.session();
+    let deep = "/d".repeat(17);
+    let long = format!("/{}", "l".repeat(4 << 10));
+    for queue in [&deep, &long] {
+        let before = store.core.dump();
+        let refused = store.submit(me, joining(queue, "w-")).unwrap_err();
+        assert!(matches!(refused, Error::NoNode { .. }), "{refused}");
+        assert_eq!(store.core.dump(), before);
+        store
+            .submit(me, joining(&queue[..queue.len() - 2], "w-"))
+            .unwrap();
+    }
+}
+
+#[test]
+fn the_room_that_is_asked_for_is_enough_for_the_queue_and_what_is_above_it() {
+    let mut store = Harness::new();
+    let me = store.session();
+    let request = joining("/a/bb/ccc/queue", "w-");
+    let asked = store.core.txn_bytes(me, &request);
+    store.submit(me, request).unwrap();
+    let taken: usize = store.core.kept().iter().map(Txn::log_bytes).sum();
+    assert!(taken <= asked, "{taken} of {asked}");
+}
+
+#[test]
+fn a_session_of_another_process_has_a_watch_of_its_own_for_each_answer() {
+    let mut store = Harness::new();
+    let (holder, waiting, other) = (store.remote(), store.remote(), store.remote());
+    store.create(holder, "/q", Persistent).unwrap();
+    let (held, _) = store.enqueue(holder, "/q", "w-", Blockers::All);
+    let (entry, ahead) = store.enqueue(waiting, "/q", "w-", Blockers::All);
+    let first = watch_of(&ahead);
+    let second = watch_of(&store.look(waiting, &entry, Blockers::All));
+    assert_ne!(first, second);
+    let forget = |store: &mut Harness, session, watch| {
+        let forgotten = store
+            .core
+            .forget_watch(session, watch, store.now, &mut store.effects);
+        forgotten.unwrap()
+    };
+    assert!(
+        !forget(&mut store, other, second),
+        "it is another session's"
+    );
+    assert!(forget(&mut store, waiting, first));
+    assert!(!forget(&mut store, waiting, first));
+    store.delete(holder, held.as_str()).unwrap();
+    let released = DeleteReason::Released;
+    assert_eq!(departures(&mut store), [(second, true, released)]);
+    assert!(!forget(&mut store, waiting, second), "it has fired");
+}
+
+#[test]
+fn a_departure_takes_no_event_from_the_sessions_other_watches() {
+    let mut store = Harness::new();
+    let (holder, waiting) = (store.remote(), store.remote());
+    store.create(holder, "/q", Persistent).unwrap();
+    let (held, _) = store.enqueue(holder, "/q", "w-", Blockers::All);
+    let (_, ahead) = store.enqueue(waiting, "/q", "w-", Blockers::All);
+    let plain = store.watch(waiting, exists(held.as_str()));
+    store.delete(holder, held.as_str()).unwrap();
+    let fired: Vec<_> = store.fired().into_iter().map(|(watch, ..)| watch).collect();
+    assert_eq!(fired, [watch_of(&ahead), plain]);
+}
+
+#[test]
+fn waiting_for_a_predecessor_counts_as_a_watch_and_ends_with_the_connection() {
+    let mut options = options();
+    options.limits.watches_per_session = 2;
+    let mut store = Harness::with(options);
+    let (holder, waiting) = (store.remote(), store.remote());
+    store.create(holder, "/q", Persistent).unwrap();
+    let (held, _) = store.enqueue(holder, "/q", "w-", Blockers::All);
+    let (entry, _) = store.enqueue(waiting, "/q", "w-", Blockers::All);
+    store.look(waiting, &entry, Blockers::All);
+    let look = Request::GetPredecessor(GetPredecessor {
+        entry: entry.clone(),
+        blockers: Blockers::All,
+        count: false,
+    });
+    let refused = store.submit(waiting, look).unwrap_err();
+    assert!(matches!(refused, Error::LimitReached { .. }), "{refused}");
+    store.detach(waiting);
+    store.delete(holder, held.as_str()).unwrap();
+    assert_eq!(departures(&mut store), []);
 }

@@ -131,6 +131,7 @@ impl Random {
                 acl: Acl::creator_all(),
                 blockers: Blockers::All,
                 count: false,
+                queue_data: None,
             }),
         }
     }

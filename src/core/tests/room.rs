@@ -112,6 +112,7 @@ fn a_write_without_room_is_refused_and_changes_nothing() {
         acl: Acl::open(),
         blockers: Blockers::All,
         count: false,
+        queue_data: None,
     };
     for request in [
         Request::Create(of_size("/a", 0)),

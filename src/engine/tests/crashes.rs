@@ -252,6 +252,7 @@ fn enqueue(parent: &str) -> Request {
         acl: Acl::open(),
         blockers: Blockers::All,
         count: true,
+        queue_data: None,
     })
 }
 

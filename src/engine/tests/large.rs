@@ -537,6 +537,7 @@ fn draw(run: &Run, random: &mut Random, number: u64) -> Request {
             acl,
             blockers: Blockers::All,
             count: false,
+            queue_data: None,
         }),
         _ => Request::Create(create(at, 10, acl)),
     }

@@ -7,6 +7,10 @@ use super::super::auth::Policy;
 use super::*;
 
 fn protocol() -> ProtocolState {
+    protocol_with(false)
+}
+
+fn protocol_with(is_extended: bool) -> ProtocolState {
     let limits = ServerOptions::new().limits;
     let policy = Policy {
         requires_auth: false,
@@ -15,7 +19,7 @@ fn protocol() -> ProtocolState {
     };
     let address = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let agreed = Agreed {
-        is_extended: false,
+        is_extended,
         frames: Frames::new(limits.frame_bytes),
     };
     ProtocolState::new(limits, Admission::new(Arc::new(policy), address), agreed)
@@ -163,4 +167,34 @@ fn a_proof_that_the_store_has_no_room_for_ends_the_connection() {
     let unsent = protocol.outgoing().len();
     protocol.advance(unsent);
     assert!(protocol.is_done());
+}
+
+#[test]
+fn own_operations_are_unknown_to_a_connection_that_has_not_agreed_on_them() {
+    let forget = wire::Request::ForgetWatch(wire::ForgetWatch { watch: 1 });
+    let mut frame = Vec::new();
+    put_frame(&mut frame, |to| forget.put_with_header(7, to));
+    for is_extended in [false, true] {
+        let mut protocol = protocol_with(is_extended);
+        protocol.receive(&frame);
+        protocol
+            .parse_requests(BootInstant::from_nanos(0), &mut Turn::new(0))
+            .ok();
+        let asked = protocol.asks().pop_front().unwrap();
+        assert_eq!(matches!(asked, Ask::ForgetWatch(1)), is_extended);
+        let answer = Message::Answer {
+            zxid: Zxid(3),
+            answer: Ok(Reply::Count(1)),
+        };
+        protocol.encode(answer, BootInstant::from_nanos(0));
+        let header: ReplyHeader = wire::Reader::new(&protocol.outgoing()[LENGTH_BYTES..])
+            .next()
+            .unwrap();
+        let (code, zxid) = match is_extended {
+            true => (Code::Ok, 3),
+            false => (Code::Unimplemented, UNKNOWN_ZXID),
+        };
+        assert_eq!(header, ReplyHeader::new(7, zxid, code));
+        assert_eq!(protocol.is_over, !is_extended);
+    }
 }

@@ -14,6 +14,7 @@ fn the_watch_on_the_predecessor_passes_through() {
             acl: session.acl().clone(),
             blockers: Blockers::All,
             count: false,
+            queue_data: None,
         };
         now(session.enqueue(queue)).unwrap().unwrap()
     };

@@ -187,9 +187,9 @@ fn of_a_connection() -> BoxedStrategy<Request<'static>> {
 prop_compose! {
     fn enqueue()(
         parent in path(), name in text(), data in data(), acl in acl(), blockers in any::<i32>(),
-        count in any::<bool>()
+        count in any::<bool>(), queue_data in prop::option::of(data())
     ) -> Enqueue<'static> {
-        Enqueue { parent, name, data, acl, blockers, count }
+        Enqueue { parent, name, data, acl, blockers, count, queue_data }
     }
 }
 

@@ -235,6 +235,7 @@ async fn hold(session: &Session, lock: usize) -> Result<()> {
         acl: Acl::open(),
         blockers: Blockers::All,
         count: false,
+        queue_data: None,
     };
     let (entry, token, mut ahead) = session.enqueue(enqueue).await?;
     while let Predecessor::Blocked { watcher, .. } = ahead {

@@ -179,7 +179,7 @@ fn queue_request() -> impl Strategy<Value = Request> {
     prop_oneof![
         4 => (parent.clone(), name, data(), blockers.clone(), any::<bool>()).prop_map(
             |(parent, name, data, blockers, count)| {
-                Request::Enqueue(Enqueue { parent, name, data, acl: Acl::open(), blockers, count })
+                Request::Enqueue(Enqueue { parent, name, data, acl: Acl::open(), blockers, count, queue_data: None, })
             },
         ),
         2 => (parent.clone(), select(vec!["w-", "r__READ__", "s-"]), 0..6u8, blockers, any::<bool>())

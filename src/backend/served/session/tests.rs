@@ -1,11 +1,13 @@
 //! The session against a server that is a script, in virtual time.
 
+mod extension;
+
 use proptest::prelude::*;
 
 use super::resume::REARMING_BYTES;
 use super::*;
 use crate::acl::Acl;
-use crate::protocol::{Op as WriteOp, OpReply};
+use crate::protocol::{Blockers, Op as WriteOp, OpReply};
 use crate::types::Stat;
 use crate::watch::WatchMode;
 use crate::wire::{
@@ -24,6 +26,8 @@ struct World {
     received: Frames,
     /// Outputs that came before the last attempt to connect.
     earlier: Vec<Output<u32>>,
+    /// Version of the protocol that the server answers.
+    version: i32,
 }
 
 /// A frame that the server has received.
@@ -48,12 +52,19 @@ impl World {
             now,
             received: Frames::new(1 << 20),
             earlier: Vec::new(),
+            version: 0,
         }
     }
 
     /// A world whose session is open.
     fn open() -> Self {
+        Self::open_with(0)
+    }
+
+    /// A world whose session is open, at a server that answers this version.
+    fn open_with(version: i32) -> Self {
         let mut world = Self::new();
+        world.version = version;
         world.connect();
         world.welcome(ID, TIMEOUT);
         assert!(matches!(world.outputs()[..], [Output::Opened(_)]));
@@ -84,7 +95,7 @@ impl World {
 
     fn welcome(&mut self, id: i64, timeout: Duration) {
         let response = ConnectResponse {
-            protocol_version: 0,
+            protocol_version: self.version,
             timeout_ms: timeout.as_millis() as i32,
             session: id,
             password: &PASSWORD,
@@ -191,6 +202,18 @@ fn create(at: &str) -> Create {
     }
 }
 
+fn enqueue() -> Request {
+    Request::Enqueue(Enqueue {
+        parent: path("/q"),
+        name: "lock-".into(),
+        data: "".into(),
+        acl: Acl::open(),
+        blockers: Blockers::All,
+        count: false,
+        queue_data: None,
+    })
+}
+
 fn data() -> Response<'static> {
     Response::Data(b"x", Stat::default())
 }
@@ -201,6 +224,7 @@ fn kinds(outputs: &[Output<u32>]) -> Vec<String> {
         Output::Reply(caller, Err(error)) => format!("{caller} {error}"),
         Output::Event { key, event, .. } => format!("{key} {:?} {}", event.kind, event.path),
         Output::Interrupted(key) => format!("{key} interrupted"),
+        Output::Unwatched(key) => format!("{key} unwatched"),
         Output::Ended(end) => format!("{end:?}"),
         Output::Opened(_) => "opened".to_owned(),
         other => format!("{other:?}").to_lowercase(),
@@ -566,16 +590,6 @@ fn closing_has_a_limit_with_a_connection_and_without_one() {
 
 #[test]
 fn an_enqueue_is_a_create_and_a_list() {
-    let enqueue = || {
-        Request::Enqueue(Enqueue {
-            parent: path("/q"),
-            name: "lock-".into(),
-            data: "".into(),
-            acl: Acl::open(),
-            blockers: crate::protocol::Blockers::All,
-            count: false,
-        })
-    };
     let made = || Response::Created("/q/lock-0000000001".into(), Stat::default());
     let mut world = World::open();
     world.submit(1, enqueue());

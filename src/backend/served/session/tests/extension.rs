@@ -1,0 +1,247 @@
+//! Lockkeeper's own operations: agreed on at each connection, and the watches on predecessors.
+
+use super::*;
+use crate::protocol::GetPredecessor;
+use crate::watch::{DeleteReason, EventKind, PredecessorGone};
+use crate::wire::{Ahead, Departure, Op, put_departure};
+
+/// Number of a watch at the server.
+const WATCH: i64 = -7;
+
+impl World {
+    /// The version that the client asks for with its next handshake.
+    fn asked_version(&mut self) -> i32 {
+        let handshake = self.connect();
+        let handshake = Reader::new(&handshake).next::<ConnectRequest<'_>>();
+        handshake.unwrap().protocol_version
+    }
+
+    fn depart(&mut self, watch: i64, clear: bool) {
+        let departure = Departure {
+            watch,
+            clear,
+            reason: 1,
+        };
+        let mut frame = Vec::new();
+        put_frame(&mut frame, |to| put_departure(&departure, 9, to));
+        self.session.received(&frame, self.now);
+    }
+
+    /// Enqueues behind another entry, and returns the key of the watch.
+    fn blocked(&mut self, watch: i64) -> WatchKey {
+        self.submit(1, enqueue());
+        let sent = self.sent();
+        assert_eq!(sent[0].op, Op::Enqueue.number());
+        let ahead = Ahead::Blocked {
+            by: "/q/lock-0000000000".into(),
+            watch,
+            count: -1,
+        };
+        let path = "/q/lock-0000000001".into();
+        self.answer(sent[0].xid, &Response::Enqueued(path, 5, ahead));
+        match self.outputs().pop() {
+            Some(Output::Reply(1, Ok(Reply::Enqueued { path, czxid, ahead }))) => {
+                assert_eq!((path.as_str(), czxid), ("/q/lock-0000000001", Zxid(5)));
+                let Predecessor::Blocked { by, watcher, count } = ahead else {
+                    panic!("{ahead:?}");
+                };
+                assert_eq!((by.as_str(), count), ("/q/lock-0000000000", None));
+                watcher
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn an_enqueue_is_one_request_and_a_departure_its_event() {
+    let mut world = World::open_with(EXTENSION);
+    let key = world.blocked(WATCH);
+    world.depart(WATCH, true);
+    let outputs = world.outputs();
+    let [
+        Output::Event {
+            key: fired,
+            is_last: true,
+            event,
+        },
+    ] = &outputs[..]
+    else {
+        panic!("{outputs:?}");
+    };
+    let gone = PredecessorGone::new(true, DeleteReason::Released);
+    assert_eq!((*fired, event.predecessor_gone), (key, Some(gone)));
+    assert_eq!(event.kind, EventKind::NodeDeleted);
+    assert_eq!(
+        (event.path.as_str(), event.zxid),
+        ("/q/lock-0000000000", Some(Zxid(9)))
+    );
+    // It is gone, at the server as well.
+    world.session.unwatch(key, world.now);
+    assert!(world.sent().is_empty());
+    world.depart(WATCH, true);
+    assert!(world.outputs().is_empty());
+}
+
+#[test]
+fn the_watch_of_a_dropped_watcher_is_forgotten_by_its_number() {
+    let mut world = World::open_with(EXTENSION);
+    let (first, second) = (world.blocked(WATCH), world.blocked(WATCH + 1));
+    world.session.unwatch(first, world.now);
+    let sent = world.sent();
+    let forget = Incoming::read(&sent[0].frame).unwrap().request;
+    let watch = wire::ForgetWatch { watch: WATCH };
+    assert_eq!(forget, wire::Request::ForgetWatch(watch));
+    // It may have fired before the server knew.
+    world.depart(WATCH, true);
+    world.refuse(sent[0].xid, Code::NoWatcher);
+    assert!(world.outputs().is_empty());
+    world.depart(WATCH + 1, false);
+    let fired = world.outputs();
+    assert!(
+        matches!(fired[..], [Output::Event { key, .. }] if key == second),
+        "{fired:?}"
+    );
+}
+
+#[test]
+fn watches_on_predecessors_end_with_their_connection() {
+    let mut world = World::open_with(EXTENSION);
+    let keys = [WATCH, WATCH + 1].map(|watch| world.blocked(watch));
+    world.session.disconnected(world.now);
+    assert_eq!(
+        kinds(&world.outputs()),
+        ["suspended"],
+        "as long as nothing can be asked"
+    );
+    world.connect();
+    world.welcome(ID, TIMEOUT);
+    let [first, second] = keys.map(|key| format!("{key} unwatched"));
+    assert_eq!(kinds(&world.outputs()), ["opened", &first, &second]);
+    assert!(world.sent().is_empty(), "no setWatches has them");
+    // The numbers are the next connection's.
+    let key = world.blocked(WATCH);
+    world.depart(WATCH, true);
+    assert!(matches!(world.outputs()[..], [Output::Event { key: fired, .. }] if fired == key));
+}
+
+#[test]
+fn each_connection_agrees_anew() {
+    let mut world = World::open();
+    world.submit(1, enqueue());
+    assert_eq!(world.sent_ops(), [15, 8]);
+    world.version = EXTENSION;
+    world.session.disconnected(world.now);
+    world.submit(2, enqueue());
+    assert_eq!(world.asked_version(), EXTENSION);
+    world.welcome(ID, TIMEOUT);
+    assert_eq!(world.sent_ops(), [Op::Enqueue.number()]);
+    world.version = 0;
+    world.reconnect(TIMEOUT);
+    world.submit(3, enqueue());
+    assert_eq!(world.sent_ops(), [15, 8]);
+}
+
+#[test]
+fn an_answer_that_was_not_asked_for_is_a_plain_server() {
+    // As of ClickHouse's server to its own clients.
+    let mut world = World::open_with(10);
+    world.submit(1, enqueue());
+    assert_eq!(world.sent_ops(), [15, 8]);
+}
+
+#[test]
+fn a_handshake_that_is_not_answered_is_repeated_without_the_version() {
+    let mut world = World::new();
+    let mut asked = Vec::new();
+    for _ in 0..4 {
+        asked.push(world.asked_version());
+        world.session.disconnected(world.now);
+    }
+    assert_eq!(asked, [EXTENSION, 0, EXTENSION, 0]);
+    // Without a connection nothing was asked.
+    world.wait_for_timeout();
+    world.session.disconnected(world.now);
+    world.outputs();
+    assert_eq!(world.asked_version(), EXTENSION);
+    world.welcome(ID, TIMEOUT);
+    world.session.disconnected(world.now);
+    world.outputs();
+    assert_eq!(
+        world.asked_version(),
+        EXTENSION,
+        "the server has answered the last one"
+    );
+}
+
+#[test]
+fn the_other_requests_of_a_queue_have_operations_of_their_own() {
+    let mut world = World::open_with(EXTENSION);
+    let entry = path("/q/lock-0000000001");
+    world.submit(
+        1,
+        Request::GetPredecessor(GetPredecessor {
+            entry: entry.clone(),
+            blockers: Blockers::Exclusive,
+            count: true,
+        }),
+    );
+    world.submit(
+        2,
+        Request::GetQueue {
+            parent: path("/q"),
+            limit: 3,
+        },
+    );
+    world.submit(3, Request::Withdraw { entry });
+    let sent = world.sent();
+    let ops = sent.iter().map(|it| it.op).collect::<Vec<_>>();
+    assert_eq!(
+        ops,
+        [Op::GetPredecessor, Op::GetQueue, Op::Withdraw].map(Op::number)
+    );
+    world.answer(sent[0].xid, &Response::Ahead(Ahead::Gone));
+    world.answer(sent[1].xid, &Response::Queue(vec!["x".into()], true));
+    world.answer(sent[2].xid, &Response::Empty);
+    let outputs = world.outputs();
+    assert!(
+        matches!(
+            &outputs[..],
+            [
+                Output::Reply(1, Ok(Reply::Predecessor(Predecessor::Gone))),
+                Output::Reply(2, Ok(Reply::Queue { names, sorted: true })),
+                Output::Reply(3, Ok(Reply::Done)),
+            ] if *names == ["x"]
+        ),
+        "{outputs:?}"
+    );
+}
+
+#[test]
+fn paths_of_a_queue_are_relative_to_the_chroot() {
+    let mut world = World::open_with(EXTENSION);
+    world.session.set_chroot(&path("/app"));
+    world.submit(1, enqueue());
+    let sent = world.sent();
+    let asked = Incoming::read(&sent[0].frame).unwrap().request;
+    assert!(matches!(asked, wire::Request::Enqueue(it) if it.parent.0 == "/app/q"));
+    let ahead = Ahead::Blocked {
+        by: "/app/q/a-0000000000".into(),
+        watch: WATCH,
+        count: 2,
+    };
+    let entry = "/app/q/lock-0000000001".into();
+    world.answer(sent[0].xid, &Response::Enqueued(entry, 5, ahead));
+    world.depart(WATCH, false);
+    let outputs = world.outputs();
+    assert!(
+        matches!(
+            &outputs[..],
+            [
+                Output::Reply(1, Ok(Reply::Enqueued { path, .. })),
+                Output::Event { event, .. },
+            ] if path.as_str() == "/q/lock-0000000001" && event.path.as_str() == "/q/a-0000000000"
+        ),
+        "{outputs:?}"
+    );
+}
