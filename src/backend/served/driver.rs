@@ -155,6 +155,8 @@ async fn read(reader: Reader, stream: TcpStream) {
             return;
         }
         if link.has_unsent() {
+            // Woken by the first of many tasks that submit: the others have their turn before all of it is written.
+            tokio::task::yield_now().await;
             let written = stream.try_io(Interest::WRITABLE, || link.write(attempt));
             if is_lost(written) {
                 return;
