@@ -146,7 +146,7 @@ impl Guard {
         let told = self
             .monitor
             .as_ref()
-            .and_then(|monitor| monitor.lost.get().copied());
+            .and_then(|monitor| monitor.lost().get().copied());
         let reason = told.or_else(|| reason_of(&self.held.lease))?;
         Some(self.note(reason))
     }
@@ -240,7 +240,7 @@ impl Guard {
     fn note(&self, reason: LostReason) -> LostReason {
         // The monitor's cell is shared with views of this guard: the first reason in it counts for all.
         let reason = match &self.monitor {
-            Some(monitor) => *monitor.lost.get_or_init(|| reason),
+            Some(monitor) => *monitor.lost().get_or_init(|| reason),
             None => reason,
         };
         *self.lost.get_or_init(|| reason)

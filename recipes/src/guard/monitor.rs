@@ -9,7 +9,6 @@ use lockkeeper_store::{
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::sync::oneshot::{self, error::TryRecvError};
 
 use super::Guard;
 use crate::error::LostReason;
@@ -20,13 +19,29 @@ use crate::select::{Either, select};
 
 /// Watch over a guard with a session that can lapse, or with events.
 pub(super) struct Monitor {
-    pub(super) lost: Arc<OnceLock<LostReason>>,
+    watched: Arc<Watched>,
+    heartbeat: Mutex<Option<Heartbeat>>,
+}
+
+/// State that a guard, its monitor's work and its views share.
+#[derive(Debug, Default)]
+struct Watched {
+    lost: OnceLock<LostReason>,
     /// True once the loss has been put as an event: by the monitor, or by a holder that noticed it first, and released.
-    told: Arc<AtomicBool>,
+    is_told: AtomicBool,
     /// Notified when `is_held` is called.
-    asked: Arc<Notify>,
-    /// Dropping them ends the monitor and the heartbeats.
-    lives: Mutex<Option<(oneshot::Sender<()>, Heartbeat)>>,
+    asked: Notify,
+    /// True once the guard is gone, or its monitor is not needed any more.
+    is_ended: AtomicBool,
+    ended: Notify,
+}
+
+impl Watched {
+    async fn until_ended(&self) {
+        while !self.is_ended.load(Ordering::Acquire) {
+            self.ended.notified().await;
+        }
+    }
 }
 
 /// Function to call at a loss.
@@ -36,13 +51,13 @@ pub(crate) type OnLoss = Box<dyn FnOnce() + Send>;
 #[derive(Clone, Debug)]
 pub(crate) struct GuardView {
     lease: Lease,
-    lost: Arc<OnceLock<LostReason>>,
+    watched: Arc<Watched>,
 }
 
 impl GuardView {
     /// As [`Guard::is_held`].
     pub(crate) fn is_held(&self) -> bool {
-        self.lost.get().is_none() && self.lease.is_valid()
+        self.watched.lost.get().is_none() && self.lease.is_valid()
     }
 }
 
@@ -52,82 +67,104 @@ impl Guard {
     pub(crate) fn monitored(mut self, on_loss: impl FnOnce(GuardView) -> OnLoss) -> Self {
         let view = GuardView {
             lease: self.held.lease.clone(),
-            lost: Arc::default(),
+            watched: Arc::default(),
         };
-        let lost = view.lost.clone();
-        self.monitor = Some(Monitor::start(&self, lost, Some(on_loss(view))));
+        let watched = view.watched.clone();
+        self.monitor = Some(Monitor::start(&self, watched, Some(on_loss(view))));
         self
     }
 }
 
 impl Monitor {
-    pub(super) fn start(
-        guard: &Guard,
-        lost: Arc<OnceLock<LostReason>>,
-        on_loss: Option<OnLoss>,
-    ) -> Box<Self> {
-        let (guard_lives, mut guard_gone) = oneshot::channel::<()>();
+    /// Starts the monitor of a guard that nobody has a view of.
+    pub(super) fn of(guard: &Guard) -> Box<Self> {
+        Self::start(guard, Arc::default(), None)
+    }
+
+    fn start(guard: &Guard, watched: Arc<Watched>, on_loss: Option<OnLoss>) -> Box<Self> {
         let heartbeat = guard.session.heartbeat();
-        let (session, path, known) = (guard.session.clone(), guard.held.path.clone(), lost.clone());
-        let told = Arc::new(AtomicBool::new(false));
-        let is_told = told.clone();
-        let asked = Arc::new(Notify::new());
-        let is_asked = asked.clone();
+        let (session, path) = (guard.session.clone(), guard.held.path.clone());
         let (lease, events) = (guard.held.lease.clone(), guard.events.clone());
         let listener = events.is_some().then(|| guard.listener());
+        let (shared, is_viewed) = (watched.clone(), on_loss.is_some());
         spawn_detached(async move {
-            let look = match &listener {
-                Some(listener) => WatchScope::Requests(listener),
-                None if on_loss.is_some() => WatchScope::Removal,
-                None => WatchScope::Later(&is_asked),
+            let watched = &*shared;
+            let loss = async {
+                let look = match &listener {
+                    Some(listener) => WatchScope::Requests(listener),
+                    None if is_viewed => WatchScope::Removal,
+                    None => outlasts_a_tick(&session, &watched.asked).await,
+                };
+                // Boxed: a hold that ends within a tick needs no room for it.
+                Box::pin(loss(&session, &path, &lease, look, events.as_ref())).await
             };
-            let loss = loss(&session, &path, &lease, look, events.as_ref());
-            let Either::Right(reason) = select(&mut guard_gone, loss).await else {
+            let Either::Right(reason) = select(watched.until_ended(), loss).await else {
                 return;
             };
-            // Checked again: in a task that has used up tokio's budget a receiver is never ready, so the select may have
-            // missed the end of the guard.
-            if guard_gone.try_recv() == Err(TryRecvError::Closed) {
-                return;
-            }
-            let reason = *known.get_or_init(|| reason);
+            let reason = *watched.lost.get_or_init(|| reason);
             tracing::warn!(%path, %reason, "a lock was lost");
             if let Some(on_loss) = on_loss {
                 on_loss();
             }
-            tell_lost(&is_told, events.as_ref(), reason);
+            watched.tell_lost(events.as_ref(), reason);
             // The session may survive the lapse of the lease, and would keep the znode: let others in.
             if reason == LostReason::LeaseExpired {
                 remove(&session, &path);
             }
         });
-        Box::new(Self {
-            lost,
-            told,
-            asked,
-            lives: Mutex::new(Some((guard_lives, heartbeat))),
-        })
+        let heartbeat = Mutex::new(Some(heartbeat));
+        Box::new(Self { watched, heartbeat })
+    }
+
+    /// Returns the reason of the loss, once it is known to the guard, its monitor or a view.
+    pub(super) fn lost(&self) -> &OnceLock<LostReason> {
+        &self.watched.lost
     }
 
     /// Starts to watch for a removal.
     pub(super) fn watch_removal(&self) {
-        self.asked.notify_one();
+        self.watched.asked.notify_one();
     }
 
     /// Ends the monitor. Puts the event of a loss that it has not put yet.
     pub(super) fn end(&self, known: Option<LostReason>, events: Option<&EventSink>) {
         if let Some(reason) = known.filter(|reason| *reason != LostReason::Released) {
-            tell_lost(&self.told, events, reason);
+            self.watched.tell_lost(events, reason);
         }
-        drop(self.lives.lock().take());
+        self.stop();
+    }
+
+    fn stop(&self) {
+        if !self.watched.is_ended.swap(true, Ordering::AcqRel) {
+            self.watched.ended.notify_one();
+        }
+        drop(self.heartbeat.lock().take());
     }
 }
 
-fn tell_lost(told: &AtomicBool, events: Option<&EventSink>, reason: LostReason) {
-    if let Some(events) = events
-        && !told.swap(true, Ordering::AcqRel)
-    {
-        events.put(LockEvent::Lost { reason });
+impl Drop for Monitor {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Watched {
+    fn tell_lost(&self, events: Option<&EventSink>, reason: LostReason) {
+        if let Some(events) = events
+            && !self.is_told.swap(true, Ordering::AcqRel)
+        {
+            events.put(LockEvent::Lost { reason });
+        }
+    }
+}
+
+/// Waits until a lock has been held for a tick of the clock, or `is_held` is called: most are released before, and are
+/// spared the timers and subscriptions of the watch. What their monitor would have reported is late by a tick, and
+/// `is_held` knows it by itself.
+async fn outlasts_a_tick<'a>(session: &Session, asked: &'a Notify) -> WatchScope<'a> {
+    match select(asked.notified(), session.clock().next_tick()).await {
+        Either::Left(()) => WatchScope::Removal,
+        Either::Right(_) => WatchScope::Later(asked),
     }
 }
 

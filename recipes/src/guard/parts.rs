@@ -1,7 +1,7 @@
 //! [`GuardParts`]: the parts from which a guard is built, and into which a conversion takes it apart.
 
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use lockkeeper_store::Session;
 use parking_lot::Mutex;
@@ -47,7 +47,7 @@ impl Guard {
     /// A function of its own: inlined, it would have each unmonitored guard moved, too.
     #[inline(never)]
     fn watched(mut self) -> Self {
-        self.monitor = Some(Monitor::start(&self, Arc::default(), None));
+        self.monitor = Some(Monitor::of(&self));
         self
     }
 

@@ -7,6 +7,7 @@
 
 mod delivery;
 
+use std::cell::RefCell;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
@@ -111,8 +112,13 @@ const UNREAD: u32 = 6;
 /// turn, by the reader: one write, and one wake of the server, for all of them.
 const DIRECT_WRITES: usize = 4;
 
-/// Size of a read, in bytes. The buffer is on the stack.
+/// Size of a read, in bytes.
 const READ_BYTES: usize = 16 << 10;
+
+thread_local! {
+    /// One for all sessions that a thread reads: it stays in the cache, and no read has to clear it.
+    static READ_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES].into());
+}
 
 /// Reads in one turn of a reader.
 const READS: usize = 16;
@@ -533,13 +539,16 @@ impl Inner {
 
     fn read(&mut self, now: BootInstant, host: &str) -> io::Result<()> {
         self.read_at = now;
-        let mut buffer = [0; READ_BYTES];
+        READ_BUFFER.with_borrow_mut(|buffer| self.read_into(buffer, now, host))
+    }
+
+    fn read_into(&mut self, buffer: &mut [u8], now: BootInstant, host: &str) -> io::Result<()> {
         for _ in 0..READS {
             let Some(stream) = &mut self.stream else {
                 return Err(ErrorKind::NotConnected.into());
             };
             let is_plain = stream.is_plain();
-            match stream.read(&mut buffer) {
+            match stream.read(buffer) {
                 Ok(0) => {
                     let error: io::Error = ErrorKind::UnexpectedEof.into();
                     self.lose_connection(&error, now);
