@@ -8,6 +8,8 @@ mod common;
 mod differential;
 #[cfg(feature = "file")]
 mod durable;
+#[cfg(all(feature = "file", feature = "server"))]
+mod extension;
 #[cfg(feature = "file")]
 mod formats;
 #[cfg(feature = "server")]

@@ -43,6 +43,8 @@ struct Wire {
     hold_requests: bool,
     hold_replies: bool,
     longest_timeout: Option<Duration>,
+    /// No client is to learn that the server speaks Lockkeeper's extension.
+    is_plain: bool,
     /// Handshakes of clients without a session are held back.
     hold_new_sessions: bool,
     /// An operation that the server is not to know.
@@ -133,6 +135,12 @@ impl Proxy {
             .change(|wire| wire.longest_timeout = Some(longest));
     }
 
+    /// From now on no handshake asks for Lockkeeper's extension: as if the server had been replaced by one that does not
+    /// know it; with false, by one that does.
+    pub(crate) fn speak_plainly(&self, is_plain: bool) {
+        self.shared.change(|wire| wire.is_plain = is_plain);
+    }
+
     /// Returns the frames that went over the wire since the last call.
     pub(crate) fn take_frames(&self) -> Vec<Frame> {
         std::mem::take(&mut self.shared.wire().frames)
@@ -199,8 +207,11 @@ impl Wire {
         self.hold_new_sessions && !self.over
     }
 
-    /// Changes the timeout that a handshake asks for: behind the frame's length, the version and a zxid.
-    fn limit_timeout(&self, handshake: &mut [u8]) {
+    /// Changes what a handshake asks for: behind the frame's length stand the version, a zxid and the timeout.
+    fn change_handshake(&self, handshake: &mut [u8]) {
+        if let (true, Some(version)) = (self.is_plain, handshake.get_mut(4..8)) {
+            version.fill(0);
+        }
         let (Some(longest), Some(asked)) = (self.longest_timeout, handshake.get_mut(16..20)) else {
             return;
         };
@@ -281,7 +292,7 @@ fn pump(from: &TcpStream, mut to: &TcpStream, to_server: bool, shared: &Shared) 
         );
         if to_server {
             match handshake {
-                true => shared.wire().limit_timeout(&mut frame),
+                true => shared.wire().change_handshake(&mut frame),
                 false => shared.wire().make_unknown(&mut frame),
             }
         }

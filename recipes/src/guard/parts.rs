@@ -1,7 +1,7 @@
 //! [`GuardParts`]: the parts from which a guard is built, and into which a conversion takes it apart.
 
-use std::sync::atomic::AtomicBool;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
 use lockkeeper_store::Session;
 use parking_lot::Mutex;

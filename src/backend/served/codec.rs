@@ -468,6 +468,13 @@ pub(super) fn read_error(
         Request::GetPredecessor(_) if number == Code::NoNode.number() => {
             Ok(Reply::Predecessor(Predecessor::Gone))
         }
+        // Its entry has no path yet; errors name it without the number.
+        Request::Enqueue(enqueue) => {
+            let path = enqueue.parent.join(&enqueue.name)?;
+            let about = about(request, session);
+            let path = path.as_str();
+            Err(error(number, About { path, ..about }))
+        }
         _ => Err(error(number, about(request, session))),
     }
 }

@@ -1,0 +1,236 @@
+//! Lockkeeper's own operations, byte by byte as `docs/protocol.md` describes them; and a client that asks other servers
+//! for them.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lockkeeper_store::{
+    Call, ConnectOptions, CreateMode, DeleteReason, Error, Predecessor, connect_with,
+};
+
+use crate::common::*;
+use crate::support::{Proxy, Served, unique, within_reason, zookeeper};
+use crate::wire::{Conn, Out, Session, code, op};
+
+const VERSION: i32 = 0x4c4b_0001;
+const ENQUEUE: i32 = 4001;
+const GET_PREDECESSOR: i32 = 4002;
+const GET_QUEUE: i32 = 4003;
+const WITHDRAW: i32 = 4004;
+const FORGET_WATCH: i32 = 4005;
+const NO_WATCHER: i32 = -121;
+const DEPARTURE: i32 = -16;
+
+/// Makes a handshake that asks for this version. Returns the version that the server answers.
+fn agreed(conn: &mut Conn, version: i32) -> i32 {
+    let mut frame = Session::none(Duration::from_secs(30)).handshake();
+    frame[4..8].copy_from_slice(&version.to_be_bytes());
+    conn.stream.write_all(&frame).unwrap();
+    let mut answer = [0; 4 + 37];
+    conn.stream.read_exact(&mut answer).unwrap();
+    i32::from_be_bytes(answer[4..8].try_into().unwrap())
+}
+
+fn extended(server: SocketAddr) -> Conn {
+    let mut conn = Conn::bare(server).unwrap();
+    assert_eq!(agreed(&mut conn, VERSION), VERSION);
+    conn
+}
+
+fn enqueue(parent: &str, name: &str, queue_data: Option<&str>) -> Out {
+    let record = Out::new().text(parent).text(name).bytes(b"");
+    let record = record.int(1).int(31).text("world").text("anyone");
+    let record = record.int(0).bool(false);
+    match queue_data {
+        Some(data) => record.text(data),
+        None => record.int(-1),
+    }
+}
+
+/// Reads what a server has sent, field by field.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let (field, rest) = self.0.split_first_chunk().expect("another field");
+        self.0 = rest;
+        *field
+    }
+
+    fn int(&mut self) -> i32 {
+        i32::from_be_bytes(self.take())
+    }
+
+    fn long(&mut self) -> i64 {
+        i64::from_be_bytes(self.take())
+    }
+
+    fn text(&mut self) -> String {
+        let length = self.int() as usize;
+        let (text, rest) = self.0.split_at(length);
+        self.0 = rest;
+        String::from_utf8(text.to_vec()).unwrap()
+    }
+
+    fn end(self) {
+        assert!(self.0.is_empty(), "{:?}", self.0);
+    }
+}
+
+#[test]
+fn a_lock_is_entered_by_one_request_and_passed_on_by_one_event() {
+    let server = Served::start(Duration::from_secs(60));
+    let (mut holder, mut waiter) = (extended(server.address()), extended(server.address()));
+    let held = holder.must(ENQUEUE, &enqueue("/x/q", "a-", Some("of the queue")));
+    let mut fields = Fields(&held.record);
+    assert_eq!(fields.text(), "/x/q/a-0000000000");
+    assert_eq!((fields.long(), fields.int()), (held.zxid, 0));
+    fields.end();
+    let data = holder.must(op::GET_DATA, &crate::wire::read("/x/q", false));
+    assert_eq!(&data.record[4..16], b"of the queue");
+
+    let waiting = waiter.must(ENQUEUE, &enqueue("/x/q", "b-", None));
+    let mut fields = Fields(&waiting.record);
+    let entry = fields.text();
+    assert_eq!(entry, "/x/q/b-0000000001");
+    assert_eq!((fields.long(), fields.int()), (waiting.zxid, 1));
+    assert_eq!(fields.text(), "/x/q/a-0000000000");
+    let (watch, count) = (fields.long(), fields.int());
+    assert_eq!(count, -1);
+    fields.end();
+
+    holder.must(op::DELETE, &crate::wire::delete("/x/q/a-0000000000"));
+    let departure = waiter.answer().unwrap();
+    assert_eq!((departure.xid, departure.err), (DEPARTURE, 0));
+    let expected = Out::new().long(watch).bool(true).int(1);
+    assert_eq!(departure.record, expected.0);
+
+    let look = Out::new().text(&entry).int(0).bool(true);
+    assert_eq!(
+        waiter.must(GET_PREDECESSOR, &look).record,
+        Out::new().int(0).0
+    );
+    let queue = waiter.must(GET_QUEUE, &Out::new().text("/x/q").int(0));
+    assert_eq!(
+        queue.record,
+        Out::new().int(1).text("b-0000000001").bool(true).0
+    );
+}
+
+#[test]
+fn a_watch_is_forgotten_by_its_number_and_by_its_own_session_alone() {
+    let server = Served::start(Duration::from_secs(60));
+    let (mut holder, mut waiter) = (extended(server.address()), extended(server.address()));
+    holder.must(ENQUEUE, &enqueue("/q", "a-", Some("")));
+    let waiting = waiter.must(ENQUEUE, &enqueue("/q", "b-", None)).record;
+    let mut fields = Fields(&waiting);
+    let (_, _, _, _) = (fields.text(), fields.long(), fields.int(), fields.text());
+    let watch = Out::new().long(fields.long());
+    assert_eq!(holder.call(FORGET_WATCH, &watch).unwrap().err, NO_WATCHER);
+    assert_eq!(waiter.call(FORGET_WATCH, &watch).unwrap().err, 0);
+    assert_eq!(waiter.call(FORGET_WATCH, &watch).unwrap().err, NO_WATCHER);
+    holder.must(WITHDRAW, &Out::new().text("/q/a-0000000000"));
+    // No event comes before the next answer.
+    waiter.must(op::PING, &Out::new());
+}
+
+#[test]
+fn nobody_is_answered_a_version_that_was_not_asked_for_and_its_operations_are_unknown() {
+    let server = Served::start(Duration::from_secs(60));
+    for version in [0, 1, 10, VERSION + 1, -1] {
+        let mut conn = Conn::bare(server.address()).unwrap();
+        assert_eq!(agreed(&mut conn, version), 0, "{version}");
+        let refused = conn.call(GET_QUEUE, &Out::new().text("/").int(0)).unwrap();
+        assert_eq!((refused.err, refused.zxid), (code::UNIMPLEMENTED, -1));
+        assert_eq!(conn.rest(), []);
+    }
+}
+
+#[test]
+fn a_real_server_ignores_the_version() {
+    let mut conn = Conn::bare(zookeeper().address()).unwrap();
+    assert_eq!(agreed(&mut conn, VERSION), 0);
+    conn.must(op::EXISTS, &crate::wire::read("/zookeeper", false));
+}
+
+/// The queue of a client of ours at a server that speaks ZooKeeper's protocol alone.
+#[tokio::test]
+async fn a_client_makes_do_with_a_server_that_does_not_know_it() {
+    within_reason(async {
+        let server = zookeeper();
+        let url = format!("lockkeeper://{}/{}", server.hosts(), unique("plain"));
+        let client = connect_with(url.as_str(), ConnectOptions::new().create_chroot()).await;
+        let session = client.unwrap().session().await.unwrap();
+        let missing = session.enqueue(entry("/q", "a-")).await.unwrap_err();
+        assert_eq!(missing, no_node("/q"));
+        session
+            .create(&path("/q"), "", CreateMode::Container)
+            .await
+            .unwrap();
+        let (first, _, _) = session.enqueue(entry("/q", "a-")).await.unwrap();
+        let (_, _, ahead) = session.enqueue(entry("/q", "b-")).await.unwrap();
+        let Predecessor::Listed(names) = ahead else {
+            panic!("{ahead:?}");
+        };
+        assert_eq!(names.len(), 2);
+        session.withdraw(&first).await.unwrap();
+    })
+    .await;
+}
+
+/// Repeats a request until it does not fall into the end of a connection.
+async fn retried<T>(mut request: impl FnMut() -> Call<T>) -> T {
+    loop {
+        match request().await {
+            Err(Error::ConnectionLoss) => {}
+            reply => return reply.unwrap(),
+        }
+    }
+}
+
+/// The server is replaced by one that does not know the extension, and by one that does, under a living session: for
+/// the client that is what a proxy makes of the handshakes.
+#[tokio::test]
+async fn a_waiter_outlives_a_server_that_forgets_the_extension() {
+    within_reason(async {
+        let server = Served::start(Duration::from_secs(60));
+        let proxy = Proxy::to(server.address());
+        let url = format!("lockkeeper://{}", proxy.hosts());
+        let client = connect_with(url.as_str(), ConnectOptions::new())
+            .await
+            .unwrap();
+        let session = client.session().await.unwrap();
+        session
+            .create(&path("/q"), "", CreateMode::Persistent)
+            .await
+            .unwrap();
+        let direct = format!("lockkeeper://{}", server.hosts());
+        let other = connect_with(direct.as_str(), ConnectOptions::new());
+        let other = other.await.unwrap().session().await.unwrap();
+        let (held, _, _) = other.enqueue(entry("/q", "a-")).await.unwrap();
+        let (_, _, ahead) = session.enqueue(entry("/q", "b-")).await.unwrap();
+        let Predecessor::Blocked { watcher, .. } = ahead else {
+            panic!("{ahead:?}");
+        };
+        proxy.speak_plainly(true);
+        proxy.break_off();
+        // The watch has ended with its connection, and says so on the next.
+        let lost = watcher.await.unwrap_err();
+        assert_eq!(lost, Error::ConnectionLoss);
+        let (_, _, ahead) = session.enqueue(entry("/q", "c-")).await.unwrap();
+        assert!(matches!(ahead, Predecessor::Listed(names) if names.len() == 3));
+
+        proxy.speak_plainly(false);
+        proxy.break_off();
+        let (_, _, ahead) = retried(|| session.enqueue(entry("/q", "d-"))).await;
+        let Predecessor::Blocked { by, watcher, .. } = ahead else {
+            panic!("{ahead:?}");
+        };
+        session.delete(&by, None).await.unwrap();
+        let gone = watcher.await.unwrap().predecessor_gone.unwrap();
+        assert_eq!((gone.clear, gone.reason), (false, DeleteReason::Released));
+        other.delete(&held, None).await.unwrap();
+    })
+    .await;
+}
