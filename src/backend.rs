@@ -3,6 +3,8 @@
 mod cleanup;
 mod lease;
 mod options;
+#[cfg(any(feature = "client", feature = "zookeeper"))]
+mod sequence_limit;
 #[cfg(feature = "client")]
 pub(crate) mod served;
 mod states;

@@ -15,7 +15,6 @@ mod io;
 #[cfg_attr(not(target_os = "linux"), path = "zookeeper/no_nodelay.rs")]
 mod nodelay;
 mod requests;
-mod sequence_limit;
 mod session;
 mod timeout_probe;
 #[cfg_attr(not(feature = "tls"), path = "zookeeper/no_tls.rs")]
@@ -31,10 +30,10 @@ use zookeeper_client as zk;
 
 use self::convert::{Acls, CREATE, RequestContext};
 use self::io::{blocking, spawn};
-use self::sequence_limit::SequenceLimit;
 use self::session::{Chroot, ZooKeeperSession};
 use self::timeout_probe::TimeoutProbe;
 use self::tls::Tls;
+use super::sequence_limit::SequenceLimit;
 use super::{Backend, ConnectOptions, Connector, DEFAULT_SESSION_TIMEOUT, SessionStatus, store_id};
 use crate::acl::Acl;
 use crate::clock::{BootInstant, Clock};

@@ -114,6 +114,8 @@ pub(super) struct ClientSession<T> {
     queued: VecDeque<(T, Request)>,
     /// About the size of the requests under way and queued, in bytes.
     held_bytes: usize,
+    /// Znodes to be deleted on the next connection: see [`Awaited::Undo`].
+    undone: Vec<ZnodePath>,
     watches: WatchTable,
     frames: Frames,
     out: Vec<u8>,
@@ -164,6 +166,8 @@ enum Awaited<T> {
     Entry(Create),
     /// The second request of an enqueue, with what the first has created.
     Listing(T, Option<Result<(ZnodePath, Zxid)>>),
+    /// The delete of a znode whose creator was told that it does not exist.
+    Undo(ZnodePath),
     /// A reply that means nothing.
     Ignored,
 }
@@ -220,6 +224,7 @@ impl<T> ClientSession<T> {
             proofs: VecDeque::new(),
             queued: VecDeque::new(),
             held_bytes: 0,
+            undone: Vec::new(),
             watches: WatchTable::default(),
             frames: Frames::new(LARGEST_REPLY_BYTES),
             out: Vec::new(),
@@ -435,6 +440,17 @@ impl<T> ClientSession<T> {
         self.await_reply(xid, op, 0, Awaited::Ignored);
     }
 
+    /// Deletes a znode again that the caller of its create must not use.
+    pub(super) fn undo(&mut self, path: ZnodePath) {
+        let xid = self.next_xid();
+        let version = None;
+        let delete = Request::Delete { path, version };
+        let put = put_request(&delete, xid, &self.chroot, Dialect::Plain, &mut self.out);
+        if let (Ok(op), Request::Delete { path, .. }) = (put, delete) {
+            self.await_reply(xid, op, 0, Awaited::Undo(path));
+        }
+    }
+
     fn next_xid(&mut self) -> i32 {
         // Negative numbers are reserved, and 0 is no number of a request in ZooKeeper's own client.
         self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
@@ -546,6 +562,7 @@ impl<T> ClientSession<T> {
                     });
                     self.reply(caller, reply);
                 }
+                Awaited::Undo(path) => self.undone.push(path),
                 Awaited::Entry(_) | Awaited::Ignored => {}
             }
         }

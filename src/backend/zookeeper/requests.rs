@@ -9,10 +9,10 @@ use zookeeper_client as zk;
 
 use super::convert::{self, Acls, CREATE, RequestContext};
 use super::io::spawn;
-use super::sequence_limit::{created_by, sequence_exhausted};
 use super::session::{Client, Link};
 use super::watches::{events, oneshot};
 use crate::backend::Cleanup;
+use crate::backend::sequence_limit::{created_by, sequence_exhausted};
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
 use crate::protocol::{Create, Enqueue, Op, Predecessor, ReadOp, ReadReply, Reply, Request};

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use super::{Awaited, ClientSession, End, Opened, Output, Phase, Proof, UnderWay, armed_by};
 use super::{LARGEST_REPLY_BYTES, codec};
+use crate::backend::sequence_limit::{SequenceLimit, created_by, sequence_exhausted};
 use crate::backend::served::codec::{CREATE, Dialect, read_error, read_reply};
-use crate::backend::served::watches::Idle;
+use crate::backend::served::watches::{Idle, WatchKey};
 use crate::clock::BootInstant;
 use crate::error::{Error, Result};
 use crate::path::ZnodePath;
@@ -244,7 +245,7 @@ impl<T> ClientSession<T> {
                 let reply = created.map(|(path, czxid)| Reply::Enqueued { path, czxid, ahead });
                 self.reply(caller, reply);
             }
-            Awaited::Ignored => {}
+            Awaited::Undo(_) | Awaited::Ignored => {}
         }
         Ok(())
     }
@@ -263,6 +264,7 @@ impl<T> ClientSession<T> {
             0 => read_reply(request, op, body, &self.chroot, session, watches),
             err => read_error(request, err, session, watches),
         };
+        let reply = reply.and_then(|reply| self.within_limit(request, reply));
         if let Some((watch, path)) = armed_by(request)
             && self.watches.answered(watch, path)
         {
@@ -279,8 +281,40 @@ impl<T> ClientSession<T> {
         self.reply(caller, reply);
     }
 
+    /// Refuses what was created with a number near the end of ZooKeeper's counter, and deletes it again. A server that
+    /// speaks the extension counts further.
+    fn within_limit(
+        &mut self,
+        request: &Request,
+        reply: Reply<WatchKey, WatchKey>,
+    ) -> Result<Reply<WatchKey, WatchKey>> {
+        if self.dialect == Dialect::Extended {
+            return Ok(reply);
+        }
+        let limit = SequenceLimit::ZOOKEEPER;
+        match (request, &reply) {
+            (Request::Create(create), Reply::Created { path, .. })
+                if !limit.allows_made(create, path) =>
+            {
+                let error = sequence_exhausted(path);
+                self.undo(path.clone());
+                Err(error)
+            }
+            (Request::Multi(ops), Reply::Multi(replies)) => match limit.exhausted(ops, replies) {
+                Some(error) => {
+                    for path in created_by(replies) {
+                        self.undo(path);
+                    }
+                    Err(error)
+                }
+                None => Ok(reply),
+            },
+            _ => Ok(reply),
+        }
+    }
+
     fn created(
-        &self,
+        &mut self,
         create: &Create,
         op: Op,
         err: i32,
@@ -296,7 +330,15 @@ impl<T> ClientSession<T> {
             return Err(codec::error(err, about));
         }
         match Response::read(op, body) {
-            Ok(Response::Created(path, stat)) => Ok((self.chroot.parse(&path.0)?, stat.czxid)),
+            Ok(Response::Created(path, stat)) => {
+                let path = self.chroot.parse(&path.0)?;
+                if !SequenceLimit::ZOOKEEPER.allows_made(create, &path) {
+                    let error = sequence_exhausted(&path);
+                    self.undo(path);
+                    return Err(error);
+                }
+                Ok((path, stat.czxid))
+            }
             other => Err(codec::malformed(CREATE, &format!("{other:?}"))),
         }
     }

@@ -28,6 +28,9 @@ impl<T> ClientSession<T> {
                 self.outputs.push_back(Output::Interrupted(key));
             }
         }
+        for path in std::mem::take(&mut self.undone) {
+            self.undo(path);
+        }
         for (caller, request) in std::mem::take(&mut self.queued) {
             self.held_bytes -= request_bytes(&request);
             self.send(caller, request, now);

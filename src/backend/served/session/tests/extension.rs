@@ -245,3 +245,50 @@ fn paths_of_a_queue_are_relative_to_the_chroot() {
         "{outputs:?}"
     );
 }
+
+#[test]
+fn a_number_near_the_end_of_zookeepers_counter_is_refused_and_its_znode_deleted() {
+    let created = |world: &mut World, number: &str| {
+        let path = format!("/q/lock-{number}");
+        let sent = world.sent();
+        world.answer(
+            sent[0].xid,
+            &Response::Created(path.as_str().into(), Stat::default()),
+        );
+        world.answer(sent[1].xid, &Response::Names(vec![]));
+        kinds(&world.outputs())
+    };
+    let mut world = World::open();
+    world.submit(1, enqueue());
+    assert_eq!(created(&mut world, "2146483646"), ["1 ok"]);
+    world.submit(2, enqueue());
+    let spent = Error::SequenceExhausted { path: "/q".into() };
+    assert_eq!(created(&mut world, "2146483647"), [format!("2 {spent}")]);
+    assert_eq!(world.sent_ops(), [Op::Delete.number()]);
+    // It is deleted again on each connection, until a server has answered.
+    world.reconnect(TIMEOUT);
+    let sent = world.sent();
+    assert_eq!(
+        sent.iter().map(|it| it.op).collect::<Vec<_>>(),
+        [Op::Delete.number()]
+    );
+    world.refuse(sent[0].xid, Code::NoNode);
+    world.reconnect(TIMEOUT);
+    assert!(world.sent().is_empty());
+
+    let mut numbered = create("/q/lock-");
+    numbered.mode = CreateMode::EphemeralSequential;
+    world.outputs();
+    world.submit(3, Request::Create(numbered.clone()));
+    world.submit(4, Request::Multi(vec![WriteOp::Create(numbered)]));
+    let sent = world.sent();
+    let path = || "/q/lock--2147483648".into();
+    world.answer(sent[0].xid, &Response::Created(path(), Stat::default()));
+    let results = vec![MultiResult::Created2(path(), Stat::default())];
+    world.answer(sent[1].xid, &Response::Multi(results));
+    assert_eq!(
+        kinds(&world.outputs()),
+        [format!("3 {spent}"), format!("4 {spent}")]
+    );
+    assert_eq!(world.sent_ops(), [Op::Delete.number(); 2]);
+}

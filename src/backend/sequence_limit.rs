@@ -2,38 +2,43 @@
 
 use crate::error::Error;
 use crate::path::ZnodePath;
-use crate::protocol::{Op, OpReply};
+use crate::protocol::{Create, Op, OpReply};
 
 /// Largest sequence number of a znode that is accepted from a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SequenceLimit {
+pub(in crate::backend) struct SequenceLimit {
     last: i64,
 }
 
 impl SequenceLimit {
     /// ZooKeeper's counter of children ends at 2^31 − 1, and wraps below zero. Numbers this close to the end are
     /// refused, so that all clients that use this limit have stopped before it wraps.
-    pub(super) const ZOOKEEPER: Self = Self {
+    pub(in crate::backend) const ZOOKEEPER: Self = Self {
         last: i32::MAX as i64 - 1_000_001,
     };
 
     /// Returns true if a number is within the limit.
-    pub(super) fn allows(self, number: i64) -> bool {
+    pub(in crate::backend) fn allows(self, number: i64) -> bool {
         (0..=self.last).contains(&number)
     }
 
+    /// Returns true if what a create has made has a number within the limit, or none at all.
+    pub(in crate::backend) fn allows_made(self, create: &Create, made: &ZnodePath) -> bool {
+        let number = made.as_str().strip_prefix(create.path.as_str());
+        let number = number.and_then(|number| number.parse().ok());
+        !create.mode.is_sequential() || number.is_some_and(|number| self.allows(number))
+    }
+
     /// Returns the error of a multi that was given a number beyond the limit.
-    pub(super) fn exhausted(self, ops: &[Op], replies: &[OpReply]) -> Option<Error> {
+    pub(in crate::backend) fn exhausted(self, ops: &[Op], replies: &[OpReply]) -> Option<Error> {
         let spent = ops
             .iter()
             .zip(replies)
             .find_map(|answered| match answered {
                 (Op::Create(create), OpReply::Created { path, .. })
-                    if create.mode.is_sequential() =>
+                    if !self.allows_made(create, path) =>
                 {
-                    let number = path.as_str().strip_prefix(create.path.as_str());
-                    let number = number.and_then(|number| number.parse().ok());
-                    (!number.is_some_and(|number| self.allows(number))).then_some(path)
+                    Some(path)
                 }
                 _ => None,
             })?;
@@ -42,7 +47,7 @@ impl SequenceLimit {
 }
 
 /// Returns the error of a znode that was created with a number beyond the limit.
-pub(super) fn sequence_exhausted(made: &ZnodePath) -> Error {
+pub(in crate::backend) fn sequence_exhausted(made: &ZnodePath) -> Error {
     let parent = made.parent().unwrap_or_else(ZnodePath::root);
     Error::SequenceExhausted {
         path: parent.to_string(),
@@ -50,7 +55,7 @@ pub(super) fn sequence_exhausted(made: &ZnodePath) -> Error {
 }
 
 /// Returns the znodes that a multi has created, in the order in which they can be deleted: children before parents.
-pub(super) fn created_by(replies: &[OpReply]) -> Vec<ZnodePath> {
+pub(in crate::backend) fn created_by(replies: &[OpReply]) -> Vec<ZnodePath> {
     let made = replies.iter().rev().filter_map(|reply| match reply {
         OpReply::Created { path, .. } => Some(path.clone()),
         _ => None,
@@ -64,7 +69,6 @@ mod tests {
 
     use super::*;
     use crate::acl::Acl;
-    use crate::protocol::Create;
     use crate::types::CreateMode;
 
     const LIMIT: SequenceLimit = SequenceLimit::ZOOKEEPER;
