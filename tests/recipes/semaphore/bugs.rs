@@ -191,9 +191,13 @@ on_every_backend! {
     // it.
     async fn reads_from_before_the_queues_creation_are_not_believed(env: Env) {
         let world = World::new(env).await;
-        let other = Semaphore::new(&world.client().await, QUOTA, 2).unwrap();
+        // So long a path that every store leaves the creation of the queue to the client.
+        let quota = format!("{QUOTA}-{}", "x".repeat(4 << 10));
+        let [locks, leases] = ["locks", "leases"].map(|part| format!("{quota}/{part}"));
+        let quota = quota.as_str();
+        let other = Semaphore::new(&world.client().await, quota, 2).unwrap();
         assert_eq!(other.permits().await, Ok(2));
-        let semaphore = Semaphore::open(&world.client().await, QUOTA).unwrap();
+        let semaphore = Semaphore::open(&world.client().await, quota).unwrap();
         assert_eq!(semaphore.permits().await, Ok(2));
         // Its first answer, that the queue is missing, is late; the read alongside sees no lease.
         world.delay_replies(semaphore.client(), LONG);
@@ -211,10 +215,10 @@ on_every_backend! {
         world.heal();
         let observing = world.observing().await;
         tokio::select! {
-            () = until(&observing, LOCKS, |names| names.len() == 1) => {}
+            () = until(&observing, &locks, |names| names.len() == 1) => {}
             permit = &mut late => panic!("{permit:?} is granted beside two others"),
         }
-        assert_eq!(children(&world.observing().await, LEASES).await.len(), 2);
+        assert_eq!(children(&world.observing().await, &leases).await.len(), 2);
         assert!(!late.is_finished());
         holder.release().await.unwrap();
         assert!(permitted(late).await.is_held());
