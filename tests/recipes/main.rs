@@ -35,14 +35,14 @@ mod nested;
 mod observe;
 #[cfg(feature = "zookeeper")]
 mod peer;
-#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
 mod process_end;
 mod reentrant;
 mod refusals;
-#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
 mod restore;
 mod revocation;
-#[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+#[cfg(all(feature = "file", feature = "server", feature = "client"))]
 mod runtimes;
 mod rwlock;
 mod scenarios;

@@ -275,7 +275,7 @@ macro_rules! on_every_backend {
                 $crate::support::within_reason(test(env)).await;
             }
 
-            #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+            #[cfg(all(feature = "file", feature = "server", feature = "client"))]
             #[tokio::test]
             async fn served() {
                 let env = $crate::support::Env::served().await;

@@ -86,7 +86,7 @@ macro_rules! model_tests {
             $crate::harness::model::check::<$model>($in_file, $crate::support::Env::file);
         }
 
-        #[cfg(all(feature = "file", feature = "server", feature = "zookeeper"))]
+        #[cfg(all(feature = "file", feature = "server", feature = "client"))]
         #[test]
         fn $served() {
             $crate::harness::model::check::<$model>($on_served, $crate::support::Env::served);
