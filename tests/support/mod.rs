@@ -7,6 +7,7 @@
     reason = "each test binary takes what it needs"
 )]
 
+mod fault_proxy;
 mod folder;
 mod intercept;
 mod kill;
@@ -29,6 +30,7 @@ use lockkeeper_store::{
     Client, ConnectOptions, Connector, Session, Store, StoreOptions, connect_with,
 };
 
+pub(crate) use fault_proxy::{Direction, Fault, FaultProxy, Hurt, Treatment};
 pub(crate) use folder::TempFolder;
 pub(crate) use intercept::{Intercept, intercepted};
 pub(crate) use kill::{KeepOnFailure, KillPoint, kill_seed, lives};
